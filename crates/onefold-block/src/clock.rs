@@ -25,8 +25,8 @@ pub trait Clock: Send + Sync {
     /// Returns the current time. Two calls may return the same value; it may go backwards when the machine's does.
     fn now(&self) -> Timestamp;
 
-    /// Returns the time since a moment that is fixed while the machine runs. It never goes backwards, and it goes on while
-    /// the machine is suspended.
+    /// Returns the time since a moment that is fixed while the machine runs. It never goes backwards, and it goes on
+    /// while the machine is suspended.
     fn monotonic(&self) -> Duration;
 
     /// Returns after `time` has passed on this clock.

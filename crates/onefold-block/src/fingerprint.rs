@@ -54,8 +54,8 @@ pub struct FingerprintKey {
 
 /// What keeps this use of a pool's key apart from any other. Part of the on-disk format.
 const DOMAIN_CONTEXT: &str = "onefold 2026-11-21 fingerprint key of a sharing domain";
-/// What keeps the keys of plain files' sharing domains apart from any other use of a state folder's key. Part of the on-disk
-/// format.
+/// What keeps the keys of plain files' sharing domains apart from any other use of a state folder's key. Part of the
+/// on-disk format.
 const PLAIN_DOMAIN_CONTEXT: &str = "onefold 2026-11-23 fingerprint key of a sharing domain of plain files";
 
 const CHUNK_BYTES: usize = blake3::CHUNK_LEN;
@@ -97,7 +97,8 @@ impl FingerprintKey {
         FingerprintKey::new(blake3::derive_key(DOMAIN_CONTEXT, &material))
     }
 
-    /// Returns the key of a sharing domain of plain files, for a state folder with this key. `domain` is the domain's encoding.
+    /// Returns the key of a sharing domain of plain files, for a state folder with this key. `domain` is the domain's
+    /// encoding.
     #[must_use]
     pub fn derive_for(state_key: &[u8; FingerprintKey::BYTES], domain: &[u8]) -> FingerprintKey {
         let mut hasher = blake3::Hasher::new_derive_key(PLAIN_DOMAIN_CONTEXT);

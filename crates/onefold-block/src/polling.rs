@@ -1,12 +1,12 @@
 //! Looking for what a thread waits for, again and again, for a moment before the thread sleeps.
 //!
-//! A thread that sleeps has to be woken. Where its processor has halted meanwhile, as processors of virtual machines do, that
-//! takes twenty microseconds and more, and the thread that wakes it pays nearly half of them. A request that is answered from
-//! memory takes less than that.
+//! A thread that sleeps has to be woken. Where its processor has halted meanwhile, as processors of virtual machines
+//! do, that takes twenty microseconds and more, and the thread that wakes it pays nearly half of them. A request that
+//! is answered from memory takes less than that.
 //!
 //! So a thread looks before it sleeps, within bounds:
-//! - It looks only if waits are short at the moment: after one that was longer than [`LONGEST`] it looks for half as long, and
-//!   soon not at all, until a wait was short again. An idle process looks never.
+//! - It looks only if waits are short at the moment: after one that was longer than [`LONGEST`] it looks for half as
+//!   long, and soon not at all, until a wait was short again. An idle process looks never.
 //! - It looks only while a processor would be idle otherwise ([`Processors`]).
 //! - Between two looks it yields: another thread may have been woken on its processor.
 

@@ -10,15 +10,17 @@ use std::time::Duration;
 
 /// Tells whether processors are idle. The core never asks the operating system itself.
 pub trait Processors: Debug + Send + Sync {
-    /// Tells whether fewer threads beside the calling one are ready to run than there are processors. `now` is the time on
-    /// a monotonic clock; the answer may be a little older.
+    /// Tells whether fewer threads beside the calling one are ready to run than there are processors. `now` is the time
+    /// on a monotonic clock; the answer may be a little older.
     fn have_idle(&self, now: Duration) -> bool;
 }
 
-/// How long an answer is believed, in microseconds: also that no processor is idle, the first time. To ask takes one or two.
+/// How long an answer is believed, in microseconds: also that no processor is idle, the first time. To ask takes one or
+/// two.
 const BELIEF_MIN_US: u64 = 100;
-/// How long it is believed in the end that no processor is idle: twice as long after each such answer. So a machine that stays busy
-/// is hardly asked. There a question before each wait costs other programs more than looking could gain.
+/// How long it is believed in the end that no processor is idle: twice as long after each such answer. So a machine
+/// that stays busy is hardly asked. There a question before each wait costs other programs more than looking could
+/// gain.
 const BELIEF_MAX_US: u64 = 6_400;
 
 /// The machine's own processors.
@@ -37,8 +39,8 @@ impl Default for SystemProcessors {
     fn default() -> SystemProcessors {
         SystemProcessors {
             load: File::open("/proc/loadavg").ok(),
-            // Of a process that may use a part of the machine, this is the part. Threads are counted on all of it, so such a
-            // process seldom takes a processor for idle.
+            // Of a process that may use a part of the machine, this is the part. Threads are counted on all of it, so
+            // such a process seldom takes a processor for idle.
             count: thread::available_parallelism().map_or(1, NonZero::get),
             answer: AtomicU64::new(0),
             belief_us: AtomicU64::new(0),

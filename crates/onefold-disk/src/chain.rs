@@ -1,8 +1,8 @@
 //! The chain of files that an image leads to.
 //!
 //! An image names its own backing files, parents, data files and extents. A hostile image could name any file of this
-//! machine, and its content would become part of the disk. [`Folders`] decides which names are followed. A chain is bounded,
-//! and an error where it comes back to one of its own files.
+//! machine, and its content would become part of the disk. [`Folders`] decides which names are followed. A chain is
+//! bounded, and an error where it comes back to one of its own files.
 
 use std::path::{Path, PathBuf};
 
@@ -60,8 +60,8 @@ impl Chain {
     }
 }
 
-/// Returns whether QEMU takes `name` for a protocol (`nbd:`, `ssh://`, `json:`, even `file:`) and not for a path: a colon
-/// comes before the first slash.
+/// Returns whether QEMU takes `name` for a protocol (`nbd:`, `ssh://`, `json:`, even `file:`) and not for a path: a
+/// colon comes before the first slash.
 fn names_protocol(name: &str) -> bool {
     name.find([':', '/']).is_some_and(|at| name[at..].starts_with(':'))
 }

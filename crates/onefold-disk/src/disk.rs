@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::error::DiskError;
 
-/// Longest disk that an image may hold, in bytes. A longer length in a header is taken for a lie: the search for data would
-/// not end.
+/// Longest disk that an image may hold, in bytes. A longer length in a header is taken for a lie: the search for data
+/// would not end.
 pub const SIZE_BYTES_MAX: u64 = 1 << 44;
 
 /// The bytes of a disk. Reads come from several threads.
@@ -39,8 +39,8 @@ pub trait Disk: Sync {
 /// Where a range of a disk lies in the file of its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InFile {
-    /// Its first byte in the file; `None` where the file does not have these bytes as they are: they are a hole, compressed,
-    /// or in another file of the chain.
+    /// Its first byte in the file; `None` where the file does not have these bytes as they are: they are a hole,
+    /// compressed, or in another file of the chain.
     pub offset: Option<u64>,
     /// How far this holds; 0 from the end of the disk on.
     pub length_bytes: u64,

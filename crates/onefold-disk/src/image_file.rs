@@ -57,8 +57,8 @@ impl ImageFile {
 
     /// Opens the file of an `O_PATH` descriptor.
     ///
-    /// Such a descriptor has no effect on a pipe or a device, so the kind of file is known before it is opened: opening a
-    /// pipe can wait for ever, and opening some devices starts them.
+    /// Such a descriptor has no effect on a pipe or a device, so the kind of file is known before it is opened: opening
+    /// a pipe can wait for ever, and opening some devices starts them.
     pub(crate) fn of_handle(handle: OwnedFd, path: &Path) -> io::Result<ImageFile> {
         let handle = File::from(handle);
         let metadata = handle.metadata()?;
@@ -107,7 +107,8 @@ impl AsFd for ImageFile {
     }
 }
 
-/// Returns an `O_PATH` descriptor of the file at `relative` beneath `folder`. No part of the path may be a symbolic link.
+/// Returns an `O_PATH` descriptor of the file at `relative` beneath `folder`. No part of the path may be a symbolic
+/// link.
 pub(crate) fn open_beneath(folder: impl AsFd, relative: &Path, further: ResolveFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | further;

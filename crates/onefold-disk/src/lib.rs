@@ -5,8 +5,8 @@
 //! `qemu-img`. Images are hostile input: the files that they name are opened here, by the rules of `folders` and to a
 //! bounded depth, and both get them as open files. Neither opens a name out of a header.
 //!
-//! This crate knows nothing of what is on a disk, and nothing of a command line: long work tells how far it is through a
-//! callback, and errors say what failed without advice.
+//! This crate knows nothing of what is on a disk, and nothing of a command line: long work tells how far it is through
+//! a callback, and errors say what failed without advice.
 
 #[cfg(test)]
 mod again;

@@ -1,7 +1,7 @@
 //! VMDK descriptors: the text that names the files (extents) of a VMDK disk.
 //!
-//! `qemu-img` opens extents by the names in a descriptor, and no option overrides that. So it never gets the image's own
-//! descriptor: it gets a stand-in, which names open files. A file with a sparse header can hold a descriptor, too;
+//! `qemu-img` opens extents by the names in a descriptor, and no option overrides that. So it never gets the image's
+//! own descriptor: it gets a stand-in, which names open files. A file with a sparse header can hold a descriptor, too;
 //! where `qemu-img` would obey it, the file is refused ([`Head::Inner`]).
 
 use std::fmt::Write;

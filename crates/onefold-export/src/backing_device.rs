@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use crate::mount_table::DeviceNumber;
 
-/// Readahead: four requests of the largest size, so that the device has the next ones while one is answered, and pieces of a
-/// fragmented file are read side by side. With a single one two thirds of a cold read's time both processors were idle;
-/// four made it 1.1 times as fast, and 1.4 times after random overwrites. The kernel's default is an eighth of one.
+/// Readahead: four requests of the largest size, so that the device has the next ones while one is answered, and pieces
+/// of a fragmented file are read side by side. With a single one two thirds of a cold read's time both processors were
+/// idle; four made it 1.1 times as fast, and 1.4 times after random overwrites. The kernel's default is an eighth of
+/// one.
 const READAHEAD_KIB: &str = "4096";
 
 /// Share of the machine's dirty memory that the mount may use, in percent. FUSE starts with 1, which makes the

@@ -1,5 +1,5 @@
-//! Other mounts that keep a pool in use when its own mount is taken away: bind mounts, and copies in the mount namespaces
-//! of other processes.
+//! Other mounts that keep a pool in use when its own mount is taken away: bind mounts, and copies in the mount
+//! namespaces of other processes.
 //!
 //! An unmount does not end a file system that is mounted elsewhere as well, and the kernel does not say so. A new mount
 //! namespace begins with a copy of every mount. Where the folder that a mount lies in is shared with the copy's folder
@@ -92,16 +92,16 @@ impl VisibleMounts {
         Ok(VisibleMounts { own: MountTable::own()?, others })
     }
 
-    /// Returns where an unmount of `device` has to begin: at `mountpoint`, or, where its mount was taken away from there, at the
-    /// first of its mounts in this process's namespace.
+    /// Returns where an unmount of `device` has to begin: at `mountpoint`, or, where its mount was taken away from
+    /// there, at the first of its mounts in this process's namespace.
     pub(crate) fn first_mount_of(&self, device: DeviceNumber, mountpoint: &Path) -> Option<PathBuf> {
         let at_place = self.own.topmost_at(mountpoint).filter(|mount| mount.device == device);
         let first = at_place.or_else(|| self.own.mounts.iter().find(|mount| mount.device == device))?;
         Some(first.mountpoint.clone())
     }
 
-    /// Returns the mounts of `device` that stay when the mount at `mountpoint` is taken away, those of this process's own
-    /// namespace first. All of them, where `device` is not mounted there.
+    /// Returns the mounts of `device` that stay when the mount at `mountpoint` is taken away, those of this process's
+    /// own namespace first. All of them, where `device` is not mounted there.
     pub(crate) fn left_by_unmount(&self, mountpoint: &Path, device: DeviceNumber) -> Vec<MountHolder> {
         let unmounted = self.own.topmost_at(mountpoint).filter(|mount| mount.device == device);
         let place = unmounted.and_then(|mount| self.own.place_of(mount));

@@ -76,8 +76,8 @@ pub struct MountOptions {
     pub writeback_cache: bool,
     /// Threads that answer the kernel, at most [`MountOptions::THREADS_MAX`].
     pub threads: NonZeroUsize,
-    /// Tells whether a processor is idle: then a thread that has answered a request from memory looks for the next one for
-    /// a moment before it sleeps. `None` has it sleep at once.
+    /// Tells whether a processor is idle: then a thread that has answered a request from memory looks for the next one
+    /// for a moment before it sleeps. `None` has it sleep at once.
     pub processors: Option<Arc<dyn Processors>>,
     /// Where the pool lies, after which the control socket is named ([`crate::DaemonOptions::place`]).
     pub place: Option<PoolPlace>,

@@ -70,8 +70,8 @@ fn the_root_names_the_socket_and_nothing_else_does() {
     mount.end();
 }
 
-/// What was wrong: the client believed the path that a mount names. A user's mount could name the socket of root's daemon, and root's
-/// `pool umount` of it would have unmounted another pool.
+/// What was wrong: the client believed the path that a mount names. A user's mount could name the socket of root's
+/// daemon, and root's `pool umount` of it would have unmounted another pool.
 #[test]
 fn a_mount_that_names_the_socket_of_another_user_is_not_believed() {
     if !can_mount() {

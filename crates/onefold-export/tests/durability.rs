@@ -165,8 +165,8 @@ fn a_write_becomes_durable_by_itself_within_the_commit_interval() {
     }
 }
 
-/// The kernel asks a FUSE file system for nothing in `syncfs`: it hands over what it has cached, and that is all. Before Linux
-/// 6.16 it does not wait for that.
+/// The kernel asks a FUSE file system for nothing in `syncfs`: it hands over what it has cached, and that is all.
+/// Before Linux 6.16 it does not wait for that.
 #[test]
 fn syncfs_hands_over_what_the_kernel_has_cached_and_an_fsync_makes_it_durable() {
     if !can_mount() {

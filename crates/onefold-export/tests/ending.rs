@@ -87,7 +87,8 @@ fn stop_ends_a_busy_mount_and_loses_nothing_written_before() {
     mount.end();
 }
 
-/// Before Linux 6.16, no call waits for writes that the kernel has begun; those that nobody had received went with the mount.
+/// Before Linux 6.16, no call waits for writes that the kernel has begun; those that nobody had received went with the
+/// mount.
 #[test]
 fn stop_loses_nothing_that_the_kernel_is_handing_over() {
     if !can_mount() {
@@ -105,7 +106,8 @@ fn stop_loses_nothing_that_the_kernel_is_handing_over() {
     mount.end();
 }
 
-/// Before Linux 6.16, a program that has changed a mapping ends while its changes are on their way, and keeps no mount busy.
+/// Before Linux 6.16, a program that has changed a mapping ends while its changes are on their way, and keeps no mount
+/// busy.
 #[test]
 fn an_unmount_loses_nothing_of_a_program_that_has_just_ended() {
     if !can_mount() {
@@ -198,8 +200,8 @@ fn a_process_with_another_mount_namespace_is_named_after_two_seconds() {
     mount.end();
 }
 
-/// What was wrong: only the first thread of each process was looked at. The pool was unmounted, stayed in use, and nothing
-/// said by whom.
+/// What was wrong: only the first thread of each process was looked at. The pool was unmounted, stayed in use, and
+/// nothing said by whom.
 #[test]
 #[expect(unsafe_code, reason = "a thread may leave more than its mounts by the call")]
 fn a_thread_with_another_mount_namespace_is_named_after_two_seconds() {
@@ -336,8 +338,8 @@ fn one_thread_serves_as_well() {
     mount.end();
 }
 
-/// What was seen, once in many runs of another test: a daemon ended with an error, because the kernel told the thread that
-/// was about to read the release of a closed file of the unmount in the words of an abort.
+/// What was seen, once in many runs of another test: a daemon ended with an error, because the kernel told the thread
+/// that was about to read the release of a closed file of the unmount in the words of an abort.
 #[test]
 fn an_unmount_right_after_files_were_closed_is_no_error() {
     if !can_mount() {

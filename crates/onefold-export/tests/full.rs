@@ -194,7 +194,8 @@ fn a_lost_write_is_reported_by_each_open_file_and_folder_by_its_file_later_and_b
     assert_clean_on(&*device);
 }
 
-/// What was seen: the control socket's sync promised that all is durable, and succeeded after accepted writes had been lost.
+/// What was seen: the control socket's sync promised that all is durable, and succeeded after accepted writes had been
+/// lost.
 #[test]
 fn a_sync_of_the_daemon_reports_lost_writes_once_and_takes_no_report_from_an_open_file() {
     if !can_mount() {
@@ -318,8 +319,9 @@ fn read_directly(path: &Path) -> io::Result<()> {
     file.read_exact_at(&mut AlignedBuffer::zeroed(3), 0)
 }
 
-/// What was wrong, found by reading: a panic within a request was caught and answered, and then the daemon went on as if
-/// nothing had happened. Nobody knows what such a request has left half done; later calls built on it, and were promised.
+/// What was wrong, found by reading: a panic within a request was caught and answered, and then the daemon went on as
+/// if nothing had happened. Nobody knows what such a request has left half done; later calls built on it, and were
+/// promised.
 #[test]
 fn a_panic_within_a_request_is_answered_and_stops_the_pool() {
     if !can_mount() {

@@ -1,4 +1,5 @@
-//! Direct writers beside readers through the page cache: once a write has completed, nobody reads what was there before.
+//! Direct writers beside readers through the page cache: once a write has completed, nobody reads what was there
+//! before.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
@@ -52,8 +53,8 @@ fn open_to_write(mount: &TestMount, opening: Opening) -> File {
     }
 }
 
-/// Writes versions one after the other beside readers, and returns how many blocks a reader got older than a version that
-/// was complete before it began to read.
+/// Writes versions one after the other beside readers, and returns how many blocks a reader got older than a version
+/// that was complete before it began to read.
 fn stale_blocks(threads: usize, opening: Opening, rounds: u64, piece: usize) -> u64 {
     let mount = TestMount::with(new_pool(), |options| options.threads = NonZeroUsize::new(threads).unwrap());
     let cached = mount.create("disk");
@@ -95,9 +96,9 @@ fn stale_blocks(threads: usize, opening: Opening, rounds: u64, piece: usize) -> 
     stale.into_inner()
 }
 
-/// Seen: after 17 of 141 asynchronous direct writes, as QEMU makes them with `cache=none`, a reader through the page cache got
-/// old blocks, also through a descriptor that was opened a second later. The kernel drops cached pages before such a write,
-/// and nobody dropped what was read while it was under way.
+/// Seen: after 17 of 141 asynchronous direct writes, as QEMU makes them with `cache=none`, a reader through the page
+/// cache got old blocks, also through a descriptor that was opened a second later. The kernel drops cached pages before
+/// such a write, and nobody dropped what was read while it was under way.
 #[test]
 fn cached_readers_see_completed_asynchronous_direct_writes() {
     if !can_mount() {

@@ -301,8 +301,8 @@ fn the_mode_that_a_direct_write_changed_is_seen_at_once() {
     }
 }
 
-/// Seen: a writer outside of the file's group left the set-group-id bit where the group may not execute (xfstests generic/683
-/// to 685). The owner could make a privilege of it later.
+/// Seen: a writer outside of the file's group left the set-group-id bit where the group may not execute (xfstests
+/// generic/683 to 685). The owner could make a privilege of it later.
 #[test]
 fn a_change_by_a_stranger_to_the_group_takes_the_set_group_id_bit() {
     if !can_mount() {
@@ -335,8 +335,8 @@ fn a_change_by_a_stranger_to_the_group_takes_the_set_group_id_bit() {
     mount.end();
 }
 
-/// Seen: a chown by root took the set-group-id bit of a file that its group may not execute (xfstests generic/193), because root
-/// is no member of that group. Root may give the bit, so the kernel leaves it.
+/// Seen: a chown by root took the set-group-id bit of a file that its group may not execute (xfstests generic/193),
+/// because root is no member of that group. Root may give the bit, so the kernel leaves it.
 #[test]
 fn a_chown_by_a_process_that_may_give_the_set_group_id_bit_leaves_it() {
     if !can_mount() {
@@ -357,7 +357,8 @@ fn a_chown_by_a_process_that_may_give_the_set_group_id_bit_leaves_it() {
     mount.end();
 }
 
-/// Seen: `df` promised 0.2 % more than `fallocate` got (xfstests generic/103): the map of the file takes blocks as well.
+/// Seen: `df` promised 0.2 % more than `fallocate` got (xfstests generic/103): the map of the file takes blocks as
+/// well.
 #[test]
 fn a_file_gets_all_that_df_promises() {
     if !can_mount() {

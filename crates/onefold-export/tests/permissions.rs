@@ -258,8 +258,9 @@ fn a_program_that_others_change_loses_the_rights_of_its_owner() {
     mount.end();
 }
 
-/// Seen: each write of an ordinary user waited for all accepted writes to take effect, because the kernel asks for the loss of
-/// privileges with each of them. libvirt's QEMU, which is not root, wrote 9,900 blocks a second where root wrote 74,400.
+/// Seen: each write of an ordinary user waited for all accepted writes to take effect, because the kernel asks for the
+/// loss of privileges with each of them. libvirt's QEMU, which is not root, wrote 9,900 blocks a second where root
+/// wrote 74,400.
 #[test]
 fn writes_of_an_ordinary_user_are_accepted_before_they_take_effect() {
     const MARK: &[u8] = b"held up";
@@ -298,7 +299,8 @@ fn writes_of_an_ordinary_user_are_accepted_before_they_take_effect() {
     mount.end();
 }
 
-/// Seen: any user who could reach a file gave it attributes whose names begin with `system.`, since the kernel checks nothing there.
+/// Seen: any user who could reach a file gave it attributes whose names begin with `system.`, since the kernel checks
+/// nothing there.
 #[test]
 fn system_attributes_are_not_for_anybody() {
     if !can_mount() {

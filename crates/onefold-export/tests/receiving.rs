@@ -77,8 +77,8 @@ fn open_direct(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(path).unwrap()
 }
 
-/// Seen: single reads, writes up to 64 KiB, cold names and commits were done by the one thread that received requests. Of
-/// 4 KiB reads two clients at depth 1 got hardly more than one, and everybody waited for a guest's small writes.
+/// Seen: single reads, writes up to 64 KiB, cold names and commits were done by the one thread that received requests.
+/// Of 4 KiB reads two clients at depth 1 got hardly more than one, and everybody waited for a guest's small writes.
 #[test]
 fn others_are_answered_beside_a_single_read() {
     if !can_mount() {

@@ -1,4 +1,5 @@
-//! Finds data and holes of files that processes have mapped. What a mapping holds is data, even before the pool has received it.
+//! Finds data and holes of files that processes have mapped. What a mapping holds is data, even before the pool has
+//! received it.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
@@ -36,8 +37,8 @@ fn data_ranges(file: &File) -> Vec<(u64, u64)> {
     }
 }
 
-/// Seen: a copy with `cp --sparse=always` lost what another process had written to a shared mapping and the kernel had not handed
-/// over: the kernel asks for data without handing it over, and the pool told of a hole.
+/// Seen: a copy with `cp --sparse=always` lost what another process had written to a shared mapping and the kernel had
+/// not handed over: the kernel asks for data without handing it over, and the pool told of a hole.
 #[test]
 fn what_is_written_to_a_mapping_is_found_as_data() {
     if !can_mount() {

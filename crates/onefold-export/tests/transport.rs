@@ -1,5 +1,5 @@
-//! What the kernel asks over `/dev/fuse` beyond the usual: the least times, nameless files, births, whiteouts, data that
-//! it has not handed over.
+//! What the kernel asks over `/dev/fuse` beyond the usual: the least times, nameless files, births, whiteouts, data
+//! that it has not handed over.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
@@ -175,8 +175,8 @@ fn an_unlinked_file_that_the_daemon_never_saw_closed_is_gone_after_the_next_star
 
 #[test]
 fn data_that_the_kernel_still_holds_is_no_hole() {
-    // Seen: with the writeback cache, SEEK_HOLE at the end of what was just written gave ENXIO and SEEK_DATA saw a hole:
-    // the kernel had not handed the data over. A copy that skips holes would have lost it.
+    // Seen: with the writeback cache, SEEK_HOLE at the end of what was just written gave ENXIO and SEEK_DATA saw a
+    // hole: the kernel had not handed the data over. A copy that skips holes would have lost it.
     if !can_mount() {
         return;
     }

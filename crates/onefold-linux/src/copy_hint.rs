@@ -1,9 +1,10 @@
 //! The hint that keeps copies on write small (XFS): one field among attributes that the kernel takes only all together.
 //!
-//! There is no call that sets the hint alone, and none that sets attributes only if they are still what was read: between
-//! reading and setting, a change of another program would be lost. So the file is taken for this opening alone meanwhile (a
-//! write lease): a program that opens it then waits for a moment, and changes it afterwards. A file that another program keeps
-//! open cannot be taken. For it, reading and setting follow each other at once, and what is there afterwards is looked at.
+//! There is no call that sets the hint alone, and none that sets attributes only if they are still what was read:
+//! between reading and setting, a change of another program would be lost. So the file is taken for this opening alone
+//! meanwhile (a write lease): a program that opens it then waits for a moment, and changes it afterwards. A file that
+//! another program keeps open cannot be taken. For it, reading and setting follow each other at once, and what is there
+//! afterwards is looked at.
 
 use std::io;
 use std::thread;

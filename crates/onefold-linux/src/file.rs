@@ -169,7 +169,8 @@ impl LinuxFile {
         is_wanted
     }
 
-    /// The kernel does not tell a lease that is wanted from one that it has taken away: the time since it was whole does.
+    /// The kernel does not tell a lease that is wanted from one that it has taken away: the time since it was whole
+    /// does.
     pub(super) fn is_exclusive_lost(&self, lasts: impl Fn() -> Duration) -> bool {
         self.is_exclusive_wanted() && self.leased.lock().is_none_or(|leased| leased.elapsed() >= lasts())
     }
@@ -196,7 +197,8 @@ impl AsFd for LinuxFile {
     }
 }
 
-/// How long a lease is counted on once somebody wants the file: half of what the kernel has him wait, for calls take time, too.
+/// How long a lease is counted on once somebody wants the file: half of what the kernel has him wait, for calls take
+/// time, too.
 pub(super) fn lease_lasts() -> Duration {
     let told = std::fs::read_to_string("/proc/sys/fs/lease-break-time").ok();
     let seconds = told.and_then(|told| told.trim().parse().ok()).filter(|seconds| *seconds > 0).unwrap_or(45);

@@ -9,11 +9,11 @@
 //! Btrfs free space is a guess, and an extent of which one block is shared looks shared as a whole. A Btrfs that is
 //! full to the last refuses every share for want of metadata, although sharing would make room: start before it is.
 //!
-//! **OCFS2 is worse** (`ocfs2_reflink_remap_extent`; seen in guests that lost power). Once the ranges are found equal, it
-//! first makes the destination a hole, in one transaction of its journal, and refers to the source's blocks in another.
-//! A host that dies between them, or a file system that is full or fails by then, leaves zeros where the bytes were,
-//! and the call can report success. Both ranges are also widened to whole clusters after the comparison, which is why
-//! clusters must be as large as blocks. XFS and Btrfs replace the old reference by the new one in one transaction.
+//! **OCFS2 is worse** (`ocfs2_reflink_remap_extent`; seen in guests that lost power). Once the ranges are found equal,
+//! it first makes the destination a hole, in one transaction of its journal, and refers to the source's blocks in
+//! another. A host that dies between them, or a file system that is full or fails by then, leaves zeros where the bytes
+//! were, and the call can report success. Both ranges are also widened to whole clusters after the comparison, which is
+//! why clusters must be as large as blocks. XFS and Btrfs replace the old reference by the new one in one transaction.
 
 mod attributes;
 mod clone;
@@ -97,8 +97,8 @@ impl LinuxSubstrate {
         if may_share_into(&file)? { Ok(LinuxFile::new(file, Opened::ReadOnly)) } else { Err(refusal) }
     }
 
-    /// What [`Exclusive::prepare_clone`] does on OCFS2, but for the look whether it is done: where other file systems tell an extent
-    /// as shared, that ends with the clone.
+    /// What [`Exclusive::prepare_clone`] does on OCFS2, but for the look whether it is done: where other file systems
+    /// tell an extent as shared, that ends with the clone.
     ///
     /// # Errors
     /// As [`Exclusive::prepare_clone`].
@@ -106,17 +106,18 @@ impl LinuxSubstrate {
         whole_first::clone_whole_extents(source, length, scratch, false)
     }
 
-    /// Returns how many calls were made so far, of those that every work makes again and again. Where it stays the same for long,
-    /// a call hangs.
+    /// Returns how many calls were made so far, of those that every work makes again and again. Where it stays the same
+    /// for long, a call hangs.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Gives up all locks that were taken through this, whatever else this process does: other hosts and processes may take them.
-    /// Returns how many. For a process that is about to end while one of its calls hangs in the kernel: as long as that call does not
-    /// return, the kernel closes no file of the process.
+    /// Gives up all locks that were taken through this, whatever else this process does: other hosts and processes may
+    /// take them. Returns how many. For a process that is about to end while one of its calls hangs in the kernel: as
+    /// long as that call does not return, the kernel closes no file of the process.
     ///
-    /// Nothing is given up where a share takes two steps (OCFS2): another host would fill a hole that the call is about to fill.
+    /// Nothing is given up where a share takes two steps (OCFS2): another host would fill a hole that the call is about
+    /// to fill.
     pub fn give_up_locks(&self) -> usize {
         if self.abilities.shares_in_two_steps {
             return 0;
@@ -138,9 +139,9 @@ impl LinuxSubstrate {
         locked.push(file.weak());
     }
 
-    /// Tells whether the kernel brings in by large pages what is read, but by single ones what is asked for ahead. To ask took a fifth
-    /// of the processor time of a pass on XFS, and writing an index anew reached two thirds of the rate. The kernel reads ahead by
-    /// itself, and where two threads read, the disk is as busy.
+    /// Tells whether the kernel brings in by large pages what is read, but by single ones what is asked for ahead. To
+    /// ask took a fifth of the processor time of a pass on XFS, and writing an index anew reached two thirds of the
+    /// rate. The kernel reads ahead by itself, and where two threads read, the disk is as busy.
     fn has_large_pages(&self) -> bool {
         self.abilities.kind == SubstrateKind::Xfs
     }
@@ -242,8 +243,8 @@ impl Files for LinuxSubstrate {
         file.sync()
     }
 
-    /// Writes back what is only in memory, by asking for a map of what is then (`FIEMAP_FLAG_SYNC`): `fsync` of a file of Btrfs
-    /// that a guest has written much to logs its map, and the guest waits for that (half a second was seen).
+    /// Writes back what is only in memory, by asking for a map of what is then (`FIEMAP_FLAG_SYNC`): `fsync` of a file
+    /// of Btrfs that a guest has written much to logs its map, and the guest waits for that (half a second was seen).
     fn settle(&self, file: &LinuxFile) -> io::Result<()> {
         Ok(sys::settled_extents(file).map(drop)?)
     }
@@ -339,8 +340,8 @@ impl Names for LinuxSubstrate {
 impl Locks for LinuxSubstrate {
     /// Takes the file's lock (`flock`, exclusive). Locks of `fcntl(2)` would do on one host; on OCFS2 they are not seen
     /// by others. It belongs to this opening of the file: a second one, of the same process too, is kept out, and a
-    /// child that was forked without an `exec` holds it on. An OCFS2 that is mounted with `localflocks` would keep out this
-    /// host only, and is refused.
+    /// child that was forked without an `exec` holds it on. An OCFS2 that is mounted with `localflocks` would keep out
+    /// this host only, and is refused.
     fn try_lock(&self, file: &LinuxFile) -> io::Result<bool> {
         let is_taken = file.try_lock(FlockOperation::NonBlockingLockExclusive)?;
         if is_taken {
@@ -354,9 +355,9 @@ impl Locks for LinuxSubstrate {
         Ok(!file.try_lock(FlockOperation::NonBlockingLockShared)?)
     }
 
-    /// Returns which files of a folder are locked by processes of this host, as `/proc/locks` has it. Locks of other hosts
-    /// (OCFS2), and of processes that this one cannot see, are not told. On Btrfs a lock on a file of another subvolume
-    /// that has the same inode number is taken for one.
+    /// Returns which files of a folder are locked by processes of this host, as `/proc/locks` has it. Locks of other
+    /// hosts (OCFS2), and of processes that this one cannot see, are not told. On Btrfs a lock on a file of another
+    /// subvolume that has the same inode number is taken for one.
     fn held_locks(&self, folder: &Path) -> io::Result<Vec<HeldLock>> {
         locks::held(&self.root, folder)
     }
@@ -396,9 +397,9 @@ impl Sharing for LinuxSubstrate {
         share::clone_range(source, into, length)
     }
 
-    /// Makes the whole file system durable on OCFS2 and Btrfs. On OCFS2 it is not known what `fsync` covers of a share. On
-    /// Btrfs `fsync` of a file of which very many blocks were shared logs its map as a whole, and whoever writes to it waits
-    /// meanwhile (half a second for 90,000 blocks, where `syncfs` kept nobody waiting for more than 10 ms).
+    /// Makes the whole file system durable on OCFS2 and Btrfs. On OCFS2 it is not known what `fsync` covers of a share.
+    /// On Btrfs `fsync` of a file of which very many blocks were shared logs its map as a whole, and whoever writes to
+    /// it waits meanwhile (half a second for 90,000 blocks, where `syncfs` kept nobody waiting for more than 10 ms).
     fn sync_shares(&self, file: &LinuxFile) -> io::Result<()> {
         match self.abilities.kind {
             SubstrateKind::Ocfs2 | SubstrateKind::Btrfs => file.sync_all(),
@@ -414,8 +415,9 @@ impl Sharing for LinuxSubstrate {
         file.punch(offset, length)
     }
 
-    /// Clones a whole file (`FICLONE`): the source is locked meanwhile, so that it is of one moment. The new file belongs
-    /// to the caller; its permissions are those of the source that the umask, or the folder's default ACL, leaves.
+    /// Clones a whole file (`FICLONE`): the source is locked meanwhile, so that it is of one moment. The new file
+    /// belongs to the caller; its permissions are those of the source that the umask, or the folder's default ACL,
+    /// leaves.
     fn create_clone(&self, source: &LinuxFile, path: &Path) -> Result<LinuxFile, ShareError> {
         clone::create_clone(&self.root, source, path)
     }
@@ -424,8 +426,8 @@ impl Sharing for LinuxSubstrate {
         share::refusal(file)
     }
 
-    /// Returns the number of the latest transaction on Btrfs, to who has `CAP_SYS_ADMIN`. None of a file that is overwritten in
-    /// place, and on other file systems.
+    /// Returns the number of the latest transaction on Btrfs, to who has `CAP_SYS_ADMIN`. None of a file that is
+    /// overwritten in place, and on other file systems.
     fn generation(&self, file: &LinuxFile) -> io::Result<Option<u64>> {
         match self.abilities.kind {
             SubstrateKind::Btrfs => whole::generation(file),
@@ -433,7 +435,8 @@ impl Sharing for LinuxSubstrate {
         }
     }
 
-    /// Returns extents of those leaves of a file's tree that were written since a transaction (`BTRFS_IOC_TREE_SEARCH_V2`).
+    /// Returns extents of those leaves of a file's tree that were written since a transaction
+    /// (`BTRFS_IOC_TREE_SEARCH_V2`).
     fn changed_since(&self, file: &LinuxFile, generation: u64, from: u64) -> io::Result<Vec<AgedExtent>> {
         match self.abilities.kind {
             SubstrateKind::Btrfs => whole::changed_since(file, generation, from),
@@ -441,9 +444,9 @@ impl Sharing for LinuxSubstrate {
         }
     }
 
-    /// Returns how much room there is for users other than root. On Btrfs it is only about right: what is not yet set aside
-    /// for data or for metadata counts as if it all became data, and the last of it may be refused long before it is
-    /// used up.
+    /// Returns how much room there is for users other than root. On Btrfs it is only about right: what is not yet set
+    /// aside for data or for metadata counts as if it all became data, and the last of it may be refused long before it
+    /// is used up.
     fn room(&self) -> io::Result<Room> {
         let host = rustix::fs::fstatvfs(self.root.folder())?;
         let bytes = |blocks: u64| blocks.saturating_mul(host.f_frsize);
@@ -452,10 +455,11 @@ impl Sharing for LinuxSubstrate {
 }
 
 impl Exclusive for LinuxSubstrate {
-    /// On OCFS2, clones all extents of which a part is in the range, and that nobody shares, as wholes, and drops the clones. It
-    /// marks extents whose blocks it counts, and splits an extent of which only a part is cloned for the first time. Where the
-    /// file's map has to grow for that (each 250 extents or so), the kernel runs out of what it had reserved in its journal: the host
-    /// stops, or the file system does (`ocfs2_add_refcount_flag`, seen with 6.1). What is marked is not split.
+    /// On OCFS2, clones all extents of which a part is in the range, and that nobody shares, as wholes, and drops the
+    /// clones. It marks extents whose blocks it counts, and splits an extent of which only a part is cloned for the
+    /// first time. Where the file's map has to grow for that (each 250 extents or so), the kernel runs out of what it
+    /// had reserved in its journal: the host stops, or the file system does (`ocfs2_add_refcount_flag`, seen with 6.1).
+    /// What is marked is not split.
     fn prepare_clone(&self, source: At<'_, LinuxFile>, length: u64, scratch: &LinuxFile) -> Result<(), ShareError> {
         match self.abilities.kind {
             SubstrateKind::Ocfs2 => whole_first::clone_whole_extents(source, length, scratch, true),
@@ -492,8 +496,8 @@ impl WholeExtents for LinuxSubstrate {
         }
     }
 
-    /// Returns references on Btrfs, to who has `CAP_SYS_ADMIN`, also those of snapshots and of files that are deleted and
-    /// still open.
+    /// Returns references on Btrfs, to who has `CAP_SYS_ADMIN`, also those of snapshots and of files that are deleted
+    /// and still open.
     fn references(&self, extent: WholeExtent) -> io::Result<Vec<Reference>> {
         match self.abilities.kind {
             // The root itself is open for names only.
@@ -502,7 +506,8 @@ impl WholeExtents for LinuxSubstrate {
         }
     }
 
-    /// Returns what is left for metadata on Btrfs, which may be used up while there is room for data; elsewhere what is free.
+    /// Returns what is left for metadata on Btrfs, which may be used up while there is room for data; elsewhere what is
+    /// free.
     fn room_for_records(&self) -> io::Result<u64> {
         let free = self.room()?.free;
         match self.abilities.kind {
@@ -513,10 +518,10 @@ impl WholeExtents for LinuxSubstrate {
 }
 
 impl CopyHints for LinuxSubstrate {
-    /// Has XFS set aside one block at a time for copies on write into this file (`FS_XFLAG_COWEXTSIZE`). As it comes, it sets
-    /// aside 32 around each small write into shared blocks, and gives them back after five minutes: sharing would first
-    /// cost space. A size that somebody has set stays. Takes the owner or root, not a descriptor for writing. Nothing
-    /// happens on other file systems.
+    /// Has XFS set aside one block at a time for copies on write into this file (`FS_XFLAG_COWEXTSIZE`). As it comes,
+    /// it sets aside 32 around each small write into shared blocks, and gives them back after five minutes: sharing
+    /// would first cost space. A size that somebody has set stays. Takes the owner or root, not a descriptor for
+    /// writing. Nothing happens on other file systems.
     fn keep_copies_small(&self, file: &LinuxFile) -> io::Result<bool> {
         if self.abilities.kind != SubstrateKind::Xfs {
             return Ok(false);

@@ -1,7 +1,7 @@
 //! Who has locks, without trying any: the kernel's list of them.
 //!
-//! It names a file by its inode number and by the device of its file system. On Btrfs that is not the device which `stat`
-//! tells of a file: each subvolume has one of its own there. The list of mounts has the right one.
+//! It names a file by its inode number and by the device of its file system. On Btrfs that is not the device which
+//! `stat` tells of a file: each subvolume has one of its own there. The list of mounts has the right one.
 
 use std::collections::HashMap;
 use std::io;
@@ -34,8 +34,8 @@ pub(super) fn held(root: &Root, folder: &Path) -> io::Result<Vec<HeldLock>> {
     Ok(held)
 }
 
-/// Reads the list until it is the same twice. The kernel gives it page by page, and where a lock of an earlier page has gone
-/// meanwhile, leaves out one of the next; so what any reading has counts.
+/// Reads the list until it is the same twice. The kernel gives it page by page, and where a lock of an earlier page has
+/// gone meanwhile, leaves out one of the next; so what any reading has counts.
 fn locks(mut read: impl FnMut() -> io::Result<String>) -> io::Result<HashMap<Locked, Option<u32>>> {
     let (mut locks, mut last) = (HashMap::new(), None);
     for _ in 0..READS {

@@ -147,8 +147,8 @@ fn look_at(process: &Path, images: &Images, found: &mut Found) -> io::Result<()>
     Ok(())
 }
 
-/// Returns the image that a descriptor writes to, and whether it does so with `O_DIRECT`. Only what looks like one is touched: a look at a file of another file system
-/// may hang with that.
+/// Returns the image that a descriptor writes to, and whether it does so with `O_DIRECT`. Only what looks like one is
+/// touched: a look at a file of another file system may hang with that.
 fn image_at<'a>(
     process: &Path,
     descriptor: &DirEntry,

@@ -47,8 +47,8 @@ pub(super) struct Whole {
     pub(super) length: u64,
 }
 
-/// Returns the extents that have a part in a range, and go on beyond it, and are not shared. Those that are only set aside are
-/// extents like the others to who clones them.
+/// Returns the extents that have a part in a range, and go on beyond it, and are not shared. Those that are only set
+/// aside are extents like the others to who clones them.
 pub(super) fn unmarked(file: &LinuxFile, from: u64, length: u64) -> io::Result<Vec<Whole>> {
     let (mut at, end) = (from, from.saturating_add(length));
     let mut found = Vec::new();

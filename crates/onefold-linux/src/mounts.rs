@@ -1,6 +1,7 @@
 //! The kernel's list of mounts (`mountinfo`): which device a mount is of, and with which options.
 //!
-//! Others choose the names in it, and how long it is. So it is read line by line, and no longer line than any that counts.
+//! Others choose the names in it, and how long it is. So it is read line by line, and no longer line than any that
+//! counts.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -24,7 +25,8 @@ pub(super) struct Mount {
 /// Returns the mount that an open file or folder is on.
 ///
 /// # Errors
-/// `NotFound` where the list does not have it; `Unsupported` where the kernel does not tell its number (before Linux 5.8).
+/// `NotFound` where the list does not have it; `Unsupported` where the kernel does not tell its number (before Linux
+/// 5.8).
 pub(super) fn mount_of(file: impl AsFd) -> io::Result<Mount> {
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
     if !StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID) {
@@ -64,8 +66,9 @@ fn skip_line(list: &mut impl BufRead) -> io::Result<()> {
     }
 }
 
-/// Returns the mount that a line is about, if it has this number: number, parent, device, root, place, options, any number of
-/// other fields, a dash, kind, source, options of the file system. White space in a field is written as octal numbers.
+/// Returns the mount that a line is about, if it has this number: number, parent, device, root, place, options, any
+/// number of other fields, a dash, kind, source, options of the file system. White space in a field is written as octal
+/// numbers.
 fn mount_in(line: &[u8], number: u64) -> Option<Mount> {
     let mut fields = line.trim_ascii_end().split(|byte| *byte == b' ').map(String::from_utf8_lossy);
     if fields.next()?.parse() != Ok(number) {

@@ -1,8 +1,8 @@
 //! Names beneath the root.
 //!
-//! The owners of the images may rename and replace things during a look-up. So no path is ever resolved by hand: the kernel
-//! does it from the descriptor of the root, or of a folder that is kept open, and refuses symbolic links, other mounts and
-//! ways out in the same step.
+//! The owners of the images may rename and replace things during a look-up. So no path is ever resolved by hand: the
+//! kernel does it from the descriptor of the root, or of a folder that is kept open, and refuses symbolic links, other
+//! mounts and ways out in the same step.
 
 use std::ffi::OsStr;
 use std::io;
@@ -140,7 +140,8 @@ impl Root {
         Ok(quietly(OFlags::RDONLY | OFlags::NONBLOCK, |flags| self.open_beneath(path, flags, Mode::empty()))?)
     }
 
-    /// Creates a file with these permissions, or what the umask leaves of them; returns it and the folder that it is in.
+    /// Creates a file with these permissions, or what the umask leaves of them; returns it and the folder that it is
+    /// in.
     pub(super) fn create_file(&self, path: &Path, mode: Mode) -> io::Result<(OwnedFd, OwnedFd)> {
         let (folder, name) = self.split(path, OFlags::RDONLY)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;

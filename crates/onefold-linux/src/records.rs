@@ -1,4 +1,5 @@
-//! How much room Btrfs has for its own records (metadata): kept apart from that for data, it can be used up long before that.
+//! How much room Btrfs has for its own records (metadata): kept apart from that for data, it can be used up long before
+//! that.
 
 use crate::sys::SpaceInfo;
 
@@ -10,8 +11,8 @@ const THREE_TIMES: u64 = 1 << 9;
 const FOUR_TIMES: u64 = 1 << 10;
 /// Kept by Btrfs so that something can always be removed.
 const RESERVE: u64 = 1 << 49;
-/// Out of reach beside its reserve, as each transaction first asks for the most that it may need: one of 320 MiB refused to
-/// rename a file with 13.6 MiB unused and a reserve of 5.6.
+/// Out of reach beside its reserve, as each transaction first asks for the most that it may need: one of 320 MiB
+/// refused to rename a file with 13.6 MiB unused and a reserve of 5.6.
 const OUT_OF_REACH: u64 = 12 << 20;
 /// What is not set aside yet comes in pieces: less than that may not become room for records.
 const PIECE_BYTES: u64 = 32 << 20;

@@ -1,5 +1,5 @@
-//! The calls that have no safe wrapper: comparing and sharing, cloning, maps of extents, XFS attributes, handles, leases,
-//! the clock on the wall.
+//! The calls that have no safe wrapper: comparing and sharing, cloning, maps of extents, XFS attributes, handles,
+//! leases, the clock on the wall.
 //!
 //! All unsafe code of the crate is here. Every structure is the kernel's, field by field; its layout is asserted.
 
@@ -238,7 +238,8 @@ pub(super) fn tree_items(
     tree_items_since(file, tree, object, offsets, 0)
 }
 
-/// As [`tree_items`], but only those that are in a block of the tree with items that were changed in a generation or later.
+/// As [`tree_items`], but only those that are in a block of the tree with items that were changed in a generation or
+/// later.
 pub(super) fn tree_items_since(
     file: impl AsFd,
     tree: Option<u64>,
@@ -394,7 +395,8 @@ pub(super) fn references(file: impl AsFd, place: u64) -> Result<Vec<InodeReferen
         flags: IGNORE_OFFSET,
         buffer: buffer.expose_provenance() as u64,
     };
-    // SAFETY: the opcode takes one `btrfs_ioctl_logical_ino_args`, which is what `call` is; it names `found` and its size.
+    // SAFETY: the opcode takes one `btrfs_ioctl_logical_ino_args`, which is what `call` is; it names `found` and its
+    // size.
     let call = unsafe { Updater::<BTRFS_IOC_LOGICAL_INO_V2, LogicalInodes>::new(&mut call) };
     // SAFETY: as above; the kernel writes to `call` and to `found` only, during the call, and both outlive it.
     unsafe { ioctl(file, call) }?;
@@ -505,7 +507,8 @@ fn fcntl(file: BorrowedFd<'_>, command: libc::c_int, argument: libc::c_int) -> R
 
 /// Returns the hour and the minute of the day where this machine is; none where the system cannot tell.
 pub(super) fn local_time() -> Option<(u16, u16)> {
-    // SAFETY: takes nothing and gives nothing; reads the environment, which this program never changes once it has begun.
+    // SAFETY: takes nothing and gives nothing; reads the environment, which this program never changes once it has
+    // begun.
     unsafe { tzset() };
     // SAFETY: `tm` is made of integers and a pointer that may be null.
     let mut local: libc::tm = unsafe { std::mem::zeroed() };
@@ -520,6 +523,7 @@ pub(super) fn local_time() -> Option<(u16, u16)> {
 }
 
 unsafe extern "C" {
-    /// Looks anew where the machine is: somebody may have moved it since the last time. POSIX; the crate `libc` leaves it out.
+    /// Looks anew where the machine is: somebody may have moved it since the last time. POSIX; the crate `libc` leaves
+    /// it out.
     fn tzset();
 }

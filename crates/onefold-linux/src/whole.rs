@@ -55,8 +55,8 @@ pub(super) fn slices(file: &LinuxFile, from: u64) -> io::Result<Vec<Slice>> {
     }
 }
 
-/// Returns the number of the latest transaction, where the items of a file's map tell all that changes in it: not where it is
-/// overwritten in place (`nodatacow`), and only to who may read items.
+/// Returns the number of the latest transaction, where the items of a file's map tell all that changes in it: not where
+/// it is overwritten in place (`nodatacow`), and only to who may read items.
 pub(super) fn generation(file: &LinuxFile) -> io::Result<Option<u64>> {
     if rustix::fs::ioctl_getflags(file)?.contains(IFlags::NOCOW) {
         return Ok(None);
@@ -141,8 +141,8 @@ fn handle(folder: &OwnedFd, inode: u64, tree: u64) -> io::Result<Option<FileHand
     Ok(FileHandle::new(&parts.concat()))
 }
 
-/// Understands an item of a file's data (`struct btrfs_file_extent_item`). None for what is kept within it, compressed or
-/// encrypted, and for holes.
+/// Understands an item of a file's data (`struct btrfs_file_extent_item`). None for what is kept within it, compressed
+/// or encrypted, and for holes.
 fn slice_of(item: &TreeItem) -> Option<Slice> {
     let bytes = &item.bytes;
     let (encodings, kind) = (bytes.get(16..20)?, *bytes.get(20)?);

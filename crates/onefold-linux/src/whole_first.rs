@@ -1,4 +1,5 @@
-//! OCFS2: clones of parts of extents, which its kernel code does not reserve enough for, are preceded by clones of the wholes.
+//! OCFS2: clones of parts of extents, which its kernel code does not reserve enough for, are preceded by clones of the
+//! wholes.
 
 use std::io;
 
@@ -12,8 +13,9 @@ use crate::{share, sys};
 /// Who writes to the extents meanwhile undoes what is done here. It is looked at so often, at most.
 const TRIES: u32 = 4;
 
-/// Clones the extents of which a part is in a range, and that are not marked as shared, as wholes into `scratch`, and cuts that
-/// off again. Where marks stay, it is looked whether all have one now; the file is busy if it changes all the time.
+/// Clones the extents of which a part is in a range, and that are not marked as shared, as wholes into `scratch`, and
+/// cuts that off again. Where marks stay, it is looked whether all have one now; the file is busy if it changes all the
+/// time.
 pub(super) fn clone_whole_extents(
     source: At<'_, LinuxFile>,
     length: u64,

@@ -1,7 +1,7 @@
 //! How long the metadata lock is held for a mebibyte that is written or read, and for an operation on names.
 //!
-//! `cargo run --release -p onefold-pool --features lock-times --example lock_times -- [MIB [WRITERS]]`. The pool lies in memory: what the
-//! device takes is not in these times, for the lock is not held meanwhile.
+//! `cargo run --release -p onefold-pool --features lock-times --example lock_times -- [MIB [WRITERS]]`. The pool lies
+//! in memory: what the device takes is not in these times, for the lock is not held meanwhile.
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Writes unique and then duplicate data into a pool without a door, to see what the core itself costs.
 //!
-//! `cargo run --release -p onefold-pool --example write_rate -- POOL_FILE MIB`. The file must exist and be large enough;
-//! what is in it is lost.
+//! `cargo run --release -p onefold-pool --example write_rate -- POOL_FILE MIB`. The file must exist and be large
+//! enough; what is in it is lost.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -217,7 +217,8 @@ impl RangePair {
         RangePair { source_offset, target_offset, bytes: self.bytes - done, ..self }
     }
 
-    /// Returns where the ranges end, in bytes: that of the source, then that of the target. `None` past the largest number.
+    /// Returns where the ranges end, in bytes: that of the source, then that of the target. `None` past the largest
+    /// number.
     pub(crate) fn ends(&self) -> Option<(u64, u64)> {
         Some((self.source_offset.checked_add(self.bytes)?, self.target_offset.checked_add(self.bytes)?))
     }

@@ -52,7 +52,8 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub const SYMLINK_BYTES_MAX: usize = 4095;
 /// Largest value of an extended attribute, in bytes.
 pub const XATTR_BYTES_MAX: usize = 65536;
-/// Longest list of the names of a file's extended attributes, in bytes, each name ended by a zero byte: what Linux shows.
+/// Longest list of the names of a file's extended attributes, in bytes, each name ended by a zero byte: what Linux
+/// shows.
 pub const XATTR_LIST_BYTES_MAX: usize = 65536;
 /// Largest file, in bytes: 16 TiB.
 pub const FILE_BYTES_MAX: u64 = 1 << 44;

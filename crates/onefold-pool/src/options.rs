@@ -67,8 +67,8 @@ pub struct CreateOptions {
     pub label: String,
     /// Journal size in bytes; `None` picks by the size of the device, at most 64 MiB.
     pub journal_bytes: Option<u64>,
-    /// Takes a journal that is too small for the largest operation of a pool of this size, too: for tests of how such an
-    /// operation fails.
+    /// Takes a journal that is too small for the largest operation of a pool of this size, too: for tests of how such
+    /// an operation fails.
     #[doc(hidden)]
     pub any_journal: bool,
     /// Where fingerprint stores lie.
@@ -147,8 +147,8 @@ pub struct TestLimits {
     /// Whether the filter is filled in small steps by those who call [`crate::Pool::reclaim`], and by nobody else: what
     /// happens meanwhile can be tried.
     pub index_in_steps: bool,
-    /// Memory of the filter, in bytes, whatever the `memory` setting would give it: what it has no room for is not found
-    /// by writes.
+    /// Memory of the filter, in bytes, whatever the `memory` setting would give it: what it has no room for is not
+    /// found by writes.
     pub filter_bytes_max: u64,
 }
 
@@ -204,8 +204,8 @@ pub struct OpenOptions {
     /// Refuses allocations; `None`, but for tests.
     #[doc(hidden)]
     pub allocations: Option<Arc<dyn AllocationSeam>>,
-    /// Tells whether a processor is idle: then threads that wait for writes or for a commit look for its end for a moment
-    /// before they sleep. `None` has them sleep at once.
+    /// Tells whether a processor is idle: then threads that wait for writes or for a commit look for its end for a
+    /// moment before they sleep. `None` has them sleep at once.
     pub processors: Option<Arc<dyn Processors>>,
     /// Whether threads commit, checkpoint and reclaim by themselves. Tests that replay call
     /// [`crate::Pool::commit`] and [`crate::Pool::reclaim`] instead.

@@ -106,7 +106,8 @@ pub struct FileStat {
     pub shared_bytes: u64,
     /// Distinct blocks among unique and shared.
     pub distinct_bytes: u64,
-    /// The file shares more blocks than are told apart: unique, shared and distinct are right to about one in a hundred.
+    /// The file shares more blocks than are told apart: unique, shared and distinct are right to about one in a
+    /// hundred.
     pub is_estimated: bool,
 }
 
@@ -126,8 +127,8 @@ pub struct FsStat {
 }
 
 impl FsStat {
-    /// Returns how many blocks of data files can still get: the available blocks, less what maps the data. A single new file
-    /// gets all of them.
+    /// Returns how many blocks of data files can still get: the available blocks, less what maps the data. A single new
+    /// file gets all of them.
     #[must_use]
     pub fn blocks_for_data(&self) -> u64 {
         let nodes = self.blocks_available.div_ceil(FAN_OUT + 1) + self.blocks_available.div_ceil(FAN_OUT * FAN_OUT);

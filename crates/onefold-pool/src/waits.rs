@@ -1,10 +1,10 @@
 //! Tells a thread that the pool is about to make it wait.
 //!
 //! A door has a thread that receives requests. It may answer a request itself as long as that takes a few microseconds;
-//! before it waits, another thread has to receive the next one. Whether a verb waits shows only in the midst of it: a block
-//! may be missing in a cache, a range locked, a transaction full. So the door leaves word on its thread, and each wait of the
-//! pool calls for it first. There are few places where the pool waits: its locks and conditions ([`crate::sync`]), and
-//! the device ([`WaitsForDevice`]).
+//! before it waits, another thread has to receive the next one. Whether a verb waits shows only in the midst of it: a
+//! block may be missing in a cache, a range locked, a transaction full. So the door leaves word on its thread, and each
+//! wait of the pool calls for it first. There are few places where the pool waits: its locks and conditions
+//! ([`crate::sync`]), and the device ([`WaitsForDevice`]).
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -28,8 +28,8 @@ pub struct WaitNotice {
     thread: PhantomData<*const ()>,
 }
 
-/// Has `notice` called on this thread before each wait in a verb of a pool. It may be called while locks of the pool are
-/// held, so it must neither wait for long nor call the pool. A later notice takes the place of an earlier one.
+/// Has `notice` called on this thread before each wait in a verb of a pool. It may be called while locks of the pool
+/// are held, so it must neither wait for long nor call the pool. A later notice takes the place of an earlier one.
 pub fn notice_waits(notice: impl Fn() + 'static) -> WaitNotice {
     NOTICE.set(Some(Rc::new(notice)));
     HAS_NOTICE.set(true);
@@ -43,8 +43,8 @@ impl Drop for WaitNotice {
     }
 }
 
-/// Calls the notice of this thread, if it has one. To be called before each wait that another thread, a device or another
-/// process ends; doors call it before their own.
+/// Calls the notice of this thread, if it has one. To be called before each wait that another thread, a device or
+/// another process ends; doors call it before their own.
 pub fn about_to_wait() {
     if is_noticed() {
         let notice = NOTICE.with_borrow(Option::clone);

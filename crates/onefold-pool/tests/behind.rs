@@ -46,8 +46,8 @@ fn with_workers() -> OpenOptions {
     OpenOptions { background: true, commit_interval_ms: 3_600_000, ..quiet() }
 }
 
-/// What was seen: writers of random blocks waited for the one that met a transaction of a quarter of the log, which had to
-/// write it and empty the log; two processors were idle for a third of the time, and the disk as well.
+/// What was seen: writers of random blocks waited for the one that met a transaction of a quarter of the log, which had
+/// to write it and empty the log; two processors were idle for a third of the time, and the disk as well.
 #[test]
 fn a_transaction_that_has_grown_is_committed_before_anybody_has_to_wait() {
     let pool = new_pool(&Arc::new(MemoryDevice::new(65_536)), &with_workers());
@@ -94,8 +94,8 @@ fn what_was_accepted_is_seen_by_every_verb() {
     pool.close().expect("closes");
 }
 
-/// What was wrong: the memory of accepted writes was counted by their data, though each keeps the whole buffer that it came in. Writes
-/// of 68 KiB in buffers of 1 MiB took fifteen times what they were counted with.
+/// What was wrong: the memory of accepted writes was counted by their data, though each keeps the whole buffer that it
+/// came in. Writes of 68 KiB in buffers of 1 MiB took fifteen times what they were counted with.
 #[test]
 fn accepted_writes_are_counted_with_the_memory_of_their_buffers() {
     let pool = new_pool(&Arc::new(MemoryDevice::new(65_536)), &behind());
@@ -354,8 +354,8 @@ fn accept_until_refused(pool: &Pool, ino: Ino) -> u64 {
     }
 }
 
-/// What was seen: a sparse pool on a host with 0 bytes left accepted 15 MiB, none of which could be stored. What the host
-/// had told before was believed for another 16 MiB, however long ago that was.
+/// What was seen: a sparse pool on a host with 0 bytes left accepted 15 MiB, none of which could be stored. What the
+/// host had told before was believed for another 16 MiB, however long ago that was.
 #[test]
 fn a_host_that_others_fill_up_is_known_to_be_full_before_a_write_is_accepted() {
     // Asked for each write.

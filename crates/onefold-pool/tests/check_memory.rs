@@ -1,6 +1,6 @@
-//! How much memory check and repair take on a pool that is large beside their `memory` setting: half a million names and
-//! files, and block groups for several passes. An allocator watches what each test's own thread takes: nothing here works
-//! on several. This test has a program of its own for it.
+//! How much memory check and repair take on a pool that is large beside their `memory` setting: half a million names
+//! and files, and block groups for several passes. An allocator watches what each test's own thread takes: nothing here
+//! works on several. This test has a program of its own for it.
 
 mod common;
 
@@ -148,8 +148,8 @@ fn large_pool(journal_bytes: u64, files: u64) -> Arc<MetadataDevice> {
 ///
 /// What was seen here: with the least memory and the largest journal, changing the modes of many files failed with "the
 /// metadata cache is too small". What is changed stays in the cache until a checkpoint, and a transaction was committed
-/// only when it was large beside the journal: by then it filled the cache, and what an operation read next threw out what
-/// it had read before, for ever.
+/// only when it was large beside the journal: by then it filled the cache, and what an operation read next threw out
+/// what it had read before, for ever.
 fn fill_journal(device: &Arc<MetadataDevice>) {
     let pool = Pool::open(device.clone(), quiet(), environment()).expect("opens");
     let inodes = pool.stat().expect("has numbers").inode_count;
@@ -207,8 +207,8 @@ fn check_and_repair_of_a_large_pool_keep_to_their_memory() {
     assert!(report.problems_total > 1 && report.problems_left == 0, "{report:#?}");
 }
 
-/// What was wrong: of a journal that can be read in several ways, all readings were held at once, and the journal itself:
-/// more than twice its size, which is 64 MiB at most, besides the memory that was allowed.
+/// What was wrong: of a journal that can be read in several ways, all readings were held at once, and the journal
+/// itself: more than twice its size, which is 64 MiB at most, besides the memory that was allowed.
 #[test]
 fn readings_of_a_large_journal_are_not_held_side_by_side() {
     let journal_bytes = 64 << 20;

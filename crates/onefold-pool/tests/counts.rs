@@ -217,9 +217,9 @@ impl BlockDevice for HeldRead {
     }
 }
 
-/// A read of a clone had looked up where its block lies. A write to another range of the clone then copied the leaf, for which
-/// the full block was copied as well, and the source was removed: the block was freed and used again, and the read returned
-/// another file's data.
+/// A read of a clone had looked up where its block lies. A write to another range of the clone then copied the leaf,
+/// for which the full block was copied as well, and the source was removed: the block was freed and used again, and the
+/// read returned another file's data.
 #[test]
 fn a_block_with_a_full_count_stays_while_a_read_that_began_before_its_copy_goes_on() {
     let held =

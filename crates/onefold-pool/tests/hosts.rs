@@ -121,9 +121,9 @@ impl Holding {
     }
 }
 
-/// What was wrong, found by reading: closing a pool ended its heartbeat and then made the last changes durable. Where that
-/// took longer than another host waits, the other one took the pool, and what a program had been told was written, and
-/// would have been committed within seconds, was lost.
+/// What was wrong, found by reading: closing a pool ended its heartbeat and then made the last changes durable. Where
+/// that took longer than another host waits, the other one took the pool, and what a program had been told was written,
+/// and would have been committed within seconds, was lost.
 #[test]
 fn a_closing_pool_commits_while_its_heart_still_beats() {
     let (storage, holding) = (new_pool(), Arc::<Holding>::default());
@@ -142,8 +142,8 @@ fn a_closing_pool_commits_while_its_heart_still_beats() {
     check_clean(&*storage).expect("clean");
 }
 
-/// What was wrong, found by reading: closing a pool ended its heartbeat before it loaded what was left of the saved filter,
-/// saved the filter and emptied the journal, all of which takes long for a large pool on slow storage.
+/// What was wrong, found by reading: closing a pool ended its heartbeat before it loaded what was left of the saved
+/// filter, saved the filter and emptied the journal, all of which takes long for a large pool on slow storage.
 #[test]
 fn a_heart_beats_until_all_of_a_close_is_done() {
     let (storage, holding) = (new_pool(), Arc::<Holding>::default());
@@ -191,8 +191,8 @@ fn a_pool_goes_on_after_its_storage_stalled() {
     check_clean(&*storage).expect("clean");
 }
 
-/// The clock of a host that watches another one: a wait of seconds ends as soon as the mark has changed, for nothing else
-/// would be seen later.
+/// The clock of a host that watches another one: a wait of seconds ends as soon as the mark has changed, for nothing
+/// else would be seen later.
 struct Watching {
     storage: Arc<MemoryDevice>,
     clock: ManualClock,
@@ -309,7 +309,8 @@ fn another_host_is_kept_out_while_a_pool_is_repaired() {
     check_clean(&*storage).expect("clean");
 }
 
-/// A host that was suspended in the midst of a repair, or whose storage hung, for so long that another one took the pool.
+/// A host that was suspended in the midst of a repair, or whose storage hung, for so long that another one took the
+/// pool.
 #[test]
 fn a_repair_that_lost_the_pool_changes_nothing_any_more() {
     let storage = new_pool();
@@ -333,8 +334,8 @@ fn a_repair_that_lost_the_pool_changes_nothing_any_more() {
     assert_eq!(report.problems_total, 1, "nobody has mended it: {report:#?}");
 }
 
-/// What was wrong, found by reading: the superblock was read before the pool was taken. A pool that another host let grow
-/// in between was opened as large as it had been.
+/// What was wrong, found by reading: the superblock was read before the pool was taken. A pool that another host let
+/// grow in between was opened as large as it had been.
 #[test]
 fn a_pool_that_grew_while_it_was_being_taken_is_as_large_as_it_is() {
     let (storage, clock) = (new_pool(), Arc::new(ManualClock::starting_at(1000)));

@@ -21,8 +21,8 @@ use onefold_pool::{Attr, CreateOptions, Dedup, Durability, FileKind, Ino, NoProg
 use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, MemoryImage, When};
 
 const BLOCKS: u64 = 65_536;
-/// Files with an attribute of so many bytes each: enough pages of the names tree in one transaction for some of their content
-/// to begin a block of the log.
+/// Files with an attribute of so many bytes each: enough pages of the names tree in one transaction for some of their
+/// content to begin a block of the log.
 const FILES: u64 = 8;
 const VALUE_BYTES: u64 = 60_000;
 /// Where a page of the names tree keeps its level.
@@ -161,9 +161,9 @@ fn cut_with_planted_transactions(image: &MemoryImage) -> MemoryImage {
     cut_with_attributes(image, &values)
 }
 
-/// What was found by reading: recovery takes each block of the log that begins like a transaction for one. The magic, the
-/// pool tag and the checksum were all known to users, and values of attributes reach the log as they are. A planted later
-/// transaction made the pool refuse to open.
+/// What was found by reading: recovery takes each block of the log that begins like a transaction for one. The magic,
+/// the pool tag and the checksum were all known to users, and values of attributes reach the log as they are. A planted
+/// later transaction made the pool refuse to open.
 #[test]
 fn an_attribute_with_planted_transactions_does_not_keep_a_pool_from_opening() {
     let pool = new_pool();
@@ -335,8 +335,8 @@ fn forged_leaf(tag: u32, at: BlockNo) -> Box<BlockBytes> {
     page.bytes
 }
 
-/// Returns the pool with a file of two blocks, which pass for the root and for a leaf of the names tree, for all that users
-/// can know.
+/// Returns the pool with a file of two blocks, which pass for the root and for a leaf of the names tree, for all that
+/// users can know.
 fn with_forged_pages(image: &MemoryImage) -> MemoryImage {
     let markers = letters([777, 778]);
     let probe = with_file(image, &markers);
@@ -356,8 +356,8 @@ fn with_forged_pages(image: &MemoryImage) -> MemoryImage {
     image
 }
 
-/// Loses the pool state and all that says what blocks are used for, repairs the pool, and returns whether the planted inode is
-/// one of its files then.
+/// Loses the pool state and all that says what blocks are used for, repairs the pool, and returns whether the planted
+/// inode is one of its files then.
 fn has_planted_inode_after_a_repair(mut image: MemoryImage) -> bool {
     let geometry = superblock_at(&image, SUPERBLOCK).geometry;
     let stores = (0..STORE_PAGES_PER_GROUP).map(|index| geometry.store_page(0, index));
@@ -380,9 +380,9 @@ fn has_planted_inode_after_a_repair(mut image: MemoryImage) -> bool {
     pool.attr(PLANTED).is_ok_and(|attr| attr.mode == 0o4755)
 }
 
-/// What was found by reading: where the records of what blocks are used for are lost, a repair takes each block with the
-/// header of a page for one. All of that header was known to users, but for the place, which can be guessed: a block of a
-/// file became a set-user-id program of root in `lost+found`.
+/// What was found by reading: where the records of what blocks are used for are lost, a repair takes each block with
+/// the header of a page for one. All of that header was known to users, but for the place, which can be guessed: a
+/// block of a file became a set-user-id program of root in `lost+found`.
 #[test]
 fn a_repair_does_not_take_user_data_for_lost_names() {
     let device = new_pool();

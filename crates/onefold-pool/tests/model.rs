@@ -1,7 +1,7 @@
 //! Random sequences of operations on a pool and on a naive reference, results compared after each step.
 //!
-//! `check` looks at the device as it is: at what a power cut would leave. One setting commits and checks after each step,
-//! the others check every few steps.
+//! `check` looks at the device as it is: at what a power cut would leave. One setting commits and checks after each
+//! step, the others check every few steps.
 //!
 //! `ONEFOLD_SEED=n` replays the sequence that a failure names; `ONEFOLD_MODEL_STEPS=n` makes sequences longer.
 

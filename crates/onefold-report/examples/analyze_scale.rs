@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p onefold-report --example analyze_scale [GiB [MiB of memory [folder]]]`
 //!
-//! Half of each image's blocks are its own, half are those of all the others. Prints the rate, the most memory, and what
-//! went into temporary files. Numbers that are not as they must be end it with an error. Then a sample of the same set is
-//! analysed, beside that: how much faster, and whether its range holds.
+//! Half of each image's blocks are its own, half are those of all the others. Prints the rate, the most memory, and
+//! what went into temporary files. Numbers that are not as they must be end it with an error. Then a sample of the same
+//! set is analysed, beside that: how much faster, and whether its range holds.
 
 use std::error::Error;
 use std::ops::{ControlFlow, Range};

@@ -47,8 +47,8 @@ pub fn analyze(images: &[Image], options: &Options, progress: &dyn Progress) -> 
     Ok(analysis)
 }
 
-/// Analyses `images` by reading `share` of their regions. Those that cannot be read are left out and named in the result.
-/// Groups and shifts are not looked at.
+/// Analyses `images` by reading `share` of their regions. Those that cannot be read are left out and named in the
+/// result. Groups and shifts are not looked at.
 ///
 /// # Errors
 /// When the user stops it, or temporary files cannot be written.
@@ -94,8 +94,8 @@ fn files(images: &[Image], found: &Walked, analysis: &Analysis, survey: &Survey<
     files
 }
 
-/// Adds the paths of the files that have the most repeated blocks, where these are first. An image that cannot be read again
-/// has none.
+/// Adds the paths of the files that have the most repeated blocks, where these are first. An image that cannot be read
+/// again has none.
 fn add_paths(images: &[Image], top: &[TopBlock], files: &mut FilesAnalysis) {
     let mut by_image: BTreeMap<usize, Vec<(usize, u64)>> = BTreeMap::new();
     for (at, (block, report)) in top.iter().zip(&files.top_blocks).enumerate() {

@@ -1,9 +1,11 @@
 //! Savings analysis: what a set of disk images would take where equal blocks exist once, before anything is changed.
 //!
-//! Every byte is read once, or those of a sample, and becomes one record for each block size; the records are sorted outside memory where they
-//! do not fit, and all figures come out of one walk over them in order of content. Decision 10 says why.
+//! Every byte is read once, or those of a sample, and becomes one record for each block size; the records are sorted
+//! outside memory where they do not fit, and all figures come out of one walk over them in order of content. Decision
+//! 10 says why.
 //!
-//! Nothing here writes to an image, opens one by itself, or knows a format: images come as [`Disk`](onefold_disk::Disk)s.
+//! Nothing here writes to an image, opens one by itself, or knows a format: images come as
+//! [`Disk`](onefold_disk::Disk)s.
 
 mod advice;
 mod analysis;

@@ -1,6 +1,7 @@
 //! What a sampled analysis found. Sizes are in bytes; what was not counted but told from the sample is a range.
 //!
-//! Which figures of an [`Analysis`](crate::Analysis) are not here is on purpose: a sample tells nothing sound about them.
+//! Which figures of an [`Analysis`](crate::Analysis) are not here is on purpose: a sample tells nothing sound about
+//! them.
 
 use std::fmt;
 
@@ -154,8 +155,8 @@ pub struct SampledWays {
     pub now_bytes: u64,
     /// In a pool: distinct blocks and metadata.
     pub pool_bytes: Range,
-    /// With equal blocks shared by the file system that they lie on, and an index to find them; nothing where some image
-    /// is no plain file.
+    /// With equal blocks shared by the file system that they lie on, and an index to find them; nothing where some
+    /// image is no plain file.
     pub sharing_bytes: Option<Range>,
     /// As linked clones of each other, at 4 KiB: the least they would need.
     pub linked_clone_bytes: Range,

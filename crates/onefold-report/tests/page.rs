@@ -45,7 +45,8 @@ fn assert_bars(marks: &[Value], expected: &[u64], side: &str) {
     }
 }
 
-/// Asserts that the points of each curve bear these values, and lie as high as they should: equal steps for equal steps.
+/// Asserts that the points of each curve bear these values, and lie as high as they should: equal steps for equal
+/// steps.
 fn assert_curves(marks: &[Value], expected: &[Vec<f64>]) {
     let mut places: Vec<(f64, f64)> = Vec::new();
     for (series, expected) in expected.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! A sampled analysis from end to end, against the analysis of all: what it reads, and whether its ranges hold the truth.
+//! A sampled analysis from end to end, against the analysis of all: what it reads, and whether its ranges hold the
+//! truth.
 //!
 //! Many more kinds of sets and samples, without their bytes, are in `src/sample/coverage.rs`.
 

@@ -1,4 +1,5 @@
-//! The treemap of a report in a real browser: each rectangle is as large as its bytes, and each label is within its own.
+//! The treemap of a report in a real browser: each rectangle is as large as its bytes, and each label is within its
+//! own.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

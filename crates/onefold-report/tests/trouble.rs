@@ -1,4 +1,5 @@
-//! What goes wrong: images that fail half way or change, temporary folders that do not take anything, a user who stops it.
+//! What goes wrong: images that fail half way or change, temporary folders that do not take anything, a user who stops
+//! it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

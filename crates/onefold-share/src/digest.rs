@@ -41,13 +41,13 @@ pub(crate) struct Piece {
 
 /// Read at once where a larger read failed, in bytes.
 const PART_BYTES: usize = 64 << 10;
-/// After so many blocks of a piece that could not be read, each of which may have taken a disk seconds, the rest of it is
-/// given up.
+/// After so many blocks of a piece that could not be read, each of which may have taken a disk seconds, the rest of it
+/// is given up.
 const FAILED_BLOCKS_MAX: usize = 16;
 
 impl Piece {
-    /// Has its blocks read, of which it has room for as many as there are to be. Where that fails it is tried in parts, so that
-    /// only what cannot be read is missing.
+    /// Has its blocks read, of which it has room for as many as there are to be. Where that fails it is tried in parts,
+    /// so that only what cannot be read is missing.
     fn read(&mut self, read: impl Fn(u64, &mut [u8]) -> io::Result<usize>) {
         let count = match read(self.offset, &mut self.bytes) {
             Ok(count) => count,
@@ -181,8 +181,9 @@ impl<'scope> Digester<'scope> {
         self.pending.len() < (self.workers.len() * PIECES_PER_THREAD).max(1)
     }
 
-    /// Asks for `length` bytes of a file from an offset on, in whole blocks, where there is room for it, and for their digests
-    /// by a key. A thread reads them by `reader`; where there is none, or no thread, the caller does, by `read`.
+    /// Asks for `length` bytes of a file from an offset on, in whole blocks, where there is room for it, and for their
+    /// digests by a key. A thread reads them by `reader`; where there is none, or no thread, the caller does, by
+    /// `read`.
     ///
     /// # Panics
     /// When a thread has panicked.

@@ -40,8 +40,8 @@ impl Extents {
         Extents { extents: Vec::new(), from: 0, to: 0, window: WINDOW_MAX }
     }
 
-    /// As [`Extents::new`], of which only as much is kept as comes with one answer: for offsets in any order, or a map that
-    /// changes.
+    /// As [`Extents::new`], of which only as much is kept as comes with one answer: for offsets in any order, or a map
+    /// that changes.
     #[must_use]
     pub(crate) fn narrow() -> Extents {
         Extents { window: 1, ..Extents::new() }

@@ -1,5 +1,5 @@
-//! Where the data of a file lay at a moment, to be compared with where it lies later. New, punched and moved ranges show;
-//! what was overwritten where it lies does not.
+//! Where the data of a file lay at a moment, to be compared with where it lies later. New, punched and moved ranges
+//! show; what was overwritten where it lies does not.
 
 use std::io;
 

@@ -1,7 +1,7 @@
 //! Files that their owners do not want to be shared: an extended attribute says so.
 //!
-//! `user.onefold.share` is `off`, or `on`. What a folder has holds for all below it; of several the nearest one counts. An
-//! opted-out file is neither read nor shared with; blocks that it shares already stay as they are.
+//! `user.onefold.share` is `off`, or `on`. What a folder has holds for all below it; of several the nearest one counts.
+//! An opted-out file is neither read nor shared with; blocks that it shares already stay as they are.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
 //! What a run may read and change: one set of files, decided once from the command line.
 //!
-//! The scan, the pass (its dry run, too) and the watch ask the same selection. A file outside of it is neither a source nor a
-//! target, its logs stay for a run that includes it, and its entries stay in the index without a look at it. Only mending goes
-//! beyond it: a hole that a dead host left is filled wherever it is.
+//! The scan, the pass (its dry run, too) and the watch ask the same selection. A file outside of it is neither a source
+//! nor a target, its logs stay for a run that includes it, and its entries stay in the index without a look at it. Only
+//! mending goes beyond it: a hole that a dead host left is filled wherever it is.
 //!
-//! A selection goes by the names of files. Opt-outs ([`crate::opt_out`]) are another thing: they go with the file, and bind all
-//! runs.
+//! A selection goes by the names of files. Opt-outs ([`crate::opt_out`]) are another thing: they go with the file, and
+//! bind all runs.
 
 use std::path::{Path, PathBuf};
 
@@ -19,9 +19,9 @@ pub struct Selection<'a> {
 }
 
 impl<'a> Selection<'a> {
-    /// Returns the selection of all files below some files and folders of which `wants` says so. Paths are below the root of the
-    /// file system. `wants` is asked about each file, and about each folder on the way from the root to it: what it says of a
-    /// folder holds for all below.
+    /// Returns the selection of all files below some files and folders of which `wants` says so. Paths are below the
+    /// root of the file system. `wants` is asked about each file, and about each folder on the way from the root to it:
+    /// what it says of a folder holds for all below.
     #[must_use]
     pub fn new(roots: &'a [PathBuf], wants: &'a dyn Fn(&Path, ListedKind) -> bool) -> Selection<'a> {
         Selection { roots, wants }

@@ -60,7 +60,8 @@ pub struct FileCounts {
     pub gone: u64,
     /// That cannot be opened.
     pub unreadable: u64,
-    /// Among those that are there: of which ranges could not be read, or shared, and are tried again after pauses. In no sum.
+    /// Among those that are there: of which ranges could not be read, or shared, and are tried again after pauses. In
+    /// no sum.
     pub failing: u64,
     /// What these ranges are in all, in bytes.
     pub failing_bytes: u64,

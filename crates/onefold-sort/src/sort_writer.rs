@@ -9,7 +9,8 @@ use crate::{Merge, ROW_BYTES, Row, Rows, Sorter};
 
 /// Takes rows down in any order and returns them sorted, once. For a sort that several threads feed, use a [`Sorter`].
 ///
-/// Where not all rows fit into memory, half of it is filled while a thread sorts the other half and puts it into a file.
+/// Where not all rows fit into memory, half of it is filled while a thread sorts the other half and puts it into a
+/// file.
 #[derive(Debug)]
 pub struct SortWriter {
     sorter: Arc<Sorter>,
@@ -76,7 +77,8 @@ impl SortWriter {
 
 impl Drop for SortWriter {
     fn drop(&mut self) {
-        // Who gives the list up may go on to remove the folder. Nobody needs the rows any more, so that errors tell nothing.
+        // Who gives the list up may go on to remove the folder. Nobody needs the rows any more, so that errors tell
+        // nothing.
         drop(self.filing.take().map(JoinHandle::join));
     }
 }

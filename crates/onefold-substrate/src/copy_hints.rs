@@ -6,9 +6,9 @@ use crate::files::Files;
 
 /// Hints about copies on write (XFS). By default there are none.
 pub trait CopyHints: Files {
-    /// Has the file system set aside no more than is written where it copies shared blocks of this file on a write, if it
-    /// can be told so and nobody has told it anything else. Returns whether that is new; then the time of the last change
-    /// is, too, but not that of the content.
+    /// Has the file system set aside no more than is written where it copies shared blocks of this file on a write, if
+    /// it can be told so and nobody has told it anything else. Returns whether that is new; then the time of the last
+    /// change is, too, but not that of the content.
     ///
     /// # Errors
     /// Those of the device; `PermissionDenied`.

@@ -8,9 +8,9 @@ use crate::outcome::ShareError;
 
 /// Exclusive use of a file, and what else sharing in two steps takes (OCFS2). By default nothing is needed.
 pub trait Exclusive: Files {
-    /// Takes a file for this opening alone, unless anybody else on this host has it open. Returns whether it was taken. Who
-    /// opens it on this host from then on waits, until [`Exclusive::leave_exclusive`] or the file is dropped, or for as long
-    /// as the system lets him wait. Says nothing of other hosts.
+    /// Takes a file for this opening alone, unless anybody else on this host has it open. Returns whether it was taken.
+    /// Who opens it on this host from then on waits, until [`Exclusive::leave_exclusive`] or the file is dropped, or
+    /// for as long as the system lets him wait. Says nothing of other hosts.
     ///
     /// # Errors
     /// Where it cannot be told. `PermissionDenied` where the file cannot be written to.
@@ -19,14 +19,15 @@ pub trait Exclusive: Files {
         Ok(true)
     }
 
-    /// Tells whether somebody waits to open a file that was taken, or may have opened it meanwhile: it should be left soon.
+    /// Tells whether somebody waits to open a file that was taken, or may have opened it meanwhile: it should be left
+    /// soon.
     fn is_exclusive_wanted(&self, file: &Self::File) -> bool {
         let _ = file;
         false
     }
 
-    /// Tells whether somebody may have opened a file that was taken: he has waited for as long as the system lets him, or nearly. What
-    /// he does from then on must not be undone.
+    /// Tells whether somebody may have opened a file that was taken: he has waited for as long as the system lets him,
+    /// or nearly. What he does from then on must not be undone.
     fn is_exclusive_lost(&self, file: &Self::File) -> bool {
         let _ = file;
         false

@@ -33,8 +33,8 @@ pub struct AgedExtent {
     pub offset: u64,
     /// Length in bytes.
     pub length: u64,
-    /// Place on the device, in bytes; none where it has no place of its own. Of what is stored in another way it tells only
-    /// that it is the same.
+    /// Place on the device, in bytes; none where it has no place of its own. Of what is stored in another way it tells
+    /// only that it is the same.
     pub place: Option<u64>,
     /// Whether it is set aside and reads as zeros.
     pub is_unwritten: bool,

@@ -116,7 +116,8 @@ pub struct HeldLock {
     pub process: Option<u32>,
 }
 
-/// Returns whether a file could not be opened because there is none of its name: nothing, or something that is no regular file.
+/// Returns whether a file could not be opened because there is none of its name: nothing, or something that is no
+/// regular file.
 #[must_use]
 pub fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{CrossesDevices, InvalidInput, IsADirectory, NotADirectory, NotFound};

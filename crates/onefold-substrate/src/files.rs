@@ -20,7 +20,8 @@ pub trait Reader: Send + Sync {
     /// Those of the device.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 
-    /// Told of a range that will be read after others: asks the disk for it where that pays. Nothing else depends on it.
+    /// Told of a range that will be read after others: asks the disk for it where that pays. Nothing else depends on
+    /// it.
     fn prefetch(&self, offset: u64, length: u64) {
         let _ = (offset, length);
     }
@@ -56,7 +57,8 @@ pub trait Files {
     /// Opens a regular file by what stands for it, whatever its names.
     ///
     /// # Errors
-    /// `Unsupported`, or `PermissionDenied`, where that cannot be done; `NotFound` where there is no such file any more.
+    /// `Unsupported`, or `PermissionDenied`, where that cannot be done; `NotFound` where there is no such file any
+    /// more.
     fn open_handle(&self, handle: &FileHandle, access: Access) -> io::Result<Self::File> {
         let _ = (handle, access);
         Err(io::ErrorKind::Unsupported.into())
@@ -80,8 +82,8 @@ pub trait Files {
     /// Those of the device.
     fn read_at(&self, file: &Self::File, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 
-    /// Returns what other threads read a file by. It keeps the file open, and its lock and exclusive use with it, until it is
-    /// dropped. None where only the caller's own thread may read.
+    /// Returns what other threads read a file by. It keeps the file open, and its lock and exclusive use with it, until
+    /// it is dropped. None where only the caller's own thread may read.
     fn reader(&self, file: &Self::File) -> Option<Arc<dyn Reader>> {
         let _ = file;
         None
@@ -93,8 +95,8 @@ pub trait Files {
         let _ = (file, offset, length);
     }
 
-    /// Brings a range into memory and waits for it, so that whoever works on it next need not wait for the disk. What is
-    /// behind the end of the file is left out.
+    /// Brings a range into memory and waits for it, so that whoever works on it next need not wait for the disk. What
+    /// is behind the end of the file is left out.
     ///
     /// # Errors
     /// Those of the device.
@@ -117,8 +119,8 @@ pub trait Files {
     /// No space; those of the device. Any part may have been written then.
     fn write_at(&self, file: &Self::File, offset: u64, from: &[u8]) -> io::Result<()>;
 
-    /// Asks for what was written to a range to be brought to the disk, and does not wait for it. [`Files::sync`] has less
-    /// to wait for then, and nothing else depends on it.
+    /// Asks for what was written to a range to be brought to the disk, and does not wait for it. [`Files::sync`] has
+    /// less to wait for then, and nothing else depends on it.
     fn write_back(&self, file: &Self::File, offset: u64, length: u64) {
         let _ = (file, offset, length);
     }
@@ -129,15 +131,15 @@ pub trait Files {
     /// No space; those of the device.
     fn set_len(&self, file: &Self::File, length: u64) -> io::Result<()>;
 
-    /// Makes a file's content, length and times durable, and the name that it was created with, if it was created so. A name
-    /// given to it afterwards never leads to less.
+    /// Makes a file's content, length and times durable, and the name that it was created with, if it was created so. A
+    /// name given to it afterwards never leads to less.
     ///
     /// # Errors
     /// Those of the device; what was written before may be lost then.
     fn sync(&self, file: &Self::File) -> io::Result<()>;
 
-    /// Has all that was written to a file so far get its place, so that maps tell it. Whoever writes to it should not wait for
-    /// that, as he may for [`Files::sync`]; nothing is durable for it.
+    /// Has all that was written to a file so far get its place, so that maps tell it. Whoever writes to it should not
+    /// wait for that, as he may for [`Files::sync`]; nothing is durable for it.
     ///
     /// # Errors
     /// Those of the device; what was written before may be lost then.

@@ -1,5 +1,5 @@
-//! The seam to the host that has a file system mounted: its load, its clock on the wall, processor time, and which images its
-//! processes have open.
+//! The seam to the host that has a file system mounted: its load, its clock on the wall, processor time, and which
+//! images its processes have open.
 
 use std::collections::BTreeSet;
 use std::fmt;

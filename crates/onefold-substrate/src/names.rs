@@ -39,9 +39,9 @@ pub trait Names: Files {
     /// `NotFound`; `NotADirectory`.
     fn list(&self, folder: &Path) -> io::Result<Vec<Listed>>;
 
-    /// Opens a folder and keeps it open, and returns what protects it. From then on this substrate resolves every path that begins
-    /// with `folder` from the kept folder, even if another one takes the name. A folder that was kept by that path before
-    /// is no longer, nor are those below it. The empty path is the root, which is kept in any case.
+    /// Opens a folder and keeps it open, and returns what protects it. From then on this substrate resolves every path
+    /// that begins with `folder` from the kept folder, even if another one takes the name. A folder that was kept by
+    /// that path before is no longer, nor are those below it. The empty path is the root, which is kept in any case.
     ///
     /// # Errors
     /// Those of [`Files::open`], but `NotADirectory` where it is no folder.
@@ -59,8 +59,8 @@ pub trait Names: Files {
     /// As [`Files::set_mode`]; `NotFound` for a folder that is not kept.
     fn set_folder_mode(&self, folder: &Path, mode: u32) -> io::Result<()>;
 
-    /// Returns an extended attribute of a file or folder (`user.NAME`); none where it has none of that name, or the file
-    /// system has none at all.
+    /// Returns an extended attribute of a file or folder (`user.NAME`); none where it has none of that name, or the
+    /// file system has none at all.
     ///
     /// # Errors
     /// Those of [`Files::open`], but that a folder is as good as a file.
@@ -78,8 +78,8 @@ pub trait Names: Files {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Returns what protects the file or folder of a name. By default, that of a folder of root's that everybody may write into: such
-    /// a folder guards nothing.
+    /// Returns what protects the file or folder of a name. By default, that of a folder of root's that everybody may
+    /// write into: such a folder guards nothing.
     ///
     /// # Errors
     /// As [`Names::attribute`].
@@ -99,8 +99,8 @@ pub trait Names: Files {
         true
     }
 
-    /// Returns the path at which this host has the file system mounted, or from which on it was opened; empty where it has
-    /// none.
+    /// Returns the path at which this host has the file system mounted, or from which on it was opened; empty where it
+    /// has none.
     fn mounted_at(&self) -> &Path {
         Path::new("")
     }

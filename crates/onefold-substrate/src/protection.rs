@@ -22,8 +22,8 @@ impl fmt::Display for UserNo {
 pub struct Protection {
     /// The owner.
     pub owner: UserNo,
-    /// Permission bits, with set-uid, set-gid and sticky: the low 12 bits of `st_mode`. On a file with an access control list,
-    /// the bits of the group are the most that the list grants.
+    /// Permission bits, with set-uid, set-gid and sticky: the low 12 bits of `st_mode`. On a file with an access
+    /// control list, the bits of the group are the most that the list grants.
     pub mode: u32,
     /// How many names lead to a file. Means nothing for a folder.
     pub links: u64,

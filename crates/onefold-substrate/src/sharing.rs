@@ -11,13 +11,13 @@ use crate::outcome::{Compared, Refusal, ShareError};
 
 /// Files whose file system can let them share blocks.
 pub trait Sharing: Files {
-    /// Returns what the file system can do. Probed once, when the substrate was opened, never by a call that may fail in
-    /// the middle of a pass.
+    /// Returns what the file system can do. Probed once, when the substrate was opened, never by a call that may fail
+    /// in the middle of a pass.
     fn abilities(&self) -> &Abilities;
 
-    /// Returns where the data of a file lies from an offset on, in order and without holes between that are told: what is
-    /// between two extents is a hole. At most as many as the substrate likes to give at once; ask again from the end of the
-    /// last. Empty when there is no data from the offset on.
+    /// Returns where the data of a file lies from an offset on, in order and without holes between that are told: what
+    /// is between two extents is a hole. At most as many as the substrate likes to give at once; ask again from the end
+    /// of the last. Empty when there is no data from the offset on.
     ///
     /// A hint: data that was just written may be missing its place, and all of it may have changed on return.
     ///
@@ -25,8 +25,8 @@ pub trait Sharing: Files {
     /// `Unsupported` where the file system has no maps.
     fn extents(&self, file: &Self::File, from: u64) -> io::Result<Vec<MappedExtent>>;
 
-    /// Compares `length` bytes of two files and, where they are equal, makes the second range refer to the blocks of the
-    /// first, in one step. Offsets and length are multiples of [`Abilities::block_bytes`], the length at most
+    /// Compares `length` bytes of two files and, where they are equal, makes the second range refer to the blocks of
+    /// the first, in one step. Offsets and length are multiples of [`Abilities::block_bytes`], the length at most
     /// [`Abilities::share_bytes_max`], both ranges within their files and apart. It does not matter how the ranges are
     /// stored: where they share their blocks already they are compared nevertheless.
     ///
@@ -42,13 +42,14 @@ pub trait Sharing: Files {
         self.sync(file)
     }
 
-    /// Tells whether [`Sharing::sync_shares`] makes durable what was shared into any file of the file system: once for many is enough.
+    /// Tells whether [`Sharing::sync_shares`] makes durable what was shared into any file of the file system: once for
+    /// many is enough.
     fn syncs_all_shares(&self) -> bool {
         false
     }
 
-    /// Makes a range refer to the blocks of another one, whatever it held before. Rules as in [`Sharing::share`].
-    /// Only for files that sharing made itself, and for holes that a share has left: it does not look at what it replaces.
+    /// Makes a range refer to the blocks of another one, whatever it held before. Rules as in [`Sharing::share`]. Only
+    /// for files that sharing made itself, and for holes that a share has left: it does not look at what it replaces.
     ///
     /// # Errors
     /// As [`ShareError`] says.
@@ -86,8 +87,8 @@ pub trait Sharing: Files {
     fn room(&self) -> io::Result<Room>;
 
     /// Returns the file system's present generation, a number that grows with its changes, where
-    /// [`Sharing::changed_since`] tells of this file all that was changed. None where nothing tells, or not of this file:
-    /// its blocks may be overwritten where they lie.
+    /// [`Sharing::changed_since`] tells of this file all that was changed. None where nothing tells, or not of this
+    /// file: its blocks may be overwritten where they lie.
     ///
     /// # Errors
     /// Those of the device.
@@ -96,11 +97,12 @@ pub trait Sharing: Files {
         Ok(None)
     }
 
-    /// Returns the extents of those parts of a file's map, from an offset on, that were touched in a generation or later, in
-    /// order; neighbours that were not touched may be among them, and holes are left out. Bytes of the file are others
-    /// than at a look in that generation only within extents that are younger ([`AgedExtent::generation`]), or lie elsewhere than
-    /// then. At most as many as the substrate likes to give at once; ask again from the end of the last. Empty when there is
-    /// nothing from the offset on. What was written and not [settled](Files::settle) may be missing.
+    /// Returns the extents of those parts of a file's map, from an offset on, that were touched in a generation or
+    /// later, in order; neighbours that were not touched may be among them, and holes are left out. Bytes of the file
+    /// are others than at a look in that generation only within extents that are younger ([`AgedExtent::generation`]),
+    /// or lie elsewhere than then. At most as many as the substrate likes to give at once; ask again from the end of
+    /// the last. Empty when there is nothing from the offset on. What was written and not [settled](Files::settle) may
+    /// be missing.
     ///
     /// # Errors
     /// `Unsupported` where [`Sharing::generation`] gives none; those of the device.

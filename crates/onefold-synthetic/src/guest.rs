@@ -1,4 +1,5 @@
-//! What the library says of the guest in a raw image, with nothing printed: what is measured where no verb does only that.
+//! What the library says of the guest in a raw image, with nothing printed: what is measured where no verb does only
+//! that.
 
 use std::collections::BTreeSet;
 use std::env;

@@ -1,8 +1,8 @@
 //! A sharing index of very many blocks that are on no disk, and a batch of news for it.
 //!
-//! What a pass costs at a size hangs on the index: it is read, and written anew, as a whole. Its entries name blocks of a
-//! sparse file, which is marked as read, so that no scan looks into it. Every entry is a unique block's: they are longer than
-//! those of shared ones. The news are contents that the index does not have, spread over all of it.
+//! What a pass costs at a size hangs on the index: it is read, and written anew, as a whole. Its entries name blocks of
+//! a sparse file, which is marked as read, so that no scan looks into it. Every entry is a unique block's: they are
+//! longer than those of shared ones. The news are contents that the index does not have, spread over all of it.
 
 use std::io;
 use std::path::Path;
@@ -67,7 +67,8 @@ pub enum IndexError {
     State(#[from] StateError),
 }
 
-/// Makes a state folder with such an index in the root of a file system, and one log. Returns the index's length in bytes.
+/// Makes a state folder with such an index in the root of a file system, and one log. Returns the index's length in
+/// bytes.
 ///
 /// # Errors
 /// As [`IndexError`] says.

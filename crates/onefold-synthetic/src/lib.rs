@@ -2,8 +2,8 @@
 //!
 //! What a pool costs at a size (a mount, the filter, a removal) hangs on its metadata. A *described* block has all of
 //! it: a bit in its group's bitmap, an entry with a fingerprint of its own in the fingerprint store, a place in a fully
-//! mapped file. Its data was never written: on a sparse file it reads as zeros, and takes no room. So a pool of 1 TiB is
-//! made in seconds. `check` finds it clean; `check --data` and `scrub` find every described block damaged, as it is.
+//! mapped file. Its data was never written: on a sparse file it reads as zeros, and takes no room. So a pool of 1 TiB
+//! is made in seconds. `check` finds it clean; `check --data` and `scrub` find every described block damaged, as it is.
 //!
 //! The pool, its files and their names are made by the pool itself; then, while it is closed, this crate writes file
 //! maps, bitmaps and stores beside them, and brings inodes and counters up to date. It knows where things lie from the

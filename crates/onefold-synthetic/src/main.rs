@@ -34,7 +34,8 @@ enum Command {
     Pool(PoolArgs),
     /// Make a sharing index of very many blocks, and a log of new ones for the next `onefold share run` on PATH/new
     Index(IndexArgs),
-    /// Have the kernel share pairs of ranges, told on standard input: SOURCE TARGET COUNT in each line, in blocks of 4 KiB
+    /// Have the kernel share pairs of ranges, told on standard input: SOURCE TARGET COUNT in each line, in blocks of 4
+    /// KiB
     Calls(CallsArgs),
     /// Have the library look into a raw image, and tell how long that takes
     Guest(GuestArgs),

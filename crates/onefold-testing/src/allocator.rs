@@ -85,8 +85,8 @@ pub fn watched<T>(work: impl FnOnce() -> T) -> (T, usize) {
     (result, PEAK_BYTES.get().abs_diff(before))
 }
 
-/// Does work whose memory [`watched`] does not count: that of a device whose content lies in memory only because this is
-/// a test.
+/// Does work whose memory [`watched`] does not count: that of a device whose content lies in memory only because this
+/// is a test.
 pub fn uncounted<T>(work: impl FnOnce() -> T) -> T {
     IS_UNCOUNTED.set(true);
     let result = work();

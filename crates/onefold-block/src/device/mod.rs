@@ -77,14 +77,14 @@ pub trait BlockDevice: Send + Sync {
     /// Whatever the device reports.
     fn discard(&self, first: BlockNo, count: u64) -> io::Result<()>;
 
-    /// Returns how many blocks that were never written can be written now, or nothing where every block has its place, or
-    /// where that cannot be asked: a thin volume does not tell. An estimate: others may take the room.
+    /// Returns how many blocks that were never written can be written now, or nothing where every block has its place,
+    /// or where that cannot be asked: a thin volume does not tell. An estimate: others may take the room.
     fn room_blocks(&self) -> Option<u64> {
         None
     }
 
-    /// Reads a batch, with as many in flight as the device serves well and in any order. Fails if any of them fails, and
-    /// only when none is under way any more; the buffers hold anything then.
+    /// Reads a batch, with as many in flight as the device serves well and in any order. Fails if any of them fails,
+    /// and only when none is under way any more; the buffers hold anything then.
     ///
     /// # Errors
     /// As [`BlockDevice::read`].

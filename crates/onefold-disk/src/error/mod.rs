@@ -1,6 +1,7 @@
 //! Why a disk cannot be opened, read, written or copied.
 //!
-//! Errors say what failed and why. What a user may do about it depends on the program, which decides it by the variants.
+//! Errors say what failed and why. What a user may do about it depends on the program, which decides it by the
+//! variants.
 
 mod chain;
 mod image;

@@ -1,12 +1,13 @@
 //! Folders that the further files of an image may lie in.
 //!
 //! 1. A folder that the caller names, and everything below it.
-//! 2. The image's own folder: only regular files directly in it that belong to the image's owner. Files further below are
-//!    not allowed, because an image in a home folder would reach `.ssh`.
+//! 2. The image's own folder: only regular files directly in it that belong to the image's owner. Files further below
+//!    are not allowed, because an image in a home folder would reach `.ssh`.
 //!
-//! A folder is opened once. A name only chooses a folder and a path beneath it; the kernel then resolves that path beneath
-//! the descriptor of the folder and follows no symbolic link, so a name that is replaced meanwhile cannot lead elsewhere. Mount
-//! points beneath a named folder are crossed, because an administrator made both; those in the image's own folder are not.
+//! A folder is opened once. A name only chooses a folder and a path beneath it; the kernel then resolves that path
+//! beneath the descriptor of the folder and follows no symbolic link, so a name that is replaced meanwhile cannot lead
+//! elsewhere. Mount points beneath a named folder are crossed, because an administrator made both; those in the image's
+//! own folder are not.
 
 use std::fs;
 use std::io;

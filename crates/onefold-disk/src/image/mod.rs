@@ -30,8 +30,8 @@ impl std::fmt::Debug for OpenImage {
 
 /// Reads an open file as an image, whose format is recognised by its first bytes where it is not given.
 ///
-/// `further` are folders that the image may refer to besides its own. `progress` is called only where the image has to be
-/// converted first.
+/// `further` are folders that the image may refer to besides its own. `progress` is called only where the image has to
+/// be converted first.
 ///
 /// # Errors
 /// When the image is no image of its format, refers to a file that it may not, or cannot be converted; also when

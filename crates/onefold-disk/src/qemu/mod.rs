@@ -1,9 +1,9 @@
 //! All other formats, through QEMU's own `qemu-img`, which converts them into a temporary raw file.
 //!
-//! `qemu-img` is given the whole tree of nodes: the driver and the open file (`/proc/self/fd/N`, inherited) of every layer,
-//! and the layer below it or none. So it recognises no format and follows no name. Three drivers know no names; that of
-//! VMDK obeys descriptors, which [`crate::vmdk`] prevents: a descriptor is replaced by a stand-in, and a file with a header
-//! that another user can change is copied first, so that `qemu-img` reads the bytes that were checked.
+//! `qemu-img` is given the whole tree of nodes: the driver and the open file (`/proc/self/fd/N`, inherited) of every
+//! layer, and the layer below it or none. So it recognises no format and follows no name. Three drivers know no names;
+//! that of VMDK obeys descriptors, which [`crate::vmdk`] prevents: a descriptor is replaced by a stand-in, and a file
+//! with a header that another user can change is copied first, so that `qemu-img` reads the bytes that were checked.
 
 mod child;
 mod info;

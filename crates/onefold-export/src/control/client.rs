@@ -24,7 +24,8 @@ use crate::place::{PoolPlace, RunDirectory};
 
 /// How long a client waits for room in a daemon's queue of clients: a daemon takes each at once.
 const QUEUE_WAIT_MAX: Duration = Duration::from_secs(1);
-/// How long a daemon may take to answer what takes no work of its own: as long as accepted writes may take on a slow disk.
+/// How long a daemon may take to answer what takes no work of its own: as long as accepted writes may take on a slow
+/// disk.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Why a request did not do what it should.
@@ -88,10 +89,11 @@ pub enum ControlError {
     },
 }
 
-/// Makes the daemon know all that processes have changed of `file`, by shared mappings too, before a clone is made of it.
+/// Makes the daemon know all that processes have changed of `file`, by shared mappings too, before a clone is made of
+/// it.
 ///
-/// Of all calls, only `fsync` and `fdatasync` wait for that on each kernel: before Linux 6.16 `sync_file_range` returns while
-/// writes are under way. So the changes become durable as well.
+/// Of all calls, only `fsync` and `fdatasync` wait for that on each kernel: before Linux 6.16 `sync_file_range` returns
+/// while writes are under way. So the changes become durable as well.
 ///
 /// # Errors
 /// [`ControlError::HandOver`] with the operating system's word.
@@ -111,8 +113,8 @@ pub struct ControlClient {
 impl ControlClient {
     /// Connects to the daemon that serves `mountpoint`.
     ///
-    /// The mount names the socket, and any user can mount what names somebody else's: with `umount`, root would unmount another pool.
-    /// So the socket has to belong to the user who mounted, as the kernel knows both.
+    /// The mount names the socket, and any user can mount what names somebody else's: with `umount`, root would unmount
+    /// another pool. So the socket has to belong to the user who mounted, as the kernel knows both.
     ///
     /// # Errors
     /// [`ControlError::NotAMount`] where `mountpoint` is something else, [`ControlError::Unreachable`] if nobody
@@ -134,8 +136,8 @@ impl ControlClient {
     /// root, can have put it there, and its own listens.
     ///
     /// What is no socket, a socket that this process may not use, or one that a dead daemon has left counts as none. So
-    /// does whatever fails in a directory that is neither root's nor of the user of this process: its user could make it
-    /// fail. Takes a second at most for each directory.
+    /// does whatever fails in a directory that is neither root's nor of the user of this process: its user could make
+    /// it fail. Takes a second at most for each directory.
     ///
     /// # Errors
     /// [`ControlError::NotOfItsUser`]; [`ControlError::Silent`] where a process listens and takes no client;
@@ -238,8 +240,8 @@ impl ControlClient {
         }
     }
 
-    /// Makes `target` (empty, open for writing) a clone of all of `source` (open for reading), both files of the mount, with
-    /// what the daemon knows of the source: [`hand_over`] first makes it know all.
+    /// Makes `target` (empty, open for writing) a clone of all of `source` (open for reading), both files of the mount,
+    /// with what the daemon knows of the source: [`hand_over`] first makes it know all.
     ///
     /// # Errors
     /// As [`ControlClient::request`].
@@ -298,8 +300,8 @@ impl ControlClient {
     /// closed.
     ///
     /// # Errors
-    /// [`FailureKind::Busy`] while files are open or clients use a door, [`FailureKind::Held`] while another mount keeps the pool in use;
-    /// otherwise as [`ControlClient::request`].
+    /// [`FailureKind::Busy`] while files are open or clients use a door, [`FailureKind::Held`] while another mount
+    /// keeps the pool in use; otherwise as [`ControlClient::request`].
     pub fn umount(&mut self) -> Result<(), ControlError> {
         self.expect_nothing(&ControlRequest::Umount, &[])
     }

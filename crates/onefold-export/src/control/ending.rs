@@ -100,8 +100,8 @@ mod tests {
         assert_eq!(client.join().unwrap(), Err("disk gone".into()));
     }
 
-    /// `umount` said now and then that the daemon did not answer: the unmount itself ended the daemon before the request
-    /// was counted among those to be answered.
+    /// `umount` said now and then that the daemon did not answer: the unmount itself ended the daemon before the
+    /// request was counted among those to be answered.
     #[test]
     fn a_request_that_brings_the_end_is_answered_even_if_the_end_comes_first() {
         let ending = Ending::default();

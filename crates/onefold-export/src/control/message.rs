@@ -36,8 +36,8 @@ pub enum ControlRequest {
     },
     /// Makes everything durable.
     Sync,
-    /// Ends the doors of the pool, its mount among them. The last reply comes when the pool is closed and everything is on
-    /// disk.
+    /// Ends the doors of the pool, its mount among them. The last reply comes when the pool is closed and everything is
+    /// on disk.
     Umount,
 }
 

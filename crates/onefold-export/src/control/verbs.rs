@@ -89,8 +89,9 @@ fn not_mounted() -> Failure {
 
 fn inspect<const COUNT: usize>(mount: &ServedMount, files: Vec<OwnedFd>) -> Result<[OpenFile; COUNT], Failure> {
     let found: Vec<_> = files.into_iter().map(|file| OpenFile::inspect(file, mount.device)).collect();
-    // After the mount has ended, the kernel gives its device number to any other file system, with any inode numbers. It
-    // does not do so while the connection lives. So this check comes after the numbers are read, with the files held.
+    // After the mount has ended, the kernel gives its device number to any other file system, with any inode numbers.
+    // It does not do so while the connection lives. So this check comes after the numbers are read, with the files
+    // held.
     if !mount.invalidator.is_connected() {
         return Err(not_mounted());
     }

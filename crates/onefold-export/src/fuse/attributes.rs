@@ -14,7 +14,8 @@ const SECTORS_PER_BLOCK: u64 = (BLOCK_BYTES / 512) as u64;
 pub(super) const PREFERRED_IO_BYTES: u32 = 4096;
 const _: () = assert!(PREFERRED_IO_BYTES as usize == BLOCK_BYTES, "a smaller write reads the rest of its block first");
 
-/// Blocks of data from which on a file shows its length ([`StBlocks::Auto`]): 64 MiB, which `cp` copies within a second.
+/// Blocks of data from which on a file shows its length ([`StBlocks::Auto`]): 64 MiB, which `cp` copies within a
+/// second.
 const SHOWN_BY_LENGTH: u64 = (64 << 20) / BLOCK_BYTES as u64;
 
 /// Returns what `st_blocks` says (`docs/decisions/0007-st-blocks.md`).
@@ -31,7 +32,8 @@ pub(super) fn sectors(attr: &Attr, st_blocks: StBlocks) -> u64 {
     if shows_length {
         return mapped.max(attr.size_bytes.div_ceil(BLOCK_BYTES as u64).saturating_mul(SECTORS_PER_BLOCK));
     }
-    // Of a file without any, tar stores nothing, and does not look. But the kernel may hold back what was written to a mapping.
+    // Of a file without any, tar stores nothing, and does not look. But the kernel may hold back what was written to a
+    // mapping.
     mapped.max(attr.size_bytes.min(1))
 }
 

@@ -1,9 +1,9 @@
 //! Which parts of a file the kernel may have in its page cache while processes write to the file past that cache.
 //!
 //! The kernel drops cached pages of a range *before* it sends a direct write, and after a synchronous one. After an
-//! asynchronous one (`io_uring`, libaio) it does not, so pages that a reader brings in meanwhile hold the old content for
-//! ever. The door therefore notes what is read through the cache of such a file, and has the kernel drop those pages once
-//! more before the write counts as complete.
+//! asynchronous one (`io_uring`, libaio) it does not, so pages that a reader brings in meanwhile hold the old content
+//! for ever. The door therefore notes what is read through the cache of such a file, and has the kernel drop those
+//! pages once more before the write counts as complete.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -51,8 +51,8 @@ pub(super) enum Stale {
 }
 
 impl CachedPages {
-    /// Notes that pages which touch a range of bytes may come into the cache. Where there is no `room` for more regions, the pages of
-    /// this file are told apart no more.
+    /// Notes that pages which touch a range of bytes may come into the cache. Where there is no `room` for more
+    /// regions, the pages of this file are told apart no more.
     pub(super) fn note(&mut self, bytes: Range<u64>, room: &mut RegionRoom) {
         if self.is_everything {
             return;

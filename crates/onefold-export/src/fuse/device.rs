@@ -43,7 +43,8 @@ impl FuseDevice {
     pub(super) fn try_clone(&self) -> io::Result<FuseDevice> {
         let clone = FuseDevice::open()?;
         let source = u32::try_from(self.descriptor.as_raw_fd()).expect("a descriptor is not negative");
-        // SAFETY: both descriptors are open; the ioctl reads one `u32` behind the pointer, which lives until it returns.
+        // SAFETY: both descriptors are open; the ioctl reads one `u32` behind the pointer, which lives until it
+        // returns.
         let result = unsafe { libc::ioctl(clone.descriptor.as_raw_fd(), CLONE, &raw const source) };
         if result == 0 { Ok(clone) } else { Err(io::Error::last_os_error()) }
     }
@@ -59,8 +60,8 @@ impl FuseDevice {
         Ok(clone)
     }
 
-    /// Returns the length of a request that is there already, if there is one, on a descriptor that never waits. The end
-    /// of the connection counts as nothing: who waits hears of it.
+    /// Returns the length of a request that is there already, if there is one, on a descriptor that never waits. The
+    /// end of the connection counts as nothing: who waits hears of it.
     ///
     /// # Errors
     /// When no more requests can be received.
@@ -72,8 +73,8 @@ impl FuseDevice {
         }
     }
 
-    /// Waits for a request and returns its length, or nothing once the connection has ended. The kernel hands over whole
-    /// requests only.
+    /// Waits for a request and returns its length, or nothing once the connection has ended. The kernel hands over
+    /// whole requests only.
     ///
     /// # Errors
     /// When no more requests can be received.
@@ -84,8 +85,8 @@ impl FuseDevice {
                 Ok(bytes) => return Ok(Some(bytes)),
                 // NOENT: the request was taken back before it could be read.
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-                // While it lets go of the mount, the kernel says this of each request that is still there, as the release of
-                // a file. Once it is done, the next read tells an unmount from an abort.
+                // While it lets go of the mount, the kernel says this of each request that is still there, as the
+                // release of a file. Once it is done, the next read tells an unmount from an abort.
                 Err(Errno::CONNABORTED) if !is_over => is_over = !self.is_connected(),
                 Err(Errno::NODEV) => return Ok(None),
                 Err(errno) => return Err(errno.into()),
@@ -93,8 +94,8 @@ impl FuseDevice {
         }
     }
 
-    /// Sends the reply to the request `unique`: an error (0 for none), or a body. A request that was taken back meanwhile
-    /// needs none.
+    /// Sends the reply to the request `unique`: an error (0 for none), or a body. A request that was taken back
+    /// meanwhile needs none.
     ///
     /// # Errors
     /// When the kernel does not take the reply.
@@ -123,8 +124,8 @@ impl FuseDevice {
         self.poll(PollFlags::empty()).is_ok_and(|found| !found.contains(PollFlags::ERR))
     }
 
-    /// Tells whether requests wait to be received. Once there are none, each request that the kernel had sent before is with
-    /// a thread that answers it, or on its way there.
+    /// Tells whether requests wait to be received. Once there are none, each request that the kernel had sent before is
+    /// with a thread that answers it, or on its way there.
     pub(super) fn has_requests(&self) -> bool {
         self.poll(PollFlags::IN).is_ok_and(|found| found.contains(PollFlags::IN))
     }

@@ -176,8 +176,8 @@ impl Door {
         self.finish_write(header, head, bytes, write, device)
     }
 
-    /// Does a write of so many bytes and replies to it: at once, or, where that made pages or attributes in the kernel's cache
-    /// stale, as soon as the kernel has dropped them.
+    /// Does a write of so many bytes and replies to it: at once, or, where that made pages or attributes in the
+    /// kernel's cache stale, as soon as the kernel has dropped them.
     fn finish_write(
         &self,
         header: &Header,

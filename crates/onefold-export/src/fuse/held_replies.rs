@@ -1,13 +1,15 @@
-//! Replies to direct writes that are held until the kernel has dropped pages that have become stale ([`super::cached_pages`]),
-//! or attributes: the mode, where the write took set-user-id or set-group-id bits away. With pages, attributes go as well.
+//! Replies to direct writes that are held until the kernel has dropped pages that have become stale
+//! ([`super::cached_pages`]), or attributes: the mode, where the write took set-user-id or set-group-id bits away. With
+//! pages, attributes go as well.
 //!
-//! To have pages dropped is to wait for them: the kernel waits for each page that a read or a cached write under way has
-//! locked, and hands dirty ones over. The requests behind these pages need threads that answer. So no thread that answers
-//! requests has pages dropped. A thread of its own does that and replies afterwards, and it holds no lock meanwhile.
+//! To have pages dropped is to wait for them: the kernel waits for each page that a read or a cached write under way
+//! has locked, and hands dirty ones over. The requests behind these pages need threads that answer. So no thread that
+//! answers requests has pages dropped. A thread of its own does that and replies afterwards, and it holds no lock
+//! meanwhile.
 //!
-//! One wait would have no end: a page that the held write itself has locked. The kernel does that where it falls back from a
-//! direct write to a cached one, and does not say so. So a second thread replies to a write that has been held for
-//! [`HELD_MAX`]; its pages are dropped a moment later then.
+//! One wait would have no end: a page that the held write itself has locked. The kernel does that where it falls back
+//! from a direct write to a cached one, and does not say so. So a second thread replies to a write that has been held
+//! for [`HELD_MAX`]; its pages are dropped a moment later then.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,7 +25,8 @@ use super::device::FuseDevice;
 use super::open_files::OpenFiles;
 use super::protocol::{Reach, notify_inode, written};
 
-/// The longest time that a reply is held. Dropping pages takes microseconds, or as long as a read of the disk under way.
+/// The longest time that a reply is held. Dropping pages takes microseconds, or as long as a read of the disk under
+/// way.
 const HELD_MAX: Duration = Duration::from_secs(1);
 
 /// A reply to a write that has taken effect.

@@ -1,8 +1,8 @@
 //! Which of the threads that answer requests receives the next one: one of them, while the others sleep.
 //!
 //! Were all of them to wait in the kernel, it would wake them in turn, each on a core of its own, for requests that one
-//! client makes one after the other. So one leads: it receives requests, and answers itself what is in memory. Before it
-//! waits for anything else than a request, it passes the lead on, and another thread wakes up.
+//! client makes one after the other. So one leads: it receives requests, and answers itself what is in memory. Before
+//! it waits for anything else than a request, it passes the lead on, and another thread wakes up.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ pub(super) struct Lead {
 #[derive(Debug, Default)]
 struct State {
     is_taken: bool,
-    /// The threads that sleep until they get the lead. The last to fall asleep is woken first: what it works with is most
-    /// likely still in a processor's cache.
+    /// The threads that sleep until they get the lead. The last to fall asleep is woken first: what it works with is
+    /// most likely still in a processor's cache.
     asleep: Vec<Thread>,
 }
 

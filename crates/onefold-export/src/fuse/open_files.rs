@@ -84,8 +84,8 @@ impl OpenFiles {
         }
     }
 
-    /// Returns what the kernel has to drop after a direct write to a range has taken effect, if anything. The caller has it
-    /// dropped and tells [`OpenFiles::dropped`]. To be called once every later request sees the write.
+    /// Returns what the kernel has to drop after a direct write to a range has taken effect, if anything. The caller
+    /// has it dropped and tells [`OpenFiles::dropped`]. To be called once every later request sees the write.
     pub(super) fn take_stale(&self, ino: Ino, bytes: Range<u64>) -> Option<Stale> {
         let Table { files, room } = &mut *self.table.lock();
         let file = files.get_mut(&ino)?;

@@ -1,12 +1,12 @@
 //! When set-user-id and set-group-id bits go away.
 //!
 //! The kernel could do this by itself, at the price of asking for `security.capability` before *every* buffered write,
-//! and would forget it for direct writes. So `FUSE_HANDLE_KILLPRIV_V2` is negotiated and it is done here, where the kernel
-//! says so: with each chown, and with writes and truncates of callers that lack `CAP_FSETID`.
+//! and would forget it for direct writes. So `FUSE_HANDLE_KILLPRIV_V2` is negotiated and it is done here, where the
+//! kernel says so: with each chown, and with writes and truncates of callers that lack `CAP_FSETID`.
 //!
-//! The set-group-id bit of a file that its group may not execute is no privilege by itself. Like the kernel since Linux 6.2,
-//! a change by a caller that is no member of the file's group takes it away as well: the bit would become one when the
-//! owner gives the group the right to execute. A caller with `CAP_FSETID` may give the bit, so its chown leaves it.
+//! The set-group-id bit of a file that its group may not execute is no privilege by itself. Like the kernel since Linux
+//! 6.2, a change by a caller that is no member of the file's group takes it away as well: the bit would become one when
+//! the owner gives the group the right to execute. A caller with `CAP_FSETID` may give the bit, so its chown leaves it.
 
 use std::fs;
 
@@ -39,8 +39,8 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Tells whether it may give the set-group-id bit to its file of `group`: as a member, or by `CAP_FSETID`. A process that
-    /// can't be looked at may not.
+    /// Tells whether it may give the set-group-id bit to its file of `group`: as a member, or by `CAP_FSETID`. A
+    /// process that can't be looked at may not.
     fn may_give_group(self, group: u32) -> bool {
         self.gid == group || {
             onefold_pool::about_to_wait();
@@ -78,8 +78,9 @@ pub(super) fn are_lost_by(change: &SetAttr, privileges: Privileges) -> bool {
     change.mode.is_none() && (privileges == Privileges::Dropped || *change == SetAttr::default())
 }
 
-/// Takes the privileges of a program away, because a process without the right to give them changes its content. Returns
-/// whether there was something to take away from its mode. Without a `caller`, the set-group-id bit goes in any case.
+/// Takes the privileges of a program away, because a process without the right to give them changes its content.
+/// Returns whether there was something to take away from its mode. Without a `caller`, the set-group-id bit goes in any
+/// case.
 ///
 /// # Errors
 /// What the pool reports.
@@ -102,8 +103,8 @@ pub(crate) fn drop_from(pool: &Pool, ino: Ino, caller: Option<Caller>) -> onefol
     }
 }
 
-/// Returns the test whether the caller may give the set-group-id bit to a file of `group`. It reads what the kernel tells of
-/// the process only when it is asked.
+/// Returns the test whether the caller may give the set-group-id bit to a file of `group`. It reads what the kernel
+/// tells of the process only when it is asked.
 pub(super) fn may_give_group(group: u32, caller: Option<Caller>) -> impl FnOnce() -> bool {
     move || caller.is_some_and(|caller| caller.may_give_group(group))
 }
@@ -112,8 +113,8 @@ fn may_lose(kind: FileKind, mode: u16) -> bool {
     kind != FileKind::Directory && mode & (SET_UID | SET_GID) != 0
 }
 
-/// Returns the mode of a file that has lost its privileges, or nothing if it has none to lose. `may_give_group` tells whether the
-/// process that changes the file may give it the set-group-id bit.
+/// Returns the mode of a file that has lost its privileges, or nothing if it has none to lose. `may_give_group` tells
+/// whether the process that changes the file may give it the set-group-id bit.
 pub(super) fn mode_without(kind: FileKind, mode: u16, may_give_group: impl FnOnce() -> bool) -> Option<u16> {
     // Of a directory the bits are about inheritance. Special files have nothing to run, but lose them all the same.
     if !may_lose(kind, mode) {

@@ -130,8 +130,8 @@ impl Server {
         }
     }
 
-    /// Receives a request, and returns its length and the descriptor that it came from, or nothing once the connection has
-    /// ended. Looks for it on `impatient`, if given, before it sleeps.
+    /// Receives a request, and returns its length and the descriptor that it came from, or nothing once the connection
+    /// has ended. Looks for it on `impatient`, if given, before it sleeps.
     fn receive<'d>(
         &self,
         buffer: &mut AlignedBuffer,
@@ -206,9 +206,9 @@ impl Server {
         Ok(())
     }
 
-    /// Takes what reads are there at the same time as a first one, up to as many bytes as one request has: their waits for
-    /// the device are to overlap. Nobody waits for more to come. Returns them, and another request that came instead, in
-    /// `buffer`.
+    /// Takes what reads are there at the same time as a first one, up to as many bytes as one request has: their waits
+    /// for the device are to overlap. Nobody waits for more to come. Returns them, and another request that came
+    /// instead, in `buffer`.
     fn gather<'d>(
         &self,
         buffer: &mut AlignedBuffer,
@@ -242,8 +242,8 @@ impl Server {
         });
     }
 
-    /// Takes the data of a write out of the buffer that it came in. Much is not copied: the next request comes into another
-    /// buffer.
+    /// Takes the data of a write out of the buffer that it came in. Much is not copied: the next request comes into
+    /// another buffer.
     fn take_data(&self, buffer: &mut AlignedBuffer, range: Range<usize>) -> (AlignedBuffer, Range<usize>) {
         if range.len() > SMALL_BYTES_MAX {
             return (std::mem::replace(buffer, self.buffers.take()), range);

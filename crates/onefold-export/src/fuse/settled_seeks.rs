@@ -1,12 +1,12 @@
 //! Answers to `SEEK_DATA` and `SEEK_HOLE` where processes may have mapped the file.
 //!
-//! What a process writes to a shared mapping is in the kernel's page cache alone, until the kernel hands it over. For a seek it does
-//! not: the pool would call a hole what has data by now, and a copy that skips holes would lose the data. So the kernel is made to
-//! drop its pages of each hole that an answer would tell of. It hands dirty ones over before, and a second look at the file
-//! finds them. Pages over data stay.
+//! What a process writes to a shared mapping is in the kernel's page cache alone, until the kernel hands it over. For a
+//! seek it does not: the pool would call a hole what has data by now, and a copy that skips holes would lose the data.
+//! So the kernel is made to drop its pages of each hole that an answer would tell of. It hands dirty ones over before,
+//! and a second look at the file finds them. Pages over data stay.
 //!
-//! The kernel sends these pages as writes and waits for them. So no thread that answers requests may wait for the drop: a thread of
-//! its own looks for data and holes of such files, from the first of these seeks on.
+//! The kernel sends these pages as writes and waits for them. So no thread that answers requests may wait for the drop:
+//! a thread of its own looks for data and holes of such files, from the first of these seeks on.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -69,8 +69,9 @@ sys.stdin.read()
 os._exit(0)
 "#;
 
-/// A process that has changed each page of a file through a shared mapping, to a content of its own, and keeps the mapping.
-/// It is another process, because one that waits for a daemon with its address space locked must not be the daemon.
+/// A process that has changed each page of a file through a shared mapping, to a content of its own, and keeps the
+/// mapping. It is another process, because one that waits for a daemon with its address space locked must not be the
+/// daemon.
 pub struct CountedPages {
     process: Child,
 }

@@ -144,8 +144,8 @@ impl<D: BlockDevice + 'static> TestMount<D> {
         (self.device.clone(), result)
     }
 
-    /// A program that another test is just starting holds all open files of this process until it is loaded, and a mount
-    /// namespace that another test has made begins with a copy of every mount.
+    /// A program that another test is just starting holds all open files of this process until it is loaded, and a
+    /// mount namespace that another test has made begins with a copy of every mount.
     fn unmount_when_unused(&self) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while let Err(error) = self.stopper.try_end() {

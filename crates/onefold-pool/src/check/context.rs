@@ -61,8 +61,8 @@ pub(super) struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// Finds the pool and recovers it in memory. Where journal or pool state are damaged, the check goes on with the best
-    /// reading of what is left. `None` if nothing is left to go on with.
+    /// Finds the pool and recovers it in memory. Where journal or pool state are damaged, the check goes on with the
+    /// best reading of what is left. `None` if nothing is left to go on with.
     pub(super) fn open(
         device: &'a dyn BlockDevice,
         options: &CheckOptions,

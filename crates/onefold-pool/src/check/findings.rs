@@ -77,8 +77,8 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// Returns how much the parts of the pool contradict each other. A tree that was cut off hides what was wrong with it
-    /// and leaves its blocks behind, so each of those counts.
+    /// Returns how much the parts of the pool contradict each other. A tree that was cut off hides what was wrong with
+    /// it and leaves its blocks behind, so each of those counts.
     pub(super) fn contradictions(&self) -> u64 {
         self.total + self.unreferenced
     }

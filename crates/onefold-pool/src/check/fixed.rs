@@ -20,7 +20,8 @@ fn read(device: &dyn BlockDevice, at: BlockNo) -> Result<AlignedBuffer> {
     Ok(buffer)
 }
 
-/// Checks that both superblock copies are whole and say the same, but for what a crash may leave while a pool grows or is upgraded.
+/// Checks that both superblock copies are whole and say the same, but for what a crash may leave while a pool grows or
+/// is upgraded.
 pub(super) fn check_superblocks(
     device: &dyn BlockDevice,
     superblock: &Superblock,

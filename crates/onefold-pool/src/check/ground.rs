@@ -4,8 +4,8 @@
 //! examination in memory, and the one that the rest of the pool contradicts least is taken. So a repair guesses at
 //! nothing, and needs no order in which to believe two witnesses.
 //!
-//! What a reading puts in place can be as large as the journal. So only one reading is held at any time, and never beside
-//! the journal's own bytes while the pool is examined: each is read again when its turn comes.
+//! What a reading puts in place can be as large as the journal. So only one reading is held at any time, and never
+//! beside the journal's own bytes while the pool is examined: each is read again when its turn comes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -53,8 +53,8 @@ pub struct CheckOptions {
     pub memory_bytes: u64,
     /// Whether all data is read and compared with its fingerprints.
     pub verify_data: bool,
-    /// Identity of this host, for a repair on storage that other hosts reach, as in [`crate::OpenOptions::host`]. A check
-    /// changes nothing and does not need it.
+    /// Identity of this host, for a repair on storage that other hosts reach, as in [`crate::OpenOptions::host`]. A
+    /// check changes nothing and does not need it.
     pub host: Option<HostId>,
 }
 

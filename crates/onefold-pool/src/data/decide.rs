@@ -335,7 +335,8 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Returns the blocks of a write whose share is no longer what it was when it was decided, or would be one too many.
+    /// Returns the blocks of a write whose share is no longer what it was when it was decided, or would be one too
+    /// many.
     fn lost_shares(
         &mut self,
         blocks: &[Incoming<'_>],

@@ -27,8 +27,8 @@ struct Step {
 }
 
 impl Data {
-    /// Returns where the data of a file lies from the block of an offset on, in order; holes are left out. Some extents,
-    /// at least one; none where there is no data from there to the end of the file.
+    /// Returns where the data of a file lies from the block of an offset on, in order; holes are left out. Some
+    /// extents, at least one; none where there is no data from there to the end of the file.
     ///
     /// # Errors
     /// No such file, no regular one; damage; device errors.

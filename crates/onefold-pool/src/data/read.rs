@@ -96,8 +96,8 @@ impl Data {
         readings.iter_mut().zip(outcomes).map(alone).collect()
     }
 
-    /// Reads those places that are whole blocks of files and have not to be waited for; the others are `None`. No lock is
-    /// waited for while others are held, because those who hold it may wait for these.
+    /// Reads those places that are whole blocks of files and have not to be waited for; the others are `None`. No lock
+    /// is waited for while others are held, because those who hold it may wait for these.
     fn read_together(&self, readings: &mut [Reading<'_>]) -> Result<Vec<Option<usize>>> {
         let guards: Vec<Option<RangeGuard<'_>>> = readings
             .iter()

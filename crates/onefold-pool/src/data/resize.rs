@@ -60,7 +60,8 @@ impl Data {
     /// Reserves, punches or zeroes a range, each piece of about a gibibyte whole or not at all.
     ///
     /// # Errors
-    /// [`PoolError::Invalid`] for an empty range, [`PoolError::FileTooLarge`], no space: earlier pieces may be done then.
+    /// [`PoolError::Invalid`] for an empty range, [`PoolError::FileTooLarge`], no space: earlier pieces may be done
+    /// then.
     pub(crate) fn allocate_range(&self, ino: Ino, offset: u64, bytes: u64, mode: AllocateMode) -> Result<()> {
         if bytes == 0 {
             return Err(PoolError::Invalid("an empty range"));
@@ -113,8 +114,8 @@ impl Data {
         Ok(())
     }
 
-    /// Refuses a reservation that can't succeed before a part of it is made. What the file has may all lie elsewhere, so
-    /// this lets too much pass, never too little.
+    /// Refuses a reservation that can't succeed before a part of it is made. What the file has may all lie elsewhere,
+    /// so this lets too much pass, never too little.
     fn make_space_for_range(&self, ino: Ino, first: u64, end: u64) -> Result<()> {
         let inode = self.engine.view(|op| op.regular(ino))?;
         let missing = (end - first).saturating_sub(inode.mapped + inode.reserved_blocks);

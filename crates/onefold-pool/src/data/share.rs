@@ -6,11 +6,11 @@
 //!    freed.
 //! 2. Fingerprints are compared, in the stores. What differs there is not read: it differs, or its content is no longer
 //!    what was written. Damage is neither spread by sharing nor hidden by it.
-//! 3. All bytes are compared. Those of a source that is private are also compared with its fingerprint: it may be private
-//!    because they were found damaged.
-//! 4. The target's places name the source's blocks, some hundreds in an operation, which joins the running transaction as
-//!    a whole: the new reference and the end of the old one become durable together, and a block that lost its last one
-//!    is not handed out before that ([`crate::meta::op`]).
+//! 3. All bytes are compared. Those of a source that is private are also compared with its fingerprint: it may be
+//!    private because they were found damaged.
+//! 4. The target's places name the source's blocks, some hundreds in an operation, which joins the running transaction
+//!    as a whole: the new reference and the end of the old one become durable together, and a block that lost its last
+//!    one is not handed out before that ([`crate::meta::op`]).
 
 use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Fingerprint};
@@ -37,8 +37,8 @@ const STEP_BLOCKS: u64 = 256;
 pub enum ShareOutcome {
     /// They are equal, and share their blocks now.
     Shared,
-    /// They are equal. Blocks of the source that cannot take another reference, because their counts are full, were left
-    /// alone; all others are shared now.
+    /// They are equal. Blocks of the source that cannot take another reference, because their counts are full, were
+    /// left alone; all others are shared now.
     InPart,
     /// They differ, or one ends beyond its file, or a block is not what it was when it was stored. Nothing was changed.
     Differ,
@@ -98,13 +98,13 @@ impl Data {
         }
     }
 
-    /// Compares ranges of whole blocks and, where they are equal, makes the target name the source's blocks. Times do not
-    /// change.
+    /// Compares ranges of whole blocks and, where they are equal, makes the target name the source's blocks. Times do
+    /// not change.
     ///
     /// # Errors
-    /// [`PoolError::CrossDomain`]; [`PoolError::NotPermitted`] where deduplication is switched off for either file or the
-    /// pool; [`PoolError::Invalid`] for ranges that are not of whole blocks, are empty, too long, or overlap; no space for
-    /// map nodes that clones share no longer; device errors. The first part may be shared then.
+    /// [`PoolError::CrossDomain`]; [`PoolError::NotPermitted`] where deduplication is switched off for either file or
+    /// the pool; [`PoolError::Invalid`] for ranges that are not of whole blocks, are empty, too long, or overlap; no
+    /// space for map nodes that clones share no longer; device errors. The first part may be shared then.
     pub(crate) fn share_part(&self, ranges: RangePair) -> Result<ShareOutcome> {
         let RangePair { source, source_offset, target, target_offset, bytes } = ranges;
         self.engine.ensure_writable()?;

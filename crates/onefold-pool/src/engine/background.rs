@@ -110,8 +110,8 @@ impl Wake {
     }
 }
 
-/// Starts the threads that keep time and do what takes long. `settle` waits until all accepted writes have taken effect;
-/// it is called before each commit that is made because it is time.
+/// Starts the threads that keep time and do what takes long. `settle` waits until all accepted writes have taken
+/// effect; it is called before each commit that is made because it is time.
 ///
 /// # Errors
 /// When the operating system has no thread to give.
@@ -127,8 +127,8 @@ pub(crate) fn start(engine: &Arc<Engine>, settle: impl Fn() + Send + 'static) ->
     Ok(vec![timer, worker])
 }
 
-/// Starts the thread that gives beats until [`Engine::heart`] ends it, which outlives the others. `None` where no other host can
-/// have the pool.
+/// Starts the thread that gives beats until [`Engine::heart`] ends it, which outlives the others. `None` where no other
+/// host can have the pool.
 ///
 /// # Errors
 /// When the operating system has no thread to give.
@@ -157,8 +157,8 @@ fn at_each(interval: Duration, wake: &Wake, mut work: impl FnMut() -> Result<()>
     }
 }
 
-/// Makes sure that the pool is held, then beats until the end. Calls `lost` and ends when another host has taken the pool
-/// over, or when nobody can tell.
+/// Makes sure that the pool is held, then beats until the end. Calls `lost` and ends when another host has taken the
+/// pool over, or when nobody can tell.
 pub(crate) fn give_beats(pulse: &Pulse, wake: &Wake, lost: impl Fn(&PoolError)) {
     let told = |held: Result<()>| held.inspect_err(|error| lost(error));
     if told(pulse.ensure_held()).is_ok() {
@@ -166,8 +166,8 @@ pub(crate) fn give_beats(pulse: &Pulse, wake: &Wake, lost: impl Fn(&PoolError)) 
     }
 }
 
-/// Commits at each interval, and tidies up; and whenever the running transaction has grown, so that those who made it grow
-/// need not wait for the log. A failure stops the pool, which says so to everybody who asks.
+/// Commits at each interval, and tidies up; and whenever the running transaction has grown, so that those who made it
+/// grow need not wait for the log. A failure stops the pool, which says so to everybody who asks.
 fn commit_timer(engine: &Engine, settle: impl Fn()) {
     let interval = Duration::from_millis(u64::from(engine.options.commit_interval_ms.max(10)));
     let mut seen = engine.meta().running.sequence;
@@ -191,8 +191,9 @@ fn commit_timer(engine: &Engine, settle: impl Fn()) {
     }
 }
 
-/// Commits what is running, and empties the journal when nothing has happened since the last time: an idle pool then has
-/// no freed block that waits for a checkpoint, and opens at once after a crash. `seen` is the transaction that ran then.
+/// Commits what is running, and empties the journal when nothing has happened since the last time: an idle pool then
+/// has no freed block that waits for a checkpoint, and opens at once after a crash. `seen` is the transaction that ran
+/// then.
 pub(super) fn commit_or_tidy(engine: &Engine, seen: &mut u64) -> Result<()> {
     let idle = {
         let running = &engine.meta().running;
@@ -204,8 +205,8 @@ pub(super) fn commit_or_tidy(engine: &Engine, seen: &mut u64) -> Result<()> {
     done
 }
 
-/// Does what takes long, a step at a time. While others use the pool it rests after each round of steps, three times as long
-/// as the round took: they wait for it at most a part of the time, and find a processor.
+/// Does what takes long, a step at a time. While others use the pool it rests after each round of steps, three times as
+/// long as the round took: they wait for it at most a part of the time, and find a processor.
 fn work(engine: &Engine) {
     let mut demand_before = engine.demand();
     while !engine.wake.is_ending() {

@@ -126,15 +126,15 @@ impl Engine {
     /// Makes everything that has happened so far durable.
     ///
     /// # Errors
-    /// Device errors, after which the pool is stopped. [`PoolError::NoSpace`] where the backing file is full: nothing is
-    /// lost or believed to be written, and the next commit begins where this one ended.
+    /// Device errors, after which the pool is stopped. [`PoolError::NoSpace`] where the backing file is full: nothing
+    /// is lost or believed to be written, and the next commit begins where this one ended.
     pub(crate) fn commit(&self) -> Result<()> {
         let target = self.meta().running.sequence;
         self.commit_through(target)
     }
 
-    /// Waits for the committer. Of callers that come at the same time all but one wait for a commit of another, and most
-    /// find theirs done.
+    /// Waits for the committer. Of callers that come at the same time all but one wait for a commit of another, and
+    /// most find theirs done.
     fn lock_committer(&self) -> MutexGuard<'_, Committer> {
         if let Some(committer) = self.committer.try_lock() {
             return committer;
@@ -208,8 +208,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets durably freed data blocks be handed out again, but for those that are being compared or shared: they stay out
-    /// of reach a little longer.
+    /// Lets durably freed data blocks be handed out again, but for those that are being compared or shared: they stay
+    /// out of reach a little longer.
     fn hand_out_freed(&self, committer: &mut Committer) {
         self.unpin_unread();
         let mut freed = std::mem::take(&mut committer.freed_later);

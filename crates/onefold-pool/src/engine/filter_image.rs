@@ -1,10 +1,10 @@
 //! The filter saved at a clean close, so that the next opening need not read every fingerprint store.
 //!
-//! It is written to *free* blocks, which cost nothing: a closed pool writes nothing any more, and the next opening hands
-//! out none of them before it has read them. Items of the names tree, committed by the close, say where; the opening
-//! removes them durably before it serves. A small filter is read before that; the others are read while the pool serves,
-//! a step at a time ([`super::index`]): what is written meanwhile is found by a small filter of its own, which joins the
-//! other in the end. A chunk that is not what was saved makes the filter be rebuilt.
+//! It is written to *free* blocks, which cost nothing: a closed pool writes nothing any more, and the next opening
+//! hands out none of them before it has read them. Items of the names tree, committed by the close, say where; the
+//! opening removes them durably before it serves. A small filter is read before that; the others are read while the
+//! pool serves, a step at a time ([`super::index`]): what is written meanwhile is found by a small filter of its own,
+//! which joins the other in the end. A chunk that is not what was saved makes the filter be rebuilt.
 
 use std::ops::ControlFlow;
 
@@ -49,8 +49,8 @@ pub(crate) struct Loading {
 }
 
 impl Engine {
-    /// Saves the filter to free blocks, if it is complete and they suffice with some to spare for the names tree. The pool writes nothing but its last commit
-    /// after this.
+    /// Saves the filter to free blocks, if it is complete and they suffice with some to spare for the names tree. The
+    /// pool writes nothing but its last commit after this.
     ///
     /// # Errors
     /// Device errors; damage.
@@ -286,8 +286,8 @@ impl Engine {
         Some(())
     }
 
-    /// Gives up a saved filter that is still being read: its blocks are needed. The filter is rebuilt then. Returns false
-    /// where there is none.
+    /// Gives up a saved filter that is still being read: its blocks are needed. The filter is rebuilt then. Returns
+    /// false where there is none.
     pub(crate) fn give_up_saved_filter(&self) -> bool {
         let mut stage = self.indexer.lock();
         let Stage::Loading(loading) = &*stage else { return false };

@@ -1,14 +1,14 @@
 //! Copies of blocks to which nothing can refer once more.
 //!
-//! A reference count has 32 bits. A write that meets a block with the highest count stores its content anew, but a clone
-//! and the copy of a shared map leaf have only the block's number. There the operation is given up
+//! A reference count has 32 bits. A write that meets a block with the highest count stores its content anew, but a
+//! clone and the copy of a shared map leaf have only the block's number. There the operation is given up
 //! ([`OpError::CountFull`](crate::meta::OpError)), the content is stored once more with the metadata lock released, and
 //! the operation runs again and refers to the copy. Each leaf gets copies of its own: 2^32 references to one block are
 //! too rare to search for one with room.
 //!
-//! **Readers.** The copy of a leaf changes what a file's map names outside of the range that its writer has locked. A reader of another
-//! range may have looked up the full block, so its range lock does not keep that block from being freed. The block stays pinned until all
-//! uses of ranges that had begun before have ended ([`Engine::unpin_unread`]).
+//! **Readers.** The copy of a leaf changes what a file's map names outside of the range that its writer has locked. A
+//! reader of another range may have looked up the full block, so its range lock does not keep that block from being
+//! freed. The block stays pinned until all uses of ranges that had begun before have ended ([`Engine::unpin_unread`]).
 
 use onefold_block::{AlignedBuffer, BlockNo};
 

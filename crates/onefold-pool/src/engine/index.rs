@@ -1,13 +1,13 @@
 //! Filling the filter after a mount: from what the last clean close saved, or from the fingerprint stores. The pool
 //! serves meanwhile: what is not yet in the filter is merely not found.
 //!
-//! Stores are read a window at a time, several large reads side by side and no lock held, into a batch that may take the
-//! memory which the filter does not take yet; then the batch goes into the filter, a few regions at a time under the
-//! metadata lock ([`crate::meta::indexing`] has what happens to changes meanwhile). One step after another is done by
-//! whoever calls [`Engine::index_some`]; the state between two of them is behind a lock of its own.
+//! Stores are read a window at a time, several large reads side by side and no lock held, into a batch that may take
+//! the memory which the filter does not take yet; then the batch goes into the filter, a few regions at a time under
+//! the metadata lock ([`crate::meta::indexing`] has what happens to changes meanwhile). One step after another is done
+//! by whoever calls [`Engine::index_some`]; the state between two of them is behind a lock of its own.
 //!
-//! A large step is shared with a thread that lives no longer: stores are read and decoded by both, and parts of the batch
-//! are sorted while the one before goes into the filter. The second thread takes no lock of the pool.
+//! A large step is shared with a thread that lives no longer: stores are read and decoded by both, and parts of the
+//! batch are sorted while the one before goes into the filter. The second thread takes no lock of the pool.
 
 use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::device::reads_of;
@@ -366,7 +366,8 @@ impl Engine {
     }
 }
 
-/// Does two things at once, the second one on a thread of its own where there is one to be had. Returns what both return.
+/// Does two things at once, the second one on a thread of its own where there is one to be had. Returns what both
+/// return.
 fn with_second_thread<A, B: Send>(mine: impl FnOnce() -> A, theirs: impl FnOnce() -> B + Send) -> (A, B) {
     // A thread that cannot be had leaves it here. Not one of the pool's locks: nobody ever waits for it.
     let theirs = std::sync::Mutex::new(Some(theirs));

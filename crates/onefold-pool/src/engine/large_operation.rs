@@ -1,9 +1,9 @@
 //! Operations that need more metadata than the cache holds.
 //!
-//! An operation runs when all blocks that it needs are in memory. The largest ones, such as a hole in a file whose map's nodes are
-//! scattered, need several thousand. With little memory the cache would evict some of them while it reads the others, for ever. An
-//! operation that has missed more blocks than the cache holds is therefore lent room for all that an operation can need. One at a
-//! time has it; the others go on reading until then.
+//! An operation runs when all blocks that it needs are in memory. The largest ones, such as a hole in a file whose
+//! map's nodes are scattered, need several thousand. With little memory the cache would evict some of them while it
+//! reads the others, for ever. An operation that has missed more blocks than the cache holds is therefore lent room for
+//! all that an operation can need. One at a time has it; the others go on reading until then.
 
 use std::sync::atomic::Ordering;
 
@@ -12,8 +12,9 @@ use crate::error::Result;
 use crate::meta::op::Fault;
 use crate::sync;
 
-/// More blocks than an operation needs. A hole that ends within two leaves needs most, for each of them: 508 children on each of two
-/// levels and 33 on the third, a store page for each of these, and for each of the 508 blocks of the leaf a store page and a bitmap.
+/// More blocks than an operation needs. A hole that ends within two leaves needs most, for each of them: 508 children
+/// on each of two levels and 33 on the third, a store page for each of these, and for each of the 508 blocks of the
+/// leaf a store page and a bitmap.
 const OPERATION_BLOCKS: usize = 8192;
 /// Blocks that are evicted under one hold of the metadata lock.
 const EVICTIONS_PER_HOLD: usize = 256;

@@ -37,7 +37,8 @@ pub(super) fn sound(
     header::verify(bytes, pool_tag, fault.kind, fault.block).map_err(|error| error.to_string())
 }
 
-/// Adds the other bitmap block of a group, and those of the groups behind it where the groups before it were missing, too.
+/// Adds the other bitmap block of a group, and those of the groups behind it where the groups before it were missing,
+/// too.
 fn add_bitmaps_ahead(meta: &mut Meta, faults: &[Fault], mine: &mut Vec<Fault>) {
     let geometry = meta.geometry;
     let ready = meta.state(Field::GroupsReady);

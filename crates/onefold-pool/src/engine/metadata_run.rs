@@ -2,8 +2,8 @@
 //!
 //! Map nodes and tree pages live in the journal until a checkpoint puts them in place. On a sparse pool file that would
 //! be the first write of their places, and a full host file system would then have no room for what was promised long
-//! before. So their places are filled with zeros while an operation can still be told that there is no space: whole runs
-//! as a rule, single blocks where there are no runs any more.
+//! before. So their places are filled with zeros while an operation can still be told that there is no space: whole
+//! runs as a rule, single blocks where there are no runs any more.
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, WriteOp};
 

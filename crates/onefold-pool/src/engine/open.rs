@@ -77,8 +77,8 @@ pub(crate) fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     }
 }
 
-/// Brings a copy of the superblock up to date that a growth or an upgrade, cut short, has left behind: until then one damaged
-/// block could make the pool as small, or as old, as it was.
+/// Brings a copy of the superblock up to date that a growth or an upgrade, cut short, has left behind: until then one
+/// damaged block could make the pool as small, or as old, as it was.
 fn renew_replaced(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
     for at in [SUPERBLOCK, SUPERBLOCK_COPY] {
         let mut buffer = AlignedBuffer::zeroed(1);
@@ -110,14 +110,15 @@ const PROGRAM_BYTES: u64 = 12 << 20;
 /// The most for buffers of requests under way, in bytes.
 const REQUESTS_BYTES_MAX: u64 = 32 << 20;
 const FILTER_BYTES_MIN: u64 = 1 << 20;
-/// Share of the metadata's part that busy blocks get: with 64 MiB for all it is enough for those of some thousand groups.
+/// Share of the metadata's part that busy blocks get: with 64 MiB for all it is enough for those of some thousand
+/// groups.
 const BUSY_SHARE: u64 = 16;
 const BUSY_BYTES_MIN: u64 = 256 << 10;
 /// A transaction has room for a few operations, whatever the setting, in bytes.
 const COMMIT_BYTES_MIN: u64 = 1 << 20;
 
-/// Bytes of the buffers of accepted writes that may wait: more than is worked on lets the writer go on; much more only takes memory.
-/// At least two buffers of the largest request, which are a little larger than its data.
+/// Bytes of the buffers of accepted writes that may wait: more than is worked on lets the writer go on; much more only
+/// takes memory. At least two buffers of the largest request, which are a little larger than its data.
 const BEHIND_BYTES_MIN: u64 = 5 << 19;
 const BEHIND_BYTES_MAX: u64 = 8 << 20;
 
@@ -136,10 +137,10 @@ pub(crate) struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// First what does not depend on the pool: the program, and the buffers of requests under way. Of what is left half to
-    /// the filter where the pool needs it, at most. Of the rest half to metadata, a sixteenth of that to what is known of busy
-    /// blocks, and a quarter to file data; what is committed
-    /// and not yet in place may take a quarter of the metadata's part besides, and a commit half of that again.
+    /// First what does not depend on the pool: the program, and the buffers of requests under way. Of what is left half
+    /// to the filter where the pool needs it, at most. Of the rest half to metadata, a sixteenth of that to what is
+    /// known of busy blocks, and a quarter to file data; what is committed and not yet in place may take a quarter of
+    /// the metadata's part besides, and a commit half of that again.
     pub(crate) fn new(memory_bytes: u64, pool_blocks: u64) -> MemoryPlan {
         let requests = (memory_bytes / 4).min(REQUESTS_BYTES_MAX);
         let shared = memory_bytes.saturating_sub(PROGRAM_BYTES + requests);

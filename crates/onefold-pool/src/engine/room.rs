@@ -1,7 +1,7 @@
 //! Room under the pool: how many blocks may be accepted before the backing store is asked for its room again.
 //!
-//! A sparse pool file and a thin volume can run out of room while the pool has free blocks. A write that is answered before
-//! it is stored is then lost. So the room is known before a write is accepted:
+//! A sparse pool file and a thin volume can run out of room while the pool has free blocks. A write that is answered
+//! before it is stored is then lost. So the room is known before a write is accepted:
 //! - *Ample room*, 1 GiB and more, gives credit: 16 MiB may be accepted without another question, for at most a second.
 //!   Others may take all of the room meanwhile.
 //! - *Little room* gives no credit: the backing store is asked for each write.

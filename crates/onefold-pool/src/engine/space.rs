@@ -32,8 +32,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Runs an operation that frees space and may use all there is. Reclaim comes before it is told that there is none: truncates
-    /// may have taken the last blocks on the strength of what they left on the reclaim list.
+    /// Runs an operation that frees space and may use all there is. Reclaim comes before it is told that there is none:
+    /// truncates may have taken the last blocks on the strength of what they left on the reclaim list.
     ///
     /// # Errors
     /// As [`Engine::run`].
@@ -105,7 +105,8 @@ impl Engine {
         })
     }
 
-    /// Reaps an orphan, or a part of what hangs on it, or reads some of the list of them. Returns false where there is none.
+    /// Reaps an orphan, or a part of what hangs on it, or reads some of the list of them. Returns false where there is
+    /// none.
     fn reap_one(&self) -> Result<bool> {
         let Some(orphan) = self.next_orphan()? else { return Ok(self.meta().orphans.has_unread()) };
         let reaped = self.run(Privilege::Freeing, |op| Ok(!op.can_be_reaped(orphan)? || op.reap_orphan(orphan)?));
@@ -131,8 +132,8 @@ impl Engine {
         Ok(self.meta().orphans.first())
     }
 
-    /// Reads the list of orphans, as far as a caller that asks for numbers can wait for it. What cannot be read is left to those
-    /// who come upon the damage.
+    /// Reads the list of orphans, as far as a caller that asks for numbers can wait for it. What cannot be read is left
+    /// to those who come upon the damage.
     pub(crate) fn find_orphans(&self) {
         for _ in 0..ORPHAN_READS_MAX {
             if !self.meta().orphans.has_unread() || self.view(|op| op.read_orphans()).is_err() {

@@ -1,8 +1,8 @@
 //! Finding out after a mount what free blocks the groups have, beside the work.
 //!
 //! Bitmaps are read many at once, with no lock held and past the cache: all of them together may be larger than the
-//! cache. What is registered as being read ([`crate::meta::cache`]) is neither changed nor read by others meanwhile, so what
-//! the device has is what counts.
+//! cache. What is registered as being read ([`crate::meta::cache`]) is neither changed nor read by others meanwhile, so
+//! what the device has is what counts.
 
 use onefold_block::device::reads_of;
 use onefold_block::{AlignedBuffer, BlockNo};
@@ -34,7 +34,8 @@ struct Surveyed {
 impl Engine {
     /// Looks at some groups that nothing is known of. Returns false when each was looked at.
     ///
-    /// A group whose bitmaps are damaged, or being read by others, is passed over: an operation that needs it looks itself.
+    /// A group whose bitmaps are damaged, or being read by others, is passed over: an operation that needs it looks
+    /// itself.
     ///
     /// # Errors
     /// Device errors. Nothing is known of these groups then.

@@ -1,10 +1,10 @@
 //! Bringing a pool of version 1 up to date, when it is opened.
 //!
 //! The order, and what would be lost if a step moved:
-//! 1. All that recovery found is put in place, and the journal is empty. (Later: transactions of version 1 would be looked
-//!    for by the identity of version 2, and lost.)
-//! 2. The copy of the superblock is written and flushed, then the superblock itself. Cut between the two, the newer copy
-//!    counts, and the next opening brings the other one up to date.
+//! 1. All that recovery found is put in place, and the journal is empty. (Later: transactions of version 1 would be
+//!    looked for by the identity of version 2, and lost.)
+//! 2. The copy of the superblock is written and flushed, then the superblock itself. Cut between the two, the newer
+//!    copy counts, and the next opening brings the other one up to date.
 //! 3. From now on transactions have the new identity. (Earlier: an opening by the old superblock would not see them.)
 
 use onefold_block::AlignedBuffer;

@@ -1,13 +1,13 @@
 //! Many entries at once, as after a mount that must read every fingerprint store.
 //!
 //! To insert an entry moves half a region. A batch is sorted first, so that each region is unpacked, merged with all
-//! that is new for it, and packed once. At eight bytes an entry a batch is about twice as large as what the filter makes
-//! of it: the first one may take all memory that the filter is going to have, those that follow what is left of it. So a
-//! pool of 2^28 blocks is done in a handful of batches, and in a tenth of the time of as many inserts.
+//! that is new for it, and packed once. At eight bytes an entry a batch is about twice as large as what the filter
+//! makes of it: the first one may take all memory that the filter is going to have, those that follow what is left of
+//! it. So a pool of 2^28 blocks is done in a handful of batches, and in a tenth of the time of as many inserts.
 //!
-//! An entry is packed into 64 bits: its key, and its page counted from the batch's first. Batches are taken apart by the
-//! keys' lowest bits, which also choose regions: a *part* holds all that the batch has for its regions. Parts are sorted
-//! and merged one after another, so that whoever holds a lock for it can let go in between.
+//! An entry is packed into 64 bits: its key, and its page counted from the batch's first. Batches are taken apart by
+//! the keys' lowest bits, which also choose regions: a *part* holds all that the batch has for its regions. Parts are
+//! sorted and merged one after another, so that whoever holds a lock for it can let go in between.
 
 use onefold_block::Fingerprint;
 
@@ -188,8 +188,8 @@ impl Filter {
         self.regions.len().ilog2()
     }
 
-    /// Makes regions for `entries` entries, or as many as there can be, at most `steps` of them at a time. Returns false
-    /// when there are enough.
+    /// Makes regions for `entries` entries, or as many as there can be, at most `steps` of them at a time. Returns
+    /// false when there are enough.
     pub fn make_regions(&mut self, entries: u64, steps: usize) -> bool {
         let entries = entries.min(self.memory_bytes_max / ENTRY_BYTES);
         for _ in 0..steps {
@@ -205,8 +205,8 @@ impl Filter {
         true
     }
 
-    /// Takes in the next entries of a part, those of about `regions` regions. Nothing where the part is not in the order
-    /// that [`Filter::level`] asks for.
+    /// Takes in the next entries of a part, those of about `regions` regions. Nothing where the part is not in the
+    /// order that [`Filter::level`] asks for.
     pub fn absorb(&mut self, part: &mut Part, regions: usize) {
         let (mut new, mut merged) = (Vec::new(), Vec::new());
         for _ in 0..regions {

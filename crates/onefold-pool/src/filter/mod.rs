@@ -229,8 +229,8 @@ impl Filter {
         }
     }
 
-    /// Brings near the processor what a look-up of up to [`LOOKUP_BATCH`] fingerprints needs: the waits for memory overlap.
-    /// Returns where each is.
+    /// Brings near the processor what a look-up of up to [`LOOKUP_BATCH`] fingerprints needs: the waits for memory
+    /// overlap. Returns where each is.
     fn bring_near(
         &self,
         fingerprints: impl Iterator<Item = Fingerprint>,

@@ -24,8 +24,8 @@ pub(super) fn get(words: &[u64], at: usize, width: u32) -> u64 {
     }
     let (word, shift) = split(at);
     debug_assert!(shift + width <= 64 || word + 1 < words.len(), "{width} bits at {at} of {} words", words.len());
-    // Whether a field goes on in the next word no processor can guess, so there is no branch for it. In two shifts, since
-    // one by 64 would be none.
+    // Whether a field goes on in the next word no processor can guess, so there is no branch for it. In two shifts,
+    // since one by 64 would be none.
     let above = words.get(word + 1).copied().unwrap_or(0);
     (words[word] >> shift | above << 1 << (63 - shift)) & mask(width)
 }

@@ -160,8 +160,8 @@ impl Geometry {
         Some(geometry)
     }
 
-    /// Returns how many blocks the journal must have to hold the largest operation there is: copying a map leaf whose 508
-    /// blocks all lie on store pages of their own. In a small pool there are fewer pages than that.
+    /// Returns how many blocks the journal must have to hold the largest operation there is: copying a map leaf whose
+    /// 508 blocks all lie on store pages of their own. In a small pool there are fewer pages than that.
     #[must_use]
     pub fn journal_blocks_needed(&self) -> u64 {
         (self.store_page_count() + OPERATION_BLOCKS_EXTRA).clamp(JOURNAL_BLOCKS_MIN, OPERATION_BLOCKS_MAX)

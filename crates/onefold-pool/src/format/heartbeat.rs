@@ -1,4 +1,5 @@
-//! Heartbeat: one block by which the host that has a pool open tells other hosts so, where file locks do not reach them.
+//! Heartbeat: one block by which the host that has a pool open tells other hosts so, where file locks do not reach
+//! them.
 //!
 //! After the header:
 //!

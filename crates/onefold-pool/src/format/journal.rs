@@ -23,9 +23,9 @@
 //! | 24..32 | position | block index in the log where it believes it begins                           |
 //! | 32..40 | length   | bytes, this opening included                                                 |
 //!
-//! Blocks of the log hold what users chose, such as attributes. So nothing that a user can know may make a block pass for the
-//! beginning of a transaction: the identity derives from the pool's secret. In version 1 of the format it was the magic
-//! `OFTX` and the pool tag.
+//! Blocks of the log hold what users chose, such as attributes. So nothing that a user can know may make a block pass
+//! for the beginning of a transaction: the identity derives from the pool's secret. In version 1 of the format it was
+//! the magic `OFTX` and the pool tag.
 //!
 //! A transaction goes on with records, byte after byte:
 //!

@@ -62,7 +62,8 @@ impl Log {
         }
     }
 
-    /// Gives later transactions another identity. To be called while the log is empty: none of both kinds may follow one another.
+    /// Gives later transactions another identity. To be called while the log is empty: none of both kinds may follow
+    /// one another.
     pub(crate) fn identify_by(&mut self, identity: TransactionIdentity) {
         assert_eq!(self.used, 0, "the log is empty");
         self.identity = identity;

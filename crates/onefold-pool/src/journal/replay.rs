@@ -154,8 +154,8 @@ impl<'a> LogReader<'a> {
         LogReader { device, first, blocks: log_blocks(geometry), identity, piece, piece_at: None }
     }
 
-    /// Returns what a transaction at a position would begin with, if the block there says that one does. Only its checksum
-    /// makes it true.
+    /// Returns what a transaction at a position would begin with, if the block there says that one does. Only its
+    /// checksum makes it true.
     fn opening_at(&mut self, position: u64) -> Result<Option<Opening>> {
         let piece_blocks = PIECE_BLOCKS as u64;
         let piece_at = position / piece_blocks * piece_blocks;

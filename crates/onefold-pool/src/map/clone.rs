@@ -72,8 +72,8 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Makes the target name the source's leaf. `None` if the leaf holds more than the range or reserved places, and its
-    /// entries must be copied.
+    /// Makes the target name the source's leaf. `None` if the leaf holds more than the range or reserved places, and
+    /// its entries must be copied.
     fn share_leaf(&mut self, source: &Inode, target: &mut Inode, range: CloneRange) -> OpResult<Option<u64>> {
         let MapEntry::Block(leaf) = self.map_node_at(source, range.source, 0)? else {
             let count = range.count.min(FAN_OUT);

@@ -10,8 +10,8 @@
 //! 1. A node's count is the number of parents (nodes and inodes, and entries of the reclaim list) that name it.
 //! 2. A node that is changed has one parent, and so has every node above it.
 //! 3. A node's totals are the mapped and reserved places below it; so are an inode's.
-//! 4. `ReservedBlocks` of the pool is the sum of [`map_node::reserve_blocks`] over all reserved entries of all nodes and
-//!    inline maps.
+//! 4. `ReservedBlocks` of the pool is the sum of [`map_node::reserve_blocks`] over all reserved entries of all nodes
+//!    and inline maps.
 //! 5. A node with reserved places below it has one parent: what was promised to a file stays with it, and takes no copy
 //!    of a node to write. A clone gets leaves of its own where its source has reserved places, without them.
 

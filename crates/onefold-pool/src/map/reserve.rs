@@ -46,8 +46,8 @@ impl Op<'_> {
         self.keep_promise_possible()
     }
 
-    /// Refuses to promise more than there is. What this operation itself gives back, promised or stored, counts as being
-    /// there: it is when the first promised block is written.
+    /// Refuses to promise more than there is. What this operation itself gives back, promised or stored, counts as
+    /// being there: it is when the first promised block is written.
     fn keep_promise_possible(&self) -> OpResult<()> {
         let promised = self.state(Field::ReservedBlocks);
         if promised <= self.meta.state(Field::ReservedBlocks) {

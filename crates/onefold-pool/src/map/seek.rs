@@ -1,7 +1,7 @@
 //! Finding the next data or the next hole.
 //!
-//! The totals of a node tell whether all below it is data, or nothing is: such a node is passed over as a whole. So a search looks
-//! at no more children than a few nodes have, however large the file is.
+//! The totals of a node tell whether all below it is data, or nothing is: such a node is passed over as a whole. So a
+//! search looks at no more children than a few nodes have, however large the file is.
 
 use onefold_block::BlockNo;
 
@@ -59,8 +59,8 @@ impl Op<'_> {
         Ok(Sought::GoOn(at.min(end)))
     }
 
-    /// Returns none if block `at` is what is sought; otherwise the next place that may be, behind all that is known from the nodes
-    /// on the way to the block.
+    /// Returns none if block `at` is what is sought; otherwise the next place that may be, behind all that is known
+    /// from the nodes on the way to the block.
     fn map_pass(&mut self, inode: &Inode, at: u64, data: bool) -> OpResult<Option<u64>> {
         let MapRoot::Tree { levels, root } = inode.map else {
             let (kind, next) = self.map_run(inode, at)?;

@@ -7,8 +7,8 @@
 //! Space is counted before blocks are searched: an operation that may not use the emergency reserve, or the space
 //! promised to `fallocate`d ranges, is refused even though blocks are free.
 //!
-//! A sparse backing file can be full while blocks are free. Blocks that were written before still have their room there,
-//! so after such a failure all holes are tried before anything that was never used.
+//! A sparse backing file can be full while blocks are free. Blocks that were written before still have their room
+//! there, so after such a failure all holes are tried before anything that was never used.
 
 use onefold_block::BlockNo;
 use onefold_block::zero::is_zero;
@@ -90,8 +90,8 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Makes the first free run of a group at or after `from` busy, or its first `most` blocks: they are to be discarded,
-    /// or to hold what nobody counts.
+    /// Makes the first free run of a group at or after `from` busy, or its first `most` blocks: they are to be
+    /// discarded, or to hold what nobody counts.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.

@@ -1,5 +1,5 @@
-//! Allocation of metadata: map nodes and tree pages are taken from a run of their own, so that they do not cut file data
-//! into pieces, and only from blocks that were written before ([`crate::engine::metadata_run`]).
+//! Allocation of metadata: map nodes and tree pages are taken from a run of their own, so that they do not cut file
+//! data into pieces, and only from blocks that were written before ([`crate::engine::metadata_run`]).
 
 use onefold_block::BlockNo;
 

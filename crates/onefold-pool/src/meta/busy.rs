@@ -1,9 +1,9 @@
-//! Busy blocks: free in their bitmaps, but out of reach. Their writes are under way and not yet committed (reserved), or they were
-//! freed and the free is not yet durable, or the journal still names them.
+//! Busy blocks: free in their bitmaps, but out of reach. Their writes are under way and not yet committed (reserved),
+//! or they were freed and the free is not yet durable, or the journal still names them.
 //!
-//! Random overwrites free a block here and there in each group of a pool. A whole map for each group would take half a gigabyte in a
-//! pool of 16 TiB. So a group keeps only those words of its map that have bits, until a whole map takes less. What all groups take
-//! is known; where it is too much, the engine commits ([`BusyBlocks::is_too_much`]).
+//! Random overwrites free a block here and there in each group of a pool. A whole map for each group would take half a
+//! gigabyte in a pool of 16 TiB. So a group keeps only those words of its map that have bits, until a whole map takes
+//! less. What all groups take is known; where it is too much, the engine commits ([`BusyBlocks::is_too_much`]).
 
 use onefold_block::BlockNo;
 
@@ -296,7 +296,8 @@ mod tests {
         }
     }
 
-    /// What was wrong: each group with a busy block took 4 KiB, half a gigabyte in a pool of 16 TiB, besides the `memory` setting.
+    /// What was wrong: each group with a busy block took 4 KiB, half a gigabyte in a pool of 16 TiB, besides the
+    /// `memory` setting.
     #[test]
     fn a_busy_block_here_and_there_takes_little() {
         let mut busy = BusyBlocks::new(16 << 20);

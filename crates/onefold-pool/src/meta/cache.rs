@@ -119,7 +119,8 @@ impl Cache {
         self.loading.contains_key(&block)
     }
 
-    /// Takes in what was read for [`Cache::begin_load`], unless the block was created meanwhile. `None`: reading failed.
+    /// Takes in what was read for [`Cache::begin_load`], unless the block was created meanwhile. `None`: reading
+    /// failed.
     pub(crate) fn end_load(&mut self, block: BlockNo, content: Option<(BlockKind, Arc<BlockBytes>)>) {
         let expected = self.loading.remove(&block).is_some();
         if let (true, false, Some((kind, bytes))) = (expected, self.contains(block), content) {
@@ -154,8 +155,8 @@ impl Cache {
         }
     }
 
-    /// Evicts one block that was not used lately. False when all are needed: the cache then is over its capacity until the next
-    /// checkpoint, which `running` makes sure is near.
+    /// Evicts one block that was not used lately. False when all are needed: the cache then is over its capacity until
+    /// the next checkpoint, which `running` makes sure is near.
     fn evict_one(&mut self) -> bool {
         for _ in 0..self.slots.len() * 2 {
             self.hand = (self.hand + 1) % self.slots.len();

@@ -92,8 +92,8 @@ impl Op<'_> {
         Ok(entry)
     }
 
-    /// Adds a map leaf's reference to a data block in use, or to a copy of it where its count is full. Returns the block
-    /// that the leaf has to name.
+    /// Adds a map leaf's reference to a data block in use, or to a copy of it where its count is full. Returns the
+    /// block that the leaf has to name.
     ///
     /// # Errors
     /// [`OpError::CountFull`] where there is no copy yet.
@@ -155,7 +155,8 @@ impl Op<'_> {
         }
     }
 
-    /// Makes the entries of a run of blocks within one group that have just been written, each with its first reference.
+    /// Makes the entries of a run of blocks within one group that have just been written, each with its first
+    /// reference.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.

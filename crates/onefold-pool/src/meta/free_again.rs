@@ -16,8 +16,8 @@ pub(crate) fn runs_of(blocks: &[BlockNo]) -> Vec<Run> {
 }
 
 impl Meta {
-    /// Ends the being busy of blocks that are free in their bitmaps: they may be handed out. Each run lies in one group;
-    /// runs of a group side by side cost least.
+    /// Ends the being busy of blocks that are free in their bitmaps: they may be handed out. Each run lies in one
+    /// group; runs of a group side by side cost least.
     pub(crate) fn free_again(&mut self, runs: &[Run]) {
         for runs in runs.chunk_by(|one, next| one.first.0 / GROUP_BLOCKS == next.first.0 / GROUP_BLOCKS) {
             let count = runs.iter().map(|run| self.groups.busy.clear_run(run.first, run.count)).sum();
@@ -25,8 +25,8 @@ impl Meta {
         }
     }
 
-    /// Keeps blocks that were written for metadata. Of two long runs the later one is kept; the blocks of the other are free
-    /// like any.
+    /// Keeps blocks that were written for metadata. Of two long runs the later one is kept; the blocks of the other are
+    /// free like any.
     pub(crate) fn keep_written(&mut self, runs: &[Run]) {
         if let [run] = runs
             && run.count == METADATA_RUN_BLOCKS

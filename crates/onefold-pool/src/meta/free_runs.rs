@@ -1,8 +1,8 @@
 //! What is known of each group's free blocks: how many there are, and an upper bound of their longest run.
 //!
-//! A search for free blocks asks here first, and reads the bitmaps of those groups only that may have what it needs. One
-//! look at a group's bitmaps tells both numbers. From then on they follow each change: blocks that are taken lower the
-//! count, blocks that become free raise it, and the run that they become part of raises the bound.
+//! A search for free blocks asks here first, and reads the bitmaps of those groups only that may have what it needs.
+//! One look at a group's bitmaps tells both numbers. From then on they follow each change: blocks that are taken lower
+//! the count, blocks that become free raise it, and the run that they become part of raises the bound.
 //!
 //! Invariants, for a group that is known:
 //! 1. `free` is the number of its blocks that are neither used nor busy.

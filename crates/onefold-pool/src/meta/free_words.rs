@@ -123,8 +123,8 @@ impl<'a> FreeWords<'a> {
     }
 
     /// Visits the runs of free blocks within reach at or after `from`, each with its place and length. A run may be
-    /// visited before its end is known, once it has `enough` blocks; it has to be the last one then. Returns the number of
-    /// unused blocks on the way, and of words looked at.
+    /// visited before its end is known, once it has `enough` blocks; it has to be the last one then. Returns the number
+    /// of unused blocks on the way, and of words looked at.
     fn each_run(&self, from: u64, enough: u64, mut visit: impl FnMut(u64, u64) -> ControlFlow<()>) -> (u64, u64) {
         let (mut unused_count, mut began) = (0, None);
         let words = from / 64..self.end.div_ceil(64);

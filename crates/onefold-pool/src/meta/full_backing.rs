@@ -1,7 +1,7 @@
 //! What is known of a sparse backing file that is full: which free blocks have no room in it.
 //!
-//! Blocks that were written before have their room. The others lie in long ranges that were never used, or were trimmed;
-//! each failed write tells of one.
+//! Blocks that were written before have their room. The others lie in long ranges that were never used, or were
+//! trimmed; each failed write tells of one.
 
 use std::ops::Range;
 

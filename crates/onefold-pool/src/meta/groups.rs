@@ -1,5 +1,5 @@
-//! Allocation state of the block groups that is not on disk: which blocks are *busy* ([`super::busy`]), what is known of the free
-//! ones, and where to look next.
+//! Allocation state of the block groups that is not on disk: which blocks are *busy* ([`super::busy`]), what is known
+//! of the free ones, and where to look next.
 
 use std::ops::Range;
 
@@ -54,8 +54,8 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Returns the state of groups of which nothing is known and no block is busy. Busy blocks are to take `busy_bytes_max`
-    /// bytes of memory.
+    /// Returns the state of groups of which nothing is known and no block is busy. Busy blocks are to take
+    /// `busy_bytes_max` bytes of memory.
     pub(crate) fn new(busy_bytes_max: u64) -> Groups {
         Groups {
             busy: BusyBlocks::new(busy_bytes_max),
@@ -82,8 +82,8 @@ impl Groups {
         again
     }
 
-    /// Notes that a bitmap of a group was missing. Returns of how many groups, this one and those behind it, the bitmaps
-    /// are to be read: twice as many as the last time where a search goes on there.
+    /// Notes that a bitmap of a group was missing. Returns of how many groups, this one and those behind it, the
+    /// bitmaps are to be read: twice as many as the last time where a search goes on there.
     pub(crate) fn note_bitmap_miss(&mut self, group: u64) -> u64 {
         let (next, before) = self.bitmap_search;
         let ahead = if group == next { (before * 2).clamp(1, BITMAP_GROUPS_AHEAD_MAX) } else { 1 };
@@ -91,7 +91,8 @@ impl Groups {
         ahead
     }
 
-    /// Lets a search for a long run look at one more group that nothing is known of. False when it has looked at enough.
+    /// Lets a search for a long run look at one more group that nothing is known of. False when it has looked at
+    /// enough.
     pub(crate) fn may_look_at_unknown(&mut self) -> bool {
         let may = self.unknown_left > 0;
         self.unknown_left = self.unknown_left.saturating_sub(1);
@@ -117,8 +118,8 @@ impl Groups {
         self.data_cursor = Cursor::default();
     }
 
-    /// Notes that a sparse backing file has no room for a new block group. Once: there is nothing that could be left out
-    /// of the search.
+    /// Notes that a sparse backing file has no room for a new block group. Once: there is nothing that could be left
+    /// out of the search.
     pub(crate) fn note_full_backing_once(&mut self) {
         if !self.full_backing.is_full() {
             self.note_full_backing(0..0);

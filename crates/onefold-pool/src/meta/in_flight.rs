@@ -160,7 +160,8 @@ impl InFlightTable {
         }
     }
 
-    /// Ends one writer's interest. Returns true if the block was its last and never got into the store: it is free again.
+    /// Ends one writer's interest. Returns true if the block was its last and never got into the store: it is free
+    /// again.
     pub(crate) fn leave(&mut self, block: BlockNo) -> bool {
         let Some(row) = self.by_block.get_mut(&block) else { return false };
         row.users -= 1;

@@ -10,8 +10,8 @@
 //! | in the window, settled | enters the filter | leaves it |
 //! | above the window | nothing: its page will be read | nothing |
 //!
-//! What was read of a touched page may be old, so it is dropped: the page is *settled*, taken in from the metadata cache
-//! under the metadata lock, before the window is closed.
+//! What was read of a touched page may be old, so it is dropped: the page is *settled*, taken in from the metadata
+//! cache under the metadata lock, before the window is closed.
 
 use std::collections::VecDeque;
 
@@ -21,8 +21,8 @@ use super::Meta;
 use super::shared_filter::FilterChange;
 use crate::filter::{Filter, StorePageNo};
 
-/// Removals that wait. One beyond them is done at once, or forgotten where its entry has not arrived: that entry will name
-/// a page for nothing.
+/// Removals that wait. One beyond them is done at once, or forgotten where its entry has not arrived: that entry will
+/// name a page for nothing.
 const LATE_MAX: usize = 1 << 17;
 
 /// When an entry is taken out of the filter.

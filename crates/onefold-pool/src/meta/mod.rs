@@ -1,10 +1,10 @@
 //! The pool's metadata in memory, changed one operation at a time.
 //!
 //! Everything that decides lives behind one lock: the metadata cache, the running transaction, the block groups'
-//! allocation, changes of the fingerprint filter, and the blocks whose writes are under way. An operation ([`Op`]) works on it
-//! without any device I/O. Where it needs a block that is not in memory it says so and is rolled back; the engine
-//! reads the block with the lock released and runs the operation again. So an operation either happens whole or not
-//! at all, whatever stops it, and no reader or writer waits for a disk behind this lock.
+//! allocation, changes of the fingerprint filter, and the blocks whose writes are under way. An operation ([`Op`])
+//! works on it without any device I/O. Where it needs a block that is not in memory it says so and is rolled back; the
+//! engine reads the block with the lock released and runs the operation again. So an operation either happens whole or
+//! not at all, whatever stops it, and no reader or writer waits for a disk behind this lock.
 
 pub(crate) mod allocate;
 mod allocate_metadata;

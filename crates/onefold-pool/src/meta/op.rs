@@ -69,7 +69,8 @@ impl From<TreeError> for OpError {
 pub(crate) enum Privilege {
     /// It leaves the emergency reserve alone.
     Normal,
-    /// It may turn out to free space (truncate, punch): it may use all there is if it frees at least as much as it takes.
+    /// It may turn out to free space (truncate, punch): it may use all there is if it frees at least as much as it
+    /// takes.
     Shrinking,
     /// It frees space (unlink, reclaim): it may use all there is.
     Freeing,
@@ -440,8 +441,8 @@ impl<'a> Op<'a> {
                     groups.busy.clear_run(run.first, run.count);
                 }
                 Effect::FreedData(block) => {
-                    // Again: an operation that claims a block and drops its only reference has just ended its being busy.
-                    // Else it would be handed out at once, and a second time when its free is durable.
+                    // Again: an operation that claims a block and drops its only reference has just ended its being
+                    // busy. Else it would be handed out at once, and a second time when its free is durable.
                     groups.busy.set(block);
                     running.freed.push(block);
                 }

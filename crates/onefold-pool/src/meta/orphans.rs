@@ -1,11 +1,12 @@
 //! Holds of doors on inodes, and which orphans nobody holds: these can be reaped.
 //!
-//! The durable list of the names tree has all orphans. It is read once, a step at a time, after the pool was opened. From then on
-//! changes tell: an inode that loses its last name, and an orphan that loses its last hold, goes to the end of a queue. Orphans
-//! that somebody holds are marked in their holds and cost nothing until these are given back, however many there are.
+//! The durable list of the names tree has all orphans. It is read once, a step at a time, after the pool was opened.
+//! From then on changes tell: an inode that loses its last name, and an orphan that loses its last hold, goes to the
+//! end of a queue. Orphans that somebody holds are marked in their holds and cost nothing until these are given back,
+//! however many there are.
 //!
-//! The queue has a maximum. What does not fit makes the list be read once more, from there on. So the queue may have an inode
-//! twice, or one that was given a name again: who reaps looks at the list first.
+//! The queue has a maximum. What does not fit makes the list be read once more, from there on. So the queue may have an
+//! inode twice, or one that was given a name again: who reaps looks at the list first.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;

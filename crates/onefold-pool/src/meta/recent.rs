@@ -1,8 +1,9 @@
 //! Filter entries that are newer than a look-up.
 //!
-//! Look-ups in the filter are made without the metadata lock, some time before the decision that they are for. Meanwhile other writes
-//! may have stored the same content: it is under way no more, and the look-up did not find it. So what enters the filter is noted
-//! here as long as look-ups wait for their decisions, and each decision also considers what was noted since its look-up began.
+//! Look-ups in the filter are made without the metadata lock, some time before the decision that they are for.
+//! Meanwhile other writes may have stored the same content: it is under way no more, and the look-up did not find it.
+//! So what enters the filter is noted here as long as look-ups wait for their decisions, and each decision also
+//! considers what was noted since its look-up began.
 
 use std::collections::VecDeque;
 

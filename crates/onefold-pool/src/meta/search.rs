@@ -2,8 +2,8 @@
 //!
 //! What is known of the groups ([`super::free_runs`]) says which of them may have a run that is long enough; only their
 //! bitmaps are looked at. A look that finds nothing tells what the group does have, so that the next search passes it
-//! over. Soon after a mount there are groups that nothing is known of. A search for a long run looks at some of them and
-//! then is content with less, since no write may wait for the bitmaps of a whole pool.
+//! over. Soon after a mount there are groups that nothing is known of. A search for a long run looks at some of them
+//! and then is content with less, since no write may wait for the bitmaps of a whole pool.
 
 use std::ops::Range;
 
@@ -118,8 +118,8 @@ impl Op<'_> {
         wanted.unknown == Unknown::All || self.meta.groups.may_look_at_unknown()
     }
 
-    /// Returns the first run in a group at or after `from` that is long enough, cut at what was asked for. Remembers what
-    /// the group does have where it has none.
+    /// Returns the first run in a group at or after `from` that is long enough, cut at what was asked for. Remembers
+    /// what the group does have where it has none.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
@@ -151,8 +151,8 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Returns the first free runs of a group that data may take, up to so many blocks. Remembers what the group has where
-    /// it has none.
+    /// Returns the first free runs of a group that data may take, up to so many blocks. Remembers what the group has
+    /// where it has none.
     ///
     /// # Errors
     /// [`OpError::Fault`].

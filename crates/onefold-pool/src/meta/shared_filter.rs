@@ -1,11 +1,11 @@
 //! The filter as threads share it: looked up without the metadata lock, changed under it.
 //!
-//! A look-up may miss what enters the filter while its decision waits for the metadata lock; [`super::recent`] has that. It may name
-//! pages from which the fingerprint has gone since: the page decides, under the metadata lock.
+//! A look-up may miss what enters the filter while its decision waits for the metadata lock; [`super::recent`] has
+//! that. It may name pages from which the fingerprint has gone since: the page decides, under the metadata lock.
 //!
-//! A decision therefore finds whatever it would have found by a look-up under the metadata lock. The order that makes it so: a
-//! look-up is noted before it looks, and what enters the filter is noted before the filter is unlocked. Of an entry that was noted
-//! before the look-up, the look-up finds the filter locked until the entry is in it.
+//! A decision therefore finds whatever it would have found by a look-up under the metadata lock. The order that makes
+//! it so: a look-up is noted before it looks, and what enters the filter is noted before the filter is unlocked. Of an
+//! entry that was noted before the look-up, the look-up finds the filter locked until the entry is in it.
 
 use onefold_block::Fingerprint;
 
@@ -112,8 +112,8 @@ impl LookedUp<'_> {
         &self.candidates
     }
 
-    /// Returns what has entered the filter meanwhile: the first look-up that it answers, and the page, in order of the look-ups. `None`
-    /// where that is not known any more. To be called under the metadata lock.
+    /// Returns what has entered the filter meanwhile: the first look-up that it answers, and the page, in order of the
+    /// look-ups. `None` where that is not known any more. To be called under the metadata lock.
     pub(crate) fn entered_meanwhile(&self) -> Option<Vec<(usize, StorePageNo)>> {
         let recent = self.recent.lock();
         let entered = recent.since(self.number)?;

@@ -1,7 +1,7 @@
 //! Single blocks kept for metadata, where no long run is left for it.
 //!
-//! They were written when they were put in stock, many at once, as metadata may only take blocks that were written before.
-//! They stay free in their bitmaps. Data leaves them alone until it finds nothing else.
+//! They were written when they were put in stock, many at once, as metadata may only take blocks that were written
+//! before. They stay free in their bitmaps. Data leaves them alone until it finds nothing else.
 
 use onefold_block::BlockNo;
 

@@ -3,8 +3,8 @@
 //! The kernel checks permissions (`default_permissions`); the pool stores the attributes, gives new files what their
 //! directory's default ACL says, and keeps an access ACL and the mode's nine bits saying the same.
 //!
-//! Value of `system.posix_acl_access` and `system.posix_acl_default` (Linux, `posix_acl_xattr.h`): version u32 = 2, then
-//! entries of tag u16, permissions u16, id u32.
+//! Value of `system.posix_acl_access` and `system.posix_acl_default` (Linux, `posix_acl_xattr.h`): version u32 = 2,
+//! then entries of tag u16, permissions u16, id u32.
 
 use crate::attr::{FileKind, Ino, NewFile};
 use crate::error::PoolError;

@@ -8,8 +8,8 @@ use crate::error::PoolError;
 use crate::format::inode::Inode;
 use crate::meta::{Op, OpResult};
 
-/// Directories that are looked at on the way from a new parent to the root, at most: all others wait meanwhile, some milliseconds
-/// for so many. The longest path that a call can name has 2,048.
+/// Directories that are looked at on the way from a new parent to the root, at most: all others wait meanwhile, some
+/// milliseconds for so many. The longest path that a call can name has 2,048.
 const DEPTH_MAX: u32 = 4096;
 /// Links of a directory without directories below: its name and its own `.`.
 const LINKS_WITHOUT_DIRECTORIES: u32 = 2;

@@ -105,8 +105,8 @@ impl Op<'_> {
         Ok(true)
     }
 
-    /// Returns names of attributes of an inode from a key on, a bounded number of them, and the key to go on from if there may be
-    /// more. Values are passed over, not read.
+    /// Returns names of attributes of an inode from a key on, a bounded number of them, and the key to go on from if
+    /// there may be more. Values are passed over, not read.
     pub(crate) fn xattr_names(&mut self, ino: Ino, from: Key) -> OpResult<(Vec<Vec<u8>>, Option<Key>)> {
         let (_, last) = items::xattr_bounds(ino);
         let mut names = Vec::new();

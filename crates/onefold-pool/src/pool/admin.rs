@@ -15,9 +15,9 @@ use crate::progress::Progress;
 const TRIM_BLOCKS: u64 = 2048;
 
 impl Pool {
-    /// Does one bounded step of background work: finding out where free blocks are, reading fingerprints into the filter,
-    /// reclaim of deleted files.
-    /// Returns false when nothing is left. Pools opened with `background` do this by themselves.
+    /// Does one bounded step of background work: finding out where free blocks are, reading fingerprints into the
+    /// filter, reclaim of deleted files. Returns false when nothing is left. Pools opened with `background` do this by
+    /// themselves.
     ///
     /// # Errors
     /// Device errors; damage.
@@ -31,8 +31,8 @@ impl Pool {
     /// the new one. Nothing else changes: groups are initialised when they are first used.
     ///
     /// # Errors
-    /// [`PoolError::Unsupported`] for a pool with its stores at the end; [`PoolError::JournalTooSmall`] where the larger
-    /// pool would need a larger journal; device errors.
+    /// [`PoolError::Unsupported`] for a pool with its stores at the end; [`PoolError::JournalTooSmall`] where the
+    /// larger pool would need a larger journal; device errors.
     pub fn grow(&self) -> Result<u64> {
         let engine = self.settled();
         engine.ensure_writable()?;

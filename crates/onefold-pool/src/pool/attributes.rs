@@ -31,8 +31,8 @@ impl Pool {
         self.engine.view(|op| Ok(op.inode(ino)?.door_attr()))
     }
 
-    /// Returns an inode's kind and mode, and whether it has an extended attribute. Accepted writes change none of these, so
-    /// this does not wait for them.
+    /// Returns an inode's kind and mode, and whether it has an extended attribute. Accepted writes change none of
+    /// these, so this does not wait for them.
     ///
     /// # Errors
     /// [`PoolError::NotFound`].
@@ -85,8 +85,8 @@ impl Pool {
     /// Returns the names of an inode's extended attributes. The pool's own are not among them.
     ///
     /// # Errors
-    /// [`PoolError::NotFound`]; [`PoolError::TooManyAttributes`] where the names, each ended by a zero byte, are longer than
-    /// [`crate::XATTR_LIST_BYTES_MAX`].
+    /// [`PoolError::NotFound`]; [`PoolError::TooManyAttributes`] where the names, each ended by a zero byte, are longer
+    /// than [`crate::XATTR_LIST_BYTES_MAX`].
     pub fn xattr_names(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
         let (mut names, mut bytes) = (Vec::new(), 0);
         let mut from = Some(items::xattr_bounds(ino).0);

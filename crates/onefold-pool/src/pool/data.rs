@@ -38,13 +38,14 @@ impl Pool {
         self.data.write_file(ino, offset, from, durability)
     }
 
-    /// Writes `buffer[range]` as [`Pool::write`] does, but may return before it has happened: it then happens in its turn,
-    /// before anything that is called after this has returned, and all that any call tells is as if it had happened.
-    /// Meant for large requests in buffers of their own, which begin at a page: others are written at once.
+    /// Writes `buffer[range]` as [`Pool::write`] does, but may return before it has happened: it then happens in its
+    /// turn, before anything that is called after this has returned, and all that any call tells is as if it had
+    /// happened. Meant for large requests in buffers of their own, which begin at a page: others are written at once.
     ///
     /// # Errors
-    /// As [`Pool::write`]. What fails after the return (a damaged structure, a host file system that fills up in the same
-    /// moment) is reported by [`Pool::fsync`], [`Pool::fsync_opened`] and [`Pool::close`]; a failing device stops the pool.
+    /// As [`Pool::write`]. What fails after the return (a damaged structure, a host file system that fills up in the
+    /// same moment) is reported by [`Pool::fsync`], [`Pool::fsync_opened`] and [`Pool::close`]; a failing device stops
+    /// the pool.
     pub fn write_behind(&self, ino: Ino, offset: u64, buffer: AlignedBuffer, range: Range<usize>) -> Result<()> {
         self.data.write_behind(ino, offset, buffer, range)
     }
@@ -54,12 +55,12 @@ impl Pool {
         self.data.behind.blocks()
     }
 
-    /// Makes a file durable: data, length, times, and everything that happened before, in all of the pool. For callers that
-    /// have nothing opened.
+    /// Makes a file durable: data, length, times, and everything that happened before, in all of the pool. For callers
+    /// that have nothing opened.
     ///
     /// # Errors
-    /// Device errors, after which the pool is stopped; [`crate::PoolError::WritesLost`] where writes of any file were lost
-    /// that no caller of this was told of.
+    /// Device errors, after which the pool is stopped; [`crate::PoolError::WritesLost`] where writes of any file were
+    /// lost that no caller of this was told of.
     pub fn fsync(&self, _ino: Ino) -> Result<()> {
         self.fsync_opened(&self.data.losses_seen)
     }
@@ -67,8 +68,8 @@ impl Pool {
     /// Makes everything durable that has happened so far, for an opened file or folder that knows of the losses `seen`.
     ///
     /// # Errors
-    /// Device errors, after which the pool is stopped; [`crate::PoolError::WritesLost`] where writes of any file were lost
-    /// that the opening does not know of. It does now, and all else is durable.
+    /// Device errors, after which the pool is stopped; [`crate::PoolError::WritesLost`] where writes of any file were
+    /// lost that the opening does not know of. It does now, and all else is durable.
     pub fn fsync_opened(&self, seen: &LossesSeen) -> Result<()> {
         let engine = self.settled();
         engine.ensure_writable()?;
@@ -76,8 +77,8 @@ impl Pool {
         self.data.losses.report(seen)
     }
 
-    /// Returns what a new opening of a file or folder knows of the pool's losses: not those of its own file, and not those
-    /// that were reported to nobody.
+    /// Returns what a new opening of a file or folder knows of the pool's losses: not those of its own file, and not
+    /// those that were reported to nobody.
     pub fn losses_seen_by_opening(&self, ino: Ino) -> LossesSeen {
         self.data.losses.seen_by_opening(ino)
     }

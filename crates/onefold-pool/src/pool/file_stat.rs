@@ -1,8 +1,8 @@
 //! Numbers of one file, by walking its map.
 //!
-//! A block that one leaf of one file names is counted as it is met. Whether other blocks are met once more takes memory. That has a
-//! bound for all walks together: where a file shares more blocks than fit, they are estimated from a sample of them
-//! ([`super::shared_blocks`]).
+//! A block that one leaf of one file names is counted as it is met. Whether other blocks are met once more takes
+//! memory. That has a bound for all walks together: where a file shares more blocks than fit, they are estimated from a
+//! sample of them ([`super::shared_blocks`]).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -95,8 +95,8 @@ impl Op<'_> {
 }
 
 impl Pool {
-    /// Returns a regular file's numbers, by walking its map. Memory is bounded: where a file shares very many blocks, some numbers
-    /// are estimated and the result says so.
+    /// Returns a regular file's numbers, by walking its map. Memory is bounded: where a file shares very many blocks,
+    /// some numbers are estimated and the result says so.
     ///
     /// # Errors
     /// [`PoolError::IsADirectory`], damage, device errors; [`PoolError::Invalid`] if `progress` stopped it.

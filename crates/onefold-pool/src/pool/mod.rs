@@ -124,8 +124,9 @@ impl Pool {
         let committed = self.engine.commit();
         self.end_threads();
         committed?;
-        // First what was acknowledged. The saved filter is a convenience: it needs free blocks that a sparse file may not
-        // have, and without it the next opening reads the fingerprint stores. (A failed write has stopped the pool.)
+        // First what was acknowledged. The saved filter is a convenience: it needs free blocks that a sparse file may
+        // not have, and without it the next opening reads the fingerprint stores. (A failed write has stopped the
+        // pool.)
         self.engine.commit()?;
         let _ = self.engine.end_loading().and_then(|()| self.engine.save_filter());
         self.engine.commit_and_close()
@@ -144,8 +145,8 @@ impl Pool {
         self.data.behind.end();
     }
 
-    /// Refuses every change from now on, as after a failed write, for a caller that found itself at fault and cannot tell
-    /// what it left undone. What was durable is found when the pool is opened again. The first cause stays.
+    /// Refuses every change from now on, as after a failed write, for a caller that found itself at fault and cannot
+    /// tell what it left undone. What was durable is found when the pool is opened again. The first cause stays.
     pub fn stop(&self, cause: &str) {
         self.engine.meta().stopped.get_or_insert_with(|| cause.to_owned());
     }

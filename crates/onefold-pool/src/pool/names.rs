@@ -231,8 +231,8 @@ impl Pool {
         self.settled().view(|op| Ok(Ino(op.directory(directory)?.parent)))
     }
 
-    /// Lists a directory from after a cookie on: 0 to begin. `.` has cookie 1, `..` has 2. `Break` from `visit` ends the
-    /// listing; that entry is not counted as taken.
+    /// Lists a directory from after a cookie on: 0 to begin. `.` has cookie 1, `..` has 2. `Break` from `visit` ends
+    /// the listing; that entry is not counted as taken.
     ///
     /// # Errors
     /// [`PoolError::NotADirectory`], damage.

@@ -12,13 +12,13 @@ impl Pool {
     /// blocks: what nobody names any more comes free. In one step as far as readers and writers can tell. A power cut
     /// leaves a target that reads as before, whatever part of it is shared. Times do not change.
     ///
-    /// Blocks that were stored while deduplication was switched off, or that the fingerprint filter did not find, become
-    /// shared so. At most [`crate::SHARE_BYTES_MAX`] at once.
+    /// Blocks that were stored while deduplication was switched off, or that the fingerprint filter did not find,
+    /// become shared so. At most [`crate::SHARE_BYTES_MAX`] at once.
     ///
     /// # Errors
     /// [`crate::PoolError::CrossDomain`]; [`crate::PoolError::NotPermitted`] where deduplication is switched off for
-    /// either file or the pool; [`crate::PoolError::Invalid`] for ranges that are not of whole blocks, are empty, too long,
-    /// or overlap; [`crate::PoolError::NoSpace`]; device errors. The first part may be shared then.
+    /// either file or the pool; [`crate::PoolError::Invalid`] for ranges that are not of whole blocks, are empty, too
+    /// long, or overlap; [`crate::PoolError::NoSpace`]; device errors. The first part may be shared then.
     pub fn share_range(&self, ranges: RangePair) -> Result<ShareOutcome> {
         self.settled_data().share_part(ranges)
     }
@@ -32,8 +32,9 @@ impl Pool {
         self.data.ensure_may_share(source, target)
     }
 
-    /// Returns where a file's data lies on the device from an offset on, in order; what is between two extents is a hole.
-    /// Some of them, at least one; ask again from the end of the last. Empty when there is no data from the offset on.
+    /// Returns where a file's data lies on the device from an offset on, in order; what is between two extents is a
+    /// hole. Some of them, at least one; ask again from the end of the last. Empty when there is no data from the
+    /// offset on.
     ///
     /// # Errors
     /// [`crate::PoolError::IsADirectory`], damage, device errors.

@@ -1,15 +1,17 @@
 //! Blocks that a walk over a file may meet more than once, in bounded memory.
 //!
-//! As long as they fit, all of them are kept and all numbers are exact. When they do not, the walk goes on with a sample: those
-//! blocks whose hash ends in so many zero bits, one bit more each time that the sample is full. Which blocks are in the sample hangs
-//! on their numbers alone, so each of them is counted wherever it is met. The numbers of all blocks then relate to the places seen as
-//! those of the sample do. With n blocks in the sample the error is about 1 in sqrt(n): 1 % for ten thousand.
+//! As long as they fit, all of them are kept and all numbers are exact. When they do not, the walk goes on with a
+//! sample: those blocks whose hash ends in so many zero bits, one bit more each time that the sample is full. Which
+//! blocks are in the sample hangs on their numbers alone, so each of them is counted wherever it is met. The numbers of
+//! all blocks then relate to the places seen as those of the sample do. With n blocks in the sample the error is about
+//! 1 in sqrt(n): 1 % for ten thousand.
 
 use onefold_block::BlockNo;
 
 use crate::meta::hash::BlockMap;
 
-/// Memory of a bucket of the hash map, in bytes: the entry, a byte beside it, and half as much again while the map grows.
+/// Memory of a bucket of the hash map, in bytes: the entry, a byte beside it, and half as much again while the map
+/// grows.
 const BUCKET_BYTES: usize = (size_of::<(BlockNo, Places)>() + 1) * 3 / 2;
 
 /// Stands for references by leaves that other files have, too: no walk meets so many.
@@ -47,7 +49,8 @@ pub(super) struct SharedCount {
 impl SharedBlocks {
     /// Returns an empty set that takes at most `bytes_max` bytes of memory, though it keeps a few blocks in any case.
     pub(super) fn new(bytes_max: usize) -> SharedBlocks {
-        // A map has a power of two of buckets, and uses seven of eight. It grows when it is asked for one more than that.
+        // A map has a power of two of buckets, and uses seven of eight. It grows when it is asked for one more than
+        // that.
         let buckets = (bytes_max / BUCKET_BYTES).checked_ilog2().map_or(8, |bits| 1 << bits.max(3));
         SharedBlocks { kept: BlockMap::default(), entries_max: buckets / 8 * 7 - 1, zero_bits: 0, places: 0 }
     }

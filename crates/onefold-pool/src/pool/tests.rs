@@ -47,8 +47,8 @@ fn clone_within(pool: &Pool, ino: Ino, to: u64, count: u64) {
     }
 }
 
-/// What was wrong: to find a hole, each leaf of a file's map was looked at. A file whose map is a few hundred nodes can have
-/// terabytes of data, and who reads it can ask for its holes.
+/// What was wrong: to find a hole, each leaf of a file's map was looked at. A file whose map is a few hundred nodes can
+/// have terabytes of data, and who reads it can ask for its holes.
 #[test]
 fn the_next_hole_of_a_file_full_of_data_is_found_by_few_nodes() {
     let pool = open(&new_device());
@@ -70,7 +70,8 @@ fn the_next_hole_of_a_file_full_of_data_is_found_by_few_nodes() {
     }
 }
 
-/// What was wrong: each step of reclaim looked at all removed files that were still open, twice, under the metadata lock.
+/// What was wrong: each step of reclaim looked at all removed files that were still open, twice, under the metadata
+/// lock.
 #[test]
 fn removed_files_that_are_open_are_passed_over_once() {
     let device = new_device();

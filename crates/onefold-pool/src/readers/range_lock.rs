@@ -2,8 +2,8 @@
 //!
 //! They keep a block from being freed while it is read: as long as the range is locked, the file's map names it.
 //!
-//! Each file has a table and a condition variable of its own, which wakes nobody who waits for another file. Tables are found through
-//! shards by inode number: threads at work on different files hardly ever meet at one lock.
+//! Each file has a table and a condition variable of its own, which wakes nobody who waits for another file. Tables are
+//! found through shards by inode number: threads at work on different files hardly ever meet at one lock.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -52,7 +52,8 @@ struct Shard {
 #[derive(Debug)]
 pub(crate) struct RangeLocks {
     shards: Box<[Shard]>,
-    /// Drawn while the shard is locked: a thread that reads this number and then looks at all shards sees all locks with lower tickets.
+    /// Drawn while the shard is locked: a thread that reads this number and then looks at all shards sees all locks
+    /// with lower tickets.
     next_ticket: AtomicU64,
 }
 
@@ -149,8 +150,8 @@ impl RangeLocks {
         self.next_ticket.load(Ordering::SeqCst)
     }
 
-    /// Returns the number of the oldest lock that is held or waited for, or of an older one that was released meanwhile. A lock whose
-    /// ticket was drawn before the call and that is still held is never missed.
+    /// Returns the number of the oldest lock that is held or waited for, or of an older one that was released
+    /// meanwhile. A lock whose ticket was drawn before the call and that is still held is never missed.
     pub(crate) fn oldest_ticket(&self) -> Option<u64> {
         let oldest_of = |shard: &Shard| {
             let files = shard.files.lock();
@@ -213,8 +214,8 @@ mod tests {
         assert_eq!(locks.oldest_ticket(), None);
     }
 
-    /// What was wrong: one condition variable woke all that waited for a range of any file whenever one of a file with waiters was
-    /// released.
+    /// What was wrong: one condition variable woke all that waited for a range of any file whenever one of a file with
+    /// waiters was released.
     #[test]
     fn the_release_of_a_range_is_signalled_to_those_that_wait_for_its_file() {
         let locks = RangeLocks::default();

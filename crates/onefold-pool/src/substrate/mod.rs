@@ -1,8 +1,8 @@
 //! A pool as a substrate of sharing, in process: what a write did not find is found afterwards, by the same engine that
 //! shares between plain files.
 //!
-//! Names, data and maps are the pool's own verbs; this is their translation. There is no user: who has the pool open may
-//! do everything.
+//! Names, data and maps are the pool's own verbs; this is their translation. There is no user: who has the pool open
+//! may do everything.
 
 mod errors;
 mod file;
@@ -26,8 +26,8 @@ use crate::pool::Pool;
 
 /// An open pool, or a folder of it, whose files can share blocks.
 ///
-/// Files of one sharing domain share with each other only: where a pool has several, each is best shared by itself, from
-/// a folder of its own.
+/// Files of one sharing domain share with each other only: where a pool has several, each is best shared by itself,
+/// from a folder of its own.
 pub struct PoolSubstrate<'a> {
     pool: &'a Pool,
     root: Held<'a>,

@@ -1,5 +1,5 @@
-//! `parking_lot`'s locks, which add up how long the metadata lock is held and waited for. For measuring: each lock takes two looks at
-//! the clock, about 50 ns together.
+//! `parking_lot`'s locks, which add up how long the metadata lock is held and waited for. For measuring: each lock
+//! takes two looks at the clock, about 50 ns together.
 
 use std::any::type_name;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! A repair that is cut anywhere by a power cut: run again, it ends with a clean pool, and with all that the repair would
-//! have kept if nobody had cut it.
+//! A repair that is cut anywhere by a power cut: run again, it ends with a clean pool, and with all that the repair
+//! would have kept if nobody had cut it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Each kind of block damaged in each way, with and without a journal that still holds it: the check changes nothing and
-//! tells, the repair keeps everything that the damage does not touch, and what is left is clean and can be used.
+//! Each kind of block damaged in each way, with and without a journal that still holds it: the check changes nothing
+//! and tells, the repair keeps everything that the damage does not touch, and what is left is clean and can be used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

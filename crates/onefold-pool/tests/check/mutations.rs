@@ -45,7 +45,8 @@ fn mutated_pools_with_right_checksums_never_stop_a_check() {
                 }
             });
         }
-        // The tail of a mutated journal may lie in its middle, the mutated superblock may name another one: errors are fine.
+        // The tail of a mutated journal may lie in its middle, the mutated superblock may name another one: errors are
+        // fine.
         let _ = check(&device, &options(), &NoProgress);
     }
     println!("{} mutated pools checked", tries(800));

@@ -196,8 +196,9 @@ fn cell_of(page: &BlockBytes, key: Key) -> Option<(usize, usize)> {
     slots.filter(|_| page[16] == 0).map(|slot| (number(slot), slot)).find(|(cell, _)| page[*cell..].starts_with(&bytes))
 }
 
-/// What was wrong: an entry of the orphan list that held something where nothing belongs was kept, and the repaired pool was
-/// not clean. `make damage` found it in the 1904th of its mutated pools. Here the entry has the value of another item.
+/// What was wrong: an entry of the orphan list that held something where nothing belongs was kept, and the repaired
+/// pool was not clean. `make damage` found it in the 1904th of its mutated pools. Here the entry has the value of
+/// another item.
 #[test]
 fn a_damaged_entry_of_the_orphan_list_is_made_anew() {
     let device = new_pool(8192);
@@ -325,8 +326,8 @@ fn an_outdated_fingerprint_never_lets_a_later_write_share_the_wrong_block() {
     assert_clean(&device);
 }
 
-/// What was wrong, found by reading: damaged data that a check had only counted, behind a thousand other problems, was not
-/// marked by the repair. Whoever wrote the right content again was given the wrong one.
+/// What was wrong, found by reading: damaged data that a check had only counted, behind a thousand other problems, was
+/// not marked by the repair. Whoever wrote the right content again was given the wrong one.
 #[test]
 fn damaged_data_behind_a_thousand_other_problems_takes_no_new_readers() {
     let device = sample();

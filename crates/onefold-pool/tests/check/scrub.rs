@@ -196,8 +196,8 @@ fn all_names_of_a_damaged_file_are_told() {
     }
 }
 
-/// What was seen: a file was damaged, and found so; it was copied again from a backup, and the copy was damaged too. Its
-/// blocks were shared with the damaged ones, whose fingerprints were still those of the right content.
+/// What was seen: a file was damaged, and found so; it was copied again from a backup, and the copy was damaged too.
+/// Its blocks were shared with the damaged ones, whose fingerprints were still those of the right content.
 #[test]
 fn data_that_is_written_again_is_not_shared_with_its_damaged_copy() {
     for by_scrub in [true, false] {

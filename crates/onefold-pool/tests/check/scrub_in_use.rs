@@ -1,5 +1,5 @@
-//! Scrub of a pool that is in use: writers, clones, removals, reclaim, commits and trims go on beside it. It never takes
-//! what is being changed for damage, and finds what is damaged.
+//! Scrub of a pool that is in use: writers, clones, removals, reclaim, commits and trims go on beside it. It never
+//! takes what is being changed for damage, and finds what is damaged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -100,9 +100,9 @@ fn names_that_were_made_have_their_place_on_a_full_host() {
     }
 }
 
-/// What was wrong, found by reading: `trim` gave the run of blocks away that was written for metadata, and forgot only the
-/// single ones. Names that were made later took blocks of that run; once the host was full, the checkpoint found no room
-/// for what had been promised long before.
+/// What was wrong, found by reading: `trim` gave the run of blocks away that was written for metadata, and forgot only
+/// the single ones. Names that were made later took blocks of that run; once the host was full, the checkpoint found no
+/// room for what had been promised long before.
 #[test]
 fn what_was_trimmed_is_written_again_before_metadata_takes_it() {
     let (device, pool) = thin_pool(16_384, 5000);

@@ -1,5 +1,5 @@
-//! Threads on one pool under a schedule explorer: lookup, free, overwrite, clone, verify and reclaim of the same content
-//! at once, in thousands of orders, on the code that real pools run.
+//! Threads on one pool under a schedule explorer: lookup, free, overwrite, clone, verify and reclaim of the same
+//! content at once, in thousands of orders, on the code that real pools run.
 //!
 //! The pool's locks are the explorer's (feature `explore`): at each of them, and at each call of the device, a seed
 //! decides which thread goes on. After every schedule:

@@ -1,7 +1,7 @@
 //! Several threads at once, each with files of its own, all with the same contents.
 //!
-//! Who comes first is left to the machine, so two recordings of one seed differ; what a crash must keep is noted so that
-//! it is right for every schedule ([`Threads`]).
+//! Who comes first is left to the machine, so two recordings of one seed differ; what a crash must keep is noted so
+//! that it is right for every schedule ([`Threads`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! What the bytes of images belong to, as results show it.
 //!
-//! A block of 4 KiB counts as a whole. Where it has bytes of several uses, it counts for the first of them in the order of
-//! the disk that is not free. A block of several files counts for the first of their folders, packages before others.
+//! A block of 4 KiB counts as a whole. Where it has bytes of several uses, it counts for the first of them in the order
+//! of the disk that is not free. A block of several files counts for the first of their folders, packages before
+//! others.
 
 use serde::Serialize;
 
@@ -26,8 +27,8 @@ pub struct FilesAnalysis {
 pub struct ImageFiles {
     /// The name of the image.
     pub name: String,
-    /// Whether a machine had the image open for writing, or somebody wrote to it meanwhile: the maps of its files may be
-    /// out of date.
+    /// Whether a machine had the image open for writing, or somebody wrote to it meanwhile: the maps of its files may
+    /// be out of date.
     pub is_in_use: bool,
     /// What is not certain, and what could not be read, a sentence each; at most 20 of them.
     pub doubts: Vec<String>,
@@ -90,8 +91,8 @@ impl ClassBytes {
 pub enum GroupName {
     /// Files of packages. Its parts are packages, and the parts of these are folders.
     Packages,
-    /// Files of no package. Its parts are the first folders of their paths (`/var`), and the parts of these the first two
-    /// (`/var/log`).
+    /// Files of no package. Its parts are the first folders of their paths (`/var`), and the parts of these the first
+    /// two (`/var/log`).
     Files,
     /// Metadata. Its parts are kinds of metadata, and the parts of these are kinds of file systems.
     Metadata,
@@ -215,8 +216,8 @@ pub struct BlockPlace {
     pub group: GroupName,
     /// The part of the group, and the part of that; fewer where nothing smaller is known.
     pub parts: Vec<String>,
-    /// The path of a file that has it, within its own file system. Only of the first place, and only where a file has it;
-    /// bytes that are not UTF-8 are replaced.
+    /// The path of a file that has it, within its own file system. Only of the first place, and only where a file has
+    /// it; bytes that are not UTF-8 are replaced.
     pub path: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! The owner of each block of an image, as a list of runs that lies in a file where it is long, and is read in the order
-//! of the disk.
+//! The owner of each block of an image, as a list of runs that lies in a file where it is long, and is read in the
+//! order of the disk.
 
 use std::io;
 use std::path::Path;
@@ -110,8 +110,8 @@ impl BlockOwners {
         BlockOwners { runs, run: None, numbers }
     }
 
-    /// Returns the owners of a piece of blocks that begins at block `first`, behind the pieces before. What the list does
-    /// not have belongs to owner 0.
+    /// Returns the owners of a piece of blocks that begins at block `first`, behind the pieces before. What the list
+    /// does not have belongs to owner 0.
     ///
     /// # Errors
     /// Those of the file.

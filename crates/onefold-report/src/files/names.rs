@@ -154,8 +154,8 @@ pub(super) struct Kept {
     pub(super) numbers: Vec<u16>,
 }
 
-/// Keeps those of `names` that are no owners of files, and of the others those with the most `blocks`, as long as `fits`
-/// takes them. The rest is counted together. Number 0 is what nothing is known of.
+/// Keeps those of `names` that are no owners of files, and of the others those with the most `blocks`, as long as
+/// `fits` takes them. The rest is counted together. Number 0 is what nothing is known of.
 pub(super) fn keep_largest(names: &[OwnerName], blocks: &[u64], mut fits: impl FnMut(&OwnerName) -> bool) -> Kept {
     let size_of = |at: usize| blocks.get(at).copied().unwrap_or(0);
     let is_small =

@@ -11,7 +11,8 @@ use onefold_guest::tree::{Crossing, Links, Tree, Visitor, WalkEntry, WalkError, 
 /// Bytes of the disk that are kept while its files are looked for.
 const CACHE_BYTES: usize = 8 << 20;
 
-/// Returns, for bytes of a disk, a path of a file that has each, within its own file system; nothing where no file has it.
+/// Returns, for bytes of a disk, a path of a file that has each, within its own file system; nothing where no file has
+/// it.
 ///
 /// # Errors
 /// Those of the disk and its partition table.

@@ -41,8 +41,8 @@ fn volume_word(volume: usize) -> Option<u64> {
     (volume < VOLUMES_MAX).then_some((volume as u64) << VOLUME_SHIFT)
 }
 
-/// Gives each extent its owner, and passes it on for the order of the disk: the owner of a file is the first of its names
-/// by `ranks`, and `nameless` gives the rank for files of a volume without one.
+/// Gives each extent its owner, and passes it on for the order of the disk: the owner of a file is the first of its
+/// names by `ranks`, and `nameless` gives the rank for files of a volume without one.
 ///
 /// # Errors
 /// Those of temporary files.

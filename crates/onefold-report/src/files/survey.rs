@@ -1,4 +1,5 @@
-//! The survey of all images: what the blocks of each belong to, read before its blocks are, within a share of the memory.
+//! The survey of all images: what the blocks of each belong to, read before its blocks are, within a share of the
+//! memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -78,8 +79,8 @@ struct Memory {
 }
 
 impl<'a> Survey<'a> {
-    /// Returns a survey of `images` images that takes about a third of `memory_bytes` for a while, and a sixteenth until
-    /// the end.
+    /// Returns a survey of `images` images that takes about a third of `memory_bytes` for a while, and a sixteenth
+    /// until the end.
     pub(crate) fn new(folder: &'a Path, memory_bytes: u64, images: usize) -> Survey<'a> {
         let bytes = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
         let memory =

@@ -90,8 +90,8 @@ pub(super) fn misaligned_cause(volume: &GuestVolume<'_>) -> Option<MisalignedCau
     place.is_some_and(|place| !place.is_multiple_of(BLOCK_BYTES_U64)).then_some(MisalignedCause::DataArea)
 }
 
-/// Returns the place of some extent of a file, in bytes of the volume. Clusters have one size, so that it tells how all of
-/// them lie.
+/// Returns the place of some extent of a file, in bytes of the volume. Clusters have one size, so that it tells how all
+/// of them lie.
 pub(super) fn first_place(system: &dyn FileSystem) -> Option<u64> {
     let mut place = None;
     // What cannot be read tells nothing.

@@ -205,7 +205,8 @@ impl Estimates<'_> {
         if unread > 0.0 { count((unread / BLOCK_BYTES_U64 as f64).ceil()) + self.tails } else { 0 }
     }
 
-    /// Returns what is saved of what is not zero. Both are told from the same sample, so their ratio is surer than both.
+    /// Returns what is saved of what is not zero. Both are told from the same sample, so their ratio is surer than
+    /// both.
     fn saved_share(&self, evidence: &Evidence, distinct: Range, nonzero: Range, bytes: u64) -> ShareRange {
         let blocks = (nonzero.best / bytes) as f64;
         if blocks < 1.0 || self.is_blind() {

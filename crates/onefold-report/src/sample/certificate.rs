@@ -1,7 +1,7 @@
 //! Bounds for the number of different contents in the whole, from how often contents are in the sample.
 //!
-//! A content that is in `k` regions of the whole is in `j` of the sample with the chance `B(j; k)` of a binomial. Let each
-//! content that was seen in `j` regions count for `c(j)`. On average, a content in `k` regions then counts for
+//! A content that is in `k` regions of the whole is in `j` of the sample with the chance `B(j; k)` of a binomial. Let
+//! each content that was seen in `j` regions count for `c(j)`. On average, a content in `k` regions then counts for
 //!
 //! ```text
 //! g(k) = sum over j of c(j) B(j; k)
@@ -10,9 +10,9 @@
 //! If `g(k) >= 1` for every `k`, the sum over all contents that were seen is on average not below the number of all
 //! contents, seen or not; if `g(k) <= 1` for every `k`, it is not above. Such weights are a certificate: they hold
 //! whatever the images are, and the sum's own noise is measured (`evidence.rs`). Of all certificates the one is taken
-//! whose sum, moved by its noise, bounds closest: a convex problem in few unknowns. Its dual is the question that Harnik,
-//! Khaitzin and Sotnikov ask a linear programme ("Estimating Unseen Deduplication", FAST 2016, after Valiant and Valiant):
-//! which numbers of contents could have given this sample, within the noise?
+//! whose sum, moved by its noise, bounds closest: a convex problem in few unknowns. Its dual is the question that
+//! Harnik, Khaitzin and Sotnikov ask a linear programme ("Estimating Unseen Deduplication", FAST 2016, after Valiant
+//! and Valiant): which numbers of contents could have given this sample, within the noise?
 //!
 //! Contents in more regions of the sample than are told apart count for one each.
 
@@ -39,8 +39,8 @@ type Unknowns = [f64; TOLD_APART];
 #[derive(Clone, Debug)]
 pub(super) struct Certificates {
     part: f64,
-    /// For numbers `k` of regions, close enough to each other: the chances to be in none to [`TOLD_APART`] of the sample,
-    /// given that it is not more.
+    /// For numbers `k` of regions, close enough to each other: the chances to be in none to [`TOLD_APART`] of the
+    /// sample, given that it is not more.
     chances: Vec<[f64; TOLD_APART + 1]>,
 }
 
@@ -116,8 +116,8 @@ impl Problem<'_> {
         weights
     }
 
-    /// Returns a certificate to begin with, which any sample has: for a bound above, each place of a content for itself;
-    /// for one below, only what was seen.
+    /// Returns a certificate to begin with, which any sample has: for a bound above, each place of a content for
+    /// itself; for one below, only what was seen.
     fn first(&self) -> Unknowns {
         let mut first = [-0.01; TOLD_APART];
         if self.side == Side::Above {
@@ -128,8 +128,8 @@ impl Problem<'_> {
         first
     }
 
-    /// Returns how far a certificate is from its limit for each number of regions: `g(k) - 1` or `1 - g(k)`, by the chance
-    /// to be in no more regions of the sample than are told apart.
+    /// Returns how far a certificate is from its limit for each number of regions: `g(k) - 1` or `1 - g(k)`, by the
+    /// chance to be in no more regions of the sample than are told apart.
     fn slacks<'a>(&'a self, unknowns: &'a Unknowns) -> impl Iterator<Item = (f64, &'a [f64; TOLD_APART + 1])> {
         self.certificates.chances.iter().map(move |line| {
             let sum: f64 = unknowns.iter().zip(&line[1..]).map(|(unknown, chance)| unknown * chance).sum();

@@ -1,6 +1,7 @@
 //! Whether ranges hold what they say they hold: sets of many kinds, each sampled many times.
 //!
-//! A set is a list of numbers for each image here, which stand for blocks; 16 blocks are a region, as those of 64 KiB are.
+//! A set is a list of numbers for each image here, which stand for blocks; 16 blocks are a region, as those of 64 KiB
+//! are.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

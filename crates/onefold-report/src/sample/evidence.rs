@@ -1,8 +1,8 @@
 //! What a sample shows of blocks of one size, and how far chance may have moved it.
 //!
-//! Every figure here is a sum over contents or blocks of what they count for. Let `f` be such a sum, made from the sample
-//! `S`, and `d(r)` what `f` would lose without the region `r`. Regions are in the sample independently, each with chance
-//! `p`, so by the inequality of Efron and Stein
+//! Every figure here is a sum over contents or blocks of what they count for. Let `f` be such a sum, made from the
+//! sample `S`, and `d(r)` what `f` would lose without the region `r`. Regions are in the sample independently, each
+//! with chance `p`, so by the inequality of Efron and Stein
 //!
 //! ```text
 //! variance of f  <=  sum over all r of p (1 - p) E[d(r)^2]  =  E[ sum over r in S of (1 - p) d(r)^2 ]
@@ -29,7 +29,8 @@ pub(super) const MORE: usize = TOLD_APART;
 pub(super) const REFERENCES: usize = TOLD_APART + 1;
 pub(super) const AT_OFFSET: usize = TOLD_APART + 2;
 
-/// Where nothing was seen, up to 3 may be expected (19 times in 20). With the [`CAUTION`] there is, two more vary by that.
+/// Where nothing was seen, up to 3 may be expected (19 times in 20). With the [`CAUTION`] there is, two more vary by
+/// that.
 pub(super) const UNSEEN: f64 = 2.0;
 /// Standard deviations that bounds keep away. It would be 97.5 in 100, if chance were normal and its deviation known.
 pub(super) const CAUTION: f64 = 2.24;
@@ -109,8 +110,8 @@ impl Evidence {
     }
 }
 
-/// Returns by how much a variance counts more that was told from few, as Student's distribution is wider than the normal
-/// one: about as much as it is at the [`CAUTION`] there is.
+/// Returns by how much a variance counts more that was told from few, as Student's distribution is wider than the
+/// normal one: about as much as it is at the [`CAUTION`] there is.
 pub(super) fn doubt(others: f64) -> f64 {
     (1.0 + 3.0 / others.max(1.0)).powi(2)
 }
@@ -143,8 +144,9 @@ fn seen(rows: &[([f64; 2], [f64; PARTS], &Bucket)], distinct: u64) -> [f64; PART
 
 /// Returns what a region may have of each part: as much as one that was seen.
 ///
-/// Of contents that are there once or twice it may have as many as one image has blocks there, even if none of that kind
-/// was seen. What is there more often would mostly have been seen twice: it may have as much as repeats in one that was.
+/// Of contents that are there once or twice it may have as many as one image has blocks there, even if none of that
+/// kind was seen. What is there more often would mostly have been seen twice: it may have as much as repeats in one
+/// that was.
 fn most_in_a_region(rows: &[([f64; 2], [f64; PARTS], &Bucket)], part: f64, region_blocks: f64) -> [f64; PARTS] {
     let highest =
         |of: &dyn Fn(&Bucket) -> u64| rows.iter().map(|row| of(row.2) as f64 / row.0[0].max(1.0)).fold(0.0, f64::max);

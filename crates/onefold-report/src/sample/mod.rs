@@ -1,8 +1,8 @@
 //! A sampled analysis: the same regions of every image are read, and the whole is told from them, with bounds.
 //!
 //! Whether a region is read is drawn from a secret key and the region's place alone. So images that are clones of each
-//! other show all of what they share in the regions that are read, and each region is in the sample or not independently
-//! of all others, which is what the bounds rest on (`certificate.rs`).
+//! other show all of what they share in the regions that are read, and each region is in the sample or not
+//! independently of all others, which is what the bounds rest on (`certificate.rs`).
 
 mod assemble;
 mod certificate;

@@ -1,7 +1,8 @@
-//! The digests of a file's blocks, in order of the blocks, from what is known: its logs, and the index the other way round.
+//! The digests of a file's blocks, in order of the blocks, from what is known: its logs, and the index the other way
+//! round.
 //!
-//! Entries of unique blocks name the file. Those of shared ones name slots: the map of the arena says which blocks of the
-//! file lie there. What neither knows is left out; it is as unknown of the file itself.
+//! Entries of unique blocks name the file. Those of shared ones name slots: the map of the arena says which blocks of
+//! the file lie there. What neither knows is left out; it is as unknown of the file itself.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -132,7 +133,8 @@ fn join(slots: Merge, blocks: &mut Batch<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes down which blocks of a file lie in which slots, and returns the slots. None where the file is in too many pieces.
+/// Writes down which blocks of a file lie in which slots, and returns the slots. None where the file is in too many
+/// pieces.
 fn slots_of<S: Substrate>(
     state: &State<'_, S>,
     file: &S::File,

@@ -1,16 +1,16 @@
 //! Clones of templates that are known from the start: nobody has to read them.
 //!
-//! A clone that is left to the next scan is as good, and costs reading it. So where anything is in doubt, that is what is
-//! done with it. In order:
+//! A clone that is left to the next scan is as good, and costs reading it. So where anything is in doubt, that is what
+//! is done with it. In order:
 //!
 //! 1. The clone is made, of one moment of the source, under a name that nobody looks for.
-//! 2. Afterwards the source still has the times that it had before it was read last: so that, and nothing else, is what the
-//!    clone holds. A write in between would have changed them, and through whatever door: times are the kernel's.
+//! 2. Afterwards the source still has the times that it had before it was read last: so that, and nothing else, is what
+//!    the clone holds. A write in between would have changed them, and through whatever door: times are the kernel's.
 //! 3. The clone's lock is taken, and its number, with a mark that says it was never read. Whoever finds it from here on
 //!    leaves it alone, or, where the lock was lost, reads it.
 //! 4. It gets its name.
-//! 5. What is known of the source's blocks becomes a log of the clone's: or a block that is shared anew in the source would
-//!    stay in the clone as it was. The next pass finds these blocks shared already.
+//! 5. What is known of the source's blocks becomes a log of the clone's: or a block that is shared anew in the source
+//!    would stay in the clone as it was. The next pass finds these blocks shared already.
 //! 6. If nobody has written to the clone meanwhile, its mark says now that it was read.
 
 mod digests;
@@ -162,8 +162,8 @@ pub fn clone<S: Substrate>(
     };
     look_for_holes()?;
     if let Some(state) = in_two_steps {
-        // A clone of an image that is in no tree of references would make one, apart from all others. Where it cannot be
-        // taken into the common one, the two share with each other alone.
+        // A clone of an image that is in no tree of references would make one, apart from all others. Where it cannot
+        // be taken into the common one, the two share with each other alone.
         let _ = state.take_into_tree(&from);
     }
     let scratch = scratch_path(target, options.random).map_err(of_target)?;
@@ -208,7 +208,8 @@ fn check_target<S: Substrate>(
     }
 }
 
-/// Returns a path beside the target that nobody has. Renames do not leave a subvolume, so it is not in the state folder.
+/// Returns a path beside the target that nobody has. Renames do not leave a subvolume, so it is not in the state
+/// folder.
 fn scratch_path(target: &Path, random: &dyn Random) -> io::Result<PathBuf> {
     let mut number = [0; 8];
     random.fill(&mut number)?;

@@ -1,7 +1,7 @@
 //! Labels: an administrator's word about the domain of a file, or of a folder with all below it.
 //!
-//! A label is the attribute `trusted.onefold.domain`. Only a process with `CAP_SYS_ADMIN` can set or read such attributes, so
-//! that a user cannot put files of others into a domain of his own.
+//! A label is the attribute `trusted.onefold.domain`. Only a process with `CAP_SYS_ADMIN` can set or read such
+//! attributes, so that a user cannot put files of others into a domain of his own.
 
 use std::io;
 use std::path::Path;

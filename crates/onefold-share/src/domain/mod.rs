@@ -1,8 +1,8 @@
 //! Sharing domains of plain files: which files may share blocks with each other.
 //!
-//! Sharing tells. A user who writes a guess into a file of his own, and sees in a map that the block became shared, knows
-//! that another file holds it. So files share blocks within a domain only. The key that a file is fingerprinted with is
-//! derived from its domain: equal blocks of two domains have unrelated digests, and meet nowhere.
+//! Sharing tells. A user who writes a guess into a file of his own, and sees in a map that the block became shared,
+//! knows that another file holds it. So files share blocks within a domain only. The key that a file is fingerprinted
+//! with is derived from its domain: equal blocks of two domains have unrelated digests, and meet nowhere.
 //!
 //! | rule, the first that applies | domain |
 //! |---|---|
@@ -11,14 +11,14 @@
 //! | a machine's file with one name, in a folder of libvirt's that root alone may write to | `libvirt` |
 //! | otherwise | its tenant's |
 //!
-//! A file's *tenant* is its owner, with one exception: libvirt gives an image to the user of its machines while a machine
-//! runs, and back to root afterwards. So a file whose owner becomes one of the *machine users* keeps the tenant that was
-//! noted for it. Every other change of the owner gives it the new owner as tenant. The [settings](settings::Settings) join
-//! domains, and name more machine users.
+//! A file's *tenant* is its owner, with one exception: libvirt gives an image to the user of its machines while a
+//! machine runs, and back to root afterwards. So a file whose owner becomes one of the *machine users* keeps the tenant
+//! that was noted for it. Every other change of the owner gives it the new owner as tenant. The
+//! [settings](settings::Settings) join domains, and name more machine users.
 //!
-//! A domain of a file counts from the moment at which the file is read in it. A file whose domain has changed is neither read
-//! from nor shared into until then, and gets a new number: nothing that was known of it under the old one is used again. What
-//! it shares already stays so.
+//! A domain of a file counts from the moment at which the file is read in it. A file whose domain has changed is
+//! neither read from nor shared into until then, and gets a new number: nothing that was known of it under the old one
+//! is used again. What it shares already stays so.
 
 pub mod label;
 pub mod rules;
@@ -146,8 +146,8 @@ impl Domain {
         Domain::Named(DomainName(name.into()))
     }
 
-    /// Returns the domain's bytes: 0 and the user's number (4 bytes, little-endian), or 1 and the name. Part of the on-disk
-    /// format: marks hold them, and keys are derived from them.
+    /// Returns the domain's bytes: 0 and the user's number (4 bytes, little-endian), or 1 and the name. Part of the
+    /// on-disk format: marks hold them, and keys are derived from them.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {

@@ -66,7 +66,8 @@ impl<'a, S: Substrate> DomainRules<'a, S> {
     /// Returns the domain of an open file. `before` is what was noted of it the last time.
     ///
     /// # Errors
-    /// Those of reading its label; `InvalidData` where a label names no domain. A file without a domain is not to be shared.
+    /// Those of reading its label; `InvalidData` where a label names no domain. A file without a domain is not to be
+    /// shared.
     pub fn find(
         &self,
         path: &Path,
@@ -88,8 +89,8 @@ impl<'a, S: Substrate> DomainRules<'a, S> {
             _ => stat.owner,
         };
         let own = label::read(self.substrate.attribute_of(file, ATTRIBUTE)?, path)?;
-        // A name in a folder may be a link that somebody else made there to a file that is not his. So the folders of a file
-        // with several names say nothing about it.
+        // A name in a folder may be a link that somebody else made there to a file that is not his. So the folders of a
+        // file with several names say nothing about it.
         let has_one_name = stat.names <= 1;
         let label = match own {
             Some(label) => Some((label, path.to_owned())),
@@ -151,8 +152,8 @@ impl<'a, S: Substrate> DomainRules<'a, S> {
         Ok(found)
     }
 
-    /// Tells whether a file is in a folder of libvirt's, and root alone may write to that folder and to all below it on the
-    /// way to the file: nobody else can have put the file there.
+    /// Tells whether a file is in a folder of libvirt's, and root alone may write to that folder and to all below it on
+    /// the way to the file: nobody else can have put the file there.
     fn is_in_libvirts(&self, path: &Path) -> io::Result<bool> {
         let mounted_at: Vec<Component<'_>> = self.substrate.mounted_at().components().collect();
         let folder = path.parent().unwrap_or(Path::new(""));

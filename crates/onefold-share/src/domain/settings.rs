@@ -9,8 +9,8 @@
 //! machine-users 900
 //! ```
 //!
-//! Users stand there by number, as the file system has them: other hosts may know them by other names. The file must belong to
-//! the user that runs the command, and nobody else may be able to write to it.
+//! Users stand there by number, as the file system has them: other hosts may know them by other names. The file must
+//! belong to the user that runs the command, and nobody else may be able to write to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -38,8 +38,8 @@ pub struct Explained {
     pub is_reserved: bool,
     /// Where it lies on the device, in bytes; none where the file system does not say.
     pub place: Option<u64>,
-    /// Whether it was written and the map does not show it yet: it is in memory only, and has no place. Nothing is written back
-    /// for an answer, for a guest that writes to the file would wait for that.
+    /// Whether it was written and the map does not show it yet: it is in memory only, and has no place. Nothing is
+    /// written back for an answer, for a guest that writes to the file would wait for that.
     pub is_unsettled: bool,
     /// Whether the file system says that others refer to it.
     pub is_told_shared: bool,

@@ -38,7 +38,8 @@ pub enum Verdict {
     NoPlace,
     /// No other block with its content is known.
     OnlyCopy,
-    /// It lies in an arena slot, and no other known file does: those that had its content were overwritten, or left alone.
+    /// It lies in an arena slot, and no other known file does: those that had its content were overwritten, or left
+    /// alone.
     OnlyInArena,
     /// The index names another block, which holds something else by now.
     OnlyStale,

@@ -1,7 +1,7 @@
 //! With which file the next scan begins: one small file. Nothing but the order of the files depends on it.
 //!
-//! The subject is zero. One frame, the last: the path below the root, at most 4096 bytes. Scans go on with the first file that
-//! is not before that path, and come to those before it at the end.
+//! The subject is zero. One frame, the last: the path below the root, at most 4096 bytes. Scans go on with the first
+//! file that is not before that path, and come to those before it at the end.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,7 +1,8 @@
-//! Intents: what a host is about to share in an image, where a share that is cut short leaves a hole. From them the hole is
-//! filled again.
+//! Intents: what a host is about to share in an image, where a share that is cut short leaves a hole. From them the
+//! hole is filled again.
 //!
-//! The subject is the number of the image file. One frame, the last. Empty, it says that nothing is declared; otherwise:
+//! The subject is the number of the image file. One frame, the last. Empty, it says that nothing is declared;
+//! otherwise:
 //!
 //! | bytes  | field      | notes                                                                |
 //! |--------|------------|----------------------------------------------------------------------|
@@ -21,8 +22,8 @@
 //! | 16..20 | count      | of blocks, at least one, all within one arena file                   |
 //! | 20..24 | checksum   | CRC-32C over what they hold                                          |
 //!
-//! The file is written in place. Who reads it while it is written finds a wrong checksum. So does who comes after a host that
-//! died while it wrote: it had not begun to share, or was done with it.
+//! The file is written in place. Who reads it while it is written finds a wrong checksum. So does who comes after a
+//! host that died while it wrote: it had not begun to share, or was done with it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -67,7 +68,8 @@ pub struct Intent {
 pub struct DeclaredIntent {
     /// What it says.
     pub intent: Intent,
-    /// Whether its file names another state folder: the identity was lost, or replaced. Its holes are holes all the same.
+    /// Whether its file names another state folder: the identity was lost, or replaced. Its holes are holes all the
+    /// same.
     pub is_foreign: bool,
 }
 

@@ -10,8 +10,8 @@
 //! | 7..10   | more    | only where no digests follow: bits 15 to 38 of the count, so that one run tells of all blocks that a file can have |
 //! | 7..     | digests | otherwise: one of 12 bytes for each block; zeros where the block is zero |
 //!
-//! The last frame holds the number of blocks in all, 8 bytes. So a log of 1 MiB tells of about 340 MiB that were written in
-//! sequence, and of 215 MiB that were written block by block (DeDe, section 3.1: 150 MB).
+//! The last frame holds the number of blocks in all, 8 bytes. So a log of 1 MiB tells of about 340 MiB that were
+//! written in sequence, and of 215 MiB that were written block by block (DeDe, section 3.1: 150 MB).
 //!
 //! | version | |
 //! |---------|-|

@@ -1,4 +1,5 @@
-//! Kept maps: where the data of an image file lay when it was read, one file for each in `maps/`, named by the image's number.
+//! Kept maps: where the data of an image file lay when it was read, one file for each in `maps/`, named by the image's
+//! number.
 //!
 //! The subject is the file's number. Each frame but the last holds extents, in order and apart, each as three numbers:
 //!
@@ -8,8 +9,9 @@
 //! | length | in bytes, not zero, times four; and 1 where the place is known, 2 where the extent is only set aside |
 //! | place  | only where it is known: bytes from where the last known place ended, modulo 2^64, zigzag |
 //!
-//! A number has seven bits in each byte, the lowest first; the top bit is set in all bytes but the last (LEB128). Zigzag is
-//! twice a number that is not negative, and -2x - 1 of one that is. The last frame holds the number of extents, 8 bytes.
+//! A number has seven bits in each byte, the lowest first; the top bit is set in all bytes but the last (LEB128).
+//! Zigzag is twice a number that is not negative, and -2x - 1 of one that is. The last frame holds the number of
+//! extents, 8 bytes.
 //!
 //! So an extent takes about eight bytes. A file with more than [`EXTENTS_MAX`] extents has no kept map.
 

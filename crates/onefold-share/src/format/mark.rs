@@ -25,7 +25,8 @@
 //!
 //! Each mark has a domain, and keeps it: a file that comes into another domain gets another mark, with another number.
 //!
-//! A file that is gone has no path. Its times, if it has any, are when that was seen; passes look after it once more then.
+//! A file that is gone has no path. Its times, if it has any, are when that was seen; passes look after it once more
+//! then.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -63,17 +64,19 @@ pub struct Mark {
     pub membership: Membership,
     /// How far it is read, where it is not as it was.
     pub reading: Reading,
-    /// The number that orders the last log which the writer of this mark knew, among the logs of the file; none where no scan
-    /// has noted one. A log with a higher number is of a host that did not come to write the mark.
+    /// The number that orders the last log which the writer of this mark knew, among the logs of the file; none where
+    /// no scan has noted one. A log with a higher number is of a host that did not come to write the mark.
     pub last_log: Option<u64>,
 }
 
-/// What a mark notes of a file in single bits. Bits that are not known are zero, so that marks of earlier versions have none.
+/// What a mark notes of a file in single bits. Bits that are not known are zero, so that marks of earlier versions have
+/// none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MarkFlags {
     /// The file had no hole when it was first read: its room was reserved, and its zeros stay blocks.
     pub is_reserved: bool,
-    /// The time of its last change was ahead of the clock when it was read. It is read once more when the clock has come there.
+    /// The time of its last change was ahead of the clock when it was read. It is read once more when the clock has
+    /// come there.
     pub is_ahead: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Every file that sharing keeps: layout, encode, decode. One module for each, all inside the same frames (`record`).
 //!
-//! What is decoded here was written by another host, an older version, or somebody who may write the state folder: it gives
-//! a value or a [`FormatError`], never a panic, and never more memory than a frame.
+//! What is decoded here was written by another host, an older version, or somebody who may write the state folder: it
+//! gives a value or a [`FormatError`], never a panic, and never more memory than a frame.
 
 pub(crate) mod claim;
 pub mod cursor;

@@ -42,8 +42,8 @@ const BUFFER_BYTES: usize = 1 << 20;
 const FIRST_BYTES: usize = 8 << 10;
 /// The disk is asked for so much ahead of what is read.
 const AHEAD_BYTES: u64 = 4 << 20;
-/// The disk is asked to write whenever there is so much that it was not asked for: a long file is nearly durable when its last
-/// byte was written, and the disk was busy meanwhile.
+/// The disk is asked to write whenever there is so much that it was not asked for: a long file is nearly durable when
+/// its last byte was written, and the disk was busy meanwhile.
 const WRITE_BACK_BYTES: u64 = 8 << 20;
 const _: () = assert!(BUFFER_BYTES >= FRAME_HEADER_BYTES + PAYLOAD_BYTES_MAX, "a frame fits the buffer");
 
@@ -380,8 +380,8 @@ pub(crate) fn header_of(bytes: &[u8], kind: RecordKind) -> Result<(RecordHeader,
     Ok((RecordHeader::decode(header, kind)?, rest))
 }
 
-/// Returns the payload of the only frame of a file, from the bytes behind its header. What is behind the frame is left over
-/// from a longer one.
+/// Returns the payload of the only frame of a file, from the bytes behind its header. What is behind the frame is left
+/// over from a longer one.
 ///
 /// # Errors
 /// `Damaged`.

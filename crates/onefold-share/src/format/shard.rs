@@ -1,11 +1,12 @@
 //! A part of the index: entries in order of their digests.
 //!
-//! The subject is the generation, its top bit set where the shard is split: its entries belong to its two halves from then
-//! on, and each half has them until it has a generation of its own. Each frame but the last holds whole entries (`entry`),
-//! those of all frames in one order. The last frame holds the number of unique and of shared entries, 8 bytes each.
+//! The subject is the generation, its top bit set where the shard is split: its entries belong to its two halves from
+//! then on, and each half has them until it has a generation of its own. Each frame but the last holds whole entries
+//! (`entry`), those of all frames in one order. The last frame holds the number of unique and of shared entries, 8
+//! bytes each.
 //!
-//! A batch, what a pass publishes before its end, is written alike: its subject is its number, and all of its entries are shared
-//! ones, of any digests.
+//! A batch, what a pass publishes before its end, is written alike: its subject is its number, and all of its entries
+//! are shared ones, of any digests.
 
 use std::io;
 use std::ops::AddAssign;
@@ -252,8 +253,8 @@ impl<'a, S: Substrate> ShardReader<'a, S> {
         self.last
     }
 
-    /// Returns the next entries, as long as their digests, as numbers, are below `limit`, and only of what is in memory. None of them says
-    /// nothing: [`ShardReader::next_entry`] goes on.
+    /// Returns the next entries, as long as their digests, as numbers, are below `limit`, and only of what is in
+    /// memory. None of them says nothing: [`ShardReader::next_entry`] goes on.
     ///
     /// # Errors
     /// As [`ShardReader::next_entry`].

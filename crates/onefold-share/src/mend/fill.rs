@@ -52,8 +52,8 @@ impl FillError {
     }
 }
 
-/// Makes sure that nobody else may have an image that is held for exclusive use. A call can take longer than another process waits
-/// for the image: this is asked before a call, and again before anything is done on the strength of it.
+/// Makes sure that nobody else may have an image that is held for exclusive use. A call can take longer than another
+/// process waits for the image: this is asked before a call, and again before anything is done on the strength of it.
 ///
 /// # Errors
 /// `ResourceBusy` where another process may have it.
@@ -91,7 +91,8 @@ pub(crate) fn fill<S: Substrate>(
 ) -> Result<Filled, FillError> {
     // What is behind the end of the file was cut off by its owner.
     let within = (image.length / BLOCK_BYTES_U64).saturating_sub(run.first.0).min(run.count.into());
-    // Slots may have been emptied by who did not see the intent in time: then its host has not asked for them, and no hole is its own.
+    // Slots may have been emptied by who did not see the intent in time: then its host has not asked for them, and no
+    // hole is its own.
     let lost = || {
         let kept = IntentRun { count: u32::try_from(within).expect("at most the run's"), ..*run };
         let is_holed = has_hole(state.substrate(), image.file, &mut Extents::new(), &kept)?;
@@ -203,11 +204,11 @@ impl<S: Substrate> Filler<'_, '_, S> {
         check_exclusive(self.substrate, self.image.file)
     }
 
-    /// Sets the time of the image back to what it was. A process that got the image meanwhile may have written to it: then the
-    /// time is that of this moment, so that nobody takes the image for unchanged.
+    /// Sets the time of the image back to what it was. A process that got the image meanwhile may have written to it:
+    /// then the time is that of this moment, so that nobody takes the image for unchanged.
     fn set_time_back(&self) -> io::Result<()> {
-        // A host that dies before this leaves a time that speaks of a writer: then nobody goes on without a person. Where the
-        // time cannot be set, that is all that comes of it.
+        // A host that dies before this leaves a time that speaks of a writer: then nobody goes on without a person.
+        // Where the time cannot be set, that is all that comes of it.
         let _ = self.substrate.set_modified(self.image.file, self.image.modified);
         self.make_sure_of_image().inspect_err(|_| {
             if let Ok(now) = self.state.now() {

@@ -1,11 +1,11 @@
 //! Mending: what hosts that died in the middle of a share have left as holes is filled again.
 //!
-//! Only where a share may leave some ([`ShareSteps::Declared`](crate::policy::ShareSteps)). What was
-//! about to be shared is declared before, with the slots that hold the same bytes (`state::intents`). The order of steps,
-//! each of which may be the last one that a host does:
+//! Only where a share may leave some ([`ShareSteps::Declared`](crate::policy::ShareSteps)). What was about to be shared
+//! is declared before, with the slots that hold the same bytes (`state::intents`). The order of steps, each of which
+//! may be the last one that a host does:
 //!
-//! 1. The dead host's intent is locked, the image's owner lock taken, and exclusive use of the image: nobody fills it twice,
-//!    or changes it meanwhile.
+//! 1. The dead host's intent is locked, the image's owner lock taken, and exclusive use of the image: nobody fills it
+//!    twice, or changes it meanwhile.
 //! 2. Where the content changed last when the intent says, nobody has written since, and a hole is what the share left.
 //!    Otherwise it may be somebody's wish: that is told, and left.
 //! 3. Holes are filled from the slots, the time of the content is set back, and what is read is compared.
@@ -32,7 +32,8 @@ use crate::state::{Notice, State, StateError};
 /// How long it takes until whoever has an image at the moment is looked for again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long is waited for other hosts. One that mends has an image for a moment, one that shares for as long as its pass takes.
+/// How long is waited for other hosts. One that mends has an image for a moment, one that shares for as long as its
+/// pass takes.
 pub struct Patience<'a> {
     /// For waiting.
     pub clock: &'a dyn Clock,
@@ -51,7 +52,8 @@ pub enum Doubtful {
     Fill,
 }
 
-/// What is done about intents of another identity: that of the state folder was lost, or replaced, since they were declared.
+/// What is done about intents of another identity: that of the state folder was lost, or replaced, since they were
+/// declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Foreign {
     /// They are reported, and left. Their slots stay.
@@ -182,7 +184,8 @@ fn mend_within<S: Substrate>(
             };
             let is_elsewhere = image.as_ref().is_some_and(|image| matches!(image.became, Became::Elsewhere));
             match (patience, ends) {
-                // Without the lock of its file: whoever has the image may be about to mend it. What he has mended is gone.
+                // Without the lock of its file: whoever has the image may be about to mend it. What he has mended is
+                // gone.
                 (Some(Patience { clock, is_stopped, .. }), Some(ends))
                     if is_elsewhere && clock.monotonic() < ends && !is_stopped() =>
                 {
@@ -331,8 +334,8 @@ fn became_of(error: io::Error) -> Became {
     }
 }
 
-/// Deals with an intent that cannot be read. Damaged it is where its host died while it wrote it: then it had not begun to
-/// share, or was done. One of a newer version, or of another state folder, speaks of an image that may have holes.
+/// Deals with an intent that cannot be read. Damaged it is where its host died while it wrote it: then it had not begun
+/// to share, or was done. One of a newer version, or of another state folder, speaks of an image that may have holes.
 fn refuse<S: Substrate>(
     state: &State<'_, S>,
     left: LeftIntent<S>,

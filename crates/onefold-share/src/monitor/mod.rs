@@ -1,17 +1,19 @@
-//! The write monitor (DeDe, section 3.1): by this a door tells what is written to an image, so that no scan has to find out.
+//! The write monitor (DeDe, section 3.1): by this a door tells what is written to an image, so that no scan has to find
+//! out.
 //!
-//! The calls that tell ([`Monitor::wrote`] and those beside it) take a lock for a moment and do no I/O: a log that cannot be
-//! written, or a reader that is late, never keeps a writer waiting. What was told is kept in memory, the last word about each
-//! block, and becomes a write log now and then ([`Monitor::tick`], [`Monitor::work`], [`Monitor::flush`]). A block of which only
-//! a part was written is noted as changed: what the index says of it is not believed then.
+//! The calls that tell ([`Monitor::wrote`] and those beside it) take a lock for a moment and do no I/O: a log that
+//! cannot be written, or a reader that is late, never keeps a writer waiting. What was told is kept in memory, the last
+//! word about each block, and becomes a write log now and then ([`Monitor::tick`], [`Monitor::work`],
+//! [`Monitor::flush`]). A block of which only a part was written is noted as changed: what the index says of it is not
+//! believed then.
 //!
-//! All of this are notes. A monitor that dies loses its own, and the image, whose times have changed, is read by the next
-//! scan. Where memory does not suffice, or something could not be read, what blocks hold is forgotten, and a scan reads
-//! the image once it is closed. Only one that was told of everything since the image was last known as a whole says so when
-//! it closes, and spares the scan the reading.
+//! All of this are notes. A monitor that dies loses its own, and the image, whose times have changed, is read by the
+//! next scan. Where memory does not suffice, or something could not be read, what blocks hold is forgotten, and a scan
+//! reads the image once it is closed. Only one that was told of everything since the image was last known as a whole
+//! says so when it closes, and spares the scan the reading.
 //!
-//! As long as it is open it has the lock of the image: a door owns its image. [`Monitor::lend`] lets the owner's own pass
-//! work on it.
+//! As long as it is open it has the lock of the image: a door owns its image. [`Monitor::lend`] lets the owner's own
+//! pass work on it.
 
 mod notes;
 mod policy;
@@ -86,7 +88,8 @@ struct Opened {
 }
 
 impl<S: Substrate> Monitor<S> {
-    /// Begins to watch an image: takes its lock, and gives it a number if it has none. To be called before the first write.
+    /// Begins to watch an image: takes its lock, and gives it a number if it has none. To be called before the first
+    /// write.
     ///
     /// # Errors
     /// As [`MonitorError`] says. The image can be written to nevertheless, without being watched.
@@ -143,8 +146,8 @@ impl<S: Substrate> Monitor<S> {
         &self.handle
     }
 
-    /// Returns its path when it was opened. Who scans leaves it out as long as it is watched: all of it would be read for
-    /// what is told here anyway.
+    /// Returns its path when it was opened. Who scans leaves it out as long as it is watched: all of it would be read
+    /// for what is told here anyway.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -156,8 +159,8 @@ impl<S: Substrate> Monitor<S> {
         &self.key
     }
 
-    /// Tells whether the image was known as a whole when it was opened, and nothing was lost track of since. Where not, a scan
-    /// that has it lent once ([`Monitor::lend`]) makes it known.
+    /// Tells whether the image was known as a whole when it was opened, and nothing was lost track of since. Where not,
+    /// a scan that has it lent once ([`Monitor::lend`]) makes it known.
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.opened.is_current && !self.told.lock().is_lossy
@@ -202,8 +205,8 @@ impl<S: Substrate> Monitor<S> {
         });
     }
 
-    /// Tells that a range reads as zeros now and takes no room: it was punched out, or only set aside. Zeros that were written
-    /// as data are told of by [`Monitor::wrote`], an image that became longer by [`Monitor::truncated`].
+    /// Tells that a range reads as zeros now and takes no room: it was punched out, or only set aside. Zeros that were
+    /// written as data are told of by [`Monitor::wrote`], an image that became longer by [`Monitor::truncated`].
     pub fn zeroed(&self, offset: u64, length: u64) {
         let within = self.told.lock().length.saturating_sub(offset);
         let range = ByteRange::new(offset, length.min(within));
@@ -235,8 +238,8 @@ impl<S: Substrate> Monitor<S> {
         self.noted(told);
     }
 
-    /// Tells that the image may have been changed anywhere, and how is not known: nothing that is known of it is believed, and
-    /// it will be scanned.
+    /// Tells that the image may have been changed anywhere, and how is not known: nothing that is known of it is
+    /// believed, and it will be scanned.
     pub fn lost_track(&self) {
         let mut told = self.told.lock();
         told.is_lossy = true;
@@ -246,8 +249,8 @@ impl<S: Substrate> Monitor<S> {
         self.noted(told);
     }
 
-    /// Does some of what is to be done: reads and hashes up to 16 MiB of what is unseen, by policy, and writes a log when there
-    /// is enough for one. May be called by any thread, and by several.
+    /// Does some of what is to be done: reads and hashes up to 16 MiB of what is unseen, by policy, and writes a log
+    /// when there is enough for one. May be called by any thread, and by several.
     ///
     /// # Errors
     /// Those of the state folder. What could not be logged is kept, as far as there is memory.
@@ -286,8 +289,8 @@ impl<S: Substrate> Monitor<S> {
         Ok(())
     }
 
-    /// Does what is to be done, until [`Monitor::end`]. For threads of the caller's own, each with the state folder opened for
-    /// itself; as many as are to hash, or none. `failed` is told of errors; what failed is tried again.
+    /// Does what is to be done, until [`Monitor::end`]. For threads of the caller's own, each with the state folder
+    /// opened for itself; as many as are to hash, or none. `failed` is told of errors; what failed is tried again.
     pub fn work(&self, state: &State<'_, S>, failed: &mut dyn FnMut(StateError)) {
         loop {
             let mut told = self.told.lock();
@@ -322,8 +325,8 @@ impl<S: Substrate> Monitor<S> {
         self.due.notify_all();
     }
 
-    /// Lets go of the image's lock while `work` is done, so that a scan or a pass of this host has the file. Another host may
-    /// have it first; then its pass does the work, which harms nobody, and the lock is taken back later.
+    /// Lets go of the image's lock while `work` is done, so that a scan or a pass of this host has the file. Another
+    /// host may have it first; then its pass does the work, which harms nobody, and the lock is taken back later.
     ///
     /// # Errors
     /// Those of the state folder, when the lock is taken back.
@@ -338,8 +341,8 @@ impl<S: Substrate> Monitor<S> {
         Ok(result)
     }
 
-    /// Logs all that was told, and lets go of the image. Where all changes since it was last scanned were told of, the image
-    /// counts as scanned as it is now.
+    /// Logs all that was told, and lets go of the image. Where all changes since it was last scanned were told of, the
+    /// image counts as scanned as it is now.
     ///
     /// # Errors
     /// Those of the state folder: the image will be scanned then.

@@ -1,7 +1,8 @@
-//! What a monitor knows and has not logged: runs of blocks, apart and in order, of which the last word about a block counts.
+//! What a monitor knows and has not logged: runs of blocks, apart and in order, of which the last word about a block
+//! counts.
 //!
-//! Bounded: where there are too many runs, what blocks hold is forgotten, and then which of near ones were changed. That
-//! a block was changed is never forgotten.
+//! Bounded: where there are too many runs, what blocks hold is forgotten, and then which of near ones were changed.
+//! That a block was changed is never forgotten.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +76,8 @@ impl Notes {
         self.set(first, count, What::Unseen);
     }
 
-    /// Gives out at most so many consecutive blocks that wait to be read. `number` must be one that was not used before.
+    /// Gives out at most so many consecutive blocks that wait to be read. `number` must be one that was not used
+    /// before.
     pub(super) fn take_unseen(&mut self, blocks_max: u64, number: u64) -> Option<Unseen> {
         if self.unseen_blocks == 0 {
             return None;
@@ -89,8 +91,8 @@ impl Notes {
         Some(Unseen { first, count, number })
     }
 
-    /// Takes in what was read of blocks that were given out, of as many of the first of them as there are digests. Those that
-    /// were changed meanwhile are left as they are; the others count as changed.
+    /// Takes in what was read of blocks that were given out, of as many of the first of them as there are digests.
+    /// Those that were changed meanwhile are left as they are; the others count as changed.
     pub(super) fn read(&mut self, unseen: Unseen, digests: &[Option<FingerprintPrefix>]) {
         let end = unseen.first + unseen.count;
         let mut at = unseen.first;
@@ -143,8 +145,8 @@ impl Notes {
         }
     }
 
-    /// Forgets what blocks hold, and joins runs across gaps, the smaller ones first, until there are at most `runs_max`.
-    /// Returns how many blocks are less known than before.
+    /// Forgets what blocks hold, and joins runs across gaps, the smaller ones first, until there are at most
+    /// `runs_max`. Returns how many blocks are less known than before.
     pub(super) fn shed(&mut self, runs_max: usize) -> u64 {
         let mut shed = 0;
         let mut runs: Vec<(u64, u64)> = Vec::with_capacity(self.runs.len());

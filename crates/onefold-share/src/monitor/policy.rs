@@ -9,8 +9,8 @@ use super::notes::RUN_BYTES;
 pub struct MonitorPolicy {
     /// When blocks are hashed.
     pub hashing: Hashing,
-    /// Memory for what was noted and not yet logged, in bytes. Where it does not suffice, what blocks hold is forgotten, and
-    /// the image is read as a whole by a later scan.
+    /// Memory for what was noted and not yet logged, in bytes. Where it does not suffice, what blocks hold is
+    /// forgotten, and the image is read as a whole by a later scan.
     pub memory_bytes: usize,
     /// What was noted waits at most so long until it is logged, as far as there is somebody who does it.
     pub flush_after: Duration,
@@ -25,7 +25,8 @@ pub enum Hashing {
     InBand,
     /// Later, by a worker or a tick, which reads them; those that were written in part as well.
     Deferred,
-    /// As they are written as long as not more than so many bytes a second are, and later, at that rate, what is beyond.
+    /// As they are written as long as not more than so many bytes a second are, and later, at that rate, what is
+    /// beyond.
     Adaptive {
         /// Bytes a second.
         bytes_per_second: u64,
@@ -33,7 +34,8 @@ pub enum Hashing {
 }
 
 impl Default for MonitorPolicy {
-    /// 16 MiB of memory, what is written at up to 200 MB a second is hashed at once, and a log every ten minutes at least.
+    /// 16 MiB of memory, what is written at up to 200 MB a second is hashed at once, and a log every ten minutes at
+    /// least.
     fn default() -> MonitorPolicy {
         MonitorPolicy {
             hashing: Hashing::Adaptive { bytes_per_second: 200_000_000 },

@@ -1,5 +1,5 @@
-//! What a monitor does besides listening: it reads what it was not told the content of, writes logs, and notes at the end what is
-//! known of its image.
+//! What a monitor does besides listening: it reads what it was not told the content of, writes logs, and notes at the
+//! end what is known of its image.
 
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use onefold_substrate::Substrate;
@@ -26,7 +26,8 @@ pub(super) enum Haste {
 }
 
 impl<S: Substrate> Monitor<S> {
-    /// Reads a piece of what is unseen. Returns how much that was, in bytes; none where there is nothing to be read now.
+    /// Reads a piece of what is unseen. Returns how much that was, in bytes; none where there is nothing to be read
+    /// now.
     pub(super) fn read_piece(&self, state: &State<'_, S>, haste: Haste) -> u64 {
         let unseen = {
             let mut told = self.told.lock();
@@ -109,8 +110,8 @@ impl<S: Substrate> Monitor<S> {
             (told.is_lossy, told.notes.len() == 0)
         };
         let Some(mark) = files.reload(state, self.number)?.cloned() else { return Ok(false) };
-        // Who scanned it meanwhile began with what was there then, and what came later was told of here. Where something
-        // was left undone that may succeed another time, the mark says that it is to be scanned.
+        // Who scanned it meanwhile began with what was there then, and what came later was told of here. Where
+        // something was left undone that may succeed another time, the mark says that it is to be scanned.
         let is_base_known = match mark.scanned {
             None => false,
             scanned if scanned == self.opened.scanned => self.opened.is_current,
@@ -128,7 +129,8 @@ impl<S: Substrate> Monitor<S> {
         for _ in 0..SETTLE_TRIES {
             let stat = state.substrate().stat(&self.file).map_err(StateError::at(&self.path))?;
             let stamp = Stamp::of(&stat);
-            // The next change may get the same time as the last one. One that is ahead has stayed for a tick of whatever clock.
+            // The next change may get the same time as the last one. One that is ahead has stayed for a tick of
+            // whatever clock.
             let age = Age::of(&stamp, state.now()?);
             if age == Age::Settled || (age == Age::Ahead && last == Some(stamp)) {
                 let flags = MarkFlags { is_ahead: age == Age::Ahead, ..mark.flags };

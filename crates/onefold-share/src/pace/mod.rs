@@ -1,15 +1,17 @@
-//! Limits on how hard scan and pass work: bytes a second, processor time, and how long a single call keeps files locked.
+//! Limits on how hard scan and pass work: bytes a second, processor time, and how long a single call keeps files
+//! locked.
 //!
-//! The scan and the pass ask before each read and each call of the file system. Nobody else sleeps, and nobody else decides
-//! how much is asked for at once. Without limits nothing is measured and nothing waits.
+//! The scan and the pass ask before each read and each call of the file system. Nobody else sleeps, and nobody else
+//! decides how much is asked for at once. Without limits nothing is measured and nothing waits.
 //!
-//! **What holds.** In any stretch of time, reads are at most its length and [`BURST`] at the rate, and one request; so are
-//! clones and shares. What threads read is paid for when they are asked: after the disk has stood still, what waits then (two
-//! requests of 1 MiB for each thread) comes at once. Processor time is measured and paid for afterwards: after a phase that asks nobody for a while, more is
-//! waited for. The size of calls follows how long they took, so that the ceiling of a stall is what calls keep to as a
-//! rule; the kernel has no way to end one that takes longer.
+//! **What holds.** In any stretch of time, reads are at most its length and [`BURST`] at the rate, and one request; so
+//! are clones and shares. What threads read is paid for when they are asked: after the disk has stood still, what waits
+//! then (two requests of 1 MiB for each thread) comes at once. Processor time is measured and paid for afterwards:
+//! after a phase that asks nobody for a while, more is waited for. The size of calls follows how long they took, so
+//! that the ceiling of a stall is what calls keep to as a rule; the kernel has no way to end one that takes longer.
 //!
-//! **What is not counted**: Onefold's own records (logs, index, temporary files), which are read and written in sequence.
+//! **What is not counted**: Onefold's own records (logs, index, temporary files), which are read and written in
+//! sequence.
 
 mod bucket;
 mod call_size;
@@ -107,8 +109,8 @@ pub struct Pace<'a> {
 }
 
 impl<'a> Pace<'a> {
-    /// Returns a pace that waits on a clock, and ends waiting where `wish` says that the work should stop. `wish` is asked
-    /// often, and should be cheap.
+    /// Returns a pace that waits on a clock, and ends waiting where `wish` says that the work should stop. `wish` is
+    /// asked often, and should be cheap.
     #[must_use]
     pub fn new(limits: Limits, clock: &'a dyn Clock, cpu: &'a dyn CpuTime, wish: &'a dyn Fn() -> Wish) -> Pace<'a> {
         Pace {

@@ -18,7 +18,8 @@ pub(super) struct Arenas {
 }
 
 impl Arenas {
-    /// Looks at all arena files. Entries of shards that were opened before name only slots that were filled before this.
+    /// Looks at all arena files. Entries of shards that were opened before name only slots that were filled before
+    /// this.
     pub(super) fn look<S: Substrate>(state: &State<'_, S>, pace: &Pace<'_>) -> Result<Arenas, PassError> {
         let mut arenas = Arenas::default();
         for number in state.arenas()? {
@@ -36,8 +37,8 @@ impl Arenas {
             let (first, end) = (extent.offset / BLOCK_BYTES_U64, extent.end().div_ceil(BLOCK_BYTES_U64));
             for slot in (first..end).map_while(|index| Slot::new(number, index)) {
                 self.filled.insert(slot);
-                // Where maps do not tell all, they take too much for shared, never too little: on Btrfs what lies in one
-                // extent is shared if any of it is, and as long as any of it is nothing of it could come free.
+                // Where maps do not tell all, they take too much for shared, never too little: on Btrfs what lies in
+                // one extent is shared if any of it is, and as long as any of it is nothing of it could come free.
                 if extent.is_shared {
                     self.wanted.insert(slot);
                 }

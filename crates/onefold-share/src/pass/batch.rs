@@ -1,7 +1,8 @@
 //! The scan as a finder: what logs tell, merged with the index, as runs between files and arena slots.
 //!
 //! First come the places that share with slots that the index knows, in stretches; nothing is published for them. Then
-//! batches: candidates go into slots, the places that wait for them share with these, and the batch's entries are published.
+//! batches: candidates go into slots, the places that wait for them share with these, and the batch's entries are
+//! published.
 
 use std::io;
 
@@ -165,8 +166,9 @@ impl<'b, S: Substrate> Finder<'b, S> for ScanFinder<'_, '_, 'b, S> {
         Ok(())
     }
 
-    /// Publishes the slots that hold what they should, whatever shares with them by now. The logs stay, so that the next pass has all
-    /// of their places share. It gets requests for the places that only the index named: the batch hides what it said.
+    /// Publishes the slots that hold what they should, whatever shares with them by now. The logs stay, so that the
+    /// next pass has all of their places share. It gets requests for the places that only the index named: the batch
+    /// hides what it said.
     fn cut_batch(&mut self, engine: &mut Engine<'_, 'b, S>) -> Result<(), PassError> {
         let elsewhere = self.take_elsewhere(engine);
         let mut requests = std::mem::replace(&mut self.of_index, SortWriter::new(engine.options.temporary_folder, 0));
@@ -186,8 +188,8 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
         std::mem::replace(&mut self.elsewhere, Elsewhere::new(engine.options.temporary_folder, 0))
     }
 
-    /// Publishes the entries of a batch, and before them what they hide: the pass may be cut off in between. Returns false where the file
-    /// system is full.
+    /// Publishes the entries of a batch, and before them what they hide: the pass may be cut off in between. Returns
+    /// false where the file system is full.
     fn publish(
         &mut self,
         engine: &mut Engine<'_, 'b, S>,
@@ -226,8 +228,8 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
         publish_batch(engine.state, &self.planning.planned, &mut self.indexing.index, entries)
     }
 
-    /// Has candidates put into the arena, and the next place of a content where that failed, until none is left. Returns entries that
-    /// name the slots, and whether the work was told to end before that.
+    /// Has candidates put into the arena, and the next place of a content where that failed, until none is left.
+    /// Returns entries that name the slots, and whether the work was told to end before that.
     fn promote(
         &mut self,
         engine: &mut Engine<'_, 'b, S>,

@@ -1,21 +1,21 @@
-//! What only the arena refers to, where maps do not tell it: OCFS2 says of a block that was shared once that it is shared, also
-//! when all others have let go of it.
+//! What only the arena refers to, where maps do not tell it: OCFS2 says of a block that was shared once that it is
+//! shared, also when all others have let go of it.
 //!
-//! So the maps of all known images are held against those of the arena files: a slot at whose place on the device no image has
-//! anything is not wanted. No data is read, and what does not fit into memory is sorted in files. It is a hint like all maps:
-//! emptying a slot is safe, whoever refers to its block. But an entry that is dropped while somebody shares with its slot would
-//! leave that file's block unknown. So, in this order:
+//! So the maps of all known images are held against those of the arena files: a slot at whose place on the device no
+//! image has anything is not wanted. No data is read, and what does not fit into memory is sorted in files. It is a
+//! hint like all maps: emptying a slot is safe, whoever refers to its block. But an entry that is dropped while
+//! somebody shares with its slot would leave that file's block unknown. So, in this order:
 //!
 //! 1. `locks/maps`: one host at a time. The time of that file says when it was done last.
-//! 2. The locks of the arena files, and those for emptying their slots. Who shares in two steps looks at these once he has
-//!    declared what he is about to share, and leaves it for another time.
+//! 2. The locks of the arena files, and those for emptying their slots. Who shares in two steps looks at these once he
+//!    has declared what he is about to share, and leaves it for another time.
 //! 3. All intents: whoever has declared before the locks were taken may be sharing. What he names is wanted.
 //! 4. The maps. Whoever shared before, and whose intent is gone, is in them.
 //! 5. The entries that name what is not wanted are dropped.
 //! 6. The slots are emptied, as all that no entry names are. The locks are held until then.
 //!
-//! Who dies at it has lost his work. Files that nobody knows of (those outside of what is ever scanned) are not looked at: they
-//! keep their blocks, and newcomers find nothing of these in the index.
+//! Who dies at it has lost his work. Files that nobody knows of (those outside of what is ever scanned) are not looked
+//! at: they keep their blocks, and newcomers find nothing of these in the index.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -41,8 +41,8 @@ use crate::state::arena::KeptArenas;
 use crate::state::locks::Subject;
 use crate::state::{State, StateError};
 
-/// As many blocks, in a hundred of the slots that hold one, must logs tell of. Each of them may have been a reference; and
-/// mostly it was read, beside which the maps of all images cost little.
+/// As many blocks, in a hundred of the slots that hold one, must logs tell of. Each of them may have been a reference;
+/// and mostly it was read, beside which the maps of all images cost little.
 const TOLD_PERCENT: u64 = 5;
 /// Fewer are looked after once in so long.
 const SETTLED: Duration = Duration::from_secs(24 * 60 * 60);
@@ -291,8 +291,9 @@ fn row(extent: &MappedExtent, what: u64) -> Option<onefold_sort::Row> {
     Some([place, extent.length, what])
 }
 
-/// Hands on the blocks of `ours` at whose place there is nothing of `theirs`: runs of what each row of `ours` says that it is,
-/// by first and count. Both are places and lengths in bytes, in order of the places; within each they may overlap.
+/// Hands on the blocks of `ours` at whose place there is nothing of `theirs`: runs of what each row of `ours` says that
+/// it is, by first and count. Both are places and lengths in bytes, in order of the places; within each they may
+/// overlap.
 fn apart(
     ours: impl Iterator<Item = io::Result<onefold_sort::Row>>,
     theirs: Merge,

@@ -1,7 +1,7 @@
 //! Files that share are told to be copied from in small pieces, so that later writes do not eat what was gained (XFS).
 //!
-//! That is an attribute of the file, and sets the time of its last change: a scan would read all of it again. So the mark is
-//! brought up to date, where the file was as it says, and the time of its content stayed.
+//! That is an attribute of the file, and sets the time of its last change: a scan would read all of it again. So the
+//! mark is brought up to date, where the file was as it says, and the time of its content stayed.
 
 use std::collections::BTreeSet;
 

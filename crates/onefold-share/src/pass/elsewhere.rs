@@ -1,7 +1,7 @@
 //! Places whose files other hosts have when it is their turn.
 //!
-//! A merge request says what is known of such a place: its owner takes it in, or the next pass does. Where that cannot be said, the
-//! place was in a log of this pass, and the logs of its file stay.
+//! A merge request says what is known of such a place: its owner takes it in, or the next pass does. Where that cannot
+//! be said, the place was in a log of this pass, and the logs of its file stay.
 
 use std::collections::BTreeSet;
 use std::path::Path;

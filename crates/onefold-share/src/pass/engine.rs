@@ -20,8 +20,9 @@ use crate::policy::FreedUnit;
 use crate::state::files::Marks;
 use crate::state::{State, StateError};
 
-/// Shares what a finder yields: runs from file to file. Nothing is read besides, and nothing is published. As in all passes,
-/// files of other hosts are no targets, though they may be sources; selection, opt-outs and sharing domains bind both sides.
+/// Shares what a finder yields: runs from file to file. Nothing is read besides, and nothing is published. As in all
+/// passes, files of other hosts are no targets, though they may be sources; selection, opt-outs and sharing domains
+/// bind both sides.
 ///
 /// # Errors
 /// As [`PassError`] says; `Undeclared` where shares have to be declared.
@@ -50,8 +51,8 @@ pub fn share_found<'b, S: Substrate>(
 
 /// Finds ranges of files that hold the same, or may.
 pub trait Finder<'b, S: Substrate> {
-    /// Makes the next batch of places ready, and returns its runs: what they share with is there. None where no batch is
-    /// left.
+    /// Makes the next batch of places ready, and returns its runs: what they share with is there. None where no batch
+    /// is left.
     ///
     /// # Errors
     /// Those of the state folder and of temporary files. They end the pass.
@@ -66,8 +67,8 @@ pub trait Finder<'b, S: Substrate> {
         Ok(())
     }
 
-    /// Keeps what is worth keeping of the batch that is on, now that the work is told to end: its runs are shared in part, or it is made
-    /// ready in part. There may be none. Has to be quick.
+    /// Keeps what is worth keeping of the batch that is on, now that the work is told to end: its runs are shared in
+    /// part, or it is made ready in part. There may be none. Has to be quick.
     ///
     /// # Errors
     /// As those of [`Finder::next_batch`].

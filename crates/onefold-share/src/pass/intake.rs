@@ -20,8 +20,8 @@ use crate::state::logs::{LogError, LogName};
 pub(super) type Taken = (FileNo, LogName);
 
 impl<S: Substrate> Pass<'_, '_, S> {
-    /// Reads the logs of all files that are this host's, or can be, and that no other host works on. Returns those that may go once the
-    /// index is published.
+    /// Reads the logs of all files that are this host's, or can be, and that no other host works on. Returns those that
+    /// may go once the index is published.
     pub(super) fn take_logs(&mut self, told: &mut Told, targets: &mut SortWriter) -> Result<Vec<Taken>, PassError> {
         let ahead = self.free_logs()?;
         let claimed = self.claim(ahead.iter().map(|(file, _)| *file).collect())?;
@@ -57,12 +57,12 @@ impl<S: Substrate> Pass<'_, '_, S> {
         Ok(done)
     }
 
-    /// Returns the logs of files that nobody has, in the order in which they are to be read, each with the number that stands for its
-    /// file.
+    /// Returns the logs of files that nobody has, in the order in which they are to be read, each with the number that
+    /// stands for its file.
     fn free_logs(&mut self) -> Result<Vec<Taken>, PassError> {
         let mut free = Vec::new();
-        // Of two logs that tell of one block the newer one is right, whichever number of their file they have. Requests say what
-        // was known before any of them.
+        // Of two logs that tell of one block the newer one is right, whichever number of their file they have. Requests
+        // say what was known before any of them.
         let (requests, mut logs): (Vec<LogName>, Vec<LogName>) =
             self.engine.state.logs()?.into_iter().partition(|log| log.kind == LogKind::Request);
         logs.sort_by_key(LogName::order);
@@ -94,7 +94,8 @@ impl<S: Substrate> Pass<'_, '_, S> {
         Ok(free)
     }
 
-    /// Keeps other passes from working on files, and returns those that are this one's. A dry run changes nothing, and looks at all.
+    /// Keeps other passes from working on files, and returns those that are this one's. A dry run changes nothing, and
+    /// looks at all.
     fn claim(&mut self, wanted: BTreeSet<FileNo>) -> Result<BTreeSet<FileNo>, PassError> {
         if wanted.is_empty() || self.engine.options.is_dry_run {
             return Ok(wanted);

@@ -5,23 +5,24 @@
 //! 1. `intake`: which files are this pass's is settled, and their logs are read.
 //! 2. `plan`: index and logs side by side; says what is to be done and changes nothing. No lock is held on the index.
 //! 3. Slots that no entry names are emptied: a pass that was killed has left them.
-//! 4. The scan's finder (`batch`) yields runs, and the `engine` shares them (`share`): first those between places and slots that the
-//!    index knows.
-//! 5. Then batches, one after the other. Each is a stretch of candidates in the order of their files, with all places that wait for
-//!    them:
+//! 4. The scan's finder (`batch`) yields runs, and the `engine` shares them (`share`): first those between places and
+//!    slots that the index knows.
+//! 5. Then batches, one after the other. Each is a stretch of candidates in the order of their files, with all places
+//!    that wait for them:
 //!    - `promote`: blocks that are at several places are cloned into arena slots, and the slots read;
-//!    - `share`: the other places share with the slots. The kernel compares. Where a share may leave a hole, it is declared.
-//!      Where room comes free by whole extents only, `pinned` moves away what keeps those that lost blocks;
+//!    - `share`: the other places share with the slots. The kernel compares. Where a share may leave a hole, it is
+//!      declared. Where room comes free by whole extents only, `pinned` moves away what keeps those that lost blocks;
 //!    - `requests`: who has the other places that this host may not touch is told of them;
 //!    - `publish_batch`: entries name the slots from now on.
 //! 6. `publish`: new generations of the shards, with all else that has changed and what batches hold. Then batches go.
 //! 7. The logs go. Whoever takes them in twice finds all of it shared already.
-//! 8. `collect`, where maps do not tell what only the arena refers to: that is found out now and then, and dropped of the index.
+//! 8. `collect`, where maps do not tell what only the arena refers to: that is found out now and then, and dropped of
+//!    the index.
 //! 9. Slots that no entry names are emptied.
 //!
-//! What is cut off keeps the batches that were published, and its logs: the next pass plans anew, and finds by the maps what is shared.
-//! A pass that is told to end publishes those slots of its batch that were read, and empties the others. After an error it empties all
-//! slots of the batch.
+//! What is cut off keeps the batches that were published, and its logs: the next pass plans anew, and finds by the maps
+//! what is shared. A pass that is told to end publishes those slots of its batch that were read, and empties the
+//! others. After an error it empties all slots of the batch.
 
 mod again;
 mod arenas;
@@ -74,8 +75,8 @@ pub use self::plan::PlanCounts;
 pub use self::runs::{ContentKey, FilePlace, Outcome, Run, RunBatch, RunSorter, SortedRuns, Source};
 pub use self::share::Shared;
 
-/// A shard of the index with more entries is split, unless somebody wants it otherwise: 64 GiB of distinct blocks, whose
-/// entries take about 300 MiB. Chosen by reasoning, not by measurement.
+/// A shard of the index with more entries is split, unless somebody wants it otherwise: 64 GiB of distinct blocks,
+/// whose entries take about 300 MiB. Chosen by reasoning, not by measurement.
 pub const SHARD_ENTRIES_MAX: u64 = 1 << 24;
 /// What the file system is asked about at once, unless somebody wants it otherwise, in bytes. Both files are locked
 /// meanwhile: a millisecond, once both are read.
@@ -139,11 +140,11 @@ impl<'a> PassOptions<'a> {
 /// What a pass does so that room really comes free, and stays free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceOptions {
-    /// Where room comes free only by whole extents (Btrfs): what is left of an extent that lost blocks is copied if it is at
-    /// most so much of it, in percent. With 50, at least as much comes free as is written. 0 never copies.
+    /// Where room comes free only by whole extents (Btrfs): what is left of an extent that lost blocks is copied if it
+    /// is at most so much of it, in percent. With 50, at least as much comes free as is written. 0 never copies.
     pub rewrite_percent: u32,
-    /// Where a small write into shared blocks has room set aside around it (XFS): files that share are told to do without
-    /// ([`CopyHints::keep_copies_small`](onefold_substrate::CopyHints::keep_copies_small)).
+    /// Where a small write into shared blocks has room set aside around it (XFS): files that share are told to do
+    /// without ([`CopyHints::keep_copies_small`](onefold_substrate::CopyHints::keep_copies_small)).
     pub keeps_copies_small: bool,
 }
 

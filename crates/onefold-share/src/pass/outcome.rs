@@ -20,8 +20,8 @@ use crate::pace::Stopped;
 use crate::state::shards::Shard;
 use crate::state::{State, StateError};
 
-/// How long the parts of a pass took, in all of its batches. What a pass does at its end is in none of them: it removes logs, looks for what only the
-/// arena refers to where maps do not tell, and empties slots.
+/// How long the parts of a pass took, in all of its batches. What a pass does at its end is in none of them: it removes
+/// logs, looks for what only the arena refers to where maps do not tell, and empties slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassTimes {
     /// Reading the logs and sorting what they tell.
@@ -49,8 +49,8 @@ pub struct Passed {
     pub planned: PlanCounts,
     /// What came of it.
     pub shared: Shared,
-    /// The index afterwards: what it holds, and its length in bytes. None where there was nothing to do, where the file system is full,
-    /// or other hosts were always first: then the logs are still there.
+    /// The index afterwards: what it holds, and its length in bytes. None where there was nothing to do, where the file
+    /// system is full, or other hosts were always first: then the logs are still there.
     pub index: Option<(EntryCounts, u64)>,
     /// Slots that were emptied.
     pub swept_slots: u64,
@@ -140,7 +140,8 @@ pub enum PassError {
     /// Temporary files, mostly: no space.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The file system shares in two steps: what is shared there is declared by arena slots, and runs from file to file have none.
+    /// The file system shares in two steps: what is shared there is declared by arena slots, and runs from file to file
+    /// have none.
     #[error("on this file system blocks are shared by their contents only")]
     Undeclared,
     /// The index turned out to be damaged. It was dropped; the next pass begins with an empty one.
@@ -151,8 +152,8 @@ pub enum PassError {
         /// Why.
         why: FormatError,
     },
-    /// A share was cut short, and what it took away could not be put back at once, or not be made durable. What is needed
-    /// for it is kept.
+    /// A share was cut short, and what it took away could not be put back at once, or not be made durable. What is
+    /// needed for it is kept.
     #[error("`{}` may read zeros in some places now: {why}", path.shown())]
     Unmended {
         /// The image.

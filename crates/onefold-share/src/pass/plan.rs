@@ -1,9 +1,9 @@
-//! The merge: index and new digests side by side, both in order of the digests, once. Decides what is to be done with each
-//! content; does nothing yet.
+//! The merge: index and new digests side by side, both in order of the digests, once. Decides what is to be done with
+//! each content; does nothing yet.
 //!
-//! DeDe's transitions (section 3.2, Figure 4) are decided here: absent to unique, unique to shared, shared to shared, and
-//! what is dropped of the index. The first place where a content was seen by this pass goes into the arena rather than
-//! the one that the index knows: it was read more recently.
+//! DeDe's transitions (section 3.2, Figure 4) are decided here: absent to unique, unique to shared, shared to shared,
+//! and what is dropped of the index. The first place where a content was seen by this pass goes into the arena rather
+//! than the one that the index knows: it was read more recently.
 
 use std::io;
 use std::vec;
@@ -265,7 +265,8 @@ impl Planner<'_> {
         if known.is_none() {
             self.counts.new += 1;
         }
-        // Of a file outside of the selection nothing changes: should a run include it, its request brings it together with this.
+        // Of a file outside of the selection nothing changes: should a run include it, its request brings it together
+        // with this.
         let is_apart = matches!(known, Some(Place::Unique(file, _)) if !images.is_selected(file));
         match (known, second) {
             (Some(Place::Unique(file, block)), None) if is_apart => {

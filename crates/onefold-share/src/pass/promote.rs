@@ -1,11 +1,11 @@
 //! Candidates go into the arena, in the order of their places, so that neighbours stay neighbours.
 //!
-//! First the clone, then the look: whoever read the block first and cloned it afterwards could put in what was written in
-//! between. A slot is written to by nobody, so what is read from it stays.
+//! First the clone, then the look: whoever read the block first and cloned it afterwards could put in what was written
+//! in between. A slot is written to by nobody, so what is read from it stays.
 //!
-//! What the images have in memory, the slots have not. Many are cloned, and then looked at by several threads: not by turns,
-//! for a clone locks the arena file, and would wait until the disk has answered who reads it. Slots that follow on each other are
-//! read as one, whatever images they are of.
+//! What the images have in memory, the slots have not. Many are cloned, and then looked at by several threads: not by
+//! turns, for a clone locks the arena file, and would wait until the disk has answered who reads it. Slots that follow
+//! on each other are read as one, whatever images they are of.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -244,7 +244,8 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
         Ok(())
     }
 
-    /// Writes down which slots of the run that was asked for first hold what they should. Returns false where there is none.
+    /// Writes down which slots of the run that was asked for first hold what they should. Returns false where there is
+    /// none.
     fn settle(&mut self) -> Result<bool, PassError> {
         let Some((mut piece, cloned)) = self.digester.take().zip(self.asked.pop_front()) else {
             return Ok(false);

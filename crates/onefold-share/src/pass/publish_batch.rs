@@ -1,8 +1,8 @@
 //! The end of a batch: a file of its own names its slots.
 //!
-//! Another host may have put the same content into the arena since the plan was made. Who comes later by the number of its batch
-//! yields: its places are looked at again, and its slot is named by nobody. Where another host has come to know a content at one
-//! place, that place is looked at again, for the batch hides what the shard says.
+//! Another host may have put the same content into the arena since the plan was made. Who comes later by the number of
+//! its batch yields: its places are looked at again, and its slot is named by nobody. Where another host has come to
+//! know a content at one place, that place is looked at again, for the batch hides what the shard says.
 
 use std::collections::BTreeMap;
 
@@ -121,8 +121,8 @@ fn correct<S: Substrate>(state: &State<'_, S>, index: &mut SeenIndex, theirs: &[
     Err(StateError::Restless.into())
 }
 
-/// Looks what others have published meanwhile: takes out what they have in the arena, which is returned, and notes what is to be looked
-/// at again.
+/// Looks what others have published meanwhile: takes out what they have in the arena, which is returned, and notes what
+/// is to be looked at again.
 fn yield_to_others<S: Substrate>(
     state: &State<'_, S>,
     planned: &Planned,

@@ -1,4 +1,5 @@
-//! Whether there is room for the records that sharing takes: looked at before it fails, as guests' writes would fail with it.
+//! Whether there is room for the records that sharing takes: looked at before it fails, as guests' writes would fail
+//! with it.
 //!
 //! Each piece of a file that lies by itself has a record in the file system, and each shared block another one. While a
 //! pass takes them, guests want some of their own, for copies of what they overwrite.

@@ -41,8 +41,8 @@ pub(super) struct Other {
     pub(super) is_of_index: bool,
 }
 
-/// What tells one candidate from all others: its place, and some bits of its digest, for logs may say two things of one block. In
-/// the order of the candidates.
+/// What tells one candidate from all others: its place, and some bits of its digest, for logs may say two things of one
+/// block. In the order of the candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct OfCandidate {
     file: FileNo,

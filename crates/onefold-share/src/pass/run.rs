@@ -241,8 +241,8 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         Ok(())
     }
 
-    /// Writes down what has to be read again, and waits for files that other hosts have. Of those that they do not give back
-    /// the logs stay.
+    /// Writes down what has to be read again, and waits for files that other hosts have. Of those that they do not give
+    /// back the logs stay.
     fn note_again_at_end(&mut self) -> Result<(), PassError> {
         let Pass { engine, indexing, .. } = self;
         for _ in 0..LOCK_TRIES {

@@ -64,7 +64,8 @@ impl SeenIndex {
                     match shard.next_entry() {
                         Ok(Some(entry)) => {
                             news.take(entry)?;
-                            // A batch may hide a place that another host has published, the batch of this host above all.
+                            // A batch may hide a place that another host has published, the batch of this host above
+                            // all.
                             if let Some(hidden) = shard.take_hidden().filter(|hidden| is_unique(hidden.place)) {
                                 news.take(hidden)?;
                             }

@@ -1,4 +1,5 @@
-//! Slots that no entry names are emptied: at the end of a pass, and before its first batch those that a pass has left that was killed.
+//! Slots that no entry names are emptied: at the end of a pass, and before its first batch those that a pass has left
+//! that was killed.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +14,9 @@ use crate::state::arena::ArenaWriter;
 use crate::state::locks::Subject;
 use crate::state::{State, StateError};
 
-/// Empties slots that are not named, of arena files that nobody works on: those of `filled`, and those that hold such slots. What others have
-/// published since is named, too; what that says of contents of `seen` is kept. Returns how many slots came free.
+/// Empties slots that are not named, of arena files that nobody works on: those of `filled`, and those that hold such
+/// slots. What others have published since is named, too; what that says of contents of `seen` is kept. Returns how
+/// many slots came free.
 pub(super) fn sweep<S: Substrate>(
     state: &State<'_, S>,
     filled: &BTreeSet<u32>,
@@ -45,13 +47,13 @@ pub(super) fn sweep<S: Substrate>(
     Ok(swept)
 }
 
-/// Empties the slots of a batch that was not published, for the pass ends. What is declared is kept. What cannot be emptied now, the
-/// next pass empties.
+/// Empties the slots of a batch that was not published, for the pass ends. What is declared is kept. What cannot be
+/// emptied now, the next pass empties.
 pub(super) fn discard<S: Substrate>(state: &State<'_, S>, arena: &mut ArenaWriter<'_, '_, S>, named: &SlotSet) {
     let mut locks = Vec::new();
     if state.policy().is_declared() {
-        // Who has declared what it shares with slots looks whether these are free; nobody else has the lock of an arena file that is being
-        // filled.
+        // Who has declared what it shares with slots looks whether these are free; nobody else has the lock of an arena
+        // file that is being filled.
         for number in arena.numbers() {
             let Ok(Some(lock)) = state.try_lock(&Subject::Sweep(number)) else { return };
             locks.push(lock);

@@ -10,8 +10,8 @@ use crate::format::mark::Stamp;
 /// After such a time the next change of a file has another time than the last one.
 pub(crate) const TICK: Duration = Duration::from_millis(20);
 
-/// Tells whether a file's content has not changed for so long. Of a time that is ahead, which anybody may have set, the one
-/// that nobody sets counts.
+/// Tells whether a file's content has not changed for so long. Of a time that is ahead, which anybody may have set, the
+/// one that nobody sets counts.
 pub(super) fn is_stable(stat: &FileStat, now: Timestamp, stable_for: Duration) -> bool {
     let changed = if stat.modified > now { stat.changed } else { stat.modified };
     stable_for.is_zero()
@@ -32,8 +32,8 @@ pub(crate) enum Age {
 impl Age {
     /// Returns how old times are. Kernels note them in ticks, of up to ten milliseconds.
     ///
-    /// Each change of the content sets the time of the last change, which nobody sets otherwise. So the time of the content may
-    /// be ahead for ever, as anybody sets it, if the other one is not.
+    /// Each change of the content sets the time of the last change, which nobody sets otherwise. So the time of the
+    /// content may be ahead for ever, as anybody sets it, if the other one is not.
     pub(crate) fn of(stamp: &Stamp, now: Timestamp) -> Age {
         const TICKS: i128 = TICK.as_nanos() as i128;
         let age = |time: Timestamp| now.as_nanoseconds() - time.as_nanoseconds();

@@ -79,8 +79,8 @@ impl Changes {
     }
 }
 
-/// Returns what was touched since a generation and is newer, or lies elsewhere than a base says; and the base with all that was
-/// touched as it is now. None where that becomes too large.
+/// Returns what was touched since a generation and is newer, or lies elsewhere than a base says; and the base with all
+/// that was touched as it is now. None where that becomes too large.
 fn touched<S: Substrate>(
     substrate: &S,
     file: &S::File,
@@ -97,8 +97,8 @@ fn touched<S: Substrate>(
         let Some(end) = more.last().map(AgedExtent::end).filter(|end| *end > next) else { break };
         for aged in more.iter().filter(|aged| aged.offset >= next && aged.length > 0) {
             let extent = KeptExtent::from(aged);
-            // What was written in the very generation of the last look may have come after it: then it lies elsewhere, for what
-            // is given up in a generation is not given out again in it.
+            // What was written in the very generation of the last look may have come after it: then it lies elsewhere,
+            // for what is given up in a generation is not given out again in it.
             if !aged.is_unwritten && (aged.generation > since || !base.has(&extent)) {
                 changed.push(aged.offset..aged.end().min(known_to));
             }

@@ -1,12 +1,12 @@
 //! The scan: reads what changed since it was last read, and writes it down as write logs.
 //!
-//! A file that has its length and times as they were is not opened for reading. Of a changed one, what lies elsewhere than at
-//! the last look is read, or what the file system says has changed (`changes`). Where that may miss something, the file has
-//! a *turn* in each scan (`turn`): a stretch of it is read, and the next turn goes on behind it. Holes and blocks that are
-//! only set aside cost nothing.
+//! A file that has its length and times as they were is not opened for reading. Of a changed one, what lies elsewhere
+//! than at the last look is read, or what the file system says has changed (`changes`). Where that may miss something,
+//! the file has a *turn* in each scan (`turn`): a stretch of it is read, and the next turn goes on behind it. Holes and
+//! blocks that are only set aside cost nothing.
 //!
-//! A scan that ends early, because it is told to or because enough is known for a pass, notes the file that it has come to, and
-//! the next one goes on there.
+//! A scan that ends early, because it is told to or because enough is known for a pass, notes the file that it has come
+//! to, and the next one goes on there.
 
 mod age;
 mod blocks;
@@ -257,8 +257,8 @@ impl<S: Substrate> Scan<'_, '_, S> {
         let (scanned, flags) = mark.map_or((None, MarkFlags::default()), |mark| (mark.scanned, mark.flags));
         // Before its log is there, so that nobody who sees the log takes the file for gone.
         self.files.note_read(state, number, path, &Noted { scanned: None, flags, membership: &membership })?;
-        // What is only in memory has no place yet, or one that the map still shows as set aside: it would be missed, and its
-        // times say nothing when it goes there. Where that fails, reading does, too.
+        // What is only in memory has no place yet, or one that the map still shows as set aside: it would be missed,
+        // and its times say nothing when it goes there. Where that fails, reading does, too.
         let _ = state.substrate().settle(&file);
         let key = state.key(&membership.domain);
         let is_reserved = Cell::new(None);
@@ -267,9 +267,9 @@ impl<S: Substrate> Scan<'_, '_, S> {
     }
 }
 
-/// Waits until the clock that has given a file a time ahead of this host's has gone on by a tick since the file was found: every
-/// change from then on gets another time, whatever that clock shows. Returns what the file is then; it is `Recent` where it has
-/// changed meanwhile.
+/// Waits until the clock that has given a file a time ahead of this host's has gone on by a tick since the file was
+/// found: every change from then on gets another time, whatever that clock shows. Returns what the file is then; it is
+/// `Recent` where it has changed meanwhile.
 fn wait_for_others_tick<S: Substrate>(
     state: &State<'_, S>,
     file: &S::File,

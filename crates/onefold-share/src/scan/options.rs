@@ -46,8 +46,8 @@ impl<'a> ScanOptions<'a> {
 pub struct Rereading<'a> {
     /// Tells how much of a file that was read before is read again, where it is not known what of it changed.
     pub turn: &'a dyn Fn(&FileStat) -> Turn,
-    /// Told how many bytes of logs this scan has written. Where it says that this is enough, the scan ends, and the next one
-    /// goes on.
+    /// Told how many bytes of logs this scan has written. Where it says that this is enough, the scan ends, and the
+    /// next one goes on.
     pub enough: &'a dyn Fn(u64) -> bool,
     /// Of shorter files no maps are kept, in bytes: to read them again costs little.
     pub map_bytes_min: u64,
@@ -69,8 +69,8 @@ pub enum Failed {
 pub enum Turn {
     /// All that was not read since the file changed last.
     Whole,
-    /// Besides what is known to have changed, as much as keeps what is read in proportion to what was written: so many bytes
-    /// since the last turn, for all that is known.
+    /// Besides what is known to have changed, as much as keeps what is read in proportion to what was written: so many
+    /// bytes since the last turn, for all that is known.
     Within(u64),
 }
 

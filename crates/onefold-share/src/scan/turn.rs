@@ -1,12 +1,14 @@
 //! The turn of a file in a scan: what is known to have changed is read, then a stretch from the file's cursor on.
 //!
-//! A *round* is a way round the file, from where the cursor was when it began. Once a round came to its end, all of the file is
-//! known as it was when the round began. What may have changed without being seen ends a round: another one begins. So the
-//! first reading of a file is a round, and each later one costs as many turns as the share of what was written allows.
+//! A *round* is a way round the file, from where the cursor was when it began. Once a round came to its end, all of the
+//! file is known as it was when the round began. What may have changed without being seen ends a round: another one
+//! begins. So the first reading of a file is a round, and each later one costs as many turns as the share of what was
+//! written allows.
 //!
 //! The order of steps, each of which may be the last one that a host does:
 //!
-//! 1. What changed is read into a log. Of what could not be read before the work had to end, the mark notes that it is to be read.
+//! 1. What changed is read into a log. Of what could not be read before the work had to end, the mark notes that it is
+//!    to be read.
 //! 2. The present map is kept. Before its log is there, what changed would look as if it were known.
 //! 3. A stretch is read into a log, and the mark notes how far the file is read. Again, as long as the turn lasts.
 
@@ -168,8 +170,8 @@ impl<S: Substrate> Scan<'_, '_, S> {
         reading: &mut Reading,
         changes: Changes,
     ) -> Result<(), StateError> {
-        // What the file grew by between the looks at its length and at its map is not read in this turn, and may be older
-        // than the generation.
+        // What the file grew by between the looks at its length and at its map is not read in this turn, and may be
+        // older than the generation.
         if changes.generation.is_some() {
             let stat = self.state.substrate().stat(subject.file);
             let grown = stat.map_or(0, |stat| stat.length / BLOCK_BYTES_U64).min(FileBlock::LIMIT) * BLOCK_BYTES_U64;
@@ -339,8 +341,8 @@ impl<S: Substrate> Scan<'_, '_, S> {
         }
     }
 
-    /// Writes down how far a file is read. All of it is known where no round is left, unless it changed a moment ago: the next
-    /// change may get the same time.
+    /// Writes down how far a file is read. All of it is known where no round is left, unless it changed a moment ago:
+    /// the next change may get the same time.
     fn note(&mut self, subject: &Subject<'_, S>, reading: Reading) -> Result<(), StateError> {
         let is_whole = reading.is_known && reading.round.is_none();
         let scanned = (is_whole && subject.age != Age::Recent).then_some(subject.stamp());

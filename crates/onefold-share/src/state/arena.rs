@@ -1,8 +1,8 @@
 //! The virtual arena: files that own no data, only references to shared blocks, which give them names that last.
 //!
-//! A block is put in by cloning it into a slot, before anybody has looked what is in it. That it holds what its entry says is
-//! made sure afterwards, by reading the slot, which nobody writes to. A slot that no entry names is punched by the next
-//! pass. Emptying a slot is always safe: other files keep their own references.
+//! A block is put in by cloning it into a slot, before anybody has looked what is in it. That it holds what its entry
+//! says is made sure afterwards, by reading the slot, which nobody writes to. A slot that no entry names is punched by
+//! the next pass. Emptying a slot is always safe: other files keep their own references.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -55,8 +55,8 @@ pub(crate) struct SlotRun {
     pub count: u64,
 }
 
-/// Arena files of which all locks are kept: nobody fills them, empties their slots, or shares with these once he looks. Whoever
-/// has this state folder open may take the locks once more.
+/// Arena files of which all locks are kept: nobody fills them, empties their slots, or shares with these once he looks.
+/// Whoever has this state folder open may take the locks once more.
 pub(crate) struct KeptArenas<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
     numbers: BTreeSet<u32>,
@@ -160,8 +160,8 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
         self.files.iter_mut().for_each(|filling| filling.published = filling.next);
     }
 
-    /// Empties the slots that were filled since entries were published last, but for those that `is_kept` is said of. What cannot be
-    /// emptied now is emptied by the next pass.
+    /// Empties the slots that were filled since entries were published last, but for those that `is_kept` is said of.
+    /// What cannot be emptied now is emptied by the next pass.
     pub(crate) fn discard(&mut self, is_kept: impl Fn(Slot) -> bool) {
         for filling in &mut self.files {
             let slots = filling.published..filling.next;
@@ -267,8 +267,8 @@ impl<S: Substrate> State<'_, S> {
         Ok(Some(ArenaLock { number, _held: [Some(held), sweep] }))
     }
 
-    /// Removes an arena file that is empty, or empties the slots that `is_named` denies: whoever calls this knows of all
-    /// entries that were published before the lock was taken. Returns how many slots came free.
+    /// Removes an arena file that is empty, or empties the slots that `is_named` denies: whoever calls this knows of
+    /// all entries that were published before the lock was taken. Returns how many slots came free.
     ///
     /// # Errors
     /// Those of the device.

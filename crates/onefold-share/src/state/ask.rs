@@ -1,5 +1,5 @@
-//! What the state folder knows, asked for: look-ups in the index, all of its entries, what logs tell. Status, explanations
-//! and clones use nothing else of index and logs.
+//! What the state folder knows, asked for: look-ups in the index, all of its entries, what logs tell. Status,
+//! explanations and clones use nothing else of index and logs.
 //!
 //! All answers are hints, as old as the last pass.
 
@@ -154,8 +154,8 @@ impl<S: Substrate> State<'_, S> {
         Ok(waiting)
     }
 
-    /// Hands on the blocks of a file that logs tell of, with their digests; none where a block is zero. Later logs come in
-    /// no order, so that of a block that several tell of each content may be the present one.
+    /// Hands on the blocks of a file that logs tell of, with their digests; none where a block is zero. Later logs come
+    /// in no order, so that of a block that several tell of each content may be the present one.
     ///
     /// # Errors
     /// Those of the device, and of `each`.

@@ -14,8 +14,8 @@ const SHARDS: &str = "shards";
 /// Of the shorter kind of entry: a digest and an arena slot.
 const ENTRY_BYTES: u64 = FingerprintPrefix::BYTES as u64 + 5;
 
-/// What waits for a pass, beside what the index holds. About right: logs and shards have headers, too, and runs of single
-/// blocks take up to half as much again.
+/// What waits for a pass, beside what the index holds. About right: logs and shards have headers, too, and runs of
+/// single blocks take up to half as much again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Backlog {
     /// Write logs and merge requests that wait.
@@ -61,7 +61,8 @@ impl Backlog {
 }
 
 impl<S: Substrate> State<'_, S> {
-    /// Returns what waits for a pass: the logs of those files of which `includes` says so, without the logs of these names.
+    /// Returns what waits for a pass: the logs of those files of which `includes` says so, without the logs of these
+    /// names.
     ///
     /// # Errors
     /// Those of the device.

@@ -1,16 +1,16 @@
 //! What passes publish before their end: batches, small files of entries that are read beside the shards.
 //!
-//! A batch is one step of a pass: its slots are filled, images share with them, and its file names them. The digests of a batch lie
-//! in all shards, so to bring it into these at once would be to write the whole index. That is done at the end of a pass, or when
-//! batches have become a good part of the index: new generations of the shards first, then the batches go. Who dies in between
-//! leaves entries twice that agree.
+//! A batch is one step of a pass: its slots are filled, images share with them, and its file names them. The digests of
+//! a batch lie in all shards, so to bring it into these at once would be to write the whole index. That is done at the
+//! end of a pass, or when batches have become a good part of the index: new generations of the shards first, then the
+//! batches go. Who dies in between leaves entries twice that agree.
 //!
-//! Of one digest the newest batch is right, then older ones, then the shard. A reader opens the batches before the shards: a batch
-//! that is gone by then is in the shards that are there by then.
+//! Of one digest the newest batch is right, then older ones, then the shard. A reader opens the batches before the
+//! shards: a batch that is gone by then is in the shards that are there by then.
 //!
-//! Numbers are given by `link`, one after the other, so that of two hosts that have put one content into the arena the second sees the
-//! first one's batch before it has a number. The newest batch is never removed, or its number would be given out twice: an empty
-//! one comes after it first.
+//! Numbers are given by `link`, one after the other, so that of two hosts that have put one content into the arena the
+//! second sees the first one's batch before it has a number. The newest batch is never removed, or its number would be
+//! given out twice: an empty one comes after it first.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -29,11 +29,12 @@ use crate::format::{FingerprintPrefix, FormatError};
 
 pub(super) const FOLDER: &str = "batches";
 
-/// As many batches are there at once, at most, before they are brought into the shards: each is open while the index is read.
+/// As many batches are there at once, at most, before they are brought into the shards: each is open while the index is
+/// read.
 pub(crate) const BATCHES_MAX: usize = 64;
 
-/// Batches are brought into the shards when they are this part of the index, and of this length, in bytes: so each entry is written a few
-/// times at most.
+/// Batches are brought into the shards when they are this part of the index, and of this length, in bytes: so each
+/// entry is written a few times at most.
 pub(crate) const MERGE_PART: u64 = 4;
 /// See [`MERGE_PART`].
 pub(crate) const MERGE_BYTES_MIN: u64 = 64 << 20;
@@ -114,7 +115,8 @@ impl<S: Substrate> Batches<'_, S> {
         self.from <= prefix.first_word()
     }
 
-    /// Returns the next entry of a prefix, and leaves it; those of lower digests are passed over. Prefixes come in order.
+    /// Returns the next entry of a prefix, and leaves it; those of lower digests are passed over. Prefixes come in
+    /// order.
     pub(crate) fn peek(&mut self, prefix: Prefix) -> Result<Option<Entry>, FormatError> {
         if !self.is_begun {
             self.is_begun = true;
@@ -188,8 +190,8 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(names.iter().filter_map(number).filter(|number| *number < u64::MAX).collect())
     }
 
-    /// Opens all batches, to be read beside shards that are opened afterwards. One that is of no use is dropped, and counts as a part
-    /// of the index that is lost.
+    /// Opens all batches, to be read beside shards that are opened afterwards. One that is of no use is dropped, and
+    /// counts as a part of the index that is lost.
     ///
     /// # Errors
     /// Those of the device; `Newer`.
@@ -244,8 +246,8 @@ impl<'a, S: Substrate> State<'a, S> {
         self.refuse(batch_path(self, number), why)
     }
 
-    /// Publishes entries as the batch that comes after all that there are; `newest` is the last one that the caller has read.
-    /// Returns its number; none where there is a newer one: that is to be read first.
+    /// Publishes entries as the batch that comes after all that there are; `newest` is the last one that the caller has
+    /// read. Returns its number; none where there is a newer one: that is to be read first.
     ///
     /// # Errors
     /// No space; those of the device.

@@ -1,8 +1,8 @@
 //! Which pass works on which files' logs: each has a file that names them, from before it reads the logs until its end.
 //!
-//! An owner's lock would do as well, but it would have to be held from the first log to the last call, for hours, and each is an open
-//! file. So the lock of an image is taken only while its blocks are shared, and a claim keeps other passes from planning the same.
-//! It holds as long as its host is present. Like all of this it saves work, no more.
+//! An owner's lock would do as well, but it would have to be held from the first log to the last call, for hours, and
+//! each is an open file. So the lock of an image is taken only while its blocks are shared, and a claim keeps other
+//! passes from planning the same. It holds as long as its host is present. Like all of this it saves work, no more.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,8 +19,8 @@ use crate::format::claim;
 pub(super) const FOLDER: &str = "claims";
 
 impl<S: Substrate> State<'_, S> {
-    /// Claims files for a pass of this host, but for those that others have claimed. Returns which; none where another host claims
-    /// some at this moment.
+    /// Claims files for a pass of this host, but for those that others have claimed. Returns which; none where another
+    /// host claims some at this moment.
     ///
     /// # Errors
     /// No space; those of the device.

@@ -96,8 +96,8 @@ impl From<Stopped> for StateError {
 }
 
 impl StateError {
-    /// Returns what turns an error into one that names the file. `Interrupted` is what work that was told to stop ends with;
-    /// substrates never give it.
+    /// Returns what turns an error into one that names the file. `Interrupted` is what work that was told to stop ends
+    /// with; substrates never give it.
     pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> StateError + use<'_> {
         |source| match (Distrust::of(&source), source.kind()) {
             (Some(why), _) => StateError::Untrusted { path: path.to_owned(), why },

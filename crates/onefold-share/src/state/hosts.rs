@@ -1,7 +1,8 @@
 //! Hosts, as they know of each other: each has a file that it keeps locked as long as it works.
 //!
-//! Who finds the lock free, or no file, takes the host for dead and does what it has left undone. A host that comes back
-//! does work twice at worst. A dead host's file stays until somebody has looked after all that it may have left behind.
+//! Who finds the lock free, or no file, takes the host for dead and does what it has left undone. A host that comes
+//! back does work twice at worst. A dead host's file stays until somebody has looked after all that it may have left
+//! behind.
 
 use std::ffi::OsStr;
 use std::fmt;

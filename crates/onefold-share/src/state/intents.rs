@@ -1,18 +1,20 @@
-//! Intents, as files: what hosts are about to share where a share may be cut short and leave a hole. Of use only where that is
-//! so ([`ShareSteps::Declared`](crate::policy::ShareSteps)).
+//! Intents, as files: what hosts are about to share where a share may be cut short and leave a hole. Of use only where
+//! that is so ([`ShareSteps::Declared`](crate::policy::ShareSteps)).
 //!
-//! A pass has one, locked as long as its host lives, and writes into it in place. Who finds the lock free fills the holes
-//! (`mend`). The slots that an intent names are all that is left of what was in a hole:
+//! A pass has one, locked as long as its host lives, and writes into it in place. Who finds the lock free fills the
+//! holes (`mend`). The slots that an intent names are all that is left of what was in a hole:
 //!
 //! 1. Who shares declares first, and then makes sure that nobody empties slots of these arena files at the moment, by
-//!    taking the lock for it, and after that, that the files which it has open still have their names (`State::keeps_slots`).
-//! 2. Who empties slots takes that lock first, and then reads all intents. An arena file of which no slot is left is removed.
+//!    taking the lock for it, and after that, that the files which it has open still have their names
+//!    (`State::keeps_slots`).
+//! 2. Who empties slots takes that lock first, and then reads all intents. An arena file of which no slot is left is
+//!    removed.
 //!
 //! So either the one sees the other's lock, or that the file is gone, or the other one sees the intent.
 //!
-//! An intent counts whatever identity its file names: where the identity of the state folder was lost, the holes are still there,
-//! and their slots are the last copy. Only a person decides about such an intent (`mend::Foreign`), and no new identity is made
-//! as long as there is one.
+//! An intent counts whatever identity its file names: where the identity of the state folder was lost, the holes are
+//! still there, and their slots are the last copy. Only a person decides about such an intent (`mend::Foreign`), and no
+//! new identity is made as long as there is one.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -93,8 +95,8 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(intents)
     }
 
-    /// Returns the files in which something is declared, or of which nobody knows whether there is. Left out are those that
-    /// a host was writing when it died: it had not begun to share, or was done.
+    /// Returns the files in which something is declared, or of which nobody knows whether there is. Left out are those
+    /// that a host was writing when it died: it had not begun to share, or was done.
     ///
     /// # Errors
     /// Those of the device.
@@ -160,10 +162,10 @@ impl<'a, S: Substrate> State<'a, S> {
         self.remove(&path)
     }
 
-    /// Tells whether the slots of an arena file, which the caller has open, stay as long as he has them declared: nobody empties some
-    /// at the moment, whoever does from now on sees what was declared before this, and the slots can be found by the arena
-    /// file's number. A file that was removed still has its blocks for who has it open, but nobody else finds them there; and what
-    /// was emptied before that may be back, if the host that did so has died.
+    /// Tells whether the slots of an arena file, which the caller has open, stay as long as he has them declared:
+    /// nobody empties some at the moment, whoever does from now on sees what was declared before this, and the slots
+    /// can be found by the arena file's number. A file that was removed still has its blocks for who has it open, but
+    /// nobody else finds them there; and what was emptied before that may be back, if the host that did so has died.
     ///
     /// # Errors
     /// Those of the device.
@@ -267,7 +269,8 @@ impl<S: Substrate> IntentFile<'_, S> {
 
 impl<S: Substrate> Drop for IntentFile<'_, S> {
     fn drop(&mut self) {
-        // What is declared still is for others to look after. A panic is no time for calls; they remove what is of no use.
+        // What is declared still is for others to look after. A panic is no time for calls; they remove what is of no
+        // use.
         if !self.is_declared && !std::thread::panicking() {
             let _ = self.substrate.remove(&self.path);
         }

@@ -23,11 +23,11 @@ pub enum Subject {
     Arena(u32),
     /// The slots of an arena file that are emptied: by who has this, and [`Subject::Arena`].
     Sweep(u32),
-    /// What is left of whole extents: slots are moved from one place to another by who has this. Of two hosts that move one
-    /// slot, each with the images that it may share in, the first would leave its images behind.
+    /// What is left of whole extents: slots are moved from one place to another by who has this. Of two hosts that move
+    /// one slot, each with the images that it may share in, the first would leave its images behind.
     Moves,
-    /// The maps of all images are held against those of the arena files by who has this. The time of its file's content says
-    /// when that was done last.
+    /// The maps of all images are held against those of the arena files by who has this. The time of its file's content
+    /// says when that was done last.
     Maps,
     /// Who works on which files' logs is settled by who has this, for a moment.
     Claims,
@@ -61,8 +61,8 @@ impl<S: Substrate> Held<S> {
 
 /// Locks that are kept for longer than a piece of work, by the names of their files.
 ///
-/// Whoever works on the same opened state folder may have them as if they were free: they keep out others, not the own scan and
-/// pass.
+/// Whoever works on the same opened state folder may have them as if they were free: they keep out others, not the own
+/// scan and pass.
 pub(super) struct Kept<S: Substrate>(Mutex<BTreeMap<String, Arc<S::File>>>);
 
 impl<S: Substrate> Default for Kept<S> {
@@ -72,7 +72,8 @@ impl<S: Substrate> Default for Kept<S> {
 }
 
 impl<S: Substrate> State<'_, S> {
-    /// Tells whether a pass was about to publish a part of the index, ever: the lock that it took then is never removed.
+    /// Tells whether a pass was about to publish a part of the index, ever: the lock that it took then is never
+    /// removed.
     ///
     /// # Errors
     /// Those of the device.

@@ -1,10 +1,11 @@
-//! Write logs, as files. Named by the file that they are of, when they were written, the host that wrote them, and a number
-//! of that host's.
+//! Write logs, as files. Named by the file that they are of, when they were written, the host that wrote them, and a
+//! number of that host's.
 //!
-//! Of two logs that tell of one block, the later one is believed. Later is whichever the file system took for later when it
-//! was written, and of one host's whichever came later. A host whose clock is ahead would be believed for as long as its log
-//! is there: so whoever has a file's lock writes its log after all that there are (`State::last_log_of`). Where clocks
-//! mislead nevertheless, a block is found out of date when it is compared, and that costs savings.
+//! Of two logs that tell of one block, the later one is believed. Later is whichever the file system took for later
+//! when it was written, and of one host's whichever came later. A host whose clock is ahead would be believed for as
+//! long as its log is there: so whoever has a file's lock writes its log after all that there are
+//! (`State::last_log_of`). Where clocks mislead nevertheless, a block is found out of date when it is compared, and
+//! that costs savings.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -60,7 +61,8 @@ fn folder(kind: LogKind) -> &'static str {
     }
 }
 
-/// When a log was written, among all logs of its file: the nanoseconds of a time, or one more than those of the log before.
+/// When a log was written, among all logs of its file: the nanoseconds of a time, or one more than those of the log
+/// before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogOrder(u64);
 
@@ -129,8 +131,8 @@ pub(crate) enum LogError<E> {
 }
 
 impl<S: Substrate> State<'_, S> {
-    /// Writes the log of a file, or a merge request for it, later than the one that `after` tells of. Nothing is written
-    /// where there are no notes.
+    /// Writes the log of a file, or a merge request for it, later than the one that `after` tells of. Nothing is
+    /// written where there are no notes.
     ///
     /// # Errors
     /// What `notes` gives; no space; those of the device.
@@ -143,8 +145,8 @@ impl<S: Substrate> State<'_, S> {
     ) -> Result<Logged, StateError> {
         let folder = self.path(folder(kind), "");
         let mut logged = Logged { order: after, ..Logged::default() };
-        // Its time is taken before the first note: what is told of is read for it, and who sees a later write meanwhile has
-        // the last word.
+        // Its time is taken before the first note: what is told of is read for it, and who sees a later write meanwhile
+        // has the last word.
         let scratch = self.write_scratch(|log| {
             let time = self.substrate().stat(&log)?.modified;
             let seconds = u64::try_from(time.seconds).unwrap_or(0);
@@ -173,8 +175,8 @@ impl<S: Substrate> State<'_, S> {
         Ok(logged)
     }
 
-    /// Returns when the last of the logs of a file was written, as far as there are any: for the next log to come after it.
-    /// The caller has the file's lock, so that no other host writes one.
+    /// Returns when the last of the logs of a file was written, as far as there are any: for the next log to come after
+    /// it. The caller has the file's lock, so that no other host writes one.
     ///
     /// # Errors
     /// Those of the device.
@@ -239,7 +241,8 @@ impl<S: Substrate> State<'_, S> {
         Ok(())
     }
 
-    /// Removes a log that is merged, or that another one replaces. A replaced log was not read, so its owner is checked here.
+    /// Removes a log that is merged, or that another one replaces. A replaced log was not read, so its owner is checked
+    /// here.
     ///
     /// # Errors
     /// `Untrusted` for a log of another user, which stays; those of the device.

@@ -90,8 +90,8 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(None)
     }
 
-    /// Returns who works on it at this moment. None where the file system cannot tell without a lock being tried, for that
-    /// could keep out who wants it.
+    /// Returns who works on it at this moment. None where the file system cannot tell without a lock being tried, for
+    /// that could keep out who wants it.
     ///
     /// # Errors
     /// Those of the device.

@@ -1,4 +1,5 @@
-//! Kept maps: where the data of images lay when it was read. A comparison with the present map tells what changed since.
+//! Kept maps: where the data of images lay when it was read. A comparison with the present map tells what changed
+//! since.
 //!
 //! They are bounded, each and together. A file without one is read again by its rounds only.
 
@@ -79,8 +80,8 @@ pub(crate) struct Moved {
 }
 
 impl<S: Substrate> State<'_, S> {
-    /// Brings the kept map of a file up to date with what was shared of it. Only these ranges are changed: what a guest wrote
-    /// elsewhere meanwhile is to be seen.
+    /// Brings the kept map of a file up to date with what was shared of it. Only these ranges are changed: what a guest
+    /// wrote elsewhere meanwhile is to be seen.
     ///
     /// # Errors
     /// No space; those of the device. The next scan reads the ranges for nothing then.

@@ -1,5 +1,5 @@
-//! Logs of one file become one log: of each block the last word only, so that the logs of a file that is read again and again
-//! stay as short as the file is.
+//! Logs of one file become one log: of each block the last word only, so that the logs of a file that is read again and
+//! again stay as short as the file is.
 
 use std::io;
 
@@ -26,7 +26,8 @@ pub(crate) enum Merged {
 }
 
 impl<S: Substrate> State<'_, S> {
-    /// Merges the logs of a file where they have become many. The caller has the file's lock, so that nobody takes them in.
+    /// Merges the logs of a file where they have become many. The caller has the file's lock, so that nobody takes them
+    /// in.
     pub(crate) fn merge_logs(&self, file: FileNo, list: &mut LogList) -> Result<Merged, StateError> {
         if list.of(file).len() <= LOGS_MAX {
             return Ok(Merged::Few);

@@ -1,8 +1,8 @@
 //! The state folder: what hosts know of each other, in files beside the images.
 //!
-//! Nothing here is needed to keep data right, and all of it may be deleted at any time, but for intents and the arena (OCFS2):
-//! while an image has holes, they are the last copy of what was there. Names that appear are whole: a file
-//! is written under a name of its host's own and then linked or renamed to the one that counts. Locks are taken on files
+//! Nothing here is needed to keep data right, and all of it may be deleted at any time, but for intents and the arena
+//! (OCFS2): while an image has holes, they are the last copy of what was there. Names that appear are whole: a file is
+//! written under a name of its host's own and then linked or renamed to the one that counts. Locks are taken on files
 //! that are never replaced: who held the lock of a replaced file would hold nothing.
 
 pub(crate) mod arena;
@@ -134,8 +134,8 @@ impl<'a, S: Substrate> State<'a, S> {
         Err(StateError::Restless)
     }
 
-    /// Opens the state folder to mend what is declared in it, also where its identity is lost. None where there is no state
-    /// folder, or nothing is declared in one without an identity.
+    /// Opens the state folder to mend what is declared in it, also where its identity is lost. None where there is no
+    /// state folder, or nothing is declared in one without an identity.
     ///
     /// Files of a state without an identity are foreign to it: only [`mend`](crate::mend) has a use for it.
     ///
@@ -329,8 +329,8 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(files.filter_map(|listed| listed.name.into_os_string().into_string().ok()).collect())
     }
 
-    /// Tells whether the state folder is still the one that was opened: anybody may have deleted it, and others have made a
-    /// new one.
+    /// Tells whether the state folder is still the one that was opened: anybody may have deleted it, and others have
+    /// made a new one.
     ///
     /// # Errors
     /// Those of the device.

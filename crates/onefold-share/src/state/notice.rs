@@ -43,8 +43,8 @@ pub enum Notice {
     },
     /// The identity is lost while something is declared: no run goes on until a person has decided.
     IdentityLost(StateError),
-    /// Others than the owner had rights to a file or folder of the state folder, and perhaps to more in its folder. They have
-    /// them no longer.
+    /// Others than the owner had rights to a file or folder of the state folder, and perhaps to more in its folder.
+    /// They have them no longer.
     Tightened {
         /// Its path.
         path: PathBuf,

@@ -82,7 +82,8 @@ impl<S: Substrate> State<'_, S> {
         Ok((file, Scratch { path, _lock: lock }))
     }
 
-    /// Creates an empty file under a name of this host's, `HOST.NUMBER`, and locks it: who sweeps sees that somebody has it.
+    /// Creates an empty file under a name of this host's, `HOST.NUMBER`, and locks it: who sweeps sees that somebody
+    /// has it.
     pub(super) fn new_locked(&self, folder: &str) -> Result<Locked<S>, StateError> {
         for _ in 0..TRIES {
             let path = self.path(folder, format!("{}.{}", self.host, self.next_name()));
@@ -125,7 +126,8 @@ impl<S: Substrate> State<'_, S> {
         Ok(file)
     }
 
-    /// Returns a file that is one hole of `length` bytes, to share zeros with, and perhaps a block behind it. It has no name.
+    /// Returns a file that is one hole of `length` bytes, to share zeros with, and perhaps a block behind it. It has no
+    /// name.
     pub(crate) fn zeros(&self, length: u64) -> Result<S::File, StateError> {
         let (file, scratch) = self.new_scratch()?;
         let made = self.substrate.set_len(&file, length).map_err(StateError::at(&scratch.path));

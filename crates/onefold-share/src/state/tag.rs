@@ -1,5 +1,5 @@
-//! `CACHEDIR.TAG`: has backup tools leave the state folder out, as <https://bford.info/cachedir/> describes it. A backup has no
-//! use for what is found again, and would copy each arena file as large as all that is shared.
+//! `CACHEDIR.TAG`: has backup tools leave the state folder out, as <https://bford.info/cachedir/> describes it. A
+//! backup has no use for what is found again, and would copy each arena file as large as all that is shared.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,7 +16,8 @@ const CONTENT: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55\n\
     # See https://bford.info/cachedir/\n";
 
 impl<S: Substrate> State<'_, S> {
-    /// Writes the tag, unless there is one. Nothing depends on it: where it cannot be written, the next run tries again.
+    /// Writes the tag, unless there is one. Nothing depends on it: where it cannot be written, the next run tries
+    /// again.
     ///
     /// # Errors
     /// `Untrusted` where another user has made it.

@@ -1,10 +1,10 @@
 //! One tree of references for all that sharing makes.
 //!
-//! OCFS2 keeps the counts of shared blocks in trees. A file gets into one with the first block that it shares, stays in it,
-//! and shares with no file of another one. If arena files had got into the trees of the images that came first, images of
-//! different trees could never share. So a fixed file has a block, the seed, and whatever sharing makes refers to that block
-//! before anything else. Images are taken into its tree by the first slot, unless somebody has cloned them before by other
-//! means: these are apart for good, and told as such.
+//! OCFS2 keeps the counts of shared blocks in trees. A file gets into one with the first block that it shares, stays in
+//! it, and shares with no file of another one. If arena files had got into the trees of the images that came first,
+//! images of different trees could never share. So a fixed file has a block, the seed, and whatever sharing makes
+//! refers to that block before anything else. Images are taken into its tree by the first slot, unless somebody has
+//! cloned them before by other means: these are apart for good, and told as such.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,8 +19,8 @@ pub(super) const TREE: &str = "tree";
 const SEED: &[u8; 16] = b"onefold: a seed\n";
 
 impl<S: Substrate> State<'_, S> {
-    /// Takes a file that sharing made into the common tree, where that is a matter. The block at `offset`, which becomes as
-    /// long as the file if that was shorter, is the seed from then on.
+    /// Takes a file that sharing made into the common tree, where that is a matter. The block at `offset`, which
+    /// becomes as long as the file if that was shorter, is the seed from then on.
     pub(crate) fn join_tree(&self, file: &S::File, offset: u64) -> Result<(), StateError> {
         let substrate = self.substrate();
         if !self.policy().is_declared() {
@@ -35,8 +35,8 @@ impl<S: Substrate> State<'_, S> {
         self.clone_seed(source, At { file, offset })
     }
 
-    /// Takes an image into the common tree, if it is in none, before it is cloned as a whole: that would make it one of its own.
-    /// Images that cannot be taken in, or are too short, are left as they are.
+    /// Takes an image into the common tree, if it is in none, before it is cloned as a whole: that would make it one of
+    /// its own. Images that cannot be taken in, or are too short, are left as they are.
     pub(crate) fn take_into_tree(&self, image: &S::File) -> Result<(), StateError> {
         let substrate = self.substrate();
         let Some(scratch) = self.clone_scratch()? else { return Ok(()) };

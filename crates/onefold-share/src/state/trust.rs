@@ -1,15 +1,16 @@
 //! What a state folder must be for its user to rely on it.
 //!
-//! A pass clones blocks of files into the arena before it looks at them, and believes what logs, marks and intents say. So each
-//! folder and file is looked at when it is opened, through the descriptor by which it is used:
+//! A pass clones blocks of files into the arena before it looks at them, and believes what logs, marks and intents say.
+//! So each folder and file is looked at when it is opened, through the descriptor by which it is used:
 //!
 //! 1. It belongs to the user that the work is done for. Otherwise it is refused ([`Distrust`]).
-//! 2. The group and others have no rights. Such rights alone, as a restore from a backup may leave them, are taken away, and
-//!    the user gets a notice. A process may have opened the file before: an arena file keeps the sticky bit as a mark, and
-//!    nothing more is put into it. Both are one change of one inode, so that no crash comes between. What is in it by
-//!    then may still be a source. Where a state is more than hints (sharing in two steps), rights to write are refused.
-//! 3. It has as many names as expected: one, or two where files get their names by `link`, for a moment or until the scratch
-//!    file of a dead host is swept.
+//! 2. The group and others have no rights. Such rights alone, as a restore from a backup may leave them, are taken
+//!    away, and the user gets a notice. A process may have opened the file before: an arena file keeps the sticky bit
+//!    as a mark, and nothing more is put into it. Both are one change of one inode, so that no crash comes between.
+//!    What is in it by then may still be a source. Where a state is more than hints (sharing in two steps), rights to
+//!    write are refused.
+//! 3. It has as many names as expected: one, or two where files get their names by `link`, for a moment or until the
+//!    scratch file of a dead host is swept.
 //!
 //! The folders stay open, and everything is resolved from their descriptors. So nobody can put others in their place.
 
@@ -103,8 +104,8 @@ impl fmt::Display for WritableRoot {
     }
 }
 
-/// Returns how the root folder of a file system lets another user than root, and the one that the work is done for, put an
-/// earlier state folder in place of the present one. None where it does not.
+/// Returns how the root folder of a file system lets another user than root, and the one that the work is done for, put
+/// an earlier state folder in place of the present one. None where it does not.
 ///
 /// # Errors
 /// Those of the device.

@@ -36,8 +36,8 @@ impl<'a> Gate<'a> {
         Gate { clock, machine, windows: &options.windows, load_max: options.load_max, stop, seen: Cell::new(None) }
     }
 
-    /// Returns what is waited for before work may begin, if anything. Its own work raises the load, so that once it has begun
-    /// only the end of a window ends it.
+    /// Returns what is waited for before work may begin, if anything. Its own work raises the load, so that once it has
+    /// begun only the end of a window ends it.
     pub(super) fn closed(&self) -> Option<WatchPhase> {
         if !self.windows.contain(self.machine.time_of_day()) {
             return Some(WatchPhase::OutsideWindows);

@@ -1,8 +1,9 @@
-//! The watch: scans and passes again and again, when it may, and keeps the images that are in use on its host for itself.
+//! The watch: scans and passes again and again, when it may, and keeps the images that are in use on its host for
+//! itself.
 //!
-//! Each round: the locks of images that a process of this host has open for writing are taken and kept, so that other hosts
-//! leave them to it; then, if the time and the load of the machine allow, files are scanned, and a pass is made once enough
-//! waits for it. What goes wrong is told, and tried again in the next round: a daemon outlives what passes.
+//! Each round: the locks of images that a process of this host has open for writing are taken and kept, so that other
+//! hosts leave them to it; then, if the time and the load of the machine allow, files are scanned, and a pass is made
+//! once enough waits for it. What goes wrong is told, and tried again in the next round: a daemon outlives what passes.
 //!
 //! All that it knows of the machine comes through [`Machine`], clock, randomness and substrate.
 
@@ -130,8 +131,8 @@ struct Watcher<'a, S: Substrate> {
     left_since: Duration,
     /// When the last pass ended, or this began.
     passed_at: Duration,
-    /// Known images that were gone at the last look, by how many blocks they had. One round later their blocks have been
-    /// let go of by the file system, too, and who is only being renamed is there again.
+    /// Known images that were gone at the last look, by how many blocks they had. One round later their blocks have
+    /// been let go of by the file system, too, and who is only being renamed is there again.
     gone: BTreeMap<FileNo, u64>,
     /// Those that a pass has left: they are somebody else's.
     left_gone: BTreeSet<FileNo>,
@@ -195,8 +196,8 @@ impl<S: Substrate> Watcher<'_, S> {
                 return Ok(());
             }
             self.say(file, WatchPhase::Sharing)?;
-            // Scanning took its time, and other hosts have found files meanwhile: of one that is not known, a pass takes the
-            // log for left over.
+            // Scanning took its time, and other hosts have found files meanwhile: of one that is not known, a pass
+            // takes the log for left over.
             files = Marks::load(state)?;
             let (waiting, began) = (self.status.waiting_blocks, self.passed_at);
             self.pass(state, &mut files)?;

@@ -40,8 +40,8 @@ pub struct WatchOptions<'a> {
     pub wait_max: Duration,
     /// Of shorter files no maps are kept, in bytes ([`crate::scan::MAP_BYTES_MIN`]).
     pub map_bytes_min: u64,
-    /// Logs that wait for a pass may have so many bytes; then the scan waits for it. None is a half of the index, and at
-    /// least [`LOG_BYTES_MIN`](super::LOG_BYTES_MIN).
+    /// Logs that wait for a pass may have so many bytes; then the scan waits for it. None is a half of the index, and
+    /// at least [`LOG_BYTES_MIN`](super::LOG_BYTES_MIN).
     pub log_bytes_max: Option<u64>,
 }
 

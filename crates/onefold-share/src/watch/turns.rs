@@ -1,9 +1,9 @@
 //! How much of an image that has changed is read again in a round of the watch.
 //!
-//! What was written to an image is told by the processes that have it open: how much each has written in all, shared out among
-//! its images. What a process writes elsewhere counts, too, so that this is an estimate. Of an image that nobody has open it is
-//! not known, and it is read to its end once it is quiet for a second for each [`QUIET_BYTES`] of its length: an image that
-//! the kernel writes to, or another host, is not read as a whole in each pause of its writer.
+//! What was written to an image is told by the processes that have it open: how much each has written in all, shared
+//! out among its images. What a process writes elsewhere counts, too, so that this is an estimate. Of an image that
+//! nobody has open it is not known, and it is read to its end once it is quiet for a second for each [`QUIET_BYTES`] of
+//! its length: an image that the kernel writes to, or another host, is not read as a whole in each pause of its writer.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
-//! Times of day at which a watch may work, by the clock on the wall: where it is put forward or back, windows go with it, and
-//! the one that it falls into is an hour shorter or longer.
+//! Times of day at which a watch may work, by the clock on the wall: where it is put forward or back, windows go with
+//! it, and the one that it falls into is an hour shorter or longer.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -98,8 +98,8 @@ impl Windows {
         self.are_always() || self.0.iter().any(|window| window.contains(at))
     }
 
-    /// Returns how long one of them stays open, and how long it is in all: up to a minute more, as that of `at` has begun
-    /// already. None where no time is in them, or every time is.
+    /// Returns how long one of them stays open, and how long it is in all: up to a minute more, as that of `at` has
+    /// begun already. None where no time is in them, or every time is.
     #[must_use]
     pub(crate) fn closes_in(&self, at: MinuteOfDay) -> Option<(Duration, Duration)> {
         let open = self.0.iter().filter(|window| window.contains(at)).max_by_key(|window| window.minutes_left(at))?;

@@ -150,7 +150,8 @@ fn a_file_that_another_tenant_gets_leaves_its_domain() {
     });
 }
 
-/// The pass looks again: between the scan and the pass, as between a scan of one root and one of another, files change hands.
+/// The pass looks again: between the scan and the pass, as between a scan of one root and one of another, files change
+/// hands.
 #[test]
 fn a_file_that_changes_hands_after_it_was_read_is_left_alone_until_it_is_read_again() {
     on_each(|ground| {

@@ -1,5 +1,5 @@
-//! Runs from file to file on real file systems: what a finder believes is shared where it is right, and every file reads as it
-//! was written.
+//! Runs from file to file on real file systems: what a finder believes is shared where it is right, and every file
+//! reads as it was written.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -109,8 +109,8 @@ fn slots(ground: &Ground) -> u64 {
     files as u64
 }
 
-/// A file of 16 MiB equals another one but for a few blocks: all of it comes free on XFS; on Btrfs, too, where these few blocks
-/// keep the old extents until they are moved away.
+/// A file of 16 MiB equals another one but for a few blocks: all of it comes free on XFS; on Btrfs, too, where these
+/// few blocks keep the old extents until they are moved away.
 #[test]
 fn files_that_are_nearly_equal_share_and_their_room_comes_free() {
     on_each(|ground| {

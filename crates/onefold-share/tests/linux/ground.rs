@@ -211,8 +211,8 @@ pub(crate) fn random_blocks(seed: u64, blocks: usize) -> Vec<u8> {
     bytes
 }
 
-/// Held for writing while a program is started: until the child runs it, the child has all descriptors of this process, and
-/// with them its locks. Who relies on a lock's coming free holds it for reading.
+/// Held for writing while a program is started: until the child runs it, the child has all descriptors of this process,
+/// and with them its locks. Who relies on a lock's coming free holds it for reading.
 pub(crate) static STARTING: RwLock<()> = RwLock::new(());
 
 /// Runs a program; its word when it fails.

@@ -1,4 +1,5 @@
-//! Exclusive use of files, by leases; and opening by handles. XFS and Btrfs do not need it, but the kernel's part is the same.
+//! Exclusive use of files, by leases; and opening by handles. XFS and Btrfs do not need it, but the kernel's part is
+//! the same.
 
 use std::fs::File;
 use std::path::Path;

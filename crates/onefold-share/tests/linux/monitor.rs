@@ -42,8 +42,8 @@ fn scan_all(state: &State<'_, LinuxSubstrate>, files: &mut Marks) -> Scanned {
     scan(state, files, &options).unwrap()
 }
 
-/// Lends the image of a monitor for a pass, and again while that pass finds an image locked: a child that another test starts has
-/// the lock's descriptor, too, until its own program begins.
+/// Lends the image of a monitor for a pass, and again while that pass finds an image locked: a child that another test
+/// starts has the lock's descriptor, too, until its own program begins.
 fn lend_for_pass(monitor: &Monitor<LinuxSubstrate>, state: &State<'_, LinuxSubstrate>, files: &mut Marks) -> Passed {
     let mut tries = 0;
     loop {

@@ -173,7 +173,8 @@ fn a_content_at_many_places_is_stored_once_and_zeros_become_holes() {
     });
 }
 
-/// What an administrator has set aside stays set aside: blocks that were never written, and zeros of a file without holes.
+/// What an administrator has set aside stays set aside: blocks that were never written, and zeros of a file without
+/// holes.
 #[test]
 fn room_that_was_reserved_stays() {
     on_each(|ground| {

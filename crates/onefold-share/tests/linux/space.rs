@@ -76,7 +76,8 @@ fn what_pins_an_extent_is_moved_away() {
     }
 }
 
-/// What is left of an extent is referred to by the arena and by another image, too: all of them are moved, and still share.
+/// What is left of an extent is referred to by the arena and by another image, too: all of them are moved, and still
+/// share.
 #[test]
 fn blocks_that_others_share_are_moved_with_all_who_do() {
     on(LARGE_BTRFS, |ground| {
@@ -112,8 +113,8 @@ fn blocks_that_others_share_are_moved_with_all_who_do() {
     });
 }
 
-/// Nothing is copied in vain: where a snapshot, or an image that somebody else has, keeps the extent, or too much of it is
-/// in use.
+/// Nothing is copied in vain: where a snapshot, or an image that somebody else has, keeps the extent, or too much of it
+/// is in use.
 #[test]
 fn extents_that_would_stay_are_left_as_they_are() {
     on(LARGE_BTRFS, |ground| {
@@ -217,7 +218,8 @@ fn guests_write_while_extents_are_moved() {
     });
 }
 
-/// Small writes into shared blocks took sixteen times their room, and the next scan is not to read for what was done about it.
+/// Small writes into shared blocks took sixteen times their room, and the next scan is not to read for what was done
+/// about it.
 #[test]
 fn files_that_share_are_copied_from_in_small_pieces() {
     on_each(|ground| {

@@ -49,8 +49,8 @@ fn two_copies(ground: &Ground, seed: u64) {
     }
 }
 
-/// On a file system whose root folder belonged to an ordinary user, that user made the state folder. Root's run cloned blocks of
-/// root's files into the user's arena.
+/// On a file system whose root folder belonged to an ordinary user, that user made the state folder. Root's run cloned
+/// blocks of root's files into the user's arena.
 #[test]
 fn a_planted_state_folder_gets_no_block_of_roots_files() {
     on_each(|ground| {
@@ -96,7 +96,8 @@ fn each_kind_of_file_that_belongs_to_another_user_is_refused() {
             fs::remove_file(state.join(name)).unwrap();
         }
         let mut refused = Vec::new();
-        // Locks last: with those that it does not want, a run succeeds, and the next generation of the index is another file.
+        // Locks last: with those that it does not want, a run succeeds, and the next generation of the index is another
+        // file.
         let mut all = tree(&state);
         all.sort_by_key(|path| path.parent() == Some(&state.join("locks")));
         for (nth, path) in all.into_iter().enumerate() {

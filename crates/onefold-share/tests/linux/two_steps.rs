@@ -1,5 +1,5 @@
-//! Sharing in two steps, end to end on a real file system: one that does so like OCFS2 is made of XFS, which does not. A
-//! share punches first; the host may die there.
+//! Sharing in two steps, end to end on a real file system: one that does so like OCFS2 is made of XFS, which does not.
+//! A share punches first; the host may die there.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -365,7 +365,8 @@ fn what_a_host_that_died_has_punched_is_put_back() {
     });
 }
 
-/// Another process waits for the image that is mended, and gets it in the middle of a call: a hole may be its wish from then on.
+/// Another process waits for the image that is mended, and gets it in the middle of a call: a hole may be its wish from
+/// then on.
 #[test]
 fn what_another_process_may_have_changed_is_not_undone() {
     on_xfs(|ground| {
@@ -398,7 +399,8 @@ fn what_another_process_may_have_changed_is_not_undone() {
     });
 }
 
-/// The same while a host is about to share: it leaves the image for another time, and takes what was written for a change.
+/// The same while a host is about to share: it leaves the image for another time, and takes what was written for a
+/// change.
 #[test]
 fn an_image_that_another_process_got_is_not_shared_in() {
     on_xfs(|ground| {

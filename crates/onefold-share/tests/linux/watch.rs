@@ -97,8 +97,8 @@ fn read_by_watch(ground: &Ground, is_over: &AtomicBool) -> u64 {
     read.get()
 }
 
-/// Seen: a kernel with large folios counted two mebibytes as written for each block that a guest wrote through the page cache, and
-/// the watch read the whole image again and again.
+/// Seen: a kernel with large folios counted two mebibytes as written for each block that a guest wrote through the page
+/// cache, and the watch read the whole image again and again.
 #[test]
 fn of_an_image_written_through_the_page_cache_a_bounded_part_is_read_again() {
     on(XFS, |ground| {

@@ -41,8 +41,8 @@ fn inline(contents: &Contents) -> (u64, u64) {
     stored_and_saved(&pool)
 }
 
-/// Imports, each part of the images with other options, has the engine share, and compares with a pool whose writes found
-/// everything.
+/// Imports, each part of the images with other options, has the engine share, and compares with a pool whose writes
+/// found everything.
 fn find_afterwards(imports: &[OpenOptions], then: OpenOptions) {
     let contents = images();
     let (stored, saved) = inline(&contents);

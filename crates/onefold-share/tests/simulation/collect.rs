@@ -1,5 +1,5 @@
-//! What only the arena refers to comes free, on a file system whose maps do not tell it: also while hosts share, die at it,
-//! and mend.
+//! What only the arena refers to comes free, on a file system whose maps do not tell it: also while hosts share, die at
+//! it, and mend.
 
 use std::path::{Path, PathBuf};
 

@@ -166,8 +166,8 @@ pub(super) fn slots(simulation: &Simulation) -> (u64, u64) {
     (counted.slots.values().sum(), state.count_entries().expect("as above").shared)
 }
 
-/// A host is cut off at each call of its first scan and pass, which has several batches. The next passes come to the same end, with
-/// no slot too many.
+/// A host is cut off at each call of its first scan and pass, which has several batches. The next passes come to the
+/// same end, with no slot too many.
 #[test]
 fn a_host_may_crash_at_every_call_of_a_pass_in_batches() {
     let options = |seed| SimulationOptions {
@@ -199,8 +199,8 @@ pub(super) fn benign(seed: u64, hosts: u32) -> SimulationOptions {
     let mut options = SimulationOptions::drawn(seed, hosts, 6000);
     options.total_blocks = 1 << 16;
     options.refuses_files = false;
-    // Who loses what was written, and has the times of it, has changed in a way that nobody can see. A file that is refused
-    // is not asked for again, and a slot that a map does not show twice in a row is taken for empty.
+    // Who loses what was written, and has the times of it, has changed in a way that nobody can see. A file that is
+    // refused is not asked for again, and a slot that a map does not show twice in a row is taken for empty.
     options.habits.loss_changes_times = true;
     (options.faults.refused, options.faults.stale_map, options.faults.unplaced) = (0, 0, 0);
     options
@@ -233,8 +233,9 @@ fn once_all_is_calm_hosts_that_crashed_and_failed_have_shared_everything() {
     }
 }
 
-/// A host merged another one's batch into a shard, and the place that the batch hid was lost before that host had looked at it. Marks
-/// were written over by hosts that read the file at the same time. And of a file with two numbers the older log was believed.
+/// A host merged another one's batch into a shard, and the place that the batch hid was lost before that host had
+/// looked at it. Marks were written over by hosts that read the file at the same time. And of a file with two numbers
+/// the older log was believed.
 #[test]
 fn hosts_that_merge_each_others_batches_have_shared_everything() {
     for seed in [5434, 5459, 5486, 5571, 5595] {

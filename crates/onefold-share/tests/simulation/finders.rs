@@ -1,5 +1,5 @@
-//! A finder that is wrong, late and lying, on several hosts: no image changes, whatever it says. One that tells the truth has
-//! everything shared without an arena.
+//! A finder that is wrong, late and lying, on several hosts: no image changes, whatever it says. One that tells the
+//! truth has everything shared without an arena.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -107,7 +107,8 @@ fn share_what(
     share_found(&state, &mut files, &mut finder, &options)
 }
 
-/// Lies, sometimes of a part of the images only: the finder does not know of that, and the file system holds the host to it.
+/// Lies, sometimes of a part of the images only: the finder does not know of that, and the file system holds the host
+/// to it.
 fn lie(host: &Host<'_>) {
     let folder = ["", "images/a", "images/b"][usize::try_from(host.random.below(3)).expect("below three")];
     let roots = [PathBuf::from(folder)];

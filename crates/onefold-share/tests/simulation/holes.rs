@@ -1,5 +1,5 @@
-//! The engine on a file system that shares in two steps: a crash leaves holes in images, each of which an intent names until
-//! somebody has filled it.
+//! The engine on a file system that shares in two steps: a crash leaves holes in images, each of which an intent names
+//! until somebody has filled it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -33,8 +33,8 @@ pub(super) fn mend_scan_and_pass(host: &Host<'_>, tally: &Tally) -> Result<(), P
 /// The identity of a state folder, as somebody has copied it.
 type Backup = Rc<RefCell<Vec<u8>>>;
 
-/// As [`mend_scan_and_pass`]; where the identity is lost while something is declared, a person puts it back from the copy, or
-/// has the images mended without it.
+/// As [`mend_scan_and_pass`]; where the identity is lost while something is declared, a person puts it back from the
+/// copy, or has the images mended without it.
 fn decide_mend_scan_and_pass(host: &Host<'_>, tally: &Tally, backup: &Backup) -> Result<(), PassError> {
     let path = Path::new(".onefold/identity");
     let opened = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {});
@@ -203,9 +203,9 @@ fn holes_of_a_lost_identity_can_be_filled() {
     }
 }
 
-/// The first pass of a host on fresh images, cut at each of the calls around its shares; and what follows, cut now and then
-/// where it shares, or mends. In the end there are no holes but in images that are in doubt: of which the mender died after it
-/// had filled some, before the time of the image was what it had been.
+/// The first pass of a host on fresh images, cut at each of the calls around its shares; and what follows, cut now and
+/// then where it shares, or mends. In the end there are no holes but in images that are in doubt: of which the mender
+/// died after it had filled some, before the time of the image was what it had been.
 #[test]
 fn a_host_may_crash_at_every_call_and_so_may_who_mends() {
     let options = |seed| SimulationOptions {

@@ -1,4 +1,5 @@
-//! Passes that are interrupted, by a signal, the end of a window or a crash: they cost time, and neither savings nor slots.
+//! Passes that are interrupted, by a signal, the end of a window or a crash: they cost time, and neither savings nor
+//! slots.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -28,8 +29,9 @@ fn ends_after(asked_max: u64, end: Wish) -> (impl Fn() -> Wish, Rc<Cell<u64>>) {
     (wish, ended)
 }
 
-/// The first scan and pass of a host on fresh images, interrupted at each step at which it asks whether to go on. Right after that no
-/// slot holds a block without an entry, and the next run comes to the same end as one that nobody interrupted.
+/// The first scan and pass of a host on fresh images, interrupted at each step at which it asks whether to go on. Right
+/// after that no slot holds a block without an entry, and the next run comes to the same end as one that nobody
+/// interrupted.
 #[test]
 fn a_run_may_be_interrupted_at_every_step() {
     let options = |seed| SimulationOptions {
@@ -84,8 +86,9 @@ fn unneeded(simulation: &Simulation) -> u64 {
     counted.slots.get(&0).copied().unwrap_or(0)
 }
 
-/// A thousand times a host is interrupted at a random step, or crashes, while writers write. Then all is calm, and as many blocks are
-/// saved as if nobody had interrupted anything: all that are equal; and each slot has an entry, and a file that wants it.
+/// A thousand times a host is interrupted at a random step, or crashes, while writers write. Then all is calm, and as
+/// many blocks are saved as if nobody had interrupted anything: all that are equal; and each slot has an entry, and a
+/// file that wants it.
 #[test]
 fn a_thousand_interruptions_at_random_cost_neither_savings_nor_slots() {
     for seed in seeds(9600, 1) {

@@ -58,8 +58,8 @@ fn pass_all<S: Substrate>(state: &State<'_, S>, files: &mut Marks) -> Result<(),
 
 type Watching<'run> = Monitor<SimulatedSubstrate<'run>>;
 
-/// Tells the monitors what was done through the host since this was last called. Returns all of it; none where there was
-/// more than the host keeps.
+/// Tells the monitors what was done through the host since this was last called. Returns all of it; none where there
+/// was more than the host keeps.
 fn tell(host: &Host<'_>, monitors: &[Watching<'_>]) -> Option<Vec<SeenWrite>> {
     let seen = host.take_writes();
     if seen.len() == SeenWrite::KEPT_MAX {

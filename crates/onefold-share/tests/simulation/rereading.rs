@@ -283,7 +283,8 @@ fn a_scan_lists_the_logs_once_however_many_files_there_are() {
     assert_eq!(lists(2), lists(40));
 }
 
-/// A log tells of a part of its file only, once that was read before: it does not stand for all that an index said that is lost.
+/// A log tells of a part of its file only, once that was read before: it does not stand for all that an index said that
+/// is lost.
 #[test]
 fn an_index_that_is_lost_is_found_again_though_logs_tell_of_parts_of_files() {
     let ground = ground(false);

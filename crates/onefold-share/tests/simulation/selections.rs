@@ -1,4 +1,5 @@
-//! Runs that begin with other roots and exclusions each time: none reads or changes a file outside, and nothing is lost by that.
+//! Runs that begin with other roots and exclusions each time: none reads or changes a file outside, and nothing is lost
+//! by that.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! A stand-in for the engine: the simplest thing that shares, and goes wrong in the ways in which an engine may.
 //!
 //! Each host scans all images, keeps a table of where it saw which content, and has equal blocks shared. What it did is
-//! kept in a state file, written whole and renamed, which the next pass reads and may find stale. It clones shared blocks
-//! into an arena of its own too, so that it changes files beside the images in all the ways that the trait has.
+//! kept in a state file, written whole and renamed, which the next pass reads and may find stale. It clones shared
+//! blocks into an arena of its own too, so that it changes files beside the images in all the ways that the trait has.
 
 use std::collections::HashMap;
 use std::io;

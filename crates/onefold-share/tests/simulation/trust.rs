@@ -26,7 +26,8 @@ const OTHER: UserNo = UserNo(7);
 struct Ground {
     file_system: SimulatedFileSystem,
     host: Host<'static>,
-    /// Whether runs find the images as they were. Of an image that was written to, a scan puts another log in place of the last one.
+    /// Whether runs find the images as they were. Of an image that was written to, a scan puts another log in place of
+    /// the last one.
     are_writers_quiet: Cell<bool>,
 }
 
@@ -111,8 +112,8 @@ fn kind_of(path: &Path, kind: ListedKind) -> PathBuf {
     }
 }
 
-/// Gives each file and folder of the state to another user, one after the other. Whatever uses one of them refuses it, and of
-/// each kind at least one is used.
+/// Gives each file and folder of the state to another user, one after the other. Whatever uses one of them refuses it,
+/// and of each kind at least one is used.
 fn refuses_all_kinds(options: SimulationOptions, left: &[&str], expected: &[&str]) {
     let ground = Ground::new(options);
     let (mut refused, mut seen) = (Vec::new(), Vec::new());
@@ -206,8 +207,8 @@ const KINDS: [&str; 23] = [
     "watches/FILE",
 ];
 
-/// Root accepted any folder by the name of its own, and cloned blocks of files that only root may read into the arena of
-/// another user.
+/// Root accepted any folder by the name of its own, and cloned blocks of files that only root may read into the arena
+/// of another user.
 #[test]
 fn whatever_of_the_state_belongs_to_another_user_is_refused() {
     refuses_all_kinds(SimulationOptions { seed: 3, ..SimulationOptions::default() }, &LEFT, &KINDS);
@@ -261,8 +262,8 @@ fn rights_of_others_are_taken_away_and_their_arena_files_not_filled_again() {
     assert_eq!(notices.take().iter().filter(|notice| retired(notice)).count(), 1, "once for the folder");
     assert_eq!(protection(&before[0]).mode, 0o1600);
     drop(state);
-    // What is shared from now on goes into another file, whatever room the old one has. That nothing is cloned into the old one
-    // is an invariant of the file system here.
+    // What is shared from now on goes into another file, whatever room the old one has. That nothing is cloned into the
+    // old one is an invariant of the file system here.
     for path in ["images/new", "images/newer"] {
         ground.file_system.write_image(HostNo(0), path, 0, &[200; 2 * BLOCK_BYTES]).unwrap();
     }

@@ -1,4 +1,5 @@
-//! Watches: one alone, round by round, on a machine that a test makes up; and many, on hosts that crash and are suspended.
+//! Watches: one alone, round by round, on a machine that a test makes up; and many, on hosts that crash and are
+//! suspended.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -255,8 +256,8 @@ fn what_appears_is_shared_once_enough_of_it_waits_or_for_long_enough() {
     ground.check().unwrap();
 }
 
-/// Files that are deleted leave no logs. What only the arena has left of them goes nevertheless, and nobody is told of passes
-/// that found nothing to do.
+/// Files that are deleted leave no logs. What only the arena has left of them goes nevertheless, and nobody is told of
+/// passes that found nothing to do.
 #[test]
 fn what_deleted_files_shared_comes_free_though_nothing_else_happens() {
     let ground = ground();
@@ -428,8 +429,8 @@ fn images_that_are_open_here_are_kept_from_others_and_shared_all_the_same() {
         }
         _ => {}
     });
-    // The first pass found both equal, the second one the block that was written to both. What the other host has read of the image
-    // that this watch does not include waits for a run that does.
+    // The first pass found both equal, the second one the block that was written to both. What the other host has read
+    // of the image that this watch does not include waits for a run that does.
     assert_eq!(heard[2..4], [Heard::Shared(1, 10), Heard::Shared(2, 1)], "{heard:?}");
     assert!(is_free(&ground, "images/two"), "with the watch, its locks go");
     ground.check().unwrap();

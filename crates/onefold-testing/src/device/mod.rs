@@ -1,4 +1,5 @@
-//! Block devices that keep their blocks in memory, record what is done to them, fail, wait, run out of room, or are slow.
+//! Block devices that keep their blocks in memory, record what is done to them, fail, wait, run out of room, or are
+//! slow.
 
 mod crash;
 mod faulty;

@@ -1,15 +1,15 @@
 //! The invariants.
 //!
-//! 1. Every file reads exactly as its reference copy, and every name of an image leads to it. But where a share has left a
-//!    hole, an intent names it, and the slot that it names holds what is to be there.
+//! 1. Every file reads exactly as its reference copy, and every name of an image leads to it. But where a share has
+//!    left a hole, an intent names it, and the slot that it names holds what is to be there.
 //! 2. Every block's count is the number of places that refer to it.
 //! 3. Free blocks and used ones add up to all.
 //! 4. A call that was to change only sharing changed no content.
 //! 5. A block that several places refer to never changes.
 //! 6. No host has images of two users share a block.
 //!
-//! After every step they are looked at where the step changed something ([`World::verify`]), from notes of their own about
-//! who refers to what; now and then everywhere, from nothing but the maps ([`World::check_all`]).
+//! After every step they are looked at where the step changed something ([`World::verify`]), from notes of their own
+//! about who refers to what; now and then everywhere, from nothing but the maps ([`World::check_all`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::rc::Rc;

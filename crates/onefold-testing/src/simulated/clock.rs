@@ -27,9 +27,9 @@ pub(super) fn nanoseconds_of(time: Timestamp) -> u64 {
 
 /// The clock of one incarnation of a host.
 ///
-/// A sleep only notes until when: the host is let go on at its next call of the file system, and what it does before that
-/// concerns nobody else. So the clock needs no way to the scheduler, and may be sent where clocks are sent. But work that
-/// sleeps for ever and calls nothing never gives way.
+/// A sleep only notes until when: the host is let go on at its next call of the file system, and what it does before
+/// that concerns nobody else. So the clock needs no way to the scheduler, and may be sent where clocks are sent. But
+/// work that sleeps for ever and calls nothing never gives way.
 #[derive(Debug)]
 pub struct SimulatedClock {
     /// The time of the simulation, in nanoseconds from its start.

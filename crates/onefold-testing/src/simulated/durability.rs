@@ -1,9 +1,9 @@
 //! What a crash takes: everything that its host did and nobody made durable is lost or kept, as chance has it.
 //!
 //! Data goes block by block, names go in order: some first part of what the host did to them is kept. Other hosts have
-//! seen all of it before. A host that works on what another one left unsynced makes that durable first, as the lock manager
-//! of a cluster file system has it: so nothing that a crash undoes was built upon by others. That holds for each file
-//! (its data and length) and each folder (its names).
+//! seen all of it before. A host that works on what another one left unsynced makes that durable first, as the lock
+//! manager of a cluster file system has it: so nothing that a crash undoes was built upon by others. That holds for
+//! each file (its data and length) and each folder (its names).
 //!
 //! Harsher than file systems are: data is not written back by itself, however long ago it was written; and what another
 //! host has only read may be lost. Names become durable by themselves after a while.
@@ -98,7 +98,8 @@ impl World {
         if self.options.habits.syncs_names_with_data {
             self.settle_first_names(host, usize::MAX);
         } else if self.shares_in_two_steps() {
-            // The name that it was created with. Where nothing rests on that, names are lost more often than they need be.
+            // The name that it was created with. Where nothing rests on that, names are lost more often than they need
+            // be.
             let is_named = |change: &NameChange| change.after == Some(Entry::File(no));
             let names = &self.machine(host).unsynced_names;
             let last = names.iter().rposition(|names| names.changes.iter().any(is_named));
@@ -124,8 +125,8 @@ impl World {
             if let Some(length) = length.filter(|_| self.dice.one_in(2)) {
                 self.lose_length(no, length);
             }
-            // A hole that was punched is durable with its time, or not at all, where that is what tells it from one that a
-            // share has left.
+            // A hole that was punched is durable with its time, or not at all, where that is what tells it from one
+            // that a share has left.
             let changed: Vec<u64> =
                 if self.shares_in_two_steps() { blocks.keys().copied().collect() } else { Vec::new() };
             let is_hole = |world: &World| changed.iter().any(|index| world.content_at(no, *index).is_none());
@@ -189,8 +190,8 @@ impl World {
         self.reference.set(no, index, found);
     }
 
-    /// A host is about to look at or change names in a folder: what others did to them becomes durable, and all that they
-    /// did before.
+    /// A host is about to look at or change names in a folder: what others did to them becomes durable, and all that
+    /// they did before.
     pub(super) fn settle_names(&mut self, host: HostNo, folder: FolderNo) {
         let Some(other) = self.names.folder(folder).changed_by.filter(|by| *by != host) else { return };
         let unsynced = &self.machine(other).unsynced_names;

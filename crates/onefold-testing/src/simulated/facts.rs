@@ -1,4 +1,5 @@
-//! What is said of files rather than held by them: attributes, locks that are held, refusals; and clones of whole files.
+//! What is said of files rather than held by them: attributes, locks that are held, refusals; and clones of whole
+//! files.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! Sharing in two steps, as OCFS2 does: the range becomes a hole, and refers to the source's blocks after that.
 //!
-//! Hosts that live see both steps as one. A crash may leave the hole, as long as what was shared was not made durable; so may
-//! a call that fails, and one that says that it did not. Images are *used* then: a writer opens one through its host and keeps
-//! it open for a while. Who has it open on the host keeps the engine there from having it for itself; engines of other hosts
-//! are kept out by the image's owner lock, which a door would hold.
+//! Hosts that live see both steps as one. A crash may leave the hole, as long as what was shared was not made durable;
+//! so may a call that fails, and one that says that it did not. Images are *used* then: a writer opens one through its
+//! host and keeps it open for a while. Who has it open on the host keeps the engine there from having it for itself;
+//! engines of other hosts are kept out by the image's owner lock, which a door would hold.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -85,8 +85,8 @@ impl World {
         self.left.range((no, 0)..=(no, u64::MAX)).next().is_some()
     }
 
-    /// Tells whether a block is a hole that a share has left, and can be filled again: an intent names it, and a slot with
-    /// what it is to hold.
+    /// Tells whether a block is a hole that a share has left, and can be filled again: an intent names it, and a slot
+    /// with what it is to hold.
     pub(super) fn can_be_filled(&self, no: FileNo, index: u64) -> bool {
         self.left.contains(&(no, index))
             && self.content_at(no, index).is_none()

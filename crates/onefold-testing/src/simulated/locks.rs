@@ -1,5 +1,5 @@
-//! Locks of whole files, as a cluster's lock manager keeps them: they outlive their host until it was silent for so long
-//! that the others think it dead.
+//! Locks of whole files, as a cluster's lock manager keeps them: they outlive their host until it was silent for so
+//! long that the others think it dead.
 
 use std::sync::atomic::Ordering;
 

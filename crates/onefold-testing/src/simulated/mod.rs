@@ -2,9 +2,9 @@
 //!
 //! One file system in memory, one world of many hosts, one seed that decides all that happens. Each host's work is a
 //! coroutine on a stack of its own, so that the code of the engine runs here as it does anywhere: every call of
-//! [`Substrate`](onefold_substrate::Substrate) is one step, before which the scheduler may have another host make its call,
-//! a writer change an image, or a host crash, be suspended, come back. After every step the invariants are looked at
-//! (`checks`).
+//! [`Substrate`](onefold_substrate::Substrate) is one step, before which the scheduler may have another host make its
+//! call, a writer change an image, or a host crash, be suspended, come back. After every step the invariants are looked
+//! at (`checks`).
 //!
 //! ```
 //! use onefold_block::Clock;
@@ -23,8 +23,8 @@
 //! }
 //! ```
 //!
-//! What the work does may depend on nothing but what it is given, or a seed does not replay: no other clock, nothing kept
-//! from one start to the next, no order of a hash table that decides about calls.
+//! What the work does may depend on nothing but what it is given, or a seed does not replay: no other clock, nothing
+//! kept from one start to the next, no order of a hash table that decides about calls.
 //!
 //! Tests that make each call themselves, without a schedule, use [`SimulatedFileSystem`] alone.
 //!

@@ -221,8 +221,8 @@ impl<'run> SimulatedSubstrate<'run> {
         file
     }
 
-    /// Has it be a violation from now on that this host reads an image that it opens, or shares blocks of it, unless the image was
-    /// opened by a path of which `contain` says so. Without `contain`, the host may work on all images.
+    /// Has it be a violation from now on that this host reads an image that it opens, or shares blocks of it, unless
+    /// the image was opened by a path of which `contain` says so. Without `contain`, the host may work on all images.
     pub fn bind(&self, contain: Option<Bounds>) {
         *self.mount.bounds.borrow_mut() = contain;
     }

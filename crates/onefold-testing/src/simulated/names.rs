@@ -153,8 +153,8 @@ impl Names {
         self.enter(self.find_folder(above)?, name.as_bytes())
     }
 
-    /// Returns the innermost folder on a path that the caller keeps, if the rest of the path is one to take, or the root, and the
-    /// rest.
+    /// Returns the innermost folder on a path that the caller keeps, if the rest of the path is one to take, or the
+    /// root, and the rest.
     fn base<'path>(&self, path: &'path Path, takes: impl Fn(&Path) -> bool) -> (FolderNo, &'path Path) {
         let kept = self.caller.iter().flat_map(|caller| caller.kept.iter());
         let on_path = kept.filter_map(|(kept, folder)| Some((*folder, path.strip_prefix(kept).ok()?)));

@@ -134,8 +134,8 @@ impl World {
         Ok(())
     }
 
-    /// Changes names together, in such a way that the crash of the host may undo it. What other hosts did in the folders
-    /// was made durable by the caller.
+    /// Changes names together, in such a way that the crash of the host may undo it. What other hosts did in the
+    /// folders was made durable by the caller.
     pub(super) fn change_names(&mut self, actor: Actor, changes: Vec<(FolderNo, Name, Option<Entry>)>) {
         let mut done = Vec::with_capacity(changes.len());
         for (folder, name, after) in changes {

@@ -34,8 +34,8 @@ pub struct SimulationOptions {
     pub sets_times_back: bool,
     /// How often a host crashes, in a million steps.
     pub crashes_per_million: u32,
-    /// How many of a hundred steps after which something that a host shared in two steps, or filled, is not durable are its
-    /// last.
+    /// How many of a hundred steps after which something that a host shared in two steps, or filled, is not durable are
+    /// its last.
     pub crash_at_share_percent: u32,
     /// How often a host is suspended and does not know it, in a million steps.
     pub stalls_per_million: u32,
@@ -73,16 +73,16 @@ pub struct SimulationOptions {
     pub stack_bytes: usize,
     /// Whether the last steps are kept as text, for the message of a failure.
     pub tells_steps: bool,
-    /// Whether it is a violation that a host uses a file in a folder that it keeps ([`Names::keep_folder`]) before it has asked for
-    /// the file's protection.
+    /// Whether it is a violation that a host uses a file in a folder that it keeps ([`Names::keep_folder`]) before it
+    /// has asked for the file's protection.
     ///
     /// [`Names::keep_folder`]: onefold_substrate::Names::keep_folder
     pub wants_checks: bool,
-    /// Returns what a file of the folder for intents declares; none where it declares nothing, or cannot be read. A format that
-    /// nothing here knows.
+    /// Returns what a file of the folder for intents declares; none where it declares nothing, or cannot be read. A
+    /// format that nothing here knows.
     pub decode_declared: fn(&[u8]) -> Option<DeclaredShare>,
-    /// The users for whom the hosts work, in turn; all of them work for root where it is empty. An image belongs to the user of
-    /// the host on which it is created.
+    /// The users for whom the hosts work, in turn; all of them work for root where it is empty. An image belongs to the
+    /// user of the host on which it is created.
     pub users: Vec<UserNo>,
 }
 
@@ -208,9 +208,9 @@ impl SimulationOptions {
 
     /// As [`SimulationOptions::drawn`], on a file system that shares in two steps.
     ///
-    /// Whoever the others think dead is dead there: it is reset. So no host is suspended for that long. Maps are looked at
-    /// under the file's lock, and are of the moment, but do not tell the last reference; times are what a crash leaves of them,
-    /// and no others.
+    /// Whoever the others think dead is dead there: it is reset. So no host is suspended for that long. Maps are looked
+    /// at under the file's lock, and are of the moment, but do not tell the last reference; times are what a crash
+    /// leaves of them, and no others.
     #[must_use]
     pub fn drawn_in_two_steps(
         seed: u64,
@@ -222,13 +222,14 @@ impl SimulationOptions {
         SimulationOptions { crash_at_share_percent: 10, ..options }
     }
 
-    /// Tells whether the file system says what was changed since a generation: where nothing is overwritten where it lies.
+    /// Tells whether the file system says what was changed since a generation: where nothing is overwritten where it
+    /// lies.
     pub(super) fn tells_generations(&self) -> bool {
         !self.habits.overwrites_in_place && !self.habits.shares_in_two_steps
     }
 
-    /// Returns the options for a file system that shares in two steps, where hosts declare what they share in files that
-    /// `decode_declared` reads.
+    /// Returns the options for a file system that shares in two steps, where hosts declare what they share in files
+    /// that `decode_declared` reads.
     #[must_use]
     pub fn in_two_steps(mut self, decode_declared: fn(&[u8]) -> Option<DeclaredShare>) -> SimulationOptions {
         self.decode_declared = decode_declared;
@@ -295,14 +296,14 @@ pub struct Habits {
     pub syncs_names_with_data: bool,
     /// Whether an extent stops being told as shared when the others are gone (XFS), or stays so (OCFS2).
     pub tells_last_reference: bool,
-    /// Whether a file that lost something in a crash is seen to have changed then. Where it is not, its times may be those
-    /// of what was lost, and whoever goes by times does not look again.
+    /// Whether a file that lost something in a crash is seen to have changed then. Where it is not, its times may be
+    /// those of what was lost, and whoever goes by times does not look again.
     pub loss_changes_times: bool,
-    /// Whether the file system says of itself that blocks come free only as whole extents (Btrfs). Here they come free one
-    /// by one all the same: what is tried is the engine's way of working then, not what it saves.
+    /// Whether the file system says of itself that blocks come free only as whole extents (Btrfs). Here they come free
+    /// one by one all the same: what is tried is the engine's way of working then, not what it saves.
     pub frees_whole_extents: bool,
-    /// Whether a share may leave a hole where its host crashes before it is durable (OCFS2). Writers open images then, and
-    /// keep them open for a while.
+    /// Whether a share may leave a hole where its host crashes before it is durable (OCFS2). Writers open images then,
+    /// and keep them open for a while.
     pub shares_in_two_steps: bool,
     /// The longest range that one call shares, in blocks.
     pub share_blocks_max: u32,

@@ -56,8 +56,8 @@ pub struct Census {
     pub image_blocks: u64,
     /// Blocks of images that are no holes and hold zeros.
     pub zero_blocks: u64,
-    /// Contents of `image_blocks`, for each owner by itself: how many blocks of the device would do, if all were shared that
-    /// may be.
+    /// Contents of `image_blocks`, for each owner by itself: how many blocks of the device would do, if all were shared
+    /// that may be.
     pub distinct: u64,
     /// Blocks of the device that `image_blocks` are; one that images of several owners have counts for each.
     pub physical: u64,

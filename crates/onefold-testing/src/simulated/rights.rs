@@ -107,8 +107,8 @@ impl World {
         Ok(())
     }
 
-    /// Looks whether a host puts blocks where users may read them who could not before: into a file of its own making that
-    /// belongs to another user, or that others may use or could once.
+    /// Looks whether a host puts blocks where users may read them who could not before: into a file of its own making
+    /// that belongs to another user, or that others may use or could once.
     pub(super) fn check_exposure(&mut self, actor: Actor, into: FileNo) {
         let Actor::Engine(host) = actor else { return };
         let (file, user) = (self.files.get(into), self.machine(host).user);

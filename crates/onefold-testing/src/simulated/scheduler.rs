@@ -118,8 +118,8 @@ impl Simulation {
         result.map_err(|problem| self.failure(problem))
     }
 
-    /// Ends faults, crashes, suspensions and writing, has every file be one that may be shared, and every host go on: time
-    /// for the hosts to finish their work.
+    /// Ends faults, crashes, suspensions and writing, has every file be one that may be shared, and every host go on:
+    /// time for the hosts to finish their work.
     pub fn calm(&mut self) {
         self.options.writer_percent = 0;
         (self.options.crashes_per_million, self.options.stalls_per_million) = (0, 0);

@@ -73,7 +73,8 @@ impl World {
         }
     }
 
-    /// Compares two ranges and shares them if they are equal; with `stop_after`, fails after so many blocks were shared.
+    /// Compares two ranges and shares them if they are equal; with `stop_after`, fails after so many blocks were
+    /// shared.
     ///
     /// What is compared is made durable first, as the kernel writes both ranges before it looks: or a crash could take
     /// from one file what the other was found to have too.

@@ -152,8 +152,8 @@ impl Writers {
         Some(home)
     }
 
-    /// Tells whether a writer has an image open through a host. One that has not opens it, if it can: rarely where a share
-    /// has left a hole, for who starts machines has images mended before.
+    /// Tells whether a writer has an image open through a host. One that has not opens it, if it can: rarely where a
+    /// share has left a hole, for who starts machines has images mended before.
     fn uses(&mut self, world: &mut World, host: HostNo, no: FileNo) -> bool {
         match world.files.get(no).in_use {
             Some(user) if user == host => {

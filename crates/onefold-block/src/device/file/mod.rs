@@ -26,8 +26,8 @@ use crate::{BLOCK_BYTES_U64, BlockNo};
 
 /// A regular file or a block device of the operating system, held locked while it is open.
 ///
-/// All transfers are O_DIRECT where the file system allows it ([`FileDevice::is_direct`]); elsewhere they go through the
-/// page cache and `sync` makes them durable.
+/// All transfers are O_DIRECT where the file system allows it ([`FileDevice::is_direct`]); elsewhere they go through
+/// the page cache and `sync` makes them durable.
 ///
 /// A child made by `fork` inherits the lock, but must not use a device on which its parent has done batches: what they
 /// went through is not shared with the child. Open it after the fork.

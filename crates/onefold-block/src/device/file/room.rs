@@ -4,14 +4,15 @@ use std::fs::File;
 
 use crate::{BLOCK_BYTES, BLOCK_BYTES_U64};
 
-/// What `statfs(2)` says of a Btrfs file system, and of bcachefs and ZFS: they never write in place, so that even a file
-/// that was written in full takes room.
+/// What `statfs(2)` says of a Btrfs file system, and of bcachefs and ZFS: they never write in place, so that even a
+/// file that was written in full takes room.
 const NEVER_IN_PLACE: [u64; 3] = [0x9123_683e, 0xca45_1a4e, 0x2fc1_2fc1];
 
 /// Sectors of `st_blocks`, in bytes.
 const STAT_SECTOR_BYTES: u64 = 512;
 
-/// Returns how many blocks the file system of a regular file has room for, or nothing where each block of it has its place.
+/// Returns how many blocks the file system of a regular file has room for, or nothing where each block of it has its
+/// place.
 pub(super) fn room_blocks(file: &File) -> Option<u64> {
     // What can't be asked has no room for sure.
     let (Ok(stat), Ok(host)) = (rustix::fs::fstat(file), rustix::fs::fstatfs(file)) else { return Some(0) };

@@ -53,8 +53,8 @@ impl PoolFilesystem {
         }
     }
 
-    /// Writes all of `data` by the opening of this handle and these flags. What is to be durable at once is as a write and an
-    /// `fsync`: it also fails for losses that the opening does not know of.
+    /// Writes all of `data` by the opening of this handle and these flags. What is to be durable at once is as a write
+    /// and an `fsync`: it also fails for losses that the opening does not know of.
     pub(in crate::fuse) fn write(&self, to: Place, (handle, flags): (u64, OpenFlags), data: &[u8]) -> Result<()> {
         let durability = flags.durability();
         self.pool.write(to.ino, to.offset, data, durability).map_err(|error| self.failed("write", to.ino, &error))?;

@@ -106,8 +106,8 @@ impl PoolFilesystem {
         set().map_err(|error| self.failed("setattr", ino, &error))
     }
 
-    /// Makes a file or folder durable, with all that it needs to be found again. Fails once for each loss of accepted writes
-    /// that its opening does not know of.
+    /// Makes a file or folder durable, with all that it needs to be found again. Fails once for each loss of accepted
+    /// writes that its opening does not know of.
     pub(super) fn sync(&self, ino: Ino, handle: u64) -> Result<()> {
         // As with other file systems: there is nothing to make durable.
         if self.pool.is_read_only() {

@@ -64,8 +64,8 @@ fn is_keeper(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-/// Refuses names that begin with `system.`, but for the two of ACLs. The kernel leaves it to the file system who may set
-/// these, and checks no permission.
+/// Refuses names that begin with `system.`, but for the two of ACLs. The kernel leaves it to the file system who may
+/// set these, and checks no permission.
 fn check_supported(name: &[u8]) -> Result<()> {
     let is_refused = name.starts_with(b"system.") && !ACL_XATTRS.contains(&name);
     if is_refused { Err(Errno::OPNOTSUPP) } else { Ok(()) }

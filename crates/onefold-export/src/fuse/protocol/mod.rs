@@ -1,8 +1,9 @@
-//! The FUSE protocol as it travels over `/dev/fuse`: requests decoded, replies encoded. Knows no pool and no descriptor.
+//! The FUSE protocol as it travels over `/dev/fuse`: requests decoded, replies encoded. Knows no pool and no
+//! descriptor.
 //!
 //! Every number has the host's byte order: both ends are one machine. A request is a [`Header`] and a body that depends
-//! on its opcode; a reply is 16 bytes and a body. The layouts are the kernel's (`linux/fuse.h`); each is written once, in
-//! `request` (what is read) and `reply` (what is written).
+//! on its opcode; a reply is 16 bytes and a body. The layouts are the kernel's (`linux/fuse.h`); each is written once,
+//! in `request` (what is read) and `reply` (what is written).
 //!
 //! Versions, newest first: only what changed for this door is listed.
 //!

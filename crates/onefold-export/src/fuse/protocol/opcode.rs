@@ -1,4 +1,5 @@
-//! What a request asks for: the kernel's numbers (`enum fuse_opcode` in `linux/fuse.h`), for the requests that are understood.
+//! What a request asks for: the kernel's numbers (`enum fuse_opcode` in `linux/fuse.h`), for the requests that are
+//! understood.
 
 pub(in crate::fuse) const LOOKUP: u32 = 1;
 pub(in crate::fuse) const FORGET: u32 = 2;

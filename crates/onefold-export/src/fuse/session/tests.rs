@@ -81,9 +81,9 @@ fn request(opcode: u32, node: u64, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What was wrong, found by reading: a file that was opened with O_DIRECT bypassed the page cache on every kernel. Those
-/// before 6.6 do not allow shared mappings of such a file then, and keep cached pages that a direct write makes stale: a
-/// reader through the page cache saw old content.
+/// What was wrong, found by reading: a file that was opened with O_DIRECT bypassed the page cache on every kernel.
+/// Those before 6.6 do not allow shared mappings of such a file then, and keep cached pages that a direct write makes
+/// stale: a reader through the page cache saw old content.
 #[test]
 fn kernels_that_cannot_keep_the_page_cache_right_beside_direct_requests_do_o_direct_their_own_way() {
     let bypass = FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES;

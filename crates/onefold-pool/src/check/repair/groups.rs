@@ -95,8 +95,8 @@ fn mend_group(
     Ok(())
 }
 
-/// Returns the pages of a group's fingerprint store that say less of blocks than there is: a write of theirs was lost, and
-/// so their fingerprints are no witness of what was written. (That they say more is what damage elsewhere does.)
+/// Returns the pages of a group's fingerprint store that say less of blocks than there is: a write of theirs was lost,
+/// and so their fingerprints are no witness of what was written. (That they say more is what damage elsewhere does.)
 fn outdated_pages(context: &Context<'_>, patch: &mut Patch<'_>, span: &mut Span, group: u64) -> BTreeSet<BlockNo> {
     let geometry = context.geometry;
     let mut outdated = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! Holding a pool while it is mended, as a host does that has it open: on storage that several hosts reach, no other one
-//! may open it meanwhile, nor may one have it open already.
+//! Holding a pool while it is mended, as a host does that has it open: on storage that several hosts reach, no other
+//! one may open it meanwhile, nor may one have it open already.
 
 use std::sync::Arc;
 use std::thread;
@@ -15,8 +15,8 @@ use crate::format::geometry::HEARTBEAT;
 use crate::host::HostId;
 use crate::options::Environment;
 
-/// Takes the pool for `host`, lets `work` have the device, and gives the pool free again. The device refuses every change
-/// once another host may have the pool. Without a host, nobody else reaches the storage.
+/// Takes the pool for `host`, lets `work` have the device, and gives the pool free again. The device refuses every
+/// change once another host may have the pool. Without a host, nobody else reaches the storage.
 ///
 /// # Errors
 /// [`PoolError::InUse`] if another host has the pool open, or has taken it meanwhile; what the work fails with.
@@ -33,7 +33,8 @@ pub(super) fn while_held<T>(
     let fenced: Arc<dyn BlockDevice> = Arc::new(Fenced::new(Arc::clone(device), Arc::clone(&pulse)));
     let wake = Wake::default();
     let done = thread::scope(|scope| {
-        // Who only reads for long writes nothing that would keep the mark fresh. That it was lost is told by the next write.
+        // Who only reads for long writes nothing that would keep the mark fresh. That it was lost is told by the next
+        // write.
         let beat = || give_beats(&pulse, &wake, |_| ());
         thread::Builder::new()
             .name("heartbeat".to_owned())

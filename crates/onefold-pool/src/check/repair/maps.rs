@@ -1,7 +1,7 @@
 //! File maps: what cannot be read or makes no sense becomes a hole, and totals say what is left.
 //!
-//! A block that proves to be a map node or a page of the names tree is one: its header says so. A leaf that names such a
-//! block as data is wrong. So all nodes are found first, and then the maps are mended.
+//! A block that proves to be a map node or a page of the names tree is one: its header says so. A leaf that names such
+//! a block as data is wrong. So all nodes are found first, and then the maps are mended.
 
 use onefold_block::BlockNo;
 

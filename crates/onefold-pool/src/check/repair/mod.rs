@@ -2,8 +2,8 @@
 //!
 //! The names tree and the file maps are the truth; everything else follows from them:
 //! 1. a bad superblock copy is written anew from the good one;
-//! 2. a journal or pool state that cannot be used is replaced by the best reading of what is left, and metadata that the
-//!    journal still holds is put back from there ([`ground`]); the journal is emptied;
+//! 2. a journal or pool state that cannot be used is replaced by the best reading of what is left, and metadata that
+//!    the journal still holds is put back from there ([`ground`]); the journal is emptied;
 //! 3. a names tree with unusable pages, or with pages that nothing leads to, is built anew from all of its leaves that
 //!    can be read ([`salvage`]);
 //! 4. what cannot be read of file maps becomes a hole ([`maps`]): the check's report names file and block;
@@ -12,11 +12,11 @@
 //!    goes to `/lost+found`; files that name blocks of another sharing domain get copies ([`domains`]);
 //! 7. what 6 has let go of is freed, by 5 again.
 //!
-//! All changes go through the journal, and each step finds what an interrupted one has left: a repair that was cut short
-//! is finished by running it again. The pool is held meanwhile as by a host that has it open ([`held`]).
+//! All changes go through the journal, and each step finds what an interrupted one has left: a repair that was cut
+//! short is finished by running it again. The pool is held meanwhile as by a host that has it open ([`held`]).
 //!
-//! Data that does not match its fingerprint stays as it is: nobody knows what it was. It is marked, so that no later write
-//! is shared with it.
+//! Data that does not match its fingerprint stays as it is: nobody knows what it was. It is marked, so that no later
+//! write is shared with it.
 
 mod domains;
 mod ground;

@@ -295,8 +295,8 @@ impl Plan {
         })
     }
 
-    /// Brings files and the directories that name them into one sharing domain. A name in another domain than the file's
-    /// is taken away if the file has one in its own; else the file moves.
+    /// Brings files and the directories that name them into one sharing domain. A name in another domain than the
+    /// file's is taken away if the file has one in its own; else the file moves.
     fn settle_domains(&mut self) {
         for Crossing { key, child, domain } in std::mem::take(&mut self.crossing) {
             let Some(known) = self.inodes.get_mut(&child) else { continue };

@@ -1,7 +1,7 @@
 //! Changing metadata without the engine: whole blocks, always through the journal.
 //!
-//! A change that is cut short by a crash is finished by the recovery of the next opening. Each change stands for itself:
-//! a repair that is cut short between two of them is finished by running it again.
+//! A change that is cut short by a crash is finished by the recovery of the next opening. Each change stands for
+//! itself: a repair that is cut short between two of them is finished by running it again.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

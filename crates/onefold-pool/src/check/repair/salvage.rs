@@ -1,8 +1,8 @@
-//! A names tree with unusable pages, built anew: from what can still be reached, and from all leaves that are recorded as
-//! pages of the tree.
+//! A names tree with unusable pages, built anew: from what can still be reached, and from all leaves that are recorded
+//! as pages of the tree.
 //!
-//! The new tree takes blocks that are free by bitmap and fingerprint store alike. It becomes the pool's by one change of
-//! the pool state, after all of it is durable; the old one is freed when the block groups are made anew.
+//! The new tree takes blocks that are free by bitmap and fingerprint store alike. It becomes the pool's by one change
+//! of the pool state, after all of it is durable; the old one is freed when the block groups are made anew.
 
 use onefold_block::BlockNo;
 

@@ -157,8 +157,8 @@ fn put_inodes(engine: &Engine, inodes: &mut Vec<Inode>) -> Result<()> {
     Ok(())
 }
 
-/// Returns a directory in `parent`, made if there is none, of a sharing domain of its own if that is given. Only root may
-/// look into it.
+/// Returns a directory in `parent`, made if there is none, of a sharing domain of its own if that is given. Only root
+/// may look into it.
 fn found_directory(engine: &Engine, parent: Ino, name: &[u8], domain: Option<u16>) -> Result<Ino> {
     let now = engine.environment.clock.now();
     let place = Name::new(name, &engine.name_hash)?;

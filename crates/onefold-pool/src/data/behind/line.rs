@@ -18,8 +18,8 @@ pub(super) const BATCH_BLOCKS: usize = 256;
 /// each, and one operation takes no more metadata blocks than one run kept for them has.
 const BATCH_LEAVES: usize = 56;
 
-/// A write of fewer blocks than this is a small one (128 KiB). What it costs is mostly turns, locks and metadata, for which
-/// two workers would wait for each other; of larger ones it is copying and hashing, which each does by itself.
+/// A write of fewer blocks than this is a small one (128 KiB). What it costs is mostly turns, locks and metadata, for
+/// which two workers would wait for each other; of larger ones it is copying and hashing, which each does by itself.
 const SMALL_BELOW_BLOCKS: usize = 32;
 
 /// Writes in the line at most, however small: each holds a range that others compare theirs with.
@@ -148,8 +148,8 @@ impl State {
 }
 
 impl Line {
-    /// Returns an empty line whose buffers have at most `buffer_blocks_max` blocks of memory; with none, nothing is accepted. No
-    /// more than `small_max` workers carry out small writes at a time.
+    /// Returns an empty line whose buffers have at most `buffer_blocks_max` blocks of memory; with none, nothing is
+    /// accepted. No more than `small_max` workers carry out small writes at a time.
     pub(crate) fn new(buffer_blocks_max: usize, small_max: usize) -> Line {
         Line {
             state: Mutex::default(),
@@ -176,8 +176,8 @@ impl Line {
         self.accepted_with(|pending| pending.ino == ino)
     }
 
-    /// Returns the number below which all writes were accepted before now that a read of blocks `range` of a file depends on,
-    /// or 0.
+    /// Returns the number below which all writes were accepted before now that a read of blocks `range` of a file
+    /// depends on, or 0.
     pub(super) fn accepted_before_read(&self, ino: Ino, range: &Range<u64>) -> u64 {
         self.accepted_with(|pending| pending.is_seen_by(ino, range))
     }
@@ -229,8 +229,8 @@ impl Line {
 
     /// Takes the first writes that nobody has begun, for a worker; waits for some that it may begin, until the end.
     ///
-    /// Small writes that arrive while as many workers as may are busy with small ones wake nobody: who is done takes what
-    /// has gathered meanwhile, in one batch.
+    /// Small writes that arrive while as many workers as may are busy with small ones wake nobody: who is done takes
+    /// what has gathered meanwhile, in one batch.
     pub(super) fn take(&self) -> Option<Task<'_>> {
         let mut state = self.state.lock();
         while !state.is_ending {
@@ -294,8 +294,8 @@ impl Line {
     }
 }
 
-/// Writes that a worker has begun. Once it is dropped, the worker has to ask for the next: nobody else was woken for what
-/// came meanwhile.
+/// Writes that a worker has begun. Once it is dropped, the worker has to ask for the next: nobody else was woken for
+/// what came meanwhile.
 pub(super) struct Task<'l> {
     line: &'l Line,
     batch: Vec<Accepted>,

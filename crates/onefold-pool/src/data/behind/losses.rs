@@ -1,14 +1,14 @@
-//! Losses: accepted writes that failed after they were answered. Each is counted, and reported until all that must know of
-//! it do.
+//! Losses: accepted writes that failed after they were answered. Each is counted, and reported until all that must know
+//! of it do.
 //!
-//! A loss is reported once to each opened file and folder: each remembers the count that it has seen ([`LossesSeen`]), as
-//! files of Linux do (`errseq_t`). What an opening begins with decides what it reports:
+//! A loss is reported once to each opened file and folder: each remembers the count that it has seen ([`LossesSeen`]),
+//! as files of Linux do (`errseq_t`). What an opening begins with decides what it reports:
 //! - *A file that lost data* reports to each later opening, even if an earlier one was told: the victim may come last.
 //! - *A loss that was reported to nobody* is reported to the next opening of anything.
 //! - *The close of the pool* reports all of them.
 //!
-//! A file stops to be one that lost data when it is truncated to nothing. Inode numbers are never used again, so files that
-//! were removed need no attention.
+//! A file stops to be one that lost data when it is truncated to nothing. Inode numbers are never used again, so files
+//! that were removed need no attention.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -3,13 +3,13 @@
 //!
 //! A writer sends its next request when the last one is answered. Were each answered only after hashing, the device and
 //! the metadata are done with it, writer and pool would wait for each other all the time, and of two cores one would
-//! idle. So the door hands the request's own buffer over, the writer goes on, and workers do the rest. While a worker is
-//! busy, small writes gather behind it; the next worker decides them together and stores their new blocks side by side,
-//! with one request to the device.
+//! idle. So the door hands the request's own buffer over, the writer goes on, and workers do the rest. While a worker
+//! is busy, small writes gather behind it; the next worker decides them together and stores their new blocks side by
+//! side, with one request to the device.
 //!
 //! **What it changes for users: nothing.**
-//! - *Reading back.* The range of the file stays locked from acceptance on. A read of it waits; so does every read of a file whose
-//!   end an accepted write moves, and every other verb that could tell that a write has not happened yet
+//! - *Reading back.* The range of the file stays locked from acceptance on. A read of it waits; so does every read of a
+//!   file whose end an accepted write moves, and every other verb that could tell that a write has not happened yet
 //!   ([`Data::settle_writes`]).
 //! - *Order.* Writes take effect in the order in which they were accepted, and every other change waits for those that
 //!   were accepted before it began. So what is committed is, as ever, the state after some change, with none missing
@@ -20,12 +20,13 @@
 //!   of the last room under a sparse pool, the write is done before it is answered, and can be refused
 //!   ([`crate::engine::room`]).
 //! - *Failures.* A device that fails stops the pool, and every `fsync` says so. What fails otherwise (a damaged
-//!   structure, a host whose file system filled up in the same moment) is a loss, which each open file and folder reports
-//!   ([`losses`]).
+//!   structure, a host whose file system filled up in the same moment) is a loss, which each open file and folder
+//!   reports ([`losses`]).
 //!
-//! **Why nobody waits for ever.** A write is numbered after it has its range, and takes its turn by number. It waits for
-//! its range while it has no number, and for lower numbers when it has its range: every wait is for a lower number. What
-//! it attaches to ([`super::decide`]) is a block whose writer has begun and waits for nobody before it has written.
+//! **Why nobody waits for ever.** A write is numbered after it has its range, and takes its turn by number. It waits
+//! for its range while it has no number, and for lower numbers when it has its range: every wait is for a lower number.
+//! What it attaches to ([`super::decide`]) is a block whose writer has begun and waits for nobody before it has
+//! written.
 
 mod line;
 mod losses;
@@ -78,8 +79,8 @@ pub(crate) fn start_writers(data: &Arc<Data>) -> std::io::Result<Vec<JoinHandle<
     (0..writers()).map(start).collect()
 }
 
-/// Returns the blocks that a write of `count` blocks takes at most: its data, and the nodes of the file's map that may have
-/// to be made or copied.
+/// Returns the blocks that a write of `count` blocks takes at most: its data, and the nodes of the file's map that may
+/// have to be made or copied.
 const fn blocks_needed(count: u64) -> u64 {
     count + (count / FAN_OUT + 2) + 2 * LEVELS_MAX as u64
 }
@@ -125,8 +126,8 @@ impl Data {
         self.settle_through(self.behind.accepted_for(ino));
     }
 
-    /// Waits until a read of `bytes` bytes at `offset` of a file finds what all writes that were accepted before now leave there, and
-    /// helps. Writes elsewhere in the file that do not move its end are not waited for.
+    /// Waits until a read of `bytes` bytes at `offset` of a file finds what all writes that were accepted before now
+    /// leave there, and helps. Writes elsewhere in the file that do not move its end are not waited for.
     pub(crate) fn settle_for_read(&self, ino: Ino, offset: u64, bytes: usize) {
         let end = offset.saturating_add(bytes as u64).div_ceil(BLOCK_BYTES_U64);
         self.settle_through(self.behind.accepted_before_read(ino, &(offset / BLOCK_BYTES_U64..end)));
@@ -187,8 +188,8 @@ impl Data {
         Ok(())
     }
 
-    /// Sets blocks aside for a write that is to be accepted, and returns the length of the file in bytes; `None` where the blocks are
-    /// too near the last ones.
+    /// Sets blocks aside for a write that is to be accepted, and returns the length of the file in bytes; `None` where
+    /// the blocks are too near the last ones.
     fn set_aside(&self, ino: Ino, count: u64) -> Result<Option<u64>> {
         self.engine.ensure_writable()?;
         let set_aside_max = match self.engine.room.allowance(count, || self.engine.device.room_blocks()) {
@@ -214,8 +215,8 @@ impl Data {
         self.settle_writes();
     }
 
-    /// Carries out the next accepted writes; waits for some. False when it is time to end: until then, whoever has begun to
-    /// call this goes on.
+    /// Carries out the next accepted writes; waits for some. False when it is time to end: until then, whoever has
+    /// begun to call this goes on.
     pub(crate) fn work_behind(&self) -> bool {
         let Some(mut task) = self.behind.take() else { return false };
         // A panic has stopped the pool. Those who wait for what was accepted are told so, by a worker that goes on.

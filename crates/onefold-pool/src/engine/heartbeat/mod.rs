@@ -1,18 +1,19 @@
 //! Keeping a second host out of a pool on shared storage.
 //!
-//! On one host the lock on the device or file keeps a second daemon out. On storage that several hosts reach, such locks
-//! may be local: there one block does, the *mark*, which the host that has the pool open writes again at each beat.
+//! On one host the lock on the device or file keeps a second daemon out. On storage that several hosts reach, such
+//! locks may be local: there one block does, the *mark*, which the host that has the pool open writes again at each
+//! beat.
 //!
 //! **Taking the pool.** The order, and what would go wrong if a step moved or were left out:
 //! 1. The mark is read. If another host holds the pool, it is watched for longer than two beats: one that moves means
 //!    that the other lives, and the pool is refused. A host that finds its own mark has crashed with the pool open; its
-//!    lock is free, so it does not watch, unless that mark may lie over one that a living host relies on: if it was written
-//!    before step 4, or if its opening's trace is not the newest.
+//!    lock is free, so it does not watch, unless that mark may lie over one that a living host relies on: if it was
+//!    written before step 4, or if its opening's trace is not the newest.
 //! 2. The own mark is written, at most [`LATE`] after the mark was read. (Later: a host that read before could write
 //!    after another one has made sure, and both would go on.)
 //! 3. [`SETTLE`] later, which is longer, the mark is read again. Whoever read before step 2 has written by then, and of
-//!    several marks the last one stays: exactly one host finds its own. (Sooner: two hosts that open the pool in the same
-//!    instant would both go on.)
+//!    several marks the last one stays: exactly one host finds its own. (Sooner: two hosts that open the pool in the
+//!    same instant would both go on.)
 //! 4. The mark is written once more, as one that has no rivals.
 //!
 //! Reading a pool needs no leave, so an opening does not wait for step 3: the first write does ([`super::fence`]).
@@ -25,13 +26,14 @@
 //! take the pool. A host that was suspended, or whose storage hung, finds its mark stale and goes through steps 2 and 3
 //! again before it writes anything. If another mark is there it was thought dead and replaced, and it stops.
 //!
-//! If its own mark arrived late, it may lie over that of a host that had taken the pool meanwhile. That one stops within
-//! [`WATCH`], but may have changed the pool, and what this host has in memory would be wrong. So it writes nothing for so
-//! long and then looks for a trace: with its own as the newest it goes on, otherwise it stops for good. A disk that does
-//! not answer for some seconds costs a pause, not the pool. Who has left no trace cannot tell, and stops.
+//! If its own mark arrived late, it may lie over that of a host that had taken the pool meanwhile. That one stops
+//! within [`WATCH`], but may have changed the pool, and what this host has in memory would be wrong. So it writes
+//! nothing for so long and then looks for a trace: with its own as the newest it goes on, otherwise it stops for good.
+//! A disk that does not answer for some seconds costs a pause, not the pool. Who has left no trace cannot tell, and
+//! stops.
 //!
-//! This holds while a write that was begun by a host that was sure takes less than [`WATCH`] minus [`SURE`], and clocks of
-//! hosts run at rates that differ by less than a fifth.
+//! This holds while a write that was begun by a host that was sure takes less than [`WATCH`] minus [`SURE`], and clocks
+//! of hosts run at rates that differ by less than a fifth.
 
 #[cfg(test)]
 mod tests;
@@ -104,8 +106,8 @@ struct Held {
 }
 
 impl Pulse {
-    /// Takes the pool for this host. It is sure to have it only after [`Pulse::ensure_held`]. Who keeps nothing of the pool
-    /// in memory for long, and begins by writing both header slots anyway, need not leave a trace.
+    /// Takes the pool for this host. It is sure to have it only after [`Pulse::ensure_held`]. Who keeps nothing of the
+    /// pool in memory for long, and begins by writing both header slots anyway, need not leave a trace.
     ///
     /// # Errors
     /// [`PoolError::InUse`] if another host has it open; device errors.
@@ -185,8 +187,8 @@ impl Pulse {
         self.found.is_some() && !self.has_left_trace.load(Ordering::Acquire)
     }
 
-    /// Writes the trace: the header as it was found, with the number of this opening. The slot that is not the newest comes
-    /// first, and each is durable before the next is written: one of them is whole at any time.
+    /// Writes the trace: the header as it was found, with the number of this opening. The slot that is not the newest
+    /// comes first, and each is durable before the next is written: one of them is whole at any time.
     fn leave_trace(&self) -> Result<()> {
         let Some(found) = self.found else { return Ok(()) };
         for generation in found.generation + 1..=self.trace_generation() {
@@ -243,8 +245,8 @@ impl Pulse {
         }
     }
 
-    /// Writes the mark over one that was seen at `seen`, and notes from when on it can be relied on. Returns false if the
-    /// write came so late that another host may rely on a mark of its own: that host finds out, and has stopped
+    /// Writes the mark over one that was seen at `seen`, and notes from when on it can be relied on. Returns false if
+    /// the write came so late that another host may rely on a mark of its own: that host finds out, and has stopped
     /// writing, within [`WATCH`].
     fn put(&self, held: &mut Held, seen: Duration) -> Result<bool> {
         // Also if this fails: a write that ends with an error may have arrived, and late.
@@ -274,8 +276,8 @@ impl Pulse {
         micros(self.clock.monotonic()) < self.sure_until.load(Ordering::Acquire)
     }
 
-    /// Returns when it is sure that no other host has the pool, and the trace is left: at once, but for the first time and
-    /// after a long silence.
+    /// Returns when it is sure that no other host has the pool, and the trace is left: at once, but for the first time
+    /// and after a long silence.
     ///
     /// # Errors
     /// As [`Pulse::beat`].
@@ -294,8 +296,8 @@ impl Pulse {
         })
     }
 
-    /// Does something that ends the holding of the pool for good if it finds that another host may have it: whoever asks
-    /// next must not find it free again.
+    /// Does something that ends the holding of the pool for good if it finds that another host may have it: whoever
+    /// asks next must not find it free again.
     fn unless_lost(&self, work: impl FnOnce(&mut Held) -> Result<()>) -> Result<()> {
         let mut held = self.held.lock();
         if let Some(lost) = &held.lost {
@@ -376,7 +378,8 @@ impl Pulse {
     /// [`PoolError::InUse`] if another opening has taken the pool; device errors.
     pub(crate) fn release(&self) -> Result<()> {
         self.unless_lost(|held| {
-            // Whoever finds a pool that is free goes on at once: that must not be said of one that another host has taken.
+            // Whoever finds a pool that is free goes on at once: that must not be said of one that another host has
+            // taken.
             self.make_sure(held)?;
             held.mark.held = false;
             self.sure_until.store(0, Ordering::Release);

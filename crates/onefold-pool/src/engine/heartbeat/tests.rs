@@ -433,7 +433,8 @@ impl<F: FnOnce() + Send> BlockDevice for Stalling<F> {
     }
 }
 
-/// Opens a pool, lets its storage stall while `meanwhile` happens, and returns what the next beat says and what it took.
+/// Opens a pool, lets its storage stall while `meanwhile` happens, and returns what the next beat says and what it
+/// took.
 fn beat_late(
     meanwhile: impl FnOnce(&Arc<dyn BlockDevice>, &Environment) + Send + 'static,
 ) -> (crate::Result<()>, Duration) {
@@ -455,8 +456,8 @@ fn beat_late(
     (beaten, took)
 }
 
-/// What was wrong: a disk that did not answer for some seconds stopped the pool, and with it every machine on it, on hosts
-/// without any neighbour too.
+/// What was wrong: a disk that did not answer for some seconds stopped the pool, and with it every machine on it, on
+/// hosts without any neighbour too.
 #[test]
 fn storage_that_stalls_costs_a_pause_and_not_the_pool() {
     let (beaten, took) = beat_late(|_, _| ());

@@ -115,8 +115,8 @@ fn a_survey_after_a_mount_reads_each_bitmap_once_and_spares_the_writes_that() {
     assert!(words_scanned(&engine) - before <= 3 * WORDS_PER_GROUP);
 }
 
-/// An operation that misses bitmaps is run again. Where each group has one free block it missed one after the other, and
-/// searched all groups before it anew each time.
+/// An operation that misses bitmaps is run again. Where each group has one free block it missed one after the other,
+/// and searched all groups before it anew each time.
 #[test]
 fn the_bitmaps_of_scattered_blocks_are_read_together() {
     let groups = 120;
@@ -267,8 +267,8 @@ fn exercise(engine: &Engine, steps: &mut Steps, groups: u64) {
     }
 }
 
-/// What was wrong: busy blocks took memory besides the `memory` setting, 4 KiB for each group that had one, for as long as the
-/// transaction could grow.
+/// What was wrong: busy blocks took memory besides the `memory` setting, 4 KiB for each group that had one, for as long
+/// as the transaction could grow.
 #[test]
 fn frees_in_many_groups_are_committed_before_what_is_known_of_them_takes_too_much() {
     let groups = 64;

@@ -118,8 +118,8 @@ fn that_a_group_lacks_what_an_operation_took_is_forgotten_with_it() {
     assert_eq!(found, [Run { first: first.plus(1), count: FREE - 1 }]);
 }
 
-/// What was wrong: a transaction that had changes passed for one in which nothing had happened, so that each commit by the
-/// timer emptied the journal, and every block was logged whole the next time that it changed.
+/// What was wrong: a transaction that had changes passed for one in which nothing had happened, so that each commit by
+/// the timer emptied the journal, and every block was logged whole the next time that it changed.
 #[test]
 fn the_journal_is_emptied_when_nothing_has_happened_since_the_last_commit() {
     let (_, engine) = nearly_full(2);

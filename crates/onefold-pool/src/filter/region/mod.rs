@@ -217,8 +217,8 @@ impl Region<'_> {
 
     /// Returns the highest page of all entries, 0 where there are none; nothing where they are not in order.
     ///
-    /// Each entry is only compared with the one before it in its bucket: buckets are in order by themselves. Loading a saved
-    /// filter does little else, so nothing is unpacked for it.
+    /// Each entry is only compared with the one before it in its bucket: buckets are in order by themselves. Loading a
+    /// saved filter does little else, so nothing is unpacked for it.
     fn highest_page(&self) -> Option<u64> {
         let (mut index, mut next, mut last, mut highest) = (0, 0, (0, 0), 0);
         for (word, &bits) in self.bitmap.iter().enumerate() {

@@ -25,8 +25,8 @@ use onefold_substrate::is_gone;
 
 /// All files that a pass has come across.
 ///
-/// Who works on which file's logs is settled by claims ([`State::claim`]). The lock of an image is taken for a moment where something
-/// has to be decided about it, and held only while its blocks are put into slots or share with them.
+/// Who works on which file's logs is settled by claims ([`State::claim`]). The lock of an image is taken for a moment
+/// where something has to be decided about it, and held only while its blocks are put into slots or share with them.
 pub(super) struct Images<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
     files: &'a mut Marks,
@@ -46,8 +46,8 @@ type HeldFiles = Rc<RefCell<BTreeSet<FileHandle>>>;
 
 /// An image file.
 struct Image {
-    /// How many whole blocks it has; none where it is gone, another file has its name, it is opted out, or it belongs to
-    /// another domain than its number.
+    /// How many whole blocks it has; none where it is gone, another file has its name, it is opted out, or it belongs
+    /// to another domain than its number.
     blocks: Option<u64>,
     /// Whether it is there, in another domain than its number.
     has_left_domain: bool,
@@ -139,7 +139,8 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(self.image(number)?.blocks.is_some())
     }
 
-    /// Tells whether this pass may read and change a file. A file without a name is nobody's: no run would ever come to it.
+    /// Tells whether this pass may read and change a file. A file without a name is nobody's: no run would ever come to
+    /// it.
     pub(super) fn is_selected(&self, number: FileNo) -> bool {
         let known = self.selected.borrow().get(&number).copied();
         known.unwrap_or_else(|| {
@@ -155,8 +156,9 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(self.is_selected(number) && self.is_there(number)? && self.is_selected(number))
     }
 
-    /// Tells whether a block may be within a file that is there. Of a file that another host has it may: that host may just
-    /// have seen what is not known here yet, and nobody else can tell. A file outside of the selection is not looked at.
+    /// Tells whether a block may be within a file that is there. Of a file that another host has it may: that host may
+    /// just have seen what is not known here yet, and nobody else can tell. A file outside of the selection is not
+    /// looked at.
     pub(super) fn may_have(&mut self, number: FileNo, block: FileBlock) -> Result<bool, StateError> {
         if !self.is_selected(number) {
             return Ok(true);
@@ -188,8 +190,8 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         }
     }
 
-    /// Tells whether a file is this host's to decide about: nobody has it at the moment when it is asked for first. What is known of its
-    /// name is the latest then. No file outside of the selection is.
+    /// Tells whether a file is this host's to decide about: nobody has it at the moment when it is asked for first.
+    /// What is known of its name is the latest then. No file outside of the selection is.
     pub(super) fn own(&mut self, number: FileNo) -> Result<bool, StateError> {
         let number = self.first_number(number)?;
         if !self.is_selected(number) {
@@ -233,8 +235,8 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(Some(ImageLock { handle, held: Rc::clone(&self.held), _lock: lock }))
     }
 
-    /// Opens a file by its name, and only if that still leads to it, and the file still belongs to the domain of its number:
-    /// nothing is shared out of one domain into another.
+    /// Opens a file by its name, and only if that still leads to it, and the file still belongs to the domain of its
+    /// number: nothing is shared out of one domain into another.
     pub(super) fn open(&self, number: FileNo, access: Access) -> io::Result<S::File> {
         let (file, stat) = self.open_named(number, access)?;
         if !self.is_in_domain(number, &file, &stat)? {
@@ -302,8 +304,8 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         log.kind == LogKind::Log && log.host != self.state.host() && self.files.is_unnoted(log)
     }
 
-    /// Returns all files of the selection that are known, not there, and nobody else's; and those whose going is a short while ago.
-    /// Those that come back are read again, for what entries say of them is dropped.
+    /// Returns all files of the selection that are known, not there, and nobody else's; and those whose going is a
+    /// short while ago. Those that come back are read again, for what entries say of them is dropped.
     pub(super) fn gone(&mut self) -> Result<Vec<FileNo>, StateError> {
         let marks = self.files.iter().filter(|mark| !mark.is_forgotten() || mark.gone_since().is_some());
         let numbers: Vec<FileNo> = marks.map(|mark| mark.number).collect();
@@ -344,8 +346,9 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(self.known.get_mut(&number).expect("it was put there"))
     }
 
-    /// Returns how many blocks a file has, none where it is gone, opted out or of another domain; and whether it is there, in
-    /// another domain. One that cannot be looked at is taken for there: what that costs is told when it is to be read.
+    /// Returns how many blocks a file has, none where it is gone, opted out or of another domain; and whether it is
+    /// there, in another domain. One that cannot be looked at is taken for there: what that costs is told when it is to
+    /// be read.
     fn look(&self, number: FileNo) -> (Option<u64>, bool) {
         let there = self.open_named(number, Access::Read).and_then(|(file, stat)| {
             if !self.is_in_domain(number, &file, &stat)? {

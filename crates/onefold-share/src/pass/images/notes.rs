@@ -12,8 +12,8 @@ use crate::state::files::{Marks, StampChange};
 use crate::state::{State, StateError};
 
 impl<'b, S: Substrate> Images<'_, 'b, S> {
-    /// Changes a file's mark while the file is this pass's: a host that reads the file at the same time would write its own mark over
-    /// the change. Returns false where another host has the file.
+    /// Changes a file's mark while the file is this pass's: a host that reads the file at the same time would write its
+    /// own mark over the change. Returns false where another host has the file.
     fn change_mark(
         &mut self,
         number: FileNo,
@@ -29,19 +29,20 @@ impl<'b, S: Substrate> Images<'_, 'b, S> {
         Ok(true)
     }
 
-    /// Notes that only what is said about a file has changed, as [`Marks::restamp`]. Where another host has the file, it is read again.
+    /// Notes that only what is said about a file has changed, as [`Marks::restamp`]. Where another host has the file,
+    /// it is read again.
     pub(in crate::pass) fn restamp(&mut self, number: FileNo, change: StampChange) -> Result<(), StateError> {
         self.change_mark(number, |files, state| files.restamp(state, number, change)).map(drop)
     }
 
-    /// Takes note that a file must be read again. To be done before what was known of it goes: who dies in between has lost
-    /// nothing. Returns false where another host has the file, and nothing is noted.
+    /// Takes note that a file must be read again. To be done before what was known of it goes: who dies in between has
+    /// lost nothing. Returns false where another host has the file, and nothing is noted.
     pub(in crate::pass) fn forget_scan(&mut self, number: FileNo) -> Result<bool, StateError> {
         self.change_mark(number, |files, state| files.forget_scan(state, number))
     }
 
-    /// Takes note that ranges of a file must be read again, as [`Marks::read_again`]. Returns false where another host has the file, and
-    /// nothing is noted.
+    /// Takes note that ranges of a file must be read again, as [`Marks::read_again`]. Returns false where another host
+    /// has the file, and nothing is noted.
     pub(in crate::pass) fn read_again(
         &mut self,
         number: FileNo,
@@ -62,7 +63,8 @@ impl<'b, S: Substrate> Images<'_, 'b, S> {
         self.files.forget_scans(self.state)
     }
 
-    /// Takes note that no entry names a file any more that is gone, for a pass that began at `now`; unless it has come back.
+    /// Takes note that no entry names a file any more that is gone, for a pass that began at `now`; unless it has come
+    /// back.
     pub(in crate::pass) fn let_go(&mut self, number: FileNo, now: Timestamp) -> Result<(), StateError> {
         match self.hold(number)? {
             Hold::Ours { .. } if !self.is_there(number)? => self.files.let_go(self.state, number, now),

@@ -1,17 +1,17 @@
 //! Where room comes free only by whole extents: what still pins those that a pass has taken blocks from is moved away.
 //!
-//! On Btrfs an extent lives until none of its blocks is referred to. Of an image that shares most of its blocks, the few
-//! that it has for itself keep all the old extents, and nothing comes free. So for each extent that lost blocks in this pass
-//! it is asked who still refers to it, unless an image that lost some is seen to keep too much of it. Where that is little of
-//! it, and all who do are arena files, or images that this host may share in, what they refer to is copied into a new file
-//! without a name, made durable, and each of them is had to share with the copy: by compare-and-share, like everything
-//! else. Whoever writes meanwhile differs, and has given up his reference by that. Then the file goes, and the extent with
-//! it.
+//! On Btrfs an extent lives until none of its blocks is referred to. Of an image that shares most of its blocks, the
+//! few that it has for itself keep all the old extents, and nothing comes free. So for each extent that lost blocks in
+//! this pass it is asked who still refers to it, unless an image that lost some is seen to keep too much of it. Where
+//! that is little of it, and all who do are arena files, or images that this host may share in, what they refer to is
+//! copied into a new file without a name, made durable, and each of them is had to share with the copy: by
+//! compare-and-share, like everything else. Whoever writes meanwhile differs, and has given up his reference by that.
+//! Then the file goes, and the extent with it.
 //!
-//! The order of steps: the arena first, as a slot that stays behind would leave its block there twice; then the images. One
-//! host at a time does so, from asking who refers to the extent until all are moved. Hosts go on sharing images with slots
-//! meanwhile: so it is asked once more afterwards, and who refers to the extent still is read again by the next scan, and
-//! finds the slot. So is an image that could not be moved.
+//! The order of steps: the arena first, as a slot that stays behind would leave its block there twice; then the images.
+//! One host at a time does so, from asking who refers to the extent until all are moved. Hosts go on sharing images
+//! with slots meanwhile: so it is asked once more afterwards, and who refers to the extent still is read again by the
+//! next scan, and finds the slot. So is an image that could not be moved.
 
 mod remainder;
 mod rewrite;
@@ -67,8 +67,9 @@ const REMNANT_EXTENT_BYTES: u64 = 1 << 20;
 
 /// Where extents that lost blocks lie in the images that lost them: what such an image still refers to is cheap to see.
 ///
-/// The kernel's answer to who refers to an extent takes a time that grows with the square of their number: 0.4 s were seen
-/// for one of 128 MiB of which half the blocks are shared, and all who write to it wait. Such an extent is not worth asking about.
+/// The kernel's answer to who refers to an extent takes a time that grows with the square of their number: 0.4 s were
+/// seen for one of 128 MiB of which half the blocks are shared, and all who write to it wait. Such an extent is not
+/// worth asking about.
 #[derive(Debug, Default)]
 pub(super) struct Remnants {
     /// By the places of extents: an image, and where in it the extent begins, or would.

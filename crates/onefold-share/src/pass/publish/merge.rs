@@ -205,8 +205,8 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
         Ok(self.arenas.wanted.contains(slot))
     }
 
-    /// Tells whether a slot that something differed from is known to hold another content than its entry says: a host that
-    /// had lost its lock has filled it, or the arena file was damaged. Nobody could ever share with it.
+    /// Tells whether a slot that something differed from is known to hold another content than its entry says: a host
+    /// that had lost its lock has filled it, or the arena file was damaged. Nobody could ever share with it.
     fn holds_something_else(&mut self, place: Place, digest: FingerprintPrefix) -> bool {
         let Place::Shared(slot) = place else { return false };
         if !self.suspects.contains(slot) {

@@ -1,13 +1,13 @@
 //! The last step: what has changed is brought into the index, shard by shard.
 //!
-//! Only now a shard is locked, and only for the time that it takes to write it anew. So hosts that share at the same time do
-//! not wait for each other. Other hosts may have published since the plan was made: what they have put in is kept, and
-//! where both have found the same content, the places of this pass become merge requests, so that the next pass over them
-//! meets what the other host has put in.
+//! Only now a shard is locked, and only for the time that it takes to write it anew. So hosts that share at the same
+//! time do not wait for each other. Other hosts may have published since the plan was made: what they have put in is
+//! kept, and where both have found the same content, the places of this pass become merge requests, so that the next
+//! pass over them meets what the other host has put in.
 //!
-//! A batch hides what the shard beside it says of the same content. Where the batch goes into the shard, a place that it hides is
-//! dropped. Only the pass that made the batch knows whether it has shared there. For all others the place becomes a merge request, before
-//! the generation is published that does without it.
+//! A batch hides what the shard beside it says of the same content. Where the batch goes into the shard, a place that
+//! it hides is dropped. Only the pass that made the batch knows whether it has shared there. For all others the place
+//! becomes a merge request, before the generation is published that does without it.
 
 mod merge;
 

@@ -13,8 +13,8 @@ use super::PassError;
 
 /// The runs of one batch of places, as a finder yields them.
 pub trait RunBatch {
-    /// Returns the next run; none at the end of the batch, however often it is asked. Runs come in order of their targets.
-    /// Out of order they are shared all the same, only slower.
+    /// Returns the next run; none at the end of the batch, however often it is asked. Runs come in order of their
+    /// targets. Out of order they are shared all the same, only slower.
     ///
     /// # Errors
     /// Those of temporary files. They end the pass.
@@ -30,7 +30,8 @@ pub trait RunBatch {
         Ok(())
     }
 
-    /// Takes note of what came of a part of a run from file to file. Parts of one run have its key, and come in any order.
+    /// Takes note of what came of a part of a run from file to file. Parts of one run have its key, and come in any
+    /// order.
     fn note(&mut self, part: &Run, outcome: Outcome) {
         let _ = (part, outcome);
     }
@@ -51,7 +52,7 @@ pub enum Outcome {
     TooShort,
     /// The file system would not, or could not at the moment.
     Refused,
-    /// A file of the two is not one that this pass may read and change: it is gone, outside of the selection, opted out, or
-    /// belongs to another sharing domain.
+    /// A file of the two is not one that this pass may read and change: it is gone, outside of the selection, opted
+    /// out, or belongs to another sharing domain.
     Barred,
 }

@@ -4,7 +4,8 @@ use onefold_block::BLOCK_BYTES_U64;
 
 use crate::format::{FileBlock, FileNo, Slot};
 
-/// What a finder calls a content, whatever that is: the engine hands it back with what came of a run, and never looks into it.
+/// What a finder calls a content, whatever that is: the engine hands it back with what came of a run, and never looks
+/// into it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContentKey(u32);
 
@@ -45,8 +46,8 @@ pub enum Source {
     File(FilePlace),
 }
 
-/// Consecutive blocks of a file, the target, and what is believed to hold the same: whether it does is for the file system
-/// to say.
+/// Consecutive blocks of a file, the target, and what is believed to hold the same: whether it does is for the file
+/// system to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     pub(in crate::pass) file: FileNo,
@@ -59,8 +60,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// Returns the run of `count` blocks of two files, or of one. None where it would be empty, would end beyond all blocks,
-    /// or both sides are the same.
+    /// Returns the run of `count` blocks of two files, or of one. None where it would be empty, would end beyond all
+    /// blocks, or both sides are the same.
     #[must_use]
     pub fn between(source: FilePlace, target: FilePlace, count: u64, key: ContentKey) -> Option<Run> {
         let has_room = |place: FilePlace| place.block.0.checked_add(count).is_some_and(|end| end <= FileBlock::LIMIT);

@@ -2,8 +2,8 @@
 //!
 //! So before anything is read, it is seen to that
 //!
-//! - this pass may read and change both files, and they belong to one domain. Another host may have the source: nothing of
-//!   it changes;
+//! - this pass may read and change both files, and they belong to one domain. Another host may have the source: nothing
+//!   of it changes;
 //! - both sides end where their files do;
 //! - of runs into the same blocks the first one that is right counts, and the others find them done;
 //! - both sides of a run within one file are apart in each call;
@@ -104,12 +104,13 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         facts.is_some_and(|facts| facts.apart.contains(&source.file))
     }
 
-    /// Takes note that the file system refuses a run. Returns false where that is for the sake of its target, and so for all
-    /// runs into that.
+    /// Takes note that the file system refuses a run. Returns false where that is for the sake of its target, and so
+    /// for all runs into that.
     pub(super) fn note_apart(&mut self, run: &Run) -> bool {
         let Source::File(source) = run.source else { return false };
         let Some(file) = self.opened() else { return false };
-        // Files that are overwritten in place share with each other, so that such a target refuses the usual source only.
+        // Files that are overwritten in place share with each other, so that such a target refuses the usual source
+        // only.
         if !matches!(self.state.substrate().refusal(&file), Ok(None | Some(Refusal::NoCopyOnWrite))) {
             return false;
         }

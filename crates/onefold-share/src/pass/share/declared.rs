@@ -2,13 +2,14 @@
 //!
 //! The runs of one file are gathered, up to a bound. Then, in this order:
 //!
-//! 1. Exclusive use of the file is taken. Who punches a hole of his own while the intent is declared would have it filled.
-//! 2. What was written to the file before is made durable, with the time of it, which is set for that: it is what tells, after
-//!    a death, whether somebody has written since.
+//! 1. Exclusive use of the file is taken. Who punches a hole of his own while the intent is declared would have it
+//!    filled.
+//! 2. What was written to the file before is made durable, with the time of it, which is set for that: it is what
+//!    tells, after a death, whether somebody has written since.
 //! 3. What is to be shared is compared once more: a hole that somebody made before this is none of ours.
 //! 4. The intent is made durable. A death before has changed nothing.
-//! 5. Arena files of which slots are being emptied at the moment, or that were removed, are left out. Who empties some later sees the
-//!    intent.
+//! 5. Arena files of which slots are being emptied at the moment, or that were removed, are left out. Who empties some
+//!    later sees the intent.
 //! 6. The file system is asked, run by run, until somebody wants the file.
 //! 7. Holes that there are now are filled: a share that failed has left them, or one that says that it did not.
 //! 8. All of it is made durable, and the intent retired after that: until then a death may leave holes.
@@ -81,14 +82,14 @@ impl Asked {
 }
 
 impl<S: Substrate> Sharer<'_, '_, '_, S> {
-    /// Tells whether a host has left an image with holes, perhaps, that are not mended yet. Sharing would make holes of its own,
-    /// of zeros, without another time: they would be filled with what was there before.
+    /// Tells whether a host has left an image with holes, perhaps, that are not mended yet. Sharing would make holes of
+    /// its own, of zeros, without another time: they would be filled with what was there before.
     pub(super) fn is_left(&self, file: &S::File) -> io::Result<bool> {
         if self.declaring.is_none() {
             return Ok(false);
         }
-        // Without the owner's lock, which this host has by now, nobody declares anything of the image, nor mends it; and what this pass
-        // itself declares of a file is retired before the next one is opened.
+        // Without the owner's lock, which this host has by now, nobody declares anything of the image, nor mends it;
+        // and what this pass itself declares of a file is retired before the next one is opened.
         let left = self.state.declared_images().map_err(io::Error::other)?;
         Ok(!left.is_empty() && left.contains(&self.state.substrate().stat(file)?.handle))
     }
@@ -155,9 +156,9 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
 
     /// Makes an image durable with the time of its last write, and returns what it is then.
     ///
-    /// OCFS2 has that time in memory only, and tells it to other hosts from there, where the write went past the page cache, or was
-    /// a clone: when the hosts that know it have died, the time is that of an earlier write. Who mends would take it for a
-    /// later one. Once the time is set, it is kept.
+    /// OCFS2 has that time in memory only, and tells it to other hosts from there, where the write went past the page
+    /// cache, or was a clone: when the hosts that know it have died, the time is that of an earlier write. Who mends
+    /// would take it for a later one. Once the time is set, it is kept.
     fn settle_time(&mut self, number: FileNo, file: &S::File) -> io::Result<FileStat> {
         let substrate = self.state.substrate();
         let before = substrate.stat(file)?;
@@ -165,10 +166,11 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         substrate.set_modified(file, before.modified)?;
         substrate.sync(file)?;
         let after = substrate.stat(file)?;
-        // The calls may have taken so long that another process has written: then the time is not that of the content, and the
-        // image is one that was changed.
+        // The calls may have taken so long that another process has written: then the time is not that of the content,
+        // and the image is one that was changed.
         check_exclusive(substrate, file)?;
-        // To set it is a change that has a time, too. What somebody changed since it was set last must not be hidden by that.
+        // To set it is a change that has a time, too. What somebody changed since it was set last must not be hidden by
+        // that.
         let (before, last) = (Stamp::of(&before), self.noted.retimed.get(&number));
         let first = last.filter(|last| last.after == before).map_or(before, |last| last.before);
         let change = StampChange { before: first, after: Stamp::of(&after) };
@@ -203,8 +205,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         runs
     }
 
-    /// Returns how a part of what was just compared is declared. None where a block of it is zero: no slot should hold one, and
-    /// a hole would not be told from it.
+    /// Returns how a part of what was just compared is declared. None where a block of it is zero: no slot should hold
+    /// one, and a hole would not be told from it.
     fn declared(&self, compared: &Run, run: Run) -> Option<IntentRun> {
         let Source::Slot(slot) = run.source else { return None };
         let from = usize::try_from(run.first - compared.first).expect("within a call") * BLOCK_BYTES;

@@ -1,9 +1,9 @@
 //! Runs are shared: in the order of their targets, as long ranges as there are.
 //!
-//! What the kernel's call is bad at is done before it: ranges that lie at one place already are seen in the maps and left
-//! alone, as the kernel would compare them in full; and both ranges are brought into memory first, as it reads page by page
-//! with both files locked. Where it says that they differ, it is found by reading, without locks, in which blocks, and it is
-//! asked once more about the others. That is seldom: the bytes were read a short while ago.
+//! What the kernel's call is bad at is done before it: ranges that lie at one place already are seen in the maps and
+//! left alone, as the kernel would compare them in full; and both ranges are brought into memory first, as it reads
+//! page by page with both files locked. Where it says that they differ, it is found by reading, without locks, in which
+//! blocks, and it is asked once more about the others. That is seldom: the bytes were read a short while ago.
 //!
 //! Where a share may leave a hole, all is compared first, and what is equal is gathered, and shared by `declared`.
 
@@ -44,8 +44,8 @@ pub struct Shared {
     pub now: u64,
     /// Shared already.
     pub before: u64,
-    /// What came free by it, for all that maps told: of what was shared now, what nobody else referred to; or, where room
-    /// comes free by whole extents, the extents that nobody refers to any more, less what was copied for it.
+    /// What came free by it, for all that maps told: of what was shared now, what nobody else referred to; or, where
+    /// room comes free by whole extents, the extents that nobody refers to any more, less what was copied for it.
     pub freed: u64,
     /// Of what was shared now: its extents are still there, because something else of them is referred to.
     pub pinned: u64,
@@ -63,8 +63,8 @@ pub struct Shared {
     pub refused: u64,
     /// Not shared because another host had the file at the moment.
     pub elsewhere: u64,
-    /// Of runs from file to file: not shared because this pass may not read or change one of the two files, or because they
-    /// belong to two sharing domains.
+    /// Of runs from file to file: not shared because this pass may not read or change one of the two files, or because
+    /// they belong to two sharing domains.
     pub barred: u64,
 }
 
@@ -123,7 +123,8 @@ pub(super) fn share<'b, S: Substrate>(
     };
     let worked = sharer.share_each();
     if worked.is_err() {
-        // What this has moved must not look changed to the next scan. Where that cannot be written, the scan reads it again.
+        // What this has moved must not look changed to the next scan. Where that cannot be written, the scan reads it
+        // again.
         let _ = sharer.note_moved_of_file();
     }
     worked

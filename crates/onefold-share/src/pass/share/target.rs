@@ -79,8 +79,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         if target.opened.is_some() && !moved.is_empty() { self.state.move_kept(target.number, &moved) } else { Ok(()) }
     }
 
-    /// Has what a file shares made durable, now or together with all others, before the index says so: lost, it would be shared
-    /// no more. Where the pass ends in between, nothing says so.
+    /// Has what a file shares made durable, now or together with all others, before the index says so: lost, it would
+    /// be shared no more. Where the pass ends in between, nothing says so.
     pub(super) fn leave_file(&mut self) -> Result<(), PassError> {
         self.share_gathered()?;
         self.note_moved_of_file()?;

@@ -123,7 +123,8 @@ fn a_pass_may_be_stopped_anywhere_and_leaves_no_slot_that_nobody_names() {
     assert!(stopped > 40, "{stopped}");
 }
 
-/// The file system fills up after each call of a pass in turn. The pass says so, and empties the slots of the batch that it was at.
+/// The file system fills up after each call of a pass in turn. The pass says so, and empties the slots of the batch
+/// that it was at.
 #[test]
 fn a_pass_that_runs_out_of_room_anywhere_leaves_no_slot_that_nobody_names() {
     let options = SimulationOptions { hosts: 1, ..SimulationOptions::default() };
@@ -191,8 +192,8 @@ enum Cut {
     Full,
 }
 
-/// Passes that are all cut off share everything in the end, however short their time is beyond the plan, and end as one that nobody cut
-/// off: as much is shared, and no slot is too many.
+/// Passes that are all cut off share everything in the end, however short their time is beyond the plan, and end as one
+/// that nobody cut off: as much is shared, and no slot is too many.
 #[test]
 fn a_pass_that_is_cut_off_a_thousand_times_comes_to_its_end() {
     const BLOCKS: u64 = 24;
@@ -284,7 +285,8 @@ fn batches_cost_hardly_more_calls_and_extents_than_one_whole_pass() {
     assert!(is_alike(whole.2 as u64, parts.2 as u64), "{whole:?} {parts:?}");
 }
 
-/// An image takes no open file but while it is worked on: half a million small ones ended a pass for want of descriptors.
+/// An image takes no open file but while it is worked on: half a million small ones ended a pass for want of
+/// descriptors.
 #[test]
 fn many_small_files_take_few_descriptors() {
     let ground = Ground::new();
@@ -309,8 +311,8 @@ fn many_small_files_take_few_descriptors() {
     assert!(most.get() > 0 && most.get() < 40, "{} files were open", most.get());
 }
 
-/// Another host has put a content into the arena, and died before it saw that a place of it was published meanwhile, which its batch
-/// hides. Who merges the batch lost that place.
+/// Another host has put a content into the arena, and died before it saw that a place of it was published meanwhile,
+/// which its batch hides. Who merges the batch lost that place.
 #[test]
 fn a_place_that_a_batch_of_another_host_hides_is_shared_after_the_batch_is_merged() {
     let ground = Ground::new();
@@ -406,8 +408,8 @@ fn a_claim_that_belongs_to_another_user_is_refused() {
     assert!(matches!(&refused, Err(StateError::Untrusted { path, .. }) if path == claim), "{refused:?}");
 }
 
-/// A host publishes a place of a content, and another one a batch that has it in a slot. That host reads the shard beside its own batch,
-/// which hid the place: nobody shared it any more.
+/// A host publishes a place of a content, and another one a batch that has it in a slot. That host reads the shard
+/// beside its own batch, which hid the place: nobody shared it any more.
 #[test]
 fn a_place_that_the_own_batch_hides_is_seen() {
     let ground = Ground::new();

@@ -1,9 +1,11 @@
-//! A batch that is cut off: its slots that hold what they should are published, and all places share with them in the end.
+//! A batch that is cut off: its slots that hold what they should are published, and all places share with them in the
+//! end.
 
 use super::batches::{SMALL, filled, named, places};
 use super::*;
 
-/// Each content of the batch is known at a place of which no log tells any more. Its batch hides that place, shared or not.
+/// Each content of the batch is known at a place of which no log tells any more. Its batch hides that place, shared or
+/// not.
 #[test]
 fn places_that_only_the_index_names_are_shared_once_their_batch_was_cut_off() {
     let (mut stopped, mut unshared) = (0, 0);

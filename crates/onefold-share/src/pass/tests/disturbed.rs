@@ -208,8 +208,8 @@ fn deleted_files_are_looked_after_for_a_while() {
     assert_eq!(counted.unmapped, 0);
 }
 
-/// A slot that holds something else than its entry says, as a host that had lost its lock may leave one: its entry goes, and
-/// the content gets another slot.
+/// A slot that holds something else than its entry says, as a host that had lost its lock may leave one: its entry
+/// goes, and the content gets another slot.
 #[test]
 fn an_entry_whose_slot_holds_something_else_goes() {
     let ground = Ground::new();
@@ -236,8 +236,8 @@ fn an_entry_whose_slot_holds_something_else_goes() {
     ground.file_system.check().unwrap();
 }
 
-/// A file of the highest number that is full, as a damaged state folder may have: the next one got no number, and no pass
-/// shared anything new any more.
+/// A file of the highest number that is full, as a damaged state folder may have: the next one got no number, and no
+/// pass shared anything new any more.
 #[test]
 fn a_full_arena_file_of_the_highest_number_is_not_the_end() {
     let ground = Ground::new();

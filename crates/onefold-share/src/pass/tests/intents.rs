@@ -7,8 +7,8 @@ use crate::format::FileBlock;
 use crate::state::Notice;
 use crate::state::locks::Subject;
 
-/// The times of images are set to what they were, so that they last. That is a change which has a time, and no reason to read them
-/// again, unless they changed besides.
+/// The times of images are set to what they were, so that they last. That is a change which has a time, and no reason
+/// to read them again, unless they changed besides.
 #[test]
 fn times_that_were_set_are_no_reason_to_read_an_image_again() {
     let ground = Ground::with(&SimulationOptions::default().in_two_steps(declared::decode_declared));
@@ -47,8 +47,8 @@ impl onefold_substrate::CpuTime for UsedBefore {
     }
 }
 
-/// Does a run while another host mends. It waits for that host as long as it is to, and neither the wait nor the scan pays
-/// for what was used before.
+/// Does a run while another host mends. It waits for that host as long as it is to, and neither the wait nor the scan
+/// pays for what was used before.
 fn run_with_a_limit_on_processor_time(ground: &Ground) -> crate::RunReport {
     let (clock, cpu) = (ManualClock::default(), UsedBefore::default());
     let limits = Limits { cpu_percent: std::num::NonZeroU32::new(1), ..Limits::default() };
@@ -110,7 +110,8 @@ fn an_image_that_another_host_mends_is_not_taken_for_one_that_its_own_host_share
     assert!(mend(&asker, Doubtful::Keep).unwrap().images.is_empty());
 }
 
-/// A host has declared, sees that the slots are being emptied, and dies before it says that it is done: it has shared nothing.
+/// A host has declared, sees that the slots are being emptied, and dies before it says that it is done: it has shared
+/// nothing.
 #[test]
 fn an_image_without_holes_is_whole_though_its_slots_are_gone() {
     use crate::mend::{Became, Doubtful, mend};
@@ -138,7 +139,8 @@ fn an_image_without_holes_is_whole_though_its_slots_are_gone() {
     assert!(mend(&other, Doubtful::Keep).unwrap().images.is_empty());
 }
 
-/// What is declared by a newer version, or of another state folder, may be holes: nobody is told that all images are whole.
+/// What is declared by a newer version, or of another state folder, may be holes: nobody is told that all images are
+/// whole.
 #[test]
 fn an_intent_that_cannot_be_read_is_told_of_until_it_is_gone() {
     use crate::format::record::{RecordHeader, RecordKind};
@@ -168,8 +170,8 @@ fn an_intent_that_cannot_be_read_is_told_of_until_it_is_gone() {
     assert!(mend(&state, Doubtful::Keep).unwrap().images.is_empty());
 }
 
-/// Declares a share of the second block of `one` with the first slot, punches the block as a host does that dies then, and
-/// returns what was in it and how the intent is called.
+/// Declares a share of the second block of `one` with the first slot, punches the block as a host does that dies then,
+/// and returns what was in it and how the intent is called.
 fn leave_a_hole(ground: &Ground) -> (Vec<u8>, PathBuf) {
     let sharer = ground.state();
     let substrate = &ground.host.substrate;
@@ -204,7 +206,8 @@ fn second_block(ground: &Ground) -> Vec<u8> {
     bytes
 }
 
-/// Has another identity in the place of the state folder's, as a version of the program made it that did not look for intents.
+/// Has another identity in the place of the state folder's, as a version of the program made it that did not look for
+/// intents.
 fn replace_identity(ground: &Ground, is_replaced: bool) {
     let path = Path::new(FOLDER).join(crate::state::IDENTITY);
     ground.host.substrate.remove(&path).unwrap();
@@ -216,7 +219,8 @@ fn replace_identity(ground: &Ground, is_replaced: bool) {
     ground.file_system.pass(Duration::from_secs(1));
 }
 
-/// The hole of a host that died is declared under an identity that was replaced since. Nothing but its slot has the block.
+/// The hole of a host that died is declared under an identity that was replaced since. Nothing but its slot has the
+/// block.
 #[test]
 fn slots_declared_under_another_identity_stay_until_a_person_decides() {
     use crate::mend::{Became, Doubtful, Foreign, MendRules, mend};

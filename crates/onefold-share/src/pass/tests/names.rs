@@ -19,8 +19,8 @@ fn with_two_names() -> Ground {
     ground
 }
 
-/// A host that found a file by another name noted that name, and with it the times of the last reading: that another host had
-/// asked for the file to be read again was lost.
+/// A host that found a file by another name noted that name, and with it the times of the last reading: that another
+/// host had asked for the file to be read again was lost.
 #[test]
 fn what_another_host_has_noted_outlives_a_new_name() {
     let ground = with_two_names();
@@ -73,8 +73,8 @@ fn of_several_names_the_first_one_counts() {
     assert_eq!(unread(&ground.state()), [("a/b".into(), false)].into());
 }
 
-/// A file was gone for another host, which has forgotten it, and found it again under another name: with another number. Who
-/// still knew the first one took in its log under that, found nothing there, and dropped what it told.
+/// A file was gone for another host, which has forgotten it, and found it again under another name: with another
+/// number. Who still knew the first one took in its log under that, found nothing there, and dropped what it told.
 #[test]
 fn a_file_that_another_host_has_given_a_new_number_is_shared() {
     let ground = Ground::new();
@@ -98,8 +98,8 @@ fn a_file_that_another_host_has_given_a_new_number_is_shared() {
     assert_eq!(files.first_number(FileNo(3)), FileNo(3));
 }
 
-/// Two hosts that saw a file at the same moment gave it two numbers. The log under the higher one was believed, though it was
-/// older, and what the file holds was not known until it was written to.
+/// Two hosts that saw a file at the same moment gave it two numbers. The log under the higher one was believed, though
+/// it was older, and what the file holds was not known until it was written to.
 #[test]
 fn of_logs_under_two_numbers_of_a_file_the_newer_one_is_right() {
     let ground = Ground::new();
@@ -128,8 +128,8 @@ fn of_logs_under_two_numbers_of_a_file_the_newer_one_is_right() {
     assert_eq!(USUAL.pass(&state, &mut files).unwrap().shared.now, 4 * K);
 }
 
-/// A host that does not know the higher numbers gives out one that was forgotten. Another host that still took it for the
-/// number of the file before forgot the mark of the new one.
+/// A host that does not know the higher numbers gives out one that was forgotten. Another host that still took it for
+/// the number of the file before forgot the mark of the new one.
 #[test]
 fn a_number_that_has_become_another_files_is_not_forgotten() {
     let ground = Ground::new();

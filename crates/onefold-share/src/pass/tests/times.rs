@@ -4,8 +4,8 @@ use onefold_block::Timestamp;
 
 use super::*;
 
-/// Another host's clock is an hour ahead, and so are the times of what it writes: two changes in one tick of that clock have the
-/// same time.
+/// Another host's clock is an hour ahead, and so are the times of what it writes: two changes in one tick of that clock
+/// have the same time.
 #[test]
 fn a_change_in_the_tick_of_a_clock_that_is_ahead_is_seen() {
     let ground = Ground::new();

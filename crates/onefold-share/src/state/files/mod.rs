@@ -1,7 +1,8 @@
 //! The image files that are known, each by a number and a mark.
 //!
-//! A number belongs to one domain. A file that comes into another domain gets another number: entries, logs and requests that
-//! name the old one name a file that is gone from then on, and nothing of another domain is ever taken for its content.
+//! A number belongs to one domain. A file that comes into another domain gets another number: entries, logs and
+//! requests that name the old one name a file that is gone from then on, and nothing of another domain is ever taken
+//! for its content.
 
 mod notes;
 
@@ -28,7 +29,8 @@ const TRIES: u32 = 10_000;
 #[derive(Debug, Default)]
 pub struct Marks {
     by_number: BTreeMap<FileNo, Mark>,
-    /// The numbers of each file, in order. Several where two hosts saw it at the same moment, or its domain has changed.
+    /// The numbers of each file, in order. Several where two hosts saw it at the same moment, or its domain has
+    /// changed.
     by_handle: BTreeMap<FileHandle, Vec<FileNo>>,
 }
 
@@ -75,8 +77,8 @@ impl Marks {
         self.get(self.first_number(*last))
     }
 
-    /// Returns the number that stands for a file in the domain of this number: two hosts that saw the file at the same moment
-    /// made two.
+    /// Returns the number that stands for a file in the domain of this number: two hosts that saw the file at the same
+    /// moment made two.
     #[must_use]
     pub(crate) fn first_number(&self, number: FileNo) -> FileNo {
         let Some(mark) = self.get(number) else { return number };
@@ -97,16 +99,17 @@ impl Marks {
         self.get(number).map(|mark| &mark.membership.domain)
     }
 
-    /// Tells whether a run of this selection may read and change a file. A file without a name is nobody's: no run would ever come
-    /// to it.
+    /// Tells whether a run of this selection may read and change a file. A file without a name is nobody's: no run
+    /// would ever come to it.
     #[must_use]
     pub(crate) fn is_selected(&self, number: FileNo, selection: &Selection<'_>) -> bool {
         let mark = self.get(self.first_number(number));
         mark.is_none_or(|mark| mark.is_forgotten() || selection.contains(&mark.path))
     }
 
-    /// Tells whether a log was published after the file's mark was written: by a host that died before it wrote the mark, or by
-    /// the monitor of another host. Whoever wrote the mark may have logged later blocks under an earlier number.
+    /// Tells whether a log was published after the file's mark was written: by a host that died before it wrote the
+    /// mark, or by the monitor of another host. Whoever wrote the mark may have logged later blocks under an earlier
+    /// number.
     pub(crate) fn is_unnoted(&self, log: &LogName) -> bool {
         let noted = self.get(self.first_number(log.file)).and_then(|mark| mark.last_log);
         noted.is_some_and(|noted| log.order().number() > noted)
@@ -117,8 +120,8 @@ impl Marks {
         self.by_number.values()
     }
 
-    /// Returns the files of a selection that are not where they were, or not at all any more, and how many blocks they had when
-    /// they were read. A look at each name, nothing more.
+    /// Returns the files of a selection that are not where they were, or not at all any more, and how many blocks they
+    /// had when they were read. A look at each name, nothing more.
     pub(crate) fn gone<S: Substrate>(&self, state: &State<'_, S>, selection: &Selection<'_>) -> BTreeMap<FileNo, u64> {
         let is_gone = |mark: &&Mark| {
             let there = state.substrate().open(&mark.path, Access::Read).and_then(|file| state.substrate().stat(&file));
@@ -190,8 +193,8 @@ impl Marks {
         Err(StateError::Restless)
     }
 
-    /// As [`Marks::number`], with the latest mark of the file; the caller has its lock. Another host may have forgotten the
-    /// number that is known here. Numbers that the file had in other domains are forgotten.
+    /// As [`Marks::number`], with the latest mark of the file; the caller has its lock. Another host may have forgotten
+    /// the number that is known here. Numbers that the file had in other domains are forgotten.
     ///
     /// # Errors
     /// As [`Marks::number`].
@@ -225,8 +228,8 @@ impl Marks {
         Ok(())
     }
 
-    /// Reads a file's mark again: others may have written it since, or removed it. What is of no use is as if it were not
-    /// there.
+    /// Reads a file's mark again: others may have written it since, or removed it. What is of no use is as if it were
+    /// not there.
     ///
     /// # Errors
     /// Those of the device.

@@ -1,5 +1,5 @@
-//! What is noted of files: where they are, what they were like, what of them is to be read again. Where a mark may be changed by
-//! several hosts, the caller has the file's lock.
+//! What is noted of files: where they are, what they were like, what of them is to be read again. Where a mark may be
+//! changed by several hosts, the caller has the file's lock.
 
 use std::ops::Range;
 use std::path::Path;
@@ -16,8 +16,8 @@ use crate::format::reading::{Reading, Round};
 use crate::state::logs::LogOrder;
 use crate::state::{State, StateError};
 
-/// So long after a file is gone, file systems have dropped what it referred to: XFS does so in the background, and until then
-/// its maps tell blocks as shared that only the arena has. Chosen by reasoning, not by measurement.
+/// So long after a file is gone, file systems have dropped what it referred to: XFS does so in the background, and
+/// until then its maps tell blocks as shared that only the arena has. Chosen by reasoning, not by measurement.
 const GONE_SETTLED: Duration = Duration::from_secs(60);
 
 /// What a mark is to say of a file that was looked at.
@@ -40,8 +40,8 @@ pub(crate) struct StampChange {
 }
 
 impl Marks {
-    /// Notes that a file whose content did not change has other times by what was set about it. Nothing happens where it
-    /// was not as its mark says, or its content changed meanwhile.
+    /// Notes that a file whose content did not change has other times by what was set about it. Nothing happens where
+    /// it was not as its mark says, or its content changed meanwhile.
     ///
     /// # Errors
     /// As [`Marks::note`].
@@ -65,8 +65,8 @@ impl Marks {
         self.note(state, number, &path, Some(after))
     }
 
-    /// Notes how far a file is read, what it was like if all of it is known as it was then, and the last of its logs; the
-    /// caller has its lock.
+    /// Notes how far a file is read, what it was like if all of it is known as it was then, and the last of its logs;
+    /// the caller has its lock.
     ///
     /// # Errors
     /// As [`Marks::note`].
@@ -84,8 +84,8 @@ impl Marks {
         self.replace(state, Mark { scanned, reading, flags, last_log, ..known.clone() })
     }
 
-    /// Notes that a file was given to another owner within its domain, by its stamps before and after; the caller has its lock.
-    /// What is known of its content stays, whether it is read to its end or on the way round.
+    /// Notes that a file was given to another owner within its domain, by its stamps before and after; the caller has
+    /// its lock. What is known of its content stays, whether it is read to its end or on the way round.
     ///
     /// # Errors
     /// As [`Marks::note`].
@@ -127,8 +127,8 @@ impl Marks {
         self.replace(state, mark)
     }
 
-    /// Takes note that a file is gone and that no entry names it, for a pass that began at `now`. It is forgotten only by one
-    /// that begins some time after the first: what only the arena has left of its blocks can be told by then.
+    /// Takes note that a file is gone and that no entry names it, for a pass that began at `now`. It is forgotten only
+    /// by one that begins some time after the first: what only the arena has left of its blocks can be told by then.
     ///
     /// # Errors
     /// As [`Marks::note`].
@@ -156,9 +156,9 @@ impl Marks {
         }
     }
 
-    /// Forgets a file that is gone and that nothing refers to any more. The highest number is kept without a path, so that it
-    /// is not given out again. A lower one is free: a host that has not seen the higher ones may give it to another file. So
-    /// nothing is forgotten where the number has become another file's.
+    /// Forgets a file that is gone and that nothing refers to any more. The highest number is kept without a path, so
+    /// that it is not given out again. A lower one is free: a host that has not seen the higher ones may give it to
+    /// another file. So nothing is forgotten where the number has become another file's.
     ///
     /// # Errors
     /// Those of the device.
@@ -248,8 +248,8 @@ impl Marks {
         }
     }
 
-    /// Notes where a file is now; the caller has its lock. What it was like when it was read last stays as the latest mark
-    /// says: another host may have noted since that it must be read again.
+    /// Notes where a file is now; the caller has its lock. What it was like when it was read last stays as the latest
+    /// mark says: another host may have noted since that it must be read again.
     ///
     /// # Errors
     /// As [`Marks::note`].

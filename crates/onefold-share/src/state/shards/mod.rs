@@ -1,9 +1,9 @@
-//! The index, as files: shards, each of which holds the entries whose digests begin alike, in numbered generations of which
-//! the newest counts.
+//! The index, as files: shards, each of which holds the entries whose digests begin alike, in numbered generations of
+//! which the newest counts.
 //!
-//! Which shards there are is told by the names. A shard that has become too large gets a generation that says that it is
-//! split: its entries belong to its two halves from then on. A half has them from there until it has a generation of its
-//! own, so that a split is one step, the `link` of one file. When both halves have their own, the split one goes.
+//! Which shards there are is told by the names. A shard that has become too large gets a generation that says that it
+//! is split: its entries belong to its two halves from then on. A half has them from there until it has a generation of
+//! its own, so that a split is one step, the `link` of one file. When both halves have their own, the split one goes.
 //!
 //! A generation appears by `link`, which fails where another host was first. So two hosts may work on a shard at once,
 //! because a lock expired or a host was suspended: the second begins anew and nothing else. As older generations go, a
@@ -57,8 +57,8 @@ pub struct Publication<T> {
 }
 
 impl<'a, S: Substrate> State<'a, S> {
-    /// Opens the shards that have digests with this prefix, in order. Together they hold all of these. One that is of no use
-    /// is dropped: what it held is found again.
+    /// Opens the shards that have digests with this prefix, in order. Together they hold all of these. One that is of
+    /// no use is dropped: what it held is found again.
     ///
     /// # Errors
     /// Those of the device; `Newer`, as a later version's index must not be written anew by this one.
@@ -66,8 +66,8 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(self.open_index(within, &mut None)?.0)
     }
 
-    /// As [`State::open_shards`], with the batches that they are read beside. Those that were opened before are used on, where no other
-    /// ones are there now and what they hold of these digests is still ahead.
+    /// As [`State::open_shards`], with the batches that they are read beside. Those that were opened before are used
+    /// on, where no other ones are there now and what they hold of these digests is still ahead.
     ///
     /// # Errors
     /// As [`State::open_shards`].
@@ -104,8 +104,9 @@ impl<'a, S: Substrate> State<'a, S> {
         Err(StateError::Restless)
     }
 
-    /// Tells whether a part of the index was dropped since this was asked last. What it held is found again only by reading
-    /// all files, which who publishes a new generation has to see to: from then on the index looks as if it were whole.
+    /// Tells whether a part of the index was dropped since this was asked last. What it held is found again only by
+    /// reading all files, which who publishes a new generation has to see to: from then on the index looks as if it
+    /// were whole.
     pub(crate) fn take_loss(&self) -> bool {
         self.has_lost_entries.swap(false, Ordering::Relaxed)
     }
@@ -156,7 +157,8 @@ impl<'a, S: Substrate> State<'a, S> {
         }
         let generations = self.generations()?;
         if generations.is_over(prefix, generation) {
-            // The name was free because its generation had come and gone; or it has gone since, and is in what came after it.
+            // The name was free because its generation had come and gone; or it has gone since, and is in what came
+            // after it.
             self.remove(&shard_path(self, prefix, generation))?;
             return Ok(Published::Late);
         }
@@ -198,7 +200,8 @@ impl<'a, S: Substrate> State<'a, S> {
         for name in self.names(FOLDER)? {
             let Some((prefix, number)) = name.split_once('.') else { continue };
             let Ok(generation) = number.parse::<u64>() else { continue };
-            // A number that is written in another way is not ours: there is no such file under the name that it should have.
+            // A number that is written in another way is not ours: there is no such file under the name that it should
+            // have.
             if let Some(prefix) = Prefix::parse(prefix).filter(|_| generation.to_string() == number) {
                 generations.by_prefix.entry(prefix).or_default().push(generation);
             }

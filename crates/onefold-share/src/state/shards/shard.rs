@@ -41,8 +41,8 @@ impl<S: Substrate> Shard<'_, S> {
         self.hidden.take()
     }
 
-    /// Returns the next entry, in order of the digests; none behind the last. What a batch holds comes in place of what the shard
-    /// says of the same digest. Shards that were opened together are read in their order.
+    /// Returns the next entry, in order of the digests; none behind the last. What a batch holds comes in place of what
+    /// the shard says of the same digest. Shards that were opened together are read in their order.
     ///
     /// # Errors
     /// As [`FormatError`] says.
@@ -84,8 +84,8 @@ impl<S: Substrate> Shard<'_, S> {
         }
     }
 
-    /// Returns what comes next, as long as it is below a digest, or the shard ends, and only of what is in memory: nothing
-    /// before [`Shard::next_entry`] has returned an entry, and now and then between others.
+    /// Returns what comes next, as long as it is below a digest, or the shard ends, and only of what is in memory:
+    /// nothing before [`Shard::next_entry`] has returned an entry, and now and then between others.
     ///
     /// # Errors
     /// As [`Shard::next_entry`].

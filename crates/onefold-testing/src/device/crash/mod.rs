@@ -90,7 +90,8 @@ impl Recording {
         }
     }
 
-    /// Returns the device's content after its first `cut` events with nothing lost, discarded blocks as `plan` has them.
+    /// Returns the device's content after its first `cut` events with nothing lost, discarded blocks as `plan` has
+    /// them.
     #[must_use]
     pub fn image_after(&self, cut: usize, plan: &CrashPlan) -> MemoryImage {
         let mut image = self.start().clone();

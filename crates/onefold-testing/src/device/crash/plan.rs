@@ -43,8 +43,8 @@ pub enum Sample {
         /// The first image.
         offset: usize,
     },
-    /// So many, or all if there are fewer: first every prefix, then equal numbers of images that differ by whole events,
-    /// by single sectors and by random subsets, drawn by the plan's seed.
+    /// So many, or all if there are fewer: first every prefix, then equal numbers of images that differ by whole
+    /// events, by single sectors and by random subsets, drawn by the plan's seed.
     AtMost(usize),
     /// The one of this number: to replay a failure.
     Only(usize),

@@ -159,7 +159,8 @@ fn files_of_one_write_lie_in_one_extent() {
     assert_eq!(host.substrate.extents(&one, 0).unwrap().len(), 1);
 }
 
-/// Does something wrong to an image beside another one, and returns what the checks after the step, and of all, say of it.
+/// Does something wrong to an image beside another one, and returns what the checks after the step, and of all, say of
+/// it.
 fn found(wrong: impl FnOnce(&mut World, FileNo, FileNo)) -> (bool, bool) {
     let system = empty(1);
     system.write_image(HostNo(0), "images/one", 0, &bytes(&[1, 2, 3])).unwrap();

@@ -19,8 +19,8 @@ const _: () = assert!(STATFS_UNIT_BYTES as usize == BLOCK_BYTES);
 /// Entries of a directory begin at multiples of this.
 const ENTRY_ALIGNMENT: usize = 8;
 
-/// Returns the header of a reply with a body of `body_bytes`: its length, the error as a negative number, and the number
-/// of the request.
+/// Returns the header of a reply with a body of `body_bytes`: its length, the error as a negative number, and the
+/// number of the request.
 pub(in crate::fuse) fn reply_header(unique: u64, error: i32, body_bytes: usize) -> [u8; 16] {
     let length = u32::try_from(16 + body_bytes).expect("a reply is far below 4 GiB");
     let mut header = [0; 16];
@@ -90,7 +90,8 @@ impl Body {
         self
     }
 
-    /// Numbers, length, blocks; seconds and then nanoseconds of three times; the rest of what `stat(2)` shows. 88 bytes.
+    /// Numbers, length, blocks; seconds and then nanoseconds of three times; the rest of what `stat(2)` shows. 88
+    /// bytes.
     fn attributes(&mut self, attr: &Attr, st_blocks: StBlocks) -> &mut Body {
         let times = [attr.accessed, attr.modified, attr.changed];
         self.u64(attr.ino.0).u64(attr.size_bytes).u64(sectors(attr, st_blocks));

@@ -112,8 +112,8 @@ fn selection_and_opt_outs_bind_both_sides() {
     ground.file_system.check().unwrap();
 }
 
-/// Seen: another host had noted that an image was renamed to where this pass must not go. The pass looked for it, found it there, and
-/// read it.
+/// Seen: another host had noted that an image was renamed to where this pass must not go. The pass looked for it, found
+/// it there, and read it.
 #[test]
 fn a_file_that_another_host_has_found_outside_is_left_alone() {
     let ground = Ground::new();
