@@ -1,11 +1,12 @@
 //! The allocation map of a FAT volume.
 //!
-//! A cluster is free if every current table says so and no chain of a file or directory goes through it.
+//! A cluster is free if every current table says so and no chain of a file or directory goes through it. Tables have no
+//! checksum: where a chain is damaged or too short for its file, nothing is free.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use super::directory::FileRecord;
+use super::directory::{DIRECTORY_BYTES_MAX, FileRecord};
 use super::layout::Root;
 use super::{Fat, count_of};
 use crate::error::GuestError;
@@ -68,43 +69,55 @@ impl Fat<'_> {
         Ok(used)
     }
 
-    /// Adds the clusters of all files and directories to those in use; returns those of directories. A chain ends where
-    /// another one has been: that one has added the rest.
-    fn reach(&self, used: &mut Clusters) -> Result<HashSet<u32>, GuestError> {
+    /// Adds the clusters of all files and directories to those in use. A chain ends where another one has been: that one
+    /// has added the rest.
+    fn reach(&self, used: &mut Clusters) -> Result<Reached, GuestError> {
         let (mut reached, mut directories) = (Clusters::new(self.layout.end()), HashSet::new());
-        let mut outcome = Ok(());
-        let mut add_chain = |first: u32| -> Result<(), GuestError> {
-            for cluster in self.table.chain(first, &self.damage) {
-                let Some(cluster) = self.damage.skip(cluster)? else { break };
-                if !reached.add(cluster) {
-                    self.damage.note(self.reader.damage(
-                        self.layout.place(cluster),
-                        "cluster chain",
-                        "two files have the same cluster",
-                    ));
-                    break;
-                }
-                if used.add(cluster) {
-                    self.damage.note(self.reader.damage(
-                        self.layout.place(cluster),
-                        "cluster chain",
-                        "a file has a cluster that is free",
-                    ));
-                }
-            }
-            Ok(())
-        };
+        let (mut outcome, mut is_file_lost) = (Ok(()), false);
         if let Root::Clusters(first) = self.layout.root {
-            add_chain(first)?;
+            is_file_lost |= self.reach_chain(first, &mut reached, used)?.is_none();
         }
         self.each_record_and_cluster(&mut directories, &mut |_, record| {
-            if record.first_cluster != 0 {
-                outcome = add_chain(record.first_cluster);
+            let chain = match record.first_cluster {
+                0 => Ok(Some(0)),
+                first => self.reach_chain(first, &mut reached, used),
+            };
+            match chain {
+                Ok(count) => is_file_lost |= count.is_none_or(|count| !self.is_whole(record, count)),
+                Err(error) => outcome = Err(error),
             }
             if outcome.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         outcome?;
-        Ok(directories)
+        Ok(Reached { directories, is_file_lost })
+    }
+
+    /// Returns whether a chain of `count` clusters is long enough for a file, and not longer than a directory that is read.
+    fn is_whole(&self, record: &FileRecord, count: u32) -> bool {
+        if record.is_directory {
+            let read = DIRECTORY_BYTES_MAX.div_ceil(self.layout.cluster_bytes);
+            return count > 0 && u64::from(count) <= read;
+        }
+        count >= self.clusters_of(u64::from(record.size_bytes))
+    }
+
+    /// Adds a chain to the clusters that are reached, and to those in use. Returns the number of its clusters; `None` where
+    /// it is damaged, or goes on in another chain.
+    fn reach_chain(&self, first: u32, reached: &mut Clusters, used: &mut Clusters) -> Result<Option<u32>, GuestError> {
+        let damage = |cluster, problem| self.reader.damage(self.layout.place(cluster), "cluster chain", problem);
+        let mut count = 0;
+        for cluster in self.table.chain(first, &self.damage) {
+            let Some(cluster) = self.damage.skip(cluster)? else { return Ok(None) };
+            if !reached.add(cluster) {
+                self.damage.note(damage(cluster, "two files have the same cluster"));
+                return Ok(None);
+            }
+            if used.add(cluster) {
+                self.damage.note(damage(cluster, "a file has a cluster that is free"));
+            }
+            count += 1;
+        }
+        Ok(Some(count))
     }
 
     /// Returns what a pass over all files starts with.
@@ -141,7 +154,11 @@ impl Fat<'_> {
 
     pub(super) fn allocation_map(&self) -> Result<Vec<Allocation>, GuestError> {
         let mut used = self.in_use()?;
-        let directories = self.reach(&mut used)?;
+        let Reached { directories, is_file_lost } = self.reach(&mut used)?;
+        if is_file_lost {
+            let problem = "nothing counts as free: a part of a file is lost";
+            self.damage.note(self.reader.damage(self.layout.table_start, "file allocation table", problem));
+        }
         let mut runs = Runs { runs: Vec::new(), end: 0, volume_bytes: self.reader.size_bytes() };
         runs.add(self.layout.table_start, AllocationClass::Table(TableKind::Superblock));
         let tables = self.layout.table_bytes * u64::from(self.layout.tables);
@@ -151,6 +168,7 @@ impl Fat<'_> {
             let class = match (used.has(cluster), directories.contains(&cluster)) {
                 (_, true) => AllocationClass::Table(TableKind::Directory),
                 (true, false) => AllocationClass::Data,
+                (false, false) if is_file_lost => AllocationClass::Doubtful,
                 (false, false) => AllocationClass::Free,
             };
             runs.add(self.layout.cluster_bytes, class);
@@ -162,6 +180,14 @@ impl Fat<'_> {
         runs.add(u64::MAX, AllocationClass::Outside);
         Ok(runs.runs)
     }
+}
+
+/// What files and directories have.
+struct Reached {
+    /// The clusters of directories.
+    directories: HashSet<u32>,
+    /// Whether a chain is damaged, or is not as long as its file.
+    is_file_lost: bool,
 }
 
 /// A pass over all files.

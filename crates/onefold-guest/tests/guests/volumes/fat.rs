@@ -373,6 +373,37 @@ fn a_chain_without_an_end_is_an_error_and_no_content() {
         let run = runs.iter().find(|run| (run.start_bytes..run.end_bytes()).contains(&place)).unwrap();
         assert_eq!(run.class, AllocationClass::Data, "what lies behind the damage is in use");
     }
+    assert_eq!(free_ranges(&*fat), []);
+}
+
+/// Tables have no checksum, and may call clusters free that a file has behind the damage.
+#[test]
+fn a_file_that_is_lost_leaves_nothing_free() {
+    let Some(images) = tools() else { return };
+    make(&images, "-F 16 -s 4 -f 1", "30000");
+    let printed = images.script("MTOOLS_SKIP_CHECK=1 mshowfat -i image ::folder/deeper/deepest/large", [""; 0]);
+    let clusters = printed_clusters(&printed);
+    let image = File::options().read(true).write(true).open(images.path("image")).unwrap();
+    let bytes = fs::read(images.path("image")).unwrap();
+    let table = u64::from(u16::from_le_bytes([bytes[14], bytes[15]])) * 512;
+    let disk = disk(&images.path("image"));
+    let has_free = || !free_ranges(&*open(&whole(&disk))).is_empty();
+    assert!(has_free());
+    // The chain ends early, leads to a free cluster, and goes on in the chain of another file.
+    let other = {
+        let fat = open(&whole(&disk));
+        let mut cluster = [0; 2];
+        image.read_exact_at(&mut cluster, tree(&*fat)["/one"].0 + 26).unwrap();
+        u16::from_le_bytes(cluster)
+    };
+    let place = table + clusters[20] * 2;
+    for entry in [0xffff_u16, 0, 0xfff7, other] {
+        image.write_all_at(&entry.to_le_bytes(), place).unwrap();
+        assert!(!has_free(), "{entry:#x}");
+    }
+    let next = u16::try_from(clusters[21]).unwrap();
+    image.write_all_at(&next.to_le_bytes(), place).unwrap();
+    assert!(has_free());
 }
 
 #[test]
