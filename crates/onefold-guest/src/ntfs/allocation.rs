@@ -2,14 +2,19 @@
 //!
 //! One pass over the MFT in its own order finds the clusters. Each is looked up in the bitmap. What the bitmap calls
 //! free and a file has is a difference: it is noted, and allocated. Clusters that no file has stay allocated, and are
-//! noted, too. Nothing is called free where the bitmap itself is in doubt.
+//! noted, too. Nothing is called free where the bitmap itself is in doubt. It has no checksum: where a part of a file is
+//! lost, its clusters may be free in the bitmap, and nothing is called free either.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 
 use super::Ntfs;
 use super::directory::INDEX_OF_NAMES;
-use super::record::{Attribute, AttributeBody, BITMAP, DATA, INDEX_ALLOCATION, Record, STANDARD_INFORMATION};
-use super::runs;
+use super::file::MftFile;
+use super::record::{
+    ATTRIBUTE_LIST, Attribute, AttributeBody, BITMAP, DATA, INDEX_ALLOCATION, Record, STANDARD_INFORMATION,
+};
+use super::runs::{self, Run};
 use super::stream::{Clusters, Stream};
 use crate::error::GuestError;
 use crate::filesystem::{Allocation, AllocationClass, TableKind};
@@ -43,14 +48,19 @@ pub(super) fn map(ntfs: &Ntfs<'_>) -> Result<Vec<Allocation>, GuestError> {
         let problem = "free clusters are in doubt: it is damaged, or files overlap or have too many pieces";
         ntfs.damage.note(ntfs.mft.clusters().volume.damage(0, STRUCTURE, problem));
     }
-    let free = if is_trusted { AllocationClass::Free } else { AllocationClass::Doubtful };
+    let is_whole = !ntfs.is_file_lost.load(Ordering::Relaxed) && ntfs.mft.damages().next().is_none();
+    if is_trusted && !is_whole {
+        let problem = "free clusters are in doubt: a part of a file is lost";
+        ntfs.damage.note(ntfs.mft.clusters().volume.damage(0, STRUCTURE, problem));
+    }
+    let free = if is_trusted && is_whole { AllocationClass::Free } else { AllocationClass::Doubtful };
     reached.uses.sort_unstable();
     let mut base = Uses::default();
     if let Some(bitmap) = &bitmap {
         ntfs.damage.skip(bitmap.each_run(free, &mut |run| base.push(run)))?;
     }
     let used: u64 = base.0.iter().filter(|run| run.class == AllocationClass::Data).map(|run| run.end - run.first).sum();
-    if is_trusted && used > reached.clusters {
+    if is_trusted && is_whole && used > reached.clusters {
         let problem = "clusters are allocated that no file has";
         ntfs.damage.note(ntfs.mft.clusters().volume.damage(0, STRUCTURE, problem));
     }
@@ -128,11 +138,25 @@ struct Reached<'r> {
 
 impl Reached<'_> {
     fn add_record(&mut self, record: &Record) -> Result<(), GuestError> {
+        // The pass meets the other records of a file by itself, but for those that are no records any more. Lists that lie on
+        // each other are read as long as files have fewer clusters than there are.
+        let has_list = record.base.is_none() && record.attributes().any(|found| found.kind == ATTRIBUTE_LIST);
+        if has_list
+            && self.clusters <= self.room
+            && !MftFile::of(record.clone(), &self.ntfs.mft, &self.ntfs.damage)?.is_whole()
+        {
+            self.ntfs.lose_file();
+        }
         for attribute in record.attributes() {
             let AttributeBody::Mapped(part) = attribute.body else { continue };
             let mut runs = Vec::new();
-            if let Err(problem) = runs::decode(part.pairs, part.first, self.ntfs.geometry.clusters, &mut runs) {
+            let decoded = runs::decode(part.pairs, part.first, self.ntfs.geometry.clusters, &mut runs);
+            let end = runs.last().map_or(part.first, Run::end);
+            // Some drivers leave the last cluster out, which is 0 then.
+            let is_short = part.last != 0 && end != part.last.wrapping_add(1);
+            if let Err(problem) = decoded.and(if is_short { Err("its map is cut off") } else { Ok(()) }) {
                 self.ntfs.damage.note(self.ntfs.mft.damage(record.number, problem));
+                self.ntfs.lose_file();
             }
             let class = class_of(record, &attribute);
             for run in runs {

@@ -78,6 +78,11 @@ impl MftFile {
         Ok(())
     }
 
+    /// Returns whether none of its attributes is missing.
+    pub(super) fn is_whole(&self) -> bool {
+        self.missing.is_none()
+    }
+
     /// Returns its attributes, each with its record.
     pub(super) fn attributes(&self) -> impl Iterator<Item = (&Record, Attribute<'_>)> {
         let records = std::iter::once(&self.base).chain(&self.extensions);

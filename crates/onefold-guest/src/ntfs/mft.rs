@@ -131,7 +131,7 @@ impl<'a> Mft<'a> {
     }
 
     /// Returns the record of `bytes`, which [`Mft::read_raw`] returned; `None` where it is not in use. Bytes that are
-    /// no record are damage only where the MFT's map says that a record is there.
+    /// no record are damage only where they, or the MFT's map, say that a record is there.
     ///
     /// # Errors
     /// When it is damaged, and those of the disk.
@@ -139,7 +139,9 @@ impl<'a> Mft<'a> {
         match Record::decode(number, self.place_of(number), bytes.to_vec()) {
             Ok(record) => Ok(record),
             Err(_) if number < MIRRORED => mirrored(&self.volume, self.geometry, number),
-            Err(problem) if self.is_used(number)? => Err(self.damage(number, problem).into()),
+            Err(problem) if record::claims_use(bytes) || self.is_used(number)? => {
+                Err(self.damage(number, problem).into())
+            }
             Err(_) => Ok(None),
         }
     }

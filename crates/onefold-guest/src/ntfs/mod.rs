@@ -33,6 +33,7 @@ mod stream;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -72,6 +73,8 @@ pub struct Ntfs<'a> {
     facts: OnceLock<FileSystemFacts>,
     state: State,
     damage: DamageLog,
+    /// Whether a record, or a part of the map of a file, was skipped because it is damaged.
+    is_file_lost: AtomicBool,
     /// The content that was read last. A file is read in many pieces, and its map may be long.
     recent: Mutex<Option<(FileNumber, Arc<Content>)>>,
     /// What is known of files with a list of attributes. They may have many names and many records.
@@ -111,6 +114,7 @@ fn open_with<'a>(volume: &VolumeReader<'a>, boot: Boot) -> Result<Ntfs<'a>, Gues
         facts: OnceLock::new(),
         state: State::Certain,
         damage,
+        is_file_lost: AtomicBool::new(false),
         recent: Mutex::default(),
         stats: Mutex::default(),
     };
@@ -220,7 +224,11 @@ impl Ntfs<'_> {
         while first < count {
             let records = (count - first).min((PIECE_BYTES / length) as u64);
             for (number, bytes) in (first..).zip(self.raw_records(first, records)?.chunks_exact(length)) {
-                if let Some(record) = self.damage.skip(self.mft.decode(number, bytes))?.flatten()
+                let record = self.damage.skip(self.mft.decode(number, bytes))?;
+                if record.is_none() {
+                    self.lose_file();
+                }
+                if let Some(record) = record.flatten()
                     && visit(record)?.is_break()
                 {
                     return Ok(());
@@ -231,11 +239,17 @@ impl Ntfs<'_> {
         Ok(())
     }
 
+    /// Remembers that a part of a file was skipped.
+    fn lose_file(&self) {
+        self.is_file_lost.store(true, Ordering::Relaxed);
+    }
+
     /// Returns the bytes of records. Those that lie outside of the volume are zeros, as records that are not in use.
     fn raw_records(&self, first: u64, count: u64) -> Result<Vec<u8>, GuestError> {
         match self.mft.read_raw(first, count) {
             Err(GuestError::Damaged(damage)) if count == 1 => {
                 self.damage.note(damage);
+                self.lose_file();
                 Ok(vec![0; self.geometry.record_length()])
             }
             Err(GuestError::Damaged(_)) => {

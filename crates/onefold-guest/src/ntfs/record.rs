@@ -66,6 +66,11 @@ pub(super) fn sequence_of(head: &[u8]) -> Option<u16> {
     if head.get(..4) == Some(&SIGNATURE) { Bytes(head).le16(16) } else { None }
 }
 
+/// Returns whether bytes say that they are a record in use, whatever is wrong with it.
+pub(super) fn claims_use(bytes: &[u8]) -> bool {
+    sequence_of(bytes).is_some() && Bytes(bytes).le16(22).is_some_and(|flags| flags & FLAG_IN_USE != 0)
+}
+
 /// The number of a record with its sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Reference(pub(super) u64);
@@ -199,6 +204,8 @@ pub(super) enum AttributeBody<'r> {
 pub(super) struct MappedPart<'r> {
     /// The first cluster of the stream that it maps.
     pub(super) first: u64,
+    /// The last one, as it says; `u64::MAX` where it maps none.
+    pub(super) last: u64,
     /// The mapping pairs.
     pub(super) pairs: &'r [u8],
     /// Bytes of the stream.
@@ -272,6 +279,7 @@ impl<'r> MappedPart<'r> {
         let has_stored = (coding.is_compressed() || coding.is_sparse()) && bytes.le64(16)? == 0;
         Some(MappedPart {
             first: bytes.le64(16)?,
+            last: bytes.le64(24)?,
             pairs: bytes.from(usize::from(bytes.le16(32)?))?.0,
             size_bytes: bytes.le64(48)?,
             initialized_bytes: bytes.le64(56)?,

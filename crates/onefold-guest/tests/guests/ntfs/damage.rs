@@ -171,6 +171,64 @@ fn nothing_is_free_that_a_file_has_or_a_damaged_bitmap_says() {
     assert_eq!(map.last().unwrap().end_bytes(), std::fs::metadata(&image).unwrap().len());
 }
 
+/// The bitmap has no checksum, and may call clusters free that a file has behind the damage.
+#[test]
+fn a_file_that_is_lost_leaves_nothing_free() {
+    if !tools() {
+        return;
+    }
+    let Some(images) = Images::new() else { return };
+    // So many links take more than one record.
+    let recipe =
+        "head -c 50000 /dev/urandom >large; for link in $(seq 60); do ln large \"a link with the number $link\"; done
+        cd ..; umount mounted";
+    images.script(&format!("{MOUNT}{recipe}"), ["16M"]);
+    let image = images.path("image");
+    let large = with_ntfs(&image, tree)["large"].0;
+    let has_free = || {
+        let map = with_ntfs(&image, |ntfs| ntfs.allocation().unwrap());
+        map.iter().any(|run| run.class == AllocationClass::Free)
+    };
+    assert!(has_free());
+    let bytes = std::fs::read(&image).unwrap();
+    let record = |number: u64| {
+        let place = usize::try_from(MFT + number * RECORD_BYTES).unwrap();
+        &bytes[place..place + 1024]
+    };
+    // The record that has the map, and its number. The base record has it, or names the others in its list.
+    let is_part = |number: &u64| record(*number)[32..38] == large.0.to_le_bytes()[..6];
+    let other = (64..200).find(is_part).expect("a second record");
+    let has_map = |number: &u64| {
+        let (record, mut at) = (record(*number), usize::from(record(*number)[20]));
+        while record[at] < 0x80 {
+            at += usize::from(record[at + 4]) + (usize::from(record[at + 5]) << 8);
+        }
+        record[at] == 0x80
+    };
+    let mapping = [large.0, other].into_iter().find(has_map).expect("a map");
+    let place = |number: u64| MFT + number * RECORD_BYTES;
+    for number in [large.0, other] {
+        // Its fix-ups, and the whole record: the list of attributes names one that is no more.
+        write_at(&image, place(number) + 510, &[record(number)[510] ^ 1]);
+        assert!(!has_free(), "{number}");
+        write_at(&image, place(number), record(number));
+    }
+    write_at(&image, place(other), &[0; 1024]);
+    assert!(!has_free(), "a record is lost without a trace");
+    write_at(&image, place(other), record(other));
+    // The mapping pairs end too early, or make no sense.
+    for pair in [0, 0x11] {
+        change_attribute(&image, mapping, 0x80, |attribute| {
+            let pairs = usize::from(attribute[32]);
+            attribute[pairs] = pair;
+            attribute[pairs + 1] = 0;
+        });
+        assert!(!has_free(), "{pair}");
+        write_at(&image, place(mapping), record(mapping));
+    }
+    assert!(has_free());
+}
+
 #[test]
 fn half_a_volume_is_read_as_far_as_it_goes() {
     let Some(images) = image() else { return };
