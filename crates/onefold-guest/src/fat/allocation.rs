@@ -69,8 +69,8 @@ impl Fat<'_> {
         Ok(used)
     }
 
-    /// Adds the clusters of all files and directories to those in use. A chain ends where another one has been: that one
-    /// has added the rest.
+    /// Adds the clusters of all files and directories to those in use. A chain ends where another one has been: that
+    /// one has added the rest.
     fn reach(&self, used: &mut Clusters) -> Result<Reached, GuestError> {
         let (mut reached, mut directories) = (Clusters::new(self.layout.end()), HashSet::new());
         let (mut outcome, mut is_file_lost) = (Ok(()), false);
@@ -92,7 +92,8 @@ impl Fat<'_> {
         Ok(Reached { directories, is_file_lost })
     }
 
-    /// Returns whether a chain of `count` clusters is long enough for a file, and not longer than a directory that is read.
+    /// Returns whether a chain of `count` clusters is long enough for a file, and not longer than a directory that is
+    /// read.
     fn is_whole(&self, record: &FileRecord, count: u32) -> bool {
         if record.is_directory {
             let read = DIRECTORY_BYTES_MAX.div_ceil(self.layout.cluster_bytes);
@@ -101,8 +102,8 @@ impl Fat<'_> {
         count >= self.clusters_of(u64::from(record.size_bytes))
     }
 
-    /// Adds a chain to the clusters that are reached, and to those in use. Returns the number of its clusters; `None` where
-    /// it is damaged, or goes on in another chain.
+    /// Adds a chain to the clusters that are reached, and to those in use. Returns the number of its clusters; `None`
+    /// where it is damaged, or goes on in another chain.
     fn reach_chain(&self, first: u32, reached: &mut Clusters, used: &mut Clusters) -> Result<Option<u32>, GuestError> {
         let damage = |cluster, problem| self.reader.damage(self.layout.place(cluster), "cluster chain", problem);
         let mut count = 0;

@@ -2,8 +2,8 @@
 //!
 //! One pass over the MFT in its own order finds the clusters. Each is looked up in the bitmap. What the bitmap calls
 //! free and a file has is a difference: it is noted, and allocated. Clusters that no file has stay allocated, and are
-//! noted, too. Nothing is called free where the bitmap itself is in doubt. It has no checksum: where a part of a file is
-//! lost, its clusters may be free in the bitmap, and nothing is called free either.
+//! noted, too. Nothing is called free where the bitmap itself is in doubt. It has no checksum: where a part of a file
+//! is lost, its clusters may be free in the bitmap, and nothing is called free either.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -138,8 +138,8 @@ struct Reached<'r> {
 
 impl Reached<'_> {
     fn add_record(&mut self, record: &Record) -> Result<(), GuestError> {
-        // The pass meets the other records of a file by itself, but for those that are no records any more. Lists that lie on
-        // each other are read as long as files have fewer clusters than there are.
+        // The pass meets the other records of a file by itself, but for those that are no records any more. Lists that
+        // lie on each other are read as long as files have fewer clusters than there are.
         let has_list = record.base.is_none() && record.attributes().any(|found| found.kind == ATTRIBUTE_LIST);
         if has_list
             && self.clusters <= self.room

@@ -17,8 +17,8 @@
 //! | 14..16 | flags: 2 cleanly closed |
 //!
 //! The page with the higher sequence number counts. Where one of the pages cannot be read, it may be the newer one: the
-//! log is damaged. A log of `FF` bytes is empty: NTFS-3G and formatting leave it like this. Version 2.0 is that of a log in use:
-//! Windows keeps metadata in memory then, also while it is off with a fast start to come.
+//! log is damaged. A log of `FF` bytes is empty: NTFS-3G and formatting leave it like this. Version 2.0 is that of a
+//! log in use: Windows keeps metadata in memory then, also while it is off with a fast start to come.
 
 use std::cmp::Ordering;
 
@@ -72,8 +72,8 @@ pub(super) fn doubt(log: &Stream, clusters: Clusters<'_>) -> Result<Option<Doubt
     Ok(doubt_of(&first, &second))
 }
 
-/// Returns what both places say. Pages are written in turn, so that one that cannot be read may be the newer one: a loss
-/// of power while Windows begins to use the log leaves it torn, and beside it the older page, which is clean.
+/// Returns what both places say. Pages are written in turn, so that one that cannot be read may be the newer one: a
+/// loss of power while Windows begins to use the log leaves it torn, and beside it the older page, which is clean.
 fn doubt_of(first: &Place, second: &Place) -> Option<Doubt> {
     match (first, second) {
         (Place::Page(one), Place::Page(other)) => match one.sequence.cmp(&other.sequence) {

@@ -2,12 +2,12 @@
 //!
 //! Free is what both trees of free space list, less every block that a file, a tree or a header takes, as far as these can
 //! be read. A group whose trees of free space are damaged, or differ from each other, or whose header has another sum, has
-//! no free block. Version 4 has no checksums: where a part of a file or of a tree is lost, nothing is free. Blocks kept for
-//! trees and blocks set aside for copy-on-write are in no list of free runs, and count as allocated. The map is built only
-//! of a file system without doubts.
+//! no free block. Version 4 has no checksums: where a part of a file or of a tree is lost, nothing is free. Blocks kept
+//! for trees and blocks set aside for copy-on-write are in no list of free runs, and count as allocated. The map is
+//! built only of a file system without doubts.
 //!
-//! Memory is bounded. A group whose free runs are too many counts as allocated as a whole. Once there are too many runs in
-//! use, further metadata counts as data, and a group is in doubt where a further block in use is free as well.
+//! Memory is bounded. A group whose free runs are too many counts as allocated as a whole. Once there are too many runs
+//! in use, further metadata counts as data, and a group is in doubt where a further block in use is free as well.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};

@@ -147,8 +147,8 @@ pub(super) struct Walk<'w, 'a> {
     /// Subtrees that end before this key are left out.
     from: u64,
     blocks_left: u64,
-    /// The blocks of a group's tree so far, by their place in the group. A block of a file's map is not remembered: damage
-    /// ends such a walk.
+    /// The blocks of a group's tree so far, by their place in the group. A block of a file's map is not remembered:
+    /// damage ends such a walk.
     met: HashSet<u64>,
     /// Whether the root is a leaf, which may be empty.
     is_leaf_alone: bool,

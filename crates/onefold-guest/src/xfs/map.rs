@@ -71,8 +71,8 @@ pub(super) enum MapStep {
 /// Blocks of maps that a pass remembers: about 75 MiB of them.
 const MAP_BLOCKS_MAX: usize = 4 << 20;
 
-/// The blocks of maps that a pass over all files met. Those of version 4 note no owner, and any number of files may lead
-/// to one tree, which a reader would walk again and again.
+/// The blocks of maps that a pass over all files met. Those of version 4 note no owner, and any number of files may
+/// lead to one tree, which a reader would walk again and again.
 #[derive(Debug, Default)]
 pub(super) struct MapBlocks(HashSet<u64>);
 

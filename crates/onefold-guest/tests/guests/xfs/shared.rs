@@ -91,8 +91,8 @@ fn inode_bytes(path: &Path) -> u64 {
     u64::from(u16::from_be_bytes(read_at(&File::open(path).unwrap(), 104)))
 }
 
-/// Version 4 notes no owner in the blocks of a map. Thousands of inodes led to one large tree, and each visit kept all of
-/// its extents.
+/// Version 4 notes no owner in the blocks of a map. Thousands of inodes led to one large tree, and each visit kept all
+/// of its extents.
 #[test]
 fn files_of_version_4_that_share_a_map_are_met_once() {
     let Some(images) = empty() else { return };
