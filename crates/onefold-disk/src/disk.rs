@@ -32,7 +32,7 @@ pub trait Disk: Sync {
     /// Fills `into` from `offset`. What lies past the end reads as zeros.
     ///
     /// # Errors
-    /// When the image is damaged or its device fails.
+    /// When the image is damaged, has become shorter than it was when it was opened, or its device fails.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError>;
 }
 

@@ -12,6 +12,9 @@ use rustix::io::Errno;
 use crate::disk::{Disk, InFile, Sink};
 use crate::error::{DiskError, FileAction};
 
+/// Why a read within the length that a file had when it was opened finds no bytes.
+const HAS_SHRUNK: &str = "it has become shorter since it was opened";
+
 /// A regular file or a block device with the bytes of a disk.
 #[derive(Debug)]
 pub struct FileDisk {
@@ -64,13 +67,15 @@ impl Disk for FileDisk {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        let within = self.size_bytes.saturating_sub(offset);
+        let wanted = usize::try_from(within).unwrap_or(usize::MAX).min(into.len());
+        let (into, past_end) = into.split_at_mut(wanted);
+        past_end.fill(0);
         let mut done = 0;
         while done < into.len() {
             match self.file.read_at(&mut into[done..], offset + done as u64) {
-                Ok(0) => {
-                    into[done..].fill(0);
-                    break;
-                }
+                // Zeros would pass for content.
+                Ok(0) => return Err(self.error(io::Error::new(io::ErrorKind::UnexpectedEof, HAS_SHRUNK))),
                 Ok(count) => done += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(self.error(error)),
@@ -134,6 +139,24 @@ mod tests {
         let mut into = [1; 8192];
         disk.read((1 << 20) - 4096, &mut into).unwrap();
         assert_eq!(into, [0; 8192]);
+    }
+
+    /// Zeros in place of what is gone went into copies of guest files, as content.
+    #[test]
+    fn a_file_that_shrinks_while_it_is_read_is_an_error_and_no_zeros() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().write_all_at(&[7; 8192], 0).unwrap();
+        let disk = FileDisk::new(file.reopen().unwrap(), file.path()).unwrap();
+        file.as_file().set_len(5000).unwrap();
+        let mut into = [1; 4096];
+        disk.read(0, &mut into).unwrap();
+        assert_eq!(into, [7; 4096]);
+        for offset in [4096, 8000] {
+            let error = disk.read(offset, &mut into).unwrap_err();
+            assert!(matches!(&error, DiskError::File { source, .. } if source.to_string() == HAS_SHRUNK), "{error:?}");
+        }
+        disk.read(8192, &mut into).unwrap();
+        assert_eq!(into, [0; 4096], "past the end that it had");
     }
 
     #[test]
