@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use onefold_block::Show;
-use onefold_guest::filesystem::{FileSystemFacts, State};
+use onefold_guest::filesystem::FileSystemFacts;
 use onefold_guest::guest::GuestVolume;
 use serde_json::{Value, json};
 
@@ -24,9 +24,9 @@ pub(super) fn run(arguments: &GuestImagesArgs, talk: Talk) -> Outcome<Report> {
     many::each(arguments, talk, &mut ending, |image, guest, ending| {
         let before = rows.len();
         let volumes = many::volumes(guest, &arguments.open)?;
-        for (_, volume) in &volumes {
+        for (at, volume) in &volumes {
             let Some(system) = volume.file_system() else { continue };
-            let full = Full::of(system.facts());
+            let full = Full::of(system.facts(), guest.whole_because(*at).is_none());
             table.row(full.cells(image, volume));
             rows.push(full.json(image, volume));
         }
@@ -45,11 +45,13 @@ pub(super) fn run(arguments: &GuestImagesArgs, talk: Talk) -> Outcome<Report> {
 struct Full<'f> {
     facts: &'f FileSystemFacts,
     used_bytes: u64,
+    /// Whether the figures are up to date.
+    is_certain: bool,
 }
 
 impl Full<'_> {
-    fn of(facts: &FileSystemFacts) -> Full<'_> {
-        Full { facts, used_bytes: facts.size_bytes.saturating_sub(facts.free_bytes) }
+    fn of(facts: &FileSystemFacts, is_certain: bool) -> Full<'_> {
+        Full { facts, used_bytes: facts.size_bytes.saturating_sub(facts.free_bytes), is_certain }
     }
 
     fn percent(&self) -> u64 {
@@ -59,9 +61,7 @@ impl Full<'_> {
 
     fn cells(&self, image: &OpenImage, volume: &GuestVolume<'_>) -> [String; 9] {
         let count = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
-        // A mark: the figure may be out of date.
-        let unsure = volume.file_system().is_some_and(|system| *system.state() != State::Certain);
-        let mark = if unsure { " ?" } else { "" };
+        let mark = if self.is_certain { "" } else { " ?" };
         [
             image.path().shown().to_string(),
             origin(&volume.volume.origin),
@@ -85,7 +85,7 @@ impl Full<'_> {
             "free_bytes": self.facts.free_bytes,
             "files_max": self.facts.files_max,
             "files_used": self.facts.files_used,
-            "is_certain": volume.file_system().is_some_and(|system| *system.state() == State::Certain),
+            "is_certain": self.is_certain,
             "in_use": image.is_in_use(),
         })
     }

@@ -221,7 +221,7 @@ fn volumes_hint(guest: &Guest<'_>) -> String {
     let volumes: Vec<String> = guest.volumes().iter().map(volume).collect();
     match volumes.is_empty() {
         true => "the disk is empty".to_owned(),
-        false => format!("on the disk are {}", volumes.join(", ")),
+        false => format!("the disk has these volumes: {}", volumes.join(", ")),
     }
 }
 
