@@ -85,6 +85,13 @@ fn recognised<'a>(reader: &VolumeReader<'a>, kind: Option<PartitionKind>) -> Res
     if kind.is_some_and(PartitionKind::is_windows_dynamic) {
         return Ok(VolumeContent::NotRead(windows_dynamic::named(reader)?));
     }
+    // These two may leave the header of a former file system where it is.
+    if kind.is_some_and(PartitionKind::is_storage_spaces) {
+        return Ok(VolumeContent::NotRead(NotRead::new("Windows Storage Spaces", String::new())));
+    }
+    if kind.is_some_and(PartitionKind::is_plain_crypt) {
+        return Ok(VolumeContent::NotRead(NotRead::encrypted("plain dm-crypt", String::new())));
+    }
     for recognise in WRAPPERS {
         if let Some(found) = recognise(reader)? {
             return Ok(VolumeContent::NotRead(found));

@@ -132,6 +132,20 @@ fn dynamic_disks_are_known_by_their_header_or_their_partition() {
     assert_eq!(ntfs.named(Some(PartitionKind::Gpt(data))).0, "Windows dynamic disk");
 }
 
+/// Both may leave the header of a former file system.
+#[test]
+fn storage_spaces_and_plain_encryption_are_known_by_their_partition() {
+    let former = Memory::with(&[(3, b"NTFS    "), (1024, b"\x10\x20\xf5\xf2")]);
+    let pool = [0x8f, 0xaf, 0x5c, 0xe7, 0x80, 0xf6, 0xee, 0x4c, 0xaf, 0xa3, 0xb0, 0x01, 0xe5, 0x6e, 0xfc, 0x2d];
+    let crypt = [0xc9, 0xc5, 0xfe, 0x7f, 0x00, 0x2d, 0xb7, 0x49, 0x89, 0x41, 0x3e, 0xa1, 0x0a, 0x55, 0x86, 0xb7];
+    for (kind, name, is_encrypted) in [(pool, "Windows Storage Spaces", false), (crypt, "plain dm-crypt", true)] {
+        let kind = PartitionKind::Gpt(Guid(kind));
+        assert!(kind.name().is_some(), "{name}");
+        assert_eq!(former.named(Some(kind)), (name, String::new(), is_encrypted));
+    }
+    assert_eq!(former.named(None).0, "F2FS");
+}
+
 #[test]
 fn other_kinds_are_named_by_their_magic() {
     let uuid: Vec<u8> = (0..16).map(|at| at * 17).collect();

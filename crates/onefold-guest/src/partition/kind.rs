@@ -68,6 +68,8 @@ const MBR_NAMES: [(u8, &str); 24] = [
 const MBR_LDM: u8 = 0x42;
 const GPT_LDM_METADATA: Guid = Guid::of(0x5808c8aa_7e8f_42e0_85d2_e1e90434cfb3);
 const GPT_LDM_DATA: Guid = Guid::of(0xaf9b60a0_1431_4f62_bc68_3311714a69ad);
+const GPT_STORAGE_SPACES: Guid = Guid::of(0xe75caf8f_f680_4cee_afa3_b001e56efc2d);
+const GPT_PLAIN_CRYPT: Guid = Guid::of(0x7ffec5c9_2d00_49b7_8941_3ea10a5586b7);
 
 /// Types of a GPT, with the names that `fdisk` prints.
 const GPT_NAMES: [(Guid, &str); 28] = [
@@ -79,7 +81,7 @@ const GPT_NAMES: [(Guid, &str); 28] = [
     (GPT_LDM_METADATA, "Microsoft LDM metadata"),
     (GPT_LDM_DATA, "Microsoft LDM data"),
     (Guid::of(0xde94bba4_06d1_4d40_a16a_bfd50179d6ac), "Windows recovery environment"),
-    (Guid::of(0xe75caf8f_f680_4cee_afa3_b001e56efc2d), "Microsoft Storage Spaces"),
+    (GPT_STORAGE_SPACES, "Microsoft Storage Spaces"),
     (Guid::of(0x0fc63daf_8483_4772_8e79_3d69d8477de4), "Linux filesystem"),
     (Guid::of(0x0657fd6d_a4ab_43c4_84e5_0933c84b4f4f), "Linux swap"),
     (Guid::of(0xe6d6d379_f507_44c2_a23c_238f2a3df928), "Linux LVM"),
@@ -91,7 +93,7 @@ const GPT_NAMES: [(Guid, &str); 28] = [
     (Guid::of(0xb921b045_1df0_41c3_af44_4c6f280d3fae), "Linux root (ARM-64)"),
     (Guid::of(0xbc13c2ff_59e6_4262_a352_b275fd6f7172), "Linux extended boot"),
     (Guid::of(0xca7d7ccb_63ed_4c53_861c_1742536059cc), "Linux LUKS"),
-    (Guid::of(0x7ffec5c9_2d00_49b7_8941_3ea10a5586b7), "Linux plain dm-crypt"),
+    (GPT_PLAIN_CRYPT, "Linux plain dm-crypt"),
     (Guid::of(0x48465300_0000_11aa_aa11_00306543ecac), "Apple HFS/HFS+"),
     (Guid::of(0x7c3457ef_0000_11aa_aa11_00306543ecac), "Apple APFS"),
     (Guid::of(0x516e7cb5_6ecf_11d6_8ff8_00022d09712b), "FreeBSD swap"),
@@ -119,6 +121,18 @@ impl PartitionKind {
             PartitionKind::Mbr(kind) => kind == MBR_LDM,
             PartitionKind::Gpt(kind) => kind == GPT_LDM_METADATA || kind == GPT_LDM_DATA,
         }
+    }
+
+    /// Returns whether the partition is a member of a pool of Windows' Storage Spaces, which keep their map in it.
+    #[must_use]
+    pub fn is_storage_spaces(self) -> bool {
+        self == PartitionKind::Gpt(GPT_STORAGE_SPACES)
+    }
+
+    /// Returns whether the partition is encrypted without a header, so that only its type tells it.
+    #[must_use]
+    pub fn is_plain_crypt(self) -> bool {
+        self == PartitionKind::Gpt(GPT_PLAIN_CRYPT)
     }
 }
 
