@@ -1,5 +1,6 @@
 //! Why something in a guest cannot be read, and what was found damaged on the way.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use onefold_disk::DiskError;
@@ -53,7 +54,7 @@ impl fmt::Display for Encoding {
 }
 
 /// A damaged part of a guest.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("damaged {structure} at byte {place} of the disk: {problem}")]
 pub struct Damage {
     /// Where the structure begins, in bytes of the disk.
@@ -67,22 +68,35 @@ pub struct Damage {
 /// The damage that a reader met and skipped: the first of it in full, the rest as a number.
 #[derive(Debug, Default)]
 pub struct DamageLog {
-    met: Mutex<(Vec<Damage>, u64)>,
+    met: Mutex<Met>,
+}
+
+#[derive(Debug, Default)]
+struct Met {
+    first: Vec<Damage>,
+    /// Parts that do not count again.
+    known: HashSet<Damage>,
+    count: u64,
 }
 
 /// How many damaged parts are kept in full.
 const DAMAGES_MAX: usize = 100;
+/// How many damaged parts are remembered, so that each counts once: a few megabytes of them.
+const KNOWN_MAX: usize = 1 << 16;
 
 impl DamageLog {
     /// Notes a damaged part that is skipped.
     pub fn note(&self, damage: Damage) {
         let mut met = self.met.lock();
-        if met.0.contains(&damage) {
+        if met.known.contains(&damage) {
             return;
         }
-        met.1 += 1;
-        if met.0.len() < DAMAGES_MAX {
-            met.0.push(damage);
+        met.count += 1;
+        if met.known.len() < KNOWN_MAX {
+            met.known.insert(damage.clone());
+        }
+        if met.first.len() < DAMAGES_MAX {
+            met.first.push(damage);
         }
     }
 
@@ -104,13 +118,27 @@ impl DamageLog {
     /// Returns the first damaged parts.
     #[must_use]
     pub fn first(&self) -> Vec<Damage> {
-        self.met.lock().0.clone()
+        self.met.lock().first.clone()
     }
 
     /// Returns the number of damaged parts that were met. A part that is met again counts again once
-    /// a hundred others are kept.
+    /// 65,536 others are known.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.met.lock().1
+        self.met.lock().count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_part_counts_once_and_the_first_hundred_are_kept() {
+        let log = DamageLog::default();
+        for place in (0..1000).chain(0..1000) {
+            log.note(Damage { place, structure: "inode", problem: "its checksum is wrong" });
+        }
+        assert_eq!((log.count(), log.first().len()), (1000, DAMAGES_MAX));
     }
 }
