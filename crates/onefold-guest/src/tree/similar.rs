@@ -1,4 +1,4 @@
-//! Names that a missing path may have meant, for hints.
+//! Why a path is missing, for hints: names that it may have meant, and a link that leads nowhere.
 
 use std::ops::ControlFlow;
 
@@ -24,7 +24,10 @@ impl Tree<'_> {
         // An error leaves fewer names to choose from.
         let _ = self.each_entry(directory, &mut |entry, _| {
             looked_at += 1;
-            if let Some(distance) = distance(&missing, &entry.name, allowed) {
+            // An entry of this very name is a link that leads nowhere.
+            if entry.name != missing
+                && let Some(distance) = distance(&missing, &entry.name, allowed)
+            {
                 near.push((distance, entry.name));
                 near.sort();
                 near.truncate(NAMES_MAX);
@@ -33,6 +36,17 @@ impl Tree<'_> {
         });
         let slash: &[u8] = if parent.ends_with(b"/") { b"" } else { b"/" };
         near.into_iter().map(|(_, name)| [&parent, slash, &name].concat()).collect()
+    }
+
+    /// Returns the symbolic link at which a missing path ends, and its target as the link has it; `None` where the path
+    /// is missing for another reason.
+    #[must_use]
+    pub fn broken_link(&self, path: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+        let (_, parent, missing) = self.first_missing(path)?;
+        let slash: &[u8] = if parent.ends_with(b"/") { b"" } else { b"/" };
+        let link = self.find(&[&parent, slash, &missing].concat(), Links::Keep).ok()?;
+        let target = self.system(link.file.system).read_link(link.file.file).ok()?;
+        (link.stat.kind == FileKind::SymbolicLink).then_some((link.path, target))
     }
 
     /// Returns the last directory of a path that exists, its path, and the name that it does not have.
@@ -120,5 +134,23 @@ mod tests {
         assert!(similar("/etc/unlike-all-of-them").is_empty());
         assert!(similar("/etc/passwd").is_empty(), "it exists");
         assert!(similar("/etc/passwd/x").is_empty(), "no directory to look into");
+    }
+
+    /// The hint for a link that leads nowhere was the link itself.
+    #[test]
+    fn a_link_that_leads_nowhere_is_told_and_not_similar_to_itself() {
+        let mut system = MemoryFileSystem::default();
+        system.write("/etc/passwd", "");
+        system.symlink("/etc/nowhere", "../gone/file");
+        system.symlink("/etc/nowhere2", "nowhere");
+        system.symlink("/etc/fine", "passwd");
+        let tree = Tree::new(&system);
+        let broken = |path: &str| tree.broken_link(path.as_bytes());
+        let expected = Some((b"/etc/nowhere".to_vec(), b"../gone/file".to_vec()));
+        assert_eq!(broken("/etc/nowhere"), expected);
+        assert_eq!(broken("/etc/nowhere/below"), expected);
+        assert_eq!(broken("/etc/nowhere2"), Some((b"/etc/nowhere2".to_vec(), b"nowhere".to_vec())));
+        assert_eq!((broken("/etc/fine"), broken("/etc/missing"), broken("/etc/passwd")), (None, None, None));
+        assert_eq!(tree.similar(b"/etc/nowhere"), [b"/etc/nowhere2".to_vec()]);
     }
 }

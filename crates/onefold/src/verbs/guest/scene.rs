@@ -155,6 +155,12 @@ impl<'g, 'a> Scene<'g, 'a> {
         }
         found.map_err(|error| {
             let failure = Failure::of_guest(cannot(), &error);
+            if let GuestError::NotFound = error
+                && let Some((link, target)) = self.tree.broken_link(path)
+            {
+                let leads = format!("`{}` is a symbolic link to `{}`", link.shown(), target.shown());
+                return failure.hint(format!("{leads}, which leads to no file"));
+            }
             let similar = match error {
                 GuestError::NotFound => self.tree.similar(path),
                 _ => Vec::new(),
