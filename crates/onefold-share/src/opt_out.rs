@@ -41,6 +41,11 @@ impl<'a, S: Substrate> OptOuts<'a, S> {
         }
     }
 
+    /// Has folders asked anew.
+    pub(crate) fn forget(&self) {
+        self.folders.borrow_mut().clear();
+    }
+
     fn of_folder(&self, folder: &Path) -> io::Result<Option<PathBuf>> {
         if let Some(known) = self.folders.borrow().get(folder) {
             return Ok(known.clone());

@@ -101,6 +101,8 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
     pub(super) fn share_found(&mut self, finder: &mut dyn Finder<'b, S>) -> Result<bool, PassError> {
         let shared = self.share_batches(finder);
         if shared.as_ref().is_err_and(PassError::is_interruption) {
+            // The next pass finds what has shared by now shared before, and says nothing to the file system about it.
+            self.keep_copies_small()?;
             finder.cut_batch(self)?;
         }
         shared
@@ -161,11 +163,17 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
             let Passed { shared, trouble, .. } = &mut self.passed;
             pinned::release(state, &mut self.images, losses.finish()?, remnants, options, shared, trouble)?;
         }
-        let touched = std::mem::take(&mut self.noted.touched);
-        if options.space.keeps_copies_small {
-            copies::keep_small(state, &mut self.images, &touched)?;
-        }
+        self.keep_copies_small()?;
         self.passed.times.share += watch.lap();
+        Ok(())
+    }
+
+    /// Has files that share since the last call copied from in small pieces, where the options say so.
+    fn keep_copies_small(&mut self) -> Result<(), PassError> {
+        let touched = std::mem::take(&mut self.noted.touched);
+        if self.options.space.keeps_copies_small {
+            copies::keep_small(self.state, &mut self.images, &touched)?;
+        }
         Ok(())
     }
 

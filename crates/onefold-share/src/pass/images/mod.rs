@@ -156,6 +156,19 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(self.is_selected(number) && self.is_there(number)? && self.is_selected(number))
     }
 
+    /// Has opt-outs of folders asked anew.
+    pub(super) fn forget_opt_outs(&self) {
+        self.opt_outs.forget();
+    }
+
+    /// Has a file looked at anew. Whose it is stays as it was found.
+    pub(super) fn look_again(&mut self, number: FileNo) {
+        let (blocks, has_left_domain) = self.look(number);
+        if let Some(image) = self.known.get_mut(&number) {
+            (image.blocks, image.has_left_domain) = (blocks, has_left_domain);
+        }
+    }
+
     /// Tells whether a block may be within a file that is there. Of a file that another host has it may: that host may
     /// just have seen what is not known here yet, and nobody else can tell. A file outside of the selection is not
     /// looked at.

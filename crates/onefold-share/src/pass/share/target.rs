@@ -96,6 +96,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         if target.facts.is_some() {
             // A source may get another owner, leave the selection or be opted out. It is asked again for each target.
             self.sources.files.clear();
+            self.images.forget_opt_outs();
         }
         Ok(self.note_mark(target.number)?)
     }

@@ -112,6 +112,33 @@ fn selection_and_opt_outs_bind_both_sides() {
     ground.file_system.check().unwrap();
 }
 
+/// A source stays open from run to run, but not from target to target.
+#[test]
+fn a_source_that_is_opted_out_meanwhile_is_none_for_the_next_target() {
+    for opted in ["folder/source", "folder"] {
+        let ground = Ground::new();
+        ground.host.substrate.create_dir(Path::new("folder")).unwrap();
+        for path in ["folder/source", "first", "second"] {
+            ground.write(path, 1, 10);
+        }
+        let state = ground.state();
+        let mut files = Marks::load(&state).unwrap();
+        let numbers = Numbers::of(&state, &mut files);
+        let runs = ["first", "second"].iter().zip(1..);
+        let runs = runs.map(|(target, key)| numbers.run(("folder/source", 0), (target, 0), 10, key)).collect();
+        let wish = || {
+            if ground.file_system.counters().shares > 0 {
+                opt_out::exclude(&ground.host.substrate, Path::new(opted)).unwrap();
+            }
+            Wish::GoOn
+        };
+        let mut finder = Listed::of(vec![runs]);
+        let passed = How { wish: &wish, call_bytes: K, ..USUAL }.share_found(&state, &mut files, &mut finder).unwrap();
+        assert_eq!((passed.shared.now, passed.shared.barred), (10 * K, 10 * K), "{opted}: {passed:?}");
+        assert_eq!((finder.came(1, Outcome::Shared), finder.came(2, Outcome::Barred)), (10, 10), "{opted}");
+    }
+}
+
 /// Seen: another host had noted that an image was renamed to where this pass must not go. The pass looked for it, found
 /// it there, and read it.
 #[test]
