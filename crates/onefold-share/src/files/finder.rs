@@ -63,8 +63,8 @@ impl FoundRuns {
         let counts = self.tiers.get_mut(label.tier.index());
         let tries = match &mut self.last {
             Some((block, last, tries)) if *block == target => {
-                // The same files again, by another name.
-                if *last == *run {
+                // The same files again, by another name or of a lower tier. The better tier comes first.
+                if last.source() == run.source() && last.count() == run.count() {
                     return false;
                 }
                 *last = *run;
@@ -139,7 +139,11 @@ mod tests {
     }
 
     fn run(source: (u32, u64), target: (u32, u64), count: u64, package: u32) -> Run {
-        let key = Label { tier: Tier::Digest, package }.key().unwrap();
+        run_of(Tier::Digest, source, target, count, package)
+    }
+
+    fn run_of(tier: Tier, source: (u32, u64), target: (u32, u64), count: u64, package: u32) -> Run {
+        let key = Label { tier, package }.key().unwrap();
         Run::between(place(source.0, source.1), place(target.0, target.1), count, key).unwrap()
     }
 
@@ -172,6 +176,22 @@ mod tests {
         assert_eq!(found.next_run().unwrap(), Some(run((1, 0), (2, 7), 3, 1)));
         assert_eq!(found.next_run().unwrap(), None);
         assert_eq!((found.tiers[0].crowded, found.packages[&1].believed), (0, 3 * BLOCK_BYTES_U64));
+    }
+
+    /// A file of no package with an equal date is believed equal by two tiers. Its run by the second one would come
+    /// between those that the engine joins.
+    #[test]
+    fn a_file_of_two_tiers_is_tried_once_in_the_better_one() {
+        let both = |at: u64| [Tier::Named, Tier::Dated].map(|tier| run_of(tier, (1, at), (2, 50 + at), 16, 0));
+        let mut found = found(&(0..20).flat_map(|at| both(16 * at)).collect::<Vec<_>>());
+        let expected: Vec<_> = (0..20).map(|at| run_of(Tier::Dated, (1, 16 * at), (2, 50 + 16 * at), 16, 0)).collect();
+        let mut tried = Vec::new();
+        while let Some(run) = found.next_run().unwrap() {
+            found.note(&run, Outcome::Shared);
+            tried.push(run);
+        }
+        assert_eq!(tried, expected);
+        assert_eq!(found.packages[&0], PackageBytes { believed: 320 * BLOCK_BYTES_U64, shared: 320 * BLOCK_BYTES_U64 });
     }
 
     #[test]
