@@ -7,6 +7,8 @@
 mod disk;
 mod pieces;
 mod systems;
+#[cfg(test)]
+mod tests;
 mod unpackaged;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -55,6 +57,9 @@ pub(super) enum IdentifyError {
     /// Its own file.
     #[error(transparent)]
     File(io::Error),
+    /// Its name leads to another file by now.
+    #[error("another file has its name now")]
+    Replaced,
     /// It has a format whose guests are not read yet.
     #[error("guests in images of the format {} are not read yet", .0.name())]
     Format(ImageFormat),
@@ -113,7 +118,12 @@ impl Identifying<'_> {
         rank: u32,
     ) -> Result<bool, IdentifyError> {
         let file = substrate.open(&listed.path, Access::Read).map_err(IdentifyError::File)?;
-        let size_bytes = substrate.stat(&file).map_err(IdentifyError::File)?.length;
+        let stat = substrate.stat(&file).map_err(IdentifyError::File)?;
+        if stat.handle != listed.stat.handle {
+            // The other file may be outside of the selection, opted out, or of another domain.
+            return Err(IdentifyError::Replaced);
+        }
+        let size_bytes = stat.length;
         let reader = substrate.reader(&file).ok_or(IdentifyError::Unreadable)?;
         let mut head = [0; HEAD_BYTES];
         let count = reader.read_at(0, &mut head).map_err(IdentifyError::File)?;

@@ -1,0 +1,37 @@
+//! Images that are not what they were when they were listed.
+
+use std::path::{Path, PathBuf};
+
+use onefold_substrate::Files;
+use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
+
+use super::*;
+use crate::format::FileNo;
+
+/// Between listing and opening, any rotation of images gives a name to another file.
+#[test]
+fn a_file_that_has_got_the_name_of_a_listed_one_is_not_read() {
+    let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 0, ..SimulationOptions::default() });
+    let host = file_system.observe();
+    let substrate = &host.substrate;
+    let [first, second] = ["first", "second"].map(|name| {
+        let file = substrate.create(Path::new(name)).unwrap();
+        substrate.stat(&file).unwrap()
+    });
+    let mut identifying = Identifying {
+        candidates: Candidates::new(Path::new("/var/tmp"), 1 << 16),
+        packages: PackageNames::new(),
+        examined: Examined::default(),
+        tiers: &Tier::ALL,
+        cache_bytes: 1 << 16,
+        go_on: &|| Ok(()),
+    };
+    let mut add = |stat| {
+        let path = PathBuf::from("first");
+        let listed = ListedFile { number: FileNo(1), path, stat, domain: Domain::Owner(0) };
+        identifying.add_image(substrate, &listed, 0).unwrap_err()
+    };
+    assert!(matches!(add(second), IdentifyError::Replaced));
+    // Simulated files have no reader: this one comes that far.
+    assert!(matches!(add(first), IdentifyError::Unreadable));
+}
