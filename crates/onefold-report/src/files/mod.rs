@@ -1,16 +1,17 @@
 //! What the blocks of images belong to: packages and folders, metadata, swap, gaps, and free blocks that are not zero.
 //!
 //! Before the blocks of an image are read, `survey` reads its guest: the paths of its files give each file an owner
-//! (`named`), its extents take the owner along into the order of the disk (`rows`), and with the map of the disk they
-//! become runs of blocks (`sweep`, `blocks`). The scan reads these runs beside the blocks, and each record carries the
-//! number of its owner, so that the sort by content brings owners and sharing together.
+//! (`named`), its extents (`extents`) take the owner along into the order of the disk (`rows`), and with the map of the
+//! disk they become runs of blocks (`sweep`, `blocks`). The scan reads these runs beside the blocks, and each record
+//! carries the number of its owner, so that the sort by content brings owners and sharing together.
 //!
 //! | module | is |
 //! |---|---|
 //! | `analysis` | what a user gets: sums, groups with their parts, packages in several versions |
 //! | `names` | numbers for owners in one image, and which of them are large enough to be kept |
 //! | `uses` | the names of what is no file |
-//! | `named` | the owner of each file, and its extents |
+//! | `named` | the owner of each file |
+//! | `extents` | the extents of each file, within what a volume has room for |
 //! | `rows` | files and extents as rows, and how they are joined |
 //! | `sweep` | the owner of each byte |
 //! | `blocks` | the owner of each block, as a list in a file |
@@ -27,6 +28,7 @@ mod blocks;
 mod counts;
 mod doubts;
 mod error;
+mod extents;
 mod named;
 mod names;
 mod paths;

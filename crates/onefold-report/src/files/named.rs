@@ -1,9 +1,9 @@
-//! The owner of each file of a disk, by its paths in the trees of its systems, and all extents of the files.
+//! The owner of each file of a disk, by its paths in the trees of its systems.
 
 use std::ops::ControlFlow;
 
 use onefold_guest::error::GuestError;
-use onefold_guest::filesystem::{ExtentKind, FileKind, FileNumber, FileStat, FileSystem};
+use onefold_guest::filesystem::FileKind;
 use onefold_guest::guest::{Guest, GuestVolume};
 use onefold_guest::machine::{Machine, MachineVolume, machines};
 use onefold_guest::packages::{self, Owners, Package, PackageDatabase, PackageState};
@@ -13,11 +13,12 @@ use onefold_sort::SortWriter;
 use super::analysis::MisalignedCause;
 use super::doubts::Doubts;
 use super::error::{MapError, SurveyError};
+use super::extents::ExtentsLeft;
 use super::names::{Names, PackageId, folder_of};
-use super::rows::{extent_row, name_row};
+use super::rows::name_row;
 use super::uses::volume_name;
 
-/// Files between two questions whether the user wants to stop.
+/// Files and extents between two questions whether the user wants to stop.
 const FILES_PER_QUESTION: u64 = 1024;
 
 /// What names and extents are written with.
@@ -31,7 +32,9 @@ pub(super) struct Naming<'n> {
     pub(super) package: &'n mut dyn FnMut(&Package),
     /// Tells whether to go on.
     pub(super) go_on: &'n dyn Fn() -> ControlFlow<()>,
+    /// Files and extents that were read.
     pub(super) files: u64,
+    pub(super) extents_left: ExtentsLeft,
 }
 
 impl Naming<'_> {
@@ -51,7 +54,8 @@ impl Naming<'_> {
         }
         for (at, volume) in guest.volumes().iter().enumerate() {
             if let Some(system) = volume.file_system() {
-                self.extents(at, volume, system)?;
+                let name = volume_name(&volume.volume.origin);
+                self.extents(at, &shown(&name), &volume.reader, system)?;
             }
         }
         Ok(())
@@ -98,8 +102,13 @@ impl Naming<'_> {
             }
         };
         let mut visitor = NameVisitor { naming: self, volumes, packages, failed: None, unread: 0 };
-        tree.walk(&root, Crossing::Enter, &mut visitor)?;
+        let outcome = tree.walk(&root, Crossing::Enter, &mut visitor);
         let (failed, unread) = (visitor.failed, visitor.unread);
+        match outcome {
+            Err(GuestError::Disk(error)) => return Err(GuestError::Disk(error).into()),
+            Err(error) => self.doubts.note(format!("a root directory cannot be read: {error}")),
+            Ok(()) => {}
+        }
         if unread > 0 {
             self.doubts.note(format!("{unread} files or directories cannot be read"));
         }
@@ -127,58 +136,12 @@ impl Naming<'_> {
     }
 
     /// Returns an error where the user wants to stop.
-    fn ask(&mut self) -> Result<(), MapError> {
+    pub(super) fn ask(&mut self) -> Result<(), MapError> {
         self.files += 1;
         if self.files.is_multiple_of(FILES_PER_QUESTION) && (self.go_on)().is_break() {
             return Err(MapError::Ended(SurveyError::Interrupted));
         }
         Ok(())
-    }
-
-    fn extents(&mut self, at: usize, volume: &GuestVolume<'_>, system: &dyn FileSystem) -> Result<(), MapError> {
-        let mut failed = None;
-        system.each_file(&mut |file, stat| match self.extents_of(at, volume, system, file, stat) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => {
-                failed = Some(error);
-                ControlFlow::Break(())
-            }
-        })?;
-        failed.map_or(Ok(()), Err)
-    }
-
-    fn extents_of(
-        &mut self,
-        at: usize,
-        volume: &GuestVolume<'_>,
-        system: &dyn FileSystem,
-        file: FileNumber,
-        stat: &FileStat,
-    ) -> Result<(), MapError> {
-        self.ask()?;
-        // Directories are metadata, and so are the few links with a block.
-        if !matches!(stat.kind, FileKind::Regular | FileKind::Other) {
-            return Ok(());
-        }
-        // A stream belongs to the file that it hangs on.
-        let belongs = system.damage().skip(system.belongs_to(file))?.flatten();
-        let file_of_name = belongs.map_or(file, |(owner, _)| owner);
-        let mut failed = None;
-        let outcome = system.each_extent(file, &mut |extent| {
-            if extent.kind == ExtentKind::Inline {
-                return ControlFlow::Continue(());
-            }
-            volume.reader.each_on_disk(extent.place, extent.length_bytes, &mut |range| {
-                if failed.is_none()
-                    && let Some(row) = extent_row(at, file_of_name, &range)
-                {
-                    failed = self.rows.push(row).err();
-                }
-            });
-            if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        system.damage().skip(outcome)?;
-        failed.map_or(Ok(()), |error| Err(error.into()))
     }
 }
 

@@ -14,6 +14,7 @@ use super::analysis::{GroupName, MisalignedCause};
 use super::blocks::{BlockOwners, BlockWriter};
 use super::doubts::Doubts;
 use super::error::{MapError, SurveyError};
+use super::extents::ExtentsLeft;
 use super::named::{Naming, note_doubts};
 use super::names::{Kept, Names, OwnerName, keep_largest};
 use super::rows::join;
@@ -144,6 +145,7 @@ impl<'a> Survey<'a> {
             package: &mut |package| versions.add(&package.name, &package.version),
             go_on,
             files: 0,
+            extents_left: ExtentsLeft::new(disk.size_bytes()),
         };
         naming.all(&guest)?;
         let map = guest.disk_map()?;

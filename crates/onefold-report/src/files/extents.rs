@@ -1,0 +1,343 @@
+//! The extents of all files of a volume as rows, no more than a sound volume can have.
+
+use std::ops::ControlFlow;
+
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_guest::error::GuestError;
+use onefold_guest::filesystem::{ExtentKind, FileKind, FileNumber, FileStat, FileSystem};
+use onefold_guest::volume::VolumeReader;
+
+use super::error::MapError;
+use super::named::Naming;
+use super::rows::extent_row;
+
+/// How often the files of a volume may have all of its bytes: files share blocks on purpose, too.
+const TIMES_MAX: u64 = 4;
+/// Extents of an image, however long it says that it is. Their rows take 800 MB.
+const ROWS_MAX: u64 = 1 << 25;
+/// The shortest extent that is no part of a block.
+const SECTOR_BYTES: u64 = 512;
+
+/// How much the extents of an image may still have.
+#[derive(Debug)]
+pub(super) struct ExtentsLeft {
+    bytes: u64,
+    rows: u64,
+}
+
+impl ExtentsLeft {
+    /// Returns what the extents of all volumes on a disk of `disk_bytes` may have.
+    pub(super) fn new(disk_bytes: u64) -> ExtentsLeft {
+        ExtentsLeft { bytes: disk_bytes.saturating_mul(TIMES_MAX), rows: ROWS_MAX }
+    }
+}
+
+/// A volume whose extents are written.
+struct VolumeExtents<'e> {
+    /// Its place in the guest.
+    at: usize,
+    reader: &'e VolumeReader<'e>,
+    system: &'e dyn FileSystem,
+    /// Bytes that an extent counts at least, however short it is.
+    extent_bytes_min: u64,
+    bytes_left: u64,
+    /// Whether there are more extents than there may be.
+    is_full: bool,
+    /// Files whose extents cannot be read, besides damaged ones.
+    unread: u64,
+}
+
+impl VolumeExtents<'_> {
+    /// Takes an extent off what is left. Returns whether there was room for it.
+    fn take(&mut self, length_bytes: u64, left: &mut ExtentsLeft) -> bool {
+        let bytes = length_bytes.max(self.extent_bytes_min);
+        let after = self.bytes_left.checked_sub(bytes).zip(left.bytes.checked_sub(bytes));
+        match after {
+            Some((of_volume, of_image)) => (self.bytes_left, left.bytes) = (of_volume, of_image),
+            None => self.is_full = true,
+        }
+        !self.is_full
+    }
+
+    /// Counts a file that cannot be read: a running machine may have deleted it meanwhile.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    fn skip(&mut self, error: GuestError) -> Result<(), MapError> {
+        match error {
+            GuestError::Disk(error) => Err(GuestError::Disk(error).into()),
+            _ => {
+                self.unread += 1;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Naming<'_> {
+    /// Writes the extents of the files of a volume; `at` is its place in the guest. A doubt with the volume's `name`
+    /// says which of them are missing.
+    ///
+    /// # Errors
+    /// Those of the disk and of temporary files, and the user's wish to stop.
+    pub(super) fn extents(
+        &mut self,
+        at: usize,
+        name: &str,
+        reader: &VolumeReader<'_>,
+        system: &dyn FileSystem,
+    ) -> Result<(), MapError> {
+        let mut volume = VolumeExtents {
+            at,
+            reader,
+            system,
+            extent_bytes_min: system.facts().block_bytes.clamp(SECTOR_BYTES, BLOCK_BYTES_U64),
+            bytes_left: reader.size_bytes().saturating_mul(TIMES_MAX),
+            is_full: false,
+            unread: 0,
+        };
+        let mut failed = None;
+        let outcome = system.each_file(&mut |file, stat| match self.extents_of(&mut volume, file, stat) {
+            Ok(()) if !volume.is_full => ControlFlow::Continue(()),
+            Ok(()) => ControlFlow::Break(()),
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        });
+        failed.map_or(Ok(()), Err)?;
+        if let Err(error) = outcome {
+            if let GuestError::Disk(error) = error {
+                return Err(GuestError::Disk(error).into());
+            }
+            self.doubts.note(format!("{name}: not all of its files can be found: {error}"));
+        }
+        if volume.is_full {
+            self.doubts.note(format!("{name}: its files have more extents than are counted"));
+        }
+        if volume.unread > 0 {
+            self.doubts.note(format!("{name}: the blocks of {} files cannot be told", volume.unread));
+        }
+        Ok(())
+    }
+
+    fn extents_of(
+        &mut self,
+        volume: &mut VolumeExtents<'_>,
+        file: FileNumber,
+        stat: &FileStat,
+    ) -> Result<(), MapError> {
+        self.ask()?;
+        // Directories are metadata, and so are the few links with a block.
+        if !matches!(stat.kind, FileKind::Regular | FileKind::Other) {
+            return Ok(());
+        }
+        let VolumeExtents { at, reader, system, .. } = *volume;
+        // A stream belongs to the file that it hangs on.
+        let belongs = match system.damage().skip(system.belongs_to(file)) {
+            Ok(belongs) => belongs.flatten(),
+            Err(error) => return volume.skip(error),
+        };
+        let file_of_name = belongs.map_or(file, |(owner, _)| owner);
+        let mut failed = None;
+        let outcome = system.each_extent(file, &mut |extent| {
+            failed = self.ask().err();
+            if failed.is_some() || !volume.take(extent.length_bytes, &mut self.extents_left) {
+                return ControlFlow::Break(());
+            }
+            if extent.kind == ExtentKind::Inline {
+                return ControlFlow::Continue(());
+            }
+            reader.each_on_disk(extent.place, extent.length_bytes, &mut |range| {
+                let Some(row) = extent_row(at, file_of_name, &range) else { return };
+                match self.extents_left.rows.checked_sub(1) {
+                    _ if failed.is_some() => {}
+                    None => volume.is_full = true,
+                    Some(left) => {
+                        self.extents_left.rows = left;
+                        failed = self.rows.push(row).err().map(MapError::from);
+                    }
+                }
+            });
+            if failed.is_some() || volume.is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        failed.map_or(Ok(()), Err)?;
+        system.damage().skip(outcome).map_or_else(|error| volume.skip(error), |_| Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::doubts::Doubts;
+    use super::super::names::Names;
+    use super::*;
+    use onefold_disk::{Disk, DiskError};
+    use onefold_guest::error::DamageLog;
+    use onefold_guest::filesystem::{
+        Allocation, DirectoryEntry, ExtendedAttribute, Extent, FileSystem, FileSystemFacts, State,
+    };
+    use onefold_guest::memory::MemoryFileSystem;
+    use onefold_guest::volume::Volume;
+    use onefold_sort::SortWriter;
+
+    const DISK_BYTES: u64 = 1 << 20;
+
+    struct Zeros;
+
+    impl Disk for Zeros {
+        fn size_bytes(&self) -> u64 {
+            DISK_BYTES
+        }
+
+        fn next_data(&self, _: u64) -> Result<Option<std::ops::Range<u64>>, DiskError> {
+            Ok(None)
+        }
+
+        fn read(&self, _: u64, into: &mut [u8]) -> Result<(), DiskError> {
+            into.fill(0);
+            Ok(())
+        }
+    }
+
+    /// Files that all have the same extents.
+    struct Extents {
+        system: MemoryFileSystem,
+        extents: Vec<Extent>,
+        /// The file that has none any more.
+        deleted: Option<FileNumber>,
+        /// The error of the table of files.
+        error: Option<&'static str>,
+    }
+
+    impl FileSystem for Extents {
+        fn facts(&self) -> &FileSystemFacts {
+            self.system.facts()
+        }
+
+        fn state(&self) -> &State {
+            self.system.state()
+        }
+
+        fn damage(&self) -> &DamageLog {
+            self.system.damage()
+        }
+
+        fn root(&self) -> FileNumber {
+            self.system.root()
+        }
+
+        fn stat(&self, file: FileNumber) -> Result<FileStat, GuestError> {
+            self.system.stat(file)
+        }
+
+        fn each_entry(
+            &self,
+            directory: FileNumber,
+            visit: &mut dyn FnMut(DirectoryEntry) -> ControlFlow<()>,
+        ) -> Result<(), GuestError> {
+            self.system.each_entry(directory, visit)
+        }
+
+        fn read_link(&self, file: FileNumber) -> Result<Vec<u8>, GuestError> {
+            self.system.read_link(file)
+        }
+
+        fn attributes(&self, file: FileNumber) -> Result<Vec<ExtendedAttribute>, GuestError> {
+            self.system.attributes(file)
+        }
+
+        fn each_extent(
+            &self,
+            file: FileNumber,
+            visit: &mut dyn FnMut(Extent) -> ControlFlow<()>,
+        ) -> Result<(), GuestError> {
+            if self.deleted == Some(file) {
+                return Err(GuestError::NotFound);
+            }
+            let _ = self.extents.iter().try_for_each(|extent| visit(*extent));
+            Ok(())
+        }
+
+        fn read(&self, file: FileNumber, offset: u64, into: &mut [u8]) -> Result<usize, GuestError> {
+            self.system.read(file, offset, into)
+        }
+
+        fn each_file(&self, visit: &mut dyn FnMut(FileNumber, &FileStat) -> ControlFlow<()>) -> Result<(), GuestError> {
+            self.system.each_file(visit)?;
+            self.error.map_or(Ok(()), |what| Err(GuestError::Unsupported(what)))
+        }
+
+        fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
+            self.system.allocation()
+        }
+    }
+
+    /// Returns a file system of `files` files with `extents` extents of a block each, all in the same place.
+    fn extents(files: u64, extents: u64) -> Extents {
+        let mut system = MemoryFileSystem::default();
+        for number in 0..files {
+            system.write(&format!("/{number}"), "");
+        }
+        let extent = |at| Extent { offset: at * 4096, length_bytes: 4096, place: 8192, kind: ExtentKind::Written };
+        Extents { system, extents: (0..extents).map(extent).collect(), deleted: None, error: None }
+    }
+
+    /// Returns how many rows the extents of volumes become that are one disk each, and the doubts.
+    fn written(volumes: &[Extents], mut extents_left: ExtentsLeft) -> (usize, Vec<String>) {
+        let reader = VolumeReader::new(&Zeros, &Volume::whole_disk(DISK_BYTES).unwrap());
+        let mut rows = SortWriter::new(&std::env::temp_dir(), 1 << 20);
+        let mut doubts = Doubts::default();
+        for (at, volume) in volumes.iter().enumerate() {
+            let mut naming = Naming {
+                names: &mut Names::new(0),
+                causes: &[],
+                rows: &mut rows,
+                doubts: &mut doubts,
+                package: &mut |_| {},
+                go_on: &|| ControlFlow::Continue(()),
+                files: 0,
+                extents_left,
+            };
+            naming.extents(at, &format!("volume {at}"), &reader, volume).unwrap();
+            extents_left = naming.extents_left;
+        }
+        (rows.finish().unwrap().count(), doubts.into_sentences())
+    }
+
+    const MORE: &str = "its files have more extents than are counted";
+
+    #[test]
+    fn files_that_all_point_at_the_same_blocks_have_no_more_extents_than_a_volume_has_room_for() {
+        let fits = written(&[extents(4, 256)], ExtentsLeft::new(DISK_BYTES));
+        assert_eq!(fits, (1024, vec![]));
+        let (rows, doubts) = written(&[extents(1000, 1000)], ExtentsLeft::new(DISK_BYTES));
+        assert_eq!((rows, doubts), (1024, vec![format!("volume 0: {MORE}")]));
+    }
+
+    #[test]
+    fn volumes_in_the_same_place_have_no_more_extents_than_their_disk_has_room_for() {
+        let volumes = [extents(2, 256), extents(3, 200), extents(1, 1)];
+        let (rows, doubts) = written(&volumes, ExtentsLeft { bytes: 900 * 4096, rows: 1000 });
+        assert_eq!((rows, doubts), (900, vec![format!("volume 1: {MORE}"), format!("volume 2: {MORE}")]));
+    }
+
+    #[test]
+    fn an_image_has_no_more_rows_than_it_may_however_long_it_is() {
+        let volumes = [extents(2, 40), extents(1, 40)];
+        let (rows, doubts) = written(&volumes, ExtentsLeft { bytes: u64::MAX, rows: 100 });
+        assert_eq!((rows, doubts), (100, vec![format!("volume 1: {MORE}")]));
+    }
+
+    #[test]
+    fn a_file_that_is_gone_and_a_table_that_ends_early_cost_no_other_file_its_extents() {
+        let mut gone = extents(3, 2);
+        gone.deleted = Some(FileNumber(2));
+        gone.error = Some("a table");
+        let (rows, doubts) = written(&[gone, extents(1, 1)], ExtentsLeft::new(DISK_BYTES));
+        let told = [
+            "volume 0: not all of its files can be found: a table cannot be read",
+            "volume 0: the blocks of 1 files cannot be told",
+        ];
+        assert_eq!((rows, doubts), (5, told.map(str::to_owned).to_vec()));
+    }
+}
