@@ -141,12 +141,13 @@ impl Naming<'_> {
         let file_of_name = belongs.map_or(file, |(owner, _)| owner);
         let mut failed = None;
         let outcome = system.each_extent(file, &mut |extent| {
+            // A file has one of these at most, in its own record.
+            if extent.kind == ExtentKind::Inline {
+                return ControlFlow::Continue(());
+            }
             failed = self.ask().err();
             if failed.is_some() || !volume.take(extent.length_bytes, &mut self.extents_left) {
                 return ControlFlow::Break(());
-            }
-            if extent.kind == ExtentKind::Inline {
-                return ControlFlow::Continue(());
             }
             reader.each_on_disk(extent.place, extent.length_bytes, &mut |range| {
                 let Some(row) = extent_row(at, file_of_name, &range) else { return };
@@ -310,6 +311,9 @@ mod tests {
     fn files_that_all_point_at_the_same_blocks_have_no_more_extents_than_a_volume_has_room_for() {
         let fits = written(&[extents(4, 256)], ExtentsLeft::new(DISK_BYTES));
         assert_eq!(fits, (1024, vec![]));
+        let mut inline = extents(2000, 1);
+        inline.extents[0].kind = ExtentKind::Inline;
+        assert_eq!(written(&[inline], ExtentsLeft::new(DISK_BYTES)), (0, vec![]));
         let (rows, doubts) = written(&[extents(1000, 1000)], ExtentsLeft::new(DISK_BYTES));
         assert_eq!((rows, doubts), (1024, vec![format!("volume 0: {MORE}")]));
     }
