@@ -13,6 +13,7 @@
 //! | `named` | the owner of each file |
 //! | `extents` | the extents of each file, within what a volume has room for |
 //! | `rows` | files and extents as rows, and how they are joined |
+//! | `map` | the map of the disk, as a list in a file |
 //! | `sweep` | the owner of each byte |
 //! | `blocks` | the owner of each block, as a list in a file |
 //! | `counts` | how the blocks of each owner are shared |
@@ -29,6 +30,7 @@ mod counts;
 mod doubts;
 mod error;
 mod extents;
+mod map;
 mod named;
 mod names;
 mod paths;

@@ -1,13 +1,13 @@
 //! The survey of all images: what the blocks of each belong to, read before its blocks are, within a share of the
 //! memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use onefold_disk::{CachedDisk, Disk};
-use onefold_guest::guest::{DiskRun, Guest};
+use onefold_guest::guest::{DiskUse, Guest};
 use onefold_sort::{Ordered, SortWriter};
 
 use super::analysis::{GroupName, MisalignedCause};
@@ -15,6 +15,7 @@ use super::blocks::{BlockOwners, BlockWriter};
 use super::doubts::Doubts;
 use super::error::{MapError, SurveyError};
 use super::extents::ExtentsLeft;
+use super::map::DiskMap;
 use super::named::{Naming, note_doubts};
 use super::names::{Kept, Names, OwnerName, keep_largest};
 use super::rows::join;
@@ -148,7 +149,7 @@ impl<'a> Survey<'a> {
             extents_left: ExtentsLeft::new(disk.size_bytes()),
         };
         naming.all(&guest)?;
-        let map = guest.disk_map()?;
+        let map = DiskMap::read(&guest, self.folder, self.memory.runs)?;
         note_doubts(&guest, doubts);
         let (names, runs, blocks) = self.own_blocks(&guest, map, names, by_file, &causes)?;
         // Memory is shared out among the images that are still to come.
@@ -168,32 +169,30 @@ impl<'a> Survey<'a> {
     fn own_blocks(
         &self,
         guest: &Guest<'_>,
-        map: Vec<DiskRun>,
+        map: DiskMap,
         mut names: Names,
         by_file: SortWriter,
         causes: &[Option<MisalignedCause>],
     ) -> Result<(Vec<OwnerName>, Ordered, Vec<u64>), MapError> {
-        let mut uses = BTreeMap::new();
-        for run in &map {
-            let owner = || {
-                let name = owner_of(guest, run.use_, causes);
-                (name.group, names.fixed(name))
-            };
-            uses.entry(run.use_).or_insert_with(owner);
-        }
+        let owner = |use_: &DiskUse| {
+            let name = owner_of(guest, *use_, causes);
+            (name.group, names.fixed(name))
+        };
+        let uses: Vec<(GroupName, u32)> = map.uses.iter().map(owner).collect();
         let nameless: Vec<u32> = causes.iter().map(|cause| names.fixed(nameless(*cause))).collect();
         let (names, ranks) = names.ranked();
         let rank_of = |number: u32| usize::try_from(number).ok().and_then(|at| ranks.get(at)).copied().unwrap_or(0);
         let mut by_place = SortWriter::new(self.folder, self.memory.sort);
         let nameless = |volume: usize| nameless.get(volume).map_or(0, |number| rank_of(*number));
         join(by_file.finish()?, &ranks, &nameless, &mut by_place)?;
-        let owner = |run: DiskRun| {
-            let (group, number) = uses.get(&run.use_).copied().unwrap_or((GroupName::NotRead, 0));
+        let owner = |at: usize| {
+            let (group, number) = uses.get(at).copied().unwrap_or((GroupName::NotRead, 0));
             let takes_files = matches!(group, GroupName::Files | GroupName::Stale | GroupName::NotRead);
-            (run, RunOwner { rank: rank_of(number), is_free: group == GroupName::Stale, takes_files })
+            RunOwner { rank: rank_of(number), is_free: group == GroupName::Stale, takes_files }
         };
+        let runs = map.into_runs().map(|run| run.map(|(range, at)| (range, owner(at))));
         let mut writer = BlockWriter::new(self.folder, self.memory.runs, names.len());
-        sweep(map.into_iter().map(owner), by_place.finish()?, &mut writer)?;
+        sweep(runs, by_place.finish()?, &mut writer)?;
         let (runs, blocks) = writer.finish()?;
         Ok((names, runs, blocks))
     }

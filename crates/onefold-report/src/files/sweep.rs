@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::iter::Peekable;
 
-use onefold_guest::guest::DiskRun;
+use onefold_guest::volume::DiskRange;
 use onefold_sort::Merge;
 
 use super::blocks::BlockWriter;
@@ -24,18 +24,19 @@ pub(super) struct RunOwner {
 /// # Errors
 /// Those of temporary files.
 pub(super) fn sweep(
-    runs: impl Iterator<Item = (DiskRun, RunOwner)>,
+    runs: impl Iterator<Item = io::Result<(DiskRange, RunOwner)>>,
     extents: Merge,
     into: &mut BlockWriter<'_>,
 ) -> io::Result<()> {
     let mut files = Files { extents: extents.peekable(), active: BTreeMap::new() };
-    for (run, owner) in runs {
-        let end = run.range.end_bytes();
+    for run in runs {
+        let (range, owner) = run?;
+        let end = range.end_bytes();
         if !owner.takes_files {
             into.push(end, owner.rank, owner.is_free)?;
             continue;
         }
-        let mut at = run.range.start_bytes;
+        let mut at = range.start_bytes;
         while at < end {
             let next_start = files.go_to(at)?;
             let (stop, rank) = files.first(at);
@@ -89,8 +90,6 @@ impl Files {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use onefold_guest::guest::DiskUse;
-    use onefold_guest::volume::DiskRange;
     use onefold_sort::Sorter;
 
     const FILES: RunOwner = RunOwner { rank: 0, is_free: false, takes_files: true };
@@ -108,7 +107,7 @@ mod tests {
         let starts = std::iter::once(0).chain(runs.iter().map(|run| run.0));
         let runs = starts.zip(runs).map(|(start, &(end, owner))| {
             let range = DiskRange { start_bytes: start * 4096, length_bytes: (end - start) * 4096 };
-            (DiskRun { range, use_: DiskUse::Gap }, owner)
+            Ok((range, owner))
         });
         sweep(runs, extents, &mut into).unwrap();
         let (runs, _) = into.finish().unwrap();
