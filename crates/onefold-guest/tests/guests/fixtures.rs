@@ -7,11 +7,16 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-/// Runs before each script: its own view of mounts has none of other tests, which would stay in use otherwise.
+/// Runs before each script. Its own view of mounts has none of other tests, which would stay in use otherwise. `umount`
+/// also waits for ntfs-3g, which still runs when its mount is gone: it would be killed with the script.
 const LEAVE_OTHERS: &str = r#"set -euo pipefail
 export LC_ALL=C
 awk -v folder="$ONEFOLD_TEST_TARGET" '$3 == "fuse.onefold" || index($2, folder) == 1 { print $2 }' /proc/self/mounts |
     tac | while read -r mount; do umount --lazy "$mount" 2>/dev/null || true; done
+umount() {
+    command umount "$@" || return
+    while pgrep -x ntfs-3g >/dev/null; do sleep 0.02; done
+}
 "#;
 
 /// A folder with images, which goes with it.
@@ -33,8 +38,8 @@ impl Images {
         self.folder.path().join(name)
     }
 
-    /// Runs a bash script in the folder, as root, with mounts of its own that end with it; returns what it printed.
-    /// Fails the test where the script fails.
+    /// Runs a bash script in the folder, as root, with mounts and processes of its own, which end with it; returns what
+    /// it printed. Fails the test where the script fails. A script has at most one mount of ntfs-3g at a time.
     pub(crate) fn script<A: AsRef<OsStr>>(&self, script: &str, arguments: impl IntoIterator<Item = A>) -> String {
         let output = self.try_script(script, arguments);
         assert!(output.status.success(), "{script}\nfailed: {}", String::from_utf8_lossy(&output.stderr));
@@ -45,7 +50,8 @@ impl Images {
     pub(crate) fn try_script<A: AsRef<OsStr>>(&self, script: &str, arguments: impl IntoIterator<Item = A>) -> Output {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
         Command::new("unshare")
-            .args(["--mount", "--propagation", "private", "bash", "-c"])
+            .args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"])
+            .args(["bash", "-c"])
             .arg(format!("{LEAVE_OTHERS}{script}"))
             .arg("script")
             .args(arguments)
@@ -106,4 +112,19 @@ fn a_script_sees_what_it_mounts_and_nobody_else_does() {
     );
     assert_eq!(printed, "hello\n");
     assert!(std::fs::read_dir(images.path("mounted")).unwrap().next().is_none());
+}
+
+/// The mount's daemon lived on where a line before `umount` failed, and kept the mount.
+#[test]
+fn what_a_failing_script_started_ends_with_it() {
+    let Some(images) = Images::new() else { return };
+    if !["mkntfs", "ntfs-3g", "fuser"].into_iter().all(has) {
+        return;
+    }
+    let script = "truncate -s 8M image; mkntfs -q -F -Q image >/dev/null; mkdir mounted; ntfs-3g image mounted
+        echo hello >mounted/file; echo mounted; false";
+    let output = images.try_script(script, [""; 0]);
+    assert_eq!((output.status.code(), &*output.stdout), (Some(1), &b"mounted\n"[..]));
+    let users = Command::new("fuser").arg(images.path("image")).output().unwrap();
+    assert!(!users.status.success(), "{}", String::from_utf8_lossy(&users.stdout));
 }
