@@ -206,6 +206,22 @@ fn files_come_in_the_order_of_the_disk_whatever_fits_into_memory() {
     assert_eq!(guest.volumes()[0].file_system().unwrap().damage().count(), 1, "the damaged file is noted and left out");
 }
 
+/// Files that share one map made the temporary files grow with their product.
+#[test]
+fn a_volume_with_more_extents_than_it_has_room_for_is_cut_and_the_others_are_whole() {
+    let map: Vec<Extent> = (0..100).map(|at| extent(at * 4096, 4096, 4096, ExtentKind::Written)).collect();
+    let hostile = volume(1, &[(262_144, 131_072)], vec![(409_600, map.clone()); 1000]);
+    let sound = volume(2, &[(524_288, 131_072)], vec![(409_600, map); 40]);
+    let guest = Guest::new(&Zeros, None, vec![hostile, sound], Vec::new());
+    let folder = tempfile::tempdir().unwrap();
+    let files = guest.files_in_order(folder.path(), 1 << 20).unwrap();
+    let found: Vec<usize> = files.map(|part| part.unwrap().volume).collect();
+    let of = |volume: usize| found.iter().filter(|found| **found == volume).count();
+    assert_eq!((of(0), of(1)), (4096, 4000));
+    let noted = |volume: usize| guest.volumes()[volume].file_system().unwrap().damage().count();
+    assert_eq!((noted(0), noted(1)), (1, 0));
+}
+
 #[test]
 fn every_byte_has_its_owners() {
     let guest = guest();

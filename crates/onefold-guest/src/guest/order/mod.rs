@@ -13,6 +13,14 @@ use crate::error::GuestError;
 use crate::filesystem::{Extent, ExtentKind, FileNumber, FileStat, FileSystem};
 use crate::volume::{DiskRange, VolumeReader};
 
+/// A volume has at most one extent for each of so many bytes: nearly all extents of sound volumes are larger. Files of
+/// a damaged or hostile volume may share one map, so that few bytes name any number of extents.
+const BYTES_FOR_EXTENT: u64 = 1024;
+/// Extents that a small volume may have, whatever its size.
+const EXTENTS_MIN: u64 = 1 << 12;
+/// Extents that a volume may have: 12 GiB of temporary files.
+const EXTENTS_MAX: u64 = 1 << 28;
+
 /// A part of a file where it lies on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacedExtent {
@@ -44,8 +52,8 @@ pub enum OrderError {
     TooFar(u64),
 }
 
-/// Every extent of every file, in the order of the disk. Extents that begin at one place are in the order of their volumes
-/// and of the tables there.
+/// Every extent of every file, in the order of the disk. Extents that begin at one place are in the order of their
+/// volumes and of the tables there.
 #[derive(Debug)]
 pub struct FilesInOrder {
     rows: Merge,
@@ -54,12 +62,13 @@ pub struct FilesInOrder {
 impl Guest<'_> {
     /// Returns every extent of every file in the order of the disk, within about `memory_bytes`; the rest goes into
     /// temporary files without names in `folder`. Holes are left out, and so are parts of files that are damaged, which
-    /// the file systems note.
+    /// the file systems note. A volume has at most one piece of an extent for each of its kibibytes, but 4096 whatever
+    /// its size and never more than 2^28. The rest is left out, which its file system notes as damage.
     ///
     /// # Errors
     /// Those of the disk and of the temporary files.
     pub fn files_in_order(&self, folder: &Path, memory_bytes: usize) -> Result<FilesInOrder, OrderError> {
-        let mut placing = Placing { writer: SortWriter::new(folder, memory_bytes), count: 0 };
+        let mut placing = Placing { writer: SortWriter::new(folder, memory_bytes), count: 0, left: 0, is_full: false };
         for (at, volume) in self.volumes().iter().enumerate() {
             if let Some(system) = volume.file_system() {
                 placing.add(at, system, &volume.reader)?;
@@ -73,18 +82,28 @@ impl Guest<'_> {
 struct Placing {
     writer: SortWriter,
     count: u64,
+    /// How many more the volume may have.
+    left: u64,
+    /// Whether the volume has more than that.
+    is_full: bool,
 }
 
 impl Placing {
     fn add(&mut self, volume: usize, system: &dyn FileSystem, reader: &VolumeReader<'_>) -> Result<(), OrderError> {
+        self.left = (reader.size_bytes() / BYTES_FOR_EXTENT).clamp(EXTENTS_MIN, EXTENTS_MAX);
+        self.is_full = false;
         let mut failed = None;
         system.each_file(&mut |file, stat| match self.add_file(volume, system, reader, file, stat) {
+            Ok(()) if self.is_full => ControlFlow::Break(()),
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
                 failed = Some(error);
                 ControlFlow::Break(())
             }
         })?;
+        if self.is_full {
+            system.damage().note(reader.damage(0, "files", "they have more extents than the volume has room for"));
+        }
         failed.map_or(Ok(()), Err)
     }
 
@@ -102,6 +121,7 @@ impl Placing {
                 self.push(PlacedExtent { range, volume, file, offset, used_bytes, kind: extent.kind })
             });
             match result {
+                Ok(()) if self.is_full => ControlFlow::Break(()),
                 Ok(()) => ControlFlow::Continue(()),
                 Err(error) => {
                     failed = Some(error);
@@ -115,6 +135,11 @@ impl Placing {
 
     fn push(&mut self, mut rest: PlacedExtent) -> Result<(), OrderError> {
         while rest.range.length_bytes > 0 {
+            let Some(left) = self.left.checked_sub(1) else {
+                self.is_full = true;
+                break;
+            };
+            self.left = left;
             let length = rows::length_in_rows(&rest);
             let used_bytes = rest.used_bytes.min(length);
             let range = DiskRange { length_bytes: length, ..rest.range };
