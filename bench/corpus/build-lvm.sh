@@ -84,8 +84,8 @@ size=${first_mib}MiB, type=$TYPE_LVM, uuid=$(seeded_uuid first-partition)
 size=${SECOND_MIB}MiB, type=$TYPE_LVM, uuid=$(seeded_uuid second-partition)
 TABLE
     starts=($(((1 + BOOT_MIB) * MIB)) $(((1 + BOOT_MIB + first_mib) * MIB)))
-    loops+=("$(losetup --find --show --offset "${starts[0]}" --sizelimit $((first_mib * MIB)) "$target")")
-    loops+=("$(losetup --find --show --offset "${starts[1]}" --sizelimit $((SECOND_MIB * MIB)) "$target")")
+    new_loop "$target" "${starts[0]}" $((first_mib * MIB))
+    new_loop "$target" "${starts[1]}" $((SECOND_MIB * MIB))
     mkdir "$work/lock"
     lvm_tool pvcreate -q "${loops[@]}"
     lvm_tool vgcreate -q --physicalextentsize "$EXTENT_BYTES"b debian "${loops[@]}"
@@ -158,13 +158,21 @@ build() {
     mv "$target" "$image"
 }
 
+# new_loop IMAGE START_BYTES BYTES: adds a loop device over a part of an image to `loops`.
+new_loop() {
+    local device
+    device=$(losetup --find --show --offset "$2" --sizelimit "$3" "$1")
+    loops+=("$device")
+}
+
 release_loops() {
     ((${#loops[@]} == 0)) || losetup --detach "${loops[@]}"
     loops=()
 }
 
 cleanup() {
-    release_loops
+    # A device that stays must not keep the folder.
+    release_loops || true
     [[ -z ${work-} ]] || rm -rf --one-file-system "$work"
 }
 
