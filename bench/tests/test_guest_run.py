@@ -15,10 +15,8 @@ import paths
 ONEFOLD = os.environ.get("ONEFOLD")
 SYNTHETIC = os.environ.get("ONEFOLD_SYNTHETIC") or (ONEFOLD and Path(ONEFOLD).with_name("onefold-synthetic"))
 NEEDED = ("fio", "mke2fs", "mkfs.xfs", "xfs_repair", "debugfs")
-# Rows whose other program, image or verb may be missing.
-MAY_BE_LEFT_OUT = {
-    "virt-ls", "fls", "scan-ext4", "scan-xfs", "map-ntfs", "scan-ntfs", "packages-desktop", "analyze-files",
-}  # fmt: skip
+# Rows whose other program or image may be missing.
+MAY_BE_LEFT_OUT = {"virt-ls", "fls", "scan-ext4", "scan-xfs", "map-ntfs", "scan-ntfs", "packages-desktop"}
 
 
 @unittest.skipUnless(ONEFOLD and os.geteuid() == 0, "needs root, and ONEFOLD to name the program to measure")
