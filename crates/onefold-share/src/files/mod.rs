@@ -12,7 +12,7 @@
 //!
 //! `trust` gives up claims that are wrong mostly. `tier` and `packages` are what files are counted by. Nothing of a
 //! guest
-//! is trusted: a wrong claim costs a comparison. docs/decisions/0019-guest-files.md has the reasons.
+//! is trusted: a wrong claim costs a comparison. docs/decisions/0018-guest-files.md has the reasons.
 
 mod finder;
 mod identify;
