@@ -1,13 +1,14 @@
 //! What is inside a disk image: partitions, volumes, file systems, their files and their allocation maps.
 //!
-//! An image is hostile input: every loop here is bounded, every sum is checked, memory is bounded by bytes that were really
-//! read, by a constant, or by a small part of the length of a volume, and a structure that makes no sense is damage with a
-//! place. Damaged parts are skipped, and the rest is read. No parser of another language sees these bytes.
+//! An image is hostile input: every loop here is bounded, every sum is checked, memory is bounded by bytes that were
+//! really read, by a constant, or by a small part of the length of a volume, and a structure that makes no sense is
+//! damage with a place. Damaged parts are skipped, and the rest is read. No parser of another language sees these
+//! bytes.
 //!
-//! Modules from below: `bytes`, `error`, `volume`, `partition`, `filesystem` (what all readers offer), then one module for
-//! each file system, and `content` (which of them a volume holds). Above them `tree` joins file systems as the guest does,
-//! `machine` recognises the system that is installed, `packages` reads its package database, and `guest` puts a whole disk
-//! together. Decision 17 says why the readers are our own.
+//! Modules from below: `bytes`, `error`, `volume`, `partition`, `filesystem` (what all readers offer), then one module
+//! for each file system, and `content` (which of them a volume holds). Above them `tree` joins file systems as the
+//! guest does, `machine` recognises the system that is installed, `packages` reads its package database, and `guest`
+//! puts a whole disk together. Decision 17 says why the readers are our own.
 
 mod bytes;
 pub mod content;

@@ -1,7 +1,8 @@
 //! Swap areas of Linux.
 //!
-//! The header is the first page (`union swap_header` in Linux' `include/linux/swap.h`, and `mm/swapfile.c`). The size of a
-//! page depends on the machine. Numbers have the byte order of the machine; the version, which is 1, gives it away.
+//! The header is the first page (`union swap_header` in Linux' `include/linux/swap.h`, and `mm/swapfile.c`). The size
+//! of a page depends on the machine. Numbers have the byte order of the machine; the version, which is 1, gives it
+//! away.
 //!
 //! | bytes | field |
 //! |---|---|

@@ -5,7 +5,8 @@
 //! where it does not belong. It panics where that does not hold. `tests/seeded.rs` runs every target on bytes that
 //! seeds give; the coverage-guided fuzzers under `fuzz/` run the same functions on bytes that they breed.
 //!
-//! Whatever links this crate has [`onefold_testing::allocator::Watched`] as its allocator. No crate of the product does.
+//! Whatever links this crate has [`onefold_testing::allocator::Watched`] as its allocator. No crate of the product
+//! does.
 
 pub mod allocation;
 pub mod choices;

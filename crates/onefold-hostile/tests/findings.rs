@@ -102,8 +102,8 @@ impl Progress for Counted {
     }
 }
 
-/// The numbers of a sparse file of terabytes were gathered block by block, for seconds to minutes; so was the search for
-/// the files that a damaged block hits.
+/// The numbers of a sparse file of terabytes were gathered block by block, for seconds to minutes; so was the search
+/// for the files that a damaged block hits.
 #[test]
 fn a_file_of_terabytes_with_nothing_in_it_is_walked_in_a_moment() {
     let device = Arc::new(GuardedDevice::from(samples()[0].image.clone()));

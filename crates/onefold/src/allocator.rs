@@ -1,9 +1,9 @@
 //! What the C library's allocator is told, so that a daemon's memory stays within its setting.
 //!
-//! glibc maps large allocations and gives them back when they are freed, but only until the first one is freed: from then
-//! on it takes allocations of that size from its arenas, one of them for each thread, where small ones are put into the
-//! gaps and keep what is around them. A daemon with `--memory 64M` came to 163 MiB like that, and to 73 MiB with a threshold
-//! that stays.
+//! glibc maps large allocations and gives them back when they are freed, but only until the first one is freed: from
+//! then on it takes allocations of that size from its arenas, one of them for each thread, where small ones are put
+//! into the gaps and keep what is around them. A daemon with `--memory 64M` came to 163 MiB like that, and to 73 MiB
+//! with a threshold that stays.
 
 /// Allocations from this size on, in bytes, are mapped by themselves: buffers of requests, not what is kept of single
 /// blocks. It is what glibc begins with.
@@ -27,8 +27,8 @@ pub(crate) fn give_back_what_is_freed() {
         (libc::M_ARENA_MAX, ARENAS_MAX),
     ] {
         #[expect(unsafe_code, reason = "the C library has no safe form of it")]
-        // SAFETY: it takes two numbers and sets one of the allocator's own; what it refuses (and says by its result) changes
-        // nothing, and only more memory would be kept.
+        // SAFETY: it takes two numbers and sets one of the allocator's own; what it refuses (and says by its result)
+        // changes nothing, and only more memory would be kept.
         unsafe {
             libc::mallopt(parameter, value);
         }

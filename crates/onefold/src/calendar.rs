@@ -6,8 +6,8 @@ const DAYS_TO_EPOCH: i64 = 719_468;
 /// Days of 400 years, after which the calendar repeats.
 const DAYS_PER_ERA: i64 = 146_097;
 
-/// Parses a day such as `2026-11-01`, with a time such as `T12:30` or `T12:30:05` if there is one; returns seconds since
-/// 1970.
+/// Parses a day such as `2026-11-01`, with a time such as `T12:30` or `T12:30:05` if there is one; returns seconds
+/// since 1970.
 pub(crate) fn parse(text: &str) -> Result<i64, String> {
     let expected = || "expected a time such as 2026-11-01 or 2026-11-01T12:30".to_owned();
     let (day, time) = text.split_once(['T', ' ']).map_or((text, None), |(day, time)| (day, Some(time)));

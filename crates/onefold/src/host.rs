@@ -4,7 +4,8 @@ use std::fs;
 
 use onefold_pool::HostId;
 
-/// What together tells hosts apart. A machine that was cloned keeps its machine-id, but hardly its board's UUID and name.
+/// What together tells hosts apart. A machine that was cloned keeps its machine-id, but hardly its board's UUID and
+/// name.
 const SOURCES: [&str; 3] = ["/etc/machine-id", "/sys/class/dmi/id/product_uuid", "/proc/sys/kernel/hostname"];
 
 /// Returns an identity that stays the same over reboots and differs between hosts. `None` where nothing tells.

@@ -63,8 +63,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Parses the command line, or ends the process with help or an error of usage. Such errors quote arguments as they are:
-/// with anything to be escaped in an argument, the error is that of the escaped arguments.
+/// Parses the command line, or ends the process with help or an error of usage. Such errors quote arguments as they
+/// are: with anything to be escaped in an argument, the error is that of the escaped arguments.
 fn parse(arguments: &[OsString]) -> Cli {
     let error = match Cli::try_parse_from(arguments) {
         Ok(cli) => return cli,

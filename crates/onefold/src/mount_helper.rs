@@ -17,7 +17,8 @@ fn is_helper(arguments: &[OsString]) -> bool {
 }
 
 /// Changes the options of a mounted pool, where mount(8) asks for that (`-o remount`). Returns nothing for other calls.
-/// The kernel does it; the daemon's own options stay as they are, which mount(8) repeats from the table of mounts and fstab.
+/// The kernel does it; the daemon's own options stay as they are, which mount(8) repeats from the table of mounts and
+/// fstab.
 pub(crate) fn remount(arguments: &[OsString]) -> Option<Outcome<()>> {
     let options = arguments.windows(2).find_map(|pair| (pair[0] == "-o").then_some(&pair[1]))?;
     let options = String::from_utf8_lossy(options.as_bytes());

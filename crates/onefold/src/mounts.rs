@@ -76,8 +76,8 @@ pub(crate) fn containing<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mou
         .max_by_key(|mount| mount.mountpoint.components().count())
 }
 
-/// Returns the mount of the pool at `pool`, which is a canonical path: the latest one, and of that the original, not a bind
-/// mount.
+/// Returns the mount of the pool at `pool`, which is a canonical path: the latest one, and of that the original, not a
+/// bind mount.
 pub(crate) fn of_pool<'a>(mounts: &'a [Mount], pool: &Path) -> Option<&'a Mount> {
     let latest = mounts.iter().rev().find(|mount| is_of_pool(mount, pool))?;
     mounts.iter().find(|mount| mount.device == latest.device && is_of_pool(mount, pool))
@@ -222,8 +222,8 @@ mod tests {
         assert_eq!(of_pool(&mounts, &fs::canonicalize("Cargo.toml").unwrap()), None);
     }
 
-    /// Any user could mount, with `fusermount3`, what called itself root's pool: `pool mount` took the pool for mounted,
-    /// and the verbs went to that user's mount.
+    /// Any user could mount, with `fusermount3`, what called itself root's pool: `pool mount` took the pool for
+    /// mounted, and the verbs went to that user's mount.
     #[test]
     fn another_users_mount_is_not_taken_for_the_pool_that_it_names() {
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -49,8 +49,8 @@ fn files(number: u64) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Writes a disk of a machine: an MBR, the file system at byte `start`, a swap area behind it, noise in a gap, in a page of
-/// the swap area, and in a free block.
+/// Writes a disk of a machine: an MBR, the file system at byte `start`, a swap area behind it, noise in a gap, in a
+/// page of the swap area, and in a free block.
 fn machine(folder: &Folder, name: &str, number: u64, start: usize) -> (PathBuf, PathBuf) {
     let tree = folder.path(&format!("{name}.tree"));
     for (path, content) in files(number) {

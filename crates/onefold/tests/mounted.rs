@@ -78,8 +78,8 @@ fn wait_for_the_end_of(process: u64) {
     }
 }
 
-/// Tells whether a process has ended, and with it its last thread: threads share the files that are open, and the locks.
-/// A process that nobody has collected yet is left with its first thread, in the state `Z`.
+/// Tells whether a process has ended, and with it its last thread: threads share the files that are open, and the
+/// locks. A process that nobody has collected yet is left with its first thread, in the state `Z`.
 fn has_ended(process: u64) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return true };
     let is_zombie = || {

@@ -116,8 +116,8 @@ fn recognised<'a>(reader: &VolumeReader<'a>, kind: Option<PartitionKind>) -> Res
     if !is_ntfs && let Some(swap) = Swap::open(reader)? {
         return Ok(VolumeContent::Swap(swap));
     }
-    // Copies of boot sectors and superblocks stay where another format was made over them, so that all others come before
-    // them.
+    // Copies of boot sectors and superblocks stay where another format was made over them, so that all others come
+    // before them.
     if let Some(ntfs) = ntfs::open(reader)? {
         return Ok(VolumeContent::FileSystem(boxed(ntfs)));
     }
@@ -140,8 +140,8 @@ fn file_system<'a>(reader: &VolumeReader<'a>) -> Result<Option<Box<dyn FileSyste
 }
 
 /// Recognises what has no reader in a volume where a reader opens a file system of `kind`. ZFS and others leave the
-/// superblock of a former file system where it is. Nothing tells which of the two is the former one, so that no block may
-/// be called free.
+/// superblock of a former file system where it is. Nothing tells which of the two is the former one, so that no block
+/// may be called free.
 fn beside(reader: &VolumeReader<'_>, kind: FileSystemKind) -> Result<Option<NotRead>, GuestError> {
     Ok(match named::beside(reader, kind)? {
         Some(found) => Some(found),
@@ -170,9 +170,9 @@ impl VolumeContent<'_> {
         }
     }
 
-    /// Returns the allocation map for capture: exact runs in order that cover a volume of `volume_bytes`, or one run that
-    /// is in doubt, where capture must take the volume whole. A physical volume is taken whole, too: callers put the free
-    /// extents of its group and the maps of its logical volumes over it.
+    /// Returns the allocation map for capture: exact runs in order that cover a volume of `volume_bytes`, or one run
+    /// that is in doubt, where capture must take the volume whole. A physical volume is taken whole, too: callers put
+    /// the free extents of its group and the maps of its logical volumes over it.
     ///
     /// # Errors
     /// Those of the disk.

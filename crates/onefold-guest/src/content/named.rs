@@ -84,9 +84,9 @@ pub(super) fn recognise(reader: &VolumeReader<'_>) -> Result<Option<NotRead>, Gu
     recognise_of(reader, |_| true)
 }
 
-/// Recognises what has no reader in a volume where a reader opens a file system of `kind`. It leaves out the kind itself;
-/// ext, whose reader comes first; and in a volume of ext all headers in the place of its superblock, where a counter may
-/// look like a magic.
+/// Recognises what has no reader in a volume where a reader opens a file system of `kind`. It leaves out the kind
+/// itself; ext, whose reader comes first; and in a volume of ext all headers in the place of its superblock, where a
+/// counter may look like a magic.
 pub(super) fn beside(reader: &VolumeReader<'_>, kind: FileSystemKind) -> Result<Option<NotRead>, GuestError> {
     let is_ext = matches!(kind, FileSystemKind::Ext2 | FileSystemKind::Ext3 | FileSystemKind::Ext4);
     let own = if kind == FileSystemKind::Xfs { "XFS" } else { "ext" };

@@ -1,5 +1,5 @@
-//! What a whole disk is that has a partition table as well: a member of an array whose table it is, or something else that
-//! was made before or after the table.
+//! What a whole disk is that has a partition table as well: a member of an array whose table it is, or something else
+//! that was made before or after the table.
 
 use super::{NTFS_MAGIC, NotRead, bitlocker, firmware_raid, head, joined, luks, named, raid, windows_dynamic, zfs};
 use super::{Recognise, file_system};
@@ -13,8 +13,8 @@ pub enum OverDisk {
     /// A member of an array, whose data begins with the disk. The table is that of the array: its partitions are not
     /// those of the disk.
     Member(NotRead),
-    /// Something that nobody can tell from the table: one of the two is the former one. The text says what, and may have
-    /// names of the guest. The partitions can be read, but none of their bytes may be called free.
+    /// Something that nobody can tell from the table: one of the two is the former one. The text says what, and may
+    /// have names of the guest. The partitions can be read, but none of their bytes may be called free.
     Doubt(String),
 }
 
@@ -28,8 +28,8 @@ const BESIDE_A_TABLE: [Recognise; 6] = [
     zfs::recognise,
 ];
 
-/// Returns what a disk is besides its partitions; `None` where it is nothing else. `reader` is that of the whole disk. A
-/// disk that cannot be read leaves a doubt.
+/// Returns what a disk is besides its partitions; `None` where it is nothing else. `reader` is that of the whole disk.
+/// A disk that cannot be read leaves a doubt.
 #[must_use]
 pub fn over_disk(reader: &VolumeReader<'_>, table: &PartitionTable) -> Option<OverDisk> {
     found(reader, table).unwrap_or_else(|error| {
@@ -40,8 +40,8 @@ pub fn over_disk(reader: &VolumeReader<'_>, table: &PartitionTable) -> Option<Ov
 fn found(reader: &VolumeReader<'_>, table: &PartitionTable) -> Result<Option<OverDisk>, GuestError> {
     for placed in [raid::placed_at_end, firmware_raid::placed] {
         let Some((at, found)) = placed(reader)? else { continue };
-        // An array keeps its superblock out of its data. In a partition of a sound table it is that of the partition, or
-        // of a former array; or the array is striped, and the partition goes on elsewhere.
+        // An array keeps its superblock out of its data. In a partition of a sound table it is that of the partition,
+        // or of a former array; or the array is striped, and the partition goes on elsewhere.
         let is_in = table.entries.iter().any(|entry| (entry.place.start_bytes..entry.place.end_bytes()).contains(&at));
         return Ok(Some(if is_in && !table.is_contradictory() { doubt(&found) } else { OverDisk::Member(found) }));
     }

@@ -10,8 +10,8 @@
 //! | 20..22, 26..28 | first cluster: high half (FAT32), low half |
 //! | 28..32 | length in bytes |
 //!
-//! A time has units of two seconds in bits 0 to 4, minutes in 5 to 10, hours in 11 to 15. A date has the day in bits 0 to 4,
-//! the month in 5 to 8, and the year from 1980 in 9 to 15. Both are local times of the guest, and taken for UTC.
+//! A time has units of two seconds in bits 0 to 4, minutes in 5 to 10, hours in 11 to 15. A date has the day in bits 0
+//! to 4, the month in 5 to 8, and the year from 1980 in 9 to 15. Both are local times of the guest, and taken for UTC.
 
 use super::name::ShortName;
 use crate::bytes::Bytes;

@@ -8,7 +8,8 @@
 //! | `walk` | all records of a directory, and all directories of a volume |
 //! | `allocation` | the allocation map |
 //!
-//! FAT numbers no files: the number of a file is the place of its record in the volume, and that of the root directory is 0.
+//! FAT numbers no files: the number of a file is the place of its record in the volume, and that of the root directory
+//! is 0.
 
 mod allocation;
 mod directory;
@@ -76,8 +77,8 @@ impl<'a> Fat<'a> {
         }
     }
 
-    /// Opens a FAT32 by the copy of its boot sector, which makes it unsure; `None` where none fits. A format that was made
-    /// over a FAT32 may have left the copy: all others come before it.
+    /// Opens a FAT32 by the copy of its boot sector, which makes it unsure; `None` where none fits. A format that was
+    /// made over a FAT32 may have left the copy: all others come before it.
     ///
     /// # Errors
     /// Those of the disk.
@@ -166,8 +167,8 @@ impl<'a> Fat<'a> {
         }
     }
 
-    /// Returns the length of a directory, which is that of its clusters, as far as they are not in `counted`. Damage ends
-    /// it.
+    /// Returns the length of a directory, which is that of its clusters, as far as they are not in `counted`. Damage
+    /// ends it.
     fn directory_bytes(&self, first: u32, counted: &mut HashSet<u32>) -> Result<u64, GuestError> {
         let mut length = 0;
         for cluster in self.table.chain(first, &self.damage) {
@@ -191,8 +192,8 @@ impl<'a> Fat<'a> {
         Ok(plain_stat(FileKind::Directory, length_bytes, self.layout.cluster_bytes))
     }
 
-    /// Returns what is known of a file. Clusters of directories go into `counted`, so that the lengths of all directories
-    /// take one pass over their chains, even where these run into each other.
+    /// Returns what is known of a file. Clusters of directories go into `counted`, so that the lengths of all
+    /// directories take one pass over their chains, even where these run into each other.
     fn stat_of(&self, record: &FileRecord, counted: &mut HashSet<u32>) -> Result<FileStat, GuestError> {
         let size_bytes = if record.is_directory {
             self.directory_bytes(record.first_cluster, counted)?
@@ -255,8 +256,8 @@ impl<'a> Fat<'a> {
         Ok(end)
     }
 
-    /// Returns the cluster with a number in the chain of a file of `count` clusters, which begins at `first`; `None` where
-    /// the chain is shorter.
+    /// Returns the cluster with a number in the chain of a file of `count` clusters, which begins at `first`; `None`
+    /// where the chain is shorter.
     fn cluster_at(&self, first: u32, count: u32, index: u64) -> Result<Option<u32>, GuestError> {
         let known = *self.cursor.lock();
         if known.first != first {

@@ -1,7 +1,8 @@
 //! The file allocation table: which cluster follows another one.
 //!
-//! An entry has 12, 16 or 32 bits, of which 28 count. 0 is free, 1 is reserved, the number below the highest eight is a bad
-//! cluster, and the highest eight end a chain. Entry 1 has a bit that a clean unmount sets, and one that errors clear.
+//! An entry has 12, 16 or 32 bits, of which 28 count. 0 is free, 1 is reserved, the number below the highest eight is a
+//! bad cluster, and the highest eight end a chain. Entry 1 has a bit that a clean unmount sets, and one that errors
+//! clear.
 
 use parking_lot::Mutex;
 
@@ -154,8 +155,8 @@ impl<'a> Table<'a> {
         Ok(four)
     }
 
-    /// Returns the cluster after another one; `None` after the last. Where the first table makes no sense, the second one
-    /// stands in for it.
+    /// Returns the cluster after another one; `None` after the last. Where the first table makes no sense, the second
+    /// one stands in for it.
     pub(super) fn next(&self, cluster: u32, damage: &DamageLog) -> Result<Option<u32>, GuestError> {
         for table in self.current() {
             match self.entry(table, cluster)? {
@@ -187,7 +188,8 @@ impl<'a> Table<'a> {
         self.reader.damage(self.layout.place(cluster), "cluster chain", problem)
     }
 
-    /// Returns the clusters of a chain from `first` on. It ends with damage where it comes back to itself, or leads nowhere.
+    /// Returns the clusters of a chain from `first` on. It ends with damage where it comes back to itself, or leads
+    /// nowhere.
     pub(super) fn chain<'t>(&'t self, first: u32, damage: &'t DamageLog) -> Chain<'t, 'a> {
         let is_there = self.layout.has(first);
         let next = if is_there { Ok(first) } else { Err(self.damage(first, "a chain begins at no cluster").into()) };
@@ -195,8 +197,8 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The clusters of a chain. Brent's algorithm finds a cycle in constant memory: the mark moves to the current cluster after
-/// twice as many steps as before, so that it lies on the cycle at some time.
+/// The clusters of a chain. Brent's algorithm finds a cycle in constant memory: the mark moves to the current cluster
+/// after twice as many steps as before, so that it lies on the cycle at some time.
 pub(super) struct Chain<'t, 'a> {
     table: &'t Table<'a>,
     damage: &'t DamageLog,

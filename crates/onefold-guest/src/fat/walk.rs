@@ -173,8 +173,8 @@ impl Fat<'_> {
         Ok(exact.or(similar))
     }
 
-    /// Calls `visit` with the record of each file below the root directory, until it breaks. Directories that lead back to
-    /// themselves or to each other are walked once.
+    /// Calls `visit` with the record of each file below the root directory, until it breaks. Directories that lead back
+    /// to themselves or to each other are walked once.
     pub(super) fn each_record(
         &self,
         visit: &mut dyn FnMut(FileNumber, &FileRecord) -> ControlFlow<()>,

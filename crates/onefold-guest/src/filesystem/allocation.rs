@@ -22,8 +22,8 @@ impl Allocation {
 /// The use of a run of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AllocationClass {
-    /// Free with certainty: neither a mount, nor recovery, nor the file system's own checker reads it, provided that the
-    /// checker recovers first.
+    /// Free with certainty: neither a mount, nor recovery, nor the file system's own checker reads it, provided that
+    /// the checker recovers first.
     Free,
     /// Content of files, and blocks that are allocated with no known use.
     Data,

@@ -90,8 +90,8 @@ pub struct ExtendedAttribute {
     pub value: Vec<u8>,
 }
 
-/// The digest of a file's content as fs-verity defines it: that of the root of a tree of digests, and what the tree is of.
-/// It is shown as `fsverity digest` shows it.
+/// The digest of a file's content as fs-verity defines it: that of the root of a tree of digests, and what the tree is
+/// of. It is shown as `fsverity digest` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerityDigest {
     /// The algorithm: `sha256` or `sha512`.

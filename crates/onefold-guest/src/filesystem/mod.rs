@@ -1,8 +1,8 @@
 //! What every reader of a file system offers, and the words that all of them use.
 //!
-//! Readers are read-only and speak in bytes of their volume; [`VolumeReader::each_on_disk`](crate::volume::VolumeReader)
-//! turns these into bytes of the disk before they leave the crate. A map is a hint for sharing and the truth for capture:
-//! see [`State`] and [`AllocationClass`].
+//! Readers are read-only and speak in bytes of their volume;
+//! [`VolumeReader::each_on_disk`](crate::volume::VolumeReader) turns these into bytes of the disk before they leave the
+//! crate. A map is a hint for sharing and the truth for capture: see [`State`] and [`AllocationClass`].
 
 mod allocation;
 mod facts;
@@ -50,8 +50,8 @@ pub trait FileSystem: Send + Sync {
         visit: &mut dyn FnMut(DirectoryEntry) -> ControlFlow<()>,
     ) -> Result<(), GuestError>;
 
-    /// Returns the file of a name in a directory, by the rules of this file system for equal names. Readers use an index
-    /// of the directory where there is one.
+    /// Returns the file of a name in a directory, by the rules of this file system for equal names. Readers use an
+    /// index of the directory where there is one.
     ///
     /// # Errors
     /// When `directory` is none, or cannot be read.
@@ -89,8 +89,8 @@ pub trait FileSystem: Send + Sync {
     /// When they are damaged.
     fn attributes(&self, file: FileNumber) -> Result<Vec<ExtendedAttribute>, GuestError>;
 
-    /// Returns the digest of a file's content that the file system itself keeps (fs-verity); `None` where it keeps none.
-    /// Nothing of the content is read.
+    /// Returns the digest of a file's content that the file system itself keeps (fs-verity); `None` where it keeps
+    /// none. Nothing of the content is read.
     ///
     /// # Errors
     /// When the record of it is damaged.
@@ -99,16 +99,16 @@ pub trait FileSystem: Send + Sync {
         Ok(None)
     }
 
-    /// Calls `visit` with each extent of a file's content in the order of the file, until it breaks. Holes are left out.
-    /// Extents past the end of the file are included; the file's length tells them apart.
+    /// Calls `visit` with each extent of a file's content in the order of the file, until it breaks. Holes are left
+    /// out. Extents past the end of the file are included; the file's length tells them apart.
     ///
     /// # Errors
     /// When the map is damaged: extents before the damage have been visited.
     fn each_extent(&self, file: FileNumber, visit: &mut dyn FnMut(Extent) -> ControlFlow<()>)
     -> Result<(), GuestError>;
 
-    /// Fills `into` with content from byte `offset` of a file; returns how many bytes there were before its end. Holes and
-    /// unwritten extents read as zeros.
+    /// Fills `into` with content from byte `offset` of a file; returns how many bytes there were before its end. Holes
+    /// and unwritten extents read as zeros.
     ///
     /// # Errors
     /// When the content is encoded, or its map damaged: no byte is made up.
@@ -121,8 +121,8 @@ pub trait FileSystem: Send + Sync {
     /// Those of the disk.
     fn each_file(&self, visit: &mut dyn FnMut(FileNumber, &FileStat) -> ControlFlow<()>) -> Result<(), GuestError>;
 
-    /// Returns the allocation map of the volume, merged and complete: runs in order that cover all of its bytes. A block
-    /// that is in doubt is in no free run.
+    /// Returns the allocation map of the volume, merged and complete: runs in order that cover all of its bytes. A
+    /// block that is in doubt is in no free run.
     ///
     /// # Errors
     /// Those of the disk.

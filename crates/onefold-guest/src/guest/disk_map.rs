@@ -20,8 +20,8 @@ pub struct DiskRun {
 /// The use of a run of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DiskUse {
-    /// A part of a volume, by its place in [`Guest::volumes`], with the use that the volume has for it. A volume that is
-    /// counted whole has [`AllocationClass::Doubtful`] throughout; its content says why.
+    /// A part of a volume, by its place in [`Guest::volumes`], with the use that the volume has for it. A volume that
+    /// is counted whole has [`AllocationClass::Doubtful`] throughout; its content says why.
     Volume(usize, AllocationClass),
     /// No volume. Boot loaders keep themselves there, so it counts as allocated.
     Gap,
@@ -49,10 +49,10 @@ impl Guest<'_> {
         Ok(runs)
     }
 
-    /// Calls `visit` with the use of all bytes of the disk: runs in order that cover it. A volume counts whole where its
-    /// map is not certain, where it overlaps another one, and where its group is not sure of it. What lies in a physical
-    /// volume and in none of the logical volumes that are read belongs to the physical volume; its free extents are
-    /// free. Only the maps of volumes that have begun and have not ended are in memory.
+    /// Calls `visit` with the use of all bytes of the disk: runs in order that cover it. A volume counts whole where
+    /// its map is not certain, where it overlaps another one, and where its group is not sure of it. What lies in a
+    /// physical volume and in none of the logical volumes that are read belongs to the physical volume; its free
+    /// extents are free. Only the maps of volumes that have begun and have not ended are in memory.
     ///
     /// # Errors
     /// Those of the disk and of `visit`, whose first one ends the visits.
@@ -82,7 +82,8 @@ impl Guest<'_> {
         joined.finish()
     }
 
-    /// Returns which volume each byte of the disk belongs to: runs in order that cover it. Those of volumes are in doubt.
+    /// Returns which volume each byte of the disk belongs to: runs in order that cover it. Those of volumes are in
+    /// doubt.
     fn volume_runs(&self) -> Vec<DiskRun> {
         let (mut runs, mut physical) = (self.free_extents(), Vec::new());
         for (at, volume) in self.volumes().iter().enumerate() {

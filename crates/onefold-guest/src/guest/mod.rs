@@ -65,8 +65,8 @@ pub struct GuestVolume<'a> {
 }
 
 impl<'a> Guest<'a> {
-    /// Opens all volumes of a disk. A volume that cannot be opened says so itself. A disk that is a member of an array is
-    /// one volume, which is not read, whatever its partition table says.
+    /// Opens all volumes of a disk. A volume that cannot be opened says so itself. A disk that is a member of an array
+    /// is one volume, which is not read, whatever its partition table says.
     ///
     /// The disk should keep what it read most recently ([`onefold_disk::CachedDisk`]).
     ///
@@ -131,8 +131,8 @@ impl<'a> Guest<'a> {
         self.table.as_ref()
     }
 
-    /// Returns why no volume of the disk is sure, in a text that may have names of the guest; `None` where each has its own
-    /// certainty.
+    /// Returns why no volume of the disk is sure, in a text that may have names of the guest; `None` where each has its
+    /// own certainty.
     #[must_use]
     pub fn doubt(&self) -> Option<&str> {
         self.doubt.as_deref()

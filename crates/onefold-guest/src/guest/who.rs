@@ -30,7 +30,8 @@ pub struct OwnerFile {
     pub file: FileNumber,
     /// Its kind: the blocks of a directory are its entries.
     pub file_kind: FileKind,
-    /// Which of its bytes it is. May lie past the end of the file, in the rest of the last block or in blocks behind it.
+    /// Which of its bytes it is. May lie past the end of the file, in the rest of the last block or in blocks behind
+    /// it.
     pub offset: u64,
     /// Bytes of the file.
     pub size_bytes: u64,
@@ -39,8 +40,8 @@ pub struct OwnerFile {
 }
 
 impl Guest<'_> {
-    /// Returns the owners of bytes of the disk, in the order given. Reads the maps of all files of each volume that one of
-    /// them lies in, once.
+    /// Returns the owners of bytes of the disk, in the order given. Reads the maps of all files of each volume that one
+    /// of them lies in, once.
     ///
     /// # Errors
     /// Those of the disk.

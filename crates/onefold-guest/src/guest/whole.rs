@@ -8,9 +8,9 @@ const OVERLAPS: &str = "it overlaps another volume";
 const NO_GROUP: &str = "no description of its group was found in it";
 
 impl Guest<'_> {
-    /// Returns whether all bytes of a volume count as allocated: the disk may be something else than its partitions, the
-    /// volume overlaps another one, its own map is not certain, or its group is not sure of where its logical volumes lie.
-    /// So does each physical volume, whose group has the map.
+    /// Returns whether all bytes of a volume count as allocated: the disk may be something else than its partitions,
+    /// the volume overlaps another one, its own map is not certain, or its group is not sure of where its logical
+    /// volumes lie. So does each physical volume, whose group has the map.
     #[must_use]
     pub fn counts_whole(&self, at: usize) -> bool {
         let content = |volume: &super::GuestVolume<'_>| volume.content.whole_because();

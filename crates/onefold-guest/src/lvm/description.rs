@@ -186,8 +186,8 @@ fn segment(section: &Section<'_>, physical: &HashMap<&str, usize>) -> Option<Seg
     })
 }
 
-/// Returns whether the text of a key may name a logical volume. Segment types have many such keys (`origin`, `thin_pool`,
-/// `cow_store`), and few others.
+/// Returns whether the text of a key may name a logical volume. Segment types have many such keys (`origin`,
+/// `thin_pool`, `cow_store`), and few others.
 fn names_a_volume(key: &str) -> bool {
     !matches!(key, "type" | "id" | "creation_host")
 }

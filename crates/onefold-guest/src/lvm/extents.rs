@@ -20,7 +20,8 @@ pub(super) struct Extents<'g, 'd> {
 }
 
 impl<'g, 'd> Extents<'g, 'd> {
-    /// Checks that the extents of a group make sense. `volumes` are its physical volumes in the order of the description.
+    /// Checks that the extents of a group make sense. `volumes` are its physical volumes in the order of the
+    /// description.
     ///
     /// # Errors
     /// What is wrong with them.

@@ -74,8 +74,8 @@ pub enum LogicalMapping {
     NotRead(String),
 }
 
-/// Returns the volume groups that the physical volumes of a disk make up, by name. A physical volume that no group takes
-/// is in none of them.
+/// Returns the volume groups that the physical volumes of a disk make up, by name. A physical volume that no group
+/// takes is in none of them.
 #[must_use]
 pub fn volume_groups(physical: &[(VolumeReader<'_>, PhysicalVolume)]) -> Vec<VolumeGroup> {
     let mut newest: BTreeMap<(&str, &str), &Description> = BTreeMap::new();

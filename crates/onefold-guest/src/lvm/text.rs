@@ -1,4 +1,5 @@
-//! The text form of LVM2's metadata (`lib/config/config.c` of LVM2): sections in braces, values after `=`, comments after `#`.
+//! The text form of LVM2's metadata (`lib/config/config.c` of LVM2): sections in braces, values after `=`, comments
+//! after `#`.
 
 use std::borrow::Cow;
 

@@ -40,8 +40,8 @@ const WINDOWS_REGISTRY: &[u8] = b"/Windows/System32/config/SYSTEM";
 
 /// Returns the systems that are installed on a disk, in the order of the volumes with their roots.
 ///
-/// A volume with `/etc/os-release`, or with a table of mounts beside its users, is the root of a Linux system. Where two
-/// volumes have the name that a system mounts, as copies have, the first one is taken.
+/// A volume with `/etc/os-release`, or with a table of mounts beside its users, is the root of a Linux system. Where
+/// two volumes have the name that a system mounts, as copies have, the first one is taken.
 #[must_use]
 pub fn machines<'a>(volumes: &[MachineVolume<'a>]) -> Vec<Machine<'a>> {
     let mut machines = Vec::new();

@@ -8,8 +8,8 @@
 //! | `/dev/GROUP/NAME`, `/dev/mapper/GROUP-NAME` | a logical volume; a hyphen of a name is doubled in the second form |
 //! | `/dev/sda1`, `/dev/nvme0n1p1` | a partition of a disk; `/dev/sda` is a disk without a table |
 //!
-//! The kernel gives disks their letters, so the image does not tell which one it was. The disk that the root is named by
-//! is taken for this one, and the first of each kind where the root is not named by a disk.
+//! The kernel gives disks their letters, so the image does not tell which one it was. The disk that the root is named
+//! by is taken for this one, and the first of each kind where the root is not named by a disk.
 
 use super::MachineVolume;
 use crate::volume::VolumeOrigin;
@@ -172,7 +172,8 @@ fn parse_device(name: &[u8]) -> Option<VolumeName> {
     Some(VolumeName::Device { disk: disk.to_vec(), partition })
 }
 
-/// Returns the logical volume of a name of the device mapper: one hyphen divides group and volume, two are one of a name.
+/// Returns the logical volume of a name of the device mapper: one hyphen divides group and volume, two are one of a
+/// name.
 fn parse_mapped(mapped: &[u8]) -> Option<VolumeName> {
     let mut parts = [Vec::new(), Vec::new()];
     let mut part = 0;

@@ -8,8 +8,8 @@
 //! | `owners` | the package of a file |
 //! | `verify/` | files that differ from their digests |
 //!
-//! **A new kind of database implements [`PackageDatabase`], and is opened in [`open`].** A database is a hint of a guest
-//! that nobody vouches for: what it says of a file may be wrong.
+//! **A new kind of database implements [`PackageDatabase`], and is opened in [`open`].** A database is a hint of a
+//! guest that nobody vouches for: what it says of a file may be wrong.
 
 mod digest;
 mod dpkg;

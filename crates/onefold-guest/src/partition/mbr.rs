@@ -135,8 +135,8 @@ pub(super) fn read(sector: &BootSector, disk: &dyn Disk) -> Result<Option<Partit
     Ok(Some(table))
 }
 
-/// Adds the logical partitions whose chain begins in `extended`, as far as it makes sense; the first one has number `next`.
-/// Returns the number of the next logical partition.
+/// Adds the logical partitions whose chain begins in `extended`, as far as it makes sense; the first one has number
+/// `next`. Returns the number of the next logical partition.
 ///
 /// Like Linux, it takes partitions and the link from any of the four entries that has a length. The last two may be
 /// garbage, and count only where they lie within their part of the chain.

@@ -82,8 +82,8 @@ pub struct PartitionEntry {
     pub kind: PartitionKind,
     /// Its name; empty where there is none. An MBR has no names.
     pub name: String,
-    /// The UUID by which Linux finds it (`PARTUUID`), in lower case: that of a GPT's entry; of an MBR, the number of the
-    /// disk and that of the partition.
+    /// The UUID by which Linux finds it (`PARTUUID`), in lower case: that of a GPT's entry; of an MBR, the number of
+    /// the disk and that of the partition.
     pub uuid: Option<String>,
 }
 
@@ -114,7 +114,8 @@ pub enum PartitionProblem {
         /// Its number.
         number: u32,
     },
-    /// The chain of logical partitions leads outside of the disk or does not end. The partitions up to there are listed.
+    /// The chain of logical partitions leads outside of the disk or does not end. The partitions up to there are
+    /// listed.
     BrokenChain,
     /// The first GPT is damaged, and its backup at the end of the disk was read.
     FromBackup,
@@ -200,8 +201,8 @@ pub fn partition_table(disk: &dyn Disk) -> Result<Option<PartitionTable>, DiskEr
     Ok((!(sector.is_of_file_system() && table.is_contradictory())).then_some(table))
 }
 
-/// Returns the partitions of a disk, in order; none where there is no table, or one that makes no sense. Reads lie within
-/// the disk.
+/// Returns the partitions of a disk, in order; none where there is no table, or one that makes no sense. Reads lie
+/// within the disk.
 ///
 /// # Errors
 /// Only those of reading the disk.
@@ -210,8 +211,8 @@ pub fn partitions(disk: &dyn Disk) -> Result<Vec<Partition>, DiskError> {
     Ok(table.map_or_else(Vec::new, |table| table.entries.iter().map(|entry| entry.place).collect()))
 }
 
-/// Returns the volumes that a table makes of a disk of `disk_bytes`: its partitions, or the whole disk where it has none.
-/// A disk without bytes has no volume.
+/// Returns the volumes that a table makes of a disk of `disk_bytes`: its partitions, or the whole disk where it has
+/// none. A disk without bytes has no volume.
 #[must_use]
 pub fn volumes_of(table: Option<&PartitionTable>, disk_bytes: u64) -> Vec<Volume> {
     let entries = table.map_or(&[][..], |table| &table.entries);

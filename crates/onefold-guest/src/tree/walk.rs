@@ -1,7 +1,7 @@
 //! Everything below a directory, in bounded memory.
 //!
-//! A directory is entered once, however many names it has: a directory that contains itself ends, and the work is linear
-//! in the entries. Nothing recurses: the directories that wait are kept in a list for each level.
+//! A directory is entered once, however many names it has: a directory that contains itself ends, and the work is
+//! linear in the entries. Nothing recurses: the directories that wait are kept in a list for each level.
 
 use std::ops::ControlFlow;
 
@@ -66,8 +66,8 @@ pub enum WalkError {
     TooMany,
 }
 
-/// What a walk calls. The entries of a directory come together, in the order of the directory; then each directory among
-/// them is entered, in the order of their names.
+/// What a walk calls. The entries of a directory come together, in the order of the directory; then each directory
+/// among them is entered, in the order of their names.
 pub trait Visitor {
     /// Is called for each file; tells how to go on.
     fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep;

@@ -9,8 +9,8 @@ use crate::error::{Damage, GuestError};
 
 /// The bytes of a volume. All structures of a guest are read through it.
 ///
-/// The disk that it is given should keep what it read most recently ([`onefold_disk::CachedDisk`]): readers come back to
-/// the same tables.
+/// The disk that it is given should keep what it read most recently ([`onefold_disk::CachedDisk`]): readers come back
+/// to the same tables.
 #[derive(Clone)]
 pub struct VolumeReader<'a> {
     disk: &'a dyn Disk,
@@ -41,7 +41,8 @@ impl<'a> VolumeReader<'a> {
     /// Fills `into` from byte `offset` of the volume; `structure` names what is read.
     ///
     /// # Errors
-    /// Where the range does not lie in the volume, which is damage of the structure that named it; and those of the disk.
+    /// Where the range does not lie in the volume, which is damage of the structure that named it; and those of the
+    /// disk.
     pub fn read(&self, offset: u64, into: &mut [u8], structure: &'static str) -> Result<(), GuestError> {
         let end = offset.checked_add(into.len() as u64);
         if end.is_none_or(|end| end > self.size_bytes) {

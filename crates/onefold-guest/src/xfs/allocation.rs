@@ -1,10 +1,10 @@
 //! The allocation map.
 //!
-//! Free is what both trees of free space list, less every block that a file, a tree or a header takes, as far as these can
-//! be read. A group whose trees of free space are damaged, or differ from each other, or whose header has another sum, has
-//! no free block. Version 4 has no checksums: where a part of a file or of a tree is lost, nothing is free. Blocks kept
-//! for trees and blocks set aside for copy-on-write are in no list of free runs, and count as allocated. The map is
-//! built only of a file system without doubts.
+//! Free is what both trees of free space list, less every block that a file, a tree or a header takes, as far as these
+//! can be read. A group whose trees of free space are damaged, or differ from each other, or whose header has another
+//! sum, has no free block. Version 4 has no checksums: where a part of a file or of a tree is lost, nothing is free.
+//! Blocks kept for trees and blocks set aside for copy-on-write are in no list of free runs, and count as allocated.
+//! The map is built only of a file system without doubts.
 //!
 //! Memory is bounded. A group whose free runs are too many counts as allocated as a whole. Once there are too many runs
 //! in use, further metadata counts as data, and a group is in doubt where a further block in use is free as well.
@@ -196,7 +196,8 @@ impl Xfs<'_> {
     fn free_runs_of(&self, group: u32, header: &FreeSpace, runs: &mut Runs) -> Result<(), GuestError> {
         let superblock = &self.superblock;
         let damage = |problem| self.reader.damage(superblock.group_place(group), "free space of a group", problem);
-        // The sum of the hashes depends on no order. The key is a new one each time, so that no image can be made for it.
+        // The sum of the hashes depends on no order. The key is a new one each time, so that no image can be made for
+        // it.
         let hasher = RandomState::new();
         let sums = |form: &'static TreeForm, root: Root, each: &mut dyn FnMut(u64, u32) -> Result<(), &'static str>| {
             let (mut sum, mut hashes) = (0_u64, 0_u64);

@@ -65,8 +65,8 @@ pub fn open(reader: VolumeReader<'_>) -> Result<Option<Xfs<'_>>, GuestError> {
     }
 }
 
-/// Opens an XFS file system by the superblock of another group, whatever there is in place of the first one; `None` where
-/// that is not found. A format that was made over an XFS may have left the copies: all others come before it.
+/// Opens an XFS file system by the superblock of another group, whatever there is in place of the first one; `None`
+/// where that is not found. A format that was made over an XFS may have left the copies: all others come before it.
 ///
 /// # Errors
 /// Those of the disk.

@@ -1,4 +1,5 @@
-//! The readers of guests against real file systems, made by these file systems' own tools, and their programs as oracles.
+//! The readers of guests against real file systems, made by these file systems' own tools, and their programs as
+//! oracles.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

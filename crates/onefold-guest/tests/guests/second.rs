@@ -12,7 +12,8 @@ use onefold_guest::filesystem::{FileKind, FileNumber, FileStat, FileSystem};
 /// The longest file whose content is compared.
 const COMPARED_BYTES_MAX: u64 = 32 << 20;
 
-/// Returns the names of a directory with their files, in order; without those of the directory itself and of its parent.
+/// Returns the names of a directory with their files, in order; without those of the directory itself and of its
+/// parent.
 fn names(fs: &dyn FileSystem, directory: FileNumber) -> Vec<(Vec<u8>, FileNumber)> {
     let mut names = Vec::new();
     fs.each_entry(directory, &mut |entry| {
@@ -30,8 +31,8 @@ fn content(fs: &dyn FileSystem, file: FileNumber, stat: &FileStat) -> Vec<u8> {
     content
 }
 
-/// Compares all that `ext4-view` tells of an image with what a reader of ours tells. Returns how many files were compared;
-/// `None` where it refuses the file system's features.
+/// Compares all that `ext4-view` tells of an image with what a reader of ours tells. Returns how many files were
+/// compared; `None` where it refuses the file system's features.
 pub(crate) fn compare_ext(image: &Path, ours: &dyn FileSystem) -> Option<usize> {
     let theirs = match Ext4::load_from_path(image) {
         Ok(theirs) => theirs,

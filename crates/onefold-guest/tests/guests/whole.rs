@@ -13,8 +13,8 @@ use onefold_guest::volume::VolumeOrigin;
 
 use crate::fixtures::{Images, has};
 
-/// An MBR with a small ext4, a gap, and a physical volume of LVM2 with ext4 on a logical volume. Prints where the logical
-/// volume begins, its length, and the free bytes of the group.
+/// An MBR with a small ext4, a gap, and a physical volume of LVM2 with ext4 on a logical volume. Prints where the
+/// logical volume begins, its length, and the free bytes of the group.
 const DISK: &str = r#"
 mkdir -p tree/sub; cp /bin/sh tree/sub/; seq 200000 >tree/numbers; : >tree/empty; truncate -s 3M tree/holes
 echo end >>tree/holes; ln tree/numbers tree/sub/second
@@ -205,8 +205,8 @@ fn metadata(guest: &Guest<'_>) -> Vec<Range<u64>> {
     ranges.chain([0..512, 26 << 20..27 << 20]).collect()
 }
 
-/// Whatever a guest writes over its own metadata, a disk is mapped whole, in bounded reads, and no byte of a file that can
-/// still be reached is called free.
+/// Whatever a guest writes over its own metadata, a disk is mapped whole, in bounded reads, and no byte of a file that
+/// can still be reached is called free.
 #[test]
 fn no_damage_makes_a_byte_free_that_a_file_reaches() {
     let Some(made) = Made::new() else { return };

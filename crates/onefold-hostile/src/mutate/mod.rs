@@ -1,5 +1,5 @@
-//! Damage that is believed: fields of metadata blocks, and of the files of sharing, are changed and the checksums made right
-//! again.
+//! Damage that is believed: fields of metadata blocks, and of the files of sharing, are changed and the checksums made
+//! right again.
 
 mod block;
 mod fields;

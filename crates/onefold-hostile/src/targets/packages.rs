@@ -1,5 +1,5 @@
-//! Texts of a guest: its table of mounts, its release, the database and the logs of dpkg. A small system lies in memory;
-//! some of its texts are changed, and everything that reads them goes over it.
+//! Texts of a guest: its table of mounts, its release, the database and the logs of dpkg. A small system lies in
+//! memory; some of its texts are changed, and everything that reads them goes over it.
 
 use std::io::Write;
 use std::ops::ControlFlow;

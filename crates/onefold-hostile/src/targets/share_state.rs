@@ -1,5 +1,5 @@
-//! A whole state folder of sharing with damage that is believed, over which scans, passes and a write monitor go. Images are
-//! on a simulated file system, which panics as soon as one of them reads otherwise than it was written.
+//! A whole state folder of sharing with damage that is believed, over which scans, passes and a write monitor go.
+//! Images are on a simulated file system, which panics as soon as one of them reads otherwise than it was written.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -161,7 +161,8 @@ fn damage<S: Substrate>(choices: &mut Choices<'_>, substrate: &S) -> io::Result<
     }
 }
 
-/// Gives a file another owner or others rights to it. The file system panics if blocks are put into one that others may read.
+/// Gives a file another owner or others rights to it. The file system panics if blocks are put into one that others may
+/// read.
 fn expose<S: Substrate>(choices: &mut Choices<'_>, file_system: &SimulatedFileSystem, substrate: &S) -> io::Result<()> {
     let all = all_files(substrate, Path::new(FOLDER))?;
     if all.is_empty() {

@@ -13,7 +13,8 @@ use crate::size::ByteSize;
 /// Arguments of `analyze`.
 #[derive(Args, Debug)]
 pub(crate) struct AnalyzeArgs {
-    /// Images, block devices, and folders of images (all files from 1 MiB on, by name); the order tells how storage grows
+    /// Images, block devices, and folders of images (all files from 1 MiB on, by name); the order tells how storage
+    /// grows
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
     /// Put images whose path or name matches a pattern such as `debian-*` into a group; the first match counts
@@ -22,12 +23,12 @@ pub(crate) struct AnalyzeArgs {
     /// Also look at all images with one to seven sectors of zeros before them; takes eight times as long
     #[arg(long)]
     pub(crate) shifts: bool,
-    /// Also tell what the blocks belong to: packages and folders of the guests, metadata, free blocks that are not zero, and
-    /// misaligned volumes
+    /// Also tell what the blocks belong to: packages and folders of the guests, metadata, free blocks that are not
+    /// zero, and misaligned volumes
     #[arg(long)]
     pub(crate) files: bool,
-    /// Read a share of each image only, such as 8% (4% where none is named), and tell ranges instead of exact numbers; for
-    /// large sets
+    /// Read a share of each image only, such as 8% (4% where none is named), and tell ranges instead of exact numbers;
+    /// for large sets
     #[arg(
         long,
         value_name = "SHARE",

@@ -34,8 +34,8 @@ pub(crate) enum GuestCommand {
     Packages(GuestPackagesArgs),
     /// Compare the packages and files of two images
     ///
-    /// Content is not read where the same file lies at the same place and has not changed, or where both package databases
-    /// record the same digest and the files have the same time. Times alone are no difference.
+    /// Content is not read where the same file lies at the same place and has not changed, or where both package
+    /// databases record the same digest and the files have the same time. Times alone are no difference.
     Diff(GuestDiffArgs),
     /// Write files as a tar archive to standard output
     ///

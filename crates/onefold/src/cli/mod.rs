@@ -53,14 +53,14 @@ pub(crate) enum Command {
     Analyze(AnalyzeArgs),
     /// Look into disk images without mounting them, reading only
     ///
-    /// Reads partitions, volumes and file systems of images with its own code: no kernel and no other program parses what a
-    /// guest wrote. Works while machines use the images, and needs no more than permission to read them.
+    /// Reads partitions, volumes and file systems of images with its own code: no kernel and no other program parses
+    /// what a guest wrote. Works while machines use the images, and needs no more than permission to read them.
     #[command(subcommand)]
     Guest(GuestCommand),
     /// Work with plain image files: have their file system share equal blocks
     ///
-    /// Works on XFS and Btrfs while images are in use, on OCFS2 with reflinks while they are not, and without a server: any
-    /// number of hosts that have the file system mounted may do it.
+    /// Works on XFS and Btrfs while images are in use, on OCFS2 with reflinks while they are not, and without a server:
+    /// any number of hosts that have the file system mounted may do it.
     #[command(subcommand)]
     Share(ShareCommand),
     /// Print the completion script of a shell

@@ -17,28 +17,29 @@ use crate::size::ByteSize;
 pub(crate) enum ShareCommand {
     /// Find equal blocks of image files and have the file system share them, once
     ///
-    /// Files stay plain files with the content that they have: the kernel compares blocks before it shares them. Files that
-    /// did not change since they were last read are not read again. What is known is kept in the root of the file system, in
-    /// `.onefold` for root and in `.onefold-NUMBER` for the user with that number, and may be deleted at any time.
+    /// Files stay plain files with the content that they have: the kernel compares blocks before it shares them. Files
+    /// that did not change since they were last read are not read again. What is known is kept in the root of the file
+    /// system, in `.onefold` for root and in `.onefold-NUMBER` for the user with that number, and may be deleted at any
+    /// time.
     Run(ShareRunArgs),
     /// Find equal files of the guests in image files and have the file system share their blocks, once
     ///
     /// Reads the package databases and file maps of the guests: files whose digests and lengths are equal by these are
-    /// believed equal, and so are files of no package with equal paths and lengths (--tiers). The kernel compares them before it shares their blocks, so no guest has to be trusted,
-    /// and every image keeps the content that it has. Reads raw images, and packages of dpkg;
-    /// everything else is left to `share run`. Images may be in use.
+    /// believed equal, and so are files of no package with equal paths and lengths (--tiers). The kernel compares them
+    /// before it shares their blocks, so no guest has to be trusted, and every image keeps the content that it has.
+    /// Reads raw images, and packages of dpkg; everything else is left to `share run`. Images may be in use.
     Files(ShareGuestsArgs),
     /// Do so again and again as files change, when the machine has time, until it is told to stop
     ///
-    /// Stays in the foreground, for a service manager, and prints a line for each time that it shared. Images that a process
-    /// of this host has open for writing are kept for this host: others leave them to it. SIGTERM ends it within a second or
-    /// so.
+    /// Stays in the foreground, for a service manager, and prints a line for each time that it shared. Images that a
+    /// process of this host has open for writing are kept for this host: others leave them to it. SIGTERM ends it
+    /// within a second or so.
     Watch(ShareWatchArgs),
     /// Fill the holes that a host has left in images where it died while it shared (OCFS2)
     ///
-    /// `run` and `watch` do so themselves when they begin. A script that starts the machines of a host that died elsewhere
-    /// calls this before. Images to which somebody has written since, and those that are open, are told of and left: the
-    /// command fails then. Where there is nothing to be done, it is done at once.
+    /// `run` and `watch` do so themselves when they begin. A script that starts the machines of a host that died
+    /// elsewhere calls this before. Images to which somebody has written since, and those that are open, are told of
+    /// and left: the command fails then. Where there is nothing to be done, it is done at once.
     Mend(ShareMendArgs),
     /// Show what is known of a file system's images, what is pending, and who works on it
     ///
@@ -50,8 +51,8 @@ pub(crate) enum ShareCommand {
     Explain(ShareExplainArgs),
     /// Keep files from being shared
     ///
-    /// Sets the attribute `user.onefold.share` to `off`. What a folder has holds for all below it that has none of its own.
-    /// What is shared already stays as it is.
+    /// Sets the attribute `user.onefold.share` to `off`. What a folder has holds for all below it that has none of its
+    /// own. What is shared already stays as it is.
     Exclude(ShareFilesArgs),
     /// Take back `exclude`
     ///
@@ -62,9 +63,9 @@ pub(crate) enum ShareCommand {
     Domain(ShareDomainCommand),
     /// Make a clone of an image that the next run need not read
     ///
-    /// The clone shares all blocks of the image as it is at one moment; it belongs to who makes it, with the permissions that
-    /// a copy would have. Where the image has not changed since it was read, as a template, all that is known of its
-    /// blocks is known of the clone's, too.
+    /// The clone shares all blocks of the image as it is at one moment; it belongs to who makes it, with the
+    /// permissions that a copy would have. Where the image has not changed since it was read, as a template, all that
+    /// is known of its blocks is known of the clone's, too.
     Clone(ShareCloneArgs),
 }
 
@@ -75,8 +76,9 @@ pub(crate) enum ShareDomainCommand {
     Show(ShareFilesArgs),
     /// Put a file, or all files of a folder, into a domain
     ///
-    /// Sets the attribute `trusted.onefold.domain`, which only root can set or see. What a folder has holds for all below it
-    /// that has none of its own. The next run reads the files anew in their domain; what they share already stays shared.
+    /// Sets the attribute `trusted.onefold.domain`, which only root can set or see. What a folder has holds for all
+    /// below it that has none of its own. The next run reads the files anew in their domain; what they share already
+    /// stays shared.
     Set(ShareDomainSetArgs),
     /// Take back `set`
     Clear(ShareFilesArgs),
@@ -88,8 +90,8 @@ pub(crate) struct ShareDomainSetArgs {
     /// A file, or a folder with all that is in it
     #[arg(value_name = "PATH")]
     pub(crate) path: PathBuf,
-    /// A name (a letter, then letters, digits, `.`, `_` and `-`), the number of a user for that user's domain, or `owner`, so
-    /// that each file belongs to its owner's
+    /// A name (a letter, then letters, digits, `.`, `_` and `-`), the number of a user for that user's domain, or
+    /// `owner`, so that each file belongs to its owner's
     #[arg(value_name = "DOMAIN", value_parser = parse_label)]
     pub(crate) domain: Label,
 }
@@ -112,12 +114,12 @@ pub(crate) struct ShareMendArgs {
     /// A file or folder on the file system
     #[arg(value_name = "PATH", default_value = ".")]
     pub(crate) path: PathBuf,
-    /// Fill holes also in images to which somebody has written since: what was zeroed or discarded there meanwhile may come
-    /// back. Images of which nothing can be put back any more are not told of again
+    /// Fill holes also in images to which somebody has written since: what was zeroed or discarded there meanwhile may
+    /// come back. Images of which nothing can be put back any more are not told of again
     #[arg(long)]
     pub(crate) force: bool,
-    /// What to do about images that wait under another identity of the state folder, where `.onefold/identity` was lost or
-    /// replaced. Without it they are reported and left, and their last copies stay
+    /// What to do about images that wait under another identity of the state folder, where `.onefold/identity` was lost
+    /// or replaced. Without it they are reported and left, and their last copies stay
     #[arg(long, value_name = "ACTION")]
     pub(crate) foreign: Option<ForeignAction>,
     #[command(flatten)]
@@ -133,11 +135,12 @@ pub(crate) enum ForeignAction {
     GiveUp,
 }
 
-/// What `share run`, `share watch` and `share mend` are allowed on OCFS2, where the state folder says which holes to fill.
+/// What `share run`, `share watch` and `share mend` are allowed on OCFS2, where the state folder says which holes to
+/// fill.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct RootArgs {
-    /// Work on OCFS2 even if another user can replace the state folder, because that user owns the root folder of the file system
-    /// or may write into it: an earlier state folder names holes that were filled long ago
+    /// Work on OCFS2 even if another user can replace the state folder, because that user owns the root folder of the
+    /// file system or may write into it: an earlier state folder names holes that were filled long ago
     #[arg(long)]
     pub(crate) accept_writable_root: bool,
 }
@@ -145,8 +148,8 @@ pub(crate) struct RootArgs {
 /// What `share run` and `share watch` are allowed on OCFS2.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct ConsentArgs {
-    /// Share on OCFS2, too: a host that dies while it shares leaves holes there, in images that nobody on it had open, until
-    /// any host has mended them (`share mend`). Images that are open on the host are left alone
+    /// Share on OCFS2, too: a host that dies while it shares leaves holes there, in images that nobody on it had open,
+    /// until any host has mended them (`share mend`). Images that are open on the host are left alone
     #[arg(long)]
     pub(crate) accept_mending: bool,
 }
@@ -198,13 +201,15 @@ pub(crate) struct ShareCloneArgs {
 /// What limits `share run` and `share watch`.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct LimitArgs {
-    /// Read at most so many bytes of images in a second, and have at most so many shared; without it, as fast as it goes
+    /// Read at most so many bytes of images in a second, and have at most so many shared; without it, as fast as it
+    /// goes
     #[arg(long, value_name = "SIZE")]
     pub(crate) io_limit: Option<ByteSize>,
     /// Use at most so much processor time, in percent of one core
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) cpu_limit: Option<u32>,
-    /// How long one call of the file system should take at most: whoever writes to a file that it shares waits meanwhile
+    /// How long one call of the file system should take at most: whoever writes to a file that it shares waits
+    /// meanwhile
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100))]
     pub(crate) max_stall: u64,
 }
@@ -212,7 +217,8 @@ pub(crate) struct LimitArgs {
 /// What `share run` and `share watch` do so that room really comes free.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct SpaceArgs {
-    /// On Btrfs, copy what keeps an old extent of which blocks were shared, if it is at most so much of it; 0 never does
+    /// On Btrfs, copy what keeps an old extent of which blocks were shared, if it is at most so much of it; 0 never
+    /// does
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(crate) rewrite: u32,
     /// On XFS, leave it as it is that a small write into a shared block has 128 KiB set aside around it for minutes
@@ -244,17 +250,19 @@ pub(crate) struct ShareWatchArgs {
     /// Leave files alone whose content has changed less long ago
     #[arg(long, value_name = "AGE", default_value = "0s", value_parser = parse_duration)]
     pub(crate) stable_for: Duration,
-    /// Share once the blocks that were read and wait are so much of the index, in percent: sharing goes through all of it
+    /// Share once the blocks that were read and wait are so much of the index, in percent: sharing goes through all of
+    /// it
     #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(crate) batch: u32,
     /// Or once they have waited for so long
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
     pub(crate) max_wait: Duration,
-    /// End, and leave all locks to others, once no call of the file system has come to its end for so long; 0 never does
+    /// End, and leave all locks to others, once no call of the file system has come to its end for so long; 0 never
+    /// does
     #[arg(long, value_name = "TIME", default_value = "15min", value_parser = parse_duration)]
     pub(crate) max_hang: Duration,
-    /// Let what was read and waits take so much room at most; then reading waits until it is shared. Without it, a half of
-    /// what the index takes, and at least 256M
+    /// Let what was read and waits take so much room at most; then reading waits until it is shared. Without it, a half
+    /// of what the index takes, and at least 256M
     #[arg(long, value_name = "SIZE")]
     pub(crate) max_logs: Option<ByteSize>,
     #[command(flatten)]
@@ -291,8 +299,9 @@ pub(crate) struct ShareGuestsArgs {
     /// Leave shorter runs of equal blocks alone, after runs that follow each other were joined across files
     #[arg(long, value_name = "SIZE", default_value = "4K")]
     pub(crate) min_run: ByteSize,
-    /// By what files are believed equal: 1 digest in a package database, and length; 3 path, length and time, of files of no
-    /// package; 5 path and length, of such files of 64 KiB or more. Of 3 and 5, the first, middle and last block are read
+    /// By what files are believed equal: 1 digest in a package database, and length; 3 path, length and time, of files
+    /// of no package; 5 path and length, of such files of 64 KiB or more. Of 3 and 5, the first, middle and last block
+    /// are read
     #[arg(long, value_name = "NUMBERS", default_value = "1,3,5", value_delimiter = ',', value_parser = parse_tier)]
     pub(crate) tiers: Vec<Tier>,
     #[command(flatten)]

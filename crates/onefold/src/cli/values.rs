@@ -10,7 +10,8 @@ use onefold_pool::{Dedup, Journaling, Prefetch, StorePlacement, Verify};
 /// What `st_blocks` of a file covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StBlocksCover {
-    /// The whole length of files with 64 MiB of data or more: cp then clones instead of copying; what is mapped of others
+    /// The whole length of files with 64 MiB of data or more: cp then clones instead of copying; what is mapped of
+    /// others
     Auto,
     /// The whole length
     Length,

@@ -1,10 +1,11 @@
-//! Mounts whose daemon has died: `kill -9`, out of memory, a bug. The kernel keeps such a mount and answers everything in
-//! it with an error, until somebody takes it away.
+//! Mounts whose daemon has died: `kill -9`, out of memory, a bug. The kernel keeps such a mount and answers everything
+//! in it with an error, until somebody takes it away.
 //!
 //! A killed daemon may even be unable to end: a thread of it waits in the kernel for its own file system, which nobody
-//! serves any more, and as long as it waits the connection stays open and whoever looks at the mount waits as well. Seen
-//! after SIGTERM and SIGKILL in short sequence, under programs that write through shared mappings. Such a daemon is known
-//! by its lock on the pool's file, without a question to the mount; taking the mount away by force ends the wait.
+//! serves any more, and as long as it waits the connection stays open and whoever looks at the mount waits as well.
+//! Seen after SIGTERM and SIGKILL in short sequence, under programs that write through shared mappings. Such a daemon
+//! is known by its lock on the pool's file, without a question to the mount; taking the mount away by force ends the
+//! wait.
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,5 @@
-//! Results that are too long for memory: rows that are printed as they are found, for people, for programs that take raw
-//! names, or as one JSON document.
+//! Results that are too long for memory: rows that are printed as they are found, for people, for programs that take
+//! raw names, or as one JSON document.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
 

@@ -84,8 +84,8 @@ impl MountedStore {
 
     fn open_regular(&self, file: &PoolPath) -> io::Result<File> {
         let path = self.outside(file);
-        // Opening a pipe could wait for ever, and a user of the mount may put a link there at any time: the descriptor is
-        // checked first, and what it stands for is opened.
+        // Opening a pipe could wait for ever, and a user of the mount may put a link there at any time: the descriptor
+        // is checked first, and what it stands for is opened.
         let handle = File::from(open(&path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?);
         if !handle.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
@@ -252,8 +252,8 @@ impl MountedDraft {
     fn create(directory: &Path, mode: u16) -> io::Result<MountedDraft> {
         let number = DRAFT_COUNT.fetch_add(1, Ordering::Relaxed);
         let path = directory.join(format!(".onefold-new-{}-{number}", std::process::id()));
-        // A way through the kernel's page cache costs more than storing what is there already. FUSE takes any offset and
-        // length for direct I/O.
+        // A way through the kernel's page cache costs more than storing what is there already. FUSE takes any offset
+        // and length for direct I/O.
         let direct = i32::try_from(OFlags::DIRECT.bits()).expect("a flag of open(2)");
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(u32::from(mode)).custom_flags(direct);

@@ -159,8 +159,8 @@ impl Finding {
         }
     }
 
-    /// Looks at one entry of a folder through its descriptor. Links are not followed: they lead to files that count where
-    /// they are, or out of the folder.
+    /// Looks at one entry of a folder through its descriptor. Links are not followed: they lead to files that count
+    /// where they are, or out of the folder.
     fn entry(&mut self, root: &Root, folder: &OwnedFd, name: &Path, relative: PathBuf, depth: usize) -> io::Result<()> {
         let handle = openat(folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         let handle = File::from(handle);

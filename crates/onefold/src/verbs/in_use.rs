@@ -7,7 +7,8 @@ use rustix::fs::{fstat, major, minor};
 
 use crate::mounts;
 
-/// The byte that QEMU locks for the permission to write (`RAW_LOCK_PERM_BASE` and `BLK_PERM_WRITE`, `block/file-posix.c`).
+/// The byte that QEMU locks for the permission to write (`RAW_LOCK_PERM_BASE` and `BLK_PERM_WRITE`,
+/// `block/file-posix.c`).
 const WRITE_LOCK: u64 = 101;
 
 /// Returns whether QEMU may write to an open file. The kernel's list of locks names a file by the device of its file

@@ -44,8 +44,8 @@ pub(super) fn run(arguments: &UmountArgs) -> Outcome<Report> {
     }
 }
 
-/// Returns the bind mount of a pool, or of a file or folder in one, that covers exactly `target`. The pool's own mount is
-/// none: it is the first of its device in the table.
+/// Returns the bind mount of a pool, or of a file or folder in one, that covers exactly `target`. The pool's own mount
+/// is none: it is the first of its device in the table.
 fn bind_mount_at(target: &Path) -> Outcome<Option<Mount>> {
     let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list what is mounted", &error))?;
     // Nothing is asked of what is mounted there: its daemon may have died.

@@ -60,7 +60,8 @@ fn du_adds_up_and_counts_a_file_with_two_names_once() {
     let folders = found["folders"].as_array().unwrap();
     let sum = |path: &str| folders.iter().find(|row| row["path"] == path).unwrap()["allocated_bytes"].as_u64().unwrap();
     let own = 4 * BLOCK_BYTES;
-    // Five files, their folder, and one block of the file that is sparse; directories; the first block that debugfs tells.
+    // Five files, their folder, and one block of the file that is sparse; directories; the first block that debugfs
+    // tells.
     assert_eq!(sum("/etc"), own - BLOCK_BYTES, "two files and the folder");
     assert!(folders.iter().all(|row| row["path"].as_str().unwrap().matches('/').count() < 2), "{folders:?}");
     assert!(sum("/") >= sum("/srv") + sum("/etc") + sum("/lost+found"));

@@ -1,5 +1,5 @@
-//! `onefold guest` as its users have it: what it tells of an image is what the file system's own tools tell, and what goes
-//! wrong is told. Images are made by `mke2fs`; `debugfs` is the oracle.
+//! `onefold guest` as its users have it: what it tells of an image is what the file system's own tools tell, and what
+//! goes wrong is told. Images are made by `mke2fs`; `debugfs` is the oracle.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -18,7 +18,8 @@ for directory in range(100):
 '
 umount mounted"#;
 
-/// The address space of a verb with a cache of 8 MiB, in KiB. The program itself takes up to 40 MB of it, as it is built.
+/// The address space of a verb with a cache of 8 MiB, in KiB. The program itself takes up to 40 MB of it, as it is
+/// built.
 const LIMIT_KIB: &str = "48000";
 /// The same for an archive, which notes the first name of each file with several.
 const LIMIT_OF_TAR_KIB: &str = "60000";

@@ -4,8 +4,8 @@
 //! whose blocks are full of entries. Blocks of its tree of hashes look like a single unused entry, so that going
 //! through all blocks finds every name.
 //!
-//! The work is bounded whatever inodes say: after its first blocks, a directory is read only as far as its blocks belong
-//! to no other one (`ext/owners.rs`), and to a number of damaged blocks.
+//! The work is bounded whatever inodes say: after its first blocks, a directory is read only as far as its blocks
+//! belong to no other one (`ext/owners.rs`), and to a number of damaged blocks.
 
 mod entries;
 mod hash;
@@ -142,7 +142,8 @@ impl Tables<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Visits the entries of a block, or of a part of an inline directory. A block with damaged entries is a damaged one.
+    /// Visits the entries of a block, or of a part of an inline directory. A block with damaged entries is a damaged
+    /// one.
     fn each_name_of(
         &self,
         names: &Names,

@@ -259,8 +259,8 @@ impl Inode {
         self.flags & flag != 0
     }
 
-    /// Returns whether it is a symbolic link whose target lies in the inode, in place of a map. With `ea_inode` the blocks
-    /// of the values of its attributes count as its own, so that its length alone tells.
+    /// Returns whether it is a symbolic link whose target lies in the inode, in place of a map. With `ea_inode` the
+    /// blocks of the values of its attributes count as its own, so that its length alone tells.
     pub(super) fn is_fast_link(&self, superblock: &Superblock) -> bool {
         let attributes =
             if self.attribute_block == 0 { 0 } else { superblock.block_bytes * superblock.blocks_per_cluster };

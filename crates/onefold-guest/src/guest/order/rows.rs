@@ -52,8 +52,8 @@ pub(super) fn length_in_rows(extent: &PlacedExtent) -> u64 {
     }
 }
 
-/// Returns the rows of an extent that is no longer than [`length_in_rows`]; `None` where one of its numbers is beyond all
-/// that disks have.
+/// Returns the rows of an extent that is no longer than [`length_in_rows`]; `None` where one of its numbers is beyond
+/// all that disks have.
 pub(super) fn encode(extent: &PlacedExtent, number: u64) -> Option<[Row; 2]> {
     let place = extent.range.start_bytes;
     let volume = u64::try_from(extent.volume).ok()?;

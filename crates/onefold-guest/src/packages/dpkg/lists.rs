@@ -122,8 +122,8 @@ fn digest_line(line: &[u8]) -> Option<(&[u8], Digest)> {
     (!path.is_empty() && !path.contains(&0)).then_some((path, digest))
 }
 
-/// Returns path and digest of a configuration file. The path has no slash at its beginning. There is no digest of a file
-/// that was never installed, or that is to go.
+/// Returns path and digest of a configuration file. The path has no slash at its beginning. There is no digest of a
+/// file that was never installed, or that is to go.
 fn conffile_line(line: &[u8]) -> Option<(&[u8], Option<Digest>)> {
     let line = line.trim_ascii();
     let kept = line.strip_suffix(b" remove-on-upgrade");

@@ -10,9 +10,9 @@
 //! | `diversions` | paths whose file was renamed in favour of another package | `diversions` |
 //! | `statoverride` | permissions that the administrator set | `overrides` |
 //!
-//! `/etc/dpkg` has the paths that are not installed at all (`excludes`), `/var/log/dpkg.log` and its older parts have the
-//! history (`log`). A package that can be there for several architectures at once has its name followed by `:` and the
-//! architecture in the names of its files.
+//! `/etc/dpkg` has the paths that are not installed at all (`excludes`), `/var/log/dpkg.log` and its older parts have
+//! the history (`log`). A package that can be there for several architectures at once has its name followed by `:` and
+//! the architecture in the names of its files.
 
 mod diversions;
 mod excludes;
@@ -41,8 +41,8 @@ const INFO: &[u8] = b"/var/lib/dpkg/info";
 const STATUS_FOLDER: &[u8] = b"/var/lib/dpkg/status.d";
 /// Longest text that is read whole. The largest, `status`, has some MiB on a desktop.
 const TEXT_BYTES_MAX: usize = 64 << 20;
-/// Bytes of lists and digests that are read in all, each time they are asked for. A hostile guest has a hundred thousand
-/// files that share the same long content; those of a large desktop could be read a hundred times.
+/// Bytes of lists and digests that are read in all, each time they are asked for. A hostile guest has a hundred
+/// thousand files that share the same long content; those of a large desktop could be read a hundred times.
 const INFO_BYTES_MAX: u64 = 4 << 30;
 /// Files in one of the folders that are looked at. A package has two.
 const FILES_MAX: usize = 2 * status::PACKAGES_MAX;
@@ -198,8 +198,8 @@ impl PackageDatabase for Dpkg<'_> {
     }
 }
 
-/// Returns the list of packages and its path; `None` where there is none. Where it is damaged, dpkg's own copy from before
-/// the last change takes its place.
+/// Returns the list of packages and its path; `None` where there is none. Where it is damaged, dpkg's own copy from
+/// before the last change takes its place.
 fn read_status(tree: &Tree<'_>, problems: &ProblemLog) -> Result<Option<Text>, GuestError> {
     let path = [FOLDER, b"/status"].concat();
     let error = match tree.read_path(&path, TEXT_BYTES_MAX) {

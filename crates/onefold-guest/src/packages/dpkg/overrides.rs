@@ -1,5 +1,5 @@
-//! Permissions that the administrator set in place of the packaged ones (dpkg-statoverride(1)): a line for each path with
-//! user, group, mode in octal digits, and the path.
+//! Permissions that the administrator set in place of the packaged ones (dpkg-statoverride(1)): a line for each path
+//! with user, group, mode in octal digits, and the path.
 
 use std::collections::HashMap;
 

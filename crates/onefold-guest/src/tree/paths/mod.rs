@@ -1,10 +1,10 @@
 //! Very many paths at once, as package databases list them.
 //!
-//! The paths form a trie of their names. [`PathSet::resolve`] goes down it level by level: of each directory it looks up
-//! the names that the trie has there, in one reading. Where a name is a symbolic link with more names below it, as
+//! The paths form a trie of their names. [`PathSet::resolve`] goes down it level by level: of each directory it looks
+//! up the names that the trie has there, in one reading. Where a name is a symbolic link with more names below it, as
 //! `/lib` on today's systems, these are moved to where the link leads, and looked for in the next round. So each
-//! directory is read once in a round, a round follows one link of every path, and there are as many rounds as a path may
-//! have links: the work is linear in directories and paths, whatever a hostile guest lists.
+//! directory is read once in a round, a round follows one link of every path, and there are as many rounds as a path
+//! may have links: the work is linear in directories and paths, whatever a hostile guest lists.
 
 #[cfg(test)]
 mod tests;
@@ -26,8 +26,8 @@ const LINK_NAMES_MAX: u64 = 1 << 20;
 const ROUNDS_MAX: usize = 40;
 /// So few names are looked up by the directory's own index.
 const LOOK_UPS_MAX: usize = 2;
-/// Readings of one directory in a call. Links of several rounds may lead to it; more come from a directory that contains
-/// itself.
+/// Readings of one directory in a call. Links of several rounds may lead to it; more come from a directory that
+/// contains itself.
 const READINGS_MAX: u32 = 64;
 
 /// A path of a [`PathSet`]. Equal paths have the same.
@@ -150,8 +150,8 @@ impl PathSet {
         path
     }
 
-    /// Looks for all paths that were added. A directory that cannot be read is noted in `problems`, and what is below it
-    /// has no file.
+    /// Looks for all paths that were added. A directory that cannot be read is noted in `problems`, and what is below
+    /// it has no file.
     pub fn resolve(&mut self, tree: &Tree<'_>, problems: &ProblemLog) {
         self.readings.clear();
         if let Some(root) = self.trie.name_mut(ROOT) {

@@ -60,8 +60,8 @@ impl Trie {
         Trie { names: vec![root], text: Vec::new(), index: HashMap::new(), hasher: RandomState::new() }
     }
 
-    /// Returns the number of a name below another one, which is added where it is not there. `None` where no directory has
-    /// such a name, or the trie is full.
+    /// Returns the number of a name below another one, which is added where it is not there. `None` where no directory
+    /// has such a name, or the trie is full.
     pub(super) fn child_or_new(&mut self, parent: u32, text: &[u8]) -> Option<u32> {
         let hash = self.hasher.hash_one((parent, text));
         if let Some(known) = self.child_of_hash(hash, parent, text) {

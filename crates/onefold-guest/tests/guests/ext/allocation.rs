@@ -40,8 +40,8 @@ fn free_runs(fs: &dyn FileSystem) -> Vec<(u64, u64)> {
     free.map(|run| (run.start_bytes, run.end_bytes())).collect()
 }
 
-/// Returns the free blocks that `dumpe2fs` prints, as runs of bytes; neighbours are one. It prints the first block of the
-/// last free cluster.
+/// Returns the free blocks that `dumpe2fs` prints, as runs of bytes; neighbours are one. It prints the first block of
+/// the last free cluster.
 fn printed_free_runs(printed: &str, block_bytes: u64, cluster_bytes: u64) -> Vec<(u64, u64)> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for line in printed.lines().filter_map(|line| line.strip_prefix("  Free blocks: ")) {
@@ -85,8 +85,8 @@ fn free_runs_of_the_whole_matrix_are_those_that_dumpe2fs_prints() {
     compare_free_runs(&options.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
-/// Makes a file system with each set of options, and compares its free runs with those that `dumpe2fs` prints. Nobody misses
-/// what is free.
+/// Makes a file system with each set of options, and compares its free runs with those that `dumpe2fs` prints. Nobody
+/// misses what is free.
 fn compare_free_runs(options: &[&str]) {
     let Some(images) = Images::new() else { return };
     if !has("dumpe2fs") || !has("e2fsck") {

@@ -118,8 +118,8 @@ fn encrypted_files_are_listed_and_their_content_is_refused() {
     });
 }
 
-/// Puts the Merkle tree of a file of 9000 bytes and its descriptor behind it, as ext4 does, and prints the digest. Python's
-/// hashes and the kernel's documentation of fs-verity are the oracle.
+/// Puts the Merkle tree of a file of 9000 bytes and its descriptor behind it, as ext4 does, and prints the digest.
+/// Python's hashes and the kernel's documentation of fs-verity are the oracle.
 const VERITY: &str = r#"import hashlib, struct, sys
 algorithm, name, digest_bytes = sys.argv[1], sys.argv[2], hashlib.new(sys.argv[1]).digest_size
 content = b"v" * 9000

@@ -13,8 +13,8 @@ pub(super) const MOUNTED: &[&str] = &[
     "-t ext4 -O ^64bit,^flex_bg,^metadata_csum,^uninit_bg,^huge_file",
 ];
 
-/// What the kernel here refuses, so that `mke2fs` has to fill it: blocks that are longer than its pages, and names without
-/// case. The first three are tried in each run.
+/// What the kernel here refuses, so that `mke2fs` has to fill it: blocks that are longer than its pages, and names
+/// without case. The first three are tried in each run.
 pub(super) const REFUSED: &[&str] = &[
     "-t ext4 -b 65536",
     "-t ext4 -b 16384 -I 1024 -O quota,project",

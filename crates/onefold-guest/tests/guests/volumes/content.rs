@@ -6,8 +6,8 @@ use onefold_guest::filesystem::AllocationClass;
 use super::{disk, whole};
 use crate::fixtures::{Images, has};
 
-/// Recognises the image that a tool made, and returns its name and details. The UUID that `blkid` prints is in the details
-/// where `shows_uuid`.
+/// Recognises the image that a tool made, and returns its name and details. The UUID that `blkid` prints is in the
+/// details where `shows_uuid`.
 fn named(images: &Images, tool: &str, script: &str, shows_uuid: bool) -> Option<(String, String)> {
     if !has(tool) {
         return None;

@@ -1,5 +1,5 @@
-//! FAT volumes that `mkfs.fat` and mtools make. mtools are the oracle of names, content and clusters, `fsck.fat` that of
-//! the map.
+//! FAT volumes that `mkfs.fat` and mtools make. mtools are the oracle of names, content and clusters, `fsck.fat` that
+//! of the map.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -28,8 +28,8 @@ const KINDS: [(&str, &str, &str); 8] = [
     ("", "600000", "fat32"),
 ];
 
-/// Makes `image` with `$1`, `$2` KiB long, and fills it with `tree`, as far as there is room. Some files are deleted again,
-/// so that others lie in pieces. The one called `pieces` fills two gaps.
+/// Makes `image` with `$1`, `$2` KiB long, and fills it with `tree`, as far as there is room. Some files are deleted
+/// again, so that others lie in pieces. The one called `pieces` fills two gaps.
 const MAKE: &str = r#"
 rm -rf image tree back; truncate -s "$2"K image; mkfs.fat $1 -n 'The LABEL' -i 1234abcd image >/dev/null
 mkdir -p tree/folder/deeper/deepest 'tree/A folder with a long name' tree/many

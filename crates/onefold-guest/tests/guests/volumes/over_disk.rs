@@ -1,5 +1,5 @@
-//! Disks that have a partition table and are something else as well: no byte of them may be called free, unless the other
-//! thing is nothing.
+//! Disks that have a partition table and are something else as well: no byte of them may be called free, unless the
+//! other thing is nothing.
 
 use std::fs::OpenOptions;
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! Copies of an XFS in use, as a power cut would leave them: unsure as long as the log has changes, and then nothing is free.
+//! Copies of an XFS in use, as a power cut would leave them: unsure as long as the log has changes, and then nothing is
+//! free.
 
 use std::ops::ControlFlow;
 
@@ -7,8 +8,9 @@ use onefold_guest::filesystem::{AllocationClass, Doubt, FileKind, FileSystem, St
 use super::{empty, with_xfs};
 use crate::fixtures::{BUSY_COPIES, has, seed, tell, times};
 
-/// A busy file system on one that can clone files, cloned `$1` times while it is used, at moments that `$2` is the seed of.
-/// Prints the name of each clone, the state of its log, and how many files the kernel finds after it has applied the log.
+/// A busy file system on one that can clone files, cloned `$1` times while it is used, at moments that `$2` is the seed
+/// of. Prints the name of each clone, the state of its log, and how many files the kernel finds after it has applied
+/// the log.
 const BUSY: &str = r#"
 export TEST_DIR=. TEST_DEV=image QA_CHECK_FS=1
 rm -rf stop outer cloning mounted copy-*

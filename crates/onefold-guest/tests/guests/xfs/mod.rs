@@ -44,8 +44,8 @@ stat --file-system --format '%c %d' mounted > inodes
 umount mounted
 "#;
 
-/// Returns a folder with `image` and what the kernel shows of it: the files in `view`, its free space in `fsmap`, and the
-/// number of `inodes`; `None` where the tools are missing.
+/// Returns a folder with `image` and what the kernel shows of it: the files in `view`, its free space in `fsmap`, and
+/// the number of `inodes`; `None` where the tools are missing.
 fn make(size: &str, options: &str, recipe: &[&str]) -> Option<Images> {
     let images = empty()?;
     let arguments = [size, options].into_iter().chain(recipe.iter().copied());
@@ -59,7 +59,8 @@ fn empty() -> Option<Images> {
     if has_tools { Images::new() } else { None }
 }
 
-/// Lets a script work on the files of its folder in memory, where a sync costs nothing, and tells it where the recipes are.
+/// Lets a script work on the files of its folder in memory, where a sync costs nothing, and tells it where the recipes
+/// are.
 fn prepared(script: &str) -> String {
     let recipes = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/guests/xfs");
     let copy = "find . -maxdepth 1 -type f -exec cp --sparse=always --target-directory";

@@ -66,7 +66,8 @@ fn check(images: &Images) -> usize {
     })
 }
 
-/// Files have exactly the attributes that lines name with file, name and length; `xfs_db` gives them the value `vvv...`.
+/// Files have exactly the attributes that lines name with file, name and length; `xfs_db` gives them the value
+/// `vvv...`.
 fn has_attributes(xfs: &dyn FileSystem, lines: &str) {
     let mut found: Vec<String> = Vec::new();
     for name in ["hello", "second"] {
@@ -100,8 +101,8 @@ fn has_extents(xfs: &dyn FileSystem, bmap: &str) {
     }
 }
 
-/// Makes a file system with these options, compares it with its protofile, and compares it again after all that is free was
-/// overwritten. Returns how many attributes there are.
+/// Makes a file system with these options, compares it with its protofile, and compares it again after all that is free
+/// was overwritten. Returns how many attributes there are.
 pub(super) fn compare_with_protofile(options: &str) -> usize {
     let Some(images) = empty() else { return 0 };
     images.script(&prepared(MAKE), [options]);

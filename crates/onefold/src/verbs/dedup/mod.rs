@@ -1,7 +1,7 @@
 //! `onefold pool dedup`: what a pool's writes did not find is found afterwards.
 //!
-//! The engine of `onefold share` runs over the pool in this process, once for each sharing domain. Its records lie in the
-//! pool meanwhile, and go at the end: kept, they would hold blocks that no file has any more, until the next run.
+//! The engine of `onefold share` runs over the pool in this process, once for each sharing domain. Its records lie in
+//! the pool meanwhile, and go at the end: kept, they would hold blocks that no file has any more, until the next run.
 
 mod places;
 mod result;

@@ -58,8 +58,8 @@ pub(super) fn attr_at(pool: &Pool, place: &Place, path: &Path) -> Result<Attr, P
     Ok(attr)
 }
 
-/// Returns the path of something in a place that is called as the engine's records are, and is not the engine's: users may
-/// have imported a tree with such a name, and what they have is not removed.
+/// Returns the path of something in a place that is called as the engine's records are, and is not the engine's: users
+/// may have imported a tree with such a name, and what they have is not removed.
 pub(super) fn not_ours(pool: &Pool, place: &Place) -> Result<Option<PathBuf>, PoolError> {
     let path = place.path.join(FOLDER);
     let found = match pool.lookup(place.folder, FOLDER.as_bytes()) {

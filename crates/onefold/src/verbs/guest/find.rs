@@ -79,7 +79,8 @@ impl<'a> Wanted<'a> {
         Wanted { name: arguments.name.as_ref(), newer: arguments.newer, larger, owners }
     }
 
-    /// Returns whether a file is wanted as far as its owner and its name go. A pattern with a slash is compared with its path.
+    /// Returns whether a file is wanted as far as its owner and its name go. A pattern with a slash is compared with
+    /// its path.
     fn takes_entry(&self, entry: &WalkEntry<'_>) -> bool {
         if self.owners.as_ref().is_some_and(|owners| owners.package(entry.file).is_some()) {
             return false;

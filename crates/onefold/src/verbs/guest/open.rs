@@ -75,8 +75,8 @@ impl OpenImage {
         self.has_writer || fs::metadata(self.path()).map_or(true, |metadata| FileState::of(&metadata) != self.state)
     }
 
-    /// Opens all volumes of the disk, and calls `work` with them. Reading again what was read before comes from a cache of
-    /// a part of `--memory`.
+    /// Opens all volumes of the disk, and calls `work` with them. Reading again what was read before comes from a cache
+    /// of a part of `--memory`.
     pub(super) fn with_guest<T>(
         &self,
         arguments: &GuestOpenArgs,
@@ -107,8 +107,8 @@ impl Conversions {
         }
     }
 
-    /// Ends the watch after the last conversion: what follows has no temporary file with a name, so that the next Ctrl-C
-    /// may end the process at once.
+    /// Ends the watch after the last conversion: what follows has no temporary file with a name, so that the next
+    /// Ctrl-C may end the process at once.
     fn end_at_next_signal(&self) {
         self.0.iter().for_each(Interrupt::end_at_next);
     }

@@ -67,8 +67,8 @@ fn is_at_or_below(path: &[u8], directory: &[u8]) -> bool {
 }
 
 impl<'g, 'a> Scene<'g, 'a> {
-    /// Returns the tree that the user means: that of the chosen volume, of the one system on the disk, or of its one file
-    /// system.
+    /// Returns the tree that the user means: that of the chosen volume, of the one system on the disk, or of its one
+    /// file system.
     pub(super) fn open(
         image: &'g OpenImage,
         guest: &'g Guest<'a>,

@@ -40,8 +40,8 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
     let notices = std::cell::RefCell::new(Vec::new());
     let take = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
     let patience = Patience { clock: &SystemClock, most: MEND_WAIT, is_stopped: &|| false };
-    // Where nobody has shared there is nothing to be mended, and no state folder to be made for it. Where the identity is
-    // lost there may be.
+    // Where nobody has shared there is nothing to be mended, and no state folder to be made for it. Where the identity
+    // is lost there may be.
     let opened = State::open_to_mend(&ground.substrate, &SystemClock, &SystemRandom, &take);
     let mended = opened.and_then(|state| {
         state.map_or_else(|| Ok(Mended::default()), |state| mend_patiently(&state, rules, &patience))

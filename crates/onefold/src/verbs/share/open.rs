@@ -41,8 +41,8 @@ impl Ground {
         self.paths.first().map_or(Path::new(""), PathBuf::as_path)
     }
 
-    /// Does something with the state folder as it is, without touching it; without one where there is none. Returns what
-    /// was noticed, too.
+    /// Does something with the state folder as it is, without touching it; without one where there is none. Returns
+    /// what was noticed, too.
     pub(super) fn look<T>(
         &self,
         cannot: &str,
@@ -103,8 +103,8 @@ pub(super) fn distrust_hint(why: Distrust) -> &'static str {
     }
 }
 
-/// Refuses a file system on which another user can put an earlier state folder in place of the present one, if an earlier one
-/// does harm there and the user has not accepted that.
+/// Refuses a file system on which another user can put an earlier state folder in place of the present one, if an
+/// earlier one does harm there and the user has not accepted that.
 pub(super) fn check_root(cannot: &str, substrate: &LinuxSubstrate, accepted: RootArgs) -> Outcome<()> {
     if !SharePolicy::of(substrate.abilities()).is_declared() || accepted.accept_writable_root {
         return Ok(());

@@ -136,8 +136,8 @@ fn without_consent() -> Failure {
         )
 }
 
-/// Tells whether a file or folder, by its path below the file system's root, is to be looked at. Folders are asked about by
-/// `--exclude` only. Patterns may be of the whole path, too, as users write them.
+/// Tells whether a file or folder, by its path below the file system's root, is to be looked at. Folders are asked
+/// about by `--exclude` only. Patterns may be of the whole path, too, as users write them.
 pub(super) fn wants(root: &Path, path: &Path, kind: ListedKind, include: &[Pattern], exclude: &[Pattern]) -> bool {
     let whole = root.join(path);
     let matches = |pattern: &Pattern| {

@@ -57,8 +57,8 @@ pub(super) struct Side<'s> {
 }
 
 /// Returns whether nothing has to be read to know that two files of one length are the same: they are one file in two
-/// copies of a disk, at the same place and not changed since, or files of one recorded digest that were not changed since
-/// they were unpacked.
+/// copies of a disk, at the same place and not changed since, or files of one recorded digest that were not changed
+/// since they were unpacked.
 ///
 /// # Errors
 /// When a map is damaged.

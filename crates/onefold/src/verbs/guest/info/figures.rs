@@ -131,8 +131,8 @@ fn misaligned_because(volume: &GuestVolume<'_>) -> Option<&'static str> {
     (block_bytes < BLOCK_BYTES as u64).then_some("the blocks of the file system are smaller than 4 KiB")
 }
 
-/// Returns the bytes of a free range that lie in pieces of 4 KiB, from its beginning on, that are not zero. Holes are not
-/// read.
+/// Returns the bytes of a free range that lie in pieces of 4 KiB, from its beginning on, that are not zero. Holes are
+/// not read.
 fn stale_in(disk: &dyn Disk, range: DiskRange) -> Result<u64, GuestError> {
     let (mut at, end, mut stale) = (range.start_bytes, range.end_bytes(), 0);
     let mut piece = vec![0; PIECE_BYTES.min(usize::try_from(range.length_bytes).unwrap_or(PIECE_BYTES))];

@@ -73,8 +73,8 @@ fn list(parts: &[(u64, u64)], size_bytes: u64) -> Vec<u8> {
 }
 
 impl Read for Content<'_> {
-    /// Gives exactly as many bytes as [`Content::stored`] promises. Where the guest ends early or cannot be read, the rest is
-    /// zeros: the archive goes on, and the caller tells.
+    /// Gives exactly as many bytes as [`Content::stored`] promises. Where the guest ends early or cannot be read, the
+    /// rest is zeros: the archive goes on, and the caller tells.
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if let Some(rest) = self.list.get(self.list_at..).filter(|rest| !rest.is_empty()) {
             let length = rest.len().min(into.len());

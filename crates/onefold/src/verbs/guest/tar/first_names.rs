@@ -1,7 +1,7 @@
 //! The first names of files that have several: in memory as far as there is room, then in temporary files.
 //!
-//! A table of fixed length and a heap of names make up the temporary files. Nothing but the length of the table depends on
-//! how many files the guest says it has, and that is a hole until a slot is used.
+//! A table of fixed length and a heap of names make up the temporary files. Nothing but the length of the table depends
+//! on how many files the guest says it has, and that is a hole until a slot is used.
 
 use std::collections::HashMap;
 use std::fs::File;

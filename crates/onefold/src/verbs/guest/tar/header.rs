@@ -1,5 +1,5 @@
-//! What an archive keeps of a file, in the pax format (POSIX.1-2001, `pax`): a header of ustar, and before it the records
-//! for everything that has no field there or does not fit.
+//! What an archive keeps of a file, in the pax format (POSIX.1-2001, `pax`): a header of ustar, and before it the
+//! records for everything that has no field there or does not fit.
 //!
 //! | kept | in the header | in a record |
 //! |---|---|---|

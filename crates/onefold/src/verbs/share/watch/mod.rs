@@ -108,8 +108,8 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
     Ok(Report::done("", Value::Null))
 }
 
-/// Ends the process where a call hangs: reports it, and gives up the locks first, for the kernel closes no file of a process
-/// whose call does not return.
+/// Ends the process where a call hangs: reports it, and gives up the locks first, for the kernel closes no file of a
+/// process whose call does not return.
 fn guard(watchdog: &Watchdog, limit: Duration, substrate: &LinuxSubstrate, talk: Talk) {
     if !watchdog.wait(limit, || substrate.calls()) {
         return;

@@ -1,8 +1,9 @@
 //! Ends a watch that hangs in a call, so that other hosts and processes get its locks.
 //!
-//! A disk that does not answer may keep a call in the kernel for ever. The process cannot be killed then, and the kernel closes
-//! none of its files as long as the call does not return: its locks would keep all others from the images. So another thread
-//! looks whether calls still come to their end. Where none did for long, it says so, gives up the locks and ends the process.
+//! A disk that does not answer may keep a call in the kernel for ever. The process cannot be killed then, and the
+//! kernel closes none of its files as long as the call does not return: its locks would keep all others from the
+//! images. So another thread looks whether calls still come to their end. Where none did for long, it says so, gives up
+//! the locks and ends the process.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -29,11 +30,11 @@ impl Watchdog {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until there was no sign of work for as long as `limit`, and `calls` stayed the same. Returns whether that came to be
-    /// before the end.
+    /// Waits until there was no sign of work for as long as `limit`, and `calls` stayed the same. Returns whether that
+    /// came to be before the end.
     ///
-    /// Time in which this process did not run at all, stopped or on a machine that slept, does not count: of each interval only
-    /// as much as was slept on purpose.
+    /// Time in which this process did not run at all, stopped or on a machine that slept, does not count: of each
+    /// interval only as much as was slept on purpose.
     pub(super) fn wait(&self, limit: Duration, calls: impl Fn() -> u64) -> bool {
         let interval = LOOK_INTERVAL.min(limit / 4).max(Duration::from_millis(1));
         let (mut last, mut silent) = ((self.signs.load(Ordering::Relaxed), calls()), Duration::ZERO);
