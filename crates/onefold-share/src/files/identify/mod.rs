@@ -23,7 +23,7 @@ use onefold_guest::guest::Guest;
 use onefold_guest::packages::{self, Digest, PackageDatabase};
 use onefold_guest::tree::{GuestFile, PathId, PathSet};
 use onefold_guest::volume::VolumeReader;
-use onefold_substrate::{Access, Substrate};
+use onefold_substrate::{Access, Refusal, Substrate};
 
 use self::disk::SubstrateDisk;
 use self::pieces::Pieces;
@@ -60,6 +60,9 @@ pub(super) enum IdentifyError {
     /// Its name leads to another file by now.
     #[error("another file has its name now")]
     Replaced,
+    /// The file system shares nothing of it.
+    #[error("it cannot share: {0}")]
+    Refused(Refusal),
     /// It has a format whose guests are not read yet.
     #[error("guests in images of the format {} are not read yet", .0.name())]
     Format(ImageFormat),
@@ -96,10 +99,30 @@ enum Claim {
     Path(u64),
 }
 
+/// Images that may share with each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Circle<'a> {
+    domain: &'a Domain,
+    /// Their blocks are overwritten in place (`nodatacow`). Btrfs does not share between such files and others.
+    is_in_place: bool,
+}
+
+impl<'a> Circle<'a> {
+    /// Returns the circle of an image, by why the file system says that its blocks cannot be shared.
+    fn of(domain: &'a Domain, refusal: Option<Refusal>) -> Result<Circle<'a>, IdentifyError> {
+        match refusal {
+            // An immutable image is a source all the same.
+            None | Some(Refusal::Immutable) => Ok(Circle { domain, is_in_place: false }),
+            Some(Refusal::NoCopyOnWrite) => Ok(Circle { domain, is_in_place: true }),
+            Some(other) => Err(IdentifyError::Refused(other)),
+        }
+    }
+}
+
 /// An image that is examined.
 struct Image<'a> {
     rank: u32,
-    domain: &'a Domain,
+    circle: Circle<'a>,
     /// How many bytes its files may still claim.
     bytes_left: u64,
     pieces: Pieces,
@@ -124,6 +147,7 @@ impl Identifying<'_> {
             return Err(IdentifyError::Replaced);
         }
         let size_bytes = stat.length;
+        let circle = Circle::of(&listed.domain, substrate.refusal(&file).map_err(IdentifyError::File)?)?;
         let reader = substrate.reader(&file).ok_or(IdentifyError::Unreadable)?;
         let mut head = [0; HEAD_BYTES];
         let count = reader.read_at(0, &mut head).map_err(IdentifyError::File)?;
@@ -135,7 +159,7 @@ impl Identifying<'_> {
         let cached = CachedDisk::new(&disk, self.cache_bytes);
         let guest = Guest::open(&cached)?;
         let bytes_left = size_bytes.saturating_mul(BYTES_FOR_LENGTH_MAX).saturating_add(BYTES_MIN);
-        let mut image = Image { rank, domain: &listed.domain, bytes_left, pieces: Pieces::default() };
+        let mut image = Image { rank, circle, bytes_left, pieces: Pieces::default() };
         let mut has_packages = false;
         each_system(&guest, &mut |system| {
             // Files of no package are found whatever the database is.
@@ -204,10 +228,10 @@ impl Identifying<'_> {
         self.examined.misaligned_bytes += image.pieces.ragged_bytes;
         let contents = match claim {
             Claim::Digest(digest) => {
-                vec![(Tier::Digest, content_of(image.domain, Tier::Digest, &(digest, stat.size_bytes)))]
+                vec![(Tier::Digest, content_of(image.circle, Tier::Digest, &(digest, stat.size_bytes)))]
             }
             Claim::Path(_) if image.pieces.phases().next().is_none() => Vec::new(),
-            Claim::Path(path) => self.contents_of_path(image.domain, of_tree, file, path, &stat),
+            Claim::Path(path) => self.contents_of_path(image.circle, of_tree, file, path, &stat),
         };
         let blocks = stat.size_bytes.div_ceil(BLOCK_BYTES_U64);
         for (tier, content) in contents {
@@ -227,7 +251,7 @@ impl Identifying<'_> {
     /// blocks are part of it.
     fn contents_of_path(
         &self,
-        domain: &Domain,
+        circle: Circle<'_>,
         system: &dyn FileSystem,
         file: GuestFile,
         path: u64,
@@ -240,8 +264,8 @@ impl Identifying<'_> {
         let probes = (is_dated || is_named).then(|| probes(system, file, size)).flatten();
         let Some(probes) = probes else { return Vec::new() };
         let modified = (stat.modified.seconds, stat.modified.nanoseconds);
-        let dated = (Tier::Dated, content_of(domain, Tier::Dated, &(path, size, modified, probes)));
-        let named = (Tier::Named, content_of(domain, Tier::Named, &(path, size, probes)));
+        let dated = (Tier::Dated, content_of(circle, Tier::Dated, &(path, size, modified, probes)));
+        let named = (Tier::Named, content_of(circle, Tier::Named, &(path, size, probes)));
         [(is_dated, dated), (is_named, named)].into_iter().filter(|(is, _)| *is).map(|(_, content)| content).collect()
     }
 
@@ -318,10 +342,10 @@ impl Identifying<'_> {
 }
 
 /// Returns a number for a content: equal ones are believed equal. Others may have the same number, too: that costs a
-/// comparison. Files of different domains never have one content.
-fn content_of(domain: &Domain, tier: Tier, claim: &impl Hash) -> u64 {
+/// comparison. Files of different circles never have one content.
+fn content_of(circle: Circle<'_>, tier: Tier, claim: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (domain, tier, claim).hash(&mut hasher);
+    (circle, tier, claim).hash(&mut hasher);
     hasher.finish()
 }
 

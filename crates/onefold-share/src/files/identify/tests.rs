@@ -35,3 +35,18 @@ fn a_file_that_has_got_the_name_of_a_listed_one_is_not_read() {
     // Simulated files have no reader: this one comes that far.
     assert!(matches!(add(first), IdentifyError::Unreadable));
 }
+
+/// With one content for both, an image that is overwritten in place would be the source of others that cannot share
+/// with it.
+#[test]
+fn images_that_are_overwritten_in_place_share_among_themselves() {
+    let (domain, other) = (Domain::Owner(1), Domain::Owner(2));
+    let content = |domain, refusal| content_of(Circle::of(domain, refusal).unwrap(), Tier::Digest, &7);
+    let in_place = Some(Refusal::NoCopyOnWrite);
+    assert_eq!(content(&domain, in_place), content(&domain, in_place));
+    assert_ne!(content(&domain, in_place), content(&domain, None));
+    assert_ne!(content(&domain, in_place), content(&other, in_place));
+    // It is a source, and the file system refuses it as a target.
+    assert_eq!(content(&domain, Some(Refusal::Immutable)), content(&domain, None));
+    assert!(matches!(Circle::of(&domain, Some(Refusal::Swap)), Err(IdentifyError::Refused(Refusal::Swap))));
+}
