@@ -225,7 +225,7 @@ impl Identifying<'_> {
         }
         image.pieces.clear();
         let is_bounded = self.add_extents(image, of_tree, reader, file, stat.size_bytes)?;
-        self.examined.misaligned_bytes += image.pieces.ragged_bytes;
+        self.examined.misaligned_bytes = self.examined.misaligned_bytes.saturating_add(image.pieces.ragged_bytes);
         let contents = match claim {
             Claim::Digest(digest) => {
                 vec![(Tier::Digest, content_of(image.circle, Tier::Digest, &(digest, stat.size_bytes)))]
