@@ -1,9 +1,9 @@
 //! How far claims of images were right so far, and which are not followed any more.
 //!
 //! A comparison that fails may be the fault of either image. So a pair of images is given up first: once enough was
-//! compared, and more than half of it differs. An image is given up where two pairs of it were, or where the other pairs
-//! together differ that much. So the comparisons with an image that lies take a bounded time. An honest image that was
-//! compared with it still shares with other sources.
+//! compared, and more than half of it differs. An image is given up where two pairs of it were, or where the other
+//! pairs together differ that much. So the comparisons with an image that lies take a bounded time. An honest image
+//! that was compared with it still shares with other sources.
 //!
 //! Only equal and different bytes count. Where a liar is the source of a group of files, the group has no other source,
 //! and shares nothing in this run or in later ones. A range that the map of an image places in a hole of the image is

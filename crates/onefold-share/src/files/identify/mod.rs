@@ -1,8 +1,7 @@
 //! Step 1 of the paper: which files an image has, by its package databases, and where they lie.
 //!
 //! Nothing is mounted. No content of a packaged file is read, and three blocks at most of any other. All that a guest
-//! says is a claim: what is wrong costs a
-//! comparison. What one image may claim is bounded by its length.
+//! says is a claim: what is wrong costs a comparison or savings. What one image may claim is bounded by what it takes up.
 
 mod disk;
 mod pieces;
@@ -23,7 +22,7 @@ use onefold_guest::guest::Guest;
 use onefold_guest::packages::{self, Digest, PackageDatabase};
 use onefold_guest::tree::{GuestFile, PathId, PathSet};
 use onefold_guest::volume::VolumeReader;
-use onefold_substrate::{Access, Refusal, Substrate};
+use onefold_substrate::{Access, FileStat as HostStat, Refusal, Substrate};
 
 use self::disk::SubstrateDisk;
 use self::pieces::Pieces;
@@ -39,7 +38,7 @@ use crate::state::StateError;
 
 /// Digests of one system that are looked at.
 const DIGESTS_MAX: usize = 1_000_000;
-/// Bytes of candidates of one image: so many times its length, and some more. Files of a guest may share blocks, and a
+/// Bytes of candidates of one image: so many times its length without holes, and some more. Files of a guest may share blocks, and a
 /// hostile guest has a million files that share one long list of extents.
 const BYTES_FOR_LENGTH_MAX: u64 = 4;
 const BYTES_MIN: u64 = 64 << 20;
@@ -158,7 +157,7 @@ impl Identifying<'_> {
         let disk = SubstrateDisk::new(reader, size_bytes);
         let cached = CachedDisk::new(&disk, self.cache_bytes);
         let guest = Guest::open(&cached)?;
-        let bytes_left = size_bytes.saturating_mul(BYTES_FOR_LENGTH_MAX).saturating_add(BYTES_MIN);
+        let bytes_left = claimed_bytes_max(&stat);
         let mut image = Image { rank, circle, bytes_left, pieces: Pieces::default() };
         let mut has_packages = false;
         each_system(&guest, &mut |system| {
@@ -339,6 +338,12 @@ impl Identifying<'_> {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Returns how many bytes the files of an image may claim. A sparse image is as long as its owner likes: what it takes up
+/// counts, if that is less.
+fn claimed_bytes_max(stat: &HostStat) -> u64 {
+    stat.length.min(stat.allocated).saturating_mul(BYTES_FOR_LENGTH_MAX).saturating_add(BYTES_MIN)
 }
 
 /// Returns a number for a content: equal ones are believed equal. Others may have the same number, too: that costs a

@@ -50,3 +50,16 @@ fn images_that_are_overwritten_in_place_share_among_themselves() {
     assert_eq!(content(&domain, Some(Refusal::Immutable)), content(&domain, None));
     assert!(matches!(Circle::of(&domain, Some(Refusal::Swap)), Err(IdentifyError::Refused(Refusal::Swap))));
 }
+
+/// An image of 16 TiB that takes up nothing could fill the temporary folder with rows, and end the work for all.
+#[test]
+fn a_sparse_image_claims_no_more_than_it_takes_up() {
+    let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 0, ..SimulationOptions::default() });
+    let host = file_system.observe();
+    let file = host.substrate.create(Path::new("image")).unwrap();
+    let stat = host.substrate.stat(&file).unwrap();
+    let most = |length, allocated| claimed_bytes_max(&HostStat { length, allocated, ..stat.clone() });
+    assert_eq!(most(16 << 40, 100 << 20), (400 << 20) + BYTES_MIN);
+    assert_eq!(most(100 << 20, 16 << 40), (400 << 20) + BYTES_MIN);
+    assert_eq!(most(u64::MAX, u64::MAX), u64::MAX);
+}
