@@ -1,7 +1,8 @@
 //! Step 1 of the paper: which files an image has, by its package databases, and where they lie.
 //!
 //! Nothing is mounted. No content of a packaged file is read, and three blocks at most of any other. All that a guest
-//! says is a claim: what is wrong costs a comparison or savings. What one image may claim is bounded by what it takes up.
+//! says is a claim: what is wrong costs a comparison or savings. What one image may claim is bounded by what it takes
+//! up.
 
 mod disk;
 mod pieces;
@@ -38,8 +39,8 @@ use crate::state::StateError;
 
 /// Digests of one system that are looked at.
 const DIGESTS_MAX: usize = 1_000_000;
-/// Bytes of candidates of one image: so many times its length without holes, and some more. Files of a guest may share blocks, and a
-/// hostile guest has a million files that share one long list of extents.
+/// Bytes of candidates of one image: so many times what it takes up, and some more. Files of a guest may share blocks,
+/// and a hostile guest has a million files that share one long list of extents.
 const BYTES_FOR_LENGTH_MAX: u64 = 4;
 const BYTES_MIN: u64 = 64 << 20;
 /// Bytes at the start of an image that show its format.
@@ -340,8 +341,8 @@ impl Identifying<'_> {
     }
 }
 
-/// Returns how many bytes the files of an image may claim. A sparse image is as long as its owner likes: what it takes up
-/// counts, if that is less.
+/// Returns how many bytes the files of an image may claim. A sparse image is as long as its owner likes: what it takes
+/// up counts, if that is less.
 fn claimed_bytes_max(stat: &HostStat) -> u64 {
     stat.length.min(stat.allocated).saturating_mul(BYTES_FOR_LENGTH_MAX).saturating_add(BYTES_MIN)
 }
