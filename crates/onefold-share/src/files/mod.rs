@@ -117,7 +117,7 @@ fn find<S: Substrate>(
     let go_on = || pass.pace.boundary().map_err(StateError::from);
     let mut identifying = Identifying {
         candidates: Candidates::new(pass.temporary_folder, memory / 2),
-        packages: PackageNames::new(),
+        packages: PackageNames::new(memory / 16),
         examined: Examined::default(),
         tiers: options.tiers,
         cache_bytes,

@@ -9,19 +9,25 @@ const PACKAGES_MAX: usize = 1 << 20;
 /// Characters of a name that are kept.
 const NAME_CHARS_MAX: usize = 200;
 
+/// Bytes that a name takes beside its text, about.
+const NAME_COST_BYTES: usize = 100;
+
 /// The packages of all images.
 #[derive(Debug)]
 pub(super) struct PackageNames {
     names: Vec<String>,
     numbers: HashMap<String, u32>,
+    /// Bytes that names may still take.
+    bytes_left: usize,
 }
 
 impl PackageNames {
     /// The number of files of no package, and of packages that are not told apart.
     pub(super) const OTHERS: u32 = 0;
 
-    pub(super) fn new() -> PackageNames {
-        PackageNames { names: vec!["files of no package".to_owned()], numbers: HashMap::new() }
+    /// Returns no names yet. They will take this many bytes at most; further packages count as others.
+    pub(super) fn new(bytes_max: usize) -> PackageNames {
+        PackageNames { names: vec!["files of no package".to_owned()], numbers: HashMap::new(), bytes_left: bytes_max }
     }
 
     /// Returns the number of a package. Packages of equal name, version and architecture have the same.
@@ -35,6 +41,10 @@ impl PackageNames {
         let Some(number) = u32::try_from(self.names.len()).ok().filter(|_| self.names.len() < PACKAGES_MAX) else {
             return PackageNames::OTHERS;
         };
+        // It is kept twice.
+        let bytes = name.len().saturating_mul(2).saturating_add(NAME_COST_BYTES);
+        let Some(left) = self.bytes_left.checked_sub(bytes) else { return PackageNames::OTHERS };
+        self.bytes_left = left;
         self.names.push(name.clone());
         self.numbers.insert(name, number);
         number
@@ -58,8 +68,17 @@ mod tests {
     }
 
     #[test]
+    fn names_take_bounded_memory_and_known_ones_keep_their_numbers() {
+        let mut names = PackageNames::new(10_000);
+        let numbers: Vec<u32> = (0..1000).map(|at| names.number(&package(&format!("{at:0200}"), "1"))).collect();
+        // Each takes 2 * 208 + 100 bytes.
+        assert_eq!(numbers.iter().filter(|number| **number != PackageNames::OTHERS).count(), 19);
+        assert_eq!(names.number(&package(&format!("{:0200}", 3), "1")), 4);
+    }
+
+    #[test]
     fn equal_packages_have_one_number() {
-        let mut names = PackageNames::new();
+        let mut names = PackageNames::new(1 << 20);
         let numbers = [("a", "1"), ("a", "2"), ("b", "1"), ("a", "1")].map(|(name, version)| {
             let package = package(name, version);
             names.number(&package)

@@ -20,7 +20,7 @@ fn a_file_that_has_got_the_name_of_a_listed_one_is_not_read() {
     });
     let mut identifying = Identifying {
         candidates: Candidates::new(Path::new("/var/tmp"), 1 << 16),
-        packages: PackageNames::new(),
+        packages: PackageNames::new(1 << 16),
         examined: Examined::default(),
         tiers: &Tier::ALL,
         cache_bytes: 1 << 16,
