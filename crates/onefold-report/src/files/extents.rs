@@ -172,6 +172,8 @@ mod tests {
     use super::super::doubts::Doubts;
     use super::super::names::Names;
     use super::*;
+    use std::collections::BTreeSet;
+
     use onefold_disk::{Disk, DiskError};
     use onefold_guest::error::DamageLog;
     use onefold_guest::filesystem::{
@@ -296,6 +298,7 @@ mod tests {
                 doubts: &mut doubts,
                 package: &mut |_| {},
                 go_on: &|| ControlFlow::Continue(()),
+                walked: BTreeSet::new(),
                 files: 0,
                 extents_left,
             };

@@ -1,5 +1,6 @@
 //! The owner of each file of a disk, by its paths in the trees of its systems.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use onefold_guest::error::GuestError;
@@ -7,7 +8,7 @@ use onefold_guest::filesystem::FileKind;
 use onefold_guest::guest::{Guest, GuestVolume};
 use onefold_guest::machine::{Machine, MachineVolume, machines};
 use onefold_guest::packages::{self, Owners, Package, PackageDatabase, PackageState};
-use onefold_guest::tree::{Crossing, GuestFile, Links, Tree, Visitor, WalkEntry, WalkError, WalkStep};
+use onefold_guest::tree::{Crossing, GuestFile, Links, SystemIndex, Tree, Visitor, WalkEntry, WalkError, WalkStep};
 use onefold_sort::SortWriter;
 
 use super::analysis::MisalignedCause;
@@ -32,6 +33,8 @@ pub(super) struct Naming<'n> {
     pub(super) package: &'n mut dyn FnMut(&Package),
     /// Tells whether to go on.
     pub(super) go_on: &'n dyn Fn() -> ControlFlow<()>,
+    /// Volumes whose files have their names, by their places in the guest.
+    pub(super) walked: BTreeSet<usize>,
     /// Files and extents that were read.
     pub(super) files: u64,
     pub(super) extents_left: ExtentsLeft,
@@ -41,16 +44,19 @@ impl Naming<'_> {
     /// Writes the owners of all files of a disk, and their extents.
     pub(super) fn all(&mut self, guest: &Guest<'_>) -> Result<(), MapError> {
         let (places, volumes) = readable(guest);
-        let mut is_seen = vec![false; volumes.len()];
-        for (system, machine) in machines(&volumes).iter().enumerate() {
-            let mounted = machine.mounts.iter().map(|mount| mount.volume);
-            mounted.clone().for_each(|at| is_seen.iter_mut().skip(at).take(1).for_each(|seen| *seen = true));
-            let tree_volumes: Vec<usize> = mounted.filter_map(|at| places.get(at).copied()).collect();
-            self.machine(system, machine, &tree_volumes)?;
+        let machines = machines(&volumes);
+        let volumes_of = |machine: &Machine<'_>| -> Vec<usize> {
+            machine.mounts.iter().filter_map(|mount| places.get(mount.volume).copied()).collect()
+        };
+        // A volume with a system is walked as the root of that one, where its packages are known.
+        self.walked.extend(machines.iter().filter_map(|machine| volumes_of(machine).first().copied()));
+        for (system, machine) in machines.iter().enumerate() {
+            self.machine(system, machine, &volumes_of(machine))?;
         }
-        let unseen = volumes.iter().zip(&places).zip(&is_seen).filter(|(_, seen)| !**seen);
-        for ((volume, place), _) in unseen {
-            self.walk(&Tree::new(volume.system), &[*place], None)?;
+        for (volume, place) in volumes.iter().zip(&places) {
+            if self.walked.insert(*place) {
+                self.walk(&Tree::new(volume.system), &[*place], None)?;
+            }
         }
         for (at, volume) in guest.volumes().iter().enumerate() {
             if let Some(system) = volume.file_system() {
@@ -86,7 +92,8 @@ impl Naming<'_> {
         self.walk(&machine.tree, volumes, Some(&SystemPackages { system, database: database.as_ref(), owners }))
     }
 
-    /// Writes the owners of the files of a tree; `volumes` are those of its file systems.
+    /// Writes the owners of the files of a tree; `volumes` are those of its file systems. What the tree mounts of volumes
+    /// that were walked is left out.
     fn walk(
         &mut self,
         tree: &Tree<'_>,
@@ -101,7 +108,8 @@ impl Naming<'_> {
                 return Ok(());
             }
         };
-        let mut visitor = NameVisitor { naming: self, volumes, packages, failed: None, unread: 0 };
+        let entered = BTreeSet::from([SystemIndex(0)]);
+        let mut visitor = NameVisitor { naming: self, volumes, entered, packages, failed: None, unread: 0 };
         let outcome = tree.walk(&root, Crossing::Enter, &mut visitor);
         let (failed, unread) = (visitor.failed, visitor.unread);
         match outcome {
@@ -167,13 +175,33 @@ impl SystemPackages<'_> {
 struct NameVisitor<'v, 'n> {
     naming: &'v mut Naming<'n>,
     volumes: &'v [usize],
+    /// The file systems of the tree that this walk is the first to come to.
+    entered: BTreeSet<SystemIndex>,
     packages: Option<&'v SystemPackages<'v>>,
     failed: Option<MapError>,
     unread: u64,
 }
 
+impl NameVisitor<'_, '_> {
+    /// Returns whether the files of a file system of the tree have their names from this place of it only.
+    fn is_first(&mut self, system: SystemIndex) -> bool {
+        if self.entered.contains(&system) {
+            return true;
+        }
+        let at = usize::try_from(system.0).ok().and_then(|at| self.volumes.get(at));
+        let is_first = at.is_some_and(|at| self.naming.walked.insert(*at));
+        if is_first {
+            self.entered.insert(system);
+        }
+        is_first
+    }
+}
+
 impl Visitor for NameVisitor<'_, '_> {
     fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep {
+        if !self.is_first(entry.file.system) {
+            return WalkStep::Skip;
+        }
         if matches!(entry.kind, FileKind::Regular | FileKind::Other)
             && let Err(error) = self.naming.name(entry.file, entry.path, self.volumes, self.packages)
         {
@@ -223,5 +251,42 @@ pub(super) fn note_doubts(guest: &Guest<'_>, doubts: &mut Doubts) {
         if damaged > 0 {
             doubts.note(format!("{name}: {damaged} damaged parts were skipped"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_guest::memory::MemoryFileSystem;
+
+    #[test]
+    fn a_volume_that_is_mounted_often_is_walked_once() {
+        let (mut root, mut home) = (MemoryFileSystem::default(), MemoryFileSystem::default());
+        root.write("/etc/passwd", "");
+        (0..100).for_each(|number| _ = root.directory(&format!("/mnt/{number}")));
+        (0..50).for_each(|number| _ = home.write(&format!("/{number}"), ""));
+        let mut tree = Tree::new(&root);
+        let mut volumes = vec![3];
+        for number in 0..100 {
+            // Every tenth mount is the root itself.
+            let (place, system) = if number % 10 == 0 { (3, &root) } else { (5, &home) };
+            tree.mount(format!("/mnt/{number}").as_bytes(), system).unwrap();
+            volumes.push(place);
+        }
+        let mut rows = SortWriter::new(&std::env::temp_dir(), 1 << 20);
+        let mut naming = Naming {
+            names: &mut Names::new(1 << 20),
+            causes: &[],
+            rows: &mut rows,
+            doubts: &mut Doubts::default(),
+            package: &mut |_| {},
+            go_on: &|| ControlFlow::Continue(()),
+            walked: BTreeSet::from([3]),
+            files: 0,
+            extents_left: ExtentsLeft::new(0),
+        };
+        naming.walk(&tree, &volumes, None).unwrap();
+        assert_eq!(naming.walked, BTreeSet::from([3, 5]));
+        assert_eq!(rows.finish().unwrap().count(), 51);
     }
 }

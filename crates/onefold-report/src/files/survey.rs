@@ -1,7 +1,7 @@
 //! The survey of all images: what the blocks of each belong to, read before its blocks are, within a share of the
 //! memory.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -145,6 +145,7 @@ impl<'a> Survey<'a> {
             doubts,
             package: &mut |package| versions.add(&package.name, &package.version),
             go_on,
+            walked: BTreeSet::new(),
             files: 0,
             extents_left: ExtentsLeft::new(disk.size_bytes()),
         };
