@@ -33,7 +33,8 @@ const THREADS_MAX: usize = 8;
 /// # Errors
 /// When the user stops it, or temporary files cannot be written.
 pub fn analyze(images: &[Image], options: &Options, progress: &dyn Progress) -> Result<Analysis, AnalyzeError> {
-    let mut survey = options.files.then(|| Survey::new(&options.folder, options.memory_bytes, images.len()));
+    let name_bytes = || images.iter().map(|image| image.name.len()).collect();
+    let mut survey = options.files.then(|| Survey::new(&options.folder, options.memory_bytes, name_bytes()));
     let found = walk(images, options, None, survey.as_mut(), progress)?;
     let mut analysis = assemble(&Findings {
         images,

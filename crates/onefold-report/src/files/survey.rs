@@ -81,13 +81,14 @@ struct Memory {
 }
 
 impl<'a> Survey<'a> {
-    /// Returns a survey of `images` images that takes about a third of `memory_bytes` for a while, and a sixteenth
-    /// until the end.
-    pub(crate) fn new(folder: &'a Path, memory_bytes: u64, images: usize) -> Survey<'a> {
+    /// Returns a survey of images whose names have `name_bytes`. It takes about a third of `memory_bytes` for a while, and
+    /// a sixteenth until the end.
+    pub(crate) fn new(folder: &'a Path, memory_bytes: u64, name_bytes: Vec<usize>) -> Survey<'a> {
+        let images = name_bytes.len();
         let bytes = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
         let memory =
             Memory { cache: bytes / 8, sort: bytes / 16, runs: bytes / 64, names: bytes / 32, owners: bytes / 32 };
-        let versions = Versions::new(bytes / 32);
+        let versions = Versions::new(bytes / 32, name_bytes);
         Survey { folder, memory, images_left: images, uses: Vec::new(), numbers: HashMap::new(), versions }
     }
 

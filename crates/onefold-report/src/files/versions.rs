@@ -8,6 +8,10 @@ use super::analysis::{PackageVersion, PackageVersions};
 const NAME_BYTES: usize = 100;
 /// Memory of an image that has a version.
 const IMAGE_BYTES: usize = 8;
+/// Memory of the name of an image in a result, besides its text.
+const STRING_BYTES: usize = 24;
+/// How often such a name is in memory: in the result, and in the document that is made of it.
+const COPIES: usize = 2;
 
 /// The versions of the packages of all images.
 #[derive(Debug)]
@@ -15,14 +19,17 @@ pub(super) struct Versions {
     /// Images by package and version.
     packages: BTreeMap<String, BTreeMap<String, Vec<u32>>>,
     bytes_left: usize,
+    /// The length of each image's name.
+    name_bytes: Vec<usize>,
     image: u32,
     is_full: bool,
 }
 
 impl Versions {
-    /// Returns an empty list that takes about `memory_bytes`.
-    pub(super) fn new(memory_bytes: usize) -> Versions {
-        Versions { packages: BTreeMap::new(), bytes_left: memory_bytes, image: 0, is_full: false }
+    /// Returns an empty list that takes about `memory_bytes`, with the names that images have in its result; they have
+    /// `name_bytes`.
+    pub(super) fn new(memory_bytes: usize, name_bytes: Vec<usize>) -> Versions {
+        Versions { packages: BTreeMap::new(), bytes_left: memory_bytes, name_bytes, image: 0, is_full: false }
     }
 
     /// Begins with the packages of an image.
@@ -38,26 +45,34 @@ impl Versions {
 
     /// Notes that the image at hand has a package. A package of several architectures counts once.
     pub(super) fn add(&mut self, name: &str, version: &str) {
-        let known = self.packages.get_mut(name);
-        let known_version = known.and_then(|versions| versions.get_mut(version));
-        if let Some(images) = known_version {
-            if images.last() != Some(&self.image) {
-                match self.bytes_left.checked_sub(IMAGE_BYTES) {
-                    Some(left) => {
-                        self.bytes_left = left;
-                        images.push(self.image);
-                    }
-                    None => self.is_full = true,
+        let of_version = 2 * NAME_BYTES + name.len() + version.len();
+        let bytes = match self.packages.get(name) {
+            None => of_version,
+            Some(versions) => match versions.get(version) {
+                Some(images) if images.last() == Some(&self.image) => return,
+                Some(_) if versions.len() > 1 => IMAGE_BYTES + self.told_bytes(self.image),
+                Some(_) => IMAGE_BYTES,
+                None => {
+                    // With its second version, a package comes into the result, and all of its images do.
+                    let before = versions.values().filter(|_| versions.len() == 1).flatten();
+                    let told = before.map(|image| self.told_bytes(*image)).fold(0, usize::saturating_add);
+                    of_version.saturating_add(self.told_bytes(self.image)).saturating_add(told)
                 }
-            }
-            return;
-        }
-        let Some(left) = self.bytes_left.checked_sub(2 * NAME_BYTES + name.len() + version.len()) else {
+            },
+        };
+        let Some(left) = self.bytes_left.checked_sub(bytes) else {
             self.is_full = true;
             return;
         };
         self.bytes_left = left;
-        self.packages.entry(name.to_owned()).or_default().insert(version.to_owned(), vec![self.image]);
+        let versions = self.packages.entry(name.to_owned()).or_default();
+        versions.entry(version.to_owned()).or_default().push(self.image);
+    }
+
+    /// Returns the memory that the name of an image takes for each version that it has in the result.
+    fn told_bytes(&self, image: u32) -> usize {
+        let name_bytes = usize::try_from(image).ok().and_then(|at| self.name_bytes.get(at)).copied().unwrap_or(0);
+        COPIES * (STRING_BYTES + name_bytes)
     }
 
     /// Returns the packages with several versions among the images that `name_of` has a name for.
@@ -85,7 +100,7 @@ mod tests {
 
     #[test]
     fn only_packages_in_several_versions_are_told_and_the_usual_version_first() {
-        let mut versions = Versions::new(1 << 20);
+        let mut versions = Versions::new(1 << 20, vec![7; 4]);
         for (image, found) in [("1", "2"), ("1", "3"), ("1", "3"), ("1", "4")].iter().enumerate() {
             versions.begin(image);
             versions.add("same", found.0);
@@ -103,12 +118,28 @@ mod tests {
 
     #[test]
     fn a_million_packages_take_no_more_memory_than_they_may() {
-        let mut versions = Versions::new(10_000);
+        let mut versions = Versions::new(10_000, vec![7]);
         versions.begin(0);
         for number in 0..1_000_000 {
             versions.add(&format!("package-{number}"), "1");
         }
         assert!(versions.is_full());
         assert!(versions.packages.len() < 50);
+    }
+
+    #[test]
+    fn names_of_images_take_no_more_memory_than_they_may() {
+        for second in [false, true] {
+            let mut versions = Versions::new(10_000, vec![1000; 100]);
+            let mut was_full = false;
+            for image in 0..100 {
+                versions.begin(image);
+                versions.add("package", if second && image % 2 == 1 { "2" } else { "1" });
+                was_full |= versions.is_full();
+            }
+            let several = versions.several(&|_| Some("n".repeat(1000)));
+            let told: usize = several.iter().flat_map(|package| &package.versions).map(|at| at.images.len()).sum();
+            assert_eq!((was_full, told), (second, if second { 4 } else { 0 }));
+        }
     }
 }
