@@ -92,8 +92,8 @@ impl Naming<'_> {
         self.walk(&machine.tree, volumes, Some(&SystemPackages { system, database: database.as_ref(), owners }))
     }
 
-    /// Writes the owners of the files of a tree; `volumes` are those of its file systems. What the tree mounts of volumes
-    /// that were walked is left out.
+    /// Writes the owners of the files of a tree; `volumes` are those of its file systems. What the tree mounts of
+    /// volumes that were walked is left out.
     fn walk(
         &mut self,
         tree: &Tree<'_>,

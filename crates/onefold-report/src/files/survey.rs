@@ -81,8 +81,8 @@ struct Memory {
 }
 
 impl<'a> Survey<'a> {
-    /// Returns a survey of images whose names have `name_bytes`. It takes about a third of `memory_bytes` for a while, and
-    /// a sixteenth until the end.
+    /// Returns a survey of images whose names have `name_bytes`. It takes about a third of `memory_bytes` for a while,
+    /// and a sixteenth until the end.
     pub(crate) fn new(folder: &'a Path, memory_bytes: u64, name_bytes: Vec<usize>) -> Survey<'a> {
         let images = name_bytes.len();
         let bytes = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
