@@ -179,7 +179,8 @@ impl<'p> PackageRow<'p> {
     }
 }
 
-/// The files of a package, which are printed as they are read: a package may have a million.
+/// The files of a package. Each becomes text as it is read: only the text of the package's row is kept until the row is
+/// printed, and a package may have a million files.
 struct FilesOf<'p> {
     database: &'p dyn PackageDatabase,
     at: usize,
