@@ -398,8 +398,8 @@ impl Sharing for LinuxSubstrate {
     }
 
     /// Makes the whole file system durable on OCFS2 and Btrfs. On OCFS2 it is not known what `fsync` covers of a share.
-    /// On Btrfs `fsync` of a file of which very many blocks were shared logs its map as a whole, and whoever writes to
-    /// it waits meanwhile (half a second for 90,000 blocks, where `syncfs` kept nobody waiting for more than 10 ms).
+    /// On Btrfs `fsync` of a file of which very many blocks were shared logs its map as a whole, and writers of the
+    /// file wait meanwhile (half a second for 90,000 blocks, where `syncfs` kept nobody waiting for more than 10 ms).
     fn sync_shares(&self, file: &LinuxFile) -> io::Result<()> {
         match self.abilities.kind {
             SubstrateKind::Ocfs2 | SubstrateKind::Btrfs => file.sync_all(),

@@ -14,8 +14,8 @@ use crate::{share, sys};
 const TRIES: u32 = 4;
 
 /// Clones the extents of which a part is in a range, and that are not marked as shared, as wholes into `scratch`, and
-/// cuts that off again. Where marks stay, it is looked whether all have one now; the file is busy if it changes all the
-/// time.
+/// cuts that off again. Where marks stay, the function looks whether all extents have one now. The file counts as busy
+/// if it changes all the time.
 pub(super) fn clone_whole_extents(
     source: At<'_, LinuxFile>,
     length: u64,

@@ -85,8 +85,8 @@ impl FuseDevice {
                 Ok(bytes) => return Ok(Some(bytes)),
                 // NOENT: the request was taken back before it could be read.
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-                // While it lets go of the mount, the kernel says this of each request that is still there, as the
-                // release of a file. Once it is done, the next read tells an unmount from an abort.
+                // While the kernel takes the mount down, it fails reads with this error as long as requests wait, such
+                // as the release of a file. Afterwards the next read tells an unmount from an abort.
                 Err(Errno::CONNABORTED) if !is_over => is_over = !self.is_connected(),
                 Err(Errno::NODEV) => return Ok(None),
                 Err(errno) => return Err(errno.into()),

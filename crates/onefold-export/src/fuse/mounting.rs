@@ -49,8 +49,8 @@ impl Drop for FuseMount {
         if !self.device.is_connected() {
             return;
         }
-        // By force: nobody will answer any more, and whoever has files open would wait for ever. There is nobody to
-        // tell of an error, and nothing more to try.
+        // By force: the daemon answers no more, and processes with open files would wait for ever. Nothing can be done
+        // about an error here.
         let flags = UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
         if rustix::mount::unmount(&self.path, flags) == Err(Errno::PERM) {
             let _ = Command::new(HELPER).args(["-u", "-q", "-z", "--"]).arg(&self.path).stdin(Stdio::null()).output();

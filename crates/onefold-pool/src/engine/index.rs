@@ -3,8 +3,8 @@
 //!
 //! Stores are read a window at a time, several large reads side by side and no lock held, into a batch that may take
 //! the memory which the filter does not take yet; then the batch goes into the filter, a few regions at a time under
-//! the metadata lock ([`crate::meta::indexing`] has what happens to changes meanwhile). One step after another is done
-//! by whoever calls [`Engine::index_some`]; the state between two of them is behind a lock of its own.
+//! the metadata lock ([`crate::meta::indexing`] has what happens to changes meanwhile). Each call
+//! of [`Engine::index_some`] does one step; the state between two steps is behind a lock of its own.
 //!
 //! A large step is shared with a thread that lives no longer: stores are read and decoded by both, and parts of the
 //! batch are sorted while the one before goes into the filter. The second thread takes no lock of the pool.

@@ -7,7 +7,7 @@
 //!
 //! An entry is packed into 64 bits: its key, and its page counted from the batch's first. Batches are taken apart by
 //! the keys' lowest bits, which also choose regions: a *part* holds all that the batch has for its regions. Parts are
-//! sorted and merged one after another, so that whoever holds a lock for it can let go in between.
+//! sorted and merged one after another, so that a caller that holds a lock for it can let go in between.
 
 use onefold_block::Fingerprint;
 
@@ -188,8 +188,8 @@ impl Filter {
         self.regions.len().ilog2()
     }
 
-    /// Makes regions for `entries` entries, or as many as there can be, at most `steps` of them at a time. Returns
-    /// false when there are enough.
+    /// Makes up to `steps` regions towards those that `entries` entries need, or that memory allows. Returns false when
+    /// there are enough.
     pub fn make_regions(&mut self, entries: u64, steps: usize) -> bool {
         let entries = entries.min(self.memory_bytes_max / ENTRY_BYTES);
         for _ in 0..steps {

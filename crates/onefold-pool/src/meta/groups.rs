@@ -82,8 +82,8 @@ impl Groups {
         again
     }
 
-    /// Notes that a bitmap of a group was missing. Returns of how many groups, this one and those behind it, the
-    /// bitmaps are to be read: twice as many as the last time where a search goes on there.
+    /// Notes that a bitmap of a group was missing. Returns the number of groups, from this one on, whose bitmaps the
+    /// caller should read: twice as many as the last time where the search continues there.
     pub(crate) fn note_bitmap_miss(&mut self, group: u64) -> u64 {
         let (next, before) = self.bitmap_search;
         let ahead = if group == next { (before * 2).clamp(1, BITMAP_GROUPS_AHEAD_MAX) } else { 1 };

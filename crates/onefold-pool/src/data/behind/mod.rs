@@ -215,8 +215,8 @@ impl Data {
         self.settle_writes();
     }
 
-    /// Carries out the next accepted writes; waits for some. False when it is time to end: until then, whoever has
-    /// begun to call this goes on.
+    /// Waits for accepted writes and carries out the next ones. Returns false when it is time to end; a worker calls it
+    /// until then.
     pub(crate) fn work_behind(&self) -> bool {
         let Some(mut task) = self.behind.take() else { return false };
         // A panic has stopped the pool. Those who wait for what was accepted are told so, by a worker that goes on.

@@ -29,8 +29,8 @@
 //! If its own mark arrived late, it may lie over that of a host that had taken the pool meanwhile. That one stops
 //! within [`WATCH`], but may have changed the pool, and what this host has in memory would be wrong. So it writes
 //! nothing for so long and then looks for a trace: with its own as the newest it goes on, otherwise it stops for good.
-//! A disk that does not answer for some seconds costs a pause, not the pool. Who has left no trace cannot tell, and
-//! stops.
+//! A disk that does not answer for some seconds costs a pause, not the pool. A host that has left no trace cannot
+//! tell, and stops.
 //!
 //! This holds while a write that was begun by a host that was sure takes less than [`WATCH`] minus [`SURE`], and clocks
 //! of hosts run at rates that differ by less than a fifth.
@@ -296,8 +296,8 @@ impl Pulse {
         })
     }
 
-    /// Does something that ends the holding of the pool for good if it finds that another host may have it: whoever
-    /// asks next must not find it free again.
+    /// Does something that ends the holding of the pool for good if it finds that another host may have it: a host
+    /// that asks next must not find it free again.
     fn unless_lost(&self, work: impl FnOnce(&mut Held) -> Result<()>) -> Result<()> {
         let mut held = self.held.lock();
         if let Some(lost) = &held.lost {
@@ -378,8 +378,8 @@ impl Pulse {
     /// [`PoolError::InUse`] if another opening has taken the pool; device errors.
     pub(crate) fn release(&self) -> Result<()> {
         self.unless_lost(|held| {
-            // Whoever finds a pool that is free goes on at once: that must not be said of one that another host has
-            // taken.
+            // A host that finds a pool free goes on at once. So a pool that another host has taken must not be marked
+            // free.
             self.make_sure(held)?;
             held.mark.held = false;
             self.sure_until.store(0, Ordering::Release);
