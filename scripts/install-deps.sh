@@ -44,8 +44,8 @@ test,demo,bench,corpus          e2fsprogs               mke2fs
 test,demo,bench                 jq                      jq
 test,demo,bench,corpus,cluster  python3                 python3
 test,bench                      fio                     fio
-test,bench,corpus               xfsprogs                mkfs.xfs
-test,bench,corpus               mount                   losetup
+test,demo,bench,corpus          xfsprogs                mkfs.xfs
+test,demo,bench,corpus          mount                   losetup
 test,bench,corpus               btrfs-progs             mkfs.btrfs
 test,bench                      duperemove              duperemove
 bench                           linux-perf              perf
