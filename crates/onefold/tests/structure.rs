@@ -1,4 +1,5 @@
-//! The structure of the crates: top-level modules of a crate use each other in one direction, and functions are short.
+//! The structure of the crates: top-level modules of a crate use each other in one direction, functions are short, and
+//! the fuzzer, a workspace of its own, has locked the crates that these need.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -160,6 +161,38 @@ fn crates() -> Vec<PathBuf> {
     let mut crates: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     crates.sort();
     crates
+}
+
+/// Returns what a crate needs by its `Cargo.toml`, in order, without optional crates.
+fn dependencies(manifest: &str) -> Vec<&str> {
+    let table = manifest.split("\n[").find_map(|table| table.strip_prefix("dependencies]"));
+    let lines = table.unwrap_or_default().lines().filter(|line| !line.contains("optional = true"));
+    let mut names: Vec<&str> =
+        lines.filter_map(|line| Some(line.split_once('=')?.0.trim().trim_end_matches(".workspace"))).collect();
+    names.sort_unstable();
+    names
+}
+
+/// A crate that is missing there stops the build of the fuzzer, which is locked, and no other test builds it.
+#[test]
+fn the_fuzzer_locks_what_the_crates_need() {
+    let lock = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/Cargo.lock")).unwrap();
+    let mut complaints = Vec::new();
+    for folder in crates() {
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        let name = format!("name = \"{}\"", folder.file_name().unwrap().to_str().unwrap());
+        let Some(locked) = lock.split("[[package]]").find(|package| package.lines().any(|line| line == name)) else {
+            continue;
+        };
+        let locked: Vec<&str> =
+            locked.lines().filter_map(|line| line.strip_prefix(" \"")?.strip_suffix("\",")).collect();
+        if locked != dependencies(&manifest) {
+            complaints.push(format!("{name}: {:?} is needed, and {locked:?} is locked", dependencies(&manifest)));
+        }
+    }
+    let hint = "run `cargo update --workspace --manifest-path fuzz/Cargo.toml`";
+    assert!(complaints.is_empty(), "{}\n{hint}", complaints.join("\n"));
+    assert!(lock.contains("name = \"onefold-hostile\""));
 }
 
 /// Modules that use each other can neither be read nor moved one by one.
