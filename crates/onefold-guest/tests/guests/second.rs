@@ -39,6 +39,11 @@ pub(crate) fn compare_ext(image: &Path, ours: &dyn FileSystem) -> Option<usize> 
         Err(Ext4Error::Incompatible(_)) => return None,
         Err(error) => panic!("{error}"),
     };
+    match theirs.metadata("/") {
+        // Inodes of 128 bytes have one half of a checksum, and the other one is missed there.
+        Err(Ext4Error::Corrupt(error)) if error.to_string() == "inode 2 is truncated: size=128" => return None,
+        root => assert!(root.unwrap().is_dir()),
+    }
     let mut compared = 0;
     let mut directories = vec![(b"/".to_vec(), ours.root())];
     while let Some((path, directory)) = directories.pop() {

@@ -11,12 +11,13 @@ use super::dump::dump;
 use super::{empty, prepared, with_xfs};
 use crate::fixtures::{Images, has};
 
-/// Makes `image` with the options in the first argument, and writes what it holds into `recipe`. Then a file gets
-/// attributes, which `attributes` lists: one in the inode, then a leaf, and values of their own blocks.
+/// Makes `image` of the length in the second argument with the options in the first, and writes what it holds into
+/// `recipe`. Then a file gets attributes, which `attributes` lists: one in the inode, then a leaf, and values of their
+/// own blocks.
 const MAKE: &str = r#"
 export TEST_DIR=. TEST_DEV=image QA_CHECK_FS=1
 python3 "$RECIPES/proto.py" 2000 > recipe
-truncate -s 100M image
+truncate -s "$2" image
 eval "mkfs.xfs -q $1 -p proto image"
 inode() { xfs_db -r -c "path $1" -c inode image | sed 's/.* //'; }
 # This xfs_db crashes now and then, depending on the lengths.
@@ -101,11 +102,11 @@ fn has_extents(xfs: &dyn FileSystem, bmap: &str) {
     }
 }
 
-/// Makes a file system with these options, compares it with its protofile, and compares it again after all that is free
-/// was overwritten. Returns how many attributes there are.
-pub(super) fn compare_with_protofile(options: &str) -> usize {
+/// Makes a file system of this length with these options, compares it with its protofile, and compares it again after
+/// all that is free was overwritten. Returns how many attributes there are.
+pub(super) fn compare_with_protofile(length: &str, options: &str) -> usize {
     let Some(images) = empty() else { return 0 };
-    images.script(&prepared(MAKE), [options]);
+    images.script(&prepared(MAKE), [options, length]);
     let attributes = check(&images);
     poison(&images.path("image"));
     images.script("xfs_repair -n -f image >repair 2>&1 || { cat repair >&2; false; }", [""; 0]);
@@ -126,7 +127,7 @@ fn version_4_reads_as_its_protofile_says_and_withstands_poison() {
         "-m crc=0 -n version=ci -b size=16384 -i size=2048 -l lazy-count=0",
         "-m crc=0 -i attr=1,projid32bit=0 -s size=4096",
     ] {
-        attributes += compare_with_protofile(options);
+        attributes += compare_with_protofile("100M", options);
     }
     assert!(attributes > 8, "{attributes}");
 }
@@ -134,7 +135,7 @@ fn version_4_reads_as_its_protofile_says_and_withstands_poison() {
 #[test]
 fn names_that_differ_in_case_are_equal_where_the_file_system_says_so() {
     let Some(images) = empty() else { return };
-    images.script(&prepared(MAKE), ["-m crc=0 -n version=ci"]);
+    images.script(&prepared(MAKE), ["-m crc=0 -n version=ci", "100M"]);
     with_xfs(&images.path("image"), |xfs| {
         let folder = xfs.look_up(xfs.root(), b"MANY").unwrap().unwrap();
         let found = xfs.look_up(folder, b"a-FILE-00000-").unwrap();
@@ -148,7 +149,7 @@ fn names_that_differ_in_case_are_equal_where_the_file_system_says_so() {
 #[test]
 fn a_file_that_is_lost_leaves_nothing_free() {
     let Some(images) = empty() else { return };
-    images.script(&prepared(MAKE), ["-m crc=0"]);
+    images.script(&prepared(MAKE), ["-m crc=0", "100M"]);
     let path = images.path("image");
     let image = std::fs::File::options().read(true).write(true).open(&path).unwrap();
     let mut inode_bytes = [0; 2];
