@@ -11,7 +11,7 @@
 //! In a field, a backslash and three octal digits stand for a byte, mostly `\040` for a blank.
 
 use super::VolumeName;
-use crate::tree::{PATH_BYTES_MAX, Problem, ProblemLog};
+use crate::tree::{PATH_BYTES_MAX, ProblemLog};
 
 /// Where the table is.
 pub(super) const PATH: &[u8] = b"/etc/fstab";
@@ -78,13 +78,13 @@ pub(super) fn parse(text: &[u8], problems: &ProblemLog) -> Vec<FstabEntry> {
     let mut entries = Vec::new();
     for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
         if entries.len() == ENTRIES_MAX {
-            problems.note(Problem::of_line(PATH, number, "more mounts than are read"));
+            problems.note_line(PATH, number, "more mounts than are read");
             break;
         }
         match parse_line(line) {
             Ok(Some(entry)) if entry.is_mounted_at_start() => entries.push(entry),
             Ok(_) => {}
-            Err(problem) => problems.note(Problem::of_line(PATH, number, problem)),
+            Err(problem) => problems.note_line(PATH, number, problem),
         }
     }
     entries

@@ -54,12 +54,24 @@ const PROBLEMS_MAX: usize = 100;
 impl ProblemLog {
     /// Notes a problem.
     pub fn note(&self, problem: Problem) {
+        self.note_with(|| problem);
+    }
+
+    /// Notes the problem of a line, counted from 1. Where a text has millions of them, each takes a moment.
+    pub fn note_line(&self, path: &[u8], line: u64, problem: &'static str) {
+        self.note_with(|| Problem::of_line(path, line, problem));
+    }
+
+    /// Notes a problem, which is made only where it is kept.
+    fn note_with(&self, problem: impl FnOnce() -> Problem) {
         let mut met = self.met.lock();
-        if met.0.contains(&problem) {
+        if met.0.len() >= PROBLEMS_MAX {
+            met.1 += 1;
             return;
         }
-        met.1 += 1;
-        if met.0.len() < PROBLEMS_MAX {
+        let problem = problem();
+        if !met.0.contains(&problem) {
+            met.1 += 1;
             met.0.push(problem);
         }
     }
@@ -100,9 +112,12 @@ mod tests {
         assert_eq!(log.skip::<u8>(b"/a", Err(GuestError::NotFound)), None);
         assert_eq!(log.count(), 0);
         for line in 1..=300 {
+            log.note_line(b"/etc/fstab", line.min(50), "it has no path");
+        }
+        assert_eq!((log.count(), log.first().len()), (50, 50));
+        for line in 51..=300 {
             log.note(Problem::of_line(b"/etc/fstab", line, "it has no path"));
         }
-        log.note(Problem::of_line(b"/etc/fstab", 7, "it has no path"));
         assert_eq!((log.count(), log.first().len()), (300, PROBLEMS_MAX));
         assert_eq!(log.first()[1].to_string(), "/etc/fstab, line 2: it has no path");
         assert_eq!(log.skip::<u8>(b"/b", Err(GuestError::TooManyLinks)), None);

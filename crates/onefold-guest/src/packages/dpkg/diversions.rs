@@ -8,8 +8,8 @@
 
 use std::collections::HashMap;
 
-use super::{FOLDER, TEXT_BYTES_MAX};
-use crate::tree::{Problem, ProblemLog, Tree};
+use super::{FOLDER, SETTINGS_BYTES_MAX};
+use crate::tree::{ProblemLog, Tree};
 
 /// The files that were renamed in favour of a package or of the administrator.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl Diversions {
     /// Reads the diversions of a system.
     pub(super) fn read(tree: &Tree<'_>, problems: &ProblemLog) -> Diversions {
         let path = [FOLDER, b"/diversions"].concat();
-        let text = problems.skip(&path, tree.read_path(&path, TEXT_BYTES_MAX)).unwrap_or_default();
+        let text = problems.skip(&path, tree.read_path(&path, SETTINGS_BYTES_MAX)).unwrap_or_default();
         Diversions::parse(&text, &path, problems)
     }
 
@@ -44,7 +44,7 @@ impl Diversions {
                 }
                 (b"", None, _) => {}
                 _ => {
-                    problems.note(Problem::of_line(path, number, "these lines are no diversion"));
+                    problems.note_line(path, number, "these lines are no diversion");
                     break;
                 }
             }

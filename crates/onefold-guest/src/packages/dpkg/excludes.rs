@@ -46,8 +46,12 @@ impl Excludes {
                 if entry.name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte)) {
                     paths.push([FOLDER, b"/", &entry.name].concat());
                 }
-                if paths.len() < FILES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                if paths.len() <= FILES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
+            if paths.len() > FILES_MAX {
+                paths.truncate(FILES_MAX);
+                problems.note(Problem::of_file(FOLDER, "more files than are read"));
+            }
             problems.skip(FOLDER, read);
         }
         paths.sort();
@@ -65,7 +69,7 @@ impl Excludes {
         for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
             let Some((pattern, excludes)) = rule_of(line.trim_ascii()) else { continue };
             if self.rules.len() >= PATTERNS_MAX || pattern.len() > PATTERN_BYTES_MAX {
-                problems.note(Problem::of_line(path, number, "more patterns than are read, or one that is too long"));
+                problems.note_line(path, number, "more patterns than are read, or one that is too long");
                 return;
             }
             let is_special = |byte: &u8| matches!(byte, b'*' | b'?' | b'[' | b'\\');
@@ -126,7 +130,7 @@ fn rule_of(line: &[u8]) -> Option<(&[u8], bool)> {
 }
 
 /// Returns whether a pattern of a shell matches a whole text, counting steps. A star that cannot match where it is goes
-/// back at most to the last star, so that the steps are bounded by the product of both lengths.
+/// back at most to the last star, so that the bytes that are compared are bounded by the product of both lengths.
 fn matches(pattern: &[u8], text: &[u8], steps: &mut u64) -> bool {
     let (mut at, mut in_text) = (0, 0);
     let mut last_star = None;
@@ -139,7 +143,7 @@ fn matches(pattern: &[u8], text: &[u8], steps: &mut u64) -> bool {
             continue;
         }
         let byte = text.get(in_text).copied().unwrap_or_default();
-        match one(rest, byte) {
+        match one(rest, byte, steps) {
             Some(length) => {
                 at += length;
                 in_text += 1;
@@ -154,13 +158,13 @@ fn matches(pattern: &[u8], text: &[u8], steps: &mut u64) -> bool {
     pattern.get(at..).unwrap_or_default().iter().all(|byte| *byte == b'*')
 }
 
-/// Returns the length of the pattern's first part if it matches a byte.
-fn one(pattern: &[u8], byte: u8) -> Option<usize> {
+/// Returns the length of the pattern's first part if it matches a byte. Adds the length of a set to `steps`.
+fn one(pattern: &[u8], byte: u8, steps: &mut u64) -> Option<usize> {
     match pattern {
         [] => None,
         [b'?', ..] => Some(1),
         [b'\\', escaped, ..] => (*escaped == byte).then_some(2),
-        [b'[', set @ ..] => match set_matches(set, byte) {
+        [b'[', set @ ..] => match set_matches(set, byte, steps) {
             Some((is_in, length)) => is_in.then_some(length + 1),
             // Without an end, the bracket stands for itself.
             None => (byte == b'[').then_some(1),
@@ -170,12 +174,13 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
 }
 
 /// Returns whether a set of bytes has `byte`, and the length of the set with its closing bracket.
-fn set_matches(set: &[u8], byte: u8) -> Option<(bool, usize)> {
+fn set_matches(set: &[u8], byte: u8, steps: &mut u64) -> Option<(bool, usize)> {
     let is_negated = matches!(set.first(), Some(b'!' | b'^'));
     let mut at = usize::from(is_negated);
     let first = at;
     let mut is_in = false;
     loop {
+        *steps += 1;
         let low = *set.get(at)?;
         if low == b']' && at > first {
             return Some((is_in != is_negated, at + 1));
@@ -275,5 +280,27 @@ mod tests {
         let steps = excludes.steps.load(Ordering::Relaxed);
         assert!(!excludes.has(b"/doc/b", &problems));
         assert_eq!((excludes.steps.load(Ordering::Relaxed), problems.count()), (steps, 1));
+    }
+
+    /// A set of a thousand bytes was one step: comparing took minutes.
+    #[test]
+    fn each_byte_of_a_set_is_a_step() {
+        for end in ["]", ""] {
+            let pattern = format!("*[{}{end}x", "b".repeat(1000));
+            let mut steps = 0;
+            assert!(!matches(pattern.as_bytes(), &[b'a'; 1000], &mut steps));
+            assert!((1_000_000..1_100_000).contains(&steps), "{steps}");
+        }
+    }
+
+    #[test]
+    fn more_files_than_are_read_are_a_problem() {
+        let mut system = MemoryFileSystem::default();
+        for number in 0..=FILES_MAX {
+            system.write(&format!("/etc/dpkg/dpkg.cfg.d/{number}"), "path-exclude=/doc/*");
+        }
+        let problems = ProblemLog::default();
+        assert_eq!(Excludes::read(&Tree::new(&system), &problems).rules.len(), FILES_MAX);
+        assert_eq!(problems.first()[0].to_string(), "/etc/dpkg/dpkg.cfg.d: more files than are read");
     }
 }

@@ -11,10 +11,13 @@ use std::ops::ControlFlow;
 
 use super::super::{Digest, OwnedPath, Package};
 use super::Folders;
-use crate::tree::{Problem, ProblemLog};
+use crate::tree::{PATH_BYTES_MAX, ProblemLog};
 
 /// Paths of one package. The largest one of Debian has some 30,000.
 const PATHS_MAX: usize = 1_000_000;
+
+/// Why a path is skipped. No program of the guest can name it.
+const TOO_LONG: &str = "this path has more than 4096 bytes";
 
 /// The texts of a package, with their paths for messages.
 pub(super) struct Texts<'x> {
@@ -62,13 +65,17 @@ pub(super) fn each_path(
     for (number, line) in (1..).zip(list.split(|byte| *byte == b'\n')) {
         let Some(path) = listed_path(line) else {
             if !line.is_empty() {
-                problems.note(Problem::of_line(list_path, number, "this is no absolute path"));
+                problems.note_line(list_path, number, "this is no absolute path");
             }
             continue;
         };
         if seen.len() >= PATHS_MAX {
-            problems.note(Problem::of_line(list_path, number, "more paths than are read"));
+            problems.note_line(list_path, number, "more paths than are read");
             return;
+        }
+        if path.len() > PATH_BYTES_MAX {
+            problems.note_line(list_path, number, TOO_LONG);
+            continue;
         }
         if seen.insert(path) && emit(path).is_break() {
             return;
@@ -92,19 +99,23 @@ fn known<'x>(texts: &Texts<'x>, problems: &ProblemLog) -> HashMap<&'x [u8], Know
     if let Some((path, text)) = texts.digests {
         for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')).filter(|(_, line)| !line.is_empty()) {
             if known.len() >= PATHS_MAX {
-                problems.note(Problem::of_line(path, number, "more paths than are read"));
+                problems.note_line(path, number, "more paths than are read");
                 break;
             }
             match digest_line(line) {
+                Some((packaged, _)) if packaged.len() >= PATH_BYTES_MAX => {
+                    problems.note_line(path, number, TOO_LONG);
+                }
                 Some((packaged, digest)) => {
                     known.insert(packaged, Known { digest: Some(digest), is_configuration: false });
                 }
-                None => problems.note(Problem::of_line(path, number, "this is no digest with a path")),
+                None => problems.note_line(path, number, "this is no digest with a path"),
             }
         }
     }
     for line in texts.conffiles.split(|byte| *byte == b'\n') {
         if let Some((path, digest)) = conffile_line(line)
+            && path.len() < PATH_BYTES_MAX
             && known.len() < PATHS_MAX
         {
             known.insert(path, Known { digest, is_configuration: true });

@@ -129,9 +129,13 @@ fn parts(tree: &Tree<'_>, problems: &ProblemLog) -> Vec<Part> {
             }
             None => {}
         }
-        if parts.len() < PARTS_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        if parts.len() <= PARTS_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     problems.skip(FOLDER, read);
+    if parts.len() > PARTS_MAX {
+        parts.truncate(PARTS_MAX);
+        problems.note(Problem::of_file(FOLDER, "more parts of the history than are read"));
+    }
     parts.sort_by(|one, two| (one.age, &one.name).cmp(&(two.age, &two.name)));
     parts
 }
@@ -172,7 +176,7 @@ fn each_line(
         }
         if line.pop_if(|byte| *byte == b'\n').is_none() && count == LINE_BYTES_MAX {
             skip_line(lines, bytes_left)?;
-            problems.note(Problem::of_line(path, number, "this line is too long"));
+            problems.note_line(path, number, "this line is too long");
             continue;
         }
         match event_of(&line) {
@@ -182,7 +186,7 @@ fn each_line(
                 }
             }
             Some(None) => {}
-            None => problems.note(Problem::of_line(path, number, "this is no line of a log of dpkg")),
+            None => problems.note_line(path, number, "this is no line of a log of dpkg"),
         }
     }
     Ok(ControlFlow::Continue(()))
@@ -363,5 +367,15 @@ mod tests {
         assert_eq!(count, 1);
         let problems: Vec<String> = problems.first().iter().map(ToString::to_string).collect();
         assert_eq!(problems.last().unwrap(), "/var/log/dpkg.log.1.gz: more history than is read");
+    }
+
+    #[test]
+    fn more_parts_than_are_read_are_a_problem() {
+        let mut system = MemoryFileSystem::default();
+        for number in 0..=PARTS_MAX {
+            system.write(&format!("/var/log/dpkg.log.{number}"), "");
+        }
+        let (_, problems) = events(&system);
+        assert_eq!(problems, ["/var/log: more parts of the history than are read"]);
     }
 }

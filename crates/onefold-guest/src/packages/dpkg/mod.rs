@@ -20,6 +20,8 @@ mod lists;
 mod log;
 mod overrides;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -41,6 +43,9 @@ const INFO: &[u8] = b"/var/lib/dpkg/info";
 const STATUS_FOLDER: &[u8] = b"/var/lib/dpkg/status.d";
 /// Longest text that is read whole. The largest, `status`, has some MiB on a desktop.
 const TEXT_BYTES_MAX: usize = 64 << 20;
+/// Longest text with what the administrator and packages set for single files, each line of which takes some hundred
+/// bytes: a system has some dozen lines.
+const SETTINGS_BYTES_MAX: usize = 1 << 20;
 /// Bytes of lists and digests that are read in all, each time they are asked for. A hostile guest has a hundred
 /// thousand files that share the same long content; those of a large desktop could be read a hundred times.
 const INFO_BYTES_MAX: u64 = 4 << 30;
@@ -68,8 +73,10 @@ struct Text {
 
 /// What the paths of packages depend on.
 struct Folders {
-    /// Lists and digests, by their names.
+    /// Lists and digests in `info`, by their names.
     info: HashMap<Vec<u8>, GuestFile>,
+    /// Those in `status.d`.
+    status_folder: HashMap<Vec<u8>, GuestFile>,
     diversions: Diversions,
     overrides: Overrides,
     excludes: Excludes,
@@ -103,26 +110,30 @@ impl<'t> Dpkg<'t> {
 
     fn folders(&self) -> &Folders {
         self.folders.get_or_init(|| Folders {
-            info: self.info_files(),
+            info: self.info_files(INFO),
+            status_folder: self.info_files(STATUS_FOLDER),
             diversions: Diversions::read(self.tree, &self.problems),
             overrides: Overrides::read(self.tree, &self.problems),
             excludes: Excludes::read(self.tree, &self.problems),
         })
     }
 
-    /// Returns the files with paths and digests, of both folders.
-    fn info_files(&self) -> HashMap<Vec<u8>, GuestFile> {
+    /// Returns the files with paths and digests in a folder.
+    fn info_files(&self, folder: &[u8]) -> HashMap<Vec<u8>, GuestFile> {
         let mut files = HashMap::new();
-        for folder in [INFO, STATUS_FOLDER] {
-            let Some(found) = self.problems.skip(folder, self.tree.find(folder, Links::Follow)) else { continue };
-            let read = self.tree.each_entry(found.file, &mut |entry, file| {
-                if entry.name.ends_with(b".list") || entry.name.ends_with(b".md5sums") {
-                    files.insert(entry.name, file);
-                }
-                if files.len() < FILES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-            });
-            self.problems.skip(folder, read);
-        }
+        let Some(found) = self.problems.skip(folder, self.tree.find(folder, Links::Follow)) else { return files };
+        let read = self.tree.each_entry(found.file, &mut |entry, file| {
+            if !entry.name.ends_with(b".list") && !entry.name.ends_with(b".md5sums") {
+                return ControlFlow::Continue(());
+            }
+            if files.len() >= FILES_MAX {
+                self.problems.note(Problem::of_file(folder, "more lists and digests than are read"));
+                return ControlFlow::Break(());
+            }
+            files.insert(entry.name, file);
+            ControlFlow::Continue(())
+        });
+        self.problems.skip(folder, read);
         files
     }
 
@@ -134,7 +145,8 @@ impl<'t> Dpkg<'t> {
             Some(file_name) => vec![[file_name, suffix.as_bytes()].concat()],
             None => vec![format!("{name}:{architecture}{suffix}").into_bytes(), format!("{name}{suffix}").into_bytes()],
         };
-        let info = &self.folders().info;
+        let folders = self.folders();
+        let info = if record.file_name.is_some() { &folders.status_folder } else { &folders.info };
         names.into_iter().find_map(|name| info.get(&name).copied().map(|file| (name, file)))
     }
 
@@ -238,9 +250,13 @@ fn add_folder(
         if entry.kind != Some(FileKind::Directory) && is_wanted(&entry.name) {
             files.push((entry.name, file));
         }
-        if files.len() < FILES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        if files.len() <= FILES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     problems.skip(folder, read);
+    if files.len() > FILES_MAX {
+        files.truncate(FILES_MAX);
+        problems.note(Problem::of_file(folder, "more files than are read"));
+    }
     files.sort();
     let mut bytes = 0_usize;
     for (name, file) in files {

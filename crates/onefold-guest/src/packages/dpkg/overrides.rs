@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use super::{FOLDER, TEXT_BYTES_MAX};
-use crate::tree::{Problem, ProblemLog, Tree};
+use super::{FOLDER, SETTINGS_BYTES_MAX};
+use crate::tree::{ProblemLog, Tree};
 
 /// The modes that were set.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ impl Overrides {
     /// Reads the overrides of a system.
     pub(super) fn read(tree: &Tree<'_>, problems: &ProblemLog) -> Overrides {
         let path = [FOLDER, b"/statoverride"].concat();
-        let text = problems.skip(&path, tree.read_path(&path, TEXT_BYTES_MAX)).unwrap_or_default();
+        let text = problems.skip(&path, tree.read_path(&path, SETTINGS_BYTES_MAX)).unwrap_or_default();
         Overrides::parse(&text, &path, problems)
     }
 
@@ -29,7 +29,7 @@ impl Overrides {
             let mode = mode.and_then(|digits| u16::from_str_radix(digits, 8).ok()).filter(|mode| *mode <= 0o7777);
             match (mode, words.next()) {
                 (Some(mode), Some(overridden)) => _ = modes.insert(overridden.to_vec(), mode),
-                _ => problems.note(Problem::of_line(path, number, "this line sets no permissions")),
+                _ => problems.note_line(path, number, "this line sets no permissions"),
             }
         }
         Overrides { modes }

@@ -69,7 +69,7 @@ impl Records {
                     found,
                     Details { conffiles: paragraph.conffiles, file_name: file_name.map(<[u8]>::to_vec) },
                 ),
-                Err(problem) => problems.note(Problem::of_line(path, paragraph.line, problem)),
+                Err(problem) => problems.note_line(path, paragraph.line, problem),
             }
         });
     }
