@@ -32,6 +32,9 @@ pub(super) struct Window {
     pub(super) first: u32,
     /// First byte in the volume.
     pub(super) offset: u64,
+    /// How many bytes belong to the inodes.
+    pub(super) length: usize,
+    /// The inodes, and what is left of memory that was made for more of them.
     pub(super) bytes: Arc<[u8]>,
 }
 

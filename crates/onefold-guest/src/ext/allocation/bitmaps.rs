@@ -66,12 +66,14 @@ impl GroupBits {
 pub(super) struct Bitmaps<'t, 'a> {
     tables: &'t Tables<'a>,
     kept: HashMap<u32, Arc<GroupBits>>,
+    /// The group that was asked for last: files have most of their blocks side by side.
+    last: Option<(u32, Arc<GroupBits>)>,
 }
 
 impl<'t, 'a> Bitmaps<'t, 'a> {
     /// Returns the bitmaps of a file system.
     pub(super) fn new(tables: &'t Tables<'a>) -> Bitmaps<'t, 'a> {
-        Bitmaps { tables, kept: HashMap::new() }
+        Bitmaps { tables, kept: HashMap::new(), last: None }
     }
 
     /// Returns the clusters of a group that are allocated before recovery or after it.
@@ -79,7 +81,11 @@ impl<'t, 'a> Bitmaps<'t, 'a> {
     /// # Errors
     /// Those of the disk.
     pub(super) fn group(&mut self, number: u32) -> Result<Arc<GroupBits>, GuestError> {
+        if let Some((_, bits)) = self.last.as_ref().filter(|(last, _)| *last == number) {
+            return Ok(Arc::clone(bits));
+        }
         if let Some(bits) = self.kept.get(&number) {
+            self.last = Some((number, Arc::clone(bits)));
             return Ok(Arc::clone(bits));
         }
         let bits = self.tables.damage.skip(self.read(number))?.unwrap_or_else(GroupBits::doubtful);

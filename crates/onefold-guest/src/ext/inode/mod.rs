@@ -36,6 +36,8 @@ pub(super) const STRUCTURE: &str = "inode";
 const BASE_BYTES: usize = 0x80;
 const CHECKSUM_LOW_AT: usize = 0x7c;
 const CHECKSUM_HIGH_AT: usize = 0x82;
+/// Bytes of an inode that both halves of its checksum lie in, and the length of most inodes.
+const CHECKED_BYTES: usize = 256;
 /// Where map, link or inline data lie in an inode.
 pub(super) const MAP_AT: usize = 0x28;
 /// Bytes of them.
@@ -124,7 +126,7 @@ impl Tables<'_> {
         let window = self.window.lock();
         let window = window.as_ref()?;
         let start = (number.checked_sub(window.first)? as usize).checked_mul(self.superblock.inode_bytes)?;
-        (start.checked_add(self.superblock.inode_bytes)? <= window.bytes.len()).then(|| Place {
+        (start.checked_add(self.superblock.inode_bytes)? <= window.length).then(|| Place {
             number,
             offset: window.offset + start as u64,
             bytes: Arc::clone(&window.bytes),
@@ -188,8 +190,8 @@ impl Inode {
         self.shown_bytes = self.allocated_bytes.saturating_add(inline_bytes);
         let wide = if superblock.features.has(features::BITS_64) { u64::from(bytes.le16(0x76)?) } else { 0 };
         self.attribute_block = wide << 32 | u64::from(bytes.le32(0x68)?);
-        let number = crc32c(superblock.checksum_seed, &self.number.to_le_bytes());
-        self.checksum_seed = crc32c(number, &self.generation.to_le_bytes());
+        let own = u64::from(self.generation) << 32 | u64::from(self.number);
+        self.checksum_seed = crc32c(superblock.checksum_seed, &own.to_le_bytes());
         Some(())
     }
 
@@ -219,24 +221,24 @@ impl Inode {
 
     fn has_right_checksum(&self) -> bool {
         let bytes = self.bytes();
-        let zeros = [0; 2];
-        let (Some(before), Some(low)) = (bytes.part(0, CHECKSUM_LOW_AT), bytes.le16(CHECKSUM_LOW_AT)) else {
-            return false;
-        };
-        let Some(after) = bytes.part(CHECKSUM_LOW_AT + 2, BASE_BYTES - CHECKSUM_LOW_AT - 2) else { return false };
-        let mut sum = [before.0, &zeros, after.0].iter().fold(self.checksum_seed, |sum, part| crc32c(sum, part));
-        if self.length == BASE_BYTES {
-            return sum & 0xffff == u32::from(low);
+        let low = bytes.le16(CHECKSUM_LOW_AT);
+        let is_long = self.length > BASE_BYTES;
+        let has_high = is_long && self.own_bytes().is_some_and(|own| own >= CHECKSUM_HIGH_AT + 2);
+        let high = if has_high { bytes.le16(CHECKSUM_HIGH_AT) } else { None };
+        // Both halves count as zero. A copy without them is summed in one go.
+        let mut start = [0; CHECKED_BYTES];
+        let (head, rest) = bytes.0.split_at(bytes.len().min(CHECKED_BYTES));
+        let Some(copy) = start.get_mut(..head.len()) else { return false };
+        copy.copy_from_slice(head);
+        for at in [Some(CHECKSUM_LOW_AT), has_high.then_some(CHECKSUM_HIGH_AT)].into_iter().flatten() {
+            let Some(half) = copy.get_mut(at..at + 2) else { return false };
+            half.fill(0);
         }
-        let has_high = self.own_bytes().is_some_and(|own| own >= CHECKSUM_HIGH_AT + 2);
-        let Some(head) = bytes.part(BASE_BYTES, CHECKSUM_HIGH_AT - BASE_BYTES) else { return false };
-        sum = crc32c(sum, head.0);
-        let (skipped, high) = if has_high { (2, bytes.le16(CHECKSUM_HIGH_AT)) } else { (0, None) };
-        sum = crc32c(sum, &zeros[..skipped]);
-        sum = crc32c(sum, bytes.from(CHECKSUM_HIGH_AT + skipped).map_or(&[][..], |rest| rest.0));
-        match high {
-            Some(high) => sum == u32::from(high) << 16 | u32::from(low),
-            None => sum & 0xffff == u32::from(low),
+        let sum = crc32c(crc32c(self.checksum_seed, copy), rest);
+        match (low, high) {
+            (Some(low), Some(high)) => sum == u32::from(high) << 16 | u32::from(low),
+            (Some(low), None) => sum & 0xffff == u32::from(low),
+            (None, _) => false,
         }
     }
 

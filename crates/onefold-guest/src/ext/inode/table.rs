@@ -9,8 +9,9 @@ use crate::ext::group::Group;
 use crate::ext::superblock::features;
 use crate::ext::tables::{Tables, Window};
 
-/// Bytes of an inode table that are read at once.
-const WINDOW_BYTES: usize = 1 << 20;
+/// Bytes of an inode table that are read at once: so many that they go past the pages of a cached disk, and no more than
+/// stay near the processor.
+const WINDOW_BYTES: usize = 256 << 10;
 const BITMAP: &str = "inode bitmap";
 
 /// Which inodes a pass visits.
@@ -112,14 +113,21 @@ impl Tables<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Reads inodes, and keeps them: a visitor asks for the same ones again.
+    /// Reads inodes, and keeps them: a visitor asks for the same ones again. The memory of the inodes before them is used
+    /// again, unless somebody has one of those.
     fn read_window(&self, stretch: &Stretch<'_>) -> Result<Window, GuestError> {
         let superblock = &self.superblock;
         let offset = stretch.group.inode_table * superblock.block_bytes
             + u64::from(stretch.range.start) * superblock.inode_bytes as u64;
-        let bytes = self.source.bytes(offset, stretch.range.len() * superblock.inode_bytes, STRUCTURE)?;
+        let length = stretch.range.len() * superblock.inode_bytes;
+        let mut bytes = self.window.lock().take().map_or_else(|| Arc::from([]), |window| window.bytes);
+        if Arc::get_mut(&mut bytes).is_none_or(|known| known.len() < length) {
+            bytes = std::iter::repeat_n(0, WINDOW_BYTES.max(length)).collect();
+        }
+        let into = Arc::get_mut(&mut bytes).and_then(|bytes| bytes.get_mut(..length)).unwrap_or_default();
+        self.source.read(offset, into, STRUCTURE)?;
         let first = stretch.group.number * superblock.inodes_per_group + stretch.range.start + 1;
-        let window = Window { first, offset, bytes: bytes.into() };
+        let window = Window { first, offset, length, bytes };
         *self.window.lock() = Some(window.clone());
         Ok(window)
     }
