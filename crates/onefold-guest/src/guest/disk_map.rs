@@ -50,7 +50,7 @@ impl Guest<'_> {
     }
 
     /// Calls `visit` with the use of all bytes of the disk: runs in order that cover it. A volume counts whole where
-    /// its map is not certain, where it overlaps another one, and where its group is not sure of it. What lies in a
+    /// its map is not certain or cannot be made, where it overlaps another one, and where its group is not sure of it. What lies in a
     /// physical volume and in none of the logical volumes that are read belongs to the physical volume; its free
     /// extents are free. Only the maps of volumes that have begun and have not ended are in memory.
     ///
@@ -155,7 +155,7 @@ impl VolumeMap {
         };
         let mut pieces: Vec<(DiskRange, u64)> = volume.volume.ranges.iter().map(with_offset).collect();
         pieces.sort_unstable();
-        let allocation = volume.content.allocation(volume.reader.size_bytes())?;
+        let allocation = volume.allocation()?;
         Ok(VolumeMap { allocation, pieces, bytes_left: volume.volume.size_bytes() })
     }
 

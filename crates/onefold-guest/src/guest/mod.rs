@@ -19,13 +19,15 @@ pub use who::{Owner, OwnerFile};
 
 use crate::content::{self, OverDisk, VolumeContent};
 use crate::error::GuestError;
-use crate::filesystem::FileSystem;
+use crate::filesystem::{Allocation, AllocationClass, FileSystem};
 use crate::lvm::{LogicalMapping, TEXT_BYTES_OF_DISK_MAX, VolumeGroup, volume_groups};
 use crate::partition::{PartitionEntry, PartitionProblem, PartitionTable, partition_table, volumes_of};
 use crate::volume::{Volume, VolumeOrigin, VolumeReader};
 
 /// What is not read of overlapping partitions.
 const LEFT_OUT: &str = "a partition that overlaps another one, on a disk with too many descriptions of LVM2,";
+
+const MAP: &str = "allocation map";
 
 /// A disk whose volumes are open for reading.
 pub struct Guest<'a> {
@@ -213,6 +215,26 @@ impl<'a> GuestVolume<'a> {
             physical.charge(&reader, text_bytes_left);
         }
         GuestVolume { volume, partition, reader, content }
+    }
+
+    /// Returns its allocation map, as [`VolumeContent::allocation`] does. Where the map cannot be made, the volume is in
+    /// doubt as a whole, and the damage is noted.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
+        let length_bytes = self.reader.size_bytes();
+        let damage = match self.content.allocation(length_bytes) {
+            Err(GuestError::Damaged(damage)) => damage,
+            Err(GuestError::Unsupported(_)) => self.reader.damage(0, MAP, "it needs something that is not known here"),
+            Err(error @ GuestError::Disk(_)) => return Err(error),
+            Err(_) => self.reader.damage(0, MAP, "it cannot be made"),
+            Ok(map) => return Ok(map),
+        };
+        if let Some(system) = self.file_system() {
+            system.damage().note(damage);
+        }
+        Ok(vec![Allocation { start_bytes: 0, length_bytes, class: AllocationClass::Doubtful }])
     }
 
     /// Returns whether it is a part of a group of logical volumes, which lie in it.

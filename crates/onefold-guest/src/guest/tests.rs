@@ -38,6 +38,8 @@ struct Maps {
     damage: DamageLog,
     files: Vec<(u64, Vec<Extent>)>,
     allocation: Vec<Allocation>,
+    /// Whether the map fails.
+    is_map_damaged: bool,
 }
 
 impl Maps {
@@ -125,7 +127,8 @@ impl FileSystem for Maps {
     }
 
     fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
-        Ok(self.allocation.clone())
+        let damage = Damage { place: 7, structure: "bitmap", problem: "it is made up" };
+        if self.is_map_damaged { Err(damage.into()) } else { Ok(self.allocation.clone()) }
     }
 }
 
@@ -134,6 +137,11 @@ fn extent(offset: u64, length_bytes: u64, place: u64, kind: ExtentKind) -> Exten
 }
 
 fn volume(number: u32, ranges: &[(u64, u64)], files: Vec<(u64, Vec<Extent>)>) -> GuestVolume<'static> {
+    with_maps(number, ranges, |maps| maps.files = files)
+}
+
+/// Returns a volume whose maps `change` changes.
+fn with_maps(number: u32, ranges: &[(u64, u64)], change: impl FnOnce(&mut Maps)) -> GuestVolume<'static> {
     let ranges: Vec<DiskRange> =
         ranges.iter().map(|&(start_bytes, length_bytes)| DiskRange { start_bytes, length_bytes }).collect();
     let volume = Volume { origin: VolumeOrigin::Partition { number }, ranges };
@@ -154,7 +162,9 @@ fn volume(number: u32, ranges: &[(u64, u64)], files: Vec<(u64, Vec<Extent>)>) ->
         run(4096, 65536, AllocationClass::Data),
         run(65536, volume.size_bytes(), AllocationClass::Free),
     ];
-    let maps = Maps { facts, damage: DamageLog::default(), files, allocation };
+    let damage = DamageLog::default();
+    let mut maps = Maps { facts, damage, files: Vec::new(), allocation, is_map_damaged: false };
+    change(&mut maps);
     let reader = VolumeReader::new(&Zeros, &volume);
     GuestVolume { volume, partition: None, reader, content: VolumeContent::FileSystem(Box::new(maps)) }
 }
@@ -220,6 +230,23 @@ fn a_volume_with_more_extents_than_it_has_room_for_is_cut_and_the_others_are_who
     assert_eq!((of(0), of(1)), (4096, 4000));
     let noted = |volume: usize| guest.volumes()[volume].file_system().unwrap().damage().count();
     assert_eq!((noted(0), noted(1)), (1, 0));
+}
+
+/// One such volume ended the map of all.
+#[test]
+fn a_map_that_cannot_be_made_is_damage_and_its_volume_counts_as_allocated() {
+    let damaged = with_maps(1, &[(262_144, 131_072)], |maps| maps.is_map_damaged = true);
+    let sound = volume(2, &[(524_288, 131_072)], Vec::new());
+    let guest = Guest::new(&Zeros, None, vec![damaged, sound], Vec::new());
+    let map = guest.disk_map().unwrap();
+    let whole = DiskUse::Volume(0, AllocationClass::Doubtful);
+    let of_first = |run: &&DiskRun| matches!(run.use_, DiskUse::Volume(0, _));
+    let range = DiskRange { start_bytes: 262_144, length_bytes: 131_072 };
+    assert_eq!(map.iter().filter(of_first).copied().collect::<Vec<_>>(), [DiskRun { range, use_: whole }]);
+    assert!(map.iter().any(|run| run.use_.is_free()), "the other volume has its own map");
+    let noted = |at: usize| guest.volumes()[at].file_system().unwrap().damage().first();
+    assert_eq!((noted(0).len(), noted(0)[0].place, noted(1).len()), (1, 7, 0));
+    assert_eq!(guest.owners(&[262_144]).unwrap()[0].class, Some(AllocationClass::Doubtful));
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Guest<'_> {
                 if self.counts_whole(at) {
                     wanted.iter_mut().for_each(|wanted| wanted.owner.class = Some(AllocationClass::Doubtful));
                 } else {
-                    classify(&system.allocation()?, &mut wanted);
+                    classify(&volume.allocation()?, &mut wanted);
                 }
                 find_files(system, &mut wanted)?;
             }
