@@ -45,7 +45,7 @@ fn a_qcow2_image_is_the_disk_that_it_holds() {
     }
     let qcow2 = fixture.folder.path("guest.qcow2");
     run("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", text(&fixture.image), text(&qcow2)]);
-    for (verb, path) in [("ls -lR", "/"), ("who", "2M"), ("du", "/srv"), ("cat", "/etc/passwd")] {
+    for (verb, path) in [("ls -lR", "/"), ("du", "/srv"), ("cat", "/etc/passwd")] {
         let of = |image: &Path| onefold(&format!("guest {verb}"), &[image, Path::new(path)]).done().out;
         assert_eq!(of(&qcow2), of(&fixture.image), "{verb}");
     }
@@ -55,6 +55,13 @@ fn a_qcow2_image_is_the_disk_that_it_holds() {
     for image in [&qcow2, &fixture.image] {
         let file = fs::File::open(image).unwrap();
         let (map, mut read) = (map(image), 0);
+        let (place, in_file) = (&map["extents"][0]["place"], &map["extents"][0]["in_file"]);
+        let owner =
+            onefold("guest who --json", &[image, Path::new(&place.to_string())]).done().json()["owners"][0].clone();
+        assert_eq!((&owner["place"], &owner["in_file"]), (place, in_file));
+        assert_eq!(owner["files"][0]["names"][0]["path"], "/srv/sizes/300000");
+        let told = onefold("guest who", &[image, Path::new(&place.to_string())]).done().out;
+        assert_eq!(told.contains(&format!("\n  byte {in_file} of the image file\n")), place != in_file, "{told}");
         for extent in map["extents"].as_array().unwrap() {
             let [offset, place, length] = ["offset", "in_file", "length_bytes"]
                 .map(|name| usize::try_from(extent[name].as_u64().unwrap()).unwrap());
@@ -67,5 +74,8 @@ fn a_qcow2_image_is_the_disk_that_it_holds() {
     }
     let top = fixture.folder.path("top.qcow2");
     run("qemu-img", &["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", "guest.qcow2", text(&top)]);
-    assert_eq!(map(&top)["extents"][0]["in_file"], Value::Null, "in another file of the chain");
+    let first = &map(&top)["extents"][0];
+    assert_eq!(first["in_file"], Value::Null, "in another file of the chain");
+    let told = onefold("guest who", &[&top, Path::new(&first["place"].to_string())]).done().out;
+    assert!(told.contains("\n  nowhere in the image file as it is\n"), "{told}");
 }

@@ -46,7 +46,15 @@ fn tell(image: &OpenImage, guest: &Guest<'_>, owners: &[Owner]) -> Outcome<Repor
         }
     }
     ending.look_at(image, guest, volumes);
-    let told: Vec<Told<'_>> = owners.iter().map(|owner| Told { owner, guest, names: &names }).collect();
+    let in_file = |owner: &Owner| match guest.disk().in_file(owner.place) {
+        Ok(found) => Ok(found.offset),
+        Err(error) => {
+            let cannot = format!("cannot find byte {} in the file of `{}`", owner.place, image.path().shown());
+            Err(Failure::of_guest(cannot, &error.into()))
+        }
+    };
+    let told = owners.iter().map(|owner| Ok(Told { owner, guest, names: &names, in_file: in_file(owner)? }));
+    let told = told.collect::<Outcome<Vec<Told<'_>>>>()?;
     let text: Vec<String> = told.iter().map(Told::text).collect();
     let mut json = Map::new();
     json.insert("owners".to_owned(), told.iter().map(Told::json).collect());
@@ -62,6 +70,8 @@ struct Told<'t> {
     owner: &'t Owner,
     guest: &'t Guest<'t>,
     names: &'t Names,
+    /// Which byte of the image file it is; `None` where the file does not have it as it is.
+    in_file: Option<u64>,
 }
 
 impl Told<'_> {
@@ -86,6 +96,11 @@ impl Told<'_> {
 
     fn text(&self) -> String {
         let mut text = format!("{}: {}", self.owner.place, self.whose());
+        match self.in_file {
+            Some(offset) if offset == self.owner.place => {}
+            Some(offset) => text.push_str(&format!("\n  byte {offset} of the image file")),
+            None => text.push_str("\n  nowhere in the image file as it is"),
+        }
         for file in &self.owner.files {
             let paths: Vec<String> = self.paths(file.file).iter().map(|path| path.shown().to_string()).collect();
             let paths = if paths.is_empty() { "no name".to_owned() } else { paths.join(", ") };
@@ -101,6 +116,7 @@ impl Told<'_> {
         let files: Vec<Value> = self.owner.files.iter().map(|file| self.file_json(file)).collect();
         json!({
             "place": self.owner.place,
+            "in_file": self.in_file,
             "volume": volume.map(|volume| origin(&volume.volume.origin)),
             "volume_offset": self.owner.volume.map(|(_, offset)| offset),
             "class": self.owner.class.map(class_name),
