@@ -36,7 +36,10 @@ pub struct Mapped {
     pub runs: usize,
     /// Bytes that are not free.
     pub allocated_bytes: u64,
-    /// Content of files that the readers asked their disk for: none is needed for a map.
+    /// Bytes at the places of headers of all kinds that were asked for while it was found out what the volumes hold, and
+    /// which the map calls content of files. They are read because another kind has its header there.
+    pub probed_bytes: u64,
+    /// Content of files that the readers asked their disk for once the volumes were open: none is needed for a map.
     pub data_read_bytes: u64,
     /// From the opening of the disk to the last run.
     pub time: Duration,
@@ -70,14 +73,16 @@ pub fn map(disk: &dyn Disk) -> Result<Mapped, GuestError> {
     let cached = CachedDisk::new(disk, CACHE_BYTES);
     let asked = Asked { disk: &cached, ranges: Mutex::default() };
     let guest = Guest::open(&asked)?;
+    let probed = asked.take();
     let runs = guest.disk_map()?;
     let time = started.elapsed();
-    let ranges = asked.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+    let data = |ranges: &[Range<u64>]| ranges.iter().map(|range| data_in(range, &runs)).sum();
     let allocated = runs.iter().filter(|run| !run.use_.is_free());
     Ok(Mapped {
         runs: runs.len(),
         allocated_bytes: allocated.map(|run| run.range.length_bytes).sum(),
-        data_read_bytes: ranges.iter().map(|range| data_in(range, &runs)).sum(),
+        probed_bytes: data(&probed),
+        data_read_bytes: data(&asked.take()),
         time,
     })
 }
@@ -94,6 +99,13 @@ fn data_in(range: &Range<u64>, runs: &[DiskRun]) -> u64 {
 struct Asked<'a> {
     disk: &'a dyn Disk,
     ranges: Mutex<Vec<Range<u64>>>,
+}
+
+impl Asked<'_> {
+    /// Returns what was asked for since the last call.
+    fn take(&self) -> Vec<Range<u64>> {
+        std::mem::take(&mut *self.ranges.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl Disk for Asked<'_> {
@@ -121,12 +133,9 @@ impl fmt::Display for Listed {
 
 impl fmt::Display for Mapped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Mapped { runs, allocated_bytes, data_read_bytes, time } = self;
-        write!(
-            f,
-            r#"{{ "runs": {runs}, "allocated_bytes": {allocated_bytes}, "data_read_bytes": {data_read_bytes}, "#
-        )?;
-        write!(f, r#""seconds": {} }}"#, time.as_secs_f64())
+        let Mapped { runs, allocated_bytes, probed_bytes, data_read_bytes, time } = self;
+        write!(f, r#"{{ "runs": {runs}, "allocated_bytes": {allocated_bytes}, "probed_bytes": {probed_bytes}, "#)?;
+        write!(f, r#""data_read_bytes": {data_read_bytes}, "seconds": {} }}"#, time.as_secs_f64())
     }
 }
 
