@@ -21,6 +21,21 @@ fn what_is_not_there_is_told_with_what_is() {
 }
 
 #[test]
+fn a_link_that_leads_to_nothing_is_told_with_its_target() {
+    let Some(fixture) = Fixture::with(|tree| symlink("/srv/gone\n/file", tree.join("etc/dangling")).unwrap()) else {
+        return;
+    };
+    for path in ["/etc/dangling", "/etc/dangling/below"] {
+        let told = fixture.guest("cat", &[path]).failed(FAILED, path);
+        let hint = "`/etc/dangling` is a symbolic link to `/srv/gone\\n/file`, which leads to no file";
+        assert!(told.err.contains(hint), "{told:?}");
+        assert!(!told.err.contains("there is"), "similar names are of no use: {told:?}");
+    }
+    let listed = fixture.guest("ls -l", &["/etc/dangling"]).done();
+    assert!(listed.out.contains("/srv/gone\\n/file"), "the link itself is there: {listed:?}");
+}
+
+#[test]
 fn an_image_that_a_machine_uses_is_read_and_told() {
     let Some(fixture) = Fixture::new() else { return };
     if !has("python3", "python3") {
