@@ -9,7 +9,7 @@ use crate::error::DiskError;
 pub const SIZE_BYTES_MAX: u64 = 1 << 44;
 
 /// The bytes of a disk. Reads come from several threads.
-pub trait Disk: Sync {
+pub trait Disk: Send + Sync {
     /// Returns the length in bytes.
     fn size_bytes(&self) -> u64;
 

@@ -17,7 +17,7 @@ use crate::files::{
 use crate::histogram::Histogram;
 use crate::image::Image;
 use crate::options::{AnalyzeError, GROUPS_MAX, Options, Progress, Shifts, Stage};
-use crate::reading::{Read, Reading};
+use crate::reading::{Read, Reading, Told};
 use crate::record::IMAGES_MAX;
 use crate::runs::{RunCount, count_runs};
 use crate::sample::{Sample, SampledFindings, SampledWhole, Share, assemble as assemble_sample};
@@ -183,7 +183,8 @@ fn walk(
     let threads = thread::available_parallelism().map_or(1, |count| count.get().min(THREADS_MAX));
     let mut batches: Vec<Batch<'_>> = (0..threads).map(|_| records.batch(memory.records / threads)).collect();
 
-    let read = Reading { images, options, sample, hasher: Hasher::new(options.key), progress };
+    let told = Told::new(images, progress);
+    let read = Reading { images, options, sample, hasher: Hasher::new(options.key), told };
     let has_survey = survey.is_some();
     let read = read.all(&mut batches, survey)?;
     // Sorted side by side, as they were filled.

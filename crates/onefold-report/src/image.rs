@@ -7,7 +7,7 @@ pub struct WatchedDisk {
     /// Its bytes.
     pub disk: Box<dyn Disk>,
     /// Tells whether somebody changed the image since it was opened: then its numbers are of no single moment.
-    pub has_changed: Box<dyn Fn() -> bool>,
+    pub has_changed: Box<dyn Fn() -> bool + Send>,
     /// Whether a machine had the image open for writing when it was opened.
     pub has_writer: bool,
 }

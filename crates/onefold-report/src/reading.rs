@@ -1,9 +1,12 @@
 //! The first stage of an analysis: each image is opened when its turn comes, and passed over once or several times.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_disk::{CachedDisk, Disk};
+use onefold_disk::CachedDisk;
 use onefold_guest::Partition;
 use onefold_sort::Batch;
 
@@ -43,29 +46,56 @@ pub(crate) struct Reading<'a> {
     /// What is read of each image; all of it without a sample.
     pub(crate) sample: Option<&'a Sample>,
     pub(crate) hasher: Hasher,
-    pub(crate) progress: &'a dyn Progress,
+    pub(crate) told: Told<'a>,
 }
 
 impl Reading<'_> {
     /// Reads one image after the other, with one thread for each of `batches`, which get the records. Where `survey` is
-    /// there, it takes what the blocks belong to.
+    /// there, it takes what the blocks belong to: of the next image while the blocks of one are read.
     pub(crate) fn all(
         &self,
         batches: &mut [Batch<'_>],
-        mut survey: Option<&mut Survey<'_>>,
+        survey: Option<&mut Survey<'_>>,
+    ) -> Result<Vec<Read>, AnalyzeError> {
+        let Some(survey) = survey else {
+            let images = self.images.iter().map(|image| self.opened(image));
+            return self.each(images, batches);
+        };
+        let is_over = AtomicBool::new(false);
+        let go_on = || if is_over.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { self.told.again() };
+        thread::scope(|scope| {
+            // A surveyed image is handed over when its turn comes: one is ahead, and no more.
+            let (ahead, turns) = mpsc::sync_channel(0);
+            scope.spawn(move || {
+                for (at, image) in self.images.iter().enumerate() {
+                    let surveyed = self.opened(image).and_then(|opened| opened.surveyed(survey, at, &go_on));
+                    if ahead.send(surveyed).is_err() {
+                        return;
+                    }
+                }
+            });
+            let read = self.each(turns.into_iter(), batches);
+            is_over.store(true, Ordering::Relaxed);
+            read
+        })
+    }
+
+    /// Reads images, each of which is opened when its turn comes.
+    fn each(
+        &self,
+        mut opened: impl Iterator<Item = Result<Opened, ScanError>>,
+        batches: &mut [Batch<'_>],
     ) -> Result<Vec<Read>, AnalyzeError> {
         let mut read = Vec::with_capacity(self.images.len());
-        let total = self.images.iter().fold(0_u64, |sum, image| sum.saturating_add(image.about_bytes));
         let mut before = 0_u64;
         for (at, image) in self.images.iter().enumerate() {
             // How much is left is told in the given lengths, which a compressed image's own may exceed.
-            let tell = |done: u64| {
-                self.progress.update(Stage::Reading, before.saturating_add(done.min(image.about_bytes)), total)
-            };
+            let tell = |done: u64| self.told.update(before.saturating_add(done.min(image.about_bytes)));
             if tell(0).is_break() {
                 return Err(AnalyzeError::Interrupted);
             }
-            match self.one(at, image, batches, survey.as_deref_mut(), &tell) {
+            let Some(opened) = opened.next() else { return Err(AnalyzeError::Interrupted) };
+            match opened.and_then(|opened| self.one(at, image, opened, batches, &tell)) {
                 Ok(whole) => read.push(Ok(whole)),
                 Err(ScanError::Disk(error)) => read.push(Err((self.options.explain)(&error))),
                 Err(ScanError::TooLong) => read.push(Err("it is longer than 4 PiB".to_owned())),
@@ -79,21 +109,28 @@ impl Reading<'_> {
         Ok(read)
     }
 
-    fn one(
-        &self,
-        at: usize,
-        image: &Image,
-        batches: &mut [Batch<'_>],
-        survey: Option<&mut Survey<'_>>,
-        tell: &(dyn Fn(u64) -> ControlFlow<()> + Sync),
-    ) -> Result<Whole, ScanError> {
-        let WatchedDisk { disk, has_changed, has_writer } = (image.open)().map_err(ScanError::Disk)?;
-        let disk = disk.as_ref();
+    /// Opens an image and reads its partition tables.
+    fn opened(&self, image: &Image) -> Result<Opened, ScanError> {
+        let watched = (image.open)().map_err(ScanError::Disk)?;
+        let disk = watched.disk.as_ref();
         if disk.size_bytes() / BLOCK_BYTES_U64 >= BLOCKS_MAX {
             return Err(ScanError::TooLong);
         }
         let tables = CachedDisk::new(disk, TABLES_CACHED_BYTES);
         let partitions = onefold_guest::partitions(&tables).map_err(ScanError::Disk)?;
+        Ok(Opened { watched, partitions, survey: None, owners: None })
+    }
+
+    fn one(
+        &self,
+        at: usize,
+        image: &Image,
+        opened: Opened,
+        batches: &mut [Batch<'_>],
+        tell: &(dyn Fn(u64) -> ControlFlow<()> + Sync),
+    ) -> Result<Whole, ScanError> {
+        let Opened { watched: WatchedDisk { disk, has_changed, .. }, partitions, survey, owners } = opened;
+        let disk = disk.as_ref();
         let misaligned: Vec<Partition> = partitions.iter().copied().filter(is_misaligned).collect();
         if let Some(sample) = self.sample {
             let sampled = Sampled::new(disk, sample);
@@ -111,7 +148,6 @@ impl Reading<'_> {
                 tell(pass.saturating_mul(image.about_bytes).saturating_add(done.min(image.about_bytes)) / passes)
             }
         };
-        let (survey, owners) = surveyed(survey, disk, at, has_writer, &|| tell(0))?;
         let scanned = scan(disk, at, Grid::plain(lists), &self.hasher, owners, batches, &part(0))?;
         for steps in 1..=shifts {
             let shifted = Padded::new(disk, u64::from(steps) * SECTOR_BYTES);
@@ -124,19 +160,57 @@ impl Reading<'_> {
     }
 }
 
-/// Returns what the blocks of a disk belong to, where that is asked for.
-fn surveyed(
-    survey: Option<&mut Survey<'_>>,
-    disk: &dyn Disk,
-    image: usize,
-    has_writer: bool,
-    go_on: &dyn Fn() -> ControlFlow<()>,
-) -> Result<(Option<ImageSurvey>, Option<BlockOwners>), ScanError> {
-    let Some(survey) = survey else { return Ok((None, None)) };
-    match survey.read(disk, image, has_writer, go_on) {
-        Ok((found, owners)) => Ok((Some(found), owners)),
-        Err(SurveyError::Disk(error)) => Err(ScanError::Disk(error)),
-        Err(SurveyError::Temporary(error)) => Err(ScanError::Spill(error)),
-        Err(SurveyError::Interrupted) => Err(ScanError::Interrupted),
+/// An image whose turn has come, or comes next.
+struct Opened {
+    watched: WatchedDisk,
+    partitions: Vec<Partition>,
+    /// What its blocks belong to, and the owner of each, where that is asked for.
+    survey: Option<ImageSurvey>,
+    owners: Option<BlockOwners>,
+}
+
+impl Opened {
+    /// Reads what the blocks belong to.
+    fn surveyed(
+        mut self,
+        survey: &mut Survey<'_>,
+        image: usize,
+        go_on: &dyn Fn() -> ControlFlow<()>,
+    ) -> Result<Opened, ScanError> {
+        match survey.read(self.watched.disk.as_ref(), image, self.watched.has_writer, go_on) {
+            Ok((found, owners)) => {
+                (self.survey, self.owners) = (Some(found), owners);
+                Ok(self)
+            }
+            Err(SurveyError::Disk(error)) => Err(ScanError::Disk(error)),
+            Err(SurveyError::Temporary(error)) => Err(ScanError::Spill(error)),
+            Err(SurveyError::Interrupted) => Err(ScanError::Interrupted),
+        }
+    }
+}
+
+/// How much of all images is read, as the user was told.
+pub(crate) struct Told<'a> {
+    progress: &'a dyn Progress,
+    bytes: AtomicU64,
+    total: u64,
+}
+
+impl<'a> Told<'a> {
+    /// Returns that nothing of `images` is read, which nobody was told yet.
+    pub(crate) fn new(images: &[Image], progress: &'a dyn Progress) -> Told<'a> {
+        let total = images.iter().fold(0_u64, |sum, image| sum.saturating_add(image.about_bytes));
+        Told { progress, bytes: AtomicU64::new(0), total }
+    }
+
+    /// Tells how much is read.
+    fn update(&self, bytes: u64) -> ControlFlow<()> {
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.again()
+    }
+
+    /// Tells the same again, to learn whether to go on.
+    fn again(&self) -> ControlFlow<()> {
+        self.progress.update(Stage::Reading, self.bytes.load(Ordering::Relaxed), self.total)
     }
 }
