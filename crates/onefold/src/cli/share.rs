@@ -226,18 +226,37 @@ pub(crate) struct SpaceArgs {
     pub(crate) no_small_copies: bool,
 }
 
-/// Arguments of `share watch`.
+/// What `share run`, `share files` and `share watch` work on, and how they go about it.
 #[derive(Args, Debug)]
-pub(crate) struct ShareWatchArgs {
-    /// Image files, and folders with all that is in them; on one file system (XFS, Btrfs or OCFS2 with reflinks)
-    #[arg(required = true, value_name = "PATH")]
-    pub(crate) paths: Vec<PathBuf>,
+pub(crate) struct WorkArgs {
     /// Only files whose path or name matches a pattern, such as `*.raw`; may be given several times
     #[arg(long, value_name = "PATTERN")]
     pub(crate) include: Vec<Pattern>,
     /// No files, and no folders, whose path or name matches a pattern; may be given several times
     #[arg(long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<Pattern>,
+    /// Leave shorter runs of equal blocks alone, after runs that follow each other were joined: they save less and cost
+    /// a file more seeks when it is read in sequence
+    #[arg(long, value_name = "SIZE", default_value = "4K")]
+    pub(crate) min_run: ByteSize,
+    #[command(flatten)]
+    pub(crate) space: SpaceArgs,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+    /// Upper limit of memory for sorting; what does not fit goes into temporary files
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    pub(crate) memory: ByteSize,
+    /// Where temporary files go; without it $TMPDIR, or /var/tmp
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) temporary: Option<PathBuf>,
+}
+
+/// Arguments of `share watch`.
+#[derive(Args, Debug)]
+pub(crate) struct ShareWatchArgs {
+    /// Image files, and folders with all that is in them; on one file system (XFS, Btrfs or OCFS2 with reflinks)
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
     /// Time between two looks at what has changed, and at which images are open
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = parse_duration)]
     pub(crate) interval: Duration,
@@ -270,18 +289,7 @@ pub(crate) struct ShareWatchArgs {
     #[command(flatten)]
     pub(crate) root: RootArgs,
     #[command(flatten)]
-    pub(crate) limits: LimitArgs,
-    /// Leave shorter runs of equal blocks alone: they save less and cost a file more seeks when it is read in sequence
-    #[arg(long, value_name = "SIZE", default_value = "4K")]
-    pub(crate) min_run: ByteSize,
-    #[command(flatten)]
-    pub(crate) space: SpaceArgs,
-    /// Upper limit of memory for sorting; what does not fit goes into temporary files
-    #[arg(long, value_name = "SIZE", default_value = "256M")]
-    pub(crate) memory: ByteSize,
-    /// Where temporary files go; without it $TMPDIR, or /var/tmp
-    #[arg(long, value_name = "DIRECTORY")]
-    pub(crate) temporary: Option<PathBuf>,
+    pub(crate) work: WorkArgs,
 }
 
 /// Arguments of `share files`.
@@ -290,33 +298,16 @@ pub(crate) struct ShareGuestsArgs {
     /// Image files, and folders with all that is in them; on one file system (XFS or Btrfs with reflinks)
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
-    /// Only files whose path or name matches a pattern, such as `*.raw`; may be given several times
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) include: Vec<Pattern>,
-    /// No files, and no folders, whose path or name matches a pattern; may be given several times
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) exclude: Vec<Pattern>,
-    /// Leave shorter runs of equal blocks alone, after runs that follow each other were joined across files
-    #[arg(long, value_name = "SIZE", default_value = "4K")]
-    pub(crate) min_run: ByteSize,
     /// By what files are believed equal: 1 digest in a package database, and length; 3 path, length and time, of files
     /// of no package; 5 path and length, of such files of 64 KiB or more. Of 3 and 5, the first, middle and last block
     /// are read
     #[arg(long, value_name = "NUMBERS", default_value = "1,3,5", value_delimiter = ',', value_parser = parse_tier)]
     pub(crate) tiers: Vec<Tier>,
-    #[command(flatten)]
-    pub(crate) space: SpaceArgs,
     /// Name the packages whose files would be shared, and share nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
-    pub(crate) limits: LimitArgs,
-    /// Upper limit of memory for sorting; what does not fit goes into temporary files
-    #[arg(long, value_name = "SIZE", default_value = "256M")]
-    pub(crate) memory: ByteSize,
-    /// Where temporary files go; without it $TMPDIR, or /var/tmp
-    #[arg(long, value_name = "DIRECTORY")]
-    pub(crate) temporary: Option<PathBuf>,
+    pub(crate) work: WorkArgs,
 }
 
 fn parse_tier(text: &str) -> Result<Tier, String> {
@@ -330,17 +321,6 @@ pub(crate) struct ShareRunArgs {
     /// Image files, and folders with all that is in them; on one file system (XFS, Btrfs or OCFS2 with reflinks)
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
-    /// Only files whose path or name matches a pattern, such as `*.raw`; may be given several times
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) include: Vec<Pattern>,
-    /// No files, and no folders, whose path or name matches a pattern; may be given several times
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) exclude: Vec<Pattern>,
-    /// Leave shorter runs of equal blocks alone: they save less and cost a file more seeks when it is read in sequence
-    #[arg(long, value_name = "SIZE", default_value = "4K")]
-    pub(crate) min_run: ByteSize,
-    #[command(flatten)]
-    pub(crate) space: SpaceArgs,
     /// Say what would be shared, and share nothing; what is read is kept for the next run
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -349,11 +329,5 @@ pub(crate) struct ShareRunArgs {
     #[command(flatten)]
     pub(crate) root: RootArgs,
     #[command(flatten)]
-    pub(crate) limits: LimitArgs,
-    /// Upper limit of memory for sorting; what does not fit goes into temporary files
-    #[arg(long, value_name = "SIZE", default_value = "256M")]
-    pub(crate) memory: ByteSize,
-    /// Where temporary files go; without it $TMPDIR, or /var/tmp
-    #[arg(long, value_name = "DIRECTORY")]
-    pub(crate) temporary: Option<PathBuf>,
+    pub(crate) work: WorkArgs,
 }

@@ -34,8 +34,8 @@ use crate::output::Report;
 use crate::verbs::run_meter::RunMeter;
 
 pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
-    let memory_bytes = check_memory(arguments.memory)?;
-    let limits = limits(arguments.limits)?;
+    let memory_bytes = check_memory(arguments.work.memory)?;
+    let limits = limits(arguments.work.limits)?;
     let started = Instant::now();
     let interrupt = Interrupt::watch();
     raise_open_files();
@@ -49,17 +49,17 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
     let pace = Pace::new(limits, &SystemClock, &ProcessCpu, &wish);
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.include, &arguments.exclude);
+    let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.work.include, &arguments.work.exclude);
     let selection = Selection::new(&paths, &is_wanted);
-    let temporary = temporary_folder(arguments.temporary.as_ref());
+    let temporary = temporary_folder(arguments.work.temporary.as_ref());
     let free_before = Cell::new(None);
     let options = RunOptions {
         scan: ScanOptions { selection, threads, progress: &|at| meter.show_scan(at), ..ScanOptions::new(&pace) },
         pass: PassOptions {
             selection,
             memory_bytes,
-            min_run_bytes: arguments.min_run.0,
-            space: space(arguments.space),
+            min_run_bytes: arguments.work.min_run.0,
+            space: space(arguments.work.space),
             threads,
             is_dry_run: arguments.dry_run,
             progress: &|at| meter.show_pass(at),

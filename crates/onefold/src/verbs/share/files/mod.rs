@@ -34,8 +34,8 @@ use crate::output::Report;
 use crate::verbs::run_meter::RunMeter;
 
 pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
-    let memory_bytes = check_memory(arguments.memory)?;
-    let limits = limits(arguments.limits)?;
+    let memory_bytes = check_memory(arguments.work.memory)?;
+    let limits = limits(arguments.work.limits)?;
     let started = Instant::now();
     let interrupt = Interrupt::watch();
     raise_open_files();
@@ -47,14 +47,14 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
     let meter = RunMeter::new(talk.quiet, interrupt.clone());
     let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
     let pace = Pace::new(limits, &SystemClock, &ProcessCpu, &wish);
-    let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.include, &arguments.exclude);
-    let temporary = temporary_folder(arguments.temporary.as_ref());
+    let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.work.include, &arguments.work.exclude);
+    let temporary = temporary_folder(arguments.work.temporary.as_ref());
     let options = FilesOptions {
         pass: PassOptions {
             selection: Selection::new(&paths, &is_wanted),
             memory_bytes,
-            min_run_bytes: arguments.min_run.0,
-            space: space(arguments.space),
+            min_run_bytes: arguments.work.min_run.0,
+            space: space(arguments.work.space),
             is_dry_run: arguments.dry_run,
             progress: &|at| {
                 if matches!(at, PassProgress::Planned { .. }) {

@@ -48,20 +48,20 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
     if arguments.max_load.is_some_and(|load| load.is_nan() || load < 0.0) {
         return Err(Failure::usage("cannot share blocks").because_of("--max-load is no load"));
     }
-    let memory_bytes = check_memory(arguments.memory)?;
-    let limits = limits(arguments.limits)?;
+    let memory_bytes = check_memory(arguments.work.memory)?;
+    let limits = limits(arguments.work.limits)?;
     let interrupt = Interrupt::watch();
     raise_open_files();
     let Located { root, paths } = locate(&arguments.paths)?;
     let substrate = open_substrate(&root, arguments.consent, arguments.root)?;
-    let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.include, &arguments.exclude);
+    let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.work.include, &arguments.work.exclude);
     let options = WatchOptions {
         selection: Selection::new(&paths, &is_wanted),
-        threads: threads(arguments.limits.cpu_limit),
-        temporary_folder: &temporary_folder(arguments.temporary.as_ref()),
+        threads: threads(arguments.work.limits.cpu_limit),
+        temporary_folder: &temporary_folder(arguments.work.temporary.as_ref()),
         memory_bytes,
-        min_run_bytes: arguments.min_run.0,
-        space: space(arguments.space),
+        min_run_bytes: arguments.work.min_run.0,
+        space: space(arguments.work.space),
         limits,
         interval: arguments.interval,
         windows: Windows(arguments.window.clone()),
