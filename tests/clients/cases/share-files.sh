@@ -131,6 +131,24 @@ whole
 (($(number tiers.0.differed_bytes <"$dir/run") > 100000)) || fail "no lie was met"
 (($(number shared.now_bytes <"$dir/run") > 5 << 20)) || fail "honest guests did not share beside a liar"
 
+# A liar that is the first source of all others takes nothing away from them.
+new_case
+onefold share files --tiers 1 --json --quiet "$images" >"$dir/run"
+honest=$(number shared.now_bytes <"$dir/run")
+new_case
+mv "$images" "$dir/aside"
+mkdir "$images"
+guest "$images/liar.raw" 9 --lie
+onefold share files --tiers 1 --quiet "$images" >/dev/null
+mv "$dir"/aside/*.raw "$images"
+rm -r "$dir/aside"
+sync -f "$images"
+(cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+onefold share files --tiers 1 --json --quiet "$images" >"$dir/run"
+whole
+(($(number tiers.0.second_bytes <"$dir/run") > 500000)) || fail "the liar was not the first source"
+(($(number shared.now_bytes <"$dir/run") >= honest)) || fail "a liar took away $honest bytes"
+
 # A guest on XFS, in a partition that begins at a whole block, shares with those on ext4; one at sector 63 cannot.
 new_case
 python3 "$tools/make_debian.py" "$dir/tree-xfs" guest-4 4

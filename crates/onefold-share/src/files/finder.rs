@@ -1,32 +1,52 @@
 //! The finder of guest files: hands sorted runs to the engine, and counts what came of them.
+//!
+//! The first batch are the runs with the best sources. The second one, where it is needed, are those with second
+//! sources into what did not share then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::Substrate;
 
+use super::join::SourceRuns;
 use super::report::{TierCounts, of_outcome};
+use super::second::{FailedTargets, Failure, SecondRuns};
 use super::tier::{Label, Tier};
-use super::trust::Trust;
-use crate::format::FileNo;
-use crate::pass::{Engine, FilePlace, Finder, Outcome, PassError, Run, RunBatch, SortedRuns, Source};
+use super::trust::{GivenUp, Trust};
+use crate::pass::{Engine, FilePlace, Finder, Outcome, PassError, Run, RunBatch, RunSorter, SortedRuns, Source};
 
 /// Runs into one block that are tried. A block belongs to one file; a hostile guest says that it belongs to a million.
 const RUNS_INTO_BLOCK_MAX: u32 = 8;
 
-/// The runs of a join, as one batch.
+/// The runs of a join.
 pub(super) struct FoundRuns {
-    /// None once the batch was handed out.
-    waiting: Option<SortedRuns>,
-    runs: Option<SortedRuns>,
+    batch: Batch,
     /// The block that the last run leads into, the last run, and how many runs led there so far.
     last: Option<(FilePlace, Run, u32)>,
     trust: Trust,
+    /// What was given up in the first batch, once that is over.
+    given_up: Vec<(Tier, GivenUp)>,
     /// What came of all runs, by tier.
     pub(super) tiers: [TierCounts; Tier::ALL.len()],
     /// Bytes of runs that were handed out, and bytes that share since now, by package.
     pub(super) packages: BTreeMap<u32, PackageBytes>,
+}
+
+/// The batch that is on.
+enum Batch {
+    /// None was handed out yet.
+    Waiting(SourceRuns, FailedTargets),
+    First {
+        runs: SortedRuns,
+        /// The runs with second sources, and what needs them.
+        second: RunSorter,
+        failed: FailedTargets,
+        /// Why something of it could not be noted.
+        error: Option<io::Error>,
+    },
+    Second(SecondRuns),
+    Over,
 }
 
 /// What came of the files of a package, in bytes.
@@ -39,20 +59,74 @@ pub struct PackageBytes {
 }
 
 impl FoundRuns {
-    pub(super) fn new(runs: SortedRuns) -> FoundRuns {
+    pub(super) fn new(runs: SourceRuns, failed: FailedTargets) -> FoundRuns {
         FoundRuns {
-            waiting: Some(runs),
-            runs: None,
+            batch: Batch::Waiting(runs, failed),
             last: None,
             trust: Trust::default(),
+            given_up: Vec::new(),
             tiers: Default::default(),
             packages: BTreeMap::new(),
         }
     }
 
-    /// Returns the tiers and images whose claims were given up.
-    pub(super) fn given_up(&self) -> impl Iterator<Item = (Tier, FileNo)> {
-        self.trust.given_up().into_iter()
+    /// Returns whose claims were given up, in which tier.
+    pub(super) fn given_up(&self) -> BTreeSet<(Tier, GivenUp)> {
+        self.given_up.iter().copied().chain(self.trust.given_up()).collect()
+    }
+
+    /// Makes the next batch ready. Returns false where there is none.
+    fn begin_batch(&mut self) -> io::Result<bool> {
+        match std::mem::replace(&mut self.batch, Batch::Over) {
+            Batch::Waiting(runs, failed) => {
+                let SourceRuns { first, second } = runs;
+                self.batch = Batch::First { runs: first.finish()?, second, failed, error: None };
+            }
+            Batch::First { error: Some(error), .. } => return Err(error),
+            Batch::First { second, failed, .. } if !failed.is_empty() => {
+                // Of two liars that were its sources, an honest image has two pairs that were given up.
+                self.given_up.extend(std::mem::take(&mut self.trust).given_up());
+                self.last = None;
+                self.batch = Batch::Second(SecondRuns::new(second, failed)?);
+            }
+            Batch::First { .. } | Batch::Second(_) | Batch::Over => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Notes that a run with a first source did not share.
+    fn note_failed(&mut self, run: &Run, failure: Failure) {
+        if let Batch::First { failed, error, .. } = &mut self.batch
+            && error.is_none()
+        {
+            *error = failed.push(run, failure).err();
+        }
+    }
+
+    /// Returns the next run of the batch that is on, and why it failed with its first source.
+    fn next_of_batch(&mut self) -> io::Result<Option<(Run, Option<Failure>)>> {
+        Ok(match &mut self.batch {
+            Batch::First { error: error @ Some(_), .. } => {
+                return Err(error.take().unwrap_or_else(io::Error::last_os_error));
+            }
+            Batch::First { runs, .. } => runs.next_run()?.map(|run| (run, None)),
+            Batch::Second(runs) => runs.next_run()?.map(|run| (run, runs.last_failure())),
+            Batch::Waiting(..) | Batch::Over => None,
+        })
+    }
+
+    /// Counts the bytes of a run anew, which failed with its first source.
+    fn count_again(&mut self, label: Label, bytes: u64, failure: Failure) {
+        let Some(counts) = self.tiers.get_mut(label.tier.index()) else { return };
+        let sum = match failure {
+            Failure::Differed => {
+                counts.second = counts.second.saturating_add(bytes);
+                &mut counts.differed
+            }
+            Failure::SourceEmpty => &mut counts.empty,
+            Failure::GivenUp => &mut counts.given_up,
+        };
+        *sum = sum.saturating_sub(bytes);
     }
 
     /// Tells whether a run is worth a try.
@@ -78,11 +152,15 @@ impl FoundRuns {
         };
         let is_believed = self.trust.believes(label.tier, source.file, target.file);
         if let Some(counts) = counts {
+            // What a second source would have to be tried for is counted there.
             if tries > RUNS_INTO_BLOCK_MAX {
                 counts.crowded = counts.crowded.saturating_add(bytes);
             } else if !is_believed {
                 counts.given_up = counts.given_up.saturating_add(bytes);
             }
+        }
+        if tries <= RUNS_INTO_BLOCK_MAX && !is_believed {
+            self.note_failed(run, Failure::GivenUp);
         }
         tries <= RUNS_INTO_BLOCK_MAX && is_believed
     }
@@ -91,14 +169,27 @@ impl FoundRuns {
 impl RunBatch for FoundRuns {
     fn next_run(&mut self) -> io::Result<Option<Run>> {
         loop {
-            let Some(run) = self.runs.as_mut().map(RunBatch::next_run).transpose()?.flatten() else { return Ok(None) };
+            let Some((run, failure)) = self.next_of_batch()? else { return Ok(None) };
             let Some(label) = Label::of_key(run.key()) else { continue };
+            let bytes = run.count().saturating_mul(BLOCK_BYTES_U64);
+            if let Some(failure) = failure {
+                self.count_again(label, bytes, failure);
+            }
             if self.is_tried(&run, label) {
-                let package = self.packages.entry(label.package).or_default();
-                package.believed = package.believed.saturating_add(run.count().saturating_mul(BLOCK_BYTES_U64));
+                if failure.is_none() {
+                    let package = self.packages.entry(label.package).or_default();
+                    package.believed = package.believed.saturating_add(bytes);
+                }
                 return Ok(Some(run));
             }
         }
+    }
+
+    fn leave(&mut self, part: &Run) -> Result<(), PassError> {
+        if let Some(counts) = Label::of_key(part.key()).and_then(|label| self.tiers.get_mut(label.tier.index())) {
+            counts.elsewhere = counts.elsewhere.saturating_add(part.count().saturating_mul(BLOCK_BYTES_U64));
+        }
+        Ok(())
     }
 
     fn note(&mut self, part: &Run, outcome: Outcome) {
@@ -108,9 +199,16 @@ impl RunBatch for FoundRuns {
             let sum = of_outcome(counts, outcome);
             *sum = sum.saturating_add(bytes);
         }
-        if matches!(outcome, Outcome::Shared | Outcome::Differed) {
-            let is_equal = outcome == Outcome::Shared;
-            self.trust.note(label.tier, source.file, part.target().file, bytes, is_equal);
+        let failure = match outcome {
+            Outcome::Differed => Some(Failure::Differed),
+            Outcome::SourceEmpty => Some(Failure::SourceEmpty),
+            _ => None,
+        };
+        if failure.is_some() || outcome == Outcome::Shared {
+            self.trust.note(label.tier, source.file, part.target().file, bytes, failure.is_none());
+        }
+        if let Some(failure) = failure {
+            self.note_failed(part, failure);
         }
         if outcome == Outcome::Shared {
             let package = self.packages.entry(label.package).or_default();
@@ -121,8 +219,7 @@ impl RunBatch for FoundRuns {
 
 impl<'b, S: Substrate> Finder<'b, S> for FoundRuns {
     fn next_batch(&mut self, _: &mut Engine<'_, 'b, S>) -> Result<Option<&mut dyn RunBatch>, PassError> {
-        self.runs = self.waiting.take();
-        Ok(if self.runs.is_some() { Some(self) } else { None })
+        Ok(if self.begin_batch()? { Some(self) } else { None })
     }
 }
 
@@ -131,8 +228,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::format::FileBlock;
-    use crate::pass::RunSorter;
+    use crate::format::{FileBlock, FileNo};
 
     fn place(file: u32, block: u64) -> FilePlace {
         FilePlace { file: FileNo(file), block: FileBlock(block) }
@@ -149,11 +245,55 @@ mod tests {
 
     /// Returns the finder of some runs, with its batch handed out.
     fn found(runs: &[Run]) -> FoundRuns {
-        let mut sorter = RunSorter::new(Path::new("/var/tmp"), 1 << 16);
-        runs.iter().for_each(|run| sorter.push(run).unwrap());
-        let mut found = FoundRuns::new(sorter.finish().unwrap());
-        found.runs = found.waiting.take();
+        found_twice(runs, &[])
+    }
+
+    /// Returns the finder of some runs with first sources, and of some with second ones; its first batch is on.
+    fn found_twice(first: &[Run], second: &[Run]) -> FoundRuns {
+        let folder = Path::new("/var/tmp");
+        let [first, second] = [first, second].map(|runs| {
+            let mut sorter = RunSorter::new(folder, 1 << 16);
+            runs.iter().for_each(|run| sorter.push(run).unwrap());
+            sorter
+        });
+        let mut found = FoundRuns::new(SourceRuns { first, second }, FailedTargets::new(folder, 1 << 16));
+        assert!(found.begin_batch().unwrap());
         found
+    }
+
+    /// An image claims all that the others have. It used to take away their savings, since a group had one source.
+    #[test]
+    fn what_a_lying_source_does_not_hold_shares_with_a_second_one() {
+        const RUN_BLOCKS: u64 = 1 << 10;
+        let runs = |source| -> Vec<Run> {
+            let of_target = |target| {
+                (0..40).map(move |at| at * RUN_BLOCKS).map(move |at| run((source, at), (target, at), RUN_BLOCKS, 1))
+            };
+            (source + 1..5).flat_map(of_target).collect()
+        };
+        for lie in [Outcome::Differed, Outcome::SourceEmpty] {
+            let mut found = found_twice(&runs(1), &runs(2));
+            let mut shared = BTreeMap::<u32, u64>::new();
+            loop {
+                while let Some(run) = found.next_run().unwrap() {
+                    let is_wrong = run.source() == Source::File(place(1, run.target().block.0));
+                    found.note(&run, if is_wrong { lie } else { Outcome::Shared });
+                    *shared.entry(run.target().file.0).or_default() += if is_wrong { 0 } else { run.count() };
+                }
+                if !found.begin_batch().unwrap() {
+                    break;
+                }
+            }
+            let all = 40 * RUN_BLOCKS;
+            assert_eq!(shared, BTreeMap::from([(2, 0), (3, all), (4, all)]));
+            let TierCounts { shared, differed, empty, given_up, second, .. } = found.tiers[0];
+            // Of the two pairs that were compared, one is tried again; of image 2 there is no second source.
+            assert_eq!(shared, 2 * all * BLOCK_BYTES_U64);
+            assert_eq!(differed + empty + given_up, all * BLOCK_BYTES_U64, "{lie:?}");
+            assert_eq!(second, if lie == Outcome::Differed { 16 * RUN_BLOCKS * BLOCK_BYTES_U64 } else { 0 });
+            assert_eq!(found.packages[&1].believed, 2 * 16 * RUN_BLOCKS * BLOCK_BYTES_U64);
+            assert!(found.given_up().contains(&(Tier::Digest, GivenUp::Image(FileNo(1)))), "{:?}", found.given_up());
+        }
     }
 
     /// A guest says of one block that a hundred files begin there.
@@ -209,6 +349,8 @@ mod tests {
         for (count, outcome) in (1..).zip(outcomes) {
             found.note(&run((1, 0), (2, 0), count, 4), outcome);
         }
+        found.leave(&run((1, 0), (2, 0), 9, 4)).unwrap();
+        assert_eq!(found.tiers[0].elsewhere, 9 * BLOCK_BYTES_U64);
         let TierCounts { shared, before, differed, empty, too_short, refused, barred, .. } = found.tiers[0];
         let blocks = [shared, before, differed, empty, too_short, refused, barred].map(|sum| sum / BLOCK_BYTES_U64);
         assert_eq!(blocks, [1, 2, 3, 4, 5, 6, 7]);
@@ -235,7 +377,8 @@ mod tests {
         }
         // 64 MiB are 16 runs.
         assert_eq!(tried, BTreeMap::from([(2, 16), (3, 100)]));
-        assert_eq!(found.given_up().collect::<Vec<_>>(), [(Tier::Digest, FileNo(2))]);
+        let pair = GivenUp::Pair { source: FileNo(1), target: FileNo(2) };
+        assert_eq!(found.given_up().into_iter().collect::<Vec<_>>(), [(Tier::Digest, pair)]);
         assert_eq!(found.tiers[0].given_up, 84 * RUN_BLOCKS * BLOCK_BYTES_U64);
     }
 }

@@ -10,7 +10,8 @@
 //! | 3, coalesce | `join/` | sorts the rows, so that equal files come together, and cuts them into runs of whole blocks |
 //! | 2, compare | `finder` | hands the runs to the engine of `pass`, which has the file system compare and share |
 //!
-//! `trust` gives up claims that are wrong mostly. `tier` and `packages` are what files are counted by. Nothing of a
+//! `trust` gives up claims that are wrong mostly; what a first source turns out not to hold is tried with a `second` one.
+//! `tier` and `packages` are what files are counted by. Nothing of a
 //! guest
 //! is trusted: a wrong claim costs a comparison. docs/decisions/0018-guest-files.md has the reasons.
 
@@ -19,6 +20,7 @@ mod identify;
 mod join;
 mod packages;
 mod report;
+mod second;
 mod tier;
 mod trust;
 
@@ -29,15 +31,17 @@ use std::path::PathBuf;
 use onefold_substrate::Substrate;
 
 pub use self::finder::PackageBytes;
-pub use self::report::{Examined, FilesReport, TierCounts};
+pub use self::report::{Examined, FilesReport, GivenUpImages, TierCounts};
 pub use self::tier::Tier;
 
 use self::finder::FoundRuns;
 use self::identify::{IdentifyError, Identifying};
-use self::join::{Candidates, IMAGES_MAX, join};
+use self::join::{Candidates, IMAGES_MAX, SourceRuns, join};
 use self::packages::PackageNames;
+use self::second::FailedTargets;
+use self::trust::GivenUp;
 use crate::format::FileNo;
-use crate::pass::{PassError, PassOptions, PassProgress, RunSorter, SortedRuns, share_found};
+use crate::pass::{PassError, PassOptions, PassProgress, RunSorter, share_found};
 use crate::scan::{ListedFile, list};
 use crate::state::files::Marks;
 use crate::state::{State, StateError};
@@ -76,10 +80,11 @@ pub fn share_files<S: Substrate>(state: &State<'_, S>, options: &FilesOptions<'_
     if (pass.progress)(PassProgress::Planned { targets }).is_break() {
         return Err(StateError::Interrupted.into());
     }
-    let mut finder = FoundRuns::new(runs);
+    let mut finder = FoundRuns::new(runs, FailedTargets::new(pass.temporary_folder, pass.memory_bytes / 8));
     let passed = share_found(state, &mut marks, &mut finder, pass)?;
     let paths: BTreeMap<FileNo, PathBuf> = listed.into_iter().map(|file| (file.number, file.path)).collect();
-    let given_up = finder.given_up().filter_map(|(tier, image)| Some((tier, paths.get(&image)?.clone()))).collect();
+    let given_up = finder.given_up().into_iter().filter_map(|(tier, who)| Some((tier, given_up_images(&paths, who)?)));
+    let given_up = given_up.collect();
     examined.misaligned_bytes = examined.misaligned_bytes.saturating_add(believed.misaligned);
     for (counts, bytes) in finder.tiers.iter_mut().zip(believed.believed) {
         counts.believed = bytes;
@@ -96,9 +101,17 @@ pub fn share_files<S: Substrate>(state: &State<'_, S>, options: &FilesOptions<'_
     })
 }
 
+fn given_up_images(paths: &BTreeMap<FileNo, PathBuf>, given_up: GivenUp) -> Option<GivenUpImages> {
+    let path = |image: FileNo| paths.get(&image).cloned();
+    Some(match given_up {
+        GivenUp::Image(image) => GivenUpImages::One(path(image)?),
+        GivenUp::Pair { source, target } => GivenUpImages::Pair { source: path(source)?, target: path(target)? },
+    })
+}
+
 /// What is believed equal.
 struct Found {
-    runs: SortedRuns,
+    runs: SourceRuns,
     examined: Examined,
     packages: PackageNames,
     failed: Vec<(PathBuf, String)>,
@@ -145,8 +158,9 @@ fn find<S: Substrate>(
     }
     let Identifying { candidates, packages, examined, .. } = identifying;
     let numbers: Vec<FileNo> = listed.iter().map(|file| file.number).collect();
-    let mut sorter = RunSorter::new(pass.temporary_folder, memory / 4);
+    let sorter = || RunSorter::new(pass.temporary_folder, memory / 8);
+    let mut runs = SourceRuns { first: sorter(), second: sorter() };
     let mut go_on = || pass.pace.boundary().map_err(|stopped| PassError::State(stopped.into()));
-    let believed = join(candidates.finish()?, &numbers, &mut sorter, &mut go_on)?;
-    Ok(Found { runs: sorter.finish()?, examined, packages, failed, believed })
+    let believed = join(candidates.finish()?, &numbers, &mut runs, &mut go_on)?;
+    Ok(Found { runs, examined, packages, failed, believed })
 }

@@ -16,8 +16,8 @@ pub struct FilesReport {
     pub tiers: Vec<(Tier, TierCounts)>,
     /// Packages with files that are believed equal to others, by name, version and architecture. Texts of guests.
     pub packages: Vec<(String, PackageBytes)>,
-    /// Images whose claims of a tier were wrong mostly, and are not followed any more.
-    pub given_up: Vec<(Tier, PathBuf)>,
+    /// Whose claims of a tier were wrong mostly, and are not followed any more.
+    pub given_up: Vec<(Tier, GivenUpImages)>,
     /// Images that could not be examined, or not to the end, and why.
     pub failed: Vec<(PathBuf, String)>,
     /// What was shared.
@@ -26,6 +26,20 @@ pub struct FilesReport {
     pub find_time: Duration,
     /// How long sharing took.
     pub share_time: Duration,
+}
+
+/// Images whose claims were wrong mostly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GivenUpImages {
+    /// One image, of what was compared with others.
+    One(PathBuf),
+    /// Two images, of what was compared of the two. Either may be wrong.
+    Pair {
+        /// The image whose blocks would have been shared.
+        source: PathBuf,
+        /// The other one.
+        target: PathBuf,
+    },
 }
 
 /// What was examined.
@@ -66,12 +80,16 @@ pub struct TierCounts {
     pub differed: u64,
     /// One side is a hole or only set aside.
     pub empty: u64,
+    /// Compared with a first source, different, and then tried with a second one: what came of that is counted, too.
+    pub second: u64,
     /// In runs shorter than is wanted.
     pub too_short: u64,
     /// Refused by the file system.
     pub refused: u64,
     /// Of a file that may not be read or changed.
     pub barred: u64,
+    /// Of a file that another host had at the moment.
+    pub elsewhere: u64,
     /// Not tried: too many files claim the same block.
     pub crowded: u64,
     /// Not tried: the claims of an image were given up.
@@ -82,7 +100,7 @@ impl TierCounts {
     /// Returns how many bytes the file system compared.
     #[must_use]
     pub fn compared(&self) -> u64 {
-        self.shared.saturating_add(self.differed)
+        self.shared.saturating_add(self.differed).saturating_add(self.second)
     }
 }
 
@@ -92,7 +110,7 @@ pub(super) fn of_outcome(counts: &mut TierCounts, outcome: Outcome) -> &mut u64 
         Outcome::Shared => &mut counts.shared,
         Outcome::Before => &mut counts.before,
         Outcome::Differed => &mut counts.differed,
-        Outcome::Empty => &mut counts.empty,
+        Outcome::Empty | Outcome::SourceEmpty => &mut counts.empty,
         Outcome::TooShort => &mut counts.too_short,
         Outcome::Refused => &mut counts.refused,
         Outcome::Barred => &mut counts.barred,

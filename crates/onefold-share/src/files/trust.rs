@@ -5,9 +5,9 @@
 //! pairs together differ that much. So the comparisons with an image that lies take a bounded time. An honest image
 //! that was compared with it still shares with other sources.
 //!
-//! Only equal and different bytes count. Where a liar is the source of a group of files, the group has no other source,
-//! and shares nothing in this run or in later ones. A range that the map of an image places in a hole of the image is
-//! not compared: it costs savings, and the image is neither given up nor named.
+//! A range that is a hole in the source, and not in the target, counts as different. What did not share with a first
+//! source is tried with a second one (`second`), with trust in all images again. So a liar takes a bounded time, twice,
+//! and no savings of groups that have an honest source among the first two.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,6 +36,20 @@ impl Compared {
     fn is_wrong(&self) -> bool {
         self.different > self.equal && self.equal.saturating_add(self.different) >= COMPARED_BYTES_MIN
     }
+}
+
+/// Whose claims are not followed any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum GivenUp {
+    /// Those of an image.
+    Image(FileNo),
+    /// Those of two images about each other. Either may be wrong.
+    Pair {
+        /// The image whose blocks would be shared.
+        source: FileNo,
+        /// The other one.
+        target: FileNo,
+    },
 }
 
 /// What the claims of an image in a tier came to.
@@ -91,11 +105,15 @@ impl Trust {
         !is_wrong && !is_given_up(source) && !is_given_up(target)
     }
 
-    /// Returns the tiers and images that were given up, and those of pairs that were.
-    pub(super) fn given_up(&self) -> BTreeSet<(Tier, FileNo)> {
-        let wrong = self.pairs.iter().filter(|(_, compared)| compared.is_wrong());
-        let of_pairs = wrong.map(|((tier, _, target), _)| (*tier, *target));
-        self.given_up.iter().copied().chain(of_pairs).collect()
+    /// Returns the tiers and images that were given up, and the pairs of other images that were.
+    pub(super) fn given_up(&self) -> BTreeSet<(Tier, GivenUp)> {
+        let is_given_up = |tier, image| self.given_up.contains(&(tier, image));
+        let wrong = self.pairs.iter().filter(|(_, compared)| compared.is_wrong()).map(|(pair, _)| *pair);
+        let of_others =
+            wrong.filter(|(tier, source, target)| !is_given_up(*tier, *source) && !is_given_up(*tier, *target));
+        let pairs = of_others.map(|(tier, source, target)| (tier, GivenUp::Pair { source, target }));
+        let images = self.given_up.iter().map(|(tier, image)| (*tier, GivenUp::Image(*image)));
+        images.chain(pairs).collect()
     }
 }
 
@@ -123,7 +141,8 @@ mod tests {
         assert_eq!(compare(&mut trust, 1, 2, 1000 * MIB, |at| (at / MIB).is_multiple_of(2)), 1000 * MIB);
         assert_eq!(compare(&mut trust, 3, 4, 1000 * MIB, |_| false), COMPARED_BYTES_MIN);
         assert_eq!(compare(&mut trust, 5, 5, 1000 * MIB, |_| false), COMPARED_BYTES_MIN);
-        assert_eq!(trust.given_up().into_iter().collect::<Vec<_>>(), [(TIER, FileNo(4)), (TIER, FileNo(5))]);
+        let pair = |source, target| (TIER, GivenUp::Pair { source: FileNo(source), target: FileNo(target) });
+        assert_eq!(trust.given_up().into_iter().collect::<Vec<_>>(), [pair(3, 4), pair(5, 5)]);
     }
 
     /// A guest whose every claim is wrong is the source of all others: the second one that meets it ends that, and both
@@ -137,7 +156,7 @@ mod tests {
             assert_eq!(compare(&mut trust, 100, target, 100 * MIB, |_| true), 100 * MIB, "{target}");
         }
         assert_eq!(wasted, 2 * COMPARED_BYTES_MIN);
-        assert!(trust.given_up().contains(&(TIER, FileNo(1))));
+        assert!(trust.given_up().contains(&(TIER, GivenUp::Image(FileNo(1)))));
     }
 
     #[test]
@@ -145,7 +164,7 @@ mod tests {
         let mut trust = Trust::default();
         let wasted: u64 = (2..200).map(|source| compare(&mut trust, source, 1, 5 * MIB, |_| false)).sum();
         assert!(wasted <= COMPARED_BYTES_MIN + 5 * MIB, "{wasted}");
-        assert_eq!(trust.given_up().into_iter().collect::<Vec<_>>(), [(TIER, FileNo(1))]);
+        assert_eq!(trust.given_up().into_iter().collect::<Vec<_>>(), [(TIER, GivenUp::Image(FileNo(1)))]);
         assert_eq!(compare(&mut trust, 3, 4, 10 * MIB, |_| true), 10 * MIB);
     }
 }

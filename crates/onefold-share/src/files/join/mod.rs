@@ -1,10 +1,9 @@
 //! Step 3 of the paper, its first half: files that are believed equal come together by sorting, and become runs.
 //!
-//! Of the files that are believed equal, the first in the order of rows is the source of all others. So the number of
-//! runs
-//! rises with the number of files, not with its square, and all hosts choose alike: the file in the fewest pieces, and
-//! of
-//! equal ones that of the image with the lowest number.
+//! Of the files that are believed equal, the first in the order of rows is the source of all others: the file in the
+//! fewest pieces, and of equal ones that of the image with the lowest number. The first one of another image is their
+//! second source (`second`). So the number of runs rises with the number of files, not with its square, and all hosts
+//! choose alike.
 
 mod candidates;
 mod rows;
@@ -45,11 +44,17 @@ pub(super) struct Joined {
 pub(super) fn join<E: From<io::Error>>(
     rows: Merge,
     images: &[FileNo],
-    runs: &mut RunSorter,
+    runs: &mut SourceRuns,
     go_on: &mut dyn FnMut() -> Result<(), E>,
 ) -> Result<Joined, E> {
-    let mut group =
-        Group { images, source: None, pieces: Vec::new(), is_misaligned: false, key: None, joined: Joined::default() };
+    let mut group = Group {
+        images,
+        first: SourceFile::default(),
+        second: SourceFile::default(),
+        is_misaligned: false,
+        key: None,
+        joined: Joined::default(),
+    };
     let mut left = ROWS_AT_ONCE;
     for row in rows {
         left -= 1;
@@ -61,60 +66,54 @@ pub(super) fn join<E: From<io::Error>>(
         group.enter(&instance);
         match part {
             Part::Head(key) => group.key = ContentKey::new(key),
-            Part::Piece(piece) if group.source == Some(instance) => group.add_to_source(piece),
-            Part::Piece(piece) => group.each_run(&instance, piece, |run| runs.push(run))?,
+            Part::Piece(piece) => group.add_piece(&instance, piece, runs)?,
         }
     }
     Ok(group.joined)
 }
 
-/// The files that are believed equal and lie in one phase, as far as rows have come.
-struct Group<'a> {
-    images: &'a [FileNo],
-    source: Option<Instance>,
-    /// The source's pieces, in order of the content. None overlaps the next.
-    pieces: Vec<Piece>,
-    /// Whether files before this group hold the same in another phase.
-    is_misaligned: bool,
-    /// The key of the content of the file that is on.
-    key: Option<ContentKey>,
-    joined: Joined,
+/// Runs with the sources of their groups, in any order.
+#[derive(Debug)]
+pub(super) struct SourceRuns {
+    /// With the best source of the group.
+    pub(super) first: RunSorter,
+    /// With the best one of another image, for what the first one turns out not to hold.
+    pub(super) second: RunSorter,
 }
 
-impl Group<'_> {
-    /// Takes note of the file that the next row is of. The first one of a group is its source.
-    fn enter(&mut self, instance: &Instance) {
-        let is_of_group = |source: &Instance| (source.content, source.phase) == (instance.content, instance.phase);
-        if !self.source.as_ref().is_some_and(is_of_group) {
-            // Of one content, what lies in another phase than the first file cannot share with it.
-            let is_misaligned = self.source.is_some_and(|source| source.content == instance.content);
-            (self.source, self.key) = (Some(*instance), None);
-            self.pieces.clear();
-            self.is_misaligned = is_misaligned;
-        }
+/// A file of a group that is a source of others.
+#[derive(Debug, Default)]
+struct SourceFile {
+    instance: Option<Instance>,
+    /// In order of the content. None overlaps the next.
+    pieces: Vec<Piece>,
+}
+
+impl SourceFile {
+    fn begin(&mut self, instance: Option<Instance>) {
+        self.instance = instance;
+        self.pieces.clear();
     }
 
-    fn add_to_source(&mut self, piece: Piece) {
-        if self.is_misaligned {
-            self.joined.misaligned = self.joined.misaligned.saturating_add(piece.count * BLOCK_BYTES_U64);
-        }
+    fn add(&mut self, piece: Piece) {
         let begins = self.pieces.last().map_or(0, |last| last.content + last.count);
         if piece.content >= begins && self.pieces.len() < SOURCE_PIECES_MAX {
             self.pieces.push(piece);
         }
     }
 
-    /// Calls `add` with the runs from the source into a piece of another file.
+    /// Calls `add` with the runs from here into a piece of a file of another image or place, with the blocks of each.
     fn each_run(
-        &mut self,
+        &self,
+        images: &[FileNo],
+        key: ContentKey,
         target: &Instance,
         piece: Piece,
-        mut add: impl FnMut(&Run) -> io::Result<()>,
+        mut add: impl FnMut(&Run, u64) -> io::Result<()>,
     ) -> io::Result<()> {
-        let (Some(source), Some(key)) = (self.source, self.key) else { return Ok(()) };
-        let (Some(source_file), Some(file)) = (self.image(source.image), self.image(target.image)) else {
-            return Ok(());
-        };
+        let image = |rank: u32| images.get(usize::try_from(rank).ok()?).copied();
+        let Some(source_file) = self.instance.and_then(|source| image(source.image)) else { return Ok(()) };
+        let Some(file) = image(target.image) else { return Ok(()) };
         let end = piece.content + piece.count;
         let first = self.pieces.partition_point(|other| other.content + other.count <= piece.content);
         for other in self.pieces.get(first..).unwrap_or_default() {
@@ -125,18 +124,67 @@ impl Group<'_> {
             let count = end.min(other.content + other.count) - from;
             let place = |file, of: &Piece| FilePlace { file, block: FileBlock(of.block + (from - of.content)) };
             if let Some(run) = Run::between(place(source_file, other), place(file, &piece), count, key) {
-                if let Some(sum) = Label::of_key(key).and_then(|label| self.joined.believed.get_mut(label.tier.index()))
-                {
-                    *sum = sum.saturating_add(count * BLOCK_BYTES_U64);
-                }
-                add(&run)?;
+                add(&run, count)?;
             }
         }
         Ok(())
     }
+}
 
-    fn image(&self, rank: u32) -> Option<FileNo> {
-        self.images.get(usize::try_from(rank).ok()?).copied()
+/// The files that are believed equal and lie in one phase, as far as rows have come.
+struct Group<'a> {
+    images: &'a [FileNo],
+    first: SourceFile,
+    /// The first file that lies in another image.
+    second: SourceFile,
+    /// Whether files before this group hold the same in another phase.
+    is_misaligned: bool,
+    /// The key of the content of the file that is on.
+    key: Option<ContentKey>,
+    joined: Joined,
+}
+
+impl Group<'_> {
+    /// Takes note of the file that the next row is of. The first one of a group is its source.
+    fn enter(&mut self, instance: &Instance) {
+        match self.first.instance {
+            Some(first) if (first.content, first.phase) == (instance.content, instance.phase) => {
+                if self.second.instance.is_none() && instance.image != first.image {
+                    self.second.begin(Some(*instance));
+                }
+            }
+            before => {
+                // Of one content, what lies in another phase than the first file cannot share with it.
+                self.is_misaligned = before.is_some_and(|before| before.content == instance.content);
+                self.key = None;
+                self.first.begin(Some(*instance));
+                self.second.begin(None);
+            }
+        }
+    }
+
+    /// Adds a piece of the file that is on: to a source, and to the runs into other files.
+    fn add_piece(&mut self, instance: &Instance, piece: Piece, runs: &mut SourceRuns) -> io::Result<()> {
+        let Group { images, first, second, is_misaligned, key, joined } = self;
+        if first.instance == Some(*instance) {
+            if *is_misaligned {
+                joined.misaligned = joined.misaligned.saturating_add(piece.count * BLOCK_BYTES_U64);
+            }
+            first.add(piece);
+            return Ok(());
+        }
+        let Some(key) = *key else { return Ok(()) };
+        first.each_run(images, key, instance, piece, |run, count| {
+            if let Some(sum) = Label::of_key(key).and_then(|label| joined.believed.get_mut(label.tier.index())) {
+                *sum = sum.saturating_add(count * BLOCK_BYTES_U64);
+            }
+            runs.first.push(run)
+        })?;
+        if second.instance == Some(*instance) {
+            second.add(piece);
+            return Ok(());
+        }
+        second.each_run(images, key, instance, piece, |run, _| runs.second.push(run))
     }
 }
 
@@ -157,17 +205,27 @@ mod tests {
     }
 
     fn joined(add: impl FnOnce(&mut Candidates)) -> (Vec<Run>, Joined) {
+        let (first, _, joined) = joined_twice(add);
+        (first, joined)
+    }
+
+    /// Returns the runs with first sources, and those with second ones.
+    fn joined_twice(add: impl FnOnce(&mut Candidates)) -> (Vec<Run>, Vec<Run>, Joined) {
         let folder = Path::new("/var/tmp");
         let mut candidates = Candidates::new(folder, 1 << 16);
         add(&mut candidates);
-        let mut sorter = RunSorter::new(folder, 1 << 16);
+        let sorter = || RunSorter::new(folder, 1 << 16);
+        let mut runs = SourceRuns { first: sorter(), second: sorter() };
         let mut go_on = || Ok::<(), io::Error>(());
-        let joined = join(candidates.finish().unwrap(), &IMAGES, &mut sorter, &mut go_on).unwrap();
-        let (mut sorted, mut runs) = (sorter.finish().unwrap(), Vec::new());
-        while let Some(run) = sorted.next_run().unwrap() {
-            runs.push(run);
-        }
-        (runs, joined)
+        let joined = join(candidates.finish().unwrap(), &IMAGES, &mut runs, &mut go_on).unwrap();
+        let [first, second] = [runs.first, runs.second].map(|sorter| {
+            let (mut sorted, mut runs) = (sorter.finish().unwrap(), Vec::new());
+            while let Some(run) = sorted.next_run().unwrap() {
+                runs.push(run);
+            }
+            runs
+        });
+        (first, second, joined)
     }
 
     fn piece(content: u64, block: u64, count: u64) -> Piece {
@@ -193,6 +251,22 @@ mod tests {
         assert_eq!(told, [(5, 300, 3, 100, 4), (5, 304, 3, 200, 6), (5, 300, 8, 500, 10)]);
         assert_eq!(found, Joined { believed: [20 * BLOCK_BYTES_U64, 0, 0], misaligned: 0 });
         assert_eq!(runs.iter().map(|run| Label::of_key(run.key()).unwrap().package).collect::<Vec<_>>(), [1, 1, 1]);
+    }
+
+    /// The second source is of another image than the first one, which may be that of a liar.
+    #[test]
+    fn a_group_has_a_second_source_of_another_image() {
+        let (first, second, _) = joined_twice(|candidates| {
+            for (image, block) in [(0, 100), (0, 200), (1, 300), (2, 400), (3, 500)] {
+                candidates.add(image, 7, label(1), 0, 10, &[piece(0, block, 10)]).unwrap();
+            }
+            candidates.add(0, 8, label(1), 0, 10, &[piece(0, 600, 10)]).unwrap();
+            candidates.add(1, 8, label(1), 0, 10, &[piece(0, 700, 10)]).unwrap();
+        });
+        let told = |runs: &[Run]| runs.iter().map(told).collect::<Vec<_>>();
+        let expected = [(3, 100, 3, 200, 10), (3, 100, 5, 300, 10), (3, 600, 5, 700, 10), (3, 100, 8, 400, 10)];
+        assert_eq!(told(&first), [&expected[..], &[(3, 100, 9, 500, 10)]].concat());
+        assert_eq!(told(&second), [(5, 300, 8, 400, 10), (5, 300, 9, 500, 10)]);
     }
 
     #[test]

@@ -46,8 +46,10 @@ pub enum Outcome {
     Before,
     /// The two sides differ, or one is not that long any more.
     Differed,
-    /// A side is a hole, or only set aside: nothing is gained.
+    /// The target is a hole, or only set aside: nothing is gained.
     Empty,
+    /// The source is a hole, or only set aside, and the target has data there: they are not compared.
+    SourceEmpty,
     /// It is shorter than is wanted.
     TooShort,
     /// The file system would not, or could not at the moment.

@@ -19,7 +19,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             Outcome::TooShort => Some(&mut self.shared.too_short),
             Outcome::Refused => Some(&mut self.shared.refused),
             Outcome::Barred => Some(&mut self.shared.barred),
-            Outcome::Empty => None,
+            Outcome::Empty | Outcome::SourceEmpty => None,
         };
         if let Some(sum) = sum {
             // A finder decides how many runs between files there are, and each may be as long as any file.

@@ -161,6 +161,8 @@ enum Stretch {
     Shared,
     /// There is nothing to gain.
     Empty,
+    /// The source has nothing there.
+    SourceEmpty,
     /// Both sides lie apart.
     Apart,
 }
@@ -232,6 +234,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                 match stretch {
                     Stretch::Shared => self.count(&part, Outcome::Before),
                     Stretch::Empty => self.count(&part, Outcome::Empty),
+                    Stretch::SourceEmpty => self.count(&part, Outcome::SourceEmpty),
                     Stretch::Apart if part.bytes() < self.options.min_run_bytes => {
                         self.count(&part, Outcome::TooShort);
                     }
@@ -269,6 +272,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             let target = map.at(substrate, file, (run.first + count) * BLOCK_BYTES_U64)?;
             // A hole, or set aside on purpose: nothing to gain.
             let emptied = |is_data| if is_data { Stretch::Apart } else { Stretch::Empty };
+            let of_hole = |is_data| if is_data { Stretch::SourceEmpty } else { Stretch::Empty };
             let (stretch, length) = match run.source {
                 Source::Zeros => (emptied(target.is_data), target.length),
                 Source::Slot(slot) => {
@@ -281,7 +285,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                     let Some((image, offset)) = self.sources.image(run.source) else { return Ok(None) };
                     let source = image.map.at(substrate, &image.file, offset + count * BLOCK_BYTES_U64)?;
                     let is_shared = source.place.is_some() && source.place == target.place;
-                    let apart = emptied(source.is_data && target.is_data);
+                    let apart = if source.is_data { emptied(target.is_data) } else { of_hole(target.is_data) };
                     (if is_shared { Stretch::Shared } else { apart }, source.length.min(target.length))
                 }
             };

@@ -138,7 +138,7 @@ fn holes_stay_holes_and_are_no_sources() {
     ground.host.substrate.write_at(&file, 11 * K, &[1; 4096]).unwrap();
     let (passed, finder) = ground.share_runs(&[(("sparse", 0), ("one", 0), 4, 1), (("one", 0), ("sparse", 3), 4, 2)]);
     assert_eq!((passed.shared.now, passed.shared.differed), (0, 0), "{passed:?}");
-    assert_eq!((finder.came(1, Outcome::Empty), finder.came(2, Outcome::Empty)), (4, 4));
+    assert_eq!((finder.came(1, Outcome::SourceEmpty), finder.came(2, Outcome::Empty)), (4, 4));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use onefold_block::Show;
-use onefold_share::files::{FilesReport, PackageBytes, TierCounts};
+use onefold_share::files::{FilesReport, GivenUpImages, PackageBytes, TierCounts};
 use onefold_share::pace::CallCounts;
 use onefold_share::pass::Shared;
 use onefold_share::state::Notice;
@@ -81,6 +81,9 @@ impl FilesFindings {
         }
         if !self.is_dry_run {
             row("compared".to_owned(), self.sum(TierCounts::compared));
+            if self.sum(|counts| counts.second) > 0 {
+                row("different, and tried with a second image".to_owned(), self.sum(|counts| counts.second));
+            }
             row("shared now".to_owned(), passed.shared.now);
             row("shared before".to_owned(), passed.shared.before);
             if let Some(freed) = self.freed() {
@@ -105,6 +108,8 @@ impl FilesFindings {
             ("left alone: shorter than --min-run", passed.shared.too_short),
             ("left alone: too many files claim a block", self.sum(|counts| counts.crowded)),
             ("left alone: of images whose claims are mostly wrong", self.sum(|counts| counts.given_up)),
+            ("left alone: of images that another host has", self.sum(|counts| counts.elsewhere)),
+            ("left alone: of images that may not be read or changed", self.sum(|counts| counts.barred)),
             ("not shared: see below", passed.shared.refused),
         ] {
             if bytes > 0 {
@@ -149,7 +154,17 @@ impl FilesFindings {
             lines.push(format!("and {} more; `--json` has them all", report.failed.len() - NAMED_MAX));
         }
         for (tier, path) in report.given_up.iter().take(NAMED_MAX) {
-            lines.push(format!("what `{}` says in {tier} is mostly wrong, and is not followed any more", path.shown()));
+            lines.push(match path {
+                GivenUpImages::One(image) => {
+                    format!("what `{}` says in {tier} is mostly wrong, and is not followed any more", image.shown())
+                }
+                GivenUpImages::Pair { source, target } => format!(
+                    "`{}` and `{}` mostly differ where {tier} says that they are equal: one of them is wrong, and they are \
+                     not compared any more",
+                    source.shown(),
+                    target.shown()
+                ),
+            });
         }
         if report.examined.surplus_files > 0 {
             lines
@@ -192,6 +207,8 @@ impl FilesFindings {
                 "too_short_bytes": counts.too_short,
                 "refused_bytes": counts.refused,
                 "barred_bytes": counts.barred,
+                "elsewhere_bytes": counts.elsewhere,
+                "second_bytes": counts.second,
                 "crowded_bytes": counts.crowded,
                 "given_up_bytes": counts.given_up,
             })).collect::<Vec<_>>(),
@@ -216,14 +233,21 @@ impl FilesFindings {
             "free_bytes_before": self.space.free_before,
             "free_bytes_after": self.space.free_after,
             "failed": failed.iter().map(|(path, why)| json!({ "path": machine_name(path), "why": why })).collect::<Vec<_>>(),
-            "given_up": given_up.iter().map(|(tier, path)| json!({ "path": machine_name(path), "tier": tier.number() }))
-                .collect::<Vec<_>>(),
+            "given_up": given_up.iter().map(|(tier, images)| given_up_json(tier.number(), images)).collect::<Vec<_>>(),
             "trouble": trouble_json(&passed.trouble, &self.notices),
             "seconds": self.elapsed.as_secs_f64(),
             "seconds_of": { "find": find_time.as_secs_f64(), "share": share_time.as_secs_f64() },
             "memory_peak_bytes": self.memory_peak_bytes,
         })
     }
+}
+
+fn given_up_json(tier: u8, images: &GivenUpImages) -> Value {
+    let (path, source) = match images {
+        GivenUpImages::One(path) => (path, None),
+        GivenUpImages::Pair { source, target } => (target, Some(source)),
+    };
+    json!({ "tier": tier, "path": machine_name(path), "source": source.map(machine_name) })
 }
 
 fn seconds(time: Duration) -> String {

@@ -1,0 +1,248 @@
+//! Second sources: what did not share with the first source of its group is tried once more, with another image.
+//!
+//! The join names a second source for each group of equal files that has one in another image. Its runs wait, unsorted,
+//! until a run with a first source has failed. Then those of them are handed out that lead into ranges which failed,
+//! and no others. So a source that lies costs each of its targets one more comparison, and no savings.
+//!
+//! | word of the row | is |
+//! |---|---|
+//! | 0 | the file of the target |
+//! | 1 | the first block that failed |
+//! | 2 | the block behind the last one, times four, and the [`Failure`] |
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+
+use onefold_sort::{Merge, Row, SortWriter};
+
+use crate::format::{FileBlock, FileNo};
+use crate::pass::{FilePlace, Run, RunBatch, RunSorter, SortedRuns, Source};
+
+/// Bits of a failure in a row.
+const FAILURE_BITS: u32 = 2;
+
+/// Why a target did not share with its first source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// They differ.
+    Differed,
+    /// The source is a hole there.
+    SourceEmpty,
+    /// The claims of one of the two images were given up.
+    GivenUp,
+}
+
+impl Failure {
+    const ALL: [Failure; 3] = [Failure::Differed, Failure::SourceEmpty, Failure::GivenUp];
+
+    fn number(self) -> u64 {
+        match self {
+            Failure::Differed => 0,
+            Failure::SourceEmpty => 1,
+            Failure::GivenUp => 2,
+        }
+    }
+}
+
+/// Targets that did not share with their first sources, in any order.
+#[derive(Debug)]
+pub(super) struct FailedTargets {
+    rows: SortWriter,
+    is_empty: bool,
+}
+
+impl FailedTargets {
+    /// Returns an empty list, of which at most `memory_bytes` are in memory and the rest in files in `folder`.
+    pub(super) fn new(folder: &Path, memory_bytes: usize) -> FailedTargets {
+        FailedTargets { rows: SortWriter::new(folder, memory_bytes), is_empty: true }
+    }
+
+    /// Adds the target of a run.
+    ///
+    /// # Errors
+    /// Those of writing temporary files.
+    pub(super) fn push(&mut self, run: &Run, failure: Failure) -> io::Result<()> {
+        let FilePlace { file, block } = run.target();
+        let end = block.0.saturating_add(run.count());
+        self.is_empty = false;
+        self.rows.push([u64::from(file.0), block.0, end << FAILURE_BITS | failure.number()])
+    }
+
+    /// Tells whether nothing was added.
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_empty
+    }
+}
+
+/// The parts of runs with second sources whose targets did not share with their first ones.
+#[derive(Debug)]
+pub(super) struct SecondRuns {
+    runs: SortedRuns,
+    failed: Merge,
+    /// The row of `failed` that comes next.
+    next: Option<Failed>,
+    /// Ranges that failed and may meet the runs to come. They are apart, and in order.
+    window: VecDeque<Failed>,
+    /// Parts that are ready.
+    parts: VecDeque<(Run, Failure)>,
+    /// Why the part that was handed out last failed before.
+    last: Option<Failure>,
+}
+
+/// A range of a file that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Failed {
+    file: FileNo,
+    first: u64,
+    end: u64,
+    failure: Failure,
+}
+
+impl Failed {
+    fn of_row([file, first, last]: Row) -> Option<Failed> {
+        let failure = Failure::ALL.into_iter().find(|failure| failure.number() == last & ((1 << FAILURE_BITS) - 1))?;
+        Some(Failed { file: FileNo(u32::try_from(file).ok()?), first, end: last >> FAILURE_BITS, failure })
+    }
+}
+
+impl SecondRuns {
+    /// Sorts runs with second sources, and what failed.
+    ///
+    /// # Errors
+    /// Those of temporary files.
+    pub(super) fn new(runs: RunSorter, failed: FailedTargets) -> io::Result<SecondRuns> {
+        let mut second = SecondRuns {
+            runs: runs.finish()?,
+            failed: failed.rows.finish()?,
+            next: None,
+            window: VecDeque::new(),
+            parts: VecDeque::new(),
+            last: None,
+        };
+        second.next = second.read()?;
+        Ok(second)
+    }
+
+    /// Returns why the part that was handed out last did not share with its first source.
+    pub(super) fn last_failure(&self) -> Option<Failure> {
+        self.last
+    }
+
+    fn read(&mut self) -> io::Result<Option<Failed>> {
+        Ok(self.failed.next().transpose()?.and_then(Failed::of_row))
+    }
+
+    /// Cuts a run into the parts that failed.
+    fn cut(&mut self, run: &Run) -> io::Result<()> {
+        let FilePlace { file, block } = run.target();
+        let (from, to) = (block.0, block.0.saturating_add(run.count()));
+        while self.window.front().is_some_and(|failed| (failed.file, failed.end) <= (file, from)) {
+            self.window.pop_front();
+        }
+        while let Some(next) = self.next.filter(|next| (next.file, next.first) < (file, to)) {
+            self.next = self.read()?;
+            // Several runs led there: the one that begins first counts.
+            let begun = self.window.back().filter(|last| last.file == next.file).map_or(0, |last| last.end);
+            let first = next.first.max(begun);
+            if first < next.end && (next.file, next.end) > (file, from) {
+                self.window.push_back(Failed { first, ..next });
+            }
+        }
+        let Source::File(source) = run.source() else { return Ok(()) };
+        for failed in self.window.iter().take_while(|failed| (failed.file, failed.first) < (file, to)) {
+            let (first, end) = (failed.first.max(from), failed.end.min(to));
+            let behind = |place: FilePlace| FilePlace { block: FileBlock(place.block.0 + (first - from)), ..place };
+            let part = Run::between(behind(source), behind(run.target()), end.saturating_sub(first), run.key());
+            self.parts.extend(part.map(|part| (part, failed.failure)));
+        }
+        Ok(())
+    }
+}
+
+impl RunBatch for SecondRuns {
+    fn next_run(&mut self) -> io::Result<Option<Run>> {
+        loop {
+            if let Some((part, failure)) = self.parts.pop_front() {
+                self.last = Some(failure);
+                return Ok(Some(part));
+            }
+            if self.next.is_none() && self.window.is_empty() {
+                return Ok(None);
+            }
+            let Some(run) = self.runs.next_run()? else { return Ok(None) };
+            self.cut(&run)?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use onefold_block::random::SeededRandom;
+
+    use super::*;
+    use crate::pass::ContentKey;
+
+    fn run(source: u64, file: u32, block: u64, count: u64) -> Run {
+        let place = |file, block| FilePlace { file: FileNo(file), block: FileBlock(block) };
+        Run::between(place(9, source), place(file, block), count, ContentKey::default()).unwrap()
+    }
+
+    fn parts(runs: &[Run], failed: &[(Run, Failure)]) -> Vec<(Run, Failure)> {
+        let folder = Path::new("/var/tmp");
+        let (mut sorter, mut targets) = (RunSorter::new(folder, 1 << 10), FailedTargets::new(folder, 1 << 10));
+        runs.iter().for_each(|run| sorter.push(run).unwrap());
+        failed.iter().for_each(|(run, failure)| targets.push(run, *failure).unwrap());
+        let (mut second, mut parts) = (SecondRuns::new(sorter, targets).unwrap(), Vec::new());
+        while let Some(part) = second.next_run().unwrap() {
+            parts.push((part, second.last_failure().unwrap()));
+        }
+        parts
+    }
+
+    #[test]
+    fn only_what_failed_is_tried_again() {
+        let failed = [
+            (run(0, 2, 103, 2), Failure::Differed),
+            (run(0, 2, 104, 4), Failure::GivenUp),
+            (run(0, 3, 100, 1), Failure::SourceEmpty),
+        ];
+        let found = parts(&[run(50, 2, 100, 6), run(80, 2, 200, 6), run(90, 3, 100, 6)], &failed);
+        let expected = [
+            (run(53, 2, 103, 2), Failure::Differed),
+            (run(55, 2, 105, 1), Failure::GivenUp),
+            (run(90, 3, 100, 1), Failure::SourceEmpty),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(parts(&[run(50, 2, 100, 6)], &[]), []);
+    }
+
+    #[test]
+    fn parts_are_those_that_a_naive_search_finds() {
+        for seed in 0..100 {
+            let random = SeededRandom::new(seed);
+            let some = |count| -> Vec<Run> {
+                let one = || {
+                    let file = 1 + u32::try_from(random.below(2)).unwrap();
+                    run(1000 + random.below(500), file, random.below(60), 1 + random.below(8))
+                };
+                (0..count).map(|_| one()).collect()
+            };
+            let (runs, failed) = (some(12), some(10));
+            let blocks = |run: &Run| {
+                let FilePlace { file, block } = run.target();
+                (0..run.count()).map(move |at| (file, block.0 + at)).collect::<Vec<_>>()
+            };
+            let wrong: BTreeSet<_> = failed.iter().flat_map(blocks).collect();
+            let mut expected: Vec<_> = runs.iter().flat_map(blocks).filter(|block| wrong.contains(block)).collect();
+            let with_failure: Vec<_> = failed.iter().map(|run| (*run, Failure::Differed)).collect();
+            let parts = parts(&runs, &with_failure);
+            let mut found: Vec<_> = parts.iter().flat_map(|(part, _)| blocks(part)).collect();
+            expected.sort_unstable();
+            found.sort_unstable();
+            assert!(found == expected, "{seed}: {found:?} {expected:?}");
+        }
+    }
+}
