@@ -2,10 +2,14 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
 use crate::{Merge, ROW_BYTES, Row, Rows, Sorter};
+
+/// Sorts rows and files them; returns their memory.
+type Filing = Box<dyn FnOnce() -> io::Result<Vec<Row>> + Send>;
+type FilingThread = JoinHandle<io::Result<Vec<Row>>>;
 
 /// Takes rows down in any order and returns them sorted, once. For a sort that several threads feed, use a [`Sorter`].
 ///
@@ -16,7 +20,10 @@ pub struct SortWriter {
     sorter: Arc<Sorter>,
     rows: Rows,
     /// Sorts the rows before those, files them, and gives their memory back.
-    filing: Option<JoinHandle<io::Result<Vec<Row>>>>,
+    filing: Option<FilingThread>,
+    spawn: fn(Filing) -> io::Result<FilingThread>,
+    /// Why rows were lost, if they were. The list is of no use any more.
+    failed: Option<io::ErrorKind>,
 }
 
 impl SortWriter {
@@ -25,16 +32,18 @@ impl SortWriter {
     #[must_use]
     pub fn new(folder: &Path, memory_bytes: usize) -> SortWriter {
         let half = (memory_bytes / 2).max(ROW_BYTES);
-        SortWriter { sorter: Arc::new(Sorter::new(folder)), rows: Rows::new(half), filing: None }
+        let sorter = Arc::new(Sorter::new(folder));
+        SortWriter { sorter, rows: Rows::new(half), filing: None, spawn, failed: None }
     }
 
     /// Adds a row.
     ///
     /// # Errors
-    /// Those of writing a file, perhaps for rows that were added before; no space.
+    /// Those of writing a file, perhaps for rows that were added before; no space. After an error all later calls fail.
     pub fn push(&mut self, row: Row) -> io::Result<()> {
+        self.check()?;
         if self.rows.is_full() {
-            self.file()?;
+            self.file().inspect_err(|error| self.failed = Some(error.kind()))?;
         }
         self.rows.add(row);
         Ok(())
@@ -44,15 +53,31 @@ impl SortWriter {
     fn file(&mut self) -> io::Result<()> {
         let emptied = self.wait()?;
         let sorter = Arc::clone(&self.sorter);
-        let mut full = std::mem::replace(&mut self.rows.rows, emptied);
-        let work = move || {
+        let full = std::mem::replace(&mut self.rows.rows, emptied);
+        let work = move |mut full: Vec<Row>| {
             full.sort_unstable();
             sorter.file(&full)?;
             full.clear();
             Ok(full)
         };
-        self.filing = Some(thread::Builder::new().name("sort".to_owned()).spawn(work)?);
+        let (give, take) = mpsc::sync_channel(1);
+        let work_of_thread = work.clone();
+        // Where no thread begins, the rows are still here.
+        match (self.spawn)(Box::new(move || take.recv().map_or_else(|_| Ok(Vec::new()), work_of_thread))) {
+            Ok(thread) => {
+                self.filing = Some(thread);
+                // The thread waits for it.
+                let _ = give.send(full);
+            }
+            // The system has no thread left.
+            Err(_) => self.rows.rows = work(full)?,
+        }
         Ok(())
+    }
+
+    /// Fails where rows were lost.
+    fn check(&self) -> io::Result<()> {
+        self.failed.map_or(Ok(()), |kind| Err(io::Error::new(kind, "rows before could not be put into a file")))
     }
 
     /// Waits until the rows before are in a file; returns their memory, or an empty list where there were none.
@@ -69,10 +94,15 @@ impl SortWriter {
     /// # Errors
     /// Those of writing and reading the files; no space.
     pub fn finish(mut self) -> io::Result<Merge> {
+        self.check()?;
         let rows = std::mem::replace(&mut self.rows, Rows::new(0)).sorted();
         self.wait()?;
         self.sorter.merged(vec![rows])
     }
+}
+
+fn spawn(work: Filing) -> io::Result<FilingThread> {
+    thread::Builder::new().name("sort".to_owned()).spawn(work)
 }
 
 impl Drop for SortWriter {
@@ -116,6 +146,27 @@ mod tests {
             assert_eq!(pushed.is_err(), count > 2, "{count} rows");
             assert!(pushed.and_then(|()| writer.finish()).is_err(), "{count} rows");
         }
+    }
+
+    /// The rows that a failed step took with it are gone: a list without them must not pass for the whole.
+    #[test]
+    fn after_an_error_a_list_fails_for_good() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer = SortWriter::new(&folder.path().join("nowhere"), 2 * ROW_BYTES);
+        assert!((0..100).any(|number| writer.push([number, 0, 0]).is_err()));
+        assert_eq!(writer.push([0; 3]).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(writer.finish().unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    /// Limits of processes (`pids.max`, RLIMIT_NPROC) are no reason to end the work.
+    #[test]
+    fn without_a_thread_rows_are_sorted_all_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer = SortWriter::new(folder.path(), 10 * ROW_BYTES);
+        writer.spawn = |_| Err(io::ErrorKind::WouldBlock.into());
+        (0..1000).rev().for_each(|number| writer.push([number, 0, 0]).unwrap());
+        let all = writer.finish().unwrap().map(|row| row.map(|[first, ..]| first)).collect::<io::Result<Vec<_>>>();
+        assert_eq!(all.unwrap(), (0..1000).collect::<Vec<_>>());
     }
 
     #[test]
