@@ -28,6 +28,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use onefold_block::random::Random;
 use onefold_substrate::Substrate;
 
 pub use self::finder::PackageBytes;
@@ -55,6 +56,8 @@ pub struct FilesOptions<'a> {
     pub pass: PassOptions<'a>,
     /// By what files are believed equal.
     pub tiers: &'a [Tier],
+    /// For the key of the claims of this run.
+    pub random: &'a dyn Random,
     /// Told how many bytes of images were examined, and of how many; `Break` ends the work.
     pub examining: &'a dyn Fn(u64, u64) -> ControlFlow<()>,
 }
@@ -128,11 +131,14 @@ fn find<S: Substrate>(
     let memory = pass.memory_bytes;
     let cache_bytes = (memory / 8).min(CACHE_BYTES_MAX);
     let go_on = || pass.pace.boundary().map_err(StateError::from);
+    let mut key = [0; 16];
+    options.random.fill(&mut key)?;
     let mut identifying = Identifying {
         candidates: Candidates::new(pass.temporary_folder, memory / 2),
         packages: PackageNames::new(memory / 16),
         examined: Examined::default(),
         tiers: options.tiers,
+        key,
         cache_bytes,
         go_on: &go_on,
     };

@@ -84,11 +84,17 @@ pub(super) struct Identifying<'a> {
     pub(super) examined: Examined,
     /// By what files are believed equal.
     pub(super) tiers: &'a [Tier],
+    /// Part of each content: nobody outside of this run can find two claims with one number.
+    pub(super) key: ClaimKey,
     /// For the cache of a disk.
     pub(super) cache_bytes: usize,
-    /// Asked before each file, and ends the work with an error.
+    /// Asked at each path, file and extent, and ends the work with an error.
     pub(super) go_on: &'a dyn Fn() -> Result<(), StateError>,
 }
+
+/// Key of the numbers of contents. Hosts may have different ones: which files are equal, and which of them is the
+/// source, does not depend on it.
+pub(super) type ClaimKey = [u8; 16];
 
 /// What is claimed of a file.
 #[derive(Clone, Copy)]
@@ -181,7 +187,10 @@ impl Identifying<'_> {
         system: &System<'_>,
         database: Option<&dyn PackageDatabase>,
     ) -> Result<(), IdentifyError> {
-        let packaged = database.map_or_else(Vec::new, |database| self.packaged_files(system, database));
+        let packaged = match database {
+            Some(database) => self.packaged_files(system, database)?,
+            None => Vec::new(),
+        };
         if self.tiers.contains(&Tier::Digest) {
             for (file, digest, package) in &packaged {
                 if !self.add_file(image, system, *file, Claim::Digest(*digest), *package)? {
@@ -193,7 +202,8 @@ impl Identifying<'_> {
             return Ok(());
         }
         let files: Vec<GuestFile> = packaged.into_iter().map(|(file, ..)| file).collect();
-        for (file, path) in unpackaged(&system.tree, &files, DIGESTS_MAX) {
+        let unpackaged = unpackaged(&system.tree, &files, DIGESTS_MAX, self.go_on).map_err(IdentifyError::Stopped)?;
+        for (file, path) in unpackaged {
             if !self.add_file(image, system, file, Claim::Path(path), PackageNames::OTHERS)? {
                 break;
             }
@@ -228,7 +238,7 @@ impl Identifying<'_> {
         self.examined.misaligned_bytes = self.examined.misaligned_bytes.saturating_add(image.pieces.ragged_bytes);
         let contents = match claim {
             Claim::Digest(digest) => {
-                vec![(Tier::Digest, content_of(image.circle, Tier::Digest, &(digest, stat.size_bytes)))]
+                vec![(Tier::Digest, content_of(&self.key, image.circle, Tier::Digest, &(digest, stat.size_bytes)))]
             }
             Claim::Path(_) if image.pieces.phases().next().is_none() => Vec::new(),
             Claim::Path(path) => self.contents_of_path(image.circle, of_tree, file, path, &stat),
@@ -264,21 +274,27 @@ impl Identifying<'_> {
         let probes = (is_dated || is_named).then(|| probes(system, file, size)).flatten();
         let Some(probes) = probes else { return Vec::new() };
         let modified = (stat.modified.seconds, stat.modified.nanoseconds);
-        let dated = (Tier::Dated, content_of(circle, Tier::Dated, &(path, size, modified, probes)));
-        let named = (Tier::Named, content_of(circle, Tier::Named, &(path, size, probes)));
+        let dated = (Tier::Dated, content_of(&self.key, circle, Tier::Dated, &(path, size, modified, probes)));
+        let named = (Tier::Named, content_of(&self.key, circle, Tier::Named, &(path, size, probes)));
         [(is_dated, dated), (is_named, named)].into_iter().filter(|(is, _)| *is).map(|(_, content)| content).collect()
     }
 
     /// Returns the files of all packages, in the order of the file systems, each with a digest and the number of its
     /// package.
-    fn packaged_files(&mut self, system: &System<'_>, database: &dyn PackageDatabase) -> Vec<(GuestFile, Digest, u32)> {
+    fn packaged_files(
+        &mut self,
+        system: &System<'_>,
+        database: &dyn PackageDatabase,
+    ) -> Result<Vec<(GuestFile, Digest, u32)>, IdentifyError> {
         let mut paths = PathSet::new();
         let mut listed: Vec<(PathId, Digest, u32)> = Vec::new();
         for (at, package) in database.packages().iter().enumerate() {
             self.examined.packages += 1;
             let number = self.packages.number(package);
+            let mut gone_on = Ok(());
             database.each_path(at, &mut |owned| {
-                if listed.len() >= DIGESTS_MAX {
+                gone_on = (self.go_on)();
+                if gone_on.is_err() || listed.len() >= DIGESTS_MAX {
                     return ControlFlow::Break(());
                 }
                 if let Some(digest) = owned.digest
@@ -288,6 +304,7 @@ impl Identifying<'_> {
                 }
                 ControlFlow::Continue(())
             });
+            gone_on.map_err(IdentifyError::Stopped)?;
         }
         paths.resolve(&system.tree, database.problems());
         let found = listed.into_iter().filter_map(|(path, digest, package)| Some((paths.file(path)?, digest, package)));
@@ -295,7 +312,7 @@ impl Identifying<'_> {
         // Several packages may have a file, and paths through links lead to it.
         files.sort_unstable();
         files.dedup_by_key(|(file, ..)| *file);
-        files
+        Ok(files)
     }
 
     /// Adds the places of a file to its pieces. Returns false where the image claims more bytes than it may.
@@ -310,7 +327,13 @@ impl Identifying<'_> {
         let Image { bytes_left, pieces, .. } = image;
         let examined = &mut self.examined;
         let mut is_bounded = true;
+        let mut gone_on = Ok(());
+        let go_on = self.go_on;
         let visited = system.each_extent(file.file, &mut |extent: Extent| {
+            gone_on = go_on();
+            if gone_on.is_err() {
+                return ControlFlow::Break(());
+            }
             // However short an extent is, looking at it costs something.
             let Some(left) = bytes_left.checked_sub(extent.length_bytes.max(BLOCK_BYTES_U64)) else {
                 is_bounded = false;
@@ -334,6 +357,7 @@ impl Identifying<'_> {
             }
             ControlFlow::Continue(())
         });
+        gone_on.map_err(IdentifyError::Stopped)?;
         match system.damage().skip(visited) {
             Ok(_) | Err(GuestError::NotFound) => Ok(is_bounded),
             Err(error) => Err(error.into()),
@@ -348,10 +372,10 @@ fn claimed_bytes_max(stat: &HostStat) -> u64 {
 }
 
 /// Returns a number for a content: equal ones are believed equal. Others may have the same number, too: that costs a
-/// comparison. Files of different circles never have one content.
-fn content_of(circle: Circle<'_>, tier: Tier, claim: &impl Hash) -> u64 {
+/// comparison. Files of different circles never have one content, but by chance.
+fn content_of(key: &ClaimKey, circle: Circle<'_>, tier: Tier, claim: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (circle, tier, claim).hash(&mut hasher);
+    (key, circle, tier, claim).hash(&mut hasher);
     hasher.finish()
 }
 

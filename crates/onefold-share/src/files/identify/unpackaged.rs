@@ -5,33 +5,50 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use onefold_guest::filesystem::{FileKind, FileSystem};
 use onefold_guest::tree::{Crossing, GuestFile, Links, Tree, Visitor, WalkEntry, WalkError, WalkStep};
 
+use crate::state::StateError;
+
 /// Bytes of each of the three probes of a file.
 const PROBE_BYTES: usize = onefold_block::BLOCK_BYTES;
 
 /// Returns the regular files of a tree that are not among `packaged`, which is in order, with a number for the path of
-/// each;
-/// at most `most`. They come in the order of the file systems. What cannot be read is left out.
-pub(super) fn unpackaged(tree: &Tree<'_>, packaged: &[GuestFile], most: usize) -> Vec<(GuestFile, u64)> {
-    let mut finder = Finder { packaged, most, found: Vec::new() };
+/// each; at most `most`. They come in the order of the file systems. What cannot be read is left out. `go_on` is asked at
+/// each entry.
+///
+/// # Errors
+/// Those of `go_on`, which end the walk.
+pub(super) fn unpackaged(
+    tree: &Tree<'_>,
+    packaged: &[GuestFile],
+    most: usize,
+    go_on: &dyn Fn() -> Result<(), StateError>,
+) -> Result<Vec<(GuestFile, u64)>, StateError> {
+    let mut finder = Finder { packaged, most, go_on, found: Vec::new(), stopped: None };
     if let Ok(root) = tree.find(b"/", Links::Follow) {
         // A tree whose root cannot be read has no files.
         let _ = tree.walk(&root, Crossing::Enter, &mut finder);
     }
-    let mut found = finder.found;
+    let Finder { mut found, stopped, .. } = finder;
+    if let Some(stopped) = stopped {
+        return Err(stopped);
+    }
     found.sort_unstable();
     found.dedup_by_key(|(file, _)| *file);
-    found
+    Ok(found)
 }
 
 struct Finder<'p> {
     packaged: &'p [GuestFile],
     most: usize,
+    go_on: &'p dyn Fn() -> Result<(), StateError>,
     found: Vec<(GuestFile, u64)>,
+    /// Why the walk ended, if it was told to.
+    stopped: Option<StateError>,
 }
 
 impl Visitor for Finder<'_> {
     fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep {
-        if self.found.len() >= self.most {
+        self.stopped = (self.go_on)().err();
+        if self.stopped.is_some() || self.found.len() >= self.most {
             return WalkStep::Stop;
         }
         if entry.kind == FileKind::Regular && self.packaged.binary_search(&entry.file).is_err() {
@@ -67,7 +84,29 @@ pub(super) fn probes(system: &dyn FileSystem, file: GuestFile, size_bytes: u64) 
 mod tests {
     use onefold_guest::memory::MemoryFileSystem;
 
+    use std::cell::Cell;
+
     use super::*;
+
+    fn all(tree: &Tree<'_>, packaged: &[GuestFile], most: usize) -> Vec<(GuestFile, u64)> {
+        unpackaged(tree, packaged, most, &|| Ok(())).unwrap()
+    }
+
+    /// A guest may have millions of files, and the walk comes before the first of them is added.
+    #[test]
+    fn a_walk_ends_when_it_is_told_to() {
+        let mut system = MemoryFileSystem::default();
+        for at in 0..100 {
+            system.write(&format!("/srv/{at}"), "content");
+        }
+        let asked = Cell::new(0);
+        let go_on = || {
+            asked.set(asked.get() + 1);
+            if asked.get() > 10 { Err(StateError::Interrupted) } else { Ok(()) }
+        };
+        let ended = unpackaged(&Tree::new(&system), &[], 1000, &go_on).unwrap_err();
+        assert!(matches!(ended, StateError::Interrupted) && asked.get() == 11, "{ended} {}", asked.get());
+    }
 
     #[test]
     fn files_of_no_package_are_found_once_with_their_paths() {
@@ -82,10 +121,10 @@ mod tests {
         two.write("/usr/bin/tool", "of no package here");
         let (one, two) = (Tree::new(&one), Tree::new(&two));
         let packaged = [one.find(b"/usr/bin/tool", Links::Keep).unwrap().file];
-        let (of_one, of_two) = (unpackaged(&one, &packaged, 100), unpackaged(&two, &[], 100));
+        let (of_one, of_two) = (all(&one, &packaged, 100), all(&two, &[], 100));
         assert_eq!((of_one.len(), of_two.len()), (1, 2));
         assert!(of_two.iter().any(|(_, path)| *path == of_one[0].1));
-        assert_eq!(unpackaged(&two, &[], 1).len(), 1);
+        assert_eq!(all(&two, &[], 1).len(), 1);
     }
 
     #[test]

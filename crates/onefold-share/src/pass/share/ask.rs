@@ -23,8 +23,8 @@ enum Freed {
 }
 
 impl<S: Substrate> Sharer<'_, '_, '_, S> {
-    /// Shares a range that one call may be asked about, or gathers it until it is declared.
-    pub(super) fn share_part(&mut self, file: &S::File, part: Run) -> Result<(), ShareError> {
+    /// Shares a range that one call may be asked about, a part of a run, or gathers it until it is declared.
+    pub(super) fn share_part(&mut self, file: &S::File, part: Run, of: &Run) -> Result<(), ShareError> {
         if self.trouble.is_short_of_records(&mut self.room, self.state.substrate()) {
             return Err(ShareError::Full);
         }
@@ -36,14 +36,26 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                 return Ok(());
             }
         }
-        for (part, is_equal) in self.compare(file, part)? {
-            if let Some(declaring) = self.declaring.as_mut().filter(|_| is_equal && is_declared) {
+        for (equal, is_equal) in self.compare(file, part)? {
+            let (whole, part) = (part, equal);
+            if is_equal && self.is_too_short(&part, &whole, of) {
+                self.count(&part, Outcome::TooShort);
+            } else if let Some(declaring) = self.declaring.as_mut().filter(|_| is_equal && is_declared) {
                 declaring.gather(part);
             } else if !is_equal || self.ask(file, part)? == Compared::Differ {
                 self.note_differing(&part);
             }
         }
         Ok(())
+    }
+
+    /// Tells whether a part is shorter than is wanted, between blocks that differ. `whole` is what one call is asked
+    /// about, of a run: a part at its edges may go on in the next call.
+    fn is_too_short(&self, part: &Run, whole: &Run, of: &Run) -> bool {
+        let goes_on_before = part.first == whole.first && whole.first > of.first;
+        let goes_on_behind = part.end() == whole.end() && whole.end() < of.end();
+        let is_between_files = matches!(part.source, Source::File(_));
+        is_between_files && part.bytes() < self.options.min_run_bytes && !goes_on_before && !goes_on_behind
     }
 
     /// Has what is to share in memory.

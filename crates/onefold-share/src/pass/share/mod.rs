@@ -308,7 +308,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             let part = run.part(at, at_once.min(run.count - at));
             at += part.count;
             let shared = match self.opened() {
-                Some(file) => self.share_part(&file, part),
+                Some(file) => self.share_part(&file, part, &run),
                 None => Ok(()),
             };
             if let Err(why) = shared {

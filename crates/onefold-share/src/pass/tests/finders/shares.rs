@@ -158,6 +158,30 @@ fn short_runs_are_left_alone_after_they_are_joined() {
     assert_eq!(finder.came(3, Outcome::TooShort), 3);
 }
 
+/// A guest that differs in every other block had its target cut into single blocks.
+#[test]
+fn short_equal_parts_between_blocks_that_differ_are_left_alone() {
+    let ground = Ground::new();
+    ground.write("one", 1, 40);
+    ground.write("two", 1, 40);
+    let two = ground.host.substrate.open(Path::new("two"), Access::Write).unwrap();
+    for block in [3, 5, 7, 9, 30] {
+        ground.host.substrate.write_at(&two, block * K, &[1; 4096]).unwrap();
+    }
+    let state = ground.state();
+    let mut files = Marks::load(&state).unwrap();
+    let numbers = Numbers::of(&state, &mut files);
+    let mut finder = Listed::of(vec![vec![numbers.run(("one", 0), ("two", 0), 40, 1)]]);
+    let (clock, pace) = (ManualClock::default(), Pace::unlimited());
+    let usual = PassOptions::new(Path::new("/var/tmp"), &pace, &clock);
+    let options = PassOptions { min_run_bytes: 4 * K, call_bytes: 16 * K, ..usual };
+    let passed = share_found(&state, &mut files, &mut finder, &options).unwrap();
+    ground.file_system.check().unwrap();
+    // Blocks 4, 6 and 8 lie between others that differ, and 0 to 2 before them; 31 ends a call that goes on.
+    assert_eq!((passed.shared.too_short, passed.shared.differed), (6 * K, 5 * K), "{passed:?}");
+    assert_eq!((passed.shared.now, finder.came(1, Outcome::TooShort)), (29 * K, 6), "{passed:?}");
+}
+
 /// The file system fills up after each call of a pass in turn, or somebody stops it there.
 #[test]
 fn a_pass_that_is_cut_off_anywhere_keeps_what_it_has_shared() {

@@ -65,6 +65,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
             ..PassOptions::new(&temporary, &pace, &SystemClock)
         },
         tiers: &arguments.tiers,
+        random: &SystemRandom,
         examining: &|done_bytes, all_bytes| meter.show_scan(ScanProgress { done_bytes, all_bytes, read_bytes: 0 }),
     };
     let seams = Seams {
