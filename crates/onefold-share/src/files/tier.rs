@@ -4,11 +4,13 @@ use std::fmt;
 
 use crate::pass::ContentKey;
 
-/// By what files are believed to be equal. The numbers are those of the command line; 2 and 4 are reserved.
+/// By what files are believed to be equal. The numbers are those of the command line; 4 is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
     /// Package databases record one digest for both, and they have the same length.
     Digest,
+    /// They have the same number, generation, times, length and place on the disk: images were copied as whole files.
+    Copied,
     /// Files of no package with equal paths, lengths and times of content.
     Dated,
     /// Files of no package with equal paths and lengths, of 64 KiB or more.
@@ -17,13 +19,14 @@ pub enum Tier {
 
 impl Tier {
     /// All tiers, the best first.
-    pub const ALL: [Tier; 3] = [Tier::Digest, Tier::Dated, Tier::Named];
+    pub const ALL: [Tier; 4] = [Tier::Digest, Tier::Copied, Tier::Dated, Tier::Named];
 
     /// Returns its number on the command line.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
             Tier::Digest => 1,
+            Tier::Copied => 2,
             Tier::Dated => 3,
             Tier::Named => 5,
         }
@@ -33,8 +36,9 @@ impl Tier {
     pub(super) fn index(self) -> usize {
         match self {
             Tier::Digest => 0,
-            Tier::Dated => 1,
-            Tier::Named => 2,
+            Tier::Copied => 1,
+            Tier::Dated => 2,
+            Tier::Named => 3,
         }
     }
 

@@ -298,10 +298,11 @@ pub(crate) struct ShareGuestsArgs {
     /// Image files, and folders with all that is in them; on one file system (XFS or Btrfs with reflinks)
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
-    /// By what files are believed equal: 1 digest in a package database, and length; 3 path, length and time, of files
-    /// of no package; 5 path and length, of such files of 64 KiB or more. Of 3 and 5, the first, middle and last block
-    /// are read
-    #[arg(long, value_name = "NUMBERS", default_value = "1,3,5", value_delimiter = ',', value_parser = parse_tier)]
+    /// By what files are believed equal: 1 digest in a package database, and length; 2 place on the disk, and all that
+    /// the file system records of the file, in images copied from one template; 3 path, length and time, of files of no
+    /// package; 5 path and length, of such files of 64 KiB or more. Of 3 and 5, the first, middle and last block are
+    /// read
+    #[arg(long, value_name = "NUMBERS", default_value = "1,2,3,5", value_delimiter = ',', value_parser = parse_tier)]
     pub(crate) tiers: Vec<Tier>,
     /// Name the packages whose files would be shared, and share nothing
     #[arg(long)]
@@ -312,7 +313,7 @@ pub(crate) struct ShareGuestsArgs {
 
 fn parse_tier(text: &str) -> Result<Tier, String> {
     let tier = text.trim().parse().ok().and_then(Tier::of_number);
-    tier.ok_or_else(|| "tiers are 1, 3 and 5".to_owned())
+    tier.ok_or_else(|| "tiers are 1, 2, 3 and 5".to_owned())
 }
 
 /// Arguments of `share run`.

@@ -4,6 +4,7 @@
 //! says is a claim: what is wrong costs a comparison or savings. What one image may claim is bounded by what it takes
 //! up.
 
+mod claims;
 mod disk;
 mod pieces;
 mod systems;
@@ -11,29 +12,28 @@ mod systems;
 mod tests;
 mod unpackaged;
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::ops::ControlFlow;
 
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_disk::{CachedDisk, DiskError, ImageFormat};
 use onefold_guest::error::GuestError;
-use onefold_guest::filesystem::{Extent, ExtentKind, FileKind, FileStat, FileSystem};
+use onefold_guest::filesystem::{Extent, ExtentKind, FileKind, FileSystem};
 use onefold_guest::guest::Guest;
 use onefold_guest::packages::{self, Digest, PackageDatabase};
 use onefold_guest::tree::{GuestFile, PathId, PathSet};
 use onefold_guest::volume::VolumeReader;
 use onefold_substrate::{Access, FileStat as HostStat, Refusal, Substrate};
 
+use self::claims::{Circle, Claim, ClaimKey, Claims, Described};
 use self::disk::SubstrateDisk;
 use self::pieces::Pieces;
 use self::systems::{System, each_system};
-use self::unpackaged::{probes, unpackaged};
+use self::unpackaged::unpackaged;
 use super::join::Candidates;
 use super::packages::PackageNames;
 use super::report::Examined;
 use super::tier::{Label, Tier};
-use crate::domain::Domain;
 use crate::scan::ListedFile;
 use crate::state::StateError;
 
@@ -45,8 +45,6 @@ const BYTES_FOR_LENGTH_MAX: u64 = 4;
 const BYTES_MIN: u64 = 64 << 20;
 /// Bytes at the start of an image that show its format.
 const HEAD_BYTES: usize = 512;
-/// Shorter files are not believed equal by path and length alone.
-const NAMED_BYTES_MIN: u64 = 64 << 10;
 
 /// Why an image has no candidates, or no more.
 #[derive(Debug, thiserror::Error)]
@@ -90,39 +88,6 @@ pub(super) struct Identifying<'a> {
     pub(super) cache_bytes: usize,
     /// Asked at each path, file and extent, and ends the work with an error.
     pub(super) go_on: &'a dyn Fn() -> Result<(), StateError>,
-}
-
-/// Key of the numbers of contents. Hosts may have different ones: which files are equal, and which of them is the
-/// source, does not depend on it.
-pub(super) type ClaimKey = [u8; 16];
-
-/// What is claimed of a file.
-#[derive(Clone, Copy)]
-enum Claim {
-    /// A package database records its digest.
-    Digest(Digest),
-    /// It has a path, by its number, and belongs to no package.
-    Path(u64),
-}
-
-/// Images that may share with each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Circle<'a> {
-    domain: &'a Domain,
-    /// Their blocks are overwritten in place (`nodatacow`). Btrfs does not share between such files and others.
-    is_in_place: bool,
-}
-
-impl<'a> Circle<'a> {
-    /// Returns the circle of an image, by why the file system says that its blocks cannot be shared.
-    fn of(domain: &'a Domain, refusal: Option<Refusal>) -> Result<Circle<'a>, IdentifyError> {
-        match refusal {
-            // An immutable image is a source all the same.
-            None | Some(Refusal::Immutable) => Ok(Circle { domain, is_in_place: false }),
-            Some(Refusal::NoCopyOnWrite) => Ok(Circle { domain, is_in_place: true }),
-            Some(other) => Err(IdentifyError::Refused(other)),
-        }
-    }
 }
 
 /// An image that is examined.
@@ -191,7 +156,7 @@ impl Identifying<'_> {
             Some(database) => self.packaged_files(system, database)?,
             None => Vec::new(),
         };
-        if self.tiers.contains(&Tier::Digest) {
+        if self.tiers.iter().any(|tier| matches!(tier, Tier::Digest | Tier::Copied)) {
             for (file, digest, package) in &packaged {
                 if !self.add_file(image, system, *file, Claim::Digest(*digest), *package)? {
                     return Ok(());
@@ -236,13 +201,8 @@ impl Identifying<'_> {
         image.pieces.clear();
         let is_bounded = self.add_extents(image, of_tree, reader, file, stat.size_bytes)?;
         self.examined.misaligned_bytes = self.examined.misaligned_bytes.saturating_add(image.pieces.ragged_bytes);
-        let contents = match claim {
-            Claim::Digest(digest) => {
-                vec![(Tier::Digest, content_of(&self.key, image.circle, Tier::Digest, &(digest, stat.size_bytes)))]
-            }
-            Claim::Path(_) if image.pieces.phases().next().is_none() => Vec::new(),
-            Claim::Path(path) => self.contents_of_path(image.circle, of_tree, file, path, &stat),
-        };
+        let described = Described { system: of_tree, file, stat: &stat, pieces: &image.pieces };
+        let contents = Claims { key: &self.key, circle: image.circle, tiers: self.tiers }.contents(claim, &described);
         let blocks = stat.size_bytes.div_ceil(BLOCK_BYTES_U64);
         for (tier, content) in contents {
             for (phase, pieces) in image.pieces.phases() {
@@ -255,28 +215,6 @@ impl Identifying<'_> {
         }
         self.examined.surplus_files += u64::from(!is_bounded);
         Ok(is_bounded)
-    }
-
-    /// Returns what a file of no package is believed to equal, in each tier that is wanted. Its first, middle and last
-    /// blocks are part of it.
-    fn contents_of_path(
-        &self,
-        circle: Circle<'_>,
-        system: &dyn FileSystem,
-        file: GuestFile,
-        path: u64,
-        stat: &FileStat,
-    ) -> Vec<(Tier, u64)> {
-        let size = stat.size_bytes;
-        let is_wanted = |tier: Tier| self.tiers.contains(&tier);
-        let is_dated = is_wanted(Tier::Dated);
-        let is_named = is_wanted(Tier::Named) && size >= NAMED_BYTES_MIN;
-        let probes = (is_dated || is_named).then(|| probes(system, file, size)).flatten();
-        let Some(probes) = probes else { return Vec::new() };
-        let modified = (stat.modified.seconds, stat.modified.nanoseconds);
-        let dated = (Tier::Dated, content_of(&self.key, circle, Tier::Dated, &(path, size, modified, probes)));
-        let named = (Tier::Named, content_of(&self.key, circle, Tier::Named, &(path, size, probes)));
-        [(is_dated, dated), (is_named, named)].into_iter().filter(|(is, _)| *is).map(|(_, content)| content).collect()
     }
 
     /// Returns the files of all packages, in the order of the file systems, each with a digest and the number of its
@@ -369,14 +307,6 @@ impl Identifying<'_> {
 /// up counts, if that is less.
 fn claimed_bytes_max(stat: &HostStat) -> u64 {
     stat.length.min(stat.allocated).saturating_mul(BYTES_FOR_LENGTH_MAX).saturating_add(BYTES_MIN)
-}
-
-/// Returns a number for a content: equal ones are believed equal. Others may have the same number, too: that costs a
-/// comparison. Files of different circles never have one content, but by chance.
-fn content_of(key: &ClaimKey, circle: Circle<'_>, tier: Tier, claim: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (key, circle, tier, claim).hash(&mut hasher);
-    hasher.finish()
 }
 
 impl From<DiskError> for IdentifyError {

@@ -6,6 +6,7 @@ use onefold_substrate::Files;
 use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
 use super::*;
+use crate::domain::Domain;
 use crate::format::FileNo;
 
 /// Between listing and opening, any rotation of images gives a name to another file.
@@ -42,14 +43,15 @@ fn a_file_that_has_got_the_name_of_a_listed_one_is_not_read() {
 #[test]
 fn images_that_are_overwritten_in_place_share_among_themselves() {
     let (domain, other) = (Domain::Owner(1), Domain::Owner(2));
-    let content = |domain, refusal| content_of(&[1; 16], Circle::of(domain, refusal).unwrap(), Tier::Digest, &7);
+    let content =
+        |domain, refusal| claims::content_of(&[1; 16], Circle::of(domain, refusal).unwrap(), Tier::Digest, &7);
     let in_place = Some(Refusal::NoCopyOnWrite);
     assert_eq!(content(&domain, in_place), content(&domain, in_place));
     assert_ne!(content(&domain, in_place), content(&domain, None));
     assert_ne!(content(&domain, in_place), content(&other, in_place));
     // Nobody can work out beforehand what meets the content of another domain.
     let circle = Circle::of(&domain, None).unwrap();
-    assert_ne!(content_of(&[2; 16], circle, Tier::Digest, &7), content(&domain, None));
+    assert_ne!(claims::content_of(&[2; 16], circle, Tier::Digest, &7), content(&domain, None));
     // It is a source, and the file system refuses it as a target.
     assert_eq!(content(&domain, Some(Refusal::Immutable)), content(&domain, None));
     assert!(matches!(Circle::of(&domain, Some(Refusal::Swap)), Err(IdentifyError::Refused(Refusal::Swap))));

@@ -249,7 +249,7 @@ mod tests {
         });
         let told: Vec<_> = runs.iter().map(told).collect();
         assert_eq!(told, [(5, 300, 3, 100, 4), (5, 304, 3, 200, 6), (5, 300, 8, 500, 10)]);
-        assert_eq!(found, Joined { believed: [20 * BLOCK_BYTES_U64, 0, 0], misaligned: 0 });
+        assert_eq!(found, Joined { believed: [20 * BLOCK_BYTES_U64, 0, 0, 0], misaligned: 0 });
         assert_eq!(runs.iter().map(|run| Label::of_key(run.key()).unwrap().package).collect::<Vec<_>>(), [1, 1, 1]);
     }
 
@@ -286,7 +286,7 @@ mod tests {
             candidates.add(2, 7, label(1), 3, 9, &[piece(0, 400, 8)]).unwrap();
         });
         assert_eq!(runs.iter().map(told).collect::<Vec<_>>(), [(5, 300, 8, 400, 8)]);
-        assert_eq!(found, Joined { believed: [8 * BLOCK_BYTES_U64, 0, 0], misaligned: 8 * BLOCK_BYTES_U64 });
+        assert_eq!(found, Joined { believed: [8 * BLOCK_BYTES_U64, 0, 0, 0], misaligned: 8 * BLOCK_BYTES_U64 });
     }
 
     /// Whatever pieces files have: each run names equal blocks of one content, and each block of a target that a

@@ -62,7 +62,7 @@ pub(in crate::files) struct Instance {
 }
 
 /// Consecutive blocks of a content that are consecutive blocks of an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::files) struct Piece {
     /// Which block of the content is the first.
     pub(in crate::files) content: u64,
