@@ -217,6 +217,13 @@ impl<'scope> Digester<'scope> {
         self.pending.push_back(Pending::With(turn));
     }
 
+    /// Adds a piece whose digests are known, behind those that were asked for, where there is room for it.
+    pub(crate) fn put(&mut self, offset: u64, digests: Vec<Option<FingerprintPrefix>>) {
+        let mut piece = Piece { offset, read_bytes: 0, why: None, digests, ..self.spare.pop().unwrap_or_default() };
+        piece.failed.clear();
+        self.pending.push_back(Pending::Done(piece));
+    }
+
     /// Returns the first piece that was asked for and not returned, once it has its digests.
     ///
     /// # Panics

@@ -11,9 +11,32 @@ use onefold_substrate::{Reader, Substrate};
 use crate::digest::{Digester, PIECE_BYTES, Piece};
 use crate::extents::Extents;
 use crate::format::FileBlock;
+use crate::format::FingerprintPrefix;
 use crate::format::log::Written;
 use crate::pace::Pace;
 use crate::ranges::Ranges;
+use crate::scan::places::DomainPlaces;
+
+/// A shorter stretch whose digests are known is read with what is around it: one request costs less than two.
+const KNOWN_BLOCKS_MIN: u64 = 16;
+/// Blocks of a piece.
+const PIECE_BLOCKS: usize = PIECE_BYTES / onefold_block::BLOCK_BYTES;
+
+/// Data of a file, in whole blocks; empty where there is none.
+struct Data {
+    from: u64,
+    to: u64,
+    /// Where the first block lies, in bytes, and how many whole blocks lie behind each other from there on; none
+    /// where nobody else refers to it.
+    shared: Option<(u64, u64)>,
+}
+
+/// Blocks that were asked for and lie where other files may have theirs.
+struct SharedBlocks {
+    offset: u64,
+    place: u64,
+    blocks: u64,
+}
 
 /// The blocks that hold data, in order, with their digests.
 pub(super) struct Blocks<'a, S: Substrate> {
@@ -36,6 +59,12 @@ pub(super) struct Blocks<'a, S: Substrate> {
     /// Whether the map has shown a hole. What is set aside is none.
     has_seen_hole: bool,
     pub(super) read_bytes: u64,
+    /// Bytes whose digests were known.
+    pub(super) once_bytes: u64,
+    /// What was read before, by where it lies.
+    places: Option<DomainPlaces<'a>>,
+    /// What is to be added to it, of each piece that was asked for.
+    asked: VecDeque<Vec<SharedBlocks>>,
     /// What could not be read, and why first.
     pub(super) failed: Vec<Range<u64>>,
     pub(super) why: Option<io::Error>,
@@ -66,9 +95,17 @@ impl<'a, S: Substrate> Blocks<'a, S> {
             piece: None,
             has_seen_hole: false,
             read_bytes: 0,
+            once_bytes: 0,
+            places: None,
+            asked: VecDeque::new(),
             failed: Vec::new(),
             why: None,
         }
+    }
+
+    /// Has blocks get the digests of what lies at their places and was read before.
+    pub(super) fn with_places(self, places: Option<DomainPlaces<'a>>) -> Blocks<'a, S> {
+        Blocks { places, ..self }
     }
 
     /// Has nothing more be read than was asked for already.
@@ -111,17 +148,68 @@ impl<'a, S: Substrate> Blocks<'a, S> {
                 self.digester.give_back(piece);
             }
             while self.digester.has_room() && self.ask_piece() {}
-            self.piece = Some((self.digester.take()?, 0));
+            let piece = self.digester.take()?;
+            self.note_places(&piece);
+            self.piece = Some((piece, 0));
         }
+    }
+
+    /// Has others get the digests of a piece that lies where theirs do.
+    fn note_places(&mut self, piece: &Piece) {
+        let shared = self.asked.pop_front().unwrap_or_default();
+        let Some(places) = self.places.as_mut().filter(|_| piece.failed.is_empty()) else { return };
+        for SharedBlocks { offset, place, blocks } in shared {
+            let range = |bytes: u64| usize::try_from(bytes / BLOCK_BYTES_U64).unwrap_or(usize::MAX);
+            let first = range(offset.saturating_sub(piece.offset));
+            let count = usize::try_from(blocks).unwrap_or(usize::MAX);
+            // The file may have become shorter.
+            let end = first.saturating_add(count).min(piece.digests.len());
+            places.add(place, piece.digests.get(first..end).unwrap_or_default());
+        }
+    }
+
+    /// Returns the digests of blocks from an offset on that lie where something was read, up to an end, of a piece at
+    /// most.
+    fn known_from(&mut self, offset: u64, end: u64) -> Vec<Option<FingerprintPrefix>> {
+        let mut known: Vec<Option<FingerprintPrefix>> = Vec::new();
+        if self.places.is_none() {
+            return known;
+        }
+        while known.len() < PIECE_BLOCKS {
+            let at = offset.saturating_add(known.len() as u64 * BLOCK_BYTES_U64);
+            if at >= end {
+                break;
+            }
+            let data = self.data_from(at);
+            let (Some((place, blocks)), Some(places)) = (data.shared, &self.places) else { break };
+            let most = blocks.min((end - at) / BLOCK_BYTES_U64);
+            let most = usize::try_from(most).unwrap_or(usize::MAX).min(PIECE_BLOCKS - known.len());
+            let digests = places.at(place);
+            let digests = digests.get(..most).unwrap_or(digests);
+            if digests.is_empty() || data.from != at {
+                break;
+            }
+            known.extend_from_slice(digests);
+        }
+        known
     }
 
     /// Has the next piece with data read and digested. Returns false where there is none.
     fn ask_piece(&mut self) -> bool {
         while let Some(Range { start: offset, end }) = self.wanted.front().cloned().filter(|_| !self.is_ending) {
-            let (from, to) = self.data_from(offset);
+            let Data { from, to, shared } = self.data_from(offset);
             if from >= to.min(end) {
                 self.asked_up_to(to);
                 continue;
+            }
+            let known = self.known_from(from, end);
+            if !known.is_empty() {
+                let bytes = known.len() as u64 * BLOCK_BYTES_U64;
+                self.asked_up_to(from + bytes);
+                self.once_bytes += bytes;
+                self.asked.push_back(Vec::new());
+                self.digester.put(from, known);
+                return true;
             }
             let at_once = (PIECE_BYTES as u64).min(self.left / BLOCK_BYTES_U64 * BLOCK_BYTES_U64);
             if at_once == 0 {
@@ -130,14 +218,19 @@ impl<'a, S: Substrate> Blocks<'a, S> {
             }
             // A shared file lies in many small parts, which are read as one where no hole is between them.
             let most = end.min(from + at_once);
-            let mut to = to.min(most);
+            let mut to = self.known_at(from, to.min(most), shared);
+            let mut asked = Vec::from_iter(part_of(from, to, shared));
             while to < most {
-                let (start, end) = self.data_from(to);
-                if start != to || start == end {
+                let next = self.data_from(to);
+                let is_long = |known: &[Option<FingerprintPrefix>]| known.len() as u64 >= KNOWN_BLOCKS_MIN;
+                if next.from != to || next.from == next.to || is_long(&self.known_from(to, most)) {
                     break;
                 }
-                to = end.min(most);
+                let end = self.known_at(to, next.to.min(most), next.shared);
+                asked.extend(part_of(to, end, next.shared));
+                to = end;
             }
+            self.asked.push_back(asked);
             self.asked_up_to(to);
             self.left -= to - from;
             self.pace.read(to - from);
@@ -162,25 +255,39 @@ impl<'a, S: Substrate> Blocks<'a, S> {
         }
     }
 
-    /// Returns where the next data is, in whole blocks; all of the rest where the file system has no maps.
-    fn data_from(&mut self, offset: u64) -> (u64, u64) {
-        let Some(map) = &mut self.map else { return (offset, u64::MAX) };
+    /// Returns where, in what is read from an offset to an end, the first block lies whose digest is known.
+    fn known_at(&self, offset: u64, end: u64, shared: Option<(u64, u64)>) -> u64 {
+        let (Some((place, _)), Some(places)) = (shared, &self.places) else { return end };
+        end.min(offset.saturating_add(places.unknown_from(place).max(BLOCK_BYTES_U64)))
+    }
+
+    /// Returns the next data at or behind an offset; all of the rest where the file system has no maps.
+    fn data_from(&mut self, offset: u64) -> Data {
+        let Some(map) = &mut self.map else { return Data { from: offset, to: u64::MAX, shared: None } };
         match map.at(self.substrate, self.file, offset) {
             Ok(placed) if placed.is_data => {
                 let end = offset.saturating_add(placed.length).div_ceil(BLOCK_BYTES_U64);
-                (offset, end.saturating_mul(BLOCK_BYTES_U64))
+                let place = placed.place.filter(|_| placed.is_shared && self.places.is_some());
+                let shared = place.map(|place| (place, placed.length / BLOCK_BYTES_U64));
+                Data { from: offset, to: end.saturating_mul(BLOCK_BYTES_U64), shared }
             }
             Ok(placed) => {
                 self.has_seen_hole |= placed.is_hole;
                 // A block that begins in a hole and ends in data is read from its beginning.
                 let end = offset.saturating_add(placed.length) / BLOCK_BYTES_U64 * BLOCK_BYTES_U64;
                 let end = end.max(offset + BLOCK_BYTES_U64);
-                (end, end)
+                Data { from: end, to: end, shared: None }
             }
             Err(_) => {
                 self.map = None;
-                (offset, u64::MAX)
+                Data { from: offset, to: u64::MAX, shared: None }
             }
         }
     }
+}
+
+/// Returns what others may refer to of the blocks between two offsets.
+fn part_of(offset: u64, end: u64, shared: Option<(u64, u64)>) -> Option<SharedBlocks> {
+    let (place, blocks) = shared?;
+    Some(SharedBlocks { offset, place, blocks: blocks.min(end.saturating_sub(offset) / BLOCK_BYTES_U64) })
 }

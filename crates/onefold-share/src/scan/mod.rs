@@ -3,7 +3,7 @@
 //! A file that has its length and times as they were is not opened for reading. Of a changed one, what lies elsewhere
 //! than at the last look is read, or what the file system says has changed (`changes`). Where that may miss something,
 //! the file has a *turn* in each scan (`turn`): a stretch of it is read, and the next turn goes on behind it. Holes and
-//! blocks that are only set aside cost nothing.
+//! blocks that are only set aside cost nothing. What lies where this scan has read before is not read again (`places`).
 //!
 //! A scan that ends early, because it is told to or because enough is known for a pass, notes the file that it has come
 //! to, and the next one goes on there.
@@ -15,6 +15,7 @@ mod find;
 mod known;
 mod list;
 mod options;
+mod places;
 mod turn;
 
 use std::cell::Cell;
@@ -31,6 +32,7 @@ use self::known::{before_another_owner, forget_what_the_index_lost, is_unchanged
 pub use self::list::{ListedFile, list};
 pub(crate) use self::options::REREAD_PERCENT;
 pub use self::options::{DomainCounts, Failed, MAP_BYTES_MIN, Rereading, ScanOptions, ScanProgress, Scanned, Turn};
+use self::places::ReadPlaces;
 use self::turn::Subject;
 use crate::digest::PIECE_BYTES;
 use crate::domain::{DomainRules, Membership};
@@ -82,6 +84,8 @@ pub fn scan<S: Substrate>(
         scanned,
         progress: ScanProgress { all_bytes, ..ScanProgress::default() },
         log_bytes: 0,
+        began: now,
+        places: ReadPlaces::new(options.places_bytes),
     };
     let mut ahead: VecDeque<(Found, bool)> = found.into_iter().map(|found| (found, false)).collect();
     // Those before the cursor had their turn last time.
@@ -139,6 +143,9 @@ struct Scan<'a, 'b, S: Substrate> {
     progress: ScanProgress,
     /// Bytes of the logs that it has written.
     log_bytes: u64,
+    began: Timestamp,
+    /// Digests of what was read, by where it lies.
+    places: ReadPlaces,
 }
 
 /// What a scan does after a file.
@@ -262,7 +269,19 @@ impl<S: Substrate> Scan<'_, '_, S> {
         let _ = state.substrate().settle(&file);
         let key = state.key(&membership.domain);
         let is_reserved = Cell::new(None);
-        let subject = Subject { number, path, key: &key, file: &file, stat: &stat, age, now, is_reserved };
+        let stamp = Stamp::of(&stat);
+        let is_older = Age::of(&stamp, self.began) == Age::Settled;
+        let subject = Subject {
+            number,
+            path,
+            key: &key,
+            file: &file,
+            stat: &stat,
+            age,
+            now,
+            is_reserved,
+            older_domain: is_older.then_some(&membership.domain),
+        };
         self.take_turn(&subject, scanned)
     }
 }

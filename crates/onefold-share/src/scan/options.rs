@@ -20,6 +20,9 @@ pub struct ScanOptions<'a> {
     pub stable_for: Duration,
     /// How hard it works.
     pub pace: &'a Pace<'a>,
+    /// How much memory the digests of what was read may take, in bytes: what lies at one place, for all that maps show,
+    /// is read once as long as they fit.
+    pub places_bytes: usize,
     /// How files that are known and have changed are read again.
     pub rereading: Rereading<'a>,
     /// Told of each file's end and every few pieces on the way; `Break` ends the scan.
@@ -35,6 +38,7 @@ impl<'a> ScanOptions<'a> {
             threads: 0,
             stable_for: Duration::ZERO,
             pace,
+            places_bytes: PLACES_BYTES,
             rereading: Rereading::default(),
             progress: &|_| ControlFlow::Continue(()),
         }
@@ -88,6 +92,8 @@ impl Rereading<'static> {
     }
 }
 
+/// Memory of the digests of what was read, unless somebody wants it otherwise, in bytes: of 5 GiB.
+const PLACES_BYTES: usize = 16 << 20;
 /// Of shorter files no maps are kept, unless somebody wants it otherwise, in bytes.
 pub const MAP_BYTES_MIN: u64 = 4 << 20;
 /// Of a written image so much is read in all, at most, in percent of what was written to it.
@@ -121,6 +127,8 @@ pub struct Scanned {
     pub bytes: u64,
     /// Bytes that were read.
     pub read_bytes: u64,
+    /// Bytes that were not read, as they lie where something else does that was.
+    pub once_bytes: u64,
     /// Blocks written to logs.
     pub logged_blocks: u64,
     /// Files that had their turn, or needed none: all, unless it is cut short.

@@ -26,6 +26,7 @@ use super::blocks::Blocks;
 use super::changes::Changes;
 use super::{Age, Failed, Looked, PROGRESS_BYTES, REREAD_PERCENT, Scan, Turn};
 use crate::digest::Digester;
+use crate::domain::Domain;
 use crate::format::log::{LogKind, Note, Written};
 use crate::format::mark::Stamp;
 use crate::format::reading::{AGAIN_MAX, Reading, Round};
@@ -54,6 +55,8 @@ pub(super) struct Subject<'a, S: Substrate> {
     pub(super) now: Timestamp,
     /// Whether it has no hole, where this is its first reading and that is known.
     pub(super) is_reserved: Cell<Option<bool>>,
+    /// Its domain, where its times are older than the scan: what lies where another such file does is read once.
+    pub(super) older_domain: Option<&'a Domain>,
 }
 
 impl<S: Substrate> Subject<'_, S> {
@@ -82,6 +85,8 @@ struct Part {
     /// What was not come to.
     rest: Ranges,
     read_bytes: u64,
+    /// Bytes that lie where something else was read.
+    once_bytes: u64,
     /// Whether the map has shown a hole, or there is none.
     has_hole: bool,
     failed: Ranges,
@@ -259,10 +264,10 @@ impl<S: Substrate> Scan<'_, '_, S> {
     fn read(&mut self, subject: &Subject<'_, S>, wanted: &Wanted<'_>) -> Result<Part, StateError> {
         if wanted.ranges.is_empty() && wanted.emptied.is_empty() {
             let (rest, failed) = (Ranges::default(), Ranges::default());
-            return Ok(Part { rest, read_bytes: 0, has_hole: true, failed, why: None, ended: None });
+            return Ok(Part { rest, read_bytes: 0, once_bytes: 0, has_hole: true, failed, why: None, ended: None });
         }
         let (state, options, number) = (self.state, self.options, subject.number);
-        let (log_bytes, progress) = (self.log_bytes, &mut self.progress);
+        let (log_bytes, progress, places) = (self.log_bytes, &mut self.progress, &mut self.places);
         let after = self.files.numbers(number).map(|number| self.logs.last_of(number)).max().unwrap_or_default();
         let (part, logged) = thread::scope(|scope| {
             let digester = Digester::new(options.threads, scope);
@@ -274,7 +279,8 @@ impl<S: Substrate> Scan<'_, '_, S> {
                 wanted.most,
                 digester,
                 subject.key,
-            );
+            )
+            .with_places(subject.older_domain.map(|domain| places.of_domain(domain)));
             let mut notes = Notes { emptied: wanted.emptied.iter().peekable(), ahead: None };
             let (done_before, read_before) = (progress.done_bytes, progress.read_bytes);
             let (mut told, mut noted, mut ended) = (0, 0_u64, None);
@@ -307,6 +313,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
             let part = Part {
                 rest: blocks.rest(),
                 read_bytes: blocks.read_bytes,
+                once_bytes: blocks.once_bytes,
                 has_hole: blocks.has_hole(),
                 failed: Ranges::of(std::mem::take(&mut blocks.failed)),
                 why: blocks.why.take(),
@@ -317,6 +324,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
         let logged = logged?;
         self.scanned.logged_blocks += logged.blocks;
         self.scanned.read_bytes += part.read_bytes;
+        self.scanned.once_bytes += part.once_bytes;
         self.log_bytes += logged.bytes;
         logged.log.into_iter().for_each(|log| self.logs.add(log));
         Ok(part)

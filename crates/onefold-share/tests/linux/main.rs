@@ -18,6 +18,7 @@ mod machine;
 mod maps;
 mod monitor;
 mod names;
+mod once;
 mod opt_out;
 mod pass;
 mod probe;

@@ -8,6 +8,7 @@ mod disturbed;
 mod finders;
 mod intents;
 mod names;
+mod once;
 mod selection;
 mod times;
 

@@ -74,6 +74,9 @@ impl Findings {
         let mut row = |name: &str, bytes: u64, of: String| table.row([name.to_owned(), human(bytes), of]);
         row("looked at", scanned.bytes, files(scanned.files));
         row("read", scanned.read_bytes, files(scanned.files - scanned.unchanged));
+        if scanned.once_bytes > 0 {
+            row("not read: lies where something else does", scanned.once_bytes, String::new());
+        }
         if scanned.opted_out > 0 {
             table.row(["left alone: opted out".to_owned(), String::new(), files(scanned.opted_out)]);
         }
@@ -165,6 +168,7 @@ impl Findings {
                 "opted_out_files": scanned.opted_out,
                 "bytes": scanned.bytes,
                 "read_bytes": scanned.read_bytes,
+                "once_bytes": scanned.once_bytes,
                 "domains": domains_json(&scanned.domains),
                 "folder_domains_visible": self.sees_labels,
             },

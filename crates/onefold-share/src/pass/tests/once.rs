@@ -1,0 +1,61 @@
+//! What lies at one place is read once, and only where nothing can have changed meanwhile.
+
+use onefold_substrate::{At, Sharing};
+
+use super::*;
+
+/// Makes `to` a clone of `from`, and has so much time pass that the next scan is later.
+fn clone(ground: &Ground, from: &str, to: &str, blocks: u64) {
+    let substrate = &ground.host.substrate;
+    let source = substrate.open(Path::new(from), Access::Read).unwrap();
+    let target = substrate.create(Path::new(to)).unwrap();
+    substrate.set_len(&target, blocks * K).unwrap();
+    let at = |file| At { file, offset: 0 };
+    substrate.clone_range(at(&source), at(&target), blocks * K).unwrap();
+    ground.file_system.pass(Duration::from_secs(1));
+}
+
+#[test]
+fn clones_are_not_read_and_are_known_all_the_same() {
+    let ground = Ground::new();
+    ground.write("a", 1, 40);
+    clone(&ground, "a", "b", 40);
+    clone(&ground, "a", "c", 40);
+    // The first blocks of the last one are its own since.
+    ground.write("c", 2, 20);
+    let scanned = {
+        let state = ground.state();
+        scan_all(&state, &mut Marks::load(&state).unwrap())
+    };
+    assert_eq!((scanned.read_bytes, scanned.once_bytes, scanned.logged_blocks), (60 * K, 60 * K, 120), "{scanned:?}");
+    assert_eq!(ground.run().shared.differed, 0);
+    for (path, seed) in [("like-b", 1), ("like-c", 2)] {
+        ground.write(path, seed, 20);
+    }
+    let passed = ground.run();
+    assert_eq!((passed.shared.now, passed.shared.differed), (40 * K, 0), "{passed:?}");
+}
+
+/// Digests of one domain say nothing in another one.
+#[test]
+fn what_another_domain_has_read_is_read_again() {
+    let ground = Ground::new();
+    ground.write("a", 1, 10);
+    clone(&ground, "a", "b", 10);
+    ground.file_system.give_image(ground.host.no, "b", 7).unwrap();
+    let state = ground.state();
+    let scanned = scan_all(&state, &mut Marks::load(&state).unwrap());
+    assert_eq!((scanned.read_bytes, scanned.once_bytes, scanned.domains.len()), (20 * K, 0, 2), "{scanned:?}");
+}
+
+#[test]
+fn a_clone_of_a_moment_ago_is_read() {
+    let ground = Ground::new();
+    ground.write("a", 1, 10);
+    clone(&ground, "a", "b", 10);
+    let file = ground.host.substrate.open(Path::new("b"), Access::Write).unwrap();
+    ground.host.substrate.write_at(&file, 0, &[7; 4096]).unwrap();
+    let state = ground.state();
+    let scanned = scan_all(&state, &mut Marks::load(&state).unwrap());
+    assert_eq!((scanned.read_bytes, scanned.once_bytes), (20 * K, 0), "{scanned:?}");
+}
