@@ -11,10 +11,11 @@ else
     echo "this toolchain has no rustfmt: formatting is not checked"
 fi
 if cargo clippy --version >/dev/null 2>&1; then
-    cargo clippy --workspace --all-targets --locked -- -D warnings
+    # In the profile of the tests: the macros and build scripts of their build serve here as well.
+    cargo clippy --workspace --all-targets --profile test --locked -- -D warnings
     # With features of the whole workspace: for one package alone, what it depends on would be looked at once more.
-    cargo clippy --workspace --features onefold-pool/explore --test schedules --locked -- -D warnings
-    cargo clippy --workspace --features onefold-pool/lock-times --example lock_times --locked -- -D warnings
+    cargo clippy --workspace --profile test --features onefold-pool/explore --test schedules --locked -- -D warnings
+    cargo clippy --workspace --profile test --features onefold-pool/lock-times --example lock_times --locked -- -D warnings
 else
     echo "this toolchain has no clippy: lints are not checked"
 fi
