@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use onefold_disk::{CachedDisk, Disk};
+use onefold_disk::{CacheMemory, CachedDisk, Disk};
 use onefold_guest::guest::{DiskUse, Guest};
 use onefold_sort::{Ordered, SortWriter};
 
@@ -64,6 +64,8 @@ impl ImageSurvey {
 pub(crate) struct Survey<'a> {
     folder: &'a Path,
     memory: Memory,
+    /// That of the cache, while no image has it.
+    cache: CacheMemory,
     images_left: usize,
     pub(super) uses: Vec<Arc<Use>>,
     numbers: HashMap<Arc<Use>, usize>,
@@ -89,7 +91,8 @@ impl<'a> Survey<'a> {
         let memory =
             Memory { cache: bytes / 8, sort: bytes / 16, runs: bytes / 64, names: bytes / 32, owners: bytes / 32 };
         let versions = Versions::new(bytes / 32, name_bytes);
-        Survey { folder, memory, images_left: images, uses: Vec::new(), numbers: HashMap::new(), versions }
+        let cache = CacheMemory::new(memory.cache);
+        Survey { folder, memory, cache, images_left: images, uses: Vec::new(), numbers: HashMap::new(), versions }
     }
 
     /// Reads what the blocks of a disk belong to. Where the guest cannot be read, nothing is known of any block, and a
@@ -133,7 +136,8 @@ impl<'a> Survey<'a> {
         doubts: &mut Doubts,
         go_on: &dyn Fn() -> ControlFlow<()>,
     ) -> Result<(Kept, Ordered), MapError> {
-        let cached = CachedDisk::new(disk, self.memory.cache);
+        let cache = std::mem::replace(&mut self.cache, CacheMemory::new(self.memory.cache));
+        let cached = CachedDisk::with_memory(disk, cache);
         let guest = Guest::open(&cached)?;
         let causes: Vec<Option<MisalignedCause>> = guest.volumes().iter().map(misaligned_cause).collect();
         let mut names = Names::new(self.memory.names);
@@ -154,6 +158,8 @@ impl<'a> Survey<'a> {
         let map = DiskMap::read(&guest, self.folder, self.memory.runs)?;
         note_doubts(&guest, doubts);
         let (names, runs, blocks) = self.own_blocks(&guest, map, names, by_file, &causes)?;
+        drop(guest);
+        self.cache = cached.into_memory();
         // Memory is shared out among the images that are still to come.
         let mut left = self.memory.owners / self.images_left.max(1);
         let before = left;
