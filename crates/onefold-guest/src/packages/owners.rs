@@ -24,8 +24,8 @@ impl Owners {
         let mut listed: Vec<(PathId, u32)> = Vec::new();
         for package in 0..database.packages().len() {
             let number = u32::try_from(package).unwrap_or(u32::MAX);
-            database.each_path(package, &mut |owned| {
-                listed.extend(paths.add(owned.path).map(|path| (path, number)));
+            database.each_place(package, &mut |place| {
+                listed.extend(paths.add(place).map(|path| (path, number)));
                 ControlFlow::Continue(())
             });
             // A million equal paths are one path.

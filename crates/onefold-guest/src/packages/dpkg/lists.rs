@@ -55,12 +55,22 @@ pub(super) fn each_path(
             is_excluded: folders.excludes.has(packaged_path, problems),
         })
     };
-    let Some((list_path, list)) = texts.list else {
-        let mut paths: Vec<&[u8]> = known.keys().copied().collect();
-        paths.sort_unstable();
-        _ = paths.into_iter().try_for_each(|path| emit(&[b"/", path].concat()));
-        return;
-    };
+    match texts.list {
+        Some(list) => each_listed(list, problems, &mut emit),
+        None => {
+            let mut paths: Vec<&[u8]> = known.keys().copied().collect();
+            paths.sort_unstable();
+            _ = paths.into_iter().try_for_each(|path| emit(&[b"/", path].concat()));
+        }
+    }
+}
+
+/// Calls `visit` with each path of a list, once, until it breaks. The list is given as [`Texts`] have it.
+pub(super) fn each_listed(
+    (list_path, list): (&[u8], &[u8]),
+    problems: &ProblemLog,
+    visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+) {
     let mut seen = HashSet::new();
     for (number, line) in (1..).zip(list.split(|byte| *byte == b'\n')) {
         let Some(path) = listed_path(line) else {
@@ -77,7 +87,7 @@ pub(super) fn each_path(
             problems.note_line(list_path, number, TOO_LONG);
             continue;
         }
-        if seen.insert(path) && emit(path).is_break() {
+        if seen.insert(path) && visit(path).is_break() {
             return;
         }
     }

@@ -162,6 +162,22 @@ impl<'t> Dpkg<'t> {
         self.info_bytes_left.store(bytes_left.saturating_sub(bytes.len() as u64), Ordering::Relaxed);
         Some(Text { path, bytes })
     }
+
+    /// Calls `visit` with each path of a package, whose list is given where there is one, until it breaks.
+    fn each_path_with(
+        &self,
+        record: &Record,
+        list: Option<&Text>,
+        visit: &mut dyn FnMut(&OwnedPath<'_>) -> ControlFlow<()>,
+    ) {
+        let digests = self.info_text(record, ".md5sums");
+        let texts = lists::Texts {
+            list: list.map(|text| (text.path.as_slice(), text.bytes.as_slice())),
+            digests: digests.as_ref().map(|text| (text.path.as_slice(), text.bytes.as_slice())),
+            conffiles: record.conffiles,
+        };
+        lists::each_path(&texts, record.package, self.folders(), &self.problems, visit);
+    }
 }
 
 impl PackageDatabase for Dpkg<'_> {
@@ -180,13 +196,18 @@ impl PackageDatabase for Dpkg<'_> {
     fn each_path(&self, package: usize, visit: &mut dyn FnMut(&OwnedPath<'_>) -> ControlFlow<()>) {
         let Some(record) = self.records.get(package) else { return };
         let list = self.info_text(&record, ".list");
-        let digests = self.info_text(&record, ".md5sums");
-        let texts = lists::Texts {
-            list: list.as_ref().map(|text| (text.path.as_slice(), text.bytes.as_slice())),
-            digests: digests.as_ref().map(|text| (text.path.as_slice(), text.bytes.as_slice())),
-            conffiles: record.conffiles,
-        };
-        lists::each_path(&texts, record.package, self.folders(), &self.problems, visit);
+        self.each_path_with(&record, list.as_ref(), visit);
+    }
+
+    fn each_place(&self, package: usize, visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
+        let Some(record) = self.records.get(package) else { return };
+        match self.info_text(&record, ".list") {
+            Some(list) => {
+                let place = |path: &[u8]| visit(self.folders().diversions.place(path, &record.package.name));
+                lists::each_listed((&list.path, &list.bytes), &self.problems, &mut { place });
+            }
+            None => self.each_path_with(&record, None, &mut |owned| visit(owned.path)),
+        }
     }
 
     fn each_event(&self, visit: &mut dyn FnMut(&PackageEvent) -> ControlFlow<()>) {
