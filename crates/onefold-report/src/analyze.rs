@@ -27,6 +27,8 @@ use crate::top::TopBlock;
 
 /// More threads than this have not been tried.
 const THREADS_MAX: usize = 8;
+/// Images whose guests are read side by side for the paths of a few blocks.
+const PATHS_IMAGES: usize = 2;
 
 /// Analyses `images`. Those that cannot be read are left out and named in the result.
 ///
@@ -104,12 +106,19 @@ fn add_paths(images: &[Image], top: &[TopBlock], files: &mut FilesAnalysis) {
             by_image.entry(block.image).or_default().push((at, block.index.saturating_mul(BLOCK_BYTES_U64)));
         }
     }
-    for (image, blocks) in by_image {
+    let by_image: Vec<(usize, Vec<(usize, u64)>)> = by_image.into_iter().collect();
+    let paths = |image: usize, blocks: &[(usize, u64)]| {
         let places: Vec<u64> = blocks.iter().map(|block| block.1).collect();
         let opened = images.get(image).and_then(|image| (image.open)().ok());
-        let Some(Ok(paths)) = opened.map(|opened| paths_of(opened.disk.as_ref(), &places)) else { continue };
-        for ((at, _), path) in blocks.into_iter().zip(paths) {
-            let place = files.top_blocks.get_mut(at).and_then(|block| block.places.first_mut());
+        opened.and_then(|opened| paths_of(opened.disk.as_ref(), &places).ok()).unwrap_or_default()
+    };
+    for some in by_image.chunks(PATHS_IMAGES) {
+        let read: Vec<Vec<Option<Vec<u8>>>> = thread::scope(|scope| {
+            let reading: Vec<_> = some.iter().map(|(image, blocks)| scope.spawn(|| paths(*image, blocks))).collect();
+            reading.into_iter().map(|thread| thread.join().expect("reading paths does not panic")).collect()
+        });
+        for ((at, _), path) in some.iter().zip(read).flat_map(|((_, blocks), paths)| blocks.iter().zip(paths)) {
+            let place = files.top_blocks.get_mut(*at).and_then(|block| block.places.first_mut());
             if let (Some(place), Some(path)) = (place, path) {
                 place.path = Some(String::from_utf8_lossy(&path).into_owned());
             }

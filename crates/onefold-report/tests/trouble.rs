@@ -32,6 +32,12 @@ fn nothing_of_an_image_that_fails_half_way_counts() {
             image_of("gone", || Err(DiskError::Other("there is no such file".into()))),
             image("c", &images[2]),
         ];
+        // What is read of the next image ahead of its turn changes nothing.
+        let files = Options { files: true, ..options() };
+        let (mut ahead, expected) = (analyzed(&with, &files), analyzed(&whole, &files));
+        assert_eq!(ahead.left_out.len(), 2, "seed {seed}");
+        (ahead.left_out, ahead.effort) = (Vec::new(), expected.effort.clone());
+        assert_eq!(ahead, expected, "seed {seed}");
         let mut found = analyzed(&with, &options());
         let left: Vec<(String, String)> = found.left_out.drain(..).map(|left| (left.name, left.why)).collect();
         assert_eq!(left[0], ("b".into(), "the disk is gone".into()));
@@ -114,9 +120,11 @@ fn it_stops_when_asked_to_in_either_stage() {
     images.iter_mut().for_each(|bytes| bytes.resize(4 << 20, 5));
     let images: Vec<_> = images.iter().map(|bytes| image("a", bytes)).collect();
     for (stage, calls) in [(Stage::Reading, 0), (Stage::Reading, 5), (Stage::Reading, 60), (Stage::Counting, 0)] {
-        let progress = Stopping { calls_left: AtomicU64::new(calls), stage, reached: AtomicU64::new(0) };
-        let result = analyze(&images, &Options { shifts: Shifts::All, ..options() }, &progress);
-        assert!(matches!(result, Err(AnalyzeError::Interrupted)), "{stage:?}, {calls}");
+        for files in [false, true] {
+            let progress = Stopping { calls_left: AtomicU64::new(calls), stage, reached: AtomicU64::new(0) };
+            let result = analyze(&images, &Options { shifts: Shifts::All, files, ..options() }, &progress);
+            assert!(matches!(result, Err(AnalyzeError::Interrupted)), "{stage:?}, {calls}, {files}");
+        }
     }
     // All that there is to read is told, once.
     let progress = Stopping { calls_left: AtomicU64::new(u64::MAX), stage: Stage::Reading, reached: AtomicU64::new(0) };

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::Guest;
+use super::{Guest, GuestVolume};
 use crate::error::GuestError;
 use crate::filesystem::{Allocation, AllocationClass, ExtentKind, FileKind, FileNumber, FileSystem};
 
@@ -46,6 +46,26 @@ impl Guest<'_> {
     /// # Errors
     /// Those of the disk.
     pub fn owners(&self, places: &[u64]) -> Result<Vec<Owner>, GuestError> {
+        self.owners_with(places, &|volume, at, wanted| {
+            if self.counts_whole(at) {
+                wanted.iter_mut().for_each(|wanted| wanted.owner.class = Some(AllocationClass::Doubtful));
+            } else {
+                classify(&volume.allocation()?, wanted);
+            }
+            Ok(())
+        })
+    }
+
+    /// As [`Guest::owners`], without classes, which take as long as the files.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn owning_files(&self, places: &[u64]) -> Result<Vec<Owner>, GuestError> {
+        self.owners_with(places, &|_, _, _| Ok(()))
+    }
+
+    /// Returns the owners of bytes. `note_classes` gets those of one volume in order, with its place in the guest.
+    fn owners_with(&self, places: &[u64], note_classes: &NoteClasses<'_>) -> Result<Vec<Owner>, GuestError> {
         let mut owners: Vec<Owner> = places.iter().map(|place| self.unowned(*place)).collect();
         for (at, volume) in self.volumes().iter().enumerate() {
             let Some(system) = volume.file_system() else { continue };
@@ -53,11 +73,7 @@ impl Guest<'_> {
                 owners.iter_mut().filter_map(|owner| Wanted::in_volume(owner, at)).collect();
             if !wanted.is_empty() {
                 wanted.sort_by_key(|wanted| wanted.offset);
-                if self.counts_whole(at) {
-                    wanted.iter_mut().for_each(|wanted| wanted.owner.class = Some(AllocationClass::Doubtful));
-                } else {
-                    classify(&volume.allocation()?, &mut wanted);
-                }
+                note_classes(volume, at, &mut wanted)?;
                 find_files(system, &mut wanted)?;
             }
         }
@@ -75,6 +91,9 @@ impl Guest<'_> {
         Owner { place, volume, class: None, files: Vec::new() }
     }
 }
+
+/// Notes the classes of bytes of a volume.
+type NoteClasses<'c> = dyn Fn(&GuestVolume<'_>, usize, &mut [Wanted<'_>]) -> Result<(), GuestError> + 'c;
 
 /// A byte of a volume whose owner is looked for.
 struct Wanted<'o> {

@@ -19,7 +19,7 @@ const CACHE_BYTES: usize = 8 << 20;
 pub(crate) fn paths_of(disk: &dyn Disk, places: &[u64]) -> Result<Vec<Option<Vec<u8>>>, GuestError> {
     let cached = CachedDisk::new(disk, CACHE_BYTES);
     let guest = Guest::open(&cached)?;
-    let owners = guest.owners(places)?;
+    let owners = guest.owning_files(places)?;
     let file_of = |owner: &onefold_guest::guest::Owner| {
         let file = owner.files.iter().find(|file| file.file_kind == FileKind::Regular)?;
         Some((owner.volume?.0, file.file))
