@@ -31,7 +31,7 @@ pub use copy::{Copied, copy};
 pub use disk::{Disk, InFile, SIZE_BYTES_MAX, Sink};
 pub use error::{ChainError, DiskError, FileAction, ImageAction, ImageError, RoomError, Work};
 pub use format::ImageFormat;
-pub use image::{OpenImage, format_of, open};
+pub use image::{OpenImage, format_of, open, open_alone};
 pub use image_file::{Identity, ImageFile};
 pub use progress::{OnProgress, Progress};
 pub use qcow2::Qcow2Sink;

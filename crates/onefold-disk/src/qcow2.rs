@@ -39,6 +39,23 @@ impl Qcow2Disk {
         Ok(Qcow2Disk { access, path, is_one_file })
     }
 
+    /// Opens an image that is one file.
+    pub(crate) fn open_alone(file: File, path: &Path) -> Result<Qcow2Disk, DiskError> {
+        let opened = || -> Result<FormatAccess<ImagoFile>, ImageError> {
+            let mut layer = Qcow2::<ImagoFile>::open_image(ImagoFile::try_from(file)?, false)?;
+            let has_backing = layer.implicit_backing_file().is_some_and(|name| !name.is_empty());
+            if has_backing || layer.requires_external_data_file() {
+                return Err(ImageError::OtherFiles);
+            }
+            layer.set_data_file(None);
+            layer.set_backing(None);
+            let access = FormatAccess::new(layer);
+            if access.size() > SIZE_BYTES_MAX { Err(ImageError::TooLarge) } else { Ok(access) }
+        };
+        let access = opened().map_err(|why| cannot(ImageAction::Open, path, why))?;
+        Ok(Qcow2Disk { access, path: path.to_owned(), is_one_file: true })
+    }
+
     fn cannot_read(&self, why: io::Error) -> DiskError {
         cannot(ImageAction::Read, &self.path, why)
     }

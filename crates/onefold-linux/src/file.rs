@@ -69,6 +69,10 @@ impl LinuxFile {
         Arc::new(LinuxReader { file: Arc::clone(&self.file), has_large_pages })
     }
 
+    pub(super) fn system_file(&self) -> io::Result<std::fs::File> {
+        self.file.try_clone()
+    }
+
     pub(super) fn prefetch(&self, offset: u64, length: u64) {
         prefetch(&self.file, offset, length);
     }

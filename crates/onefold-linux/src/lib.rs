@@ -212,6 +212,10 @@ impl Files for LinuxSubstrate {
         Some(file.reader(self.has_large_pages()))
     }
 
+    fn as_system_file(&self, file: &LinuxFile) -> io::Result<Option<std::fs::File>> {
+        file.system_file().map(Some)
+    }
+
     fn prefetch(&self, file: &LinuxFile, offset: u64, length: u64) {
         if !self.has_large_pages() {
             file.prefetch(offset, length);

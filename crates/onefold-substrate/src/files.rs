@@ -89,6 +89,16 @@ pub trait Files {
         None
     }
 
+    /// Returns the file for libraries that read files of the operating system only. It keeps the file open, as a reader
+    /// does. None where it is no such file.
+    ///
+    /// # Errors
+    /// Too many open files.
+    fn as_system_file(&self, file: &Self::File) -> io::Result<Option<std::fs::File>> {
+        let _ = file;
+        Ok(None)
+    }
+
     /// Asks for a range to be brought into memory, and does not wait for it. Whoever reads it soon waits for less, and
     /// nothing else depends on it.
     fn prefetch(&self, file: &Self::File, offset: u64, length: u64) {

@@ -61,7 +61,7 @@ done
 for kind in xfs btrfs; do
     new_file_system "$kind"
     cp --sparse=always "$dir"/made/*.raw "$images"
-    printf 'QFI\xfb\0\0\0\3' | cat - "$images/1.raw" >"$images/other.qcow2"
+    printf 'KDMV\1\0\0\0' | cat - "$images/1.raw" >"$images/other.vmdk"
     head -c 1M /dev/zero >"$images/none.raw"
     sync -f "$images"
     (cd "$images" && sha256sum ./*) >"$dir/sums"
@@ -83,14 +83,15 @@ for kind in xfs btrfs; do
     ((shared + differed == planned && differed == 2 * 4096)) || fail "$shared and $differed bytes of $planned"
     ((gained > shared * 9 / 10)) || fail "$gained bytes came free of $shared"
     (($(number examined.images_with_packages <"$dir/run") == 3)) || fail "not all guests were found"
-    grep -q 'format qcow2 are not read yet' "$dir/run" || fail "an image that is not read is not named"
+    grep -q 'format vmdk are not read yet' "$dir/run" || fail "an image that is not read is not named"
 
     # The next run finds it in the maps, and `share run` finds nothing of it again.
+    shared_of_raw=$shared
     onefold share files --tiers 1 --json --quiet "$images" >"$dir/again"
     (($(number shared.now_bytes <"$dir/again") == 0)) || fail "it shared twice"
     (($(number shared.before_bytes <"$dir/again") == shared)) || fail "maps show something else than was shared"
-    rm "$images/other.qcow2"
-    sed -i '/other.qcow2/d' "$dir/sums"
+    rm "$images/other.vmdk"
+    sed -i '/other.vmdk/d' "$dir/sums"
     onefold share run --json --quiet "$images" >"$dir/run"
     whole
     # What is left are two files of no package, 90 blocks long, and texts of the systems.
@@ -148,6 +149,32 @@ onefold share files --tiers 1 --json --quiet "$images" >"$dir/run"
 whole
 (($(number tiers.0.second_bytes <"$dir/run") > 500000)) || fail "the liar was not the first source"
 (($(number shared.now_bytes <"$dir/run") >= honest)) || fail "a liar took away $honest bytes"
+
+# Clusters of qcow2 images share with raw images, and with each other. Compressed ones are left alone, and so is an image
+# that names another file.
+if command -v qemu-img >/dev/null; then
+    new_case
+    for seed in 2 3; do
+        qemu-img convert -O qcow2 -o cluster_size=$((seed == 2 ? 65536 : 4096)) "$images/$seed.raw" "$images/$seed.qcow2"
+        rm "$images/$seed.raw"
+    done
+    qemu-img convert -c -O qcow2 "$images/1.raw" "$images/packed.qcow2"
+    qemu-img create -q -f qcow2 -b 1.raw -F raw "$images/overlay.qcow2"
+    sync -f "$images"
+    (cd "$images" && sha256sum ./*) >"$dir/sums"
+    onefold share files --tiers 1 --json --quiet "$images" >"$dir/run"
+    whole
+    (($(number examined.images_with_packages <"$dir/run") == 4)) || fail "not all qcow2 images were read"
+    (($(number shared.now_bytes <"$dir/run") >= shared_of_raw)) || fail "qcow2 shared $(number shared.now_bytes <"$dir/run")"
+    (($(number examined.unmapped_bytes <"$dir/run") > 5 << 20)) || fail "compressed clusters were not counted"
+    grep -q 'overlay.qcow2' "$dir/run" || fail "an image with a backing file was not named"
+    for seed in 2 3; do
+        qemu-img check -q "$images/$seed.qcow2" || fail "qemu-img finds damage"
+        qemu-img compare -q "$images/$seed.qcow2" "$dir/made/$seed.raw" || fail "the guest of $seed.qcow2 changed"
+    done
+    onefold share files --tiers 1 --json --quiet "$images" >"$dir/run"
+    (($(number shared.now_bytes <"$dir/run") == 0)) || fail "qcow2 shared twice"
+fi
 
 # A guest on XFS, in a partition that begins at a whole block, shares with those on ext4; one at sector 63 cannot.
 new_case

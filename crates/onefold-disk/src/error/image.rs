@@ -22,6 +22,9 @@ pub enum ImageError {
     /// Its disk is longer than [`SIZE_BYTES_MAX`](crate::SIZE_BYTES_MAX).
     #[error("file too large")]
     TooLarge,
+    /// An image that has to be one file has a backing file or a data file.
+    #[error("it has a backing file or a data file")]
+    OtherFiles,
     /// A qcow2 image has a data file and does not say which.
     #[error("its data file has no name")]
     DataFileUnnamed,

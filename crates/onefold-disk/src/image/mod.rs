@@ -1,6 +1,7 @@
 //! Opening an image as the disk in it, whatever its format.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 use crate::disk::Disk;
 use crate::error::{DiskError, FileAction};
@@ -59,6 +60,15 @@ pub fn open(
         }
     };
     Ok(OpenImage { disk, format })
+}
+
+/// Reads a qcow2 image that consists of this one file, which is open for reading. It names no other file that would be
+/// opened; `path` is for messages.
+///
+/// # Errors
+/// When the image is damaged, or consists of several files.
+pub fn open_alone(file: File, path: &Path) -> Result<Box<dyn Disk>, DiskError> {
+    Ok(Box::new(Qcow2Disk::open_alone(file, path)?))
 }
 
 /// Returns the format that the first bytes of a file show; nothing where they cannot be read.

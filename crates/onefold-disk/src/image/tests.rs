@@ -548,3 +548,31 @@ fn a_qcow2_of_random_bytes_is_an_error_or_a_disk_but_never_a_panic() {
         }
     }
 }
+
+/// A hostile image names a file of somebody else. One that is opened alone has no other file.
+#[test]
+fn an_image_that_is_opened_alone_tells_the_places_of_its_clusters() {
+    if !has_qemu_img() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let content: Vec<u8> = (0..1_u32 << 18).flat_map(u32::to_le_bytes).collect();
+    fs::write(path("raw"), &content).unwrap();
+    let [raw, plain, packed, overlay] = ["raw", "plain", "packed", "overlay"].map(path);
+    qemu_img(&["convert", "-O", "qcow2", text(&raw), text(&plain)]);
+    qemu_img(&["convert", "-c", "-O", "qcow2", text(&raw), text(&packed)]);
+    qemu_img(&["create", "-f", "qcow2", "-b", text(&raw), "-F", "raw", text(&overlay)]);
+    let alone = |path: &Path| open_alone(File::open(path).unwrap(), path);
+    let (disk, file) = (alone(&plain).unwrap(), fs::read(&plain).unwrap());
+    for at in [0, 4096, 100_000, (1 << 20) - 512] {
+        let place = usize::try_from(disk.in_file(at as u64).unwrap().offset.unwrap()).unwrap();
+        assert_eq!(file[place..place + 512], content[at..at + 512], "{at}");
+    }
+    let (disk, mut bytes) = (alone(&packed).unwrap(), [0; 512]);
+    assert_eq!(disk.in_file(0).unwrap().offset, None);
+    disk.read(4096, &mut bytes).unwrap();
+    assert_eq!(bytes, content[4096..4608]);
+    let refused = alone(&overlay).err().unwrap();
+    assert!(refused.source().unwrap().to_string().contains("backing file"), "{refused}");
+}

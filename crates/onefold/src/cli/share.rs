@@ -27,7 +27,7 @@ pub(crate) enum ShareCommand {
     /// Reads the package databases and file maps of the guests: files whose digests and lengths are equal by these are
     /// believed equal, and so are files of no package with equal paths and lengths (--tiers). The kernel compares them
     /// before it shares their blocks, so no guest has to be trusted, and every image keeps the content that it has.
-    /// Reads raw images, and packages of dpkg; everything else is left to `share run`. Images may be in use.
+    /// Reads raw and qcow2 images, and packages of dpkg; everything else is left to `share run`. Images may be in use.
     Files(ShareGuestsArgs),
     /// Do so again and again as files change, when the machine has time, until it is told to stop
     ///

@@ -55,6 +55,7 @@ fn of_image(text: String, error: &ImageError) -> Failure {
         ImageError::BackingFormat { .. } => {
             Some("backing files are read as qcow2 or raw; `qemu-img convert` makes one image of the chain")
         }
+        ImageError::OtherFiles => Some("`qemu-img convert` makes one image of the chain"),
         ImageError::Differencing { .. } => Some("merge it with its parent first, with the program that made it"),
         ImageError::Descriptor(_) => Some("`qemu-img convert` makes one file of the disk, which can be imported"),
         ImageError::InnerDescriptor(_) | ImageError::Changed(_) => {

@@ -16,7 +16,7 @@ use std::io;
 use std::ops::ControlFlow;
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_disk::{CachedDisk, DiskError, ImageFormat};
+use onefold_disk::{CachedDisk, Disk, DiskError, ImageFormat, open_alone};
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::{Extent, ExtentKind, FileKind, FileSystem};
 use onefold_guest::guest::Guest;
@@ -94,6 +94,7 @@ pub(super) struct Identifying<'a> {
 struct Image<'a> {
     rank: u32,
     circle: Circle<'a>,
+    disk: &'a dyn Disk,
     /// How many bytes its files may still claim.
     bytes_left: u64,
     pieces: Pieces,
@@ -122,15 +123,18 @@ impl Identifying<'_> {
         let reader = substrate.reader(&file).ok_or(IdentifyError::Unreadable)?;
         let mut head = [0; HEAD_BYTES];
         let count = reader.read_at(0, &mut head).map_err(IdentifyError::File)?;
-        match ImageFormat::of_head(head.get(..count).unwrap_or_default()) {
-            ImageFormat::Raw => {}
+        let disk: Box<dyn Disk> = match ImageFormat::of_head(head.get(..count).unwrap_or_default()) {
+            ImageFormat::Raw => Box::new(SubstrateDisk::new(reader, size_bytes)),
+            ImageFormat::Qcow2 => {
+                let file = substrate.as_system_file(&file).map_err(IdentifyError::File)?;
+                open_alone(file.ok_or(IdentifyError::Unreadable)?, &listed.path)?
+            }
             other => return Err(IdentifyError::Format(other)),
-        }
-        let disk = SubstrateDisk::new(reader, size_bytes);
-        let cached = CachedDisk::new(&disk, self.cache_bytes);
+        };
+        let cached = CachedDisk::new(&*disk, self.cache_bytes);
         let guest = Guest::open(&cached)?;
         let bytes_left = claimed_bytes_max(&stat);
-        let mut image = Image { rank, circle, bytes_left, pieces: Pieces::default() };
+        let mut image = Image { rank, circle, disk: &*disk, bytes_left, pieces: Pieces::default() };
         let mut has_packages = false;
         each_system(&guest, &mut |system| {
             // Files of no package are found whatever the database is.
@@ -262,7 +266,8 @@ impl Identifying<'_> {
         file: GuestFile,
         size_bytes: u64,
     ) -> Result<bool, IdentifyError> {
-        let Image { bytes_left, pieces, .. } = image;
+        let Image { disk, bytes_left, pieces, .. } = image;
+        let mut mapped = Ok(0_u64);
         let examined = &mut self.examined;
         let mut is_bounded = true;
         let mut gone_on = Ok(());
@@ -283,7 +288,9 @@ impl Identifying<'_> {
                 ExtentKind::Written | ExtentKind::Shared => {
                     let mut offset = extent.offset;
                     reader.each_on_disk(extent.place, extent.length_bytes, &mut |range| {
-                        pieces.add(range.start_bytes, offset, range.length_bytes, size_bytes);
+                        let Ok(unmapped) = &mut mapped else { return };
+                        let added = pieces.add_of_disk(*disk, range, offset, size_bytes);
+                        mapped = added.map(|bytes| unmapped.saturating_add(bytes));
                         offset = offset.saturating_add(range.length_bytes);
                     });
                 }
@@ -296,6 +303,7 @@ impl Identifying<'_> {
             ControlFlow::Continue(())
         });
         gone_on.map_err(IdentifyError::Stopped)?;
+        self.examined.unmapped_bytes = self.examined.unmapped_bytes.saturating_add(mapped?);
         match system.damage().skip(visited) {
             Ok(_) | Err(GuestError::NotFound) => Ok(is_bounded),
             Err(error) => Err(error.into()),

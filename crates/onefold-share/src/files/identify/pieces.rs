@@ -6,6 +6,8 @@
 //! somewhere within one, and two files can share only if that is the same for both: their *phase*.
 
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
+use onefold_disk::{Disk, DiskError, InFile};
+use onefold_guest::volume::DiskRange;
 
 use crate::files::join::{CONTENT_BLOCKS_MAX, PHASES, Piece};
 use crate::format::FileBlock;
@@ -28,6 +30,35 @@ impl Pieces {
     pub(super) fn clear(&mut self) {
         self.by_phase.iter_mut().for_each(Vec::clear);
         self.ragged_bytes = 0;
+    }
+
+    /// Adds a range of the disk, which holds the content from byte `offset` on, as far as the file of the image has it.
+    /// Returns how many bytes of the content it does not have: they are compressed, or a hole of the format.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(super) fn add_of_disk(
+        &mut self,
+        disk: &dyn Disk,
+        range: DiskRange,
+        offset: u64,
+        size: u64,
+    ) -> Result<u64, DiskError> {
+        let mut unmapped: u64 = 0;
+        let mut done = 0;
+        while done < range.length_bytes {
+            let InFile { offset: place, length_bytes } = disk.in_file(range.start_bytes.saturating_add(done))?;
+            let left = range.length_bytes - done;
+            // Behind the end of the disk there is nothing.
+            let length = if length_bytes == 0 { left } else { length_bytes.min(left) };
+            let content = offset.saturating_add(done);
+            match place {
+                Some(place) => self.add(place, content, length, size),
+                None => unmapped = unmapped.saturating_add(length.min(size.saturating_sub(content))),
+            }
+            done += length;
+        }
+        Ok(unmapped)
     }
 
     /// Adds the range of `length` bytes at byte `place` of the disk, which holds the content from byte `offset` on, in
@@ -90,6 +121,44 @@ mod tests {
         };
         let all = pieces.phases().flat_map(of_phase).collect();
         (all, pieces.ragged_bytes)
+    }
+
+    /// Clusters of 8 KiB, in reverse order; every fourth one is compressed.
+    struct Clusters;
+
+    impl Disk for Clusters {
+        fn size_bytes(&self) -> u64 {
+            1 << 20
+        }
+
+        fn next_data(&self, offset: u64) -> Result<Option<std::ops::Range<u64>>, DiskError> {
+            Ok((offset < 1 << 20).then_some(offset..1 << 20))
+        }
+
+        fn in_file(&self, offset: u64) -> Result<InFile, DiskError> {
+            let (cluster, within) = (offset / 8192, offset % 8192);
+            let place = (offset < 1 << 20).then(|| (1 << 20) - 8192 * (cluster + 1) + within);
+            let length_bytes = if offset < 1 << 20 { 8192 - within } else { 0 };
+            Ok(InFile { offset: place.filter(|_| cluster % 4 != 3), length_bytes })
+        }
+
+        fn read(&self, _: u64, into: &mut [u8]) -> Result<(), DiskError> {
+            into.fill(0);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn places_are_those_in_the_file_of_the_image() {
+        let mut pieces = Pieces::default();
+        let range = DiskRange { start_bytes: 4096, length_bytes: 32768 };
+        // The disk's blocks 1 to 8, in the file's clusters 127, 126, 125 and 123; that of blocks 6 and 7 is compressed.
+        assert_eq!(pieces.add_of_disk(&Clusters, range, 0, 32000).unwrap(), 8192);
+        let (_, found) = pieces.phases().next().unwrap();
+        let found: Vec<_> = found.iter().map(|one| (one.content, one.block, one.count)).collect();
+        assert_eq!(found, [(0, 255, 1), (1, 252, 2), (3, 250, 2), (7, 246, 1)]);
+        let behind = DiskRange { start_bytes: 1 << 20, length_bytes: 4096 };
+        assert_eq!(pieces.add_of_disk(&Clusters, behind, 0, 1000).unwrap(), 1000);
     }
 
     #[test]

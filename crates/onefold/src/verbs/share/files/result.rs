@@ -105,6 +105,7 @@ impl FilesFindings {
                 examined.unwritten_bytes.saturating_add(self.sum(|counts| counts.empty)),
             ),
             ("left alone: encrypted or compressed by the guest", examined.encoded_bytes),
+            ("left alone: compressed in the image, or absent from it", examined.unmapped_bytes),
             ("left alone: shorter than --min-run", passed.shared.too_short),
             ("left alone: too many files claim a block", self.sum(|counts| counts.crowded)),
             ("left alone: of images whose claims are mostly wrong", self.sum(|counts| counts.given_up)),
@@ -195,6 +196,7 @@ impl FilesFindings {
                 "misaligned_bytes": examined.misaligned_bytes,
                 "unwritten_bytes": examined.unwritten_bytes,
                 "encoded_bytes": examined.encoded_bytes,
+                "unmapped_bytes": examined.unmapped_bytes,
             },
             "tiers": tiers.iter().map(|(tier, counts)| json!({
                 "tier": tier.number(),
