@@ -132,6 +132,22 @@ whole
 (($(number tiers.0.differed_bytes <"$dir/run") > 100000)) || fail "no lie was met"
 (($(number shared.now_bytes <"$dir/run") > 5 << 20)) || fail "honest guests did not share beside a liar"
 
+# Switches for experiments: the same by more calls, the same after reading all of it, and only files that are equal as a whole.
+new_case
+onefold share files --tiers 1 --json --quiet "$images" >"$dir/usual"
+new_case
+onefold share files --tiers 1 --no-join --compare read --json --quiet "$images" >"$dir/run"
+whole
+(($(number shared.now_bytes <"$dir/run") == $(number shared.now_bytes <"$dir/usual"))) || fail "--compare read shared something else"
+(($(number calls.shares <"$dir/run") > 3 * $(number calls.shares <"$dir/usual"))) || fail "--no-join joined runs"
+(($(number examined.digested_bytes <"$dir/run") > 3 * 6 << 20)) || fail "--compare read read too little"
+new_case
+onefold share files --tiers 1 --whole-files --json --quiet "$images" >"$dir/run"
+whole
+(($(number shared.now_bytes <"$dir/run") == $(number shared.now_bytes <"$dir/usual") - 2 * 99 * 4096)) ||
+    fail "--whole-files shared $(number shared.now_bytes <"$dir/run")"
+(($(number tiers.0.differed_bytes <"$dir/run") == 0)) || fail "--whole-files compared files that differ"
+
 # A liar that is the first source of all others takes nothing away from them.
 new_case
 onefold share files --tiers 1 --json --quiet "$images" >"$dir/run"

@@ -56,10 +56,25 @@ pub struct FilesOptions<'a> {
     pub pass: PassOptions<'a>,
     /// By what files are believed equal.
     pub tiers: &'a [Tier],
+    /// What is read of candidates before the file system compares them.
+    pub reading: Reading,
     /// For the key of the claims of this run.
     pub random: &'a dyn Random,
     /// Told how many bytes of images were examined, and of how many; `Break` ends the work.
     pub examining: &'a dyn Fn(u64, u64) -> ControlFlow<()>,
+}
+
+/// What is read of files before the file system compares them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reading {
+    /// Three blocks at most, of files of no package.
+    #[default]
+    Probes,
+    /// Each file as a whole: its MD5 is computed, as the paper's Storage Agent does. For experiments; what is shared is
+    /// the same.
+    Files,
+    /// So, too, and files with different digests share nothing: one different block excludes a file.
+    WholeFiles,
 }
 
 /// Finds equal files of the guests of a selection, and shares their blocks. A dry run finds, and shares nothing.
@@ -138,6 +153,7 @@ fn find<S: Substrate>(
         packages: PackageNames::new(memory / 16),
         examined: Examined::default(),
         tiers: options.tiers,
+        reading: options.reading,
         key,
         cache_bytes,
         go_on: &go_on,

@@ -63,6 +63,8 @@ pub struct Examined {
     pub misaligned_bytes: u64,
     /// Bytes that are set aside and read as zeros.
     pub unwritten_bytes: u64,
+    /// Bytes of files that were read as a whole, and digested, before they were compared.
+    pub digested_bytes: u64,
     /// Bytes that the image's own format has compressed, or has no place for.
     pub unmapped_bytes: u64,
     /// Bytes that the guest has encrypted or compressed.

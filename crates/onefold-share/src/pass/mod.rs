@@ -96,6 +96,8 @@ pub struct PassOptions<'a> {
     pub call_bytes: u64,
     /// Shorter runs are left alone, in bytes: they cost a file more seeks than they save room.
     pub min_run_bytes: u64,
+    /// Whether runs that follow on each other are shared by one call. Only experiments do without.
+    pub joins_runs: bool,
     /// What it does beside sharing, so that room really comes free.
     pub space: SpaceOptions,
     /// How much is done in one step.
@@ -125,6 +127,7 @@ impl<'a> PassOptions<'a> {
             memory_bytes: MEMORY_BYTES,
             call_bytes: CALL_BYTES,
             min_run_bytes: BLOCK_BYTES_U64,
+            joins_runs: true,
             space: SpaceOptions::default(),
             batch: BatchOptions::default(),
             pace,

@@ -309,6 +309,33 @@ pub(crate) struct ShareGuestsArgs {
     pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) work: WorkArgs,
+    #[command(flatten)]
+    pub(crate) experiments: ExperimentArgs,
+}
+
+/// Switches that make `share files` work as the paper's prototype did, to measure what each difference is worth.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "For experiments")]
+pub(crate) struct ExperimentArgs {
+    /// Who compares files first: `read` reads each candidate as a whole and computes its MD5, and the kernel compares
+    /// after that
+    #[arg(long, value_name = "WHO", default_value = "kernel")]
+    pub(crate) compare: Comparison,
+    /// Leave a file alone if one of its blocks differs; each candidate is read, as with `--compare read`
+    #[arg(long)]
+    pub(crate) whole_files: bool,
+    /// Share each run of blocks by a call of its own, though it goes on in the next file
+    #[arg(long)]
+    pub(crate) no_join: bool,
+}
+
+/// Who compares files first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Comparison {
+    /// The kernel, as it shares
+    Kernel,
+    /// This program, by digests of whole files
+    Read,
 }
 
 fn parse_tier(text: &str) -> Result<Tier, String> {

@@ -59,11 +59,14 @@ pub(super) struct Described<'a> {
 }
 
 /// Makes numbers of claims about the files of an image.
+#[derive(Clone, Copy)]
 pub(super) struct Claims<'a> {
     pub(super) key: &'a ClaimKey,
     pub(super) circle: Circle<'a>,
     /// By what files are believed equal.
     pub(super) tiers: &'a [Tier],
+    /// The digest of the whole file, where files with others are not equal to it.
+    pub(super) whole: Option<[u8; 16]>,
 }
 
 impl Claims<'_> {
@@ -119,7 +122,7 @@ impl Claims<'_> {
     }
 
     fn content(&self, tier: Tier, claim: &impl Hash) -> (Tier, u64) {
-        (tier, content_of(self.key, self.circle, tier, claim))
+        (tier, content_of(self.key, self.circle, tier, &(self.whole, claim)))
     }
 }
 
@@ -156,7 +159,12 @@ mod tests {
         pieces.add(place, 0, 4096, stat.size_bytes);
         let domain = Domain::Owner(1);
         let circle = Circle::of(&domain, None).unwrap();
-        let claims = Claims { key: &[1; 16], circle, tiers: &[Tier::Copied] };
+        let claims = Claims { key: &[1; 16], circle, tiers: &[Tier::Copied], whole: None };
+        let whole = Claims { whole: Some([3; 16]), ..claims };
+        assert_ne!(
+            whole.contents(Claim::Path(7), &Described { system: &system, file, stat: &stat, pieces: &pieces }),
+            claims.contents(Claim::Path(7), &Described { system: &system, file, stat: &stat, pieces: &pieces })
+        );
         let described = Described { system: &system, file, stat: &stat, pieces: &pieces };
         let contents = claims.contents(Claim::Path(7), &described);
         assert_eq!(claims.contents(Claim::Path(8), &described), contents, "a path is no part of it");

@@ -11,6 +11,7 @@ mod systems;
 #[cfg(test)]
 mod tests;
 mod unpackaged;
+mod whole;
 
 use std::io;
 use std::ops::ControlFlow;
@@ -30,6 +31,8 @@ use self::disk::SubstrateDisk;
 use self::pieces::Pieces;
 use self::systems::{System, each_system};
 use self::unpackaged::unpackaged;
+use self::whole::digest_of;
+use super::Reading;
 use super::join::Candidates;
 use super::packages::PackageNames;
 use super::report::Examined;
@@ -82,6 +85,8 @@ pub(super) struct Identifying<'a> {
     pub(super) examined: Examined,
     /// By what files are believed equal.
     pub(super) tiers: &'a [Tier],
+    /// What is read of candidates.
+    pub(super) reading: Reading,
     /// Part of each content: nobody outside of this run can find two claims with one number.
     pub(super) key: ClaimKey,
     /// For the cache of a disk.
@@ -97,6 +102,8 @@ struct Image<'a> {
     disk: &'a dyn Disk,
     /// How many bytes its files may still claim.
     bytes_left: u64,
+    /// How many bytes of its files may still be read as a whole.
+    read_left: u64,
     pieces: Pieces,
 }
 
@@ -134,7 +141,8 @@ impl Identifying<'_> {
         let cached = CachedDisk::new(&*disk, self.cache_bytes);
         let guest = Guest::open(&cached)?;
         let bytes_left = claimed_bytes_max(&stat);
-        let mut image = Image { rank, circle, disk: &*disk, bytes_left, pieces: Pieces::default() };
+        let mut image =
+            Image { rank, circle, disk: &*disk, bytes_left, read_left: bytes_left, pieces: Pieces::default() };
         let mut has_packages = false;
         each_system(&guest, &mut |system| {
             // Files of no package are found whatever the database is.
@@ -206,7 +214,24 @@ impl Identifying<'_> {
         let is_bounded = self.add_extents(image, of_tree, reader, file, stat.size_bytes)?;
         self.examined.misaligned_bytes = self.examined.misaligned_bytes.saturating_add(image.pieces.ragged_bytes);
         let described = Described { system: of_tree, file, stat: &stat, pieces: &image.pieces };
-        let contents = Claims { key: &self.key, circle: image.circle, tiers: self.tiers }.contents(claim, &described);
+        let mut claims = Claims { key: &self.key, circle: image.circle, tiers: self.tiers, whole: None };
+        if self.reading != Reading::Probes {
+            let left = image.read_left.checked_sub(stat.size_bytes);
+            let digest = match left {
+                Some(_) => digest_of(of_tree, file, stat.size_bytes, self.go_on).map_err(IdentifyError::Stopped)?,
+                None => None,
+            };
+            image.read_left = left.unwrap_or(image.read_left);
+            if digest.is_some() {
+                self.examined.digested_bytes = self.examined.digested_bytes.saturating_add(stat.size_bytes);
+            }
+            if self.reading == Reading::WholeFiles {
+                // A file that cannot be read is equal to no other.
+                let Some(digest) = digest else { return Ok(is_bounded) };
+                claims.whole = Some(digest);
+            }
+        }
+        let contents = claims.contents(claim, &described);
         let blocks = stat.size_bytes.div_ceil(BLOCK_BYTES_U64);
         for (tier, content) in contents {
             for (phase, pieces) in image.pieces.phases() {

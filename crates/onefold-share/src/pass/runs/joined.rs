@@ -10,6 +10,8 @@ const CONTENTS_MAX: usize = 1 << 16;
 /// Joins the runs of a batch.
 #[derive(Default)]
 pub(in crate::pass) struct Joined {
+    /// Each run is returned by itself.
+    is_off: bool,
     /// The run that did not go on with the last one.
     ahead: Option<Run>,
     /// The run that was returned last: where in its target each content ends, in blocks, and what it is called.
@@ -17,6 +19,11 @@ pub(in crate::pass) struct Joined {
 }
 
 impl Joined {
+    /// Returns what joins runs, or, for experiments, does not.
+    pub(in crate::pass) fn new(joins: bool) -> Joined {
+        Joined { is_off: !joins, ..Joined::default() }
+    }
+
     /// Returns the next runs of a batch that follow on each other in both of their files. An error comes instead of the
     /// run that it cuts off.
     pub(in crate::pass) fn next(&mut self, batch: &mut dyn RunBatch) -> io::Result<Option<Run>> {
@@ -28,7 +35,7 @@ impl Joined {
         self.contents.clear();
         self.contents.push((run.end(), run.key));
         while let Some(next) = batch.next_run()? {
-            if run.goes_on_with(&next) && self.add(&next) {
+            if !self.is_off && run.goes_on_with(&next) && self.add(&next) {
                 run.count += next.count;
             } else if !run.tells_as_much_as(&next) {
                 self.ahead = Some(next);
@@ -112,6 +119,18 @@ mod tests {
     fn runs_are_joined_only_where_both_sides_go_on() {
         assert_eq!(all(vec![run(50, 3, 4, 1), run(54, 7, 2, 2), run(57, 9, 1, 3)]), [(3, 6), (9, 1)]);
         assert_eq!(all(vec![run(50, 3, 4, 1), run(70, 3, 4, 1), run(80, 5, 1, 1)]), [(3, 4), (3, 4), (5, 1)]);
+    }
+
+    #[test]
+    fn runs_are_not_joined_where_that_is_not_wanted() {
+        let mut batch = Listed(vec![run(50, 3, 4, 1), run(54, 7, 2, 2), run(56, 9, 1, 3)]);
+        let mut joined = Joined::new(false);
+        let mut counts = Vec::new();
+        while let Some(run) = joined.next(&mut batch).unwrap() {
+            assert_eq!(joined.by_content(&run).count(), 1);
+            counts.push(run.count);
+        }
+        assert_eq!(counts, [4, 2, 1]);
     }
 
     #[test]

@@ -114,7 +114,7 @@ pub(super) fn share<'b, S: Substrate>(
         shared,
         call_blocks,
         sources: Sources::new(zeros),
-        joined: Joined::default(),
+        joined: Joined::new(options.joins_runs),
         target: None,
         unsynced: Vec::new(),
         room: RecordsRoom::new(state.substrate()),

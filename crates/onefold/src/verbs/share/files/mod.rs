@@ -9,7 +9,7 @@ use std::time::Instant;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_linux::ProcessCpu;
-use onefold_share::files::{FilesOptions, share_files};
+use onefold_share::files::{FilesOptions, Reading, share_files};
 use onefold_share::pace::{Pace, Wish};
 use onefold_share::pass::{PassOptions, PassProgress};
 use onefold_share::run::{RunStep, Seams};
@@ -26,7 +26,7 @@ use super::run::{
     free_bytes, open_substrate, pass_failure, raise_open_files, space, state_failure, temporary_folder, wants,
 };
 use crate::cli::Talk;
-use crate::cli::share::{ConsentArgs, RootArgs, ShareGuestsArgs};
+use crate::cli::share::{Comparison, ConsentArgs, ExperimentArgs, RootArgs, ShareGuestsArgs};
 use crate::failure::{Exit, Outcome};
 use crate::interrupt::Interrupt;
 use crate::memory;
@@ -54,6 +54,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
             selection: Selection::new(&paths, &is_wanted),
             memory_bytes,
             min_run_bytes: arguments.work.min_run.0,
+            joins_runs: !arguments.experiments.no_join,
             space: space(arguments.work.space),
             is_dry_run: arguments.dry_run,
             progress: &|at| {
@@ -65,6 +66,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
             ..PassOptions::new(&temporary, &pace, &SystemClock)
         },
         tiers: &arguments.tiers,
+        reading: reading(arguments.experiments),
         random: &SystemRandom,
         examining: &|done_bytes, all_bytes| meter.show_scan(ScanProgress { done_bytes, all_bytes, read_bytes: 0 }),
     };
@@ -94,4 +96,12 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
     };
     let exit = if result.has_failures() { Exit::Failed } else { Exit::Done };
     Ok(Report { text: result.text(), json: result.json(), exit })
+}
+
+fn reading(arguments: ExperimentArgs) -> Reading {
+    match (arguments.whole_files, arguments.compare) {
+        (true, _) => Reading::WholeFiles,
+        (false, Comparison::Read) => Reading::Files,
+        (false, Comparison::Kernel) => Reading::Probes,
+    }
 }

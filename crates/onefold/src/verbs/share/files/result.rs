@@ -76,6 +76,9 @@ impl FilesFindings {
         table.row(["packages examined".to_owned(), String::new(), count(examined.packages, "packages")]);
         table.row(["files of guests examined".to_owned(), String::new(), files(examined.files)]);
         let mut row = |name: String, bytes: u64| table.row([name, human(bytes), String::new()]);
+        if examined.digested_bytes > 0 {
+            row("read as whole files, and digested".to_owned(), examined.digested_bytes);
+        }
         for (tier, counts) in tiers {
             row(format!("believed equal, {tier}"), counts.believed);
         }
@@ -196,6 +199,7 @@ impl FilesFindings {
                 "misaligned_bytes": examined.misaligned_bytes,
                 "unwritten_bytes": examined.unwritten_bytes,
                 "encoded_bytes": examined.encoded_bytes,
+                "digested_bytes": examined.digested_bytes,
                 "unmapped_bytes": examined.unmapped_bytes,
             },
             "tiers": tiers.iter().map(|(tier, counts)| json!({
