@@ -32,8 +32,8 @@ pub enum MissingReason {
     NoDirectory,
 }
 
-/// Names that the paths of all mounts of a system may lead through: 65 for each of a thousand mounts.
-const NAMES_MAX: u64 = 1 << 16;
+/// Steps of the paths of all mounts of a system: 65 names in short directories for each of a thousand mounts.
+const STEPS_MAX: u64 = 1 << 16;
 /// Files of Windows. Its file system finds them in any case.
 const WINDOWS_KERNEL: &[u8] = b"/Windows/System32/ntoskrnl.exe";
 const WINDOWS_REGISTRY: &[u8] = b"/Windows/System32/config/SYSTEM";
@@ -92,10 +92,10 @@ fn linux_machine<'a>(volumes: &[MachineVolume<'a>], root: usize, tree: Tree<'a>)
     // A mount may lie on another one, and a folder that is shown twice may be on any: the shortest path comes first.
     entries.sort_by_key(|entry| (entry.is_bind(), names_in(&entry.path)));
     let mounts = vec![Mount { path: b"/".to_vec(), volume: root }];
-    let mut mounting = Mounting { volumes, disk, tree, mounts, names_left: NAMES_MAX };
+    let mut mounting = Mounting { volumes, disk, tree, mounts, steps_left: STEPS_MAX };
     let missing = entries.into_iter().filter_map(|entry| mounting.add(entry)).collect();
-    if mounting.names_left == 0 {
-        let problem = "the paths of its mounts lead through more names than are looked up";
+    if mounting.steps_left == 0 {
+        let problem = "the paths of its mounts lead through more names and long directories than are looked up";
         problems.note(Problem::of_file(fstab::PATH, problem));
     }
     let Mounting { tree, mounts, .. } = mounting;
@@ -124,15 +124,15 @@ struct Mounting<'v, 'a> {
     disk: Option<Vec<u8>>,
     tree: Tree<'a>,
     mounts: Vec<Mount>,
-    /// How many names the paths of mounts may still lead through.
-    names_left: u64,
+    /// How many steps the paths of mounts may still take.
+    steps_left: u64,
 }
 
 impl Mounting<'_, '_> {
     /// Mounts what a line of the table says; returns the line with the reason where this is not possible.
     fn add(&mut self, entry: FstabEntry) -> Option<MissingMount> {
         if entry.is_bind() {
-            let outcome = self.tree.bind_within(&entry.source_text, &entry.path, &mut self.names_left);
+            let outcome = self.tree.bind_within(&entry.source_text, &entry.path, &mut self.steps_left);
             return outcome.err().map(|_| MissingMount { entry, reason: MissingReason::NoDirectory });
         }
         let disk = self.disk.as_deref();
@@ -141,7 +141,7 @@ impl Mounting<'_, '_> {
             return Some(MissingMount { entry, reason: MissingReason::NoVolume });
         };
         let system: &dyn FileSystem = volume.system;
-        if self.tree.mount_within(&entry.path, system, &mut self.names_left).is_err() {
+        if self.tree.mount_within(&entry.path, system, &mut self.steps_left).is_err() {
             return Some(MissingMount { entry, reason: MissingReason::NoDirectory });
         }
         self.mounts.push(Mount { path: entry.path, volume: index });
@@ -250,7 +250,8 @@ mod tests {
         let volumes = [partition(1, &root), partition(2, &data)];
         let found = machines(&volumes);
         assert_eq!((found[0].mounts.len(), found[0].missing.len()), (33, 8));
-        let problem = "/etc/fstab: the paths of its mounts lead through more names than are looked up";
+        let problem =
+            "/etc/fstab: the paths of its mounts lead through more names and long directories than are looked up";
         assert_eq!(found[0].problems.first()[0].to_string(), problem);
     }
 

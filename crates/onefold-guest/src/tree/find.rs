@@ -9,6 +9,13 @@ const LINKS_MAX: u32 = 40;
 /// Bytes of a path, and of the target of a link, that are followed, as in Linux.
 pub(crate) const PATH_BYTES_MAX: usize = 4096;
 
+/// What one path may take: a name takes one, and each of so many bytes of the directory that it is looked up in takes
+/// one more, as not all directories have an index. A path of a name in each of a dozen giant directories takes a fifth.
+pub(super) const STEPS_MAX: u64 = 1 << 22;
+const STEP_BYTES: u64 = 4096;
+/// What one directory takes at most: it may say that it has 2^60 bytes, of which no reader reads so many.
+const DIRECTORY_STEPS_MAX: u64 = 1 << 16;
+
 /// What is done about a symbolic link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
@@ -35,28 +42,35 @@ impl Tree<'_> {
     ///
     /// # Errors
     /// [`GuestError::NotFound`], [`GuestError::NotADirectory`], [`GuestError::TooManyLinks`],
-    /// [`GuestError::Unsupported`] for a path of more than 4096 bytes, and those of the readers.
+    /// [`GuestError::Unsupported`] for a path of more than 4096 bytes and for one that leads through giant directories
+    /// again and again, and those of the readers.
     pub fn find(&self, path: &[u8], links: Links) -> Result<Found, GuestError> {
-        // The lengths of the path and of its links bound the names of one path.
-        let mut names_left = u64::MAX;
-        self.find_within(path, links, &mut names_left)
+        let mut steps_left = STEPS_MAX;
+        self.find_within(path, links, &mut steps_left)
     }
 
-    /// As [`Tree::find`]. Takes each name that it follows from `names_left`, which many paths of a guest share.
+    /// As [`Tree::find`]. Takes a step for each name that it follows from `steps_left`, and one more for each 4 KiB of
+    /// the directory that the name is looked up in. Many paths of a guest share these steps.
     ///
     /// # Errors
-    /// Those of [`Tree::find`], and [`GuestError::Unsupported`] when no name is left.
-    pub(crate) fn find_within(&self, path: &[u8], links: Links, names_left: &mut u64) -> Result<Found, GuestError> {
+    /// Those of [`Tree::find`], and [`GuestError::Unsupported`] when no step is left.
+    pub(crate) fn find_within(&self, path: &[u8], links: Links, steps_left: &mut u64) -> Result<Found, GuestError> {
         if path.len() > PATH_BYTES_MAX {
             return Err(GuestError::Unsupported("a path of more than 4096 bytes"));
         }
         let mut way = Way::new(self)?;
         let mut ahead = Ahead::new(path);
         while let Some(name) = ahead.next() {
-            let Some(left) = names_left.checked_sub(1) else {
-                return Err(GuestError::Unsupported("a path after so many names of other paths"));
+            let steps = match name.as_slice() {
+                b"." | b".." => 1,
+                _ => 1 + (way.here().stat.size_bytes / STEP_BYTES).min(DIRECTORY_STEPS_MAX),
             };
-            *names_left = left;
+            let Some(left) = steps_left.checked_sub(steps) else {
+                // Shorter paths that share them find none left, either.
+                *steps_left = 0;
+                return Err(GuestError::Unsupported("a path that leads through so many names and long directories"));
+            };
+            *steps_left = left;
             if way.here().stat.kind != FileKind::Directory {
                 return Err(GuestError::NotADirectory);
             }
@@ -187,6 +201,7 @@ impl<'t, 'a> Way<'t, 'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filesystem::FileSystem;
     use crate::memory::MemoryFileSystem;
 
     fn tree_of_links() -> MemoryFileSystem {
@@ -260,12 +275,12 @@ mod tests {
         assert_eq!(tree.find(&of_length(4096), Links::Follow).unwrap().path, b"/x");
         assert!(matches!(tree.find(&of_length(4097), Links::Follow), Err(GuestError::Unsupported(_))));
         // `/lib/modules` has two names, and `usr/lib` of its link two more.
-        let mut names_left = 7;
-        assert!(tree.find_within(b"/lib/modules", Links::Follow, &mut names_left).is_ok());
-        assert_eq!(names_left, 3);
-        let error = tree.find_within(b"/lib/modules", Links::Follow, &mut names_left).unwrap_err();
-        assert_eq!(error.to_string(), "a path after so many names of other paths cannot be read");
-        assert_eq!(names_left, 0);
+        let mut steps_left = 7;
+        assert!(tree.find_within(b"/lib/modules", Links::Follow, &mut steps_left).is_ok());
+        assert_eq!(steps_left, 3);
+        let error = tree.find_within(b"/lib/modules", Links::Follow, &mut steps_left).unwrap_err();
+        assert_eq!(error.to_string(), "a path that leads through so many names and long directories cannot be read");
+        assert_eq!(steps_left, 0);
     }
 
     #[test]
@@ -278,5 +293,23 @@ mod tests {
         let tree = Tree::new(&system);
         assert_eq!(tree.find(b"/40", Links::Follow).unwrap().path, b"/0");
         assert!(matches!(tree.find(b"/41", Links::Follow), Err(GuestError::TooManyLinks)));
+    }
+
+    /// A path of a name and `..`, again and again, read a directory of 16 MiB without an index for each of its names.
+    #[test]
+    fn a_path_leads_through_a_long_directory_a_few_times_only() {
+        let mut system = tree_of_links();
+        let root = system.root();
+        system.stat_mut(root).unwrap().size_bytes = 64 << 20;
+        let tree = Tree::new(&system);
+        let again = |times: usize| tree.find(&b"/etc/..".repeat(times), Links::Follow);
+        assert_eq!(again(255).unwrap().path, b"/");
+        let error = again(256).unwrap_err().to_string();
+        assert_eq!(error, "a path that leads through so many names and long directories cannot be read");
+        system.stat_mut(root).unwrap().size_bytes = 1 << 60;
+        assert_eq!(
+            Tree::new(&system).find(b"/etc/release", Links::Follow).unwrap().path,
+            b"/usr/lib/modules/6.1/kernel.ko"
+        );
     }
 }

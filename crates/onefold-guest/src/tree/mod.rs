@@ -69,18 +69,18 @@ impl<'a> Tree<'a> {
     /// # Errors
     /// When the path leads to no directory.
     pub fn mount(&mut self, path: &[u8], system: &'a dyn FileSystem) -> Result<SystemIndex, GuestError> {
-        let mut names_left = u64::MAX;
-        self.mount_within(path, system, &mut names_left)
+        let mut steps_left = find::STEPS_MAX;
+        self.mount_within(path, system, &mut steps_left)
     }
 
-    /// As [`Tree::mount`], with the names that paths may still lead through: see [`Tree::find_within`].
+    /// As [`Tree::mount`], with the steps that paths may still take: see [`Tree::find_within`].
     pub(crate) fn mount_within(
         &mut self,
         path: &[u8],
         system: &'a dyn FileSystem,
-        names_left: &mut u64,
+        steps_left: &mut u64,
     ) -> Result<SystemIndex, GuestError> {
-        let covered = self.directory(path, names_left)?;
+        let covered = self.directory(path, steps_left)?;
         let index = SystemIndex(u32::try_from(self.systems.len()).unwrap_or(u32::MAX));
         self.systems.push(system);
         self.cover(covered, GuestFile { system: index, file: system.root() });
@@ -92,19 +92,19 @@ impl<'a> Tree<'a> {
     /// # Errors
     /// When one of the paths leads to no directory.
     pub fn bind(&mut self, source: &[u8], path: &[u8]) -> Result<(), GuestError> {
-        let mut names_left = u64::MAX;
-        self.bind_within(source, path, &mut names_left)
+        let mut steps_left = find::STEPS_MAX;
+        self.bind_within(source, path, &mut steps_left)
     }
 
-    /// As [`Tree::bind`], with the names that paths may still lead through: see [`Tree::find_within`].
-    pub(crate) fn bind_within(&mut self, source: &[u8], path: &[u8], names_left: &mut u64) -> Result<(), GuestError> {
-        let (shown, covered) = (self.directory(source, names_left)?, self.directory(path, names_left)?);
+    /// As [`Tree::bind`], with the steps that paths may still take: see [`Tree::find_within`].
+    pub(crate) fn bind_within(&mut self, source: &[u8], path: &[u8], steps_left: &mut u64) -> Result<(), GuestError> {
+        let (shown, covered) = (self.directory(source, steps_left)?, self.directory(path, steps_left)?);
         self.cover(covered, shown);
         Ok(())
     }
 
-    fn directory(&self, path: &[u8], names_left: &mut u64) -> Result<GuestFile, GuestError> {
-        let found = self.find_within(path, Links::Follow, names_left)?;
+    fn directory(&self, path: &[u8], steps_left: &mut u64) -> Result<GuestFile, GuestError> {
+        let found = self.find_within(path, Links::Follow, steps_left)?;
         if found.stat.kind == FileKind::Directory { Ok(found.file) } else { Err(GuestError::NotADirectory) }
     }
 

@@ -30,8 +30,8 @@ const BYTES_MIN: u64 = 1 << 30;
 const BYTES_MAX: u64 = 1 << 40;
 /// Symbolic links in the place of files that are followed. A system has some, where its owner moved files.
 const LINKS_MAX: usize = 1 << 16;
-/// Names that these links lead through together.
-const LINK_NAMES_MAX: u64 = 1 << 20;
+/// Steps that these links take together, a name or 4 KiB of a directory each.
+const LINK_STEPS_MAX: u64 = 1 << 22;
 /// Digests that are compared.
 const EXPECTED_MAX: usize = 1_000_000;
 
@@ -98,7 +98,7 @@ pub fn verify(
     let expected = expected(database, &mut paths);
     paths.resolve(tree, database.problems());
     let mut targets =
-        Targets { tree, paths: &paths, problems: database.problems(), left: LINKS_MAX, names_left: LINK_NAMES_MAX };
+        Targets { tree, paths: &paths, problems: database.problems(), left: LINKS_MAX, steps_left: LINK_STEPS_MAX };
     let mut files: Vec<(Option<GuestFile>, Expected)> =
         expected.into_iter().map(|one| (targets.of(one.path), one)).collect();
     files.sort_by_key(|(file, _)| *file);
@@ -151,9 +151,9 @@ struct Targets<'t> {
     tree: &'t Tree<'t>,
     paths: &'t PathSet,
     problems: &'t ProblemLog,
-    /// How many links may still be followed, and how many names they may lead through.
+    /// How many links may still be followed, and how many steps they may take.
     left: usize,
-    names_left: u64,
+    steps_left: u64,
 }
 
 impl Targets<'_> {
@@ -167,7 +167,7 @@ impl Targets<'_> {
         }
         self.left -= 1;
         let path = self.paths.path(path);
-        match self.tree.find_within(&path, Links::Follow, &mut self.names_left) {
+        match self.tree.find_within(&path, Links::Follow, &mut self.steps_left) {
             Ok(found) => Some(found.file),
             Err(GuestError::NotFound | GuestError::NotADirectory) => None,
             Err(error) => {

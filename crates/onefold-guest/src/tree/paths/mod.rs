@@ -20,8 +20,8 @@ use crate::filesystem::FileKind;
 
 /// Symbolic links to directories that a set follows.
 const LINKS_MAX: usize = 1 << 16;
-/// Names that these links lead through together. A link of a usual system leads through fewer than ten.
-const LINK_NAMES_MAX: u64 = 1 << 20;
+/// Steps that these links take together, a name or 4 KiB of a directory each. A link of a usual system takes a dozen.
+const LINK_STEPS_MAX: u64 = 1 << 20;
 /// Rounds: links that one path may lead through, as in Linux.
 const ROUNDS_MAX: usize = 40;
 /// So few names are looked up by the directory's own index.
@@ -40,8 +40,8 @@ pub struct PathSet {
     trie: Trie,
     last: LastPath,
     links_followed: usize,
-    /// How many names the links may still lead through.
-    link_names_left: u64,
+    /// How many steps the links may still take.
+    link_steps_left: u64,
     /// How often each directory was read in this call.
     readings: HashMap<GuestFile, u32>,
 }
@@ -68,7 +68,7 @@ impl PathSet {
             trie: Trie::new(),
             last: LastPath::default(),
             links_followed: 0,
-            link_names_left: LINK_NAMES_MAX,
+            link_steps_left: LINK_STEPS_MAX,
             readings: HashMap::new(),
         }
     }
@@ -245,7 +245,7 @@ impl PathSet {
             problems.note(Problem::of_file(&path, "more symbolic links than are followed"));
             return None;
         }
-        let found = problems.skip(&path, tree.find_within(&path, Links::Follow, &mut self.link_names_left))?;
+        let found = problems.skip(&path, tree.find_within(&path, Links::Follow, &mut self.link_steps_left))?;
         if found.stat.kind != FileKind::Directory {
             return None;
         }

@@ -133,7 +133,7 @@ fn links_lead_through_so_many_names_together() {
     let paths: Vec<PathId> = (0..600).map(|link| set.add(format!("/l{link}/x").as_bytes()).unwrap()).collect();
     set.resolve(&tree, &problems);
     let found = paths.iter().filter(|path| set.file(**path).is_some()).count() as u64;
-    assert_eq!((found, problems.count()), (LINK_NAMES_MAX / 2002, 600 - found));
+    assert_eq!((found, problems.count()), (LINK_STEPS_MAX / 2002, 600 - found));
 }
 
 /// Numbers that look random and are the same in each run.
