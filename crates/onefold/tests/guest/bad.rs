@@ -278,3 +278,28 @@ fn devices_and_pipes_are_listed_archived_and_never_read() {
         .collect();
     assert_eq!(found, [('p', false), ('b', true), ('c', true)], "{told}");
 }
+
+/// The directory was kept beside the link, and programs that unpacked both wrote its files to where the link leads.
+#[test]
+fn an_archive_leads_through_no_link_of_the_same_folder() {
+    let Some(fixture) = Fixture::new() else { return };
+    let image = fixture.folder.path("twice.raw");
+    fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
+    run("mke2fs", &["-q", "-t", "ext4", "-O", "^metadata_csum,^dir_index", text(&image)]);
+    let write = format!("write {} other/inner", text(&fixture.tree.join("etc/hostname")));
+    for request in ["symlink twice /etc", "mkdir other", &write] {
+        run("debugfs", &["-w", "-R", request, text(&image)]);
+    }
+    // Length and kind of the name, and the name.
+    let entry = b"\x05\x02other";
+    let at = fs::read(&image).unwrap().windows(entry.len()).position(|bytes| bytes == entry).unwrap() as u64;
+    patch(&image, at + 2, b"twice");
+    let told = onefold("guest tar", &[&image, Path::new("/")]);
+    assert_eq!(told.code, DAMAGE, "{}", told.err);
+    assert!(
+        told.err.contains("cannot keep `/twice`") && told.err.contains("another file of this name"),
+        "{}",
+        told.err
+    );
+    assert!(told.out.contains("twice") && !told.out.contains("inner"), "{}", told.out);
+}

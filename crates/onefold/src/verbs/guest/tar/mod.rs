@@ -5,10 +5,12 @@
 //! | `first_names` | what a second name of a file is a link to |
 //! | `header` | what is kept of a file: the fields of ustar, and the records of pax for everything that does not fit |
 //! | `content` | the content of a file without its holes |
+//! | `places` | names of a folder that a member may not have a second time |
 
 mod content;
 mod first_names;
 mod header;
+mod places;
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -24,12 +26,13 @@ use super::scene::Scene;
 use super::streaming::{self, Stop, Streamed};
 use crate::cli::Talk;
 use crate::cli::guest::GuestTarArgs;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Exit, Failure, Outcome};
 use crate::output::Report;
 
 use content::Content;
 use first_names::FirstNames;
 use header::{Member, MemberKind, Stored};
+use places::Places;
 
 /// Bytes that are gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -45,8 +48,8 @@ pub(super) fn run(arguments: &GuestTarArgs, talk: Talk) -> Outcome<Report> {
     }
     streaming::with_scene(&arguments.image, talk, |scene, ending| {
         let builder = Builder::new(BufWriter::with_capacity(BUFFER_BYTES, out.lock()));
-        let mut archive =
-            Archive { scene, ending, builder, linked: FirstNames::new(scene.files_used()), outcome: Ok(()) };
+        let linked = FirstNames::new(scene.files_used());
+        let mut archive = Archive { scene, ending, builder, linked, places: Places::default(), outcome: Ok(()) };
         let outcome = archive.all(arguments);
         let is_full = archive.linked.is_full;
         drop(archive);
@@ -71,6 +74,8 @@ struct Archive<'s, 'g, 'a> {
     builder: Builder<BufWriter<StdoutLock<'static>>>,
     /// The first name of each file that has several.
     linked: FirstNames,
+    /// The names of the folder that is visited.
+    places: Places,
     outcome: Streamed<()>,
 }
 
@@ -183,6 +188,11 @@ fn unfit_because(stat: &FileStat) -> Result<Option<&'static str>, GuestError> {
 
 impl Visitor for Archive<'_, '_, '_> {
     fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep {
+        if let Some(why) = self.places.refuse(entry.path, entry.kind) {
+            let failure = Failure::new(format!("cannot keep `{}`", entry.path.shown())).because_of(why);
+            self.ending.failed(Failure { exit: Exit::Damage, ..failure });
+            return WalkStep::Skip;
+        }
         self.outcome = match self.scene.tree.stat(entry.file) {
             Ok(stat) => self.member(entry.path, entry.file, &stat),
             Err(error) => {
