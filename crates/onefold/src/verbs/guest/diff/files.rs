@@ -19,8 +19,10 @@ use crate::verbs::guest::ls::below;
 use crate::verbs::guest::scene::Scene;
 use crate::verbs::guest::streaming::Streamed;
 
-/// Entries of a directory that are compared.
-const ENTRIES_MAX: usize = 1 << 21;
+/// Bytes of the names in a directory that are compared, with [`ENTRY_BYTES`] for each: a million usual names. Those of
+/// both sides are in memory.
+const ENTRIES_BYTES_MAX: usize = 96 << 20;
+const ENTRY_BYTES: usize = 64;
 /// Bytes of a path at which a comparison goes no deeper. A path that programs can name has 4096.
 const PATH_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the paths of directories that wait to be compared, with 64 for each.
@@ -45,6 +47,30 @@ pub(super) struct Files<'s, 'g, 'a> {
 struct Entry {
     name: Vec<u8>,
     file: GuestFile,
+}
+
+/// The entries of a directory, as far as there is room.
+struct Entries {
+    all: Vec<Entry>,
+    bytes_left: usize,
+    is_full: bool,
+}
+
+impl Entries {
+    fn new(bytes_max: usize) -> Entries {
+        Entries { all: Vec::new(), bytes_left: bytes_max, is_full: false }
+    }
+
+    /// Adds an entry, or breaks where it has no room.
+    fn add(&mut self, name: Vec<u8>, file: GuestFile) -> ControlFlow<()> {
+        let Some(left) = self.bytes_left.checked_sub(name.len() + ENTRY_BYTES) else {
+            self.is_full = true;
+            return ControlFlow::Break(());
+        };
+        self.bytes_left = left;
+        self.all.push(Entry { name, file });
+        ControlFlow::Continue(())
+    }
 }
 
 impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
@@ -97,19 +123,16 @@ impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
 
     /// Returns the entries of a directory by name.
     fn entries(&mut self, side: usize, path: &[u8], directory: GuestFile) -> Vec<Entry> {
-        let mut entries = Vec::new();
-        let read = self.sides[side].0.tree.each_entry(directory, &mut |entry, file| {
-            entries.push(Entry { name: entry.name, file });
-            if entries.len() < ENTRIES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
+        let mut entries = Entries::new(ENTRIES_BYTES_MAX);
+        let read = self.sides[side].0.tree.each_entry(directory, &mut |entry, file| entries.add(entry.name, file));
         if let Err(error) = read {
             self.ending.failed_path(path, &error);
         }
-        if entries.len() >= ENTRIES_MAX {
+        if entries.is_full {
             self.ending.failed_walk(path, &WalkError::TooMany);
         }
-        entries.sort_unstable_by(|one, two| one.name.cmp(&two.name));
-        entries
+        entries.all.sort_unstable_by(|one, two| one.name.cmp(&two.name));
+        entries.all
     }
 
     /// Tells a file that only one side has. Nothing is told of what is below a directory.
@@ -252,4 +275,22 @@ fn changes(one: &FileStat, two: &FileStat) -> Vec<Value> {
     note("group", one.group.into(), two.group.into());
     note("device", json!(one.device), json!(two.device));
     changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_guest::filesystem::FileNumber;
+    use onefold_guest::tree::SystemIndex;
+
+    /// Two directories of two million long names took more than a gigabyte.
+    #[test]
+    fn long_names_take_as_much_room_as_many() {
+        let file = GuestFile { system: SystemIndex(0), file: FileNumber(1) };
+        for (length, count) in [(0, 100), (64, 50), (255, 20), (6400, 0)] {
+            let mut entries = Entries::new(6400);
+            let added = (0..1000).take_while(|_| entries.add(vec![b'n'; length], file).is_continue()).count();
+            assert_eq!((added, entries.all.len(), entries.is_full), (count, count, true), "{length}");
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 
 use onefold_block::Show;
 use onefold_guest::packages::{InstallationTime, OwnedPath, Package, PackageDatabase, PackageEvent, PackageState};
+use onefold_guest::tree::Problem;
 use serde::Serialize;
 use serde::ser::{SerializeSeq, Serializer};
 use serde_json::{Value, json};
@@ -17,8 +18,9 @@ use crate::output::{RowForm, StdoutListing};
 use crate::verbs::guest::describe::hex;
 use crate::verbs::guest::streaming::Streamed;
 
-/// Events that are kept; a longer log has been made to be long.
-const EVENTS_MAX: usize = 1 << 20;
+/// Bytes of the events that are kept, with [`EVENT_BYTES`] for each: 300,000 usual ones. A longer log is made up.
+const EVENTS_BYTES_MAX: usize = 96 << 20;
+const EVENT_BYTES: usize = 300;
 
 /// What a list needs besides the packages themselves.
 pub(super) struct PackageList {
@@ -30,20 +32,11 @@ pub(super) struct PackageList {
 
 impl PackageList {
     pub(super) fn of(of: &OfImage<'_>) -> PackageList {
-        let mut list = PackageList { times: Vec::new(), events: BTreeMap::new() };
         if !of.arguments.history {
-            return list;
+            return PackageList { times: Vec::new(), events: BTreeMap::new() };
         }
-        list.times = of.database.installation_times();
-        let mut count = 0;
-        of.database.each_event(&mut |event| {
-            if of.takes(&event.package) {
-                list.events.entry(event.package.clone()).or_default().push(event.clone());
-                count += 1;
-            }
-            if count < EVENTS_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        list
+        let times = of.database.installation_times();
+        PackageList { times, events: events(of.database, &|name| of.takes(name), EVENTS_BYTES_MAX) }
     }
 
     /// Prints the packages that are asked for, then those of which only the history knows.
@@ -113,6 +106,36 @@ impl PackageList {
         listing.line(&format!("{}{} (no longer there)", of.prefix(), name.shown()))?;
         Ok(events.iter().try_for_each(|event| listing.line(&event_line(event)))?)
     }
+}
+
+/// Returns the events of packages that are asked for, by the names of these.
+fn events(
+    database: &dyn PackageDatabase,
+    takes: &dyn Fn(&str) -> bool,
+    bytes_max: usize,
+) -> BTreeMap<String, Vec<PackageEvent>> {
+    let mut events: BTreeMap<String, Vec<PackageEvent>> = BTreeMap::new();
+    let mut bytes_left = bytes_max;
+    database.each_event(&mut |event| {
+        if !takes(&event.package) {
+            return ControlFlow::Continue(());
+        }
+        let Some(left) = bytes_left.checked_sub(event_bytes(event)) else {
+            database.problems().note(Problem::of_file(b"/var/log", "more history than is kept"));
+            return ControlFlow::Break(());
+        };
+        bytes_left = left;
+        events.entry(event.package.clone()).or_default().push(event.clone());
+        ControlFlow::Continue(())
+    });
+    events
+}
+
+/// Returns what an event takes, its package as a key with it.
+fn event_bytes(event: &PackageEvent) -> usize {
+    let texts = [&event.architecture, &event.version_before, &event.version_after];
+    let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+    EVENT_BYTES + 2 * event.package.len() + texts
 }
 
 /// Returns since when a package is installed. Times of the log are those of the guest's clock.
@@ -232,4 +255,30 @@ fn owned_marks(owned: &OwnedPath<'_>) -> String {
         .filter_map(|(is_set, mark)| is_set.then_some(mark))
         .collect();
     if marks.is_empty() { String::new() } else { format!(" ({})", marks.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_guest::memory::MemoryFileSystem;
+    use onefold_guest::packages::open;
+    use onefold_guest::tree::Tree;
+
+    /// A million events with long versions took gigabytes, and what was left out was left out in silence.
+    #[test]
+    fn a_long_history_is_cut_and_that_is_a_problem() {
+        let mut system = MemoryFileSystem::default();
+        system.write("/var/lib/dpkg/status", "");
+        let version = "1".repeat(1000);
+        system.write("/var/log/dpkg.log", format!("2026-01-01 00:00:01 upgrade a:amd64 1 {version}\n").repeat(50));
+        let tree = Tree::new(&system);
+        for (bytes_max, count, problems) in [(1 << 20, 50, 0), (20_000, 15, 1)] {
+            let database = open(&tree).unwrap().unwrap();
+            let events = events(database.as_ref(), &|_| true, bytes_max);
+            assert_eq!((events["a"].len(), database.problems().count()), (count, problems));
+        }
+        let database = open(&tree).unwrap().unwrap();
+        assert!(events(database.as_ref(), &|name| name == "b", 0).is_empty());
+        assert_eq!(database.problems().count(), 0);
+    }
 }
