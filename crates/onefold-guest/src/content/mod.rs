@@ -11,6 +11,7 @@ mod zfs;
 
 pub use over_disk::{OverDisk, over_disk};
 
+use crate::budget::Budget;
 use crate::error::GuestError;
 use crate::ext;
 use crate::fat::Fat;
@@ -177,8 +178,16 @@ impl VolumeContent<'_> {
     /// # Errors
     /// Those of the disk.
     pub fn allocation(&self, volume_bytes: u64) -> Result<Vec<Allocation>, GuestError> {
+        self.allocation_within(volume_bytes, &Budget::default())
+    }
+
+    /// As [`VolumeContent::allocation`], with memory from a budget, as [`FileSystem::allocation_within`] takes it.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn allocation_within(&self, volume_bytes: u64, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
         match self {
-            VolumeContent::FileSystem(file_system) if self.whole_because().is_none() => file_system.allocation(),
+            VolumeContent::FileSystem(system) if self.whole_because().is_none() => system.allocation_within(budget),
             VolumeContent::Swap(swap) => Ok(swap.allocation(volume_bytes)),
             _ => Ok(vec![Allocation { start_bytes: 0, length_bytes: volume_bytes, class: AllocationClass::Doubtful }]),
         }

@@ -28,6 +28,7 @@ use source::{Overlay, Source};
 use superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
 use tables::Tables;
 
+use crate::budget::Budget;
 use crate::error::{DamageLog, GuestError};
 use crate::filesystem::{
     Allocation, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber, FileStat, FileSystem,
@@ -132,7 +133,7 @@ impl Ext<'_> {
     /// # Errors
     /// Those of the disk.
     pub fn allocation_with_differences(&self) -> Result<(Vec<Allocation>, AllocationDifferences), GuestError> {
-        self.tables.allocation(self.state == State::Certain)
+        self.tables.allocation(self.state == State::Certain, &Budget::default())
     }
 
     /// Returns an inode that is in use.
@@ -215,5 +216,9 @@ impl FileSystem for Ext<'_> {
 
     fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
         self.allocation_with_differences().map(|(runs, _)| runs)
+    }
+
+    fn allocation_within(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
+        self.tables.allocation(self.state == State::Certain, budget).map(|(runs, _)| runs)
     }
 }

@@ -9,11 +9,14 @@ use std::ops::ControlFlow;
 use super::directory::{DIRECTORY_BYTES_MAX, FileRecord};
 use super::layout::Root;
 use super::{Fat, count_of};
+use crate::budget::Budget;
 use crate::error::GuestError;
 use crate::filesystem::{Allocation, AllocationClass, TableKind};
 
 /// Most runs of a map: where there are more, the rest of the volume counts as allocated.
 const RUNS_MAX: usize = 4 << 20;
+/// Sets of all clusters that a map takes.
+const SETS: u64 = 2;
 
 /// A set of clusters.
 pub(super) struct Clusters(Vec<u64>);
@@ -153,14 +156,24 @@ impl Fat<'_> {
         Ok(true)
     }
 
-    pub(super) fn allocation_map(&self) -> Result<Vec<Allocation>, GuestError> {
+    pub(super) fn allocation_map(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
+        let volume_bytes = self.reader.size_bytes();
+        let set_bytes = u64::from(self.layout.end()).div_ceil(64) * 8;
+        let sets_bytes = usize::try_from(SETS * set_bytes).unwrap_or(usize::MAX);
+        let (sets, rest) = (budget.draw(sets_bytes), budget.draw(RUNS_MAX * size_of::<Allocation>()));
+        let runs_max = rest.rows(1, size_of::<Allocation>(), RUNS_MAX);
+        if sets.rows(1, sets_bytes, 1) == 0 || runs_max == 0 {
+            budget.note_short();
+            let class = AllocationClass::Doubtful;
+            return Ok(vec![Allocation { start_bytes: 0, length_bytes: volume_bytes, class }]);
+        }
         let mut used = self.in_use()?;
         let Reached { directories, is_file_lost } = self.reach(&mut used)?;
         if is_file_lost {
             let problem = "nothing counts as free: a part of a file is lost";
             self.damage.note(self.reader.damage(self.layout.table_start, "file allocation table", problem));
         }
-        let mut runs = Runs { runs: Vec::new(), end: 0, volume_bytes: self.reader.size_bytes() };
+        let mut runs = Runs { runs: Vec::new(), end: 0, volume_bytes };
         runs.add(self.layout.table_start, AllocationClass::Table(TableKind::Superblock));
         let tables = self.layout.table_bytes * u64::from(self.layout.tables);
         runs.add(tables, AllocationClass::Table(TableKind::Bitmap));
@@ -173,7 +186,8 @@ impl Fat<'_> {
                 (false, false) => AllocationClass::Free,
             };
             runs.add(self.layout.cluster_bytes, class);
-            if runs.runs.len() == RUNS_MAX {
+            if runs.runs.len() >= runs_max {
+                budget.note_short();
                 runs.add(u64::MAX, AllocationClass::Doubtful);
                 break;
             }

@@ -23,6 +23,7 @@ use std::ops::ControlFlow;
 
 use parking_lot::Mutex;
 
+use crate::budget::Budget;
 use crate::bytes::Bytes;
 use crate::error::{DamageLog, GuestError};
 use crate::filesystem::{
@@ -423,7 +424,11 @@ impl FileSystem for Fat<'_> {
     }
 
     fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
-        self.allocation_map()
+        self.allocation_within(&Budget::default())
+    }
+
+    fn allocation_within(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
+        self.allocation_map(budget)
     }
 }
 

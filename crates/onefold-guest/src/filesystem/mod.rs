@@ -16,6 +16,7 @@ pub use file::{
     DirectoryEntry, ExtendedAttribute, Extent, ExtentKind, FileKind, FileNumber, FileStat, Timestamp, VerityDigest,
 };
 
+use crate::budget::Budget;
 use crate::error::{DamageLog, GuestError};
 
 /// A file system that is open for reading. Damaged parts are noted in [`FileSystem::damage`] and skipped; a call fails
@@ -127,4 +128,15 @@ pub trait FileSystem: Send + Sync {
     /// # Errors
     /// Those of the disk.
     fn allocation(&self) -> Result<Vec<Allocation>, GuestError>;
+
+    /// Returns the allocation map as [`FileSystem::allocation`] does, and draws the memory for it from a budget. What
+    /// does not fit into that counts as allocated, which is noted in the budget. Readers whose maps may be large have
+    /// their own way.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    fn allocation_within(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
+        let _ = budget;
+        self.allocation()
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::{Guest, GuestVolume};
+use crate::budget::{Budget, Draw};
 use crate::error::GuestError;
 use crate::filesystem::{Allocation, AllocationClass};
 use crate::volume::DiskRange;
@@ -70,7 +71,7 @@ impl Guest<'_> {
             };
             let map = match maps.entry(at) {
                 Entry::Occupied(map) => map.into_mut(),
-                Entry::Vacant(place) => place.insert(VolumeMap::read(volume)?),
+                Entry::Vacant(place) => place.insert(VolumeMap::read(volume, self.budget())?),
             };
             map.each_in(run.range, &mut |range, class| {
                 joined.push(DiskRun { range, use_: DiskUse::Volume(at, class) })
@@ -144,10 +145,12 @@ struct VolumeMap {
     pieces: Vec<(DiskRange, u64)>,
     /// Bytes of it that were not visited yet.
     bytes_left: u64,
+    /// The memory of the map.
+    _draw: Draw,
 }
 
 impl VolumeMap {
-    fn read(volume: &GuestVolume<'_>) -> Result<VolumeMap, GuestError> {
+    fn read(volume: &GuestVolume<'_>, budget: &Budget) -> Result<VolumeMap, GuestError> {
         let mut offset = 0;
         let with_offset = |range: &DiskRange| {
             offset += range.length_bytes;
@@ -155,8 +158,9 @@ impl VolumeMap {
         };
         let mut pieces: Vec<(DiskRange, u64)> = volume.volume.ranges.iter().map(with_offset).collect();
         pieces.sort_unstable();
-        let allocation = volume.allocation()?;
-        Ok(VolumeMap { allocation, pieces, bytes_left: volume.volume.size_bytes() })
+        let allocation = volume.allocation(budget)?;
+        let draw = budget.draw(allocation.len() * size_of::<Allocation>());
+        Ok(VolumeMap { allocation, pieces, bytes_left: volume.volume.size_bytes(), _draw: draw })
     }
 
     /// Calls `visit` with the runs of the map that lie in a range of the disk, in the order of the disk.

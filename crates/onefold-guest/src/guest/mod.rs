@@ -17,6 +17,7 @@ pub use disk_map::{DiskRun, DiskUse};
 pub use order::{FilesInOrder, OrderError, PlacedExtent};
 pub use who::{Owner, OwnerFile};
 
+use crate::budget::Budget;
 use crate::content::{self, OverDisk, VolumeContent};
 use crate::error::GuestError;
 use crate::filesystem::{Allocation, AllocationClass, FileSystem};
@@ -41,6 +42,8 @@ pub struct Guest<'a> {
     unsure: Vec<bool>,
     /// Why no volume of the disk is sure.
     doubt: Option<String>,
+    /// What the maps of its volumes draw their memory from.
+    budget: Budget,
 }
 
 /// A group of logical volumes, and which volumes of the disk it consists of.
@@ -118,7 +121,19 @@ impl<'a> Guest<'a> {
                 *unsure = true;
             }
         }
-        Guest { disk, table, volumes, groups, overlapping, unsure, doubt: None }
+        Guest { disk, table, volumes, groups, overlapping, unsure, doubt: None, budget: Budget::default() }
+    }
+
+    /// Returns the guest with another budget for the memory of its allocation maps; 256 MiB without.
+    #[must_use]
+    pub fn with_budget(self, budget: Budget) -> Guest<'a> {
+        Guest { budget, ..self }
+    }
+
+    /// Returns what its allocation maps draw their memory from.
+    #[must_use]
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// Returns the disk.
@@ -217,14 +232,14 @@ impl<'a> GuestVolume<'a> {
         GuestVolume { volume, partition, reader, content }
     }
 
-    /// Returns its allocation map, as [`VolumeContent::allocation`] does. Where the map cannot be made, the volume is in
-    /// doubt as a whole, and the damage is noted.
+    /// Returns its allocation map, as [`VolumeContent::allocation_within`] does. Where the map cannot be made, the
+    /// volume is in doubt as a whole, and the damage is noted.
     ///
     /// # Errors
     /// Those of the disk.
-    pub fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
+    pub fn allocation(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
         let length_bytes = self.reader.size_bytes();
-        let damage = match self.content.allocation(length_bytes) {
+        let damage = match self.content.allocation_within(length_bytes, budget) {
             Err(GuestError::Damaged(damage)) => damage,
             Err(GuestError::Unsupported(_)) => self.reader.damage(0, MAP, "it needs something that is not known here"),
             Err(error @ GuestError::Disk(_)) => return Err(error),

@@ -50,7 +50,7 @@ impl Guest<'_> {
             if self.counts_whole(at) {
                 wanted.iter_mut().for_each(|wanted| wanted.owner.class = Some(AllocationClass::Doubtful));
             } else {
-                classify(&volume.allocation()?, wanted);
+                classify(&volume.allocation(self.budget())?, wanted);
             }
             Ok(())
         })

@@ -16,6 +16,7 @@ use super::record::{
 };
 use super::runs::{self, Run};
 use super::stream::{Clusters, Stream};
+use crate::budget::Budget;
 use crate::error::GuestError;
 use crate::filesystem::{Allocation, AllocationClass, TableKind};
 
@@ -28,6 +29,10 @@ const PIECE_BYTES: usize = 64 << 10;
 const LOOK_BYTES: u64 = 4096;
 /// Longest map. What follows is allocated in doubt.
 const RUNS_MAX: usize = 4 << 20;
+/// The lists of runs that draw equal parts of the memory of a map: of the bitmap, of files, and of both.
+const PARTS: usize = 3;
+/// Bytes of memory of all of them.
+const MEMORY_BYTES_MAX: usize = PARTS * RUNS_MAX * size_of::<Use>();
 
 /// Clusters with one use, from `first` up to `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,10 +43,12 @@ struct Use {
 }
 
 /// Returns the map of a volume.
-pub(super) fn map(ntfs: &Ntfs<'_>) -> Result<Vec<Allocation>, GuestError> {
+pub(super) fn map(ntfs: &Ntfs<'_>, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
+    let draw = budget.draw(MEMORY_BYTES_MAX);
+    let runs_max = draw.rows(PARTS, size_of::<Use>(), RUNS_MAX);
     let bitmap = ClusterMap::open(ntfs)?;
     let room = ntfs.geometry.clusters.min(ntfs.mft.clusters().volume.size_bytes() / ntfs.geometry.cluster_bytes);
-    let mut reached = Reached { bitmap: bitmap.as_ref(), ntfs, uses: Vec::new(), clusters: 0, room };
+    let mut reached = Reached { bitmap: bitmap.as_ref(), ntfs, uses: Vec::new(), runs_max, clusters: 0, room };
     ntfs.each_record(&mut |record| reached.add_record(&record).map(ControlFlow::Continue))?;
     let is_trusted = bitmap.is_some() && reached.clusters <= room;
     if !is_trusted {
@@ -55,18 +62,23 @@ pub(super) fn map(ntfs: &Ntfs<'_>) -> Result<Vec<Allocation>, GuestError> {
     }
     let free = if is_trusted && is_whole { AllocationClass::Free } else { AllocationClass::Doubtful };
     reached.uses.sort_unstable();
-    let mut base = Uses::default();
+    let mut base = Uses::of_at_most(runs_max);
     if let Some(bitmap) = &bitmap {
         ntfs.damage.skip(bitmap.each_run(free, &mut |run| base.push(run)))?;
     }
-    let used: u64 = base.0.iter().filter(|run| run.class == AllocationClass::Data).map(|run| run.end - run.first).sum();
+    let used: u64 =
+        base.runs.iter().filter(|run| run.class == AllocationClass::Data).map(|run| run.end - run.first).sum();
     if is_trusted && is_whole && used > reached.clusters {
         let problem = "clusters are allocated that no file has";
         ntfs.damage.note(ntfs.mft.clusters().volume.damage(0, STRUCTURE, problem));
     }
-    let first = base.0.last().map_or(0, |last| last.end);
+    let first = base.runs.last().map_or(0, |last| last.end);
     base.push(Use { first, end: ntfs.geometry.clusters, class: AllocationClass::Doubtful });
-    Ok(finish(ntfs, overlay(&base.0, &reached.uses)))
+    let whole = overlay(&base.runs, &reached.uses, runs_max);
+    if [base.runs.len(), reached.uses.len(), whole.len()].into_iter().any(|length| length >= runs_max) {
+        budget.note_short();
+    }
+    Ok(finish(ntfs, whole))
 }
 
 /// Returns the runs in bytes, cut off at the end of the volume, with what lies behind the clusters.
@@ -83,29 +95,36 @@ fn finish(ntfs: &Ntfs<'_>, uses: Vec<Use>) -> Vec<Allocation> {
 }
 
 /// Runs in order, merged where they follow each other with one class.
-#[derive(Default)]
-struct Uses(Vec<Use>);
+struct Uses {
+    runs: Vec<Use>,
+    runs_max: usize,
+}
 
 impl Uses {
+    /// Returns no runs. Once there are `runs_max`, the last one takes what follows, and is in doubt.
+    fn of_at_most(runs_max: usize) -> Uses {
+        Uses { runs: Vec::new(), runs_max }
+    }
+
     fn push(&mut self, run: Use) {
         if run.first >= run.end {
             return;
         }
-        let is_full = self.0.len() >= RUNS_MAX;
-        match self.0.last_mut() {
+        let is_full = self.runs.len() >= self.runs_max;
+        match self.runs.last_mut() {
             Some(last) if last.class == run.class => last.end = run.end,
             Some(last) if is_full => {
                 last.class = AllocationClass::Doubtful;
                 last.end = run.end;
             }
-            _ => self.0.push(run),
+            _ => self.runs.push(run),
         }
     }
 }
 
 /// Returns `base` with `above` over it. Both are in order; where two of `above` overlap, the first counts.
-fn overlay(base: &[Use], above: &[Use]) -> Vec<Use> {
-    let (mut uses, mut at, mut above) = (Uses::default(), 0, above.iter().peekable());
+fn overlay(base: &[Use], above: &[Use], runs_max: usize) -> Vec<Use> {
+    let (mut uses, mut at, mut above) = (Uses::of_at_most(runs_max), 0, above.iter().peekable());
     for below in base {
         at = at.max(below.first);
         while at < below.end {
@@ -121,7 +140,7 @@ fn overlay(base: &[Use], above: &[Use]) -> Vec<Use> {
             at = end;
         }
     }
-    uses.0
+    uses.runs
 }
 
 /// What records reach.
@@ -130,6 +149,7 @@ struct Reached<'r> {
     ntfs: &'r Ntfs<'r>,
     /// Metadata, and clusters that the bitmap calls free.
     uses: Vec<Use>,
+    runs_max: usize,
     /// Clusters of all attributes. More than the volume has: files overlap.
     clusters: u64,
     /// Clusters that the volume has.
@@ -185,7 +205,7 @@ impl Reached<'_> {
         if is_free || found.class != AllocationClass::Data {
             self.uses.push(found);
         }
-        if self.uses.len() >= RUNS_MAX {
+        if self.uses.len() >= self.runs_max {
             // What follows is not looked at: as where files overlap, nothing counts as free.
             self.clusters = u64::MAX;
         }
@@ -327,9 +347,9 @@ mod tests {
             run(14, 19, Free),
             run(19, 30, Data),
         ];
-        assert_eq!(overlay(&base, &above), expected);
-        assert_eq!(overlay(&base, &[]), base);
-        assert_eq!(overlay(&base, &[run(5, 40, tree)]), [run(0, 5, Data), run(5, 30, tree)]);
+        assert_eq!(overlay(&base, &above, 100), expected);
+        assert_eq!(overlay(&base, &[], 100), base);
+        assert_eq!(overlay(&base, &[run(5, 40, tree)], 100), [run(0, 5, Data), run(5, 30, tree)]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::record::ATTRIBUTE_LIST;
 use super::reparse::Reparse;
 use super::stream::Stream;
 use super::{Ntfs, ROOT, allocation, is_own, numbered, stat};
+use crate::budget::Budget;
 use crate::error::{DamageLog, GuestError};
 use crate::filesystem::{
     Allocation, DirectoryEntry, ExtendedAttribute, Extent, FileKind, FileNumber, FileStat, FileSystem, FileSystemFacts,
@@ -160,6 +161,10 @@ impl FileSystem for Ntfs<'_> {
     }
 
     fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
-        allocation::map(self)
+        self.allocation_within(&Budget::default())
+    }
+
+    fn allocation_within(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
+        allocation::map(self, budget)
     }
 }

@@ -6,7 +6,7 @@
 //! Blocks kept for trees and blocks set aside for copy-on-write are in no list of free runs, and count as allocated.
 //! The map is built only of a file system without doubts.
 //!
-//! Memory is bounded. A group whose free runs are too many counts as allocated as a whole. Once there are too many runs
+//! Memory is bounded by a budget. A group whose free runs are too many counts as allocated as a whole. Once there are too many runs
 //! in use, further metadata counts as data, and a group is in doubt where a further block in use is free as well.
 
 use std::collections::BTreeSet;
@@ -19,7 +19,8 @@ use super::btree::{Step, TreeForm};
 use super::chunks::InodeStep;
 use super::group::{self, FreeSpace, HEADER_SECTORS, Root, must_be_whole};
 use super::inode::{Fork, Inode};
-use super::map::{MapBlocks, MapStep};
+use super::map::{MAP_BLOCKS_MAX, MapBlocks, MapStep};
+use crate::budget::Budget;
 use crate::error::GuestError;
 use crate::filesystem::{Allocation, AllocationClass, FileKind, State, TableKind};
 
@@ -37,8 +38,15 @@ struct Run {
     class: AllocationClass,
 }
 
-/// Free runs that are kept, and runs in use that are kept: about 100 MiB of each.
+/// Most free runs that are kept, and most runs in use: about 100 MiB of each.
 const RUNS_MAX: usize = 4 << 20;
+/// The structures of a map that draw equal parts of its memory: free runs, runs in use, blocks of maps; and two for the
+/// map itself, which is as long as both lists of runs.
+const PARTS: usize = 5;
+/// Bytes of memory of a block of a map in its set, while that grows.
+const MAP_BLOCK_BYTES: usize = 27;
+/// Bytes of memory of all of them.
+const MEMORY_BYTES_MAX: usize = PARTS * RUNS_MAX * size_of::<Run>();
 
 /// A map that is being built.
 #[derive(Debug)]
@@ -53,11 +61,14 @@ struct Runs {
     group_blocks: u64,
     /// Groups that are in doubt because they have more runs in use than are kept.
     doubtful: BTreeSet<u64>,
+    /// Whether there were more runs than are kept.
+    is_short: bool,
 }
 
 impl Runs {
     fn new(group_blocks: u64, runs_max: usize) -> Runs {
-        Runs { base: Vec::new(), used: Vec::new(), runs_max, group_blocks, doubtful: BTreeSet::new() }
+        let doubtful = BTreeSet::new();
+        Runs { base: Vec::new(), used: Vec::new(), runs_max, group_blocks, doubtful, is_short: false }
     }
 
     /// Notes that blocks are in use; returns whether one of them is in a free run.
@@ -72,6 +83,7 @@ impl Runs {
             _ if class == AllocationClass::Data && !is_free => {}
             Some(last) if last.end == start && last.class == class => last.end = end,
             _ if is_full => {
+                self.is_short = true;
                 if is_free {
                     self.doubtful.insert(start / self.group_blocks);
                 }
@@ -139,7 +151,7 @@ fn push(runs: &mut Vec<Run>, run: Run) {
 
 impl Xfs<'_> {
     /// Returns the allocation map of the volume.
-    pub(super) fn allocation_map(&self) -> Result<Vec<Allocation>, GuestError> {
+    pub(super) fn allocation_map(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
         let volume_bytes = self.reader.size_bytes();
         let allocation = |start_bytes, end_bytes: u64, class| Allocation {
             start_bytes,
@@ -150,7 +162,9 @@ impl Xfs<'_> {
             return Ok(vec![allocation(0, volume_bytes, AllocationClass::Doubtful)]);
         }
         let superblock = &self.superblock;
-        let mut runs = Runs::new(u64::from(superblock.group_blocks), RUNS_MAX);
+        let draw = budget.draw(MEMORY_BYTES_MAX);
+        let runs_max = draw.rows(PARTS, size_of::<Run>(), RUNS_MAX);
+        let mut runs = Runs::new(u64::from(superblock.group_blocks), runs_max);
         for group in 0..superblock.groups {
             let header = self.free_runs(&mut runs, group)?;
             // All that it claims lies in the group itself.
@@ -159,7 +173,11 @@ impl Xfs<'_> {
         if let Some(start) = superblock.linear_run(superblock.log_start, superblock.log_blocks) {
             self.claim(&mut runs, start, u64::from(superblock.log_blocks), JOURNAL);
         }
-        self.claim_files(&mut runs)?;
+        let mut met = MapBlocks::of_at_most(draw.rows(PARTS, MAP_BLOCK_BYTES, MAP_BLOCKS_MAX));
+        self.claim_files(&mut runs, &mut met)?;
+        if runs.is_short || met.is_full() {
+            budget.note_short();
+        }
         // Without checksums, both trees may call blocks free that a file has behind the damage.
         if !superblock.features.is_v5() && self.is_file_lost.load(Ordering::Relaxed) {
             let problem = "nothing counts as free: a part of a file or of a tree is lost";
@@ -219,6 +237,7 @@ impl Xfs<'_> {
                 return Err("two free runs overlap");
             }
             if runs.base.len() >= runs.runs_max {
+                runs.is_short = true;
                 return Err("there are too many free runs");
             }
             runs.base.push(Run { start, end: start + u64::from(count), class: AllocationClass::Free });
@@ -282,13 +301,12 @@ impl Xfs<'_> {
     }
 
     /// Claims the inodes, and everything that files reach.
-    fn claim_files(&self, runs: &mut Runs) -> Result<(), GuestError> {
-        let mut met = MapBlocks::default();
+    fn claim_files(&self, runs: &mut Runs, met: &mut MapBlocks) -> Result<(), GuestError> {
         self.each_inode(&mut |step| {
             match step {
                 InodeStep::Tree(linear) => self.claim(runs, linear, 1, TREE),
                 InodeStep::Table { start, count } => self.claim(runs, start, count, INODES),
-                InodeStep::Inode(inode) => self.claim_file(runs, &mut met, &inode)?,
+                InodeStep::Inode(inode) => self.claim_file(runs, met, &inode)?,
             }
             Ok(ControlFlow::Continue(()))
         })

@@ -69,20 +69,39 @@ pub(super) enum MapStep {
 }
 
 /// Blocks of maps that a pass remembers: about 75 MiB of them.
-const MAP_BLOCKS_MAX: usize = 4 << 20;
+pub(super) const MAP_BLOCKS_MAX: usize = 4 << 20;
 
 /// The blocks of maps that a pass over all files met. Those of version 4 note no owner, and any number of files may
 /// lead to one tree, which a reader would walk again and again.
-#[derive(Debug, Default)]
-pub(super) struct MapBlocks(HashSet<u64>);
+#[derive(Debug)]
+pub(super) struct MapBlocks {
+    blocks: HashSet<u64>,
+    blocks_max: usize,
+}
+
+impl Default for MapBlocks {
+    fn default() -> MapBlocks {
+        MapBlocks::of_at_most(MAP_BLOCKS_MAX)
+    }
+}
 
 impl MapBlocks {
+    /// Returns no blocks; at most `blocks_max` will be remembered.
+    pub(super) fn of_at_most(blocks_max: usize) -> MapBlocks {
+        MapBlocks { blocks: HashSet::new(), blocks_max }
+    }
+
+    /// Returns whether no further block can be remembered.
+    pub(super) fn is_full(&self) -> bool {
+        self.blocks.len() >= self.blocks_max
+    }
+
     /// Adds a block by its linear number. Fails with what is wrong.
     fn add(&mut self, block: u64) -> Result<(), &'static str> {
-        if self.0.len() >= MAP_BLOCKS_MAX {
+        if self.is_full() {
             return Err("there are too many blocks of maps");
         }
-        if self.0.insert(block) { Ok(()) } else { Err("two files lead to it") }
+        if self.blocks.insert(block) { Ok(()) } else { Err("two files lead to it") }
     }
 }
 

@@ -32,6 +32,7 @@ use self::chunks::{CHUNK_INODES, InodeStep};
 use self::inode::Inode;
 use self::map::MapBlocks;
 use self::superblock::Superblock;
+use crate::budget::Budget;
 use crate::error::{Damage, DamageLog, GuestError};
 use crate::filesystem::{
     Allocation, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber, FileStat, FileSystem,
@@ -250,6 +251,10 @@ impl FileSystem for Xfs<'_> {
     }
 
     fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
-        self.allocation_map()
+        self.allocation_within(&Budget::default())
+    }
+
+    fn allocation_within(&self, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
+        self.allocation_map(budget)
     }
 }

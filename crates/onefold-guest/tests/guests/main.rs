@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod boot;
+mod budget;
 mod ext;
 mod fixtures;
 mod machines;

@@ -1,8 +1,8 @@
 //! The allocation map: the union of the bitmaps after recovery, the bitmaps before recovery, and every block that a
 //! file reaches.
 //!
-//! Memory is bounded. Bitmaps are read group by group, and of what files reach only what the bitmaps do not say is
-//! kept: metadata with its kind, and blocks that they call free.
+//! Memory is bounded by a budget. Bitmaps are read group by group, and of what files reach only what the bitmaps do not
+//! say is kept: metadata with its kind, and blocks that they call free.
 
 mod bitmaps;
 mod reach;
@@ -11,11 +11,12 @@ mod records;
 use std::ops::Range;
 
 use bitmaps::Bitmaps;
-use reach::Reach;
+use reach::{NODES_MAX, Reach};
 use records::{RECORDS_MAX, Record, Records};
 
 use super::superblock::features;
 use super::tables::Tables;
+use crate::budget::Budget;
 use crate::error::GuestError;
 use crate::filesystem::{Allocation, AllocationClass, TableKind};
 
@@ -30,6 +31,12 @@ pub struct AllocationDifferences {
 
 /// Runs after which each further group is doubtful as a whole: all groups may name one bitmap.
 const RUNS_MAX: usize = RECORDS_MAX;
+/// The structures of a map that draw equal parts of its memory: records, blocks of maps, runs.
+const PARTS: usize = 3;
+/// Bytes of memory of a block of a map in its set, while that grows.
+const NODE_BYTES: usize = 27;
+/// Bytes of memory of all of them.
+const MEMORY_BYTES_MAX: usize = PARTS * NODES_MAX * NODE_BYTES;
 
 /// The runs of the map so far, in blocks.
 struct Runs<'m> {
@@ -40,6 +47,8 @@ struct Runs<'m> {
     records: std::iter::Peekable<std::slice::Iter<'m, Record>>,
     /// What free blocks count as.
     free: AllocationClass,
+    /// Most of the runs, but for those of one group.
+    runs_max: usize,
 }
 
 impl Tables<'_> {
@@ -48,14 +57,23 @@ impl Tables<'_> {
     ///
     /// # Errors
     /// Those of the disk.
-    pub(super) fn allocation(&self, is_certain: bool) -> Result<(Vec<Allocation>, AllocationDifferences), GuestError> {
-        let mut records = Records::new(self.superblock.blocks_per_group, RECORDS_MAX);
+    pub(super) fn allocation(
+        &self,
+        is_certain: bool,
+        budget: &Budget,
+    ) -> Result<(Vec<Allocation>, AllocationDifferences), GuestError> {
+        let draw = budget.draw(MEMORY_BYTES_MAX);
+        let records_max = draw.rows(PARTS, size_of::<Record>(), RECORDS_MAX);
+        let mut records = Records::new(self.superblock.blocks_per_group, records_max);
         self.add_tables(&mut records)?;
         let mut bitmaps = Bitmaps::new(self);
-        let mut reach = Reach::new(self, &mut bitmaps, &mut records);
+        let nodes_max = draw.rows(PARTS, NODE_BYTES, NODES_MAX);
+        let mut reach = Reach::new(self, &mut bitmaps, &mut records, nodes_max);
         reach.run()?;
         let (mut differing, has_too_many) = ((0, reach.only_reached), reach.has_too_many);
+        let mut is_short = reach.has_too_many_nodes;
         drop(reach);
+        is_short |= records.is_coarse();
         let records = records.sorted();
         // Without checksums, a bitmap may call blocks free that a file has behind the damage.
         let is_lost = has_too_many || self.is_file_lost() && !self.superblock.features.has(features::METADATA_CSUM);
@@ -65,6 +83,7 @@ impl Tables<'_> {
             volume_bytes: self.source.reader().size_bytes(),
             records: records.iter().peekable(),
             free: if is_certain && !is_lost { AllocationClass::Free } else { AllocationClass::Doubtful },
+            runs_max: draw.rows(PARTS, size_of::<Allocation>(), RUNS_MAX),
         };
         runs.push(0..self.superblock.first_data_block, AllocationClass::Outside);
         for number in 0..self.group_count() {
@@ -72,6 +91,9 @@ impl Tables<'_> {
         }
         if let Some(number) = self.first_group_left_out() {
             runs.push(self.superblock.group_start(number)..self.superblock.block_count, AllocationClass::Doubtful);
+        }
+        if is_short || runs.runs.len() >= runs.runs_max {
+            budget.note_short();
         }
         let cluster_bytes = self.superblock.blocks_per_cluster * self.superblock.block_bytes;
         let differences = AllocationDifferences {
@@ -112,7 +134,7 @@ impl Tables<'_> {
     fn add_group(&self, number: u32, bitmaps: &mut Bitmaps<'_, '_>, runs: &mut Runs<'_>) -> Result<u64, GuestError> {
         let superblock = &self.superblock;
         let (start, end) = (superblock.group_start(number), superblock.group_end(number));
-        if runs.runs.len() >= RUNS_MAX {
+        if runs.runs.len() >= runs.runs_max {
             runs.push(start..end, AllocationClass::Doubtful);
             return Ok(0);
         }

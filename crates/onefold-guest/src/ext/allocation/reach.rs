@@ -15,8 +15,8 @@ use crate::ext::map::Piece;
 use crate::ext::tables::Tables;
 use crate::filesystem::{AllocationClass, FileKind, TableKind};
 
-/// Blocks of maps that are remembered: about 75 MiB of them. With more, nothing is free.
-const NODES_MAX: usize = 4 << 20;
+/// Most blocks of maps that are remembered. With more, nothing is free.
+pub(super) const NODES_MAX: usize = 4 << 20;
 /// Runs that files reach and bitmaps call free. With more, nothing is free.
 const ONLY_REACHED_MAX: u32 = 1 << 20;
 /// The inode that holds the room for more group descriptors.
@@ -31,6 +31,9 @@ pub(super) struct Reach<'r, 't, 'a> {
     pub(super) records: &'r mut Records,
     /// The blocks of maps that were met.
     nodes: HashSet<u64>,
+    nodes_max: usize,
+    /// Whether there are more blocks of maps than that.
+    pub(super) has_too_many_nodes: bool,
     /// Whether files reach more than they can, or more than can be remembered: the pass ended, and files were left out.
     pub(super) has_too_many: bool,
     /// Clusters that files reach and bitmaps call free.
@@ -42,17 +45,20 @@ pub(super) struct Reach<'r, 't, 'a> {
 }
 
 impl<'r, 't, 'a> Reach<'r, 't, 'a> {
-    /// Returns a pass that adds to `records` what `bitmaps` do not say.
+    /// Returns a pass that adds to `records` what `bitmaps` do not say, and remembers at most `nodes_max` blocks of maps.
     pub(super) fn new(
         tables: &'t Tables<'a>,
         bitmaps: &'r mut Bitmaps<'t, 'a>,
         records: &'r mut Records,
+        nodes_max: usize,
     ) -> Reach<'r, 't, 'a> {
         Reach {
             tables,
             bitmaps,
             records,
             nodes: HashSet::new(),
+            nodes_max,
+            has_too_many_nodes: false,
             has_too_many: false,
             only_reached: 0,
             only_reached_runs: 0,
@@ -105,7 +111,8 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
             return self.add(block, 1, AllocationClass::Table(TableKind::Superblock));
         }
         let offset = block * self.tables.superblock.block_bytes;
-        if self.nodes.len() >= NODES_MAX {
+        if self.nodes.len() >= self.nodes_max {
+            self.has_too_many_nodes = true;
             return self.end(block, "too many blocks of maps");
         }
         if !self.nodes.insert(block) {

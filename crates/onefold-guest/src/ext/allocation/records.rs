@@ -17,15 +17,17 @@ pub(super) struct Records {
     /// Blocks of a group, the grain where there are too many runs.
     grain: u64,
     records_max: usize,
+    /// Whether whole groups were taken as doubtful.
+    is_coarse: bool,
 }
 
-/// Runs that are kept: about 100 MiB of them.
+/// Most runs that are kept: about 100 MiB of them.
 pub(super) const RECORDS_MAX: usize = 4 << 20;
 
 impl Records {
     /// Returns no runs; at most `records_max` will be kept.
     pub(super) fn new(grain: u64, records_max: usize) -> Records {
-        Records { records: Vec::new(), grain, records_max }
+        Records { records: Vec::new(), grain, records_max, is_coarse: false }
     }
 
     /// Adds a run.
@@ -47,6 +49,7 @@ impl Records {
     fn shrink(&mut self) {
         self.join();
         while self.records.len() > (self.records_max / 2).max(1) {
+            self.is_coarse = true;
             for record in &mut self.records {
                 record.start -= record.start % self.grain;
                 record.end = record.end.checked_next_multiple_of(self.grain).unwrap_or(u64::MAX);
@@ -57,6 +60,11 @@ impl Records {
                 self.grain = self.grain.saturating_mul(2);
             }
         }
+    }
+
+    /// Returns whether whole groups were taken as doubtful, as there were too many runs.
+    pub(super) fn is_coarse(&self) -> bool {
+        self.is_coarse
     }
 
     fn join(&mut self) {

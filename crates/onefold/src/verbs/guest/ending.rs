@@ -101,6 +101,12 @@ impl Ending {
         for problem in guest.table().iter().flat_map(|table| &table.problems) {
             self.damaged(format!("`{}`: {problem}", image.path().shown()));
         }
+        if guest.budget().is_short() {
+            let name = image.path().shown();
+            self.warn(format!(
+                "`{name}`: its maps need more memory, and what did not fit counts as allocated: raise --memory"
+            ));
+        }
         guest.doubt().iter().for_each(|doubt| self.warn(format!("no volume is sure: {}", doubt.shown())));
         let mut all: BTreeSet<usize> = volumes.into_iter().collect();
         for group in guest.groups() {

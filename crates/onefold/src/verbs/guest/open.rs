@@ -5,6 +5,7 @@ use std::path::Path;
 
 use onefold_block::Show;
 use onefold_disk::{CachedDisk, Disk, ImageFile, ImageFormat};
+use onefold_guest::budget::Budget;
 use onefold_guest::guest::Guest;
 
 use crate::cli::Talk;
@@ -20,6 +21,8 @@ use crate::verbs::in_use;
 const MEMORY_BYTES_MIN: u64 = 32 << 20;
 /// The part of `--memory` that the cache of a disk takes.
 const CACHE_SHARE: u64 = 4;
+/// The part of `--memory` that allocation maps may take.
+const MAP_SHARE: u64 = 2;
 
 /// An image that is open.
 pub(super) struct OpenImage {
@@ -76,7 +79,7 @@ impl OpenImage {
     }
 
     /// Opens all volumes of the disk, and calls `work` with them. Reading again what was read before comes from a cache
-    /// of a part of `--memory`.
+    /// of a part of `--memory`; allocation maps draw from another part.
     pub(super) fn with_guest<T>(
         &self,
         arguments: &GuestOpenArgs,
@@ -86,7 +89,8 @@ impl OpenImage {
         let cached = CachedDisk::new(self.disk.as_ref(), cache_bytes);
         let cannot = || format!("cannot read the disk in `{}`", self.path().shown());
         let guest = Guest::open(&cached).map_err(|error| Failure::of_guest(cannot(), &error))?;
-        work(&guest)
+        let map_bytes = usize::try_from(arguments.memory.0 / MAP_SHARE).unwrap_or(usize::MAX);
+        work(&guest.with_budget(Budget::new(map_bytes)))
     }
 }
 

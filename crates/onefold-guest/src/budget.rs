@@ -1,0 +1,105 @@
+//! How much memory the maps of a disk may take: one budget that all readers of the disk draw from.
+//!
+//! The larger structures of a map take as many rows as their draw holds. What does not fit counts as allocated, so that
+//! a small budget costs free bytes, and never data.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// The budget of maps that nobody gave another one.
+const DEFAULT_BYTES: usize = 256 << 20;
+
+/// Bytes of memory that maps may take. Clones draw from the same bytes.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    left_bytes: AtomicUsize,
+    is_short: AtomicBool,
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget::new(DEFAULT_BYTES)
+    }
+}
+
+impl Budget {
+    /// Returns a budget of so many bytes.
+    #[must_use]
+    pub fn new(bytes: usize) -> Budget {
+        Budget { shared: Arc::new(Shared { left_bytes: AtomicUsize::new(bytes), is_short: AtomicBool::new(false) }) }
+    }
+
+    /// Draws `wanted_bytes`, or what is left where that is less. The bytes return when the draw is dropped.
+    #[must_use]
+    pub fn draw(&self, wanted_bytes: usize) -> Draw {
+        let left = &self.shared.left_bytes;
+        let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left - left.min(wanted_bytes)));
+        Draw { budget: self.clone(), bytes: taken.unwrap_or_else(|left| left).min(wanted_bytes) }
+    }
+
+    /// Notes that a map is not what it would be with more memory.
+    pub fn note_short(&self) {
+        self.shared.is_short.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a map is not what it would be with more memory: more of it counts as allocated.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        self.shared.is_short.load(Ordering::Relaxed)
+    }
+}
+
+/// Bytes that were drawn from a budget.
+#[derive(Debug)]
+pub struct Draw {
+    budget: Budget,
+    bytes: usize,
+}
+
+impl Draw {
+    /// Returns how many rows of `row_bytes` fit into one of `parts` equal parts of the draw, at most `rows_max`.
+    #[must_use]
+    pub fn rows(&self, parts: usize, row_bytes: usize, rows_max: usize) -> usize {
+        (self.bytes / parts.max(1) / row_bytes.max(1)).min(rows_max)
+    }
+
+    /// Returns all but `bytes` to the budget.
+    pub fn shrink(&mut self, bytes: usize) {
+        let back = self.bytes.saturating_sub(bytes);
+        self.bytes -= back;
+        self.budget.shared.left_bytes.fetch_add(back, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Draw {
+    fn drop(&mut self) {
+        self.shrink(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_never_exceed_the_budget_and_return_what_they_took() {
+        let budget = Budget::new(100);
+        let mut first = budget.draw(70);
+        let second = budget.clone().draw(70);
+        assert_eq!((first.bytes, second.bytes), (70, 30));
+        assert_eq!((first.rows(2, 7, 100), first.rows(2, 7, 3), second.rows(0, 0, 9)), (5, 3, 9));
+        first.shrink(90);
+        first.shrink(20);
+        assert_eq!(budget.draw(1000).bytes, 50);
+        drop((first, second));
+        assert_eq!(budget.draw(1000).bytes, 100);
+        assert!(!budget.is_short());
+        budget.clone().note_short();
+        assert!(budget.is_short());
+    }
+}
