@@ -55,3 +55,107 @@ fn verbs_keep_no_names_of_the_files_that_they_go_through() {
         assert!(ended.status.success(), "{verb:?}: {}", String::from_utf8_lossy(&ended.stderr));
     }
 }
+
+/// Makes `image`: an ext4 of ten million files in use, all of them empty and in the root directory. It writes inodes,
+/// names and bitmaps itself, which a kernel would take an hour for; only counts of free blocks are left as they were.
+const MAKE_TEN_MILLION: &str = r#"
+import os, struct, subprocess, sys
+path, count = sys.argv[1], 10_000_000
+with open(path, "wb") as image:
+    image.truncate(42 << 30)
+features = "^metadata_csum,^uninit_bg,^has_journal,^resize_inode,^flex_bg,^dir_index"
+options = ["-I", "128", "-b", "4096", "-N", str(count + 100_000), "-m", "0"]
+subprocess.run(["mke2fs", "-q", "-F", "-t", "ext4", "-O", features, *options, path], check=True)
+image = open(path, "r+b")
+image.seek(1024)
+superblock = bytearray(image.read(1024))
+(blocks_per_group, inodes_per_group), size = struct.unpack_from("<I4xI", superblock, 0x20), 4096
+descriptor_bytes = struct.unpack_from("<H", superblock, 0xFE)[0] or 32
+inodes, = struct.unpack_from("<I", superblock, 0)
+image.seek(size)
+groups = inodes // inodes_per_group
+descriptors = image.read(groups * descriptor_bytes)
+places = [struct.unpack_from("<III", descriptors, group * descriptor_bytes) for group in range(groups)]
+file = bytearray(128)
+struct.pack_into("<H24xH4xI", file, 0, 0o100644, 1, 0x80000)
+struct.pack_into("<HHHH", file, 0x28, 0xF30A, 0, 4, 0)
+used = 11 + count
+for group, (_, bitmap, table) in enumerate(places):
+    here = max(0, min(inodes_per_group, used - group * inodes_per_group))
+    first = 11 if group == 0 else 0
+    image.seek(bitmap * size)
+    image.write((((1 << here) - 1) | ((1 << 8 * size) - (1 << inodes_per_group))).to_bytes(size, "little"))
+    image.seek(table * size + first * 128)
+    image.write(bytes(file) * max(0, here - first))
+    free = inodes_per_group - here
+    image.seek(size + group * descriptor_bytes + 0xE)
+    image.write(struct.pack("<H", free))
+# Names of eight letters: 256 of them fill a block.
+names = [struct.pack("<IHBB8s", number, 16, 8, 1, b"%08x" % number) for number in range(12, used + 1)]
+head = struct.pack("<IHBB4s", 2, 12, 1, 2, b".") + struct.pack("<IHBB4s", 2, 12, 2, 2, b"..")
+head += struct.pack("<IHBB12s", 11, 20, 10, 2, b"lost+found")
+short = bytearray(names[252])
+struct.pack_into("<H", short, 4, 20)
+content = head + b"".join(names[:252]) + bytes(short) + bytes(4) + b"".join(names[253:])
+rest = -len(content) % size
+if rest:
+    content += struct.pack("<IHBB", 0, rest, 0, 0) + bytes(rest - 8)
+blocks, done, extents = len(content) // size, 0, []
+for group in (1, 2):
+    first = places[group][2] + (inodes_per_group * 128 + size - 1) // size
+    many = min(blocks - done, (group + 1) * blocks_per_group - first)
+    image.seek(first * size)
+    image.write(content[done * size:(done + many) * size])
+    within = first - group * blocks_per_group
+    image.seek(places[group][0] * size)
+    bitmap = int.from_bytes(image.read(size), "little") | ((1 << many) - 1) << within
+    image.seek(places[group][0] * size)
+    image.write(bitmap.to_bytes(size, "little"))
+    extents.append((done, many, first))
+    done += many
+assert done == blocks
+root = places[0][2] * size + 128
+image.seek(root)
+inode = bytearray(image.read(128))
+struct.pack_into("<I", inode, 4, len(content) & 0xFFFFFFFF)
+struct.pack_into("<I", inode, 0x1C, blocks * 8)
+struct.pack_into("<HHHH", inode, 0x28, 0xF30A, 2, 4, 0)
+for index, (at, many, first) in enumerate(extents):
+    struct.pack_into("<IHHI", inode, 0x28 + 12 * (index + 1), at, many, 0, first)
+image.seek(root)
+image.write(inode)
+struct.pack_into("<I", superblock, 0x10, inodes - used)
+image.seek(1024)
+image.write(superblock)
+"#;
+
+/// Prints the exit code of a command and its highest resident memory in KiB.
+const MEASURE: &str = "import os, subprocess, sys
+process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, status, usage = os.wait4(process.pid, 0)
+print(os.waitstatus_to_exitcode(status), usage.ru_maxrss)";
+
+#[test]
+#[ignore = "an image of ten million files, for make test-guest"]
+fn ten_million_files_stay_within_the_memory_that_is_the_default() {
+    if !has("mke2fs", "e2fsprogs") || !has("python3", "python3") {
+        return;
+    }
+    let folder = Folder::new();
+    let image = folder.path("image");
+    run("python3", &["-c", MAKE_TEN_MILLION, text(&image)]);
+    let df = onefold("guest df --json", &[&image]).done().json();
+    assert!(df["file_systems"][0]["files_used"].as_u64().unwrap() >= 10_000_000, "{df}");
+    let found = onefold("guest find --name 00989680", &[&image]).done();
+    assert_eq!(found.out, "/00989680\n", "the last but ten of the names");
+    for (verb, further) in [("info", ""), ("find", ""), ("du", "/"), ("who", "1G"), ("ls", "/")] {
+        let program = env!("CARGO_BIN_EXE_onefold");
+        let further: &[&str] = if further.is_empty() { &[] } else { &[further] };
+        let told = run("python3", &[&["-c", MEASURE, program, "guest", verb, text(&image)], further].concat());
+        let told: Vec<u64> = told.split_whitespace().map(|number| number.parse().unwrap()).collect();
+        let [code, peak_kib] = told[..] else { panic!("{told:?}") };
+        assert_eq!(code, 0, "{verb}");
+        assert!(peak_kib < 256 << 10, "{verb} took {peak_kib} KiB");
+        eprintln!("guest {verb} of ten million files: at most {} MiB", peak_kib >> 10);
+    }
+}
