@@ -25,6 +25,7 @@ mod tier;
 mod trust;
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
@@ -127,6 +128,16 @@ fn given_up_images(paths: &BTreeMap<FileNo, PathBuf>, given_up: GivenUp) -> Opti
     })
 }
 
+/// Returns the words of an error and of all its causes.
+fn with_causes(error: &dyn Error) -> String {
+    let (mut text, mut cause) = (error.to_string(), error.source());
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}
+
 /// What is believed equal.
 struct Found {
     runs: SourceRuns,
@@ -175,7 +186,7 @@ fn find<S: Substrate>(
             Ok(has_packages) => identifying.examined.images_with_packages += u64::from(has_packages),
             Err(IdentifyError::Temporary(error)) => return Err(error.into()),
             Err(IdentifyError::Stopped(error)) => return Err(error.into()),
-            Err(error) => failed.push((file.path.clone(), error.to_string())),
+            Err(error) => failed.push((file.path.clone(), with_causes(&error))),
         }
     }
     let Identifying { candidates, packages, examined, .. } = identifying;
