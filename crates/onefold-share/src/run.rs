@@ -1,6 +1,8 @@
 //! The front door: a run opens the state folder, fills the holes that dead hosts have left, reads what changed, and
 //! has the file system share what is equal.
 //!
+//! Equal files of guests may be shared before that, so that less is read.
+//!
 //! `share run` and `pool dedup` are one run each. The watch does the same steps again and again on one state folder.
 
 use std::path::PathBuf;
@@ -10,9 +12,10 @@ use onefold_block::{Clock, Random};
 use onefold_substrate::Substrate;
 
 use crate::domain::settings::Settings;
+use crate::files::{FilesOptions, FilesReport, share_files};
 use crate::mend::{Doubtful, Mended, Patience, mend_patiently};
 use crate::pass::{PassError, PassOptions, Passed, pass};
-use crate::scan::{ScanOptions, Scanned, scan};
+use crate::scan::{ScanOptions, Scanned, TICK, scan};
 use crate::state::files::Marks;
 use crate::state::{Notice, State, StateError};
 
@@ -40,6 +43,9 @@ impl<'a, S: Substrate> Seams<'a, S> {
 
 /// What a run does, and how.
 pub struct RunOptions<'a> {
+    /// What is found by the records of guests and shared first, if anything is; of the same files as the pass, as a
+    /// rule.
+    pub files: Option<&'a FilesOptions<'a>>,
     /// What is read, and how.
     pub scan: ScanOptions<'a>,
     /// What is shared, and how. A dry run fills no holes either.
@@ -53,6 +59,8 @@ pub struct RunOptions<'a> {
 /// A step of a run that takes long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunStep {
+    /// Equal files of guests are found. Holes are filled by now.
+    Files,
     /// What changed is read. Holes are filled by now.
     Scan,
     /// What is equal is shared.
@@ -64,6 +72,8 @@ pub enum RunStep {
 pub struct RunReport {
     /// Images that dead hosts may have left with holes, wherever they are: no selection leaves any of them out.
     pub mended: Mended,
+    /// What was found by the records of guests, if that was asked for.
+    pub files: Option<FilesReport>,
     /// What was read.
     pub scanned: Scanned,
     /// How long that took.
@@ -82,6 +92,16 @@ pub fn run<S: Substrate>(seams: &Seams<'_, S>, options: &RunOptions<'_>) -> Resu
     let state = seams.open()?;
     // What is read of an image that was not mended is not what it holds.
     let mended = if options.pass.is_dry_run { Mended::default() } else { mend(&state, seams.clock, options)? };
+    // What files share by now lies at one place, and is read once.
+    let by_files = options.files.map(|files| {
+        (options.step)(RunStep::Files);
+        share_files(&state, files)
+    });
+    let by_files = by_files.transpose()?;
+    if by_files.is_some() {
+        // Sharing has set times of files a moment ago. The scan trusts files that are older than itself.
+        seams.clock.sleep(2 * TICK);
+    }
     (options.step)(RunStep::Scan);
     // Limits are on the scan and the pass.
     options.scan.pace.begin();
@@ -92,7 +112,7 @@ pub fn run<S: Substrate>(seams: &Seams<'_, S>, options: &RunOptions<'_>) -> Resu
     let scan_time = seams.clock.monotonic().saturating_sub(began);
     (options.step)(RunStep::Pass);
     let passed = pass(&state, &mut files, &options.pass)?;
-    Ok(RunReport { mended, scanned, scan_time, passed, settings: Settings::path(&state) })
+    Ok(RunReport { mended, files: by_files, scanned, scan_time, passed, settings: Settings::path(&state) })
 }
 
 fn mend<S: Substrate>(state: &State<'_, S>, clock: &dyn Clock, options: &RunOptions<'_>) -> Result<Mended, StateError> {

@@ -27,6 +27,7 @@ fn mounted() -> (SimulatedFileSystem, Host<'static>) {
 fn run(host: &Host<'_>) -> (Scanned, Passed) {
     let (pace, folder, clock) = (Pace::unlimited(), std::env::temp_dir(), ManualClock::default());
     let options = RunOptions {
+        files: None,
         scan: ScanOptions::new(&pace),
         pass: PassOptions { memory_bytes: 1 << 20, threads: 2, ..PassOptions::new(&folder, &pace, &clock) },
         mend_wait: Duration::ZERO,

@@ -85,6 +85,7 @@ const CALL_BYTES: u64 = 1 << 20;
 const MEMORY_BYTES: usize = 32 << 20;
 
 /// How a pass goes about it.
+#[derive(Clone, Copy)]
 pub struct PassOptions<'a> {
     /// Which files may be shared in. Of others neither logs nor entries are touched.
     pub selection: Selection<'a>,

@@ -55,6 +55,7 @@ pub(crate) fn try_run(substrate: &LinuxSubstrate, how: How, between: &dyn Fn()) 
     let notice = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
     let pace = Pace::unlimited();
     let options = RunOptions {
+        files: None,
         scan: ScanOptions { threads: 1, ..ScanOptions::new(&pace) },
         pass: PassOptions {
             memory_bytes: how.memory_bytes,

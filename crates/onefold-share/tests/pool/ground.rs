@@ -130,6 +130,7 @@ pub(crate) fn run(substrate: &PoolSubstrate<'_>) -> Result<Run, PassError> {
     // Each time another host, as far as names are concerned.
     let (pace, random) = (Pace::unlimited(), SeededRandom::new(u64::from(next_count())));
     let options = RunOptions {
+        files: None,
         scan: ScanOptions { threads: 1, ..ScanOptions::new(&pace) },
         pass: PassOptions { memory_bytes: 8 << 20, ..PassOptions::new(temporary.path(), &pace, &SystemClock) },
         mend_wait: Duration::ZERO,

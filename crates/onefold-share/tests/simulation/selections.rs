@@ -113,6 +113,7 @@ fn run_without(host: &Host<'_>, path: &Path) -> RunReport {
     let (selection, pace) = (Selection::new(&roots, &wants), Pace::unlimited());
     let left_alone = path.to_owned();
     let options = RunOptions {
+        files: None,
         scan: ScanOptions { selection, ..ScanOptions::new(&pace) },
         pass: PassOptions { selection, ..PassOptions::new(Path::new("/var/tmp"), &pace, &*host.clock) },
         mend_wait: Duration::ZERO,

@@ -349,6 +349,9 @@ pub(crate) struct ShareRunArgs {
     /// Image files, and folders with all that is in them; on one file system (XFS, Btrfs or OCFS2 with reflinks)
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
+    /// Share equal files of guests first, as `share files` does, and read each shared block once
+    #[arg(long)]
+    pub(crate) files: bool,
     /// Say what would be shared, and share nothing; what is read is kept for the next run
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -30,6 +30,7 @@ impl RunMeter {
     pub(super) fn begin(&self, step: RunStep) {
         self.finish();
         let doing = match step {
+            RunStep::Files => "examining guests",
             RunStep::Scan => "reading",
             RunStep::Pass => "sharing",
         };

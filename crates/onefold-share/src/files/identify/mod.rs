@@ -7,6 +7,7 @@
 mod claims;
 mod disk;
 mod pieces;
+mod shared;
 mod systems;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ use onefold_substrate::{Access, FileStat as HostStat, Refusal, Substrate};
 use self::claims::{Circle, Claim, ClaimKey, Claims, Described};
 use self::disk::SubstrateDisk;
 use self::pieces::Pieces;
+use self::shared::SharedBlocks;
 use self::systems::{System, each_system};
 use self::unpackaged::unpackaged;
 use self::whole::digest_of;
@@ -104,6 +106,8 @@ struct Image<'a> {
     bytes_left: u64,
     /// How many bytes of its files may still be read as a whole.
     read_left: u64,
+    /// What of it shares with others on the host.
+    shared: SharedBlocks,
     pieces: Pieces,
 }
 
@@ -141,8 +145,10 @@ impl Identifying<'_> {
         let cached = CachedDisk::new(&*disk, self.cache_bytes);
         let guest = Guest::open(&cached)?;
         let bytes_left = claimed_bytes_max(&stat);
+        let go_on = || (self.go_on)().map_err(IdentifyError::Stopped);
+        let shared = SharedBlocks::load(substrate, &file, &go_on)?;
         let mut image =
-            Image { rank, circle, disk: &*disk, bytes_left, read_left: bytes_left, pieces: Pieces::default() };
+            Image { rank, circle, disk: &*disk, bytes_left, read_left: bytes_left, shared, pieces: Pieces::default() };
         let mut has_packages = false;
         each_system(&guest, &mut |system| {
             // Files of no package are found whatever the database is.
@@ -236,7 +242,8 @@ impl Identifying<'_> {
         for (tier, content) in contents {
             for (phase, pieces) in image.pieces.phases() {
                 let label = Label { tier, package };
-                let added = self.candidates.add(image.rank, content, label, phase, blocks, pieces);
+                let is_shared = image.shared.have_most_of(pieces);
+                let added = self.candidates.add(image.rank, content, label, (phase, blocks), pieces, is_shared);
                 if !added.map_err(IdentifyError::Temporary)? {
                     self.examined.surplus_files += 1;
                 }

@@ -9,6 +9,8 @@ use onefold_sort::{Merge, SortWriter};
 use super::rows::{FILES_MAX, Instance, PIECE_BLOCKS_MAX, Piece, RANK_MAX};
 use crate::files::tier::Label;
 
+/// Added to the rank of a file whose blocks are its own on the host.
+const OWN_RANK: u64 = 256;
 /// Added to the rank of a file some of whose content has no piece: it is a source where all others have gaps, too.
 const GAP_RANK: u64 = 512;
 
@@ -28,7 +30,8 @@ impl Candidates {
 
     /// Adds the pieces that a file of an image has in a phase. Files with equal `content` are believed equal; only the
     /// low
-    /// 61 bits count. `blocks` is how many blocks its content takes. Returns false where the image has too many files.
+    /// 61 bits count. `phase` comes with how many blocks its content takes. `is_shared` tells whether most of it shares
+    /// with others on the host. Returns false where the image has too many files.
     ///
     /// # Errors
     /// Those of writing temporary files.
@@ -37,16 +40,18 @@ impl Candidates {
         image: u32,
         content: u64,
         label: Label,
-        phase: u64,
-        blocks: u64,
+        (phase, blocks): (u64, u64),
         pieces: &[Piece],
+        is_shared: bool,
     ) -> io::Result<bool> {
         let added = self.added.entry(image).or_default();
         let (Some(key), true) = (label.key(), *added < FILES_MAX) else { return Ok(false) };
         let ordinal = *added;
         *added += 1;
         let covered = pieces.iter().map(|piece| piece.count).fold(u64::from(phase > 0), u64::saturating_add);
-        let rank = (pieces.len() as u64).min(GAP_RANK - 1) + if covered < blocks { GAP_RANK } else { 0 };
+        let of_gap = if covered < blocks { GAP_RANK } else { 0 };
+        let of_owner = if is_shared { 0 } else { OWN_RANK };
+        let rank = (pieces.len() as u64).min(OWN_RANK - 1) + of_owner + of_gap;
         let instance = Instance { content, phase, rank: rank.min(RANK_MAX), image, ordinal };
         self.rows.push(instance.head(key.number()))?;
         for piece in pieces {

@@ -238,14 +238,26 @@ mod tests {
         (source.file.0, source.block.0, target.file.0, target.block.0, run.count())
     }
 
+    /// A new image in one piece would take files away from others that share them.
+    #[test]
+    fn files_that_share_already_are_better_sources() {
+        let (runs, _) = joined(|candidates| {
+            candidates.add(0, 7, label(1), (0, 10), &[piece(0, 100, 10)], false).unwrap();
+            candidates.add(1, 7, label(1), (0, 10), &[piece(0, 300, 5), piece(5, 400, 5)], true).unwrap();
+            candidates.add(2, 7, label(1), (0, 10), &[piece(0, 500, 9)], true).unwrap();
+        });
+        let sources: Vec<u32> = runs.iter().map(|run| told(run).0).collect();
+        assert!(!sources.is_empty() && sources.iter().all(|source| *source == 5), "{sources:?}");
+    }
+
     #[test]
     fn the_file_in_the_fewest_pieces_is_the_source_and_of_equal_ones_that_of_the_first_image() {
         let (runs, found) = joined(|candidates| {
-            candidates.add(0, 7, label(1), 0, 10, &[piece(0, 100, 4), piece(4, 200, 6)]).unwrap();
-            candidates.add(2, 7, label(1), 0, 10, &[piece(0, 500, 10)]).unwrap();
-            candidates.add(1, 7, label(2), 0, 10, &[piece(0, 300, 10)]).unwrap();
+            candidates.add(0, 7, label(1), (0, 10), &[piece(0, 100, 4), piece(4, 200, 6)], false).unwrap();
+            candidates.add(2, 7, label(1), (0, 10), &[piece(0, 500, 10)], false).unwrap();
+            candidates.add(1, 7, label(2), (0, 10), &[piece(0, 300, 10)], false).unwrap();
             // A file that no other one equals.
-            candidates.add(1, 8, label(2), 0, 2, &[piece(0, 900, 2)]).unwrap();
+            candidates.add(1, 8, label(2), (0, 2), &[piece(0, 900, 2)], false).unwrap();
         });
         let told: Vec<_> = runs.iter().map(told).collect();
         assert_eq!(told, [(5, 300, 3, 100, 4), (5, 304, 3, 200, 6), (5, 300, 8, 500, 10)]);
@@ -258,10 +270,10 @@ mod tests {
     fn a_group_has_a_second_source_of_another_image() {
         let (first, second, _) = joined_twice(|candidates| {
             for (image, block) in [(0, 100), (0, 200), (1, 300), (2, 400), (3, 500)] {
-                candidates.add(image, 7, label(1), 0, 10, &[piece(0, block, 10)]).unwrap();
+                candidates.add(image, 7, label(1), (0, 10), &[piece(0, block, 10)], false).unwrap();
             }
-            candidates.add(0, 8, label(1), 0, 10, &[piece(0, 600, 10)]).unwrap();
-            candidates.add(1, 8, label(1), 0, 10, &[piece(0, 700, 10)]).unwrap();
+            candidates.add(0, 8, label(1), (0, 10), &[piece(0, 600, 10)], false).unwrap();
+            candidates.add(1, 8, label(1), (0, 10), &[piece(0, 700, 10)], false).unwrap();
         });
         let told = |runs: &[Run]| runs.iter().map(told).collect::<Vec<_>>();
         let expected = [(3, 100, 3, 200, 10), (3, 100, 5, 300, 10), (3, 600, 5, 700, 10), (3, 100, 8, 400, 10)];
@@ -272,8 +284,8 @@ mod tests {
     #[test]
     fn a_file_with_a_gap_is_a_source_only_if_all_have_one() {
         let (runs, _) = joined(|candidates| {
-            candidates.add(0, 7, label(1), 0, 10, &[piece(0, 100, 4)]).unwrap();
-            candidates.add(1, 7, label(1), 0, 10, &[piece(0, 300, 5), piece(5, 400, 5)]).unwrap();
+            candidates.add(0, 7, label(1), (0, 10), &[piece(0, 100, 4)], false).unwrap();
+            candidates.add(1, 7, label(1), (0, 10), &[piece(0, 300, 5), piece(5, 400, 5)], false).unwrap();
         });
         assert_eq!(runs.iter().map(told).collect::<Vec<_>>(), [(5, 300, 3, 100, 4)]);
     }
@@ -281,9 +293,9 @@ mod tests {
     #[test]
     fn files_in_another_phase_are_counted_and_share_among_themselves() {
         let (runs, found) = joined(|candidates| {
-            candidates.add(0, 7, label(1), 0, 9, &[piece(0, 100, 9)]).unwrap();
-            candidates.add(1, 7, label(1), 3, 9, &[piece(0, 300, 8)]).unwrap();
-            candidates.add(2, 7, label(1), 3, 9, &[piece(0, 400, 8)]).unwrap();
+            candidates.add(0, 7, label(1), (0, 9), &[piece(0, 100, 9)], false).unwrap();
+            candidates.add(1, 7, label(1), (3, 9), &[piece(0, 300, 8)], false).unwrap();
+            candidates.add(2, 7, label(1), (3, 9), &[piece(0, 400, 8)], false).unwrap();
         });
         assert_eq!(runs.iter().map(told).collect::<Vec<_>>(), [(5, 300, 8, 400, 8)]);
         assert_eq!(found, Joined { believed: [8 * BLOCK_BYTES_U64, 0, 0, 0], misaligned: 8 * BLOCK_BYTES_U64 });
@@ -310,7 +322,7 @@ mod tests {
             }
             let (runs, _) = joined(|candidates| {
                 for (image, content, phase, blocks, pieces) in &files {
-                    candidates.add(*image, *content, label(1), *phase, *blocks, pieces).unwrap();
+                    candidates.add(*image, *content, label(1), (*phase, *blocks), pieces, false).unwrap();
                 }
             });
             let places = |pieces: &[Piece]| -> BTreeMap<u64, u64> {

@@ -55,6 +55,7 @@ fn run_with_a_limit_on_processor_time(ground: &Ground) -> crate::RunReport {
     let pace = Pace::new(limits, &clock, &cpu, &|| Wish::GoOn);
     let scan_began = Cell::new(Duration::ZERO);
     let options = crate::RunOptions {
+        files: None,
         scan: ScanOptions::new(&pace),
         pass: PassOptions::new(Path::new("/var/tmp"), &pace, &clock),
         mend_wait: Duration::from_secs(1),

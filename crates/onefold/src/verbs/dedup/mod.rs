@@ -149,6 +149,7 @@ impl Run<'_> {
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let roots = [PathBuf::new()];
         let options = RunOptions {
+            files: None,
             scan: ScanOptions {
                 selection: Selection::new(&roots, wanted.scanned),
                 threads,

@@ -1,5 +1,6 @@
 //! `onefold share`: the verbs for plain image files.
 
+mod by_files;
 mod clone;
 mod domain;
 mod explain;

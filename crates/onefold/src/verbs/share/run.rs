@@ -1,6 +1,6 @@
 //! `onefold share run`
 
-use std::cell::{Cell, RefCell};
+use std::cell::{OnceCell, RefCell};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
@@ -9,17 +9,20 @@ use glob::Pattern;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_linux::{LinuxSubstrate, ProcessCpu};
+use onefold_share::files::FilesReport;
+use onefold_share::mend::Mended;
 use onefold_share::pace::{Pace, Wish};
 use onefold_share::pass::{PassError, PassOptions, SpaceOptions};
 use onefold_share::policy::SharePolicy;
-use onefold_share::run::{RunOptions, RunReport, RunStep, Seams};
-use onefold_share::scan::ScanOptions;
+use onefold_share::run::{RunOptions, RunReport, Seams};
+use onefold_share::scan::{ScanOptions, ScanProgress};
 use onefold_share::selection::Selection;
 use onefold_share::state::{Notice, StateError};
 use onefold_substrate::{ListedKind, Names, Sharing};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::by_files;
 use super::limits::{check_memory, limits};
 use super::mend::{self, MEND_WAIT};
 use super::open::{IDENTITY_LOST, SETTINGS_HINT, append, check_root, distrust_hint};
@@ -52,24 +55,33 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.work.include, &arguments.work.exclude);
     let selection = Selection::new(&paths, &is_wanted);
     let temporary = temporary_folder(arguments.work.temporary.as_ref());
-    let free_before = Cell::new(None);
+    let free_before = OnceCell::new();
+    let pass = PassOptions {
+        selection,
+        memory_bytes,
+        min_run_bytes: arguments.work.min_run.0,
+        space: space(arguments.work.space),
+        threads,
+        is_dry_run: arguments.dry_run,
+        progress: &|at| meter.show_pass(at),
+        ..PassOptions::new(&temporary, &pace, &SystemClock)
+    };
+    let examining = |done_bytes, all_bytes| meter.show_scan(ScanProgress { done_bytes, all_bytes, read_bytes: 0 });
+    let files = by_files::options(pass, &examining);
     let options = RunOptions {
-        scan: ScanOptions { selection, threads, progress: &|at| meter.show_scan(at), ..ScanOptions::new(&pace) },
-        pass: PassOptions {
+        files: arguments.files.then_some(&files),
+        scan: ScanOptions {
             selection,
-            memory_bytes,
-            min_run_bytes: arguments.work.min_run.0,
-            space: space(arguments.work.space),
             threads,
-            is_dry_run: arguments.dry_run,
-            progress: &|at| meter.show_pass(at),
-            ..PassOptions::new(&temporary, &pace, &SystemClock)
+            // Nothing is sorted meanwhile.
+            places_bytes: memory_bytes / 2,
+            progress: &|at| meter.show_scan(at),
+            ..ScanOptions::new(&pace)
         },
+        pass,
         mend_wait: MEND_WAIT,
         step: &|step| {
-            if step == RunStep::Scan {
-                free_before.set(free_bytes(&substrate, &root));
-            }
+            free_before.get_or_init(|| free_bytes(&substrate, &root));
             meter.begin(step);
         },
     };
@@ -81,9 +93,10 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     };
     let ran = onefold_share::run(&seams, &options);
     meter.finish();
-    let RunReport { mended, scanned, scan_time, passed, settings } = ran.map_err(|error| pass_failure(&error))?;
+    let RunReport { mended, files, scanned, scan_time, passed, settings } =
+        ran.map_err(|error| pass_failure(&error))?;
 
-    let space = Space { free_before: free_before.get(), free_after: free_bytes(&substrate, &root) };
+    let space = Space { free_before: free_before.get().copied().flatten(), free_after: free_bytes(&substrate, &root) };
     let result = Findings {
         root: root.clone(),
         kind: substrate.abilities().kind,
@@ -99,12 +112,22 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
         elapsed: started.elapsed(),
         memory_peak_bytes: memory::peak_bytes(),
     };
-    let has_failed = result.has_failures() || mended.left().next().is_some();
+    Ok(report(&result, &mended, files.as_ref()))
+}
+
+/// Returns what is said at the end of a run.
+fn report(result: &Findings, mended: &Mended, files: Option<&FilesReport>) -> Report {
+    let files_failed = files.is_some_and(|files| by_files::has_failures(&files.passed));
+    let has_failed = result.has_failures() || files_failed || mended.left().next().is_some();
     let exit = if has_failed { Exit::Failed } else { Exit::Done };
     let (mut text, mut json) = (result.text(), result.json());
-    append(&mut text, &mend::lines(&mended));
-    json["mended"] = mend::json(&mended);
-    Ok(Report { text, json, exit })
+    append(&mut text, &mend::lines(mended));
+    json["mended"] = mend::json(mended);
+    if let Some(files) = files {
+        append(&mut text, &by_files::lines(files, result.is_dry_run));
+        json["files"] = by_files::json(files);
+    }
+    Report { text, json, exit }
 }
 
 /// Returns what a pass does so that room comes free.
