@@ -46,6 +46,13 @@ pub(crate) fn iso(seconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
 }
 
+/// Returns year, month, day, hour, minute and second of a time in seconds since 1970.
+pub(crate) fn parts(seconds: i64) -> [i64; 6] {
+    let (year, month, day) = civil(seconds.div_euclid(SECONDS_PER_DAY));
+    let second = seconds.rem_euclid(SECONDS_PER_DAY);
+    [year, month, day, second / 3600, second / 60 % 60, second % 60]
+}
+
 /// Returns the numbers between `separator`, if there are `N`, all made of digits.
 fn numbers<const N: usize>(text: &str, separator: char) -> Option<[i64; N]> {
     let mut numbers = [0; N];

@@ -24,7 +24,7 @@ mod second;
 mod tier;
 mod trust;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -33,6 +33,7 @@ use onefold_block::random::Random;
 use onefold_substrate::Substrate;
 
 pub use self::finder::PackageBytes;
+pub use self::identify::{Since, Template, TemplateError};
 pub use self::report::{Examined, FilesReport, GivenUpImages, TierCounts};
 pub use self::tier::Tier;
 
@@ -61,6 +62,8 @@ pub struct FilesOptions<'a> {
     pub reading: Reading,
     /// For the key of the claims of this run.
     pub random: &'a dyn Random,
+    /// What came earlier is left out, where that is wanted.
+    pub since: Option<&'a Since>,
     /// Told how many bytes of images were examined, and of how many; `Break` ends the work.
     pub examining: &'a dyn Fn(u64, u64) -> ControlFlow<()>,
 }
@@ -93,7 +96,7 @@ pub fn share_files<S: Substrate>(state: &State<'_, S>, options: &FilesOptions<'_
     let mut listed = list(state, &mut marks, &pass.selection)?;
     // All hosts choose the same source: that of the lowest number.
     listed.sort_by_key(|file| file.number);
-    let Found { runs, mut examined, packages, failed, believed } = find(state, &listed, options)?;
+    let Found { runs, mut examined, packages, failed, strangers, believed } = find(state, &listed, options)?;
     let found = pass.clock.monotonic();
     let targets = believed.believed.into_iter().fold(0, u64::saturating_add);
     if (pass.progress)(PassProgress::Planned { targets }).is_break() {
@@ -114,6 +117,7 @@ pub fn share_files<S: Substrate>(state: &State<'_, S>, options: &FilesOptions<'_
         packages: finder.packages.iter().map(|(number, bytes)| (packages.name(*number).to_owned(), *bytes)).collect(),
         given_up,
         failed,
+        strangers,
         passed,
         find_time: found.saturating_sub(began),
         share_time: pass.clock.monotonic().saturating_sub(found),
@@ -144,6 +148,7 @@ struct Found {
     examined: Examined,
     packages: PackageNames,
     failed: Vec<(PathBuf, String)>,
+    strangers: Vec<PathBuf>,
     believed: join::Joined,
 }
 
@@ -166,6 +171,8 @@ fn find<S: Substrate>(
         tiers: options.tiers,
         reading: options.reading,
         key,
+        since: options.since,
+        strangers: BTreeSet::new(),
         cache_bytes,
         go_on: &go_on,
     };
@@ -189,11 +196,13 @@ fn find<S: Substrate>(
             Err(error) => failed.push((file.path.clone(), with_causes(&error))),
         }
     }
-    let Identifying { candidates, packages, examined, .. } = identifying;
+    let Identifying { candidates, packages, examined, strangers, .. } = identifying;
+    let ranked = (0..).zip(listed).filter(|(rank, _)| strangers.contains(rank));
+    let strangers = ranked.map(|(_, file)| file.path.clone()).collect();
     let numbers: Vec<FileNo> = listed.iter().map(|file| file.number).collect();
     let sorter = || RunSorter::new(pass.temporary_folder, memory / 8);
     let mut runs = SourceRuns { first: sorter(), second: sorter() };
     let mut go_on = || pass.pace.boundary().map_err(|stopped| PassError::State(stopped.into()));
     let believed = join(candidates.finish()?, &numbers, &mut runs, &mut go_on)?;
-    Ok(Found { runs, examined, packages, failed, believed })
+    Ok(Found { runs, examined, packages, failed, strangers, believed })
 }

@@ -20,6 +20,8 @@ pub struct FilesReport {
     pub given_up: Vec<(Tier, GivenUpImages)>,
     /// Images that could not be examined, or not to the end, and why.
     pub failed: Vec<(PathBuf, String)>,
+    /// Images that were not made from the template, by the names of their packages.
+    pub strangers: Vec<PathBuf>,
     /// What was shared.
     pub passed: Passed,
     /// How long it took until the list of runs was complete.
@@ -51,8 +53,12 @@ pub struct Examined {
     pub images_with_packages: u64,
     /// Packages of all images.
     pub packages: u64,
+    /// Of these, packages that came earlier than what is wanted.
+    pub older_packages: u64,
     /// Files of guests.
     pub files: u64,
+    /// Of these, files of no package that came earlier than what is wanted.
+    pub older_files: u64,
     /// Of these, files that are empty.
     pub empty_files: u64,
     /// Files that were left out, at least: their image claims more files or bytes than it has room for.

@@ -304,6 +304,11 @@ pub(crate) struct ShareGuestsArgs {
     /// read
     #[arg(long, value_name = "NUMBERS", default_value = "1,2,3,5", value_delimiter = ',', value_parser = parse_tier)]
     pub(crate) tiers: Vec<Tier>,
+    /// Only what came later: packages that the template's database does not have in that version, and files of no
+    /// package that were written after it. With a date (2026-11-01, or 2026-11-01T12:30): what was installed or written
+    /// since then, by the clocks of the guests
+    #[arg(long, value_name = "IMAGE|DATE")]
+    pub(crate) since: Option<PathBuf>,
     /// Name the packages whose files would be shared, and share nothing
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -8,12 +8,14 @@ mod claims;
 mod disk;
 mod pieces;
 mod shared;
+mod since;
 mod systems;
 #[cfg(test)]
 mod tests;
 mod unpackaged;
 mod whole;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::ControlFlow;
 
@@ -31,6 +33,8 @@ use self::claims::{Circle, Claim, ClaimKey, Claims, Described};
 use self::disk::SubstrateDisk;
 use self::pieces::Pieces;
 use self::shared::SharedBlocks;
+use self::since::LaterPackages;
+pub use self::since::{Since, Template, TemplateError};
 use self::systems::{System, each_system};
 use self::unpackaged::unpackaged;
 use self::whole::digest_of;
@@ -91,6 +95,10 @@ pub(super) struct Identifying<'a> {
     pub(super) reading: Reading,
     /// Part of each content: nobody outside of this run can find two claims with one number.
     pub(super) key: ClaimKey,
+    /// What came earlier is left out.
+    pub(super) since: Option<&'a Since>,
+    /// Images that were not made from the template, by their ranks.
+    pub(super) strangers: BTreeSet<u32>,
     /// For the cache of a disk.
     pub(super) cache_bytes: usize,
     /// Asked at each path, file and extent, and ends the work with an error.
@@ -170,12 +178,16 @@ impl Identifying<'_> {
         system: &System<'_>,
         database: Option<&dyn PackageDatabase>,
     ) -> Result<(), IdentifyError> {
+        let later = database.zip(self.since).map(|(database, since)| since.later_packages(database));
+        if later.as_ref().is_some_and(|later| later.is_stranger) {
+            self.strangers.insert(image.rank);
+        }
         let packaged = match database {
-            Some(database) => self.packaged_files(system, database)?,
+            Some(database) => self.packaged_files(system, database, later.as_ref())?,
             None => Vec::new(),
         };
         if self.tiers.iter().any(|tier| matches!(tier, Tier::Digest | Tier::Copied)) {
-            for (file, digest, package) in &packaged {
+            for (file, digest, package, _) in packaged.iter().filter(|(.., is_later)| *is_later) {
                 if !self.add_file(image, system, *file, Claim::Digest(*digest), *package)? {
                     return Ok(());
                 }
@@ -212,6 +224,10 @@ impl Identifying<'_> {
             Err(error) => return Err(error.into()),
         };
         self.examined.files += 1;
+        if matches!(claim, Claim::Path(_)) && self.since.is_some_and(|since| !since.has_file(&stat)) {
+            self.examined.older_files += 1;
+            return Ok(true);
+        }
         if stat.size_bytes == 0 {
             self.examined.empty_files += 1;
             return Ok(true);
@@ -253,17 +269,24 @@ impl Identifying<'_> {
         Ok(is_bounded)
     }
 
-    /// Returns the files of all packages, in the order of the file systems, each with a digest and the number of its
-    /// package.
+    /// Returns the files of all packages, in the order of the file systems, each with a digest, the number of its
+    /// package, and whether that is one of the later ones.
     fn packaged_files(
         &mut self,
         system: &System<'_>,
         database: &dyn PackageDatabase,
-    ) -> Result<Vec<(GuestFile, Digest, u32)>, IdentifyError> {
+        later: Option<&LaterPackages>,
+    ) -> Result<Vec<(GuestFile, Digest, u32, bool)>, IdentifyError> {
         let mut paths = PathSet::new();
-        let mut listed: Vec<(PathId, Digest, u32)> = Vec::new();
+        let mut listed: Vec<(PathId, Digest, u32, bool)> = Vec::new();
+        let are_all_packaged = self.tiers.iter().all(|tier| *tier == Tier::Digest);
         for (at, package) in database.packages().iter().enumerate() {
+            let is_later = later.is_none_or(|later| later.has(at));
             self.examined.packages += 1;
+            self.examined.older_packages += u64::from(!is_later);
+            if !is_later && are_all_packaged {
+                continue;
+            }
             let number = self.packages.number(package);
             let mut gone_on = Ok(());
             database.each_path(at, &mut |owned| {
@@ -274,15 +297,15 @@ impl Identifying<'_> {
                 if let Some(digest) = owned.digest
                     && let Some(path) = paths.add(owned.path)
                 {
-                    listed.push((path, digest, number));
+                    listed.push((path, digest, number, is_later));
                 }
                 ControlFlow::Continue(())
             });
             gone_on.map_err(IdentifyError::Stopped)?;
         }
         paths.resolve(&system.tree, database.problems());
-        let found = listed.into_iter().filter_map(|(path, digest, package)| Some((paths.file(path)?, digest, package)));
-        let mut files: Vec<_> = found.collect();
+        let with_file = |(path, digest, package, is_later)| Some((paths.file(path)?, digest, package, is_later));
+        let mut files: Vec<_> = listed.into_iter().filter_map(with_file).collect();
         // Several packages may have a file, and paths through links lead to it.
         files.sort_unstable();
         files.dedup_by_key(|(file, ..)| *file);

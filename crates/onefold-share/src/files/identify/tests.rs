@@ -26,6 +26,8 @@ fn a_file_that_has_got_the_name_of_a_listed_one_is_not_read() {
         tiers: &Tier::ALL,
         key: [1; 16],
         reading: Reading::Probes,
+        since: None,
+        strangers: BTreeSet::new(),
         cache_bytes: 1 << 16,
         go_on: &|| Ok(()),
     };

@@ -19,7 +19,8 @@ pub(super) fn options<'a>(
     pass: PassOptions<'a>,
     examining: &'a dyn Fn(u64, u64) -> ControlFlow<()>,
 ) -> FilesOptions<'a> {
-    FilesOptions { pass, tiers: &Tier::ALL, reading: Reading::default(), random: &SystemRandom, examining }
+    let (tiers, reading) = (&Tier::ALL, Reading::default());
+    FilesOptions { pass, tiers, reading, random: &SystemRandom, since: None, examining }
 }
 
 /// Tells whether something could not be done that was asked for.

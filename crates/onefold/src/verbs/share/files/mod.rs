@@ -1,6 +1,7 @@
 //! `onefold share files`
 
 mod result;
+mod since;
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -37,6 +38,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
     let memory_bytes = check_memory(arguments.work.memory)?;
     let limits = limits(arguments.work.limits)?;
     let started = Instant::now();
+    let since = arguments.since.as_deref().map(since::read).transpose()?;
     let interrupt = Interrupt::watch();
     raise_open_files();
     let Located { root, paths } = locate(&arguments.paths)?;
@@ -68,6 +70,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
         tiers: &arguments.tiers,
         reading: reading(arguments.experiments),
         random: &SystemRandom,
+        since: since.as_ref(),
         examining: &|done_bytes, all_bytes| meter.show_scan(ScanProgress { done_bytes, all_bytes, read_bytes: 0 }),
     };
     let seams = Seams {

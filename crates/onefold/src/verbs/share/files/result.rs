@@ -75,6 +75,11 @@ impl FilesFindings {
         table.row(["images with packages".to_owned(), String::new(), files(examined.images_with_packages)]);
         table.row(["packages examined".to_owned(), String::new(), count(examined.packages, "packages")]);
         table.row(["files of guests examined".to_owned(), String::new(), files(examined.files)]);
+        if examined.older_packages > 0 || examined.older_files > 0 {
+            let name = "left out by --since".to_owned();
+            table.row([name.clone(), String::new(), count(examined.older_packages, "packages")]);
+            table.row([name, String::new(), format!("{} of no package", files(examined.older_files))]);
+        }
         let mut row = |name: String, bytes: u64| table.row([name, human(bytes), String::new()]);
         if examined.digested_bytes > 0 {
             row("read as whole files, and digested".to_owned(), examined.digested_bytes);
@@ -170,6 +175,16 @@ impl FilesFindings {
                 ),
             });
         }
+        for path in report.strangers.iter().take(NAMED_MAX) {
+            lines.push(format!(
+                "`{}` was not made from the template: it has less than a half of its packages; run `onefold share files` \
+                 on it without --since",
+                path.shown()
+            ));
+        }
+        if report.strangers.len() > NAMED_MAX {
+            lines.push(format!("and {} more; `--json` has them all", report.strangers.len() - NAMED_MAX));
+        }
         if report.examined.surplus_files > 0 {
             lines
                 .push("an image has more files, or longer ones, than it has room for: not all are examined".to_owned());
@@ -182,7 +197,8 @@ impl FilesFindings {
 
     /// Returns the result for machines.
     pub(super) fn json(&self) -> Value {
-        let FilesReport { examined, tiers, packages, given_up, failed, passed, find_time, share_time } = &self.report;
+        let FilesReport { examined, tiers, packages, given_up, failed, strangers, passed, find_time, share_time } =
+            &self.report;
         let shared = &passed.shared;
         json!({
             "root": machine_name(&self.root),
@@ -192,7 +208,9 @@ impl FilesFindings {
                 "images": examined.images,
                 "images_with_packages": examined.images_with_packages,
                 "packages": examined.packages,
+                "older_packages": examined.older_packages,
                 "files": examined.files,
+                "older_files": examined.older_files,
                 "empty_files": examined.empty_files,
                 "surplus_files": examined.surplus_files,
                 "resident_bytes": examined.resident_bytes,
@@ -239,6 +257,7 @@ impl FilesFindings {
             "free_bytes_before": self.space.free_before,
             "free_bytes_after": self.space.free_after,
             "failed": failed.iter().map(|(path, why)| json!({ "path": machine_name(path), "why": why })).collect::<Vec<_>>(),
+            "strangers": strangers.iter().map(machine_name).collect::<Vec<_>>(),
             "given_up": given_up.iter().map(|(tier, images)| given_up_json(tier.number(), images)).collect::<Vec<_>>(),
             "trouble": trouble_json(&passed.trouble, &self.notices),
             "seconds": self.elapsed.as_secs_f64(),

@@ -1,0 +1,256 @@
+//! What is left out of the search: packages and files that a template had, or that are older than a time.
+//!
+//! Clones share with their template what they had from the start. Then only what came later is worth a look, as in the
+//! paper. Logs of installations rotate, so the template's package database decides what came later; the time only
+//! counts for files of no package.
+
+use std::collections::HashSet;
+
+use onefold_disk::Disk;
+use onefold_guest::error::GuestError;
+use onefold_guest::filesystem::{FileStat, Timestamp};
+use onefold_guest::guest::Guest;
+use onefold_guest::packages::{self, InstallationTime, LocalTime, Package, PackageDatabase};
+use onefold_guest::tree::{Links, Tree};
+
+use super::IdentifyError;
+use super::systems::each_system;
+
+/// Files of a template whose times tell when its packages were last changed.
+const DATED_FILES: [&[u8]; 2] = [b"/var/lib/dpkg/status", b"/var/log/dpkg.log"];
+
+/// What came later is kept.
+#[derive(Clone, Debug)]
+pub enum Since {
+    /// What a template does not have.
+    Template(Template),
+    /// What was installed or written at a time or later.
+    Time {
+        /// The time, for times of files.
+        time: Timestamp,
+        /// The same on the clocks of guests, for times of their logs.
+        local: LocalTime,
+    },
+}
+
+/// Why an image is no template.
+#[derive(Debug, thiserror::Error)]
+pub enum TemplateError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Guest(#[from] GuestError),
+    /// No file system was found in it.
+    #[error("there is no file system in it")]
+    NoFileSystem,
+    /// No package database was found in it.
+    #[error("there is no package database in it")]
+    NoDatabase,
+}
+
+/// What an image had when others were made from it.
+#[derive(Clone, Debug, Default)]
+pub struct Template {
+    /// Name, architecture and version of each package.
+    packages: HashSet<(String, String, String)>,
+    names: HashSet<String>,
+    /// When its packages were last changed.
+    time: Timestamp,
+}
+
+impl Template {
+    /// Reads the package databases of an image.
+    ///
+    /// # Errors
+    /// When the image cannot be read, or has no package database.
+    pub fn read(disk: &dyn Disk) -> Result<Template, TemplateError> {
+        let guest = Guest::open(disk)?;
+        if guest.volumes().iter().all(|volume| volume.file_system().is_none()) {
+            return Err(TemplateError::NoFileSystem);
+        }
+        let mut template = Template::default();
+        let mut has_database = false;
+        let read = each_system(&guest, &mut |system| {
+            if let Some(database) = packages::open(&system.tree)? {
+                has_database = true;
+                template.add(&system.tree, database.as_ref());
+            }
+            Ok(())
+        });
+        match read {
+            // One of several systems may be damaged, or of a kind that is not read.
+            Ok(()) => {}
+            Err(_) if has_database => {}
+            Err(IdentifyError::Guest(error)) => return Err(error.into()),
+            Err(_) => return Err(TemplateError::NoDatabase),
+        }
+        if has_database { Ok(template) } else { Err(TemplateError::NoDatabase) }
+    }
+
+    fn add(&mut self, tree: &Tree<'_>, database: &dyn PackageDatabase) {
+        for package in database.packages() {
+            self.packages.insert(identity(package));
+            self.names.insert(package.name.clone());
+        }
+        let found = DATED_FILES.iter().filter_map(|path| tree.find(path, Links::Follow).ok());
+        let times = found.filter_map(|found| tree.stat(found.file).ok()).map(|stat| stat.modified);
+        self.time = times.chain([self.time]).max().unwrap_or_default();
+    }
+
+    /// Tells whether a system was made from the template, by the names of its packages: it has at least a half of
+    /// them.
+    fn is_ancestor_of(&self, database: &dyn PackageDatabase) -> bool {
+        let names: HashSet<&str> = database.packages().iter().map(|package| package.name.as_str()).collect();
+        let kept = self.names.iter().filter(|name| names.contains(name.as_str())).count();
+        kept >= self.names.len() / 2
+    }
+}
+
+fn identity(package: &Package) -> (String, String, String) {
+    (package.name.clone(), package.architecture.clone(), package.version.clone())
+}
+
+/// Which packages of a system came later.
+pub(super) struct LaterPackages {
+    is_later: Vec<bool>,
+    /// Whether the system was not made from the template.
+    pub(super) is_stranger: bool,
+}
+
+impl LaterPackages {
+    /// Tells whether a package is kept, by its index.
+    pub(super) fn has(&self, package: usize) -> bool {
+        self.is_later.get(package).copied().unwrap_or(true)
+    }
+}
+
+impl Since {
+    /// Returns which packages of a system are kept. A package of which it is not known since when it is there is kept.
+    pub(super) fn later_packages(&self, database: &dyn PackageDatabase) -> LaterPackages {
+        match self {
+            Since::Template(template) => {
+                let packages = database.packages().iter();
+                LaterPackages {
+                    is_later: packages.map(|package| !template.packages.contains(&identity(package))).collect(),
+                    is_stranger: !template.is_ancestor_of(database),
+                }
+            }
+            Since::Time { time, local } => {
+                let is_later = |installed: Option<InstallationTime>| match installed {
+                    Some(InstallationTime::Logged(logged)) => logged >= *local,
+                    Some(InstallationTime::ListWritten(written)) => written >= *time,
+                    None => true,
+                };
+                let times = database.installation_times().into_iter();
+                LaterPackages { is_later: times.map(is_later).collect(), is_stranger: false }
+            }
+        }
+    }
+
+    /// Tells whether a file of no package is kept. The time of its record counts, too: archives give files old times.
+    pub(super) fn has_file(&self, stat: &FileStat) -> bool {
+        let since = match self {
+            Since::Template(template) => template.time,
+            Since::Time { time, .. } => *time,
+        };
+        stat.modified.max(stat.changed) >= since
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onefold_guest::filesystem::{FileKind, FileSystem};
+    use onefold_guest::memory::MemoryFileSystem;
+
+    use super::*;
+
+    /// A system with packages of these names and versions.
+    fn system(packages: &[(&str, &str)], log: &str) -> MemoryFileSystem {
+        let mut system = MemoryFileSystem::default();
+        let mut status = String::new();
+        for (name, version) in packages {
+            status.push_str(&format!(
+                "Package: {name}\nStatus: install ok installed\nArchitecture: all\nVersion: {version}\n\n"
+            ));
+            system.write(&format!("/var/lib/dpkg/info/{name}.list"), "/.\n");
+        }
+        system.write("/var/lib/dpkg/status", &status);
+        system.write("/var/log/dpkg.log", log);
+        system
+    }
+
+    fn template_of(system: &MemoryFileSystem) -> Template {
+        let tree = Tree::new(system);
+        let mut template = Template::default();
+        template.add(&tree, packages::open(&tree).unwrap().unwrap().as_ref());
+        template
+    }
+
+    fn later(since: &Since, system: &MemoryFileSystem) -> (Vec<String>, bool) {
+        let tree = Tree::new(system);
+        let database = packages::open(&tree).unwrap().unwrap();
+        let later = since.later_packages(database.as_ref());
+        let names = database.packages().iter().enumerate().filter(|(at, _)| later.has(*at));
+        (names.map(|(_, package)| package.name.clone()).collect(), later.is_stranger)
+    }
+
+    #[test]
+    fn packages_in_versions_that_the_template_has_are_left_out_whatever_the_log_says() {
+        let log = "2030-01-01 00:00:00 install old:all <none> 1\n";
+        let since = Since::Template(template_of(&system(&[("old", "1"), ("upgraded", "1"), ("gone", "1")], "")));
+        let clone = system(&[("new", "1"), ("old", "1"), ("upgraded", "2")], log);
+        assert_eq!(later(&since, &clone), (vec!["new".to_owned(), "upgraded".to_owned()], false));
+    }
+
+    #[test]
+    fn a_system_without_most_of_the_templates_packages_was_not_made_from_it() {
+        let since = Since::Template(template_of(&system(&[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")], "")));
+        assert!(!later(&since, &system(&[("a", "2"), ("b", "2"), ("z", "1")], "")).1);
+        let (kept, is_stranger) = later(&since, &system(&[("a", "1"), ("y", "1"), ("z", "1")], ""));
+        assert!(is_stranger && kept == ["y", "z"]);
+    }
+
+    #[test]
+    fn a_time_is_compared_with_the_log() {
+        let log = "2026-01-02 12:00:00 install old:all <none> 1\n2026-01-02 12:00:01 status installed old:all 1\n\
+                   2026-01-03 12:00:00 install new:all <none> 1\n2026-01-03 12:00:01 status installed new:all 1\n";
+        let local = LocalTime { year: 2026, month: 1, day: 3, hour: 0, minute: 0, second: 0 };
+        let since = Since::Time { time: Timestamp { seconds: 1_767_398_400, nanoseconds: 0 }, local };
+        assert_eq!(later(&since, &system(&[("new", "1"), ("old", "1")], log)).0, ["new"]);
+    }
+
+    #[test]
+    fn a_file_is_kept_if_its_content_or_its_record_is_as_late() {
+        let local = LocalTime { year: 1970, month: 1, day: 1, hour: 0, minute: 0, second: 10 };
+        let at = |seconds| Timestamp { seconds, nanoseconds: 0 };
+        let since = Since::Time { time: at(10), local };
+        let mut memory = MemoryFileSystem::default();
+        let file = memory.write("/file", "content");
+        let stat = memory.stat(file).unwrap();
+        assert_eq!(stat.kind, FileKind::Regular);
+        for (modified, changed, expected) in [(9, 9, false), (10, 0, true), (0, 10, true), (11, 11, true)] {
+            let stat = FileStat { modified: at(modified), changed: at(changed), ..stat.clone() };
+            assert_eq!(since.has_file(&stat), expected, "{modified} {changed}");
+        }
+    }
+
+    #[test]
+    fn a_disk_without_a_guest_is_no_template() {
+        struct Zeros;
+        impl Disk for Zeros {
+            fn size_bytes(&self) -> u64 {
+                1 << 20
+            }
+            fn next_data(&self, _: u64) -> Result<Option<std::ops::Range<u64>>, onefold_disk::DiskError> {
+                Ok(None)
+            }
+            fn in_file(&self, _: u64) -> Result<onefold_disk::InFile, onefold_disk::DiskError> {
+                Ok(onefold_disk::InFile { offset: None, length_bytes: 1 << 20 })
+            }
+            fn read(&self, _: u64, into: &mut [u8]) -> Result<(), onefold_disk::DiskError> {
+                into.fill(0);
+                Ok(())
+            }
+        }
+        assert!(matches!(Template::read(&Zeros), Err(TemplateError::NoFileSystem)));
+    }
+}
