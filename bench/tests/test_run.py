@@ -1,44 +1,27 @@
 """A whole run of the tiniest size, as root where there is a program to measure; no figure is looked at."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
 import unittest
 from pathlib import Path
 
-import paths  # it makes the next import possible
+import whole  # it makes the next import possible
 from lib import cgroup  # noqa: I001
 from lib.profile import why_no_samples
+from whole import wait_until
 
-ONEFOLD = os.environ.get("ONEFOLD")
 
-
-@unittest.skipUnless(ONEFOLD and os.geteuid() == 0, "needs root, and ONEFOLD to name the program to measure")
-class WholeRun(unittest.TestCase):
-    def setUp(self):
-        self.folder = paths.disk_folder(self)
-
-    def start(self, *words):
-        command = [sys.executable, paths.BENCH / "run.py", "--tiny", "--dir", self.folder, *words]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def assert_nothing_is_left(self):
-        self.assertFalse((self.folder / "work").exists())
-        self.assertNotIn(str(self.folder), Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
-        # The client of a run that was killed may be in the middle of a request; its loop device goes when that ends.
-        wait_until(lambda: str(self.folder) not in loop_devices())
+@whole.needs_root_and_onefold
+class WholeRun(whole.WholeRunCase):
+    program = "run.py"
 
     def test_every_row_can_be_measured(self):
         image = self.folder / "image.raw"
         image.write_bytes(os.urandom(4 << 20))
-        process = self.start("--image", image)
-        out, err = process.communicate()
-        self.assertEqual(process.returncode, 0, err)
+        out, err = self.run_to_its_end("--image", image)
         self.assertNotIn("| failed |", out)
-        document = json.loads((self.folder / "last.json").read_text(encoding="utf-8"))
+        document = self.document("last.json")
         self.assertTrue(document["complete"])
         # The image is none that boots.
         expected = {"boot", "boots", "boots-direct"} | ({"polling"} if why_no_samples() else set())
@@ -85,26 +68,12 @@ class WholeRun(unittest.TestCase):
         self.assertFalse(group.exists())
 
     def assert_the_next_run_clears_up(self):
-        second = self.start("--only", "clone")
-        _, err = second.communicate()
-        self.assertEqual(second.returncode, 0, err)
+        self.run_to_its_end("--only", "clone")
         self.assert_nothing_is_left()
-
-
-def loop_devices():
-    return subprocess.run(["losetup", "--list"], capture_output=True, text=True, check=True).stdout
 
 
 def wait_until_mounted(folder):
     wait_until(lambda: f"{folder}/work/ext4.mount" in Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
-
-
-def wait_until(is_so):
-    deadline = time.monotonic() + 60
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise AssertionError("the run does not get that far")
-        time.sleep(0.05)
 
 
 def daemon_of(folder):
