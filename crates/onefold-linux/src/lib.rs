@@ -25,12 +25,14 @@ mod machine;
 mod map;
 mod mounts;
 mod names;
+mod package_tools;
 mod probe;
 mod records;
 mod share;
 mod stat;
 mod sys;
 mod users;
+mod volume_tools;
 mod whole;
 mod whole_first;
 
@@ -56,6 +58,7 @@ pub use file::LinuxFile;
 use file::Opened;
 pub use machine::LinuxMachine;
 use names::Root;
+pub use package_tools::DpkgDeb;
 pub use probe::ProbeError;
 
 /// A Linux file system with reflinks, from a folder of it downwards.

@@ -30,6 +30,7 @@ mod outcome;
 mod protection;
 mod sharing;
 mod substrate;
+mod volume_tools;
 mod whole_extents;
 
 pub use abilities::{Abilities, Room, SubstrateKind};
@@ -45,4 +46,5 @@ pub use outcome::{Compared, Refusal, ShareError};
 pub use protection::{Protection, UserNo};
 pub use sharing::Sharing;
 pub use substrate::Substrate;
+pub use volume_tools::{ArchivePart, PackageTools, Tool, ToolError, VolumeTools};
 pub use whole_extents::WholeExtents;

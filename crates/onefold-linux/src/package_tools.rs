@@ -1,0 +1,133 @@
+//! `dpkg-deb`, which unpacks package archives: they are hostile, and so it runs without privileges.
+
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::unix::process::CommandExt;
+use std::process::{ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use onefold_substrate::{ArchivePart, PackageTools, Tool, ToolError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+use crate::volume_tools::{PATHS, Running, read_bounded};
+
+const DPKG_DEB: Tool = Tool { program: "dpkg-deb", package: "dpkg" };
+/// The user and group that it runs as where root starts it: nobody.
+const NOBODY: u32 = 65534;
+/// Processor time that it may take, in seconds.
+const CPU_SECONDS_MAX: u64 = 1800;
+/// Memory that it may take, in bytes.
+const MEMORY_BYTES_MAX: u64 = 4 << 30;
+/// Time in which it has to have written something more.
+const SILENCE_MAX: Duration = Duration::from_secs(120);
+/// Time in which it has to end once its output was read.
+const END_MAX: Duration = Duration::from_secs(30);
+
+/// Runs `dpkg-deb`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DpkgDeb;
+
+impl PackageTools for DpkgDeb {
+    fn unpack(
+        &self,
+        archive: &File,
+        part: ArchivePart,
+        take: &mut dyn FnMut(&mut dyn Read) -> io::Result<()>,
+    ) -> Result<(), ToolError> {
+        let tool = DPKG_DEB;
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound => ToolError::Missing { tool },
+            _ => ToolError::Io { tool, source },
+        };
+        let mut child = start(archive, part).map_err(failed)?;
+        let (stdout, stderr) = (child.0.stdout.take(), child.0.stderr.take());
+        let (taken, ended, complaint) = thread::scope(|scope| {
+            let complaint = scope.spawn(move || stderr.map(read_bounded).unwrap_or_default());
+            let taken = stdout.map_or(Ok(()), |stdout| take(&mut Output(stdout)));
+            if taken.is_err() {
+                child.kill();
+            }
+            let ended = child.wait(END_MAX);
+            child.kill();
+            (taken, ended, complaint.join().unwrap_or_default())
+        });
+        match ended.map_err(failed)? {
+            // Where it failed by itself, its message says more than the end of its output.
+            Some(status) if !status.success() && status.code().is_some() => {
+                let line = complaint.lines().find(|line| !line.is_empty()).unwrap_or("no message").to_owned();
+                Err(ToolError::Failed { tool, complaint: line })
+            }
+            _ if taken.is_err() => taken.map_err(|source| ToolError::Io { tool, source }),
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(ToolError::Failed { tool, complaint: status.to_string() }),
+            None => Err(ToolError::Late { tool }),
+        }
+    }
+}
+
+fn start(archive: &File, part: ArchivePart) -> io::Result<Running> {
+    let mut input = archive.try_clone()?;
+    input.rewind()?;
+    let mut command = Command::new(DPKG_DEB.program);
+    command.env_clear().env("PATH", PATHS).env("LC_ALL", "C").current_dir("/");
+    command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if rustix::process::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let argument = match part {
+        ArchivePart::Control => "--ctrl-tarfile",
+        ArchivePart::Files => "--fsys-tarfile",
+    };
+    let child = Running(command.args([argument, "-"]).spawn()?);
+    let pid = i32::try_from(child.0.id()).ok().and_then(Pid::from_raw);
+    for (resource, most) in
+        [(Resource::Cpu, CPU_SECONDS_MAX), (Resource::As, MEMORY_BYTES_MAX), (Resource::Fsize, 0), (Resource::Core, 0)]
+    {
+        match prlimit(pid, resource, Rlimit { current: Some(most), maximum: Some(most) }) {
+            // It has ended already.
+            Ok(_) | Err(rustix::io::Errno::SRCH) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(child)
+}
+
+/// What the program writes. A read fails once nothing came for long.
+struct Output(ChildStdout);
+
+impl Read for Output {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let until = Instant::now() + SILENCE_MAX;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let timeout = Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: 0 };
+            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) if left.is_zero() => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => return self.0.read(into),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_no_archive_is_named_as_such() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"no archive at all").unwrap();
+        let mut take = |from: &mut dyn Read| io::copy(from, &mut io::sink()).map(drop);
+        match DpkgDeb.unpack(&file, ArchivePart::Files, &mut take) {
+            Err(ToolError::Failed { complaint, .. }) => assert!(complaint.contains("archive"), "{complaint}"),
+            Err(ToolError::Missing { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
