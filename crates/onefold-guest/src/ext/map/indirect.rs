@@ -77,13 +77,14 @@ impl Walk<'_, '_, '_> {
             return Ok(ControlFlow::Break(()));
         }
         let bytes = self.tables.source.bytes(offset, superblock.block_length, STRUCTURE)?;
-        let mut at = first;
+        let (mut at, span) = (first, self.span(level - 1));
         for entry in bytes.chunks_exact(4) {
             let block = u32::from_le_bytes(entry.try_into().unwrap_or_default());
-            if self.entry(u64::from(block), at, level - 1)?.is_break() {
+            // Most entries of most such blocks are holes.
+            if block != 0 && self.entry(u64::from(block), at, level - 1)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
-            at += self.span(level - 1);
+            at += span;
         }
         Ok(ControlFlow::Continue(()))
     }
