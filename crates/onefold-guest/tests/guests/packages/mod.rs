@@ -33,11 +33,18 @@ fn seen(database: &dyn PackageDatabase) -> Seen {
             PackageState::ConfigurationOnly => "config-files",
         };
         packages.insert(format!("{} {} {} {state}", package.name, package.version, package.architecture));
+        let (mut of_paths, mut places) = (Vec::new(), Vec::new());
+        database.each_place(index, &mut |place| {
+            places.push(place.to_vec());
+            ControlFlow::Continue(())
+        });
         database.each_path(index, &mut |owned| {
+            of_paths.push(owned.path.to_vec());
             let path = if owned.path == b"/" { "/." } else { std::str::from_utf8(owned.path).unwrap() };
             paths.insert((package.name.clone(), path.to_owned()));
             ControlFlow::Continue(())
         });
+        assert_eq!(places, of_paths, "{}", package.name);
     }
     Seen { packages, paths }
 }
