@@ -15,6 +15,7 @@
 //! guest
 //! is trusted: a wrong claim costs a comparison. docs/decisions/0018-guest-files.md has the reasons.
 
+pub mod common;
 mod finder;
 mod identify;
 mod join;
@@ -30,13 +31,14 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use onefold_block::random::Random;
-use onefold_substrate::Substrate;
+use onefold_substrate::{FileHandle, Substrate};
 
 pub use self::finder::PackageBytes;
 pub use self::identify::{Since, Template, TemplateError};
 pub use self::report::{Examined, FilesReport, GivenUpImages, TierCounts};
 pub use self::tier::Tier;
 
+use self::common::Contents;
 use self::finder::FoundRuns;
 use self::identify::{IdentifyError, Identifying};
 use self::join::{Candidates, IMAGES_MAX, SourceRuns, join};
@@ -64,6 +66,8 @@ pub struct FilesOptions<'a> {
     pub random: &'a dyn Random,
     /// What came earlier is left out, where that is wanted.
     pub since: Option<&'a Since>,
+    /// The common volume that is the source of all that it holds. Without it, no volume takes part.
+    pub common: Option<CommonSource<'a>>,
     /// Told how many bytes of images were examined, and of how many; `Break` ends the work.
     pub examining: &'a dyn Fn(u64, u64) -> ControlFlow<()>,
 }
@@ -79,6 +83,15 @@ pub enum Reading {
     Files,
     /// So, too, and files with different digests share nothing: one different block excludes a file.
     WholeFiles,
+}
+
+/// A common volume as a source.
+#[derive(Clone, Copy, Debug)]
+pub struct CommonSource<'a> {
+    /// The file that it is. It has to be in the selection.
+    pub handle: &'a FileHandle,
+    /// What it holds.
+    pub contents: &'a Contents,
 }
 
 /// Finds equal files of the guests of a selection, and shares their blocks. A dry run finds, and shares nothing.
@@ -186,6 +199,18 @@ fn find<S: Substrate>(
         done = done.saturating_add(file.stat.length);
         if rank >= IMAGES_MAX {
             failed.push((file.path.clone(), "there are too many images before it".to_owned()));
+            continue;
+        }
+        if let Some(source) = options.common.filter(|source| *source.handle == file.stat.handle) {
+            match identifying.add_volume(state.substrate(), file, rank, source.contents) {
+                Ok(()) => {}
+                Err(IdentifyError::Temporary(error)) => return Err(error.into()),
+                Err(IdentifyError::Stopped(error)) => return Err(error.into()),
+                Err(error) => failed.push((file.path.clone(), error.to_string())),
+            }
+            continue;
+        }
+        if common::is_marked(state.substrate(), &file.path) {
             continue;
         }
         identifying.examined.images += 1;

@@ -4,6 +4,7 @@ pub(crate) mod analyze;
 pub(crate) mod guest;
 pub(crate) mod pool;
 pub(crate) mod share;
+pub(crate) mod share_common;
 pub(crate) mod values;
 
 use clap::{Args, Parser, Subcommand};

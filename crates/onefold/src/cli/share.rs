@@ -9,6 +9,7 @@ use onefold_share::domain::label::Label;
 use onefold_share::files::Tier;
 use onefold_share::watch::Window;
 
+use super::share_common::ShareCommonCommand;
 use super::values::parse_duration;
 use crate::size::ByteSize;
 
@@ -67,6 +68,9 @@ pub(crate) enum ShareCommand {
     /// permissions that a copy would have. Where the image has not changed since it was read, as a template, all that
     /// is known of its blocks is known of the clone's, too.
     Clone(ShareCloneArgs),
+    /// Keep the files of packages that several machines have in a volume of their own
+    #[command(subcommand)]
+    Common(ShareCommonCommand),
 }
 
 /// What to do with sharing domains of plain files.
@@ -309,6 +313,10 @@ pub(crate) struct ShareGuestsArgs {
     /// since then, by the clocks of the guests
     #[arg(long, value_name = "IMAGE|DATE")]
     pub(crate) since: Option<PathBuf>,
+    /// Have the common volume that lies in one of the folders be the source of what it holds. Content that two images
+    /// hold comes into it before, and content that only it refers to goes, unless a user added it
+    #[arg(long)]
+    pub(crate) common: bool,
     /// Name the packages whose files would be shared, and share nothing
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -8,13 +8,13 @@ use onefold_disk::{Disk, DiskError, InFile};
 use onefold_substrate::Reader;
 
 /// The bytes of a file of the substrate, as a disk. What lies past the end reads as zeros.
-pub(super) struct SubstrateDisk {
+pub(in crate::files) struct SubstrateDisk {
     reader: Arc<dyn Reader>,
     size_bytes: u64,
 }
 
 impl SubstrateDisk {
-    pub(super) fn new(reader: Arc<dyn Reader>, size_bytes: u64) -> SubstrateDisk {
+    pub(in crate::files) fn new(reader: Arc<dyn Reader>, size_bytes: u64) -> SubstrateDisk {
         SubstrateDisk { reader, size_bytes }
     }
 }

@@ -5,7 +5,10 @@
 //! up.
 
 mod claims;
+mod common_volume;
 mod disk;
+mod open;
+mod packaged;
 mod pieces;
 mod shared;
 mod since;
@@ -20,17 +23,19 @@ use std::io;
 use std::ops::ControlFlow;
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_disk::{CachedDisk, Disk, DiskError, ImageFormat, open_alone};
+use onefold_disk::{CachedDisk, Disk, DiskError, ImageFormat};
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::{Extent, ExtentKind, FileKind, FileSystem};
 use onefold_guest::guest::Guest;
 use onefold_guest::packages::{self, Digest, PackageDatabase};
 use onefold_guest::tree::{GuestFile, PathId, PathSet};
 use onefold_guest::volume::VolumeReader;
-use onefold_substrate::{Access, FileStat as HostStat, Refusal, Substrate};
+use onefold_substrate::{FileStat as HostStat, Refusal, Substrate};
 
 use self::claims::{Circle, Claim, ClaimKey, Claims, Described};
-use self::disk::SubstrateDisk;
+pub(super) use self::disk::SubstrateDisk;
+use self::open::{disk_of, open_listed};
+pub(super) use self::packaged::{Packaged, PackagedVisit, each_packaged};
 use self::pieces::Pieces;
 use self::shared::SharedBlocks;
 use self::since::LaterPackages;
@@ -52,8 +57,6 @@ const DIGESTS_MAX: usize = 1_000_000;
 /// and a hostile guest has a million files that share one long list of extents.
 const BYTES_FOR_LENGTH_MAX: u64 = 4;
 const BYTES_MIN: u64 = 64 << 20;
-/// Bytes at the start of an image that show its format.
-const HEAD_BYTES: usize = 512;
 
 /// Why an image has no candidates, or no more.
 #[derive(Debug, thiserror::Error)]
@@ -131,25 +134,9 @@ impl Identifying<'_> {
         listed: &ListedFile,
         rank: u32,
     ) -> Result<bool, IdentifyError> {
-        let file = substrate.open(&listed.path, Access::Read).map_err(IdentifyError::File)?;
-        let stat = substrate.stat(&file).map_err(IdentifyError::File)?;
-        if stat.handle != listed.stat.handle {
-            // The other file may be outside of the selection, opted out, or of another domain.
-            return Err(IdentifyError::Replaced);
-        }
-        let size_bytes = stat.length;
+        let (file, stat) = open_listed(substrate, listed)?;
         let circle = Circle::of(&listed.domain, substrate.refusal(&file).map_err(IdentifyError::File)?)?;
-        let reader = substrate.reader(&file).ok_or(IdentifyError::Unreadable)?;
-        let mut head = [0; HEAD_BYTES];
-        let count = reader.read_at(0, &mut head).map_err(IdentifyError::File)?;
-        let disk: Box<dyn Disk> = match ImageFormat::of_head(head.get(..count).unwrap_or_default()) {
-            ImageFormat::Raw => Box::new(SubstrateDisk::new(reader, size_bytes)),
-            ImageFormat::Qcow2 => {
-                let file = substrate.as_system_file(&file).map_err(IdentifyError::File)?;
-                open_alone(file.ok_or(IdentifyError::Unreadable)?, &listed.path)?
-            }
-            other => return Err(IdentifyError::Format(other)),
-        };
+        let disk = disk_of(substrate, listed, &file, stat.length)?;
         let cached = CachedDisk::new(&*disk, self.cache_bytes);
         let guest = Guest::open(&cached)?;
         let bytes_left = claimed_bytes_max(&stat);

@@ -20,12 +20,19 @@ pub(in crate::files) struct Candidates {
     rows: SortWriter,
     /// How many files of each image were added, in each phase of each.
     added: HashMap<u32, u32>,
+    /// The image that is preferred to all others as a source.
+    preferred: Option<u32>,
 }
 
 impl Candidates {
     /// Returns an empty list, of which at most `memory_bytes` are in memory and the rest in files in `folder`.
     pub(in crate::files) fn new(folder: &Path, memory_bytes: usize) -> Candidates {
-        Candidates { rows: SortWriter::new(folder, memory_bytes), added: HashMap::new() }
+        Candidates { rows: SortWriter::new(folder, memory_bytes), added: HashMap::new(), preferred: None }
+    }
+
+    /// Has the files of an image be sources before those of all others.
+    pub(in crate::files) fn prefer(&mut self, image: u32) {
+        self.preferred = Some(image);
     }
 
     /// Adds the pieces that a file of an image has in a phase. Files with equal `content` are believed equal; only the
@@ -52,6 +59,7 @@ impl Candidates {
         let of_gap = if covered < blocks { GAP_RANK } else { 0 };
         let of_owner = if is_shared { 0 } else { OWN_RANK };
         let rank = (pieces.len() as u64).min(OWN_RANK - 1) + of_owner + of_gap;
+        let rank = if self.preferred == Some(image) { 0 } else { rank };
         let instance = Instance { content, phase, rank: rank.min(RANK_MAX), image, ordinal };
         self.rows.push(instance.head(key.number()))?;
         for piece in pieces {

@@ -282,6 +282,16 @@ mod tests {
     }
 
     #[test]
+    fn a_preferred_image_is_the_source_whatever_the_pieces_of_its_files() {
+        let (runs, _) = joined(|candidates| {
+            candidates.prefer(2);
+            candidates.add(0, 7, label(1), (0, 10), &[piece(0, 100, 10)], true).unwrap();
+            candidates.add(2, 7, label(0), (0, 10), &[piece(0, 500, 4), piece(4, 600, 6)], false).unwrap();
+        });
+        assert_eq!(runs.iter().map(told).collect::<Vec<_>>(), [(8, 500, 3, 100, 4), (8, 600, 3, 104, 6)]);
+    }
+
+    #[test]
     fn a_file_with_a_gap_is_a_source_only_if_all_have_one() {
         let (runs, _) = joined(|candidates| {
             candidates.add(0, 7, label(1), (0, 10), &[piece(0, 100, 4)], false).unwrap();

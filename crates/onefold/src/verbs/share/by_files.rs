@@ -20,7 +20,7 @@ pub(super) fn options<'a>(
     examining: &'a dyn Fn(u64, u64) -> ControlFlow<()>,
 ) -> FilesOptions<'a> {
     let (tiers, reading) = (&Tier::ALL, Reading::default());
-    FilesOptions { pass, tiers, reading, random: &SystemRandom, since: None, examining }
+    FilesOptions { pass, tiers, reading, random: &SystemRandom, since: None, common: None, examining }
 }
 
 /// Tells whether something could not be done that was asked for.

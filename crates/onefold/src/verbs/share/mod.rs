@@ -2,6 +2,7 @@
 
 mod by_files;
 mod clone;
+mod common;
 mod domain;
 mod explain;
 mod files;
@@ -34,6 +35,7 @@ pub(crate) fn run(command: ShareCommand, talk: Talk) -> Outcome<Report> {
         ShareCommand::Include(arguments) => opt_out::run(&arguments, opt_out::Choice::Include),
         ShareCommand::Domain(command) => domain::run(&command),
         ShareCommand::Clone(arguments) => clone::run(&arguments),
+        ShareCommand::Common(command) => common::run(&command, talk),
         ShareCommand::Watch(arguments) => watch::run(&arguments, talk),
     }
 }

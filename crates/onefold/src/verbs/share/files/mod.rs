@@ -20,6 +20,7 @@ use onefold_share::state::Notice;
 use onefold_substrate::Sharing;
 
 use self::result::FilesFindings;
+use super::common::{UsedFor, UsedVolume};
 use super::limits::{check_memory, limits};
 use super::result::Space;
 use super::root::{Located, locate};
@@ -51,6 +52,23 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
     let pace = Pace::new(limits, &SystemClock, &ProcessCpu, &wish);
     let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.work.include, &arguments.work.exclude);
     let temporary = temporary_folder(arguments.work.temporary.as_ref());
+    let seams = Seams {
+        substrate: &substrate,
+        clock: &SystemClock,
+        random: &SystemRandom,
+        notices: &|notice: Notice| notices.borrow_mut().push(notice),
+    };
+    let state = seams.open().map_err(|error| state_failure(&error))?;
+    let used = || UsedFor {
+        root: &root,
+        paths: &paths,
+        selection: Selection::new(&paths, &is_wanted),
+        memory_bytes,
+        temporary_folder: &temporary,
+        is_dry_run: arguments.dry_run,
+        interrupt: &interrupt,
+    };
+    let volume = arguments.common.then(|| UsedVolume::find(&state, &used())).transpose()?;
     let options = FilesOptions {
         pass: PassOptions {
             selection: Selection::new(&paths, &is_wanted),
@@ -71,15 +89,9 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
         reading: reading(arguments.experiments),
         random: &SystemRandom,
         since: since.as_ref(),
+        common: volume.as_ref().map(UsedVolume::source),
         examining: &|done_bytes, all_bytes| meter.show_scan(ScanProgress { done_bytes, all_bytes, read_bytes: 0 }),
     };
-    let seams = Seams {
-        substrate: &substrate,
-        clock: &SystemClock,
-        random: &SystemRandom,
-        notices: &|notice: Notice| notices.borrow_mut().push(notice),
-    };
-    let state = seams.open().map_err(|error| state_failure(&error))?;
     let free_before = free_bytes(&substrate, &root);
     meter.begin(RunStep::Scan);
     let shared = share_files(&state, &options);
@@ -88,6 +100,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
     drop(state);
     let result = FilesFindings {
         report,
+        volume,
         kind: substrate.abilities().kind,
         is_dry_run: arguments.dry_run,
         calls: pace.calls(),

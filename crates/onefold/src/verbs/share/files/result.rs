@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::output::{Table, machine_name};
 use crate::progress::duration;
 use crate::size::human;
+use crate::verbs::share::common::UsedVolume;
 use crate::verbs::share::result::{Space, files, trouble_json, trouble_lines};
 
 /// Packages and images that are named in the text; all of them are in the JSON.
@@ -25,6 +26,7 @@ pub(super) struct FilesFindings {
     pub(super) kind: SubstrateKind,
     pub(super) is_dry_run: bool,
     pub(super) report: FilesReport,
+    pub(super) volume: Option<UsedVolume>,
     /// Calls that shared.
     pub(super) calls: CallCounts,
     pub(super) space: Space,
@@ -60,6 +62,10 @@ impl FilesFindings {
         let (find, share) = (self.report.find_time, self.report.share_time);
         let times = format!("finding {}, sharing {}", seconds(find), seconds(share));
         text.push_str(&format!("\n{}, {}: {times}", self.kind, duration(self.elapsed.as_secs())));
+        if let Some(volume) = &self.volume {
+            text.push('\n');
+            text.push_str(&volume.text());
+        }
         for line in self.package_lines().into_iter().chain(self.trouble_lines()) {
             text.push('\n');
             text.push_str(&line);
@@ -253,6 +259,7 @@ impl FilesFindings {
                 "elsewhere_bytes": shared.elsewhere,
                 "barred_bytes": shared.barred,
             },
+            "common": self.volume.as_ref().map(UsedVolume::json),
             "calls": { "clones": self.calls.clones, "shares": self.calls.shares },
             "free_bytes_before": self.space.free_before,
             "free_bytes_after": self.space.free_after,

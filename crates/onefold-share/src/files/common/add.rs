@@ -1,0 +1,123 @@
+//! Content that a user adds to a common volume, from an image.
+
+use std::path::{Path, PathBuf};
+
+use onefold_block::Show;
+use onefold_block::random::Random;
+use onefold_guest::packages::Package;
+use onefold_substrate::{Substrate, VolumeTools};
+
+use super::CommonError;
+use super::generation::{change, lock};
+use super::names::{file_path, package_folder};
+use super::plan::{Addition, Changed, Origin};
+use crate::files::identify::{IdentifyError, Packaged, PackagedVisit, each_packaged};
+use crate::scan::{ListedFile, list};
+use crate::selection::Selection;
+use crate::state::files::Marks;
+use crate::state::{State, StateError};
+
+/// Files that are added at once, at most.
+pub(super) const ADDITIONS_MAX: usize = 1 << 20;
+
+/// What a user adds, and how.
+pub struct Adding<'a> {
+    /// The volume, below the root of the file system.
+    pub volume: &'a Path,
+    /// The image that it comes from, below the root of the file system.
+    pub image: &'a Path,
+    /// Tells which packages are wanted.
+    pub wants: &'a dyn Fn(&Package) -> bool,
+    /// For the cache of the image.
+    pub cache_bytes: usize,
+    /// For the names of drafts.
+    pub random: &'a dyn Random,
+    /// Asked before each file; false ends the work.
+    pub go_on: &'a dyn Fn() -> bool,
+}
+
+/// What came of adding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AddReport {
+    /// Files of the packages.
+    pub files: u64,
+    /// Files whose content does not lie in whole blocks of the host.
+    pub misaligned: u64,
+    /// What it did to the volume.
+    pub changed: Changed,
+}
+
+/// Adds the files of packages of an image to a volume. No configuration file is among them.
+///
+/// # Errors
+/// As [`CommonError`] says; the volume is as it was then.
+pub fn add_packages<S: Substrate + VolumeTools>(
+    state: &State<'_, S>,
+    adding: &Adding<'_>,
+) -> Result<AddReport, CommonError> {
+    let substrate = state.substrate();
+    let volume = lock(substrate, adding.volume)?;
+    let image = listed(state, adding)?;
+    if ![onefold_substrate::ROOT, image.stat.owner].contains(&volume.owner.0) {
+        // The owner of the volume can read all that is in it.
+        let why = "it belongs to another user than the volume".to_owned();
+        return Err(CommonError::Image { path: image.path, why });
+    }
+    let mut report = AddReport::default();
+    let mut additions = Vec::new();
+    let mut take = |packaged: &Packaged<'_>| {
+        report.files += 1;
+        if packaged.pieces.is_empty() {
+            report.misaligned += 1;
+        } else if additions.len() < ADDITIONS_MAX {
+            additions.push(addition_of(packaged, 0, true));
+        }
+    };
+    let mut visit = PackagedVisit {
+        cache_bytes: adding.cache_bytes,
+        go_on: &|| if (adding.go_on)() { Ok(()) } else { Err(StateError::Interrupted) },
+        wants_package: adding.wants,
+        wants: &mut |_, _| true,
+        take: &mut take,
+    };
+    let file = each_packaged(substrate, &image, &mut visit).map_err(|error| of_image(&image.path, error))?;
+    report.changed = change(substrate, adding.random, &volume, &[], &additions, &[&file])?;
+    Ok(report)
+}
+
+/// Returns what a packaged file adds.
+pub(super) fn addition_of(packaged: &Packaged<'_>, image: usize, is_added: bool) -> Addition {
+    let Package { name, version, architecture, .. } = packaged.package;
+    Addition {
+        path: file_path(&package_folder(name, version, architecture), packaged.path),
+        id: (packaged.digest, packaged.length),
+        is_added,
+        origin: Origin { image, pieces: packaged.pieces.to_vec() },
+    }
+}
+
+/// Returns the image, if it may share with the volume.
+fn listed<S: Substrate>(state: &State<'_, S>, adding: &Adding<'_>) -> Result<ListedFile, CommonError> {
+    let paths: [PathBuf; 2] = [adding.volume.to_owned(), adding.image.to_owned()];
+    let mut marks = Marks::load(state)?;
+    let listed = list(state, &mut marks, &Selection::new(&paths, &|_, _| true))?;
+    let of = |path: &Path| listed.iter().find(|file| file.path == path);
+    let failed = |why: String| CommonError::Image { path: adding.image.to_owned(), why };
+    let image = of(adding.image).ok_or_else(|| failed("it is no image that may share, or is opted out".to_owned()))?;
+    match of(adding.volume) {
+        None => Err(CommonError::Replaced { path: adding.volume.to_owned() }),
+        Some(volume) if volume.domain != image.domain => {
+            let of_volume = volume.domain.to_string();
+            let why = format!("its sharing domain is {}, and that of the volume {}", image.domain, of_volume.shown());
+            Err(failed(why))
+        }
+        Some(_) => Ok(image.clone()),
+    }
+}
+
+fn of_image(path: &Path, error: IdentifyError) -> CommonError {
+    match error {
+        IdentifyError::Stopped(error) => error.into(),
+        other => CommonError::Image { path: path.to_owned(), why: other.to_string() },
+    }
+}

@@ -1,0 +1,91 @@
+//! Commands of `debugfs`, as text. Every path in them is one of `names`.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use super::contents::Contents;
+
+/// Commands in order.
+#[derive(Debug, Default)]
+pub(super) struct Commands(String);
+
+/// Consecutive blocks of a content in a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Placed {
+    /// Which block of the content is the first.
+    pub(super) content: u64,
+    /// Where it lies in the volume.
+    pub(super) block: u64,
+    /// How many they are.
+    pub(super) count: u64,
+}
+
+impl Commands {
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        // Writing to a string does not fail.
+        let _ = self.0.write_fmt(line);
+        self.0.push('\n');
+    }
+
+    /// Makes and removes folders, so that those of `after` are there instead of those of `before`.
+    pub(super) fn change_folders(&mut self, before: &BTreeSet<&str>, after: &BTreeSet<&str>) {
+        // A set has a folder before those below it.
+        let gone: Vec<_> = before.difference(after).collect();
+        gone.iter().rev().for_each(|folder| self.line(format_args!("rmdir {folder}")));
+        after.difference(before).for_each(|folder| self.line(format_args!("mkdir {folder}")));
+    }
+
+    /// Makes a file with blocks that are set aside and read as zeros.
+    pub(super) fn make_file(&mut self, path: &str, length: u64, blocks: u64) {
+        self.line(format_args!("write /dev/null {path}"));
+        self.line(format_args!("set_inode_field {path} mode 0100444"));
+        self.line(format_args!("set_inode_field {path} size {length}"));
+        if let Some(last) = blocks.checked_sub(1) {
+            self.line(format_args!("fallocate {path} 0 {last}"));
+        }
+    }
+
+    /// Gives a file more names; it has `count` of them then.
+    pub(super) fn link(&mut self, path: &str, names: &[String], count: usize) {
+        names.iter().for_each(|name| self.line(format_args!("ln {path} {name}")));
+        self.line(format_args!("set_inode_field {path} links_count {count}"));
+    }
+
+    /// Makes blocks that were set aside count as written.
+    pub(super) fn make_written(&mut self, path: &str, places: &[Placed]) {
+        self.line(format_args!("extent_open {path}"));
+        for Placed { content, block, count } in places {
+            self.line(format_args!("goto_block {content}"));
+            self.line(format_args!("replace_node {content} {count} {block}"));
+        }
+        self.line(format_args!("extent_close"));
+    }
+
+    /// Removes names; the file goes with its last one.
+    pub(super) fn remove(&mut self, paths: &[String]) {
+        paths.iter().for_each(|path| self.line(format_args!("rm {path}")));
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Returns the folders of a volume with these contents, and with the folder of its record.
+pub(super) fn all_folders<'c>(contents: &'c Contents, record_folder: Option<&'c str>) -> BTreeSet<&'c str> {
+    let mut folders = contents.folders();
+    folders.extend(record_folder);
+    folders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_made_from_the_top_and_removed_from_below() {
+        let mut commands = Commands::default();
+        commands.change_folders(&BTreeSet::from(["/a", "/a/b", "/a/b/c"]), &BTreeSet::from(["/a", "/a/d", "/a/d/e"]));
+        assert_eq!(commands.text(), "rmdir /a/b/c\nrmdir /a/b\nmkdir /a/d\nmkdir /a/d/e\n");
+    }
+}

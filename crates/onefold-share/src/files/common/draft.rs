@@ -1,0 +1,160 @@
+//! A generation that is being made: a clone of the volume beside it.
+
+use std::path::{Path, PathBuf};
+
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_block::random::Random;
+use onefold_substrate::{Access, At, FileHandle, ListedKind, ShareError, Substrate, ToolError, UserNo, VolumeTools};
+
+use super::CommonError;
+use super::commands::{Commands, Placed};
+use super::names::hexadecimal;
+use super::plan::{Addition, Origin};
+use super::reading::{is_equal, pairs};
+use super::volume::{ATTRIBUTE, ATTRIBUTE_VALUE, Volume, draft_prefix};
+
+/// What came of filling the blocks of a content.
+pub(super) enum Filled {
+    Good,
+    Differs,
+    Refused,
+}
+
+/// A generation that is being made. Its file is removed when this is dropped.
+pub(super) struct Draft<'a, S: Substrate + VolumeTools> {
+    pub(super) substrate: &'a S,
+    pub(super) file: S::File,
+    pub(super) path: PathBuf,
+    pub(super) volume: &'a Path,
+    pub(super) owner: UserNo,
+}
+
+impl<S: Substrate + VolumeTools> Drop for Draft<'_, S> {
+    fn drop(&mut self) {
+        // A draft that was renamed has no name any more; one that stays is removed by the next process.
+        let _ = self.substrate.remove(&self.path);
+    }
+}
+
+impl<'a, S: Substrate + VolumeTools> Draft<'a, S> {
+    pub(super) fn of(
+        substrate: &'a S,
+        random: &dyn Random,
+        volume: &'a Volume<S::File>,
+    ) -> Result<Draft<'a, S>, CommonError> {
+        let path = draft_path(random, &volume.path)?;
+        let file =
+            substrate.create_clone(&volume.file, &path).map_err(|error| CommonError::share(&volume.path, error))?;
+        Ok(Draft { substrate, file, path, volume: &volume.path, owner: volume.owner })
+            .and_then(|draft| draft.prepare().map(|()| draft))
+    }
+
+    fn io<T>(&self, outcome: std::io::Result<T>) -> Result<T, CommonError> {
+        outcome.map_err(|error| CommonError::io(self.volume, error))
+    }
+
+    /// Gives the draft to the owner of the volume.
+    fn prepare(&self) -> Result<(), CommonError> {
+        self.io(self.substrate.give(&self.file, self.owner))
+    }
+
+    pub(super) fn tool_failure(&self, error: ToolError) -> CommonError {
+        match error {
+            ToolError::Failed { complaint, .. } if complaint.contains("Could not allocate") => {
+                CommonError::Full { path: self.volume.to_owned(), why: complaint }
+            }
+            other => other.into(),
+        }
+    }
+
+    pub(super) fn edit(&self, commands: &Commands) -> Result<(), CommonError> {
+        let edited = self.substrate.edit_volume(&self.file, self.owner, commands.text());
+        edited.map_err(|error| self.tool_failure(error))
+    }
+
+    pub(super) fn punch(&self, places: &[Placed]) -> Result<(), CommonError> {
+        places.iter().try_for_each(|place| {
+            let [offset, length] = [place.block, place.count].map(|blocks| blocks.saturating_mul(BLOCK_BYTES_U64));
+            self.io(self.substrate.punch(&self.file, offset, length))
+        })
+    }
+
+    /// Fills the blocks of a content, and reads them back.
+    pub(super) fn fill(
+        &self,
+        addition: &Addition,
+        places: &[Placed],
+        images: &[&S::File],
+    ) -> Result<Filled, CommonError> {
+        let Origin { image, pieces } = &addition.origin;
+        let Some(image) = images.get(*image) else { return Ok(Filled::Refused) };
+        for (source, block, count) in pairs(pieces, places) {
+            let [source, block, length] = [source, block, count].map(|blocks| blocks.saturating_mul(BLOCK_BYTES_U64));
+            let (from, into) = (At { file: *image, offset: source }, At { file: &self.file, offset: block });
+            match self.substrate.clone_range(from, into, length) {
+                Ok(()) => {}
+                Err(ShareError::Full) => return Err(CommonError::share(self.volume, ShareError::Full)),
+                // The image became shorter, cannot be read, or is one that does not share.
+                Err(_) => return Ok(Filled::Refused),
+            }
+        }
+        let is_good = is_equal(self.substrate, &self.file, places, &addition.id, self.volume)?;
+        Ok(if is_good { Filled::Good } else { Filled::Differs })
+    }
+
+    /// Checks the draft, marks it, and makes it durable.
+    pub(super) fn seal(&self) -> Result<(), CommonError> {
+        self.io(self.substrate.give(&self.file, self.owner))?;
+        self.io(self.substrate.set_attribute(&self.path, ATTRIBUTE, Some(ATTRIBUTE_VALUE)))?;
+        self.substrate.check_volume(&self.file, self.owner).map_err(|error| match error {
+            ToolError::Failed { complaint, .. } => {
+                CommonError::Damaged { path: self.volume.to_owned(), why: complaint }
+            }
+            other => other.into(),
+        })?;
+        self.io(self.substrate.sync(&self.file))
+    }
+
+    pub(super) fn publish(&self, volume: &Volume<S::File>) -> Result<(), CommonError> {
+        let stat = self.io(self.substrate.stat(&self.file))?;
+        check_name(self.substrate, &self.path, &stat.handle, self.volume)?;
+        check_name(self.substrate, &volume.path, &volume.handle, self.volume)?;
+        self.io(self.substrate.rename(&self.path, &volume.path))
+    }
+}
+
+/// Returns a path for a draft beside a volume.
+pub(super) fn draft_path(random: &dyn Random, path: &Path) -> Result<PathBuf, CommonError> {
+    let refused = |why: &str| CommonError::Refused { path: path.to_owned(), why: why.to_owned() };
+    let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| refused("its name is not UTF-8"))?;
+    let mut bytes = [0; 8];
+    random.fill(&mut bytes).map_err(|error| CommonError::io(path, error))?;
+    Ok(path.with_file_name(format!("{}{}", draft_prefix(name), hexadecimal(&bytes))))
+}
+
+/// Removes the drafts of a volume that processes have left which died. Its lock is held.
+pub(super) fn remove_drafts<S: Substrate>(substrate: &S, path: &Path) -> Result<(), CommonError> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let Some(prefix) = path.file_name().and_then(|name| name.to_str()).map(draft_prefix) else { return Ok(()) };
+    let listed = substrate.list(folder).map_err(|error| CommonError::io(folder, error))?;
+    for entry in listed.iter().filter(|entry| entry.kind == ListedKind::File) {
+        if entry.name.to_str().is_some_and(|name| name.starts_with(&prefix)) {
+            let draft = folder.join(&entry.name);
+            substrate.remove(&draft).map_err(|error| CommonError::io(&draft, error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Sees that a name leads to a file.
+pub(super) fn check_name<S: Substrate>(
+    substrate: &S,
+    name: &Path,
+    handle: &FileHandle,
+    volume: &Path,
+) -> Result<(), CommonError> {
+    let replaced = || CommonError::Replaced { path: volume.to_owned() };
+    let file = substrate.open(name, Access::Read).map_err(|_| replaced())?;
+    let stat = substrate.stat(&file).map_err(|error| CommonError::io(volume, error))?;
+    if stat.handle == *handle { Ok(()) } else { Err(replaced()) }
+}

@@ -1,0 +1,300 @@
+//! What a pass does with a common volume: content that two disks hold comes in, and content that only the volume
+//! refers to goes.
+//!
+//! Images are examined twice. The first time, digests and lengths alone are sorted, so that memory is bounded. The
+//! second time, the files of contents that two images hold are looked up.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_block::random::Random;
+use onefold_guest::filesystem::ExtentKind;
+use onefold_sort::SortWriter;
+use onefold_substrate::{ROOT, Substrate, VolumeTools};
+
+use super::CommonError;
+use super::add::{ADDITIONS_MAX, addition_of};
+use super::contents::ContentId;
+use super::generation::{change, lock};
+use super::plan::{Addition, Changed};
+use super::reading::places;
+use super::volume::{Volume, is_marked};
+use crate::files::identify::{IdentifyError, Packaged, PackagedVisit, each_packaged};
+use crate::scan::{ListedFile, list};
+use crate::selection::Selection;
+use crate::state::files::Marks;
+use crate::state::{State, StateError};
+
+/// Bytes that a content which is wanted takes in memory, about.
+const WANTED_BYTES: usize = 32;
+
+/// How a pass looks after a common volume.
+pub struct Growing<'a> {
+    /// The volume, below the root of the file system.
+    pub volume: &'a Path,
+    /// Which images may give content. The volume has to be among them.
+    pub selection: Selection<'a>,
+    /// For sorting, and for the caches of images.
+    pub memory_bytes: usize,
+    /// Where temporary files go.
+    pub temporary_folder: &'a Path,
+    /// For the names of drafts.
+    pub random: &'a dyn Random,
+    /// Asked before each file; false ends the work.
+    pub go_on: &'a dyn Fn() -> bool,
+}
+
+/// What a pass did with a common volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GrowReport {
+    /// Contents that two images hold and the volume did not.
+    pub candidates: u64,
+    /// What it did to the volume.
+    pub changed: Changed,
+    /// Images that could not be examined, and why.
+    pub failed: Vec<(PathBuf, String)>,
+}
+
+/// Brings content that two images hold into a volume, and drops content that nothing else refers to, unless a user
+/// added it.
+///
+/// # Errors
+/// As [`CommonError`] says; the volume is as it was then. `Busy` where another process changes it.
+pub fn grow<S: Substrate + VolumeTools>(
+    state: &State<'_, S>,
+    growing: &Growing<'_>,
+) -> Result<GrowReport, CommonError> {
+    let substrate = state.substrate();
+    let volume = lock(substrate, growing.volume)?;
+    let images = images(state, growing, &volume)?;
+    let removed = unreferred(substrate, &volume)?;
+    let mut report = GrowReport::default();
+    let has = |id: &ContentId| volume.contents.get(id).is_some() && !removed.contains(id);
+    let mut wanted = held_twice(substrate, growing, &images, &has, &mut report)?;
+    report.candidates = wanted.len() as u64;
+    let (additions, files) = found(substrate, growing, &images, &mut wanted)?;
+    let files: Vec<_> = files.iter().collect();
+    let removed: Vec<_> = removed.into_iter().collect();
+    report.changed = change(substrate, growing.random, &volume, &removed, &additions, &files)?;
+    Ok(report)
+}
+
+/// Returns the images that may give content: those of the volume's domain, and of its owner unless that is root.
+fn images<S: Substrate>(
+    state: &State<'_, S>,
+    growing: &Growing<'_>,
+    volume: &Volume<S::File>,
+) -> Result<Vec<ListedFile>, CommonError> {
+    let mut marks = Marks::load(state)?;
+    let mut listed = list(state, &mut marks, &growing.selection)?;
+    let replaced = || CommonError::Replaced { path: volume.path.clone() };
+    let own = listed.iter().position(|file| file.stat.handle == volume.handle).ok_or_else(replaced)?;
+    let domain = listed.swap_remove(own).domain;
+    listed.retain(|file| {
+        file.domain == domain
+            && [ROOT, file.stat.owner].contains(&volume.owner.0)
+            && !is_marked(state.substrate(), &file.path)
+    });
+    listed.sort_by_key(|file| file.number);
+    Ok(listed)
+}
+
+/// Returns the contents that no user added and no other file refers to.
+fn unreferred<S: Substrate>(substrate: &S, volume: &Volume<S::File>) -> Result<HashSet<ContentId>, CommonError> {
+    let failed = |error| CommonError::io(&volume.path, error);
+    let shared = shared_ranges(substrate, volume).map_err(failed)?;
+    let own = own_ranges(substrate, volume).map_err(failed)?;
+    let found: Vec<_> = volume.contents.iter().filter(|(_, content)| !content.is_added).collect();
+    let paths = found.iter().filter_map(|(id, content)| Some((content.paths.first()?.as_str(), id.1)));
+    let places = places(substrate, &volume.file, &volume.path, paths, ExtentKind::Written)?;
+    let unreferred = found.iter().zip(places).filter(|(_, places)| {
+        // Where a content is damaged, nothing can share with it.
+        places.iter().flatten().all(|place| {
+            let [begin, count] = [place.block, place.count].map(|blocks| blocks.saturating_mul(BLOCK_BYTES_U64));
+            let end = begin.saturating_add(count);
+            within(&shared, begin, end).all(|(begin, end)| {
+                within(&own, begin, end).map(|(begin, end)| end - begin).fold(0, u64::saturating_add) == end - begin
+            })
+        })
+    });
+    Ok(unreferred.map(|((id, _), _)| **id).collect())
+}
+
+/// A range of a file, in bytes: where it begins and ends.
+type ByteRange = (u64, u64);
+
+/// Returns the parts of ranges, which are in order and apart, that lie within a range.
+fn within(ranges: &[ByteRange], begin: u64, end: u64) -> impl Iterator<Item = ByteRange> {
+    let first = ranges.partition_point(|(_, range_end)| *range_end <= begin);
+    let rest = ranges.get(first..).unwrap_or_default().iter().take_while(move |(range_begin, _)| *range_begin < end);
+    rest.map(move |(range_begin, range_end)| ((*range_begin).max(begin), (*range_end).min(end)))
+}
+
+/// Returns the ranges of a volume that are shared by the host's map.
+fn shared_ranges<S: Substrate>(substrate: &S, volume: &Volume<S::File>) -> io::Result<Vec<ByteRange>> {
+    let (mut shared, mut from) = (Vec::new(), 0);
+    loop {
+        let extents = substrate.extents(&volume.file, from)?;
+        let Some(last) = extents.last().filter(|last| last.end() > from) else { return Ok(shared) };
+        from = last.end();
+        shared.extend(extents.iter().filter(|extent| extent.is_shared).map(|extent| (extent.offset, extent.end())));
+    }
+}
+
+/// Returns the ranges of a volume whose whole extents the volume alone refers to. Btrfs shows them as shared where the
+/// volume refers to them several times. Only root gets to know; others keep all that is shared by the map.
+fn own_ranges<S: Substrate>(substrate: &S, volume: &Volume<S::File>) -> io::Result<Vec<ByteRange>> {
+    let (mut own, mut from) = (Vec::new(), 0);
+    if !substrate.abilities().frees_whole_extents {
+        return Ok(own);
+    }
+    let mut known = HashMap::new();
+    loop {
+        let slices = match substrate.slices(&volume.file, from) {
+            Err(error) if is_untold(&error) => return Ok(own),
+            slices => slices?,
+        };
+        let Some(last) = slices.last().filter(|last| last.end() > from) else { return Ok(own) };
+        from = last.end();
+        for slice in &slices {
+            let is_own = match known.get(&slice.extent) {
+                Some(is_own) => *is_own,
+                None => {
+                    let is_own = match substrate.references(slice.extent) {
+                        Err(error) if is_untold(&error) => false,
+                        // A file without a handle can be opened by nobody any more.
+                        references => {
+                            references?.iter().filter_map(|one| one.handle.as_ref()).all(|of| *of == volume.handle)
+                        }
+                    };
+                    known.insert(slice.extent, is_own);
+                    is_own
+                }
+            };
+            if is_own {
+                own.push((slice.offset, slice.end()));
+            }
+        }
+    }
+}
+
+/// Tells whether an error says that the answer is not for this user, or is none.
+fn is_untold(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
+    matches!(error.kind(), InvalidInput | PermissionDenied | Unsupported)
+}
+
+fn number_of(id: &ContentId) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Returns numbers for the contents that two images claim to hold and that are not in the volume.
+fn held_twice<S: Substrate>(
+    substrate: &S,
+    growing: &Growing<'_>,
+    images: &[ListedFile],
+    has: &dyn Fn(&ContentId) -> bool,
+    report: &mut GrowReport,
+) -> Result<HashSet<u64>, CommonError> {
+    let temporary = |error| CommonError::io(growing.temporary_folder, error);
+    let mut rows = SortWriter::new(growing.temporary_folder, growing.memory_bytes / 2);
+    for (image, listed) in (0_u64..).zip(images) {
+        let mut pushed = Ok(());
+        let mut wants = |digest, length| {
+            let id = (digest, length);
+            if pushed.is_ok() && !has(&id) {
+                pushed = rows.push([number_of(&id), image, 0]);
+            }
+            false
+        };
+        match visit(substrate, growing, listed, &mut wants, &mut |_| ()) {
+            Ok(_) => {}
+            Err(IdentifyError::Stopped(error)) => return Err(error.into()),
+            Err(error) => report.failed.push((listed.path.clone(), error.to_string())),
+        }
+        pushed.map_err(temporary)?;
+    }
+    let wanted_max = (growing.memory_bytes / 4 / WANTED_BYTES).min(ADDITIONS_MAX);
+    let (mut wanted, mut last) = (HashSet::new(), None);
+    for row in rows.finish().map_err(temporary)? {
+        let [number, image, _] = row.map_err(temporary)?;
+        let is_second = last.replace((number, image)).is_some_and(|(of, first)| of == number && first != image);
+        if is_second && wanted.len() < wanted_max {
+            wanted.insert(number);
+        }
+    }
+    Ok(wanted)
+}
+
+/// Returns a file for each wanted content that an image has in whole blocks, and the images, open for reading.
+fn found<S: Substrate>(
+    substrate: &S,
+    growing: &Growing<'_>,
+    images: &[ListedFile],
+    wanted: &mut HashSet<u64>,
+) -> Result<(Vec<Addition>, Vec<S::File>), CommonError> {
+    let (mut additions, mut files) = (Vec::new(), Vec::new());
+    for listed in images {
+        if wanted.is_empty() {
+            break;
+        }
+        let mut of_image = Vec::new();
+        let looked_for = &*wanted;
+        let mut wants = |digest, length| looked_for.contains(&number_of(&(digest, length)));
+        let mut take = |packaged: &Packaged<'_>| {
+            if !packaged.pieces.is_empty() {
+                of_image.push(addition_of(packaged, files.len(), false));
+            }
+        };
+        match visit(substrate, growing, listed, &mut wants, &mut take) {
+            Ok(file) if !of_image.is_empty() => {
+                files.push(file);
+                of_image.iter().for_each(|addition: &Addition| {
+                    wanted.remove(&number_of(&addition.id));
+                });
+                additions.append(&mut of_image);
+            }
+            Err(IdentifyError::Stopped(error)) => return Err(error.into()),
+            // The first visit has reported what is wrong with it.
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok((additions, files))
+}
+
+fn visit<S: Substrate>(
+    substrate: &S,
+    growing: &Growing<'_>,
+    listed: &ListedFile,
+    wants: &mut dyn FnMut([u8; 16], u64) -> bool,
+    take: &mut dyn FnMut(&Packaged<'_>),
+) -> Result<S::File, IdentifyError> {
+    let mut visit = PackagedVisit {
+        cache_bytes: growing.memory_bytes / 8,
+        go_on: &|| if (growing.go_on)() { Ok(()) } else { Err(StateError::Interrupted) },
+        wants_package: &|_| true,
+        wants,
+        take,
+    };
+    each_packaged(substrate, listed, &mut visit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_cut_to_what_lies_within() {
+        let ranges = [(0, 4), (8, 12), (20, 30)];
+        let of = |begin, end| within(&ranges, begin, end).collect::<Vec<_>>();
+        assert_eq!(of(2, 25), [(2, 4), (8, 12), (20, 25)]);
+        assert_eq!(of(4, 8), []);
+        assert_eq!(of(9, 10), [(9, 10)]);
+        assert_eq!(of(30, 40), []);
+    }
+}

@@ -1,0 +1,154 @@
+//! The common volume: an ext4 image with the packaged files that two disks hold, or that a user added.
+//!
+//! | module | is |
+//! |---|---|
+//! | `contents` | the record of what a volume holds, which is a file in it |
+//! | `names`, `commands` | paths in a volume, and the commands of `debugfs` that make its metadata |
+//! | `volume` | a volume that is found, opened and read |
+//! | `generation` | the next generation of a volume: a clone that is changed, checked, and renamed into place |
+//! | `draft`, `plan`, `reading` | that clone, what changes in it, and how it is read back |
+//! | `add`, `archive`, `grow` | content that a user adds, and what a pass finds and drops |
+//!
+//! A volume is never changed in place. docs/decisions/0020-common-volume.md has the reasons.
+
+mod add;
+mod archive;
+mod commands;
+mod contents;
+mod draft;
+mod generation;
+mod grow;
+mod names;
+mod plan;
+mod reading;
+mod volume;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use onefold_block::Show;
+use onefold_substrate::{ShareError, ToolError};
+
+pub use self::add::{AddReport, Adding, add_packages};
+pub use self::archive::{ArchiveAdding, add_archives};
+pub use self::contents::{Content, Contents};
+pub use self::generation::{LENGTH_MIN, check, create, remove};
+pub use self::grow::{GrowReport, Growing, grow};
+pub use self::plan::Changed;
+pub(super) use self::volume::is_marked;
+pub use self::volume::{Volume, find, open};
+
+use crate::state::StateError;
+
+/// Why something could not be done with a common volume. The volume is as it was before.
+#[derive(Debug, thiserror::Error)]
+pub enum CommonError {
+    /// A folder has none.
+    #[error("there is no common volume in `{}`", .folder.shown())]
+    Missing {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A folder has several.
+    #[error("there are several common volumes in `{}`, the first of them `{}`", .folder.shown(), .first.shown())]
+    Several {
+        /// The folder.
+        folder: PathBuf,
+        /// One of them.
+        first: PathBuf,
+    },
+    /// It exists already.
+    #[error("`{}` exists", .path.shown())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file is not used as a common volume.
+    #[error("`{}` is not used: {why}", .path.shown())]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// Its content is damaged.
+    #[error("the common volume `{}` is damaged: {why}", .path.shown())]
+    Damaged {
+        /// The volume.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Another process changes it.
+    #[error("another process changes the common volume `{}`", .path.shown())]
+    Busy {
+        /// The volume.
+        path: PathBuf,
+    },
+    /// It was removed or replaced meanwhile.
+    #[error("the common volume `{}` was removed or replaced meanwhile", .path.shown())]
+    Replaced {
+        /// The volume.
+        path: PathBuf,
+    },
+    /// It has no room for more, or the file system has none.
+    #[error("there is no room for more in the common volume `{}`: {why}", .path.shown())]
+    Full {
+        /// The volume.
+        path: PathBuf,
+        /// What is full.
+        why: String,
+    },
+    /// A program of the host.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// An image that content was to come from.
+    #[error("cannot read packages of `{}`: {why}", .path.shown())]
+    Image {
+        /// The image.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// A package archive.
+    #[error("`{}` is not added: {why}", .path.shown())]
+    Archive {
+        /// The archive.
+        path: PathBuf,
+        /// The reason. Text of the archive may be in it.
+        why: String,
+    },
+    /// A file.
+    #[error("cannot use `{}`", .path.shown())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What failed.
+        #[source]
+        source: io::Error,
+    },
+    /// The state folder, or the user ended the work.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+impl CommonError {
+    fn io(path: &Path, source: io::Error) -> CommonError {
+        match CommonError::is_full(&source) {
+            true => CommonError::Full { path: path.to_owned(), why: source.to_string() },
+            false => CommonError::Io { path: path.to_owned(), source },
+        }
+    }
+
+    fn is_full(error: &io::Error) -> bool {
+        matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+
+    fn share(path: &Path, error: ShareError) -> CommonError {
+        match error {
+            ShareError::Io(source) => CommonError::io(path, source),
+            ShareError::Full => CommonError::Full { path: path.to_owned(), why: error.to_string() },
+            other => CommonError::Refused { path: path.to_owned(), why: other.to_string() },
+        }
+    }
+}

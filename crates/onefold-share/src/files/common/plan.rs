@@ -1,0 +1,151 @@
+//! What a generation changes, before anything is made.
+
+use std::collections::BTreeSet;
+
+use onefold_block::BLOCK_BYTES_U64;
+
+use super::commands::{Commands, all_folders};
+use super::contents::{self, ContentId, Contents, NAMES_MAX, RECORD_FOLDER};
+use super::names::apart;
+use crate::files::join::Piece;
+
+/// A content that is to get into a volume.
+pub(super) struct Addition {
+    /// Its path there, if no other content has it.
+    pub(super) path: String,
+    pub(super) id: ContentId,
+    /// Whether a user adds it.
+    pub(super) is_added: bool,
+    pub(super) origin: Origin,
+}
+
+/// The blocks that a content comes from, by clone.
+pub(super) struct Origin {
+    /// The file that has them, by its place among the open ones.
+    pub(super) image: usize,
+    /// Where they lie: all of the content, in order.
+    pub(super) pieces: Vec<Piece>,
+}
+
+/// What a change did to a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// Contents that came into it, and their bytes.
+    pub added: u64,
+    /// Their bytes.
+    pub added_bytes: u64,
+    /// Names that contents got which were there already.
+    pub linked: u64,
+    /// Contents that were not what their digests say, and were left out.
+    pub differed: u64,
+    /// Contents whose blocks the file system did not clone.
+    pub refused: u64,
+    /// Contents that were removed.
+    pub removed: u64,
+}
+
+/// What a generation changes.
+pub(super) struct Plan<'a> {
+    pub(super) contents: Contents,
+    pub(super) removed: Vec<(ContentId, contents::Content)>,
+    /// Contents that are new, each with its path.
+    pub(super) made: Vec<(&'a Addition, String)>,
+    /// Contents that have more names than before.
+    linked: BTreeSet<ContentId>,
+    pub(super) changed: Changed,
+}
+
+impl<'a> Plan<'a> {
+    pub(super) fn new(before: &Contents, removed: &[ContentId], additions: &'a [Addition]) -> Plan<'a> {
+        let mut plan = Plan {
+            contents: before.clone(),
+            removed: Vec::new(),
+            made: Vec::new(),
+            linked: BTreeSet::new(),
+            changed: Changed::default(),
+        };
+        for id in removed {
+            plan.removed.extend(plan.contents.remove(id).map(|content| (*id, content)));
+        }
+        plan.changed.removed = plan.removed.len() as u64;
+        additions.iter().for_each(|addition| plan.add(addition));
+        plan
+    }
+
+    fn add(&mut self, addition: &'a Addition) {
+        let Addition { path, id, is_added, .. } = addition;
+        let is_new = match self.contents.get(id) {
+            Some(content) if content.paths.contains(path) || content.paths.len() >= NAMES_MAX => {
+                if *is_added {
+                    self.contents.keep(id);
+                }
+                return;
+            }
+            other => other.is_none(),
+        };
+        let other = apart(path, &id.0);
+        let free = [path, &other].into_iter().find(|path| !self.contents.has_path(path));
+        let Some(free) = free.filter(|free| self.contents.add(*id, *is_added, free)) else { return };
+        if is_new {
+            self.made.push((addition, free.clone()));
+        } else {
+            self.linked.insert(*id);
+            self.changed.linked += 1;
+        }
+    }
+
+    /// Adds the commands that make names, inodes and blocks.
+    pub(super) fn make(&self, before: &Contents, commands: &mut Commands) {
+        self.removed.iter().for_each(|(_, content)| commands.remove(&content.paths));
+        let folders = |contents| all_folders(contents, Some(RECORD_FOLDER));
+        commands.remove(&[contents::PATH.to_owned()]);
+        commands.change_folders(&folders(before), &folders(&self.contents));
+        for (addition, path) in &self.made {
+            commands.make_file(path, addition.id.1, addition.id.1.div_ceil(BLOCK_BYTES_U64));
+        }
+        for id in &self.linked {
+            let Some(content) = self.contents.get(id) else { continue };
+            let had = before.get(id).map_or(1, |content| content.paths.len());
+            if let Some((path, _)) = content.paths.split_first() {
+                commands.link(path, content.paths.get(had..).unwrap_or_default(), content.paths.len());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addition(path: &str, content: u8, is_added: bool) -> Addition {
+        let origin = Origin { image: 0, pieces: Vec::new() };
+        Addition { path: path.to_owned(), id: ([content; 16], 9), is_added, origin }
+    }
+
+    #[test]
+    fn a_content_is_made_once_and_linked_for_other_names() {
+        let mut before = Contents::default();
+        assert!(before.add(([1; 16], 9), false, "/dpkg/a/f"));
+        assert!(before.add(([2; 16], 9), false, "/dpkg/a/g"));
+        let additions = [
+            addition("/dpkg/a/f", 1, true),
+            addition("/dpkg/b/f", 1, false),
+            addition("/dpkg/c/f", 3, false),
+            addition("/dpkg/c/g", 3, false),
+            // Another content has this path.
+            addition("/dpkg/c/f", 4, false),
+        ];
+        let plan = Plan::new(&before, &[([2; 16], 9)], &additions);
+        let made: Vec<_> = plan.made.iter().map(|(addition, path)| (addition.id.0[0], path.as_str())).collect();
+        let apart = apart("/dpkg/c/f", &[4; 16]);
+        assert_eq!(made, [(3, "/dpkg/c/f"), (4, apart.as_str())]);
+        assert!(plan.contents.get(&([1; 16], 9)).unwrap().is_added);
+        assert_eq!((plan.changed.linked, plan.changed.removed), (2, 1));
+        let mut commands = Commands::default();
+        plan.make(&before, &mut commands);
+        let text = commands.text();
+        assert!(text.starts_with("rm /dpkg/a/g\nrm /onefold/contents\nmkdir /dpkg/b\nmkdir /dpkg/c\n"), "{text}");
+        assert!(text.contains("ln /dpkg/a/f /dpkg/b/f\nset_inode_field /dpkg/a/f links_count 2\n"), "{text}");
+        assert!(text.contains("ln /dpkg/c/f /dpkg/c/g\nset_inode_field /dpkg/c/f links_count 2\n"), "{text}");
+    }
+}

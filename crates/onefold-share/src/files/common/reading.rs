@@ -1,0 +1,125 @@
+//! Where contents lie in a volume, and whether they are what their digests say.
+
+use std::path::Path;
+
+use md5::{Digest as _, Md5};
+use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
+use onefold_guest::filesystem::ExtentKind;
+use onefold_substrate::Substrate;
+
+use super::CommonError;
+use super::commands::Placed;
+use super::contents::ContentId;
+use super::volume::{places_of, with_volume};
+use crate::files::join::Piece;
+
+/// Bytes that are read back at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// Returns where files of a volume lie; `None` for one that is not there as it should be. `paths` are with lengths.
+pub(super) fn places<'p, S: Substrate>(
+    substrate: &S,
+    file: &S::File,
+    volume: &Path,
+    paths: impl Iterator<Item = (&'p str, u64)>,
+    kind: ExtentKind,
+) -> Result<Vec<Option<Vec<Placed>>>, CommonError> {
+    with_volume(substrate, file, volume, |tree, reader| {
+        paths.map(|(path, length)| places_of(tree, reader, path, length.div_ceil(BLOCK_BYTES_U64), kind)).collect()
+    })
+}
+
+/// Returns the block of the image, the block of the volume and the number of blocks of each part of a content that is
+/// consecutive in both. Both lists have the whole content in order.
+pub(super) fn pairs(pieces: &[Piece], places: &[Placed]) -> Vec<(u64, u64, u64)> {
+    let (mut pieces, mut places) = (pieces.iter().copied(), places.iter().copied());
+    let (mut piece, mut place) = (pieces.next(), places.next());
+    let mut pairs = Vec::new();
+    while let (Some(from), Some(into)) = (&mut piece, &mut place) {
+        let count = from.count.min(into.count);
+        pairs.push((from.block, into.block, count));
+        from.block += count;
+        from.count -= count;
+        into.block += count;
+        into.count -= count;
+        if from.count == 0 {
+            piece = pieces.next();
+        }
+        if into.count == 0 {
+            place = places.next();
+        }
+    }
+    pairs
+}
+
+/// Tells whether blocks of a volume hold a content, and zeros behind its end.
+pub(super) fn is_equal<S: Substrate>(
+    substrate: &S,
+    file: &S::File,
+    places: &[Placed],
+    (digest, length): &ContentId,
+    volume: &Path,
+) -> Result<bool, CommonError> {
+    let mut hasher = Md5::new();
+    let mut bytes = vec![0; READ_BYTES];
+    let mut left = *length;
+    for place in places {
+        let mut offset = place.block.saturating_mul(BLOCK_BYTES_U64);
+        let end = offset.saturating_add(place.count.saturating_mul(BLOCK_BYTES_U64));
+        while offset < end {
+            let at_once = usize::try_from(end - offset).unwrap_or(READ_BYTES).min(READ_BYTES);
+            let Some(into) = bytes.get_mut(..at_once) else { return Ok(false) };
+            let read = substrate.read_at(file, offset, into).map_err(|error| CommonError::io(volume, error))?;
+            if read < at_once {
+                return Ok(false);
+            }
+            let (content, behind) = into.split_at(usize::try_from(left).unwrap_or(at_once).min(at_once));
+            if behind.iter().any(|byte| *byte != 0) {
+                return Ok(false);
+            }
+            hasher.update(content);
+            left -= content.len() as u64;
+            offset += at_once as u64;
+        }
+    }
+    Ok(left == 0 && <[u8; 16]>::from(hasher.finalize()) == *digest)
+}
+
+/// Returns the parts of a text that lie together, each with its first block.
+pub(super) fn each_part<'t>(places: &'t [Placed], text: &'t [u8]) -> impl Iterator<Item = (u64, &'t [u8])> {
+    places.iter().filter_map(|place| {
+        let from = usize::try_from(place.content).ok()?.checked_mul(BLOCK_BYTES)?;
+        let length = usize::try_from(place.count).ok()?.checked_mul(BLOCK_BYTES)?;
+        Some((place.block, text.get(from..from.checked_add(length)?.min(text.len()))?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placed(content: u64, block: u64, count: u64) -> Placed {
+        Placed { content, block, count }
+    }
+
+    fn piece(content: u64, block: u64, count: u64) -> Piece {
+        Piece { content, block, count }
+    }
+
+    #[test]
+    fn parts_are_consecutive_in_image_and_volume() {
+        let pieces = [piece(0, 100, 4), piece(4, 200, 6)];
+        assert_eq!(pairs(&pieces, &[placed(0, 7, 10)]), [(100, 7, 4), (200, 11, 6)]);
+        let places = [placed(0, 7, 1), placed(1, 50, 9)];
+        assert_eq!(pairs(&pieces, &places), [(100, 7, 1), (101, 50, 3), (200, 53, 6)]);
+        assert_eq!(pairs(&[], &places), []);
+    }
+
+    #[test]
+    fn a_text_is_cut_at_its_places() {
+        let text = vec![1; 2 * BLOCK_BYTES + 5];
+        let places = [placed(0, 9, 1), placed(1, 20, 2)];
+        let parts: Vec<_> = each_part(&places, &text).map(|(block, part)| (block, part.len())).collect();
+        assert_eq!(parts, [(9, BLOCK_BYTES), (20, BLOCK_BYTES + 5)]);
+    }
+}

@@ -1,0 +1,59 @@
+//! The contents of a common volume as candidates: the source of all images that have them.
+
+use onefold_disk::CachedDisk;
+use onefold_guest::guest::Guest;
+use onefold_guest::packages::Digest;
+use onefold_guest::tree::Links;
+use onefold_substrate::Substrate;
+
+use super::disk::SubstrateDisk;
+use super::open::open_listed;
+use super::pieces::Pieces;
+use super::shared::SharedBlocks;
+use super::systems::each_system;
+use super::{Circle, Claim, IdentifyError, Identifying, Image, claimed_bytes_max};
+use crate::files::common::Contents;
+use crate::files::packages::PackageNames;
+use crate::files::tier::Tier;
+use crate::scan::ListedFile;
+
+impl Identifying<'_> {
+    /// Adds the contents of a common volume, which is the source of each of them; `rank` is the place of its number
+    /// among those of all images. Its record is a claim as those of guests.
+    ///
+    /// # Errors
+    /// As [`IdentifyError`] says.
+    pub(in crate::files) fn add_volume<S: Substrate>(
+        &mut self,
+        substrate: &S,
+        listed: &ListedFile,
+        rank: u32,
+        contents: &Contents,
+    ) -> Result<(), IdentifyError> {
+        if !self.tiers.contains(&Tier::Digest) {
+            return Ok(());
+        }
+        let (file, stat) = open_listed(substrate, listed)?;
+        let circle = Circle::of(&listed.domain, substrate.refusal(&file).map_err(IdentifyError::File)?)?;
+        let reader = substrate.reader(&file).ok_or(IdentifyError::Unreadable)?;
+        let disk = SubstrateDisk::new(reader, stat.length);
+        let cached = CachedDisk::new(&disk, self.cache_bytes);
+        let guest = Guest::open(&cached)?;
+        self.candidates.prefer(rank);
+        let bytes_left = claimed_bytes_max(&stat);
+        let (shared, pieces) = (SharedBlocks::default(), Pieces::default());
+        let mut image = Image { rank, circle, disk: &disk, bytes_left, read_left: bytes_left, shared, pieces };
+        each_system(&guest, &mut |system| {
+            for ((digest, length), content) in contents.iter() {
+                let Some(path) = content.paths.first() else { continue };
+                let Ok(found) = system.tree.find(path.as_bytes(), Links::Keep) else { continue };
+                let is_whole = system.tree.stat(found.file).is_ok_and(|stat| stat.size_bytes == *length);
+                let claim = Claim::Digest(Digest::Md5(*digest));
+                if is_whole && !self.add_file(&mut image, system, found.file, claim, PackageNames::OTHERS)? {
+                    return Ok(());
+                }
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,183 @@
+//! The packaged files of an image with their names and places, for a common volume. No configuration file is among
+//! them.
+
+use std::ops::ControlFlow;
+
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_disk::{CachedDisk, Disk};
+use onefold_guest::error::GuestError;
+use onefold_guest::filesystem::{ExtentKind, FileKind};
+use onefold_guest::guest::Guest;
+use onefold_guest::packages::{self, Digest, Package, PackageDatabase, PackageState};
+use onefold_guest::tree::{GuestFile, PathId, PathSet};
+use onefold_substrate::Substrate;
+
+use super::open::{disk_of, open_listed};
+use super::pieces::Pieces;
+use super::systems::{System, each_system};
+use super::{DIGESTS_MAX, IdentifyError, claimed_bytes_max};
+use crate::files::join::Piece;
+use crate::scan::ListedFile;
+use crate::state::StateError;
+
+/// Bytes of paths of one system that are kept, at most.
+const PATH_BYTES_MAX: usize = 128 << 20;
+
+/// A file of a package.
+pub(in crate::files) struct Packaged<'p> {
+    pub(in crate::files) package: &'p Package,
+    pub(in crate::files) path: &'p [u8],
+    /// MD5 digest by the package database.
+    pub(in crate::files) digest: [u8; 16],
+    /// Length in bytes by the inode.
+    pub(in crate::files) length: u64,
+    /// Where all of its content lies in whole blocks; empty where it does not.
+    pub(in crate::files) pieces: &'p [Piece],
+}
+
+/// Which packaged files of an image are wanted, and what is done with them.
+pub(in crate::files) struct PackagedVisit<'a> {
+    /// For the cache of the disk.
+    pub(in crate::files) cache_bytes: usize,
+    /// Asked before each file, and ends the work with an error.
+    pub(in crate::files) go_on: &'a dyn Fn() -> Result<(), StateError>,
+    /// Asked for each package.
+    pub(in crate::files) wants_package: &'a dyn Fn(&Package) -> bool,
+    /// Asked for the digest and length of each file: the places of others are not looked up.
+    pub(in crate::files) wants: &'a mut dyn FnMut([u8; 16], u64) -> bool,
+    /// Called with each file that is wanted.
+    pub(in crate::files) take: &'a mut dyn FnMut(&Packaged<'_>),
+}
+
+/// Visits the packaged files of an image, and returns the image, open for reading.
+///
+/// # Errors
+/// As [`IdentifyError`] says.
+pub(in crate::files) fn each_packaged<S: Substrate>(
+    substrate: &S,
+    listed: &ListedFile,
+    visit: &mut PackagedVisit<'_>,
+) -> Result<S::File, IdentifyError> {
+    let (file, stat) = open_listed(substrate, listed)?;
+    let disk = disk_of(substrate, listed, &file, stat.length)?;
+    let cached = CachedDisk::new(&*disk, visit.cache_bytes);
+    let guest = Guest::open(&cached)?;
+    let mut bytes_left = claimed_bytes_max(&stat);
+    each_system(&guest, &mut |system| match packages::open(&system.tree)? {
+        Some(database) => visit_system(&*disk, system, database.as_ref(), visit, &mut bytes_left),
+        None => Ok(()),
+    })?;
+    Ok(file)
+}
+
+/// A path that a database records.
+struct Listed {
+    id: PathId,
+    path: Vec<u8>,
+    digest: [u8; 16],
+    package: usize,
+}
+
+/// Visits the packaged files of a system in the order of its file systems. An image that claims more bytes than it may
+/// has no further files.
+fn visit_system(
+    disk: &dyn Disk,
+    system: &System<'_>,
+    database: &dyn PackageDatabase,
+    visit: &mut PackagedVisit<'_>,
+    bytes_left: &mut u64,
+) -> Result<(), IdentifyError> {
+    let (mut paths, mut listed, mut path_bytes_left) = (PathSet::new(), Vec::<Listed>::new(), PATH_BYTES_MAX);
+    for (package, _) in database.packages().iter().enumerate().filter(|(_, package)| {
+        // The database names the digests of a version that is not, or not wholly, there.
+        package.state == PackageState::Installed && (visit.wants_package)(package)
+    }) {
+        database.each_path(package, &mut |owned| {
+            let Some(left) = path_bytes_left.checked_sub(owned.path.len()).filter(|_| listed.len() < DIGESTS_MAX)
+            else {
+                return ControlFlow::Break(());
+            };
+            if let (false, Some(Digest::Md5(digest))) = (owned.is_configuration, owned.digest)
+                && let Some(id) = paths.add(owned.path)
+            {
+                path_bytes_left = left;
+                listed.push(Listed { id, path: owned.packaged_path.to_vec(), digest, package });
+            }
+            ControlFlow::Continue(())
+        });
+    }
+    paths.resolve(&system.tree, database.problems());
+    let mut found: Vec<_> = listed.into_iter().filter_map(|one| Some((paths.file(one.id)?, one))).collect();
+    found.sort_by_key(|(file, _)| *file);
+    found.dedup_by_key(|(file, _)| *file);
+    let mut pieces = Pieces::default();
+    for (file, Listed { path, digest, package, .. }) in &found {
+        (visit.go_on)().map_err(IdentifyError::Stopped)?;
+        let of_tree = system.tree.system(file.system);
+        let Some(package) = database.packages().get(*package) else { continue };
+        let stat = match of_tree.damage().skip(of_tree.stat(file.file)) {
+            Ok(Some(stat)) if stat.kind == FileKind::Regular && stat.size_bytes > 0 => stat,
+            Ok(_) | Err(GuestError::NotFound) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let length = stat.size_bytes;
+        if !(visit.wants)(*digest, length) {
+            continue;
+        }
+        pieces.clear();
+        let is_whole = whole_pieces(disk, system, *file, length, &mut pieces, bytes_left)?;
+        let aligned = pieces.phases().find(|(phase, _)| *phase == 0).map(|(_, pieces)| pieces);
+        let pieces = aligned.filter(|_| is_whole).unwrap_or_default();
+        (visit.take)(&Packaged { package, path, digest: *digest, length, pieces });
+        if *bytes_left == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Finds the pieces of a file. Returns whether they are all of its content, in order and in whole blocks.
+fn whole_pieces(
+    disk: &dyn Disk,
+    system: &System<'_>,
+    file: GuestFile,
+    length: u64,
+    pieces: &mut Pieces,
+    bytes_left: &mut u64,
+) -> Result<bool, IdentifyError> {
+    let Some(reader) = system.reader(file.system) else { return Ok(false) };
+    let of_tree = system.tree.system(file.system);
+    let (mut is_plain, mut mapped) = (true, Ok(()));
+    let visited = of_tree.each_extent(file.file, &mut |extent| {
+        *bytes_left = bytes_left.saturating_sub(extent.length_bytes.max(BLOCK_BYTES_U64));
+        is_plain &= *bytes_left > 0 && matches!(extent.kind, ExtentKind::Written | ExtentKind::Shared);
+        if !is_plain {
+            return ControlFlow::Break(());
+        }
+        let mut offset = extent.offset;
+        reader.each_on_disk(extent.place, extent.length_bytes, &mut |range| {
+            match pieces.add_of_disk(disk, range, offset, length) {
+                Ok(unmapped) => is_plain &= unmapped == 0,
+                Err(error) => mapped = Err(error),
+            }
+            offset = offset.saturating_add(range.length_bytes);
+        });
+        ControlFlow::Continue(())
+    });
+    match of_tree.damage().skip(visited) {
+        Ok(Some(())) => {}
+        Ok(None) | Err(GuestError::NotFound) => return Ok(false),
+        Err(error) => return Err(error.into()),
+    }
+    mapped?;
+    let mut next = 0;
+    let is_ordered = pieces.phases().all(|(phase, pieces)| {
+        phase == 0
+            && pieces.iter().all(|piece| {
+                let follows = piece.content == next;
+                next = piece.content.saturating_add(piece.count);
+                follows
+            })
+    });
+    Ok(is_plain && is_ordered && next == length.div_ceil(BLOCK_BYTES_U64))
+}

@@ -1,0 +1,116 @@
+//! `onefold share common add`
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use onefold_block::Show;
+use onefold_block::clock::SystemClock;
+use onefold_block::random::SystemRandom;
+use onefold_linux::DpkgDeb;
+use onefold_share::files::common::{self, AddReport, Adding, ArchiveAdding, Changed};
+use onefold_share::state::{Notice, State};
+
+use super::failure::common_failure;
+use super::result::changed_json;
+use super::{Ground, check_kind};
+use crate::cli::Talk;
+use crate::cli::share_common::ShareCommonAddArgs;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::interrupt::Interrupt;
+use crate::output::Report;
+use crate::size::human;
+use crate::verbs::share::open::{append, state_failure};
+use crate::verbs::share::status::noun;
+
+/// For the cache of an image.
+const CACHE_BYTES: usize = 32 << 20;
+
+pub(super) fn run(arguments: &ShareCommonAddArgs, _: Talk) -> Outcome<Report> {
+    let cannot = format!("cannot add to a common volume in `{}`", arguments.path.shown());
+    let interrupt = Interrupt::watch();
+    let paths: Vec<PathBuf> = std::iter::once(&arguments.path).chain(&arguments.from).cloned().collect();
+    let ground = Ground::open(&cannot, &paths)?;
+    check_kind(&cannot, &ground)?;
+    let volume = common::find(&ground.substrate, ground.first()).map_err(|error| common_failure(&cannot, &error))?;
+    let notices = RefCell::new(Vec::new());
+    let report = match ground.paths.get(1) {
+        Some(image) => from_image(&cannot, arguments, &ground, &volume, image, &notices, &interrupt)?,
+        None => from_archives(&cannot, arguments, &ground, &volume, &interrupt)?,
+    };
+    if report.files == 0 {
+        return Err(Failure::new(cannot)
+            .because_of("there are no files of these packages")
+            .hint("`onefold guest packages IMAGE` lists the packages of an image"));
+    }
+    let mut text = text(&report);
+    append(&mut text, &notices.take());
+    let mut json = changed_json(&ground.root, &volume, &report.changed);
+    if let Some(object) = json.as_object_mut() {
+        object.insert("files".to_owned(), report.files.into());
+        object.insert("misaligned".to_owned(), report.misaligned.into());
+    }
+    Ok(Report { text, json, exit: Exit::Done })
+}
+
+fn from_image(
+    cannot: &str,
+    arguments: &ShareCommonAddArgs,
+    ground: &Ground,
+    volume: &Path,
+    image: &Path,
+    notices: &RefCell<Vec<String>>,
+    interrupt: &Interrupt,
+) -> Outcome<AddReport> {
+    let take = |notice: Notice| notices.borrow_mut().push(notice.to_string());
+    let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &take);
+    let state = state.map_err(|error| state_failure(cannot, &error))?;
+    let adding = Adding {
+        volume,
+        image,
+        wants: &|package| arguments.package.is_empty() || arguments.package.contains(&package.name),
+        cache_bytes: CACHE_BYTES,
+        random: &SystemRandom,
+        go_on: &|| !interrupt.is_asked(),
+    };
+    common::add_packages(&state, &adding).map_err(|error| common_failure(cannot, &error))
+}
+
+fn from_archives(
+    cannot: &str,
+    arguments: &ShareCommonAddArgs,
+    ground: &Ground,
+    volume: &Path,
+    interrupt: &Interrupt,
+) -> Outcome<AddReport> {
+    let opened = arguments.archives.iter().map(|path| match File::open(path) {
+        Ok(file) => Ok((path.clone(), file)),
+        Err(error) => Err(Failure::of_io(format!("cannot open `{}`", path.shown()), &error)),
+    });
+    let archives = opened.collect::<Outcome<Vec<_>>>()?;
+    let adding = ArchiveAdding {
+        volume,
+        archives: &archives,
+        tools: &DpkgDeb,
+        random: &SystemRandom,
+        go_on: &|| !interrupt.is_asked(),
+    };
+    common::add_archives(&ground.substrate, &adding).map_err(|error| common_failure(cannot, &error))
+}
+
+fn text(report: &AddReport) -> String {
+    let AddReport { files, misaligned, changed } = report;
+    let Changed { added, added_bytes, differed, refused, .. } = changed;
+    let bytes = human(*added_bytes);
+    let mut text = format!("{files} {}: {added} new {}, {bytes}", noun(*files, "file"), noun(*added, "content"));
+    for (count, why) in [
+        (differed, "left out: changed since they were packaged, or not zero behind their ends"),
+        (refused, "left out: the file system did not clone their blocks"),
+        (misaligned, "left out: not in whole blocks of the host"),
+    ] {
+        if *count > 0 {
+            text.push_str(&format!("\n{count} {why}"));
+        }
+    }
+    text
+}

@@ -1,0 +1,128 @@
+//! `onefold share common`
+
+mod add;
+mod failure;
+mod result;
+mod used;
+
+use std::path::{Path, PathBuf};
+
+use onefold_block::Show;
+use onefold_block::random::SystemRandom;
+use onefold_linux::{LinuxFile, LinuxSubstrate};
+use onefold_share::files::common::{self, Volume};
+use onefold_substrate::{Files, Names, Sharing, SubstrateKind, UserNo};
+use serde_json::json;
+
+pub(super) use self::used::{UsedFor, UsedVolume};
+
+use self::failure::{common_failure, unsupported};
+use self::result::{Listing, changed_json};
+use super::open::Ground;
+use super::status::noun;
+use crate::cli::Talk;
+use crate::cli::share_common::{ShareCommonCommand, ShareCommonCreateArgs, ShareCommonLookArgs, ShareCommonRemoveArgs};
+use crate::failure::{Failure, Outcome};
+use crate::output::{Report, machine_name};
+use crate::size::human;
+
+pub(crate) fn run(command: &ShareCommonCommand, talk: Talk) -> Outcome<Report> {
+    match command {
+        ShareCommonCommand::Create(arguments) => create(arguments),
+        ShareCommonCommand::Add(arguments) => add::run(arguments, talk),
+        ShareCommonCommand::Ls(arguments) => ls(arguments),
+        ShareCommonCommand::Check(arguments) => check(arguments),
+        ShareCommonCommand::Rm(arguments) => rm(arguments),
+    }
+}
+
+/// Opens the file system that a volume lies on, and says where the volume is there.
+fn ground(cannot: &str, path: &Path) -> Outcome<(Ground, PathBuf)> {
+    let ground = Ground::open(cannot, &[path.to_owned()])?;
+    check_kind(cannot, &ground)?;
+    let volume = common::find(&ground.substrate, ground.first()).map_err(|error| common_failure(cannot, &error))?;
+    Ok((ground, volume))
+}
+
+/// Refuses file systems that common volumes are not made for.
+fn check_kind(cannot: &str, ground: &Ground) -> Outcome<()> {
+    let kind = ground.substrate.abilities().kind;
+    if matches!(kind, SubstrateKind::Xfs | SubstrateKind::Btrfs) { Ok(()) } else { Err(unsupported(cannot, kind)) }
+}
+
+/// Opens the volume that a path names.
+fn opened(cannot: &str, path: &Path) -> Outcome<(Ground, Volume<LinuxFile>)> {
+    let (ground, volume) = ground(cannot, path)?;
+    let volume = common::open(&ground.substrate, &volume).map_err(|error| common_failure(cannot, &error))?;
+    Ok((ground, volume))
+}
+
+fn create(arguments: &ShareCommonCreateArgs) -> Outcome<Report> {
+    let path = &arguments.path;
+    let cannot = format!("cannot make the common volume `{}`", path.shown());
+    let no_name = || Failure::usage(cannot.clone()).because_of("it is no name for a file");
+    let name = path.file_name().ok_or_else(no_name)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let ground = Ground::open(&cannot, &[folder.to_owned()])?;
+    check_kind(&cannot, &ground)?;
+    let volume = ground.first().join(name);
+    let owner = owner_of_volumes(&cannot, &ground.substrate, ground.first())?;
+    let made = common::create(&ground.substrate, &SystemRandom, &volume, arguments.size.0, owner);
+    made.map_err(|error| common_failure(&cannot, &error))?;
+    let length = human(arguments.size.0.max(common::LENGTH_MIN));
+    let text = format!("made `{}` for {owner}: room for {length}, none of it taken", path.shown());
+    let json = json!({ "root": machine_name(&ground.root), "path": machine_name(&volume), "owner": owner.0 });
+    Ok(Report::done(text, json))
+}
+
+/// Returns the user that a new volume in a folder belongs to.
+fn owner_of_volumes(cannot: &str, substrate: &LinuxSubstrate, folder: &Path) -> Outcome<UserNo> {
+    match substrate.user() {
+        UserNo::ROOT => {
+            let protection = substrate.path_protection(folder).map_err(|error| Failure::of_io(cannot, &error))?;
+            Ok(protection.owner)
+        }
+        user => Ok(user),
+    }
+}
+
+fn ls(arguments: &ShareCommonLookArgs) -> Outcome<Report> {
+    let cannot = format!("cannot list a common volume in `{}`", arguments.path.shown());
+    let (ground, volume) = opened(&cannot, &arguments.path)?;
+    let listing = Listing::of(volume.contents());
+    Ok(Report::done(listing.text(volume.path()), listing.json(&ground.root, volume.path())))
+}
+
+fn check(arguments: &ShareCommonLookArgs) -> Outcome<Report> {
+    let cannot = format!("cannot check a common volume in `{}`", arguments.path.shown());
+    let (ground, volume) = opened(&cannot, &arguments.path)?;
+    let bytes = common::check(&ground.substrate, &volume).map_err(|error| common_failure(&cannot, &error))?;
+    let count = volume.contents().len() as u64;
+    let (contents, path) = (noun(count, "content"), volume.path().shown());
+    let text = format!("`{path}` is sound: {count} {contents} with {} are what their digests say", human(bytes));
+    let json = json!({
+        "root": machine_name(&ground.root),
+        "path": machine_name(volume.path()),
+        "contents": count,
+        "bytes": bytes,
+    });
+    Ok(Report::done(text, json))
+}
+
+fn rm(arguments: &ShareCommonRemoveArgs) -> Outcome<Report> {
+    let cannot = format!("cannot remove packages from a common volume in `{}`", arguments.path.shown());
+    let (ground, volume) = ground(&cannot, &arguments.path)?;
+    let wants = |folder: &str| {
+        let name = folder.split_once('_').map_or(folder, |(name, _)| name);
+        arguments.packages.iter().any(|package| package == folder || package == name)
+    };
+    let removed = common::remove(&ground.substrate, &SystemRandom, &volume, &wants);
+    let removed = removed.map_err(|error| common_failure(&cannot, &error))?;
+    if removed.removed == 0 {
+        return Err(Failure::new(cannot)
+            .because_of("it has no content of these packages")
+            .hint("`onefold share common ls` lists its packages"));
+    }
+    let text = format!("removed {} {} from `{}`", removed.removed, noun(removed.removed, "content"), volume.shown());
+    Ok(Report::done(text, changed_json(&ground.root, &volume, &removed)))
+}

@@ -1,0 +1,115 @@
+//! A common volume as `share files --common` uses it.
+
+use std::path::{Path, PathBuf};
+
+use onefold_block::Show;
+use onefold_block::random::SystemRandom;
+use onefold_linux::{LinuxFile, LinuxSubstrate};
+use onefold_share::files::CommonSource;
+use onefold_share::files::common::{self, CommonError, GrowReport, Growing, Volume};
+use onefold_share::selection::Selection;
+use onefold_share::state::State;
+use onefold_substrate::{Sharing, SubstrateKind};
+use serde_json::{Value, json};
+
+use super::failure::{common_failure, unsupported};
+use super::result::changed_json;
+use crate::failure::Outcome;
+use crate::interrupt::Interrupt;
+use crate::size::human;
+
+const CANNOT: &str = "cannot share by way of a common volume";
+
+/// A common volume, and what the run did with it.
+pub(in crate::verbs::share) struct UsedVolume {
+    volume: Volume<LinuxFile>,
+    root: PathBuf,
+    /// `None` of a dry run, and where another process changes the volume.
+    grown: Option<GrowReport>,
+}
+
+/// Which images a run works on, and in which memory.
+pub(in crate::verbs::share) struct UsedFor<'a> {
+    pub(in crate::verbs::share) root: &'a Path,
+    pub(in crate::verbs::share) paths: &'a [PathBuf],
+    pub(in crate::verbs::share) selection: Selection<'a>,
+    pub(in crate::verbs::share) memory_bytes: usize,
+    pub(in crate::verbs::share) temporary_folder: &'a Path,
+    pub(in crate::verbs::share) is_dry_run: bool,
+    pub(in crate::verbs::share) interrupt: &'a Interrupt,
+}
+
+impl UsedVolume {
+    /// Finds the common volume of a run, brings in what two images hold, and opens it.
+    pub(in crate::verbs::share) fn find(state: &State<'_, LinuxSubstrate>, used: &UsedFor<'_>) -> Outcome<UsedVolume> {
+        let substrate = state.substrate();
+        let failed = |error: CommonError| common_failure(CANNOT, &error);
+        let kind = substrate.abilities().kind;
+        if !matches!(kind, SubstrateKind::Xfs | SubstrateKind::Btrfs) {
+            return Err(unsupported(CANNOT, kind));
+        }
+        let mut path = None;
+        for named in used.paths {
+            match common::find(substrate, named) {
+                // A file is an image, unless it opens as a volume.
+                Ok(found) if found != *named || common::open(substrate, &found).is_ok() => path = Some(found),
+                Ok(_) | Err(CommonError::Missing { .. }) => {}
+                Err(error) => return Err(failed(error)),
+            }
+            if path.is_some() {
+                break;
+            }
+        }
+        let folder = used.paths.first().cloned().unwrap_or_default();
+        let path = path.ok_or(CommonError::Missing { folder }).map_err(failed)?;
+        let growing = Growing {
+            volume: &path,
+            selection: used.selection,
+            memory_bytes: used.memory_bytes,
+            temporary_folder: used.temporary_folder,
+            random: &SystemRandom,
+            go_on: &|| !used.interrupt.is_asked(),
+        };
+        let grown = match used.is_dry_run {
+            true => None,
+            false => match common::grow(state, &growing) {
+                Ok(report) => Some(report),
+                // No host waits for another: the volume is a source as it is.
+                Err(CommonError::Busy { .. } | CommonError::Replaced { .. }) => None,
+                Err(error) => return Err(failed(error)),
+            },
+        };
+        let volume = common::open(substrate, &path).map_err(failed)?;
+        Ok(UsedVolume { volume, root: used.root.to_owned(), grown })
+    }
+
+    /// Returns it as a source of sharing.
+    pub(in crate::verbs::share) fn source(&self) -> CommonSource<'_> {
+        CommonSource { handle: self.volume.handle(), contents: self.volume.contents() }
+    }
+
+    /// Returns what the run did with it, for people.
+    pub(in crate::verbs::share) fn text(&self) -> String {
+        let (path, count) = (self.volume.path().shown(), self.volume.contents().len());
+        match &self.grown {
+            Some(grown) => format!(
+                "common volume `{path}`: {} contents, {} of them new ({}), {} dropped, {} not what their digests say",
+                count,
+                grown.changed.added,
+                human(grown.changed.added_bytes),
+                grown.changed.removed,
+                grown.changed.differed
+            ),
+            None => format!("common volume `{path}`: {count} contents, none of them new"),
+        }
+    }
+
+    /// Returns what the run did with it, for machines.
+    pub(in crate::verbs::share) fn json(&self) -> Value {
+        json!({
+            "contents": self.volume.contents().len(),
+            "candidates": self.grown.as_ref().map(|grown| grown.candidates),
+            "changed": self.grown.as_ref().map(|grown| changed_json(&self.root, self.volume.path(), &grown.changed)),
+        })
+    }
+}
