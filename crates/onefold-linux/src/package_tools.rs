@@ -9,17 +9,15 @@ use std::time::{Duration, Instant};
 
 use onefold_substrate::{ArchivePart, PackageTools, Tool, ToolError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use rustix::process::Resource;
 
-use crate::volume_tools::{PATHS, Running, read_bounded};
+use crate::sys;
+use crate::volume_tools::{NOBODY, PATHS, Running, read_bounded};
 
 const DPKG_DEB: Tool = Tool { program: "dpkg-deb", package: "dpkg" };
-/// The user and group that it runs as where root starts it: nobody.
-const NOBODY: u32 = 65534;
-/// Processor time that it may take, in seconds.
-const CPU_SECONDS_MAX: u64 = 1800;
-/// Memory that it may take, in bytes.
-const MEMORY_BYTES_MAX: u64 = 4 << 30;
+/// What each of its processes may take: processor time in seconds, memory in bytes, and no file.
+const LIMITS: &[(Resource, u64)] =
+    &[(Resource::Cpu, 1800), (Resource::As, 4 << 30), (Resource::Fsize, 0), (Resource::Core, 0)];
 /// Time in which it has to have written something more.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
 /// Time in which it has to end once its output was read.
@@ -30,6 +28,10 @@ const END_MAX: Duration = Duration::from_secs(30);
 pub struct DpkgDeb;
 
 impl PackageTools for DpkgDeb {
+    fn tool(&self) -> Tool {
+        DPKG_DEB
+    }
+
     fn unpack(
         &self,
         archive: &File,
@@ -80,18 +82,8 @@ fn start(archive: &File, part: ArchivePart) -> io::Result<Running> {
         ArchivePart::Control => "--ctrl-tarfile",
         ArchivePart::Files => "--fsys-tarfile",
     };
-    let child = Running(command.args([argument, "-"]).spawn()?);
-    let pid = i32::try_from(child.0.id()).ok().and_then(Pid::from_raw);
-    for (resource, most) in
-        [(Resource::Cpu, CPU_SECONDS_MAX), (Resource::As, MEMORY_BYTES_MAX), (Resource::Fsize, 0), (Resource::Core, 0)]
-    {
-        match prlimit(pid, resource, Rlimit { current: Some(most), maximum: Some(most) }) {
-            // It has ended already.
-            Ok(_) | Err(rustix::io::Errno::SRCH) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    Ok(child)
+    sys::limit(&mut command, LIMITS);
+    Ok(Running(command.args([argument, "-"]).spawn()?))
 }
 
 /// What the program writes. A read fails once nothing came for long.

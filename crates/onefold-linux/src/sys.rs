@@ -1,5 +1,5 @@
 //! The calls that have no safe wrapper: comparing and sharing, cloning, maps of extents, XFS attributes, handles,
-//! leases, the clock on the wall.
+//! leases, the clock on the wall, limits of programs that are started.
 //!
 //! All unsafe code of the crate is here. Every structure is the kernel's, field by field; its layout is asserted.
 
@@ -8,12 +8,29 @@
 use std::io;
 use std::mem::{offset_of, size_of};
 use std::ops::RangeInclusive;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use onefold_substrate::At;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, Opcode, Setter, Updater, ioctl, opcode};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Has a program begin with limits, or with those that it would have if they are lower. It has them from its first
+/// instruction on, and so have all that it starts.
+pub(super) fn limit(command: &mut Command, limits: &'static [(Resource, u64)]) {
+    let set = move || {
+        for (resource, most) in limits {
+            let most = getrlimit(*resource).maximum.map_or(*most, |maximum| maximum.min(*most));
+            setrlimit(*resource, Rlimit { current: Some(most), maximum: Some(most) })?;
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec this makes two system calls for each limit: it allocates nothing, and takes no lock.
+    unsafe { command.pre_exec(set) };
+}
 
 /// `struct file_dedupe_range` with the only destination that is ever asked for behind it.
 #[repr(C)]

@@ -25,6 +25,8 @@ const E2FSCK: Tool = Tool { program: "e2fsck", package: "e2fsprogs" };
 
 /// Where these programs are looked for. Users do not have the last ones in their `PATH`.
 pub(super) const PATHS: &str = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/sbin";
+/// The user or group without rights.
+pub(super) const NOBODY: u32 = 65534;
 /// Time that a program may take. A volume with a million files takes some minutes.
 const TIME_MAX: Duration = Duration::from_secs(3600);
 /// Bytes of messages that are kept.
@@ -113,7 +115,8 @@ fn start(tool: Tool, arguments: &[&str], file: &LinuxFile, owner: UserNo) -> io:
     command.env_clear().env("PATH", PATHS).env("LC_ALL", "C").current_dir("/");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if rustix::process::geteuid().is_root() && owner != UserNo::ROOT {
-        command.uid(owner.0).gid(owner.0);
+        // A group of the number of the user may be that of others. The file is for its owner alone.
+        command.uid(owner.0).gid(NOBODY);
     }
     let _starting = STARTING.lock();
     let inherited = rustix::io::dup(file.as_fd())?;

@@ -96,6 +96,9 @@ pub enum ArchivePart {
 /// The program of the host that unpacks package archives. Archives are hostile: it runs without privileges, in bounded
 /// memory and time.
 pub trait PackageTools {
+    /// Returns which program it is.
+    fn tool(&self) -> Tool;
+
     /// Unpacks a part of an archive, and has `take` read it.
     ///
     /// # Errors
