@@ -5,6 +5,11 @@ use std::fmt::Write;
 
 use super::contents::Contents;
 
+/// Bytes of the entries that a new block of a folder takes at least: one more of the longest may not fit.
+const ENTRY_BYTES_OF_BLOCK: u64 = 3900;
+/// Bytes of an entry beside its name, at most.
+const ENTRY_BYTES: u64 = 12;
+
 /// Commands in order.
 #[derive(Debug, Default)]
 pub(super) struct Commands(String);
@@ -45,7 +50,13 @@ impl Commands {
         }
     }
 
-    /// Gives a file more names; it has `count` of them then.
+    /// Gives a folder blocks for more names of `lengths` bytes each, as [`Commands::link`] does not.
+    pub(super) fn make_room(&mut self, folder: &str, lengths: &[usize]) {
+        let bytes = lengths.iter().map(|length| *length as u64 + ENTRY_BYTES).fold(0, u64::saturating_add);
+        (0..bytes.div_ceil(ENTRY_BYTES_OF_BLOCK)).for_each(|_| self.line(format_args!("expand_dir {folder}")));
+    }
+
+    /// Gives a file more names; it has `count` of them then. Their folders need room for them.
     pub(super) fn link(&mut self, path: &str, names: &[String], count: usize) {
         names.iter().for_each(|name| self.line(format_args!("ln {path} {name}")));
         self.line(format_args!("set_inode_field {path} links_count {count}"));

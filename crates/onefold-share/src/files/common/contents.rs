@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use super::names::{hexadecimal, is_plain};
+use super::names::{folders_of, hexadecimal, is_plain};
 
 /// Where the record lies in a volume.
 pub(super) const PATH: &str = "/onefold/contents";
@@ -20,6 +20,8 @@ pub(super) const RECORD_FOLDER: &str = "/onefold";
 const HEAD: &str = "onefold-common 1";
 /// Bytes of a record, at most.
 pub(super) const BYTES_MAX: usize = 128 << 20;
+/// Bytes of a line beside its path, at most.
+const LINE_BYTES: usize = 64;
 /// Contents of a volume, at most.
 pub(super) const CONTENTS_MAX: usize = 1 << 20;
 /// Names of one content, at most: ext4 takes 65,000.
@@ -42,6 +44,8 @@ pub struct Content {
 pub struct Contents {
     by_id: BTreeMap<ContentId, Content>,
     paths: BTreeSet<String>,
+    /// Upper bound of the length of the record.
+    bytes: usize,
 }
 
 /// Why a record cannot be used.
@@ -75,21 +79,24 @@ impl Contents {
         self.by_id.get(id)
     }
 
-    /// Tells whether a path is taken.
-    pub(super) fn has_path(&self, path: &str) -> bool {
-        self.paths.contains(path)
+    /// Tells whether a path is neither taken, nor that of a folder, nor below that of a file.
+    pub(super) fn is_free(&self, path: &str) -> bool {
+        let below = format!("{path}/");
+        let is_folder = self.paths.range(below.clone()..).next().is_some_and(|first| first.starts_with(&below));
+        !is_folder && !self.paths.contains(path) && !folders_of(path).any(|folder| self.paths.contains(folder))
     }
 
     /// Returns the folders that the contents lie in, the highest ones first.
     pub(super) fn folders(&self) -> BTreeSet<&str> {
-        self.paths.iter().flat_map(|path| super::names::folders_of(path)).collect()
+        self.paths.iter().flat_map(|path| folders_of(path)).collect()
     }
 
     /// Adds a name of a content; it is added by a user from now on if it was or `is_added` says so. Returns false, and
-    /// adds nothing, where the path is taken or there are too many contents or names.
+    /// adds nothing, where the path is not free or there are too many contents or names.
     pub(super) fn add(&mut self, id: ContentId, is_added: bool, path: &str) -> bool {
         let is_full = self.by_id.len() >= CONTENTS_MAX && !self.by_id.contains_key(&id);
-        if is_full || self.paths.contains(path) {
+        let bytes = self.bytes.saturating_add(path.len()).saturating_add(LINE_BYTES);
+        if is_full || bytes > BYTES_MAX - LINE_BYTES || !self.is_free(path) {
             return false;
         }
         let content = self.by_id.entry(id).or_insert_with(|| Content { is_added: false, paths: Vec::new() });
@@ -99,6 +106,7 @@ impl Contents {
         content.is_added |= is_added;
         content.paths.push(path.to_owned());
         self.paths.insert(path.to_owned());
+        self.bytes = bytes;
         true
     }
 
@@ -114,6 +122,7 @@ impl Contents {
         let content = self.by_id.remove(id)?;
         content.paths.iter().for_each(|path| {
             self.paths.remove(path);
+            self.bytes = self.bytes.saturating_sub(path.len() + LINE_BYTES);
         });
         Some(content)
     }
@@ -216,6 +225,28 @@ mod tests {
         let mut contents = some();
         assert_eq!(contents.remove(&([1; 16], 7)).unwrap().paths.len(), 2);
         assert_eq!(contents.folders().into_iter().collect::<Vec<_>>(), ["/dpkg", "/dpkg/c_1_b"]);
-        assert!(!contents.has_path("/dpkg/a_1_b/usr/f") && contents.has_path("/dpkg/c_1_b/g"));
+        assert!(contents.is_free("/dpkg/a_1_b/usr/f") && !contents.is_free("/dpkg/c_1_b/g"));
+        assert!(contents.remove(&([0xab; 16], u64::MAX)).is_some());
+        assert_eq!(contents, Contents::default());
+    }
+
+    /// Databases of two guests may say that a path is a file and a folder. `debugfs` would fail, and with it each pass.
+    #[test]
+    fn no_path_is_both_a_file_and_a_folder() {
+        let mut contents = some();
+        for path in ["/dpkg/a_1_b/usr", "/dpkg/a_1_b", "/dpkg/a_1_b/usr/f/g", "/dpkg/c_1_b/g/h/i"] {
+            assert!(!contents.add(([9; 16], 1), true, path), "{path}");
+        }
+        assert_eq!(contents, some());
+        assert!(contents.add(([9; 16], 1), true, "/dpkg/a_1_b/us"));
+    }
+
+    #[test]
+    fn a_record_is_never_longer_than_what_is_read() {
+        let mut contents = Contents { bytes: BYTES_MAX - 2 * LINE_BYTES - 8, ..Contents::default() };
+        assert!(!contents.add(([9; 16], 1), true, "/dpkg/a/b"));
+        assert!(contents.add(([9; 16], u64::MAX), true, "/dpkg/a/"));
+        let line = contents.encode().len() - HEAD.len() - 1;
+        assert!(line <= LINE_BYTES + 8 && HEAD.len() < LINE_BYTES, "{line}");
     }
 }

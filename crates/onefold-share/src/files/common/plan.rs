@@ -1,6 +1,6 @@
 //! What a generation changes, before anything is made.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use onefold_block::BLOCK_BYTES_U64;
 
@@ -84,7 +84,7 @@ impl<'a> Plan<'a> {
             other => other.is_none(),
         };
         let other = apart(path, &id.0);
-        let free = [path, &other].into_iter().find(|path| !self.contents.has_path(path));
+        let free = [path, &other].into_iter().find(|path| self.contents.is_free(path));
         let Some(free) = free.filter(|free| self.contents.add(*id, *is_added, free)) else { return };
         if is_new {
             self.made.push((addition, free.clone()));
@@ -103,13 +103,25 @@ impl<'a> Plan<'a> {
         for (addition, path) in &self.made {
             commands.make_file(path, addition.id.1, addition.id.1.div_ceil(BLOCK_BYTES_U64));
         }
-        for id in &self.linked {
-            let Some(content) = self.contents.get(id) else { continue };
-            let had = before.get(id).map_or(1, |content| content.paths.len());
-            if let Some((path, _)) = content.paths.split_first() {
-                commands.link(path, content.paths.get(had..).unwrap_or_default(), content.paths.len());
+        let mut lengths = BTreeMap::<&str, Vec<usize>>::new();
+        for (folder, name) in self.links(before).flat_map(|(_, names)| names).filter_map(|name| name.rsplit_once('/')) {
+            lengths.entry(folder).or_default().push(name.len());
+        }
+        lengths.iter().for_each(|(folder, lengths)| commands.make_room(folder, lengths));
+        for (content, names) in self.links(before) {
+            if let Some(path) = content.paths.first() {
+                commands.link(path, names, content.paths.len());
             }
         }
+    }
+
+    /// Returns the contents that get more names, with these.
+    fn links(&self, before: &Contents) -> impl Iterator<Item = (&contents::Content, &[String])> {
+        self.linked.iter().filter_map(|id| {
+            let content = self.contents.get(id)?;
+            let had = before.get(id).map_or(1, |content| content.paths.len());
+            Some((content, content.paths.get(had..)?))
+        })
     }
 }
 
@@ -145,6 +157,7 @@ mod tests {
         plan.make(&before, &mut commands);
         let text = commands.text();
         assert!(text.starts_with("rm /dpkg/a/g\nrm /onefold/contents\nmkdir /dpkg/b\nmkdir /dpkg/c\n"), "{text}");
+        assert!(text.contains("expand_dir /dpkg/b\nexpand_dir /dpkg/c\nln "), "{text}");
         assert!(text.contains("ln /dpkg/a/f /dpkg/b/f\nset_inode_field /dpkg/a/f links_count 2\n"), "{text}");
         assert!(text.contains("ln /dpkg/c/f /dpkg/c/g\nset_inode_field /dpkg/c/f links_count 2\n"), "{text}");
     }
