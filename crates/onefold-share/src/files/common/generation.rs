@@ -1,12 +1,14 @@
 //! The next generation of a common volume.
 //!
-//! 1. Lock the volume's file, and see that the name still leads to it. Remove drafts that dead processes have left.
+//! 1. Lock the volume's file, and see that the name still leads to it. Remove drafts that dead processes have left:
+//!    they keep content alive.
 //! 2. Clone it into a draft beside it, for the owner alone.
-//! 3. Make names, inodes and blocks for new content. The blocks are set aside: they read as zeros.
-//! 4. Punch out the blocks of removed content, and fill those of new content, by clone. Read all of it back. What is
-//!    not what its digest says is punched out before anything names it, so that no byte of it is left.
+//! 3. Punch out the blocks of removed content. Then make names, inodes and blocks for new content, which may get these
+//!    blocks. They are set aside: they read as zeros.
+//! 4. Fill the blocks of new content, by clone. Read all of it back. What is not what its digest says is punched out
+//!    before anything names it, so that no byte of it is left.
 //! 5. Have the blocks of good content count as written, and remove the names of the rest. Write the record.
-//! 6. Check the draft, and make it durable.
+//! 6. See that the draft has the record, and the new content where it was read back. Check it, and make it durable.
 //! 7. See that both names lead to the files that they should, and rename the draft into place.
 //!
 //! A process that dies before the last step leaves the old generation. One whose lock is lost fails at the last step:
@@ -27,7 +29,7 @@ use super::draft::{Draft, Filled, check_name, draft_path, remove_drafts};
 use super::names::hexadecimal;
 use super::plan::{Addition, Changed, Plan};
 use super::reading::{each_part, is_equal, places};
-use super::volume::Volume;
+use super::volume::{Volume, record};
 
 /// The shortest volume, in bytes.
 pub const LENGTH_MIN: u64 = 16 << 20;
@@ -120,6 +122,7 @@ pub(super) fn lock<S: Substrate>(substrate: &S, path: &Path) -> Result<Volume<S:
         return Err(CommonError::Busy { path: path.to_owned() });
     }
     check_name(substrate, path, &volume.handle, path)?;
+    remove_drafts(substrate, path)?;
     Ok(volume)
 }
 
@@ -139,23 +142,18 @@ pub(super) fn change<S: Substrate + VolumeTools>(
     if plan.contents == volume.contents {
         return Ok(plan.changed);
     }
-    remove_drafts(substrate, &volume.path)?;
     let draft = Draft::of(substrate, random, volume)?;
     let mut commands = Commands::default();
     let old_paths = plan.removed.iter().filter_map(|(id, content)| Some((content.paths.first()?.as_str(), id.1)));
-    let mut unneeded: Vec<Placed> = places(substrate, &volume.file, &volume.path, old_paths, ExtentKind::Written)?
-        .into_iter()
-        .flatten()
-        .flatten()
-        .collect();
+    for unneeded in places(substrate, &volume.file, &volume.path, old_paths, ExtentKind::Written)? {
+        draft.punch(&unneeded.unwrap_or_default())?;
+    }
     plan.make(&volume.contents, &mut commands);
     let record = Record::begin(&plan.contents, &mut commands);
     draft.edit(&commands)?;
-    draft.punch(&unneeded)?;
-    unneeded.clear();
     let made = plan.made.iter().map(|(addition, path)| (path.as_str(), addition.id.1));
     let made = places(substrate, &draft.file, &volume.path, made, ExtentKind::Unwritten)?;
-    let before = plan.contents.clone();
+    let (before, mut good) = (plan.contents.clone(), Vec::new());
     let mut commands = Commands::default();
     for ((addition, path), places) in std::mem::take(&mut plan.made).into_iter().zip(made) {
         let places = places.ok_or_else(|| CommonError::Damaged {
@@ -165,6 +163,7 @@ pub(super) fn change<S: Substrate + VolumeTools>(
         match draft.fill(addition, &places, images)? {
             Filled::Good => {
                 commands.make_written(&path, &places);
+                good.push((path, addition.id.1, places));
                 plan.changed.added += 1;
                 plan.changed.added_bytes = plan.changed.added_bytes.saturating_add(addition.id.1);
                 continue;
@@ -184,9 +183,29 @@ pub(super) fn change<S: Substrate + VolumeTools>(
     commands.change_folders(&folders(&before), &folders(&plan.contents));
     record.write(&draft, &plan.contents, &mut commands)?;
     draft.edit(&commands)?;
+    see_contents(&draft, &plan.contents, &good)?;
     draft.seal()?;
     draft.publish(volume)?;
     Ok(plan.changed)
+}
+
+/// Sees that a draft has a record of `contents`, and files where `good` content was read back; each of these has its
+/// path, its length and its places.
+fn see_contents<S: Substrate + VolumeTools>(
+    draft: &Draft<'_, S>,
+    contents: &Contents,
+    good: &[(String, u64, Vec<Placed>)],
+) -> Result<(), CommonError> {
+    let damaged = |why: String| CommonError::Damaged { path: draft.volume.to_owned(), why };
+    if record(draft.substrate, &draft.file, draft.volume)? != *contents {
+        return Err(damaged("`debugfs` did not write its record".to_owned()));
+    }
+    let paths = good.iter().map(|(path, length, _)| (path.as_str(), *length));
+    let found = places(draft.substrate, &draft.file, draft.volume, paths, ExtentKind::Written)?;
+    match good.iter().zip(found).find(|((.., places), found)| found.as_ref() != Some(places)) {
+        Some(((path, ..), _)) => Err(damaged(format!("`debugfs` did not make `{path}` as it should be"))),
+        None => Ok(()),
+    }
 }
 
 /// The record of a generation, whose blocks are made before it is known which contents are good.

@@ -122,13 +122,20 @@ pub fn open<S: Substrate>(substrate: &S, path: &Path) -> Result<Volume<S::File>,
     if protection.links > 2 {
         return refused("it has more than one name");
     }
-    let read =
-        with_volume(substrate, &file, path, |tree, _| tree.read_path(contents::PATH.as_bytes(), contents::BYTES_MAX));
-    let record = read?.map_err(|error| damaged(path, &error))?;
-    let contents = Contents::decode(&record)
-        .map_err(|error| CommonError::Damaged { path: path.to_owned(), why: error.to_string() })?;
+    let contents = record(substrate, &file, path)?;
     let handle = stat.handle;
     Ok(Volume { file, path: path.to_owned(), handle, owner: protection.owner, contents })
+}
+
+/// Reads the record of a volume.
+///
+/// # Errors
+/// `Damaged` where there is none that can be read.
+pub(super) fn record<S: Substrate>(substrate: &S, file: &S::File, path: &Path) -> Result<Contents, CommonError> {
+    let read =
+        with_volume(substrate, file, path, |tree, _| tree.read_path(contents::PATH.as_bytes(), contents::BYTES_MAX));
+    let record = read?.map_err(|error| damaged(path, &error))?;
+    Contents::decode(&record).map_err(|error| CommonError::Damaged { path: path.to_owned(), why: error.to_string() })
 }
 
 fn damaged(path: &Path, error: &GuestError) -> CommonError {
@@ -169,7 +176,7 @@ pub(super) fn places_of(
     let system = tree.system(file.system);
     let visited = system.each_extent(file.file, &mut |extent| {
         let mut offset = extent.offset;
-        is_plain &= extent.kind == kind;
+        is_plain &= extent.kind == kind && next < blocks;
         reader.each_on_disk(extent.place, extent.length_bytes, &mut |range| {
             let place = Placed {
                 content: offset / BLOCK_BYTES_U64,
