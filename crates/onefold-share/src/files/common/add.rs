@@ -9,6 +9,7 @@ use onefold_substrate::{Substrate, VolumeTools};
 
 use super::CommonError;
 use super::generation::{change, lock};
+use super::grow::{ADDITION_PIECES, pieces_max};
 use super::names::{file_path, package_folder};
 use super::plan::{Addition, Changed, Origin};
 use crate::files::identify::{IdentifyError, Packaged, PackagedVisit, each_packaged};
@@ -19,6 +20,9 @@ use crate::state::{State, StateError};
 
 /// Files that are added at once, at most.
 pub(super) const ADDITIONS_MAX: usize = 1 << 20;
+
+/// Memory of which additions take a quarter.
+const ADDING_BYTES: usize = 1 << 30;
 
 /// What a user adds, and how.
 pub struct Adding<'a> {
@@ -64,13 +68,19 @@ pub fn add_packages<S: Substrate + VolumeTools>(
         return Err(CommonError::Image { path: image.path, why });
     }
     let mut report = AddReport::default();
-    let mut additions = Vec::new();
+    let (mut additions, mut pieces_left, mut is_surplus) = (Vec::new(), pieces_max(ADDING_BYTES), false);
     let mut take = |packaged: &Packaged<'_>| {
         report.files += 1;
         if packaged.pieces.is_empty() {
             report.misaligned += 1;
-        } else if additions.len() < ADDITIONS_MAX {
-            additions.push(addition_of(packaged, 0, true));
+            return;
+        }
+        match pieces_left.checked_sub(packaged.pieces.len() + ADDITION_PIECES) {
+            Some(left) => {
+                pieces_left = left;
+                additions.push(addition_of(packaged, 0, true));
+            }
+            None => is_surplus = true,
         }
     };
     let mut visit = PackagedVisit {
@@ -81,6 +91,10 @@ pub fn add_packages<S: Substrate + VolumeTools>(
         take: &mut take,
     };
     let file = each_packaged(substrate, &image, &mut visit).map_err(|error| of_image(&image.path, error))?;
+    if is_surplus {
+        let why = "its files are too many, or lie in too many pieces: name fewer packages".to_owned();
+        return Err(CommonError::Image { path: image.path, why });
+    }
     report.changed = change(substrate, adding.random, &volume, &[], &additions, &[&file])?;
     Ok(report)
 }

@@ -23,6 +23,7 @@ use super::plan::{Addition, Changed};
 use super::reading::places;
 use super::volume::{Volume, is_marked};
 use crate::files::identify::{IdentifyError, Packaged, PackagedVisit, each_packaged};
+use crate::files::join::Piece;
 use crate::scan::{ListedFile, list};
 use crate::selection::Selection;
 use crate::state::files::Marks;
@@ -30,6 +31,14 @@ use crate::state::{State, StateError};
 
 /// Bytes that a content which is wanted takes in memory, about.
 const WANTED_BYTES: usize = 32;
+
+/// Pieces that take as much memory as the other parts of an addition, about.
+pub(super) const ADDITION_PIECES: usize = 16;
+
+/// Returns how many pieces additions may have: a quarter of the memory. A hostile guest has files in millions of them.
+pub(super) fn pieces_max(memory_bytes: usize) -> usize {
+    memory_bytes / 4 / size_of::<Piece>()
+}
 
 /// How a pass looks after a common volume.
 pub struct Growing<'a> {
@@ -73,9 +82,11 @@ pub fn grow<S: Substrate + VolumeTools>(
     let removed = unreferred(substrate, &volume)?;
     let mut report = GrowReport::default();
     let has = |id: &ContentId| volume.contents.get(id).is_some() && !removed.contains(id);
-    let mut wanted = held_twice(substrate, growing, &images, &has, &mut report)?;
+    let mut key = NumberKey::default();
+    growing.random.fill(&mut key).map_err(|error| CommonError::io(&volume.path, error))?;
+    let mut wanted = held_twice(substrate, growing, (&images, &key), &has, &mut report)?;
     report.candidates = wanted.len() as u64;
-    let (additions, files) = found(substrate, growing, &images, &mut wanted)?;
+    let (additions, files) = found(substrate, growing, (&images, &key), &mut wanted)?;
     let files: Vec<_> = files.iter().collect();
     let removed: Vec<_> = removed.into_iter().collect();
     report.changed = change(substrate, growing.random, &volume, &removed, &additions, &files)?;
@@ -187,9 +198,12 @@ fn is_untold(error: &io::Error) -> bool {
     matches!(error.kind(), InvalidInput | PermissionDenied | Unsupported)
 }
 
-fn number_of(id: &ContentId) -> u64 {
+/// Key of the numbers of contents: no guest can find two contents with one number.
+type NumberKey = [u8; 16];
+
+fn number_of(key: &NumberKey, id: &ContentId) -> u64 {
     let mut hasher = DefaultHasher::new();
-    id.hash(&mut hasher);
+    (key, id).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -197,7 +211,7 @@ fn number_of(id: &ContentId) -> u64 {
 fn held_twice<S: Substrate>(
     substrate: &S,
     growing: &Growing<'_>,
-    images: &[ListedFile],
+    (images, key): (&[ListedFile], &NumberKey),
     has: &dyn Fn(&ContentId) -> bool,
     report: &mut GrowReport,
 ) -> Result<HashSet<u64>, CommonError> {
@@ -208,7 +222,7 @@ fn held_twice<S: Substrate>(
         let mut wants = |digest, length| {
             let id = (digest, length);
             if pushed.is_ok() && !has(&id) {
-                pushed = rows.push([number_of(&id), image, 0]);
+                pushed = rows.push([number_of(key, &id), image, 0]);
             }
             false
         };
@@ -235,19 +249,22 @@ fn held_twice<S: Substrate>(
 fn found<S: Substrate>(
     substrate: &S,
     growing: &Growing<'_>,
-    images: &[ListedFile],
+    (images, key): (&[ListedFile], &NumberKey),
     wanted: &mut HashSet<u64>,
 ) -> Result<(Vec<Addition>, Vec<S::File>), CommonError> {
     let (mut additions, mut files) = (Vec::new(), Vec::new());
+    let mut pieces_left = pieces_max(growing.memory_bytes);
     for listed in images {
         if wanted.is_empty() {
             break;
         }
         let mut of_image = Vec::new();
         let looked_for = &*wanted;
-        let mut wants = |digest, length| looked_for.contains(&number_of(&(digest, length)));
+        let mut wants = |digest, length| looked_for.contains(&number_of(key, &(digest, length)));
         let mut take = |packaged: &Packaged<'_>| {
-            if !packaged.pieces.is_empty() {
+            let left = pieces_left.checked_sub(packaged.pieces.len() + ADDITION_PIECES);
+            if let Some(left) = left.filter(|_| !packaged.pieces.is_empty()) {
+                pieces_left = left;
                 of_image.push(addition_of(packaged, files.len(), false));
             }
         };
@@ -255,7 +272,7 @@ fn found<S: Substrate>(
             Ok(file) if !of_image.is_empty() => {
                 files.push(file);
                 of_image.iter().for_each(|addition: &Addition| {
-                    wanted.remove(&number_of(&addition.id));
+                    wanted.remove(&number_of(key, &addition.id));
                 });
                 additions.append(&mut of_image);
             }
