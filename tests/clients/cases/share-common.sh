@@ -231,6 +231,26 @@ cmp "$inside/usr/lib/thing/big" "$tree/usr/lib/thing/big"
 (($(find "$inside/usr/lib/thing" -name '~*' | wc -l) == 2)) || fail "$(ls "$inside/usr/lib/thing")"
 umount "$dir/at"
 
+# Another version with equal files: they get names, more than one block of a folder holds. No path is a file and a folder.
+rm -rf "$tree/usr/lib/thing" "$tree/etc" "$tree/DEBIAN/conffiles"
+mkdir "$tree/usr/lib/thing"
+for number in {1..300}; do
+    echo "$number" >"$tree/usr/lib/thing/a file with a name of some length $number"
+done
+for version in 3 4; do
+    sed -i "s/^Version:.*/Version: $version/" "$tree/DEBIAN/control"
+    dpkg-deb --root-owner-group --build "$tree" "$dir/thing-$version.deb" >/dev/null
+    onefold share common add "$images" "$dir/thing-$version.deb" --json >"$dir/add"
+    (($(number added <"$dir/add") + $(number linked <"$dir/add") == 300)) || fail "version $version: $(cat "$dir/add")"
+done
+rm -r "$tree/usr/lib/thing"
+echo file >"$tree/usr/lib/thing"
+dpkg-deb --root-owner-group --build "$tree" "$dir/thing-file.deb" >/dev/null
+onefold share common add "$images" "$dir/thing-file.deb" --json >"$dir/add"
+(($(number added <"$dir/add") == 1)) || fail "a path is a file and a folder: $(cat "$dir/add")"
+debugfs -R 'ls -p /dpkg/thing_4_all/usr/lib' "$volume" 2>/dev/null | grep -q '/~' || fail "it has no path of its own"
+sound "$volume"
+
 # Archives that are none, and archives of a hostile maker.
 cp "$volume" "$dir/before"
 head -c 100000 /dev/urandom >"$dir/noise.deb"
@@ -258,6 +278,11 @@ PYTHON
     esac
     fails_with "$reason" "$ONEFOLD" share common add "$images" "$dir/thing.deb" "$dir/$kind.deb"
 done
+truncate -s 200M "$tree/usr/lib/thing"
+dpkg-deb --root-owner-group --build "$tree" "$dir/bomb.deb" >/dev/null
+fails_with 'far longer' "$ONEFOLD" share common add "$images" "$dir/bomb.deb"
+mkfifo "$dir/pipe.deb"
+fails_with 'no regular file' "$ONEFOLD" share common add "$images" "$dir/pipe.deb"
 cmp "$volume" "$dir/before"
 rm "$volume" "$dir/before"
 

@@ -27,8 +27,12 @@ use crate::state::StateError;
 /// Bytes of a name in an archive, at most.
 const NAME_BYTES_MAX: u64 = 4096;
 /// Bytes of a file that describes a package, at most.
-const CONTROL_BYTES_MAX: u64 = 16 << 20;
-/// Bytes of all files of an archive, at most.
+const CONTROL_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of the files of an archive, at most: so many times its length, and some more. Packages are compressed to a
+/// thirtieth at best; what becomes a thousandth is there to fill the file system.
+const BYTES_FOR_LENGTH_MAX: u64 = 100;
+const BYTES_MIN: u64 = 64 << 20;
+/// Bytes of all files of all archives, at most.
 const FILE_BYTES_MAX: u64 = 64 << 30;
 /// Entries of an archive, at most.
 const ENTRIES_MAX: u64 = 1 << 22;
@@ -62,7 +66,8 @@ pub fn add_archives<S: Substrate + VolumeTools>(
     let path = draft_path(adding.random, adding.volume)?;
     let file = substrate.create(&path).map_err(failed)?;
     substrate.remove(&path).map_err(failed)?;
-    let mut spool = Spool { substrate, file, end: 0, additions: Vec::new(), files: 0, go_on: adding.go_on };
+    let mut spool =
+        Spool { substrate, file, end: 0, bytes_left: 0, additions: Vec::new(), files: 0, go_on: adding.go_on };
     for (name, archive) in adding.archives {
         spool.add_archive(adding.tools, archive).map_err(|error| of_archive(name, error))?;
     }
@@ -128,7 +133,8 @@ impl Control {
                 // A line may begin with a flag: `remove-on-upgrade /etc/file`.
                 let paths =
                     names.filter_map(|line| line.iter().position(|byte| *byte == b'/').and_then(|at| line.get(at..)));
-                self.configuration.extend(paths.map(<[u8]>::to_vec));
+                // The last one counts, as it does for dpkg.
+                self.configuration = paths.map(<[u8]>::to_vec).collect();
             }
             _ => {}
         }
@@ -141,6 +147,8 @@ struct Spool<'a, S: Substrate> {
     file: S::File,
     /// Where the next file begins, in bytes; at a block.
     end: u64,
+    /// Bytes that the files of the archive may still have.
+    bytes_left: u64,
     additions: Vec<Addition>,
     files: u64,
     go_on: &'a dyn Fn() -> bool,
@@ -148,13 +156,19 @@ struct Spool<'a, S: Substrate> {
 
 impl<S: Substrate> Spool<'_, S> {
     fn add_archive(&mut self, tools: &dyn PackageTools, archive: &File) -> Result<(), ToolError> {
+        let length = archive.metadata().map_err(|source| ToolError::Io { tool: tools.tool(), source })?.len();
+        self.bytes_left = length.saturating_mul(BYTES_FOR_LENGTH_MAX).saturating_add(BYTES_MIN);
         let mut control = Control::default();
         tools.unpack(archive, ArchivePart::Control, &mut |stream| {
-            each_entry(stream, &mut |name, kind, _, content| {
-                if kind == EntryType::Regular {
+            each_entry(stream, &mut |name, kind, length, content| {
+                let name = name.strip_prefix(b"./").unwrap_or(name);
+                if kind == EntryType::Regular && matches!(name, b"control" | b"conffiles") {
+                    if length > CONTROL_BYTES_MAX {
+                        return Err(ArchiveError::Bounds("what describes its package is too long").into());
+                    }
                     let mut bytes = Vec::new();
-                    content.take(CONTROL_BYTES_MAX).read_to_end(&mut bytes)?;
-                    control.add(name.strip_prefix(b"./").unwrap_or(name), &bytes);
+                    content.read_to_end(&mut bytes)?;
+                    control.add(name, &bytes);
                 }
                 Ok(())
             })
@@ -190,6 +204,8 @@ impl<S: Substrate> Spool<'_, S> {
         if length > FILE_BYTES_MAX.saturating_sub(begin) || self.additions.len() >= ADDITIONS_MAX {
             return Err(ArchiveError::Bounds("its files are too many or too long").into());
         }
+        let left = self.bytes_left.checked_sub(length);
+        self.bytes_left = left.ok_or(ArchiveError::Bounds("its files are far longer than those of other archives"))?;
         let (mut hasher, mut buffer, mut done) = (Md5::new(), vec![0; WRITE_BYTES], 0);
         while done < length {
             let at_once = usize::try_from(length - done).unwrap_or(WRITE_BYTES).min(WRITE_BYTES);

@@ -83,9 +83,14 @@ fn from_archives(
     volume: &Path,
     interrupt: &Interrupt,
 ) -> Outcome<AddReport> {
-    let opened = arguments.archives.iter().map(|path| match File::open(path) {
-        Ok(file) => Ok((path.clone(), file)),
-        Err(error) => Err(Failure::of_io(format!("cannot open `{}`", path.shown()), &error)),
+    let opened = arguments.archives.iter().map(|path| {
+        let cannot_open = || format!("cannot open `{}`", path.shown());
+        let failed = |error| Failure::of_io(cannot_open(), &error);
+        // To open a pipe waits for its other end.
+        if !path.metadata().map_err(failed)?.is_file() {
+            return Err(Failure::new(cannot_open()).because_of("it is no regular file"));
+        }
+        Ok((path.clone(), File::open(path).map_err(failed)?))
     });
     let archives = opened.collect::<Outcome<Vec<_>>>()?;
     let adding = ArchiveAdding {
