@@ -16,6 +16,7 @@ use super::failure::{common_failure, unsupported};
 use super::result::changed_json;
 use crate::failure::Outcome;
 use crate::interrupt::Interrupt;
+use crate::output::machine_name;
 use crate::size::human;
 
 const CANNOT: &str = "cannot share by way of a common volume";
@@ -26,6 +27,8 @@ pub(in crate::verbs::share) struct UsedVolume {
     root: PathBuf,
     /// `None` of a dry run, and where another process changes the volume.
     grown: Option<GrowReport>,
+    /// Why nothing came in that should have.
+    failed: Option<String>,
 }
 
 /// Which images a run works on, and in which memory.
@@ -70,17 +73,24 @@ impl UsedVolume {
             random: &SystemRandom,
             go_on: &|| !used.interrupt.is_asked(),
         };
-        let grown = match used.is_dry_run {
-            true => None,
+        let (grown, why) = match used.is_dry_run {
+            true => (None, None),
             false => match common::grow(state, &growing) {
-                Ok(report) => Some(report),
+                Ok(report) => (Some(report), None),
                 // No host waits for another: the volume is a source as it is.
-                Err(CommonError::Busy { .. } | CommonError::Replaced { .. }) => None,
+                Err(CommonError::Busy { .. } | CommonError::Replaced { .. }) => (None, None),
+                // Nor do images wait for what a volume has no room for.
+                Err(error @ CommonError::Full { .. }) => (None, Some(error.to_string())),
                 Err(error) => return Err(failed(error)),
             },
         };
         let volume = common::open(substrate, &path).map_err(failed)?;
-        Ok(UsedVolume { volume, root: used.root.to_owned(), grown })
+        Ok(UsedVolume { volume, root: used.root.to_owned(), grown, failed: why })
+    }
+
+    /// Tells whether something could not be done that was asked for.
+    pub(in crate::verbs::share) fn has_failed(&self) -> bool {
+        self.failed.is_some()
     }
 
     /// Returns it as a source of sharing.
@@ -91,7 +101,7 @@ impl UsedVolume {
     /// Returns what the run did with it, for people.
     pub(in crate::verbs::share) fn text(&self) -> String {
         let (path, count) = (self.volume.path().shown(), self.volume.contents().len());
-        match &self.grown {
+        let mut text = match &self.grown {
             Some(grown) => format!(
                 "common volume `{path}`: {} contents, {} of them new ({}), {} dropped, {} not what their digests say",
                 count,
@@ -101,13 +111,22 @@ impl UsedVolume {
                 grown.changed.differed
             ),
             None => format!("common volume `{path}`: {count} contents, none of them new"),
+        };
+        if let Some(why) = &self.failed {
+            text.push_str(&format!("\n{why}: make room, or a new volume with a larger --size"));
         }
+        text
     }
 
     /// Returns what the run did with it, for machines.
     pub(in crate::verbs::share) fn json(&self) -> Value {
         json!({
             "contents": self.volume.contents().len(),
+            "failed": self.failed,
+            "failed_images": self.grown.as_ref().map(|grown| {
+                let named = grown.failed.iter().map(|(path, why)| json!({ "path": machine_name(path), "why": why }));
+                named.collect::<Vec<_>>()
+            }),
             "candidates": self.grown.as_ref().map(|grown| grown.candidates),
             "changed": self.grown.as_ref().map(|grown| changed_json(&self.root, self.volume.path(), &grown.changed)),
         })

@@ -39,7 +39,8 @@ impl FilesFindings {
     /// Tells whether something could not be done that was asked for.
     pub(super) fn has_failures(&self) -> bool {
         let trouble = &self.report.passed.trouble;
-        trouble.is_full || !trouble.failed.is_empty() || self.notices.iter().any(Notice::is_failure)
+        let is_volume_full = self.volume.as_ref().is_some_and(UsedVolume::has_failed);
+        is_volume_full || trouble.is_full || !trouble.failed.is_empty() || self.notices.iter().any(Notice::is_failure)
     }
 
     /// Returns how many bytes came free, as maps tell. Those of Btrfs do to root only.
