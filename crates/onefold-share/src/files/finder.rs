@@ -59,11 +59,11 @@ pub struct PackageBytes {
 }
 
 impl FoundRuns {
-    pub(super) fn new(runs: SourceRuns, failed: FailedTargets) -> FoundRuns {
+    pub(super) fn new(runs: SourceRuns, failed: FailedTargets, trust: Trust) -> FoundRuns {
         FoundRuns {
             batch: Batch::Waiting(runs, failed),
             last: None,
-            trust: Trust::default(),
+            trust,
             given_up: Vec::new(),
             tiers: Default::default(),
             packages: BTreeMap::new(),
@@ -256,7 +256,8 @@ mod tests {
             runs.iter().for_each(|run| sorter.push(run).unwrap());
             sorter
         });
-        let mut found = FoundRuns::new(SourceRuns { first, second }, FailedTargets::new(folder, 1 << 16));
+        let failed = FailedTargets::new(folder, 1 << 16);
+        let mut found = FoundRuns::new(SourceRuns { first, second }, failed, Trust::default());
         assert!(found.begin_batch().unwrap());
         found
     }

@@ -44,7 +44,7 @@ use self::identify::{IdentifyError, Identifying};
 use self::join::{Candidates, IMAGES_MAX, SourceRuns, join};
 use self::packages::PackageNames;
 use self::second::FailedTargets;
-use self::trust::GivenUp;
+use self::trust::{GivenUp, Trust};
 use crate::format::FileNo;
 use crate::pass::{PassError, PassOptions, PassProgress, RunSorter, share_found};
 use crate::scan::{ListedFile, list};
@@ -115,7 +115,9 @@ pub fn share_files<S: Substrate>(state: &State<'_, S>, options: &FilesOptions<'_
     if (pass.progress)(PassProgress::Planned { targets }).is_break() {
         return Err(StateError::Interrupted.into());
     }
-    let mut finder = FoundRuns::new(runs, FailedTargets::new(pass.temporary_folder, pass.memory_bytes / 8));
+    let volume = options.common.and_then(|source| listed.iter().find(|file| file.stat.handle == *source.handle));
+    let trust = Trust::vouching_for(volume.map(|file| file.number));
+    let mut finder = FoundRuns::new(runs, FailedTargets::new(pass.temporary_folder, pass.memory_bytes / 8), trust);
     let passed = share_found(state, &mut marks, &mut finder, pass)?;
     let paths: BTreeMap<FileNo, PathBuf> = listed.into_iter().map(|file| (file.number, file.path)).collect();
     let given_up = finder.given_up().into_iter().filter_map(|(tier, who)| Some((tier, given_up_images(&paths, who)?)));

@@ -69,9 +69,17 @@ pub(super) struct Trust {
     pairs: BTreeMap<(Tier, FileNo, FileNo), Compared>,
     images: BTreeMap<(Tier, FileNo), OfImage>,
     given_up: BTreeSet<(Tier, FileNo)>,
+    /// An image that is not given up, though pairs of it are: a common volume, whose content was compared with its
+    /// digests. Otherwise two guests that lie would keep it from all others.
+    vouched: Option<FileNo>,
 }
 
 impl Trust {
+    /// Returns trust in all images, one of which is not given up whatever others claim.
+    pub(super) fn vouching_for(image: Option<FileNo>) -> Trust {
+        Trust { vouched: image, ..Trust::default() }
+    }
+
     /// Takes note of a comparison.
     pub(super) fn note(&mut self, tier: Tier, source: FileNo, target: FileNo, bytes: u64, is_equal: bool) {
         let pair = self.pairs.entry((tier, source, target)).or_default();
@@ -79,7 +87,7 @@ impl Trust {
         pair.add(bytes, is_equal);
         let is_wrong = pair.is_wrong();
         let images = if source == target { &[target][..] } else { &[source, target] };
-        for image in images {
+        for image in images.iter().filter(|image| Some(**image) != self.vouched) {
             let of_image = self.images.entry((tier, *image)).or_default();
             of_image.all.add(bytes, is_equal);
             match (was_wrong, is_wrong) {
@@ -157,6 +165,16 @@ mod tests {
         }
         assert_eq!(wasted, 2 * COMPARED_BYTES_MIN);
         assert!(trust.given_up().contains(&(TIER, GivenUp::Image(FileNo(1)))));
+    }
+
+    #[test]
+    fn liars_do_not_keep_a_common_volume_from_others() {
+        let mut trust = Trust::vouching_for(Some(FileNo(1)));
+        for liar in 2..6 {
+            assert_eq!(compare(&mut trust, 1, liar, 1000 * MIB, |_| false), COMPARED_BYTES_MIN);
+        }
+        assert_eq!(compare(&mut trust, 1, 9, 100 * MIB, |_| true), 100 * MIB);
+        assert!(trust.given_up().iter().all(|(_, who)| matches!(who, GivenUp::Pair { .. })));
     }
 
     #[test]
