@@ -298,7 +298,16 @@ mke2fs -q -F -t ext4 -b 4096 -d "$dir/tree" "$images/huge.raw"
 fails_with 'no room' "$ONEFOLD" share common add "$images" --from "$images/huge.raw" --package huge
 onefold share common ls "$images" | grep -q 'tool-0' || fail "the old generation is gone"
 sound "$volume"
-rm "$volume" "$images/huge.raw"
+# A pass shares all the same.
+cp --sparse=always "$images/huge.raw" "$images/huge-2.raw"
+sync -f "$images"
+status=0
+"$ONEFOLD" share files --tiers 1 --common --json --quiet "$images" >"$dir/run" || status=$?
+((status == 1)) || fail "status $status with a full volume"
+grep -q 'no room' "$dir/run" || fail "a pass does not say that the volume is full"
+(($(number shared.now_bytes <"$dir/run") > 10 << 20)) || fail "shared $(number shared.now_bytes <"$dir/run")"
+sound "$volume"
+rm "$volume" "$images"/huge*.raw
 
 # Another user's images do not get into the volume.
 onefold share common create --size 64M "$volume" >/dev/null
