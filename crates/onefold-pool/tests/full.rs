@@ -2,12 +2,16 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use common::observe::{check_clean, check_sums, seen};
 use common::{environment, letters, new_file, open, quiet, regular};
-use onefold_block::BlockDevice;
-use onefold_pool::{AllocateMode, CreateOptions, Durability, FileKind, Ino, OpenOptions, Pool, PoolError, SetAttr};
+use onefold_block::{BlockDevice, BlockNo};
+use onefold_pool::{
+    AllocateMode, CreateOptions, Durability, FileKind, Ino, NoProgress, OpenOptions, Pool, PoolError, SetAttr,
+};
 use onefold_testing::device::MemoryDevice;
 
 const BLOCK: u64 = 4096;
@@ -177,6 +181,70 @@ fn reserved_space_is_there_when_all_other_space_is_gone() {
         written.unwrap_or_else(|error| panic!("block {block} of 508 was promised: {error}"));
     }
     closes_clean(&device, pool);
+}
+
+/// A device that does something in the middle of each discard, once it is told what.
+struct Discarding {
+    device: MemoryDevice,
+    meanwhile: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl BlockDevice for Discarding {
+    fn block_count(&self) -> io::Result<u64> {
+        self.device.block_count()
+    }
+
+    fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
+        self.device.read(first, into)
+    }
+
+    fn write(&self, first: BlockNo, from: &[u8]) -> io::Result<()> {
+        self.device.write(first, from)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.device.sync()
+    }
+
+    fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
+        if let Some(meanwhile) = self.meanwhile.get() {
+            meanwhile();
+        }
+        self.device.discard(first, count)
+    }
+}
+
+/// A trim keeps the blocks that it discards from all others for the moment. Those that were promised are not among them.
+#[test]
+fn reserved_space_is_there_in_the_middle_of_a_trim() {
+    let device = Arc::new(Discarding { device: MemoryDevice::new(4096), meanwhile: OnceLock::new() });
+    let shown: Arc<dyn BlockDevice> = device.clone();
+    let create_options = CreateOptions { journal_bytes: Some(1 << 20), ..CreateOptions::default() };
+    Pool::create(&shown, &create_options, &environment()).expect("a pool is made");
+    let pool = Arc::new(open(&shown, &quiet()));
+    let (reserved, filler) = (create(&pool, "reserved"), create(&pool, "filler"));
+    pool.allocate(reserved, 0, 700 * BLOCK, AllocateMode::Extend).expect("fits");
+    let filled = fill(&pool, filler, 10_000);
+    // Some blocks are free for all.
+    truncate(&pool, filler, (filled - 400) * BLOCK).expect("truncates");
+    drain(&pool);
+    let discards = Arc::new(AtomicU64::new(0));
+    let (writer, count) = (Arc::downgrade(&pool), discards.clone());
+    let meanwhile = move || {
+        // The third discard used to hold nearly all free blocks.
+        let is_third = count.fetch_add(1, Ordering::Relaxed) == 2;
+        let Some(pool) = writer.upgrade().filter(|_| is_third) else { return };
+        for block in 0..700 {
+            let bytes = blocks_from(500_000 + block, 1);
+            let written = pool.write(reserved, block * BLOCK, &bytes, Durability::Later);
+            written.unwrap_or_else(|error| panic!("block {block} of 700 was promised: {error}"));
+        }
+    };
+    assert!(device.meanwhile.set(Box::new(meanwhile)).is_ok());
+    assert!(pool.trim(&NoProgress).expect("trims") > 0);
+    assert!(discards.load(Ordering::Relaxed) > 2);
+    let pool = Arc::into_inner(pool).expect("the device keeps none");
+    closes_clean(&shown, pool);
 }
 
 #[test]

@@ -90,6 +90,13 @@ impl Op<'_> {
         Ok(())
     }
 
+    /// Returns how many blocks may be handed out now that were promised to nobody: neither reserved by `fallocate`, nor
+    /// set aside for accepted writes, nor kept for operations that free others.
+    pub(crate) fn blocks_unpromised(&self) -> u64 {
+        let promised = self.state(Field::ReservedBlocks) + self.meta.set_aside + EMERGENCY_BLOCKS;
+        self.blocks_available().saturating_sub(promised)
+    }
+
     /// Makes the first free run of a group at or after `from` busy, or its first `most` blocks: they are to be
     /// discarded, or to hold what nobody counts.
     ///

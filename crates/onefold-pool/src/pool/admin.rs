@@ -93,8 +93,12 @@ impl Pool {
         for group in 0..ready {
             let mut from = 0;
             while from < geometry.group_blocks(group) {
-                // The run is busy while it is discarded: nobody gets it meanwhile.
-                let run = engine.run(Privilege::Freeing, |op| op.reserve_free_run(group, from, TRIM_BLOCKS))?;
+                // The run is busy while it is discarded: nobody gets it meanwhile. What was promised must stay there for
+                // those who come to take it, and most of the rest, so that hardly anybody is told that there is no room.
+                let run = engine.run(Privilege::Freeing, |op| match (op.blocks_unpromised() / 8).min(TRIM_BLOCKS) {
+                    0 => Ok(None),
+                    most => op.reserve_free_run(group, from, most),
+                })?;
                 let Some(run) = run else { break };
                 let result = engine.device.discard(run.first, run.count);
                 let mut meta = engine.meta();
