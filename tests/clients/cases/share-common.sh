@@ -232,7 +232,7 @@ cmp "$inside/usr/lib/thing/big" "$tree/usr/lib/thing/big"
 umount "$dir/at"
 
 # Another version with equal files: they get names, more than one block of a folder holds. No path is a file and a folder.
-rm -rf "$tree/usr/lib/thing" "$tree/etc" "$tree/DEBIAN/conffiles"
+rm -rf "${tree:?}/usr/lib/thing" "${tree:?}/etc" "${tree:?}/DEBIAN/conffiles"
 mkdir "$tree/usr/lib/thing"
 for number in {1..300}; do
     echo "$number" >"$tree/usr/lib/thing/a file with a name of some length $number"
