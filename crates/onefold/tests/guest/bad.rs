@@ -279,27 +279,76 @@ fn devices_and_pipes_are_listed_archived_and_never_read() {
     assert_eq!(found, [('p', false), ('b', true), ('c', true)], "{told}");
 }
 
-/// The directory was kept beside the link, and programs that unpacked both wrote its files to where the link leads.
-#[test]
-fn an_archive_leads_through_no_link_of_the_same_folder() {
-    let Some(fixture) = Fixture::new() else { return };
+/// Makes an image whose root has a symbolic link `twice` to a folder, and then a directory `twice` with a file. The
+/// link's entry notes `noted` as the kind of its file.
+fn image_of_two_entries(fixture: &Fixture, target: &Path, noted: u8) -> PathBuf {
     let image = fixture.folder.path("twice.raw");
     fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
     run("mke2fs", &["-q", "-t", "ext4", "-O", "^metadata_csum,^dir_index", text(&image)]);
+    let link = format!("symlink twice {}", text(target));
     let write = format!("write {} other/inner", text(&fixture.tree.join("etc/hostname")));
-    for request in ["symlink twice /etc", "mkdir other", &write] {
+    for request in [&link, "mkdir other", &write] {
         run("debugfs", &["-w", "-R", request, text(&image)]);
     }
     // Length and kind of the name, and the name.
-    let entry = b"\x05\x02other";
-    let at = fs::read(&image).unwrap().windows(entry.len()).position(|bytes| bytes == entry).unwrap() as u64;
-    patch(&image, at + 2, b"twice");
-    let told = onefold("guest tar", &[&image, Path::new("/")]);
-    assert_eq!(told.code, DAMAGE, "{}", told.err);
-    assert!(
-        told.err.contains("cannot keep `/twice`") && told.err.contains("another file of this name"),
-        "{}",
-        told.err
-    );
-    assert!(told.out.contains("twice") && !told.out.contains("inner"), "{}", told.out);
+    for (entry, kind, name) in [(b"\x05\x02other", 2, b"twice"), (b"\x05\x07twice", noted, b"twice")] {
+        let bytes = fs::read(&image).unwrap();
+        let at = bytes.windows(entry.len()).position(|found| found == entry).unwrap() as u64;
+        patch(&image, at + 1, &[kind]);
+        patch(&image, at + 2, name);
+    }
+    image
+}
+
+/// The directory was kept beside the link, and programs that unpacked both wrote its files to where the link leads.
+/// They did so again where the directory noted another kind for the link.
+#[test]
+fn an_archive_leads_through_no_link_of_the_same_folder() {
+    const SYMBOLIC_LINK: u8 = 7;
+    const REGULAR: u8 = 1;
+    const DIRECTORY: u8 = 2;
+    const UNKNOWN: u8 = 0;
+    let Some(fixture) = Fixture::new() else { return };
+    let [outside, unpacked] = ["outside", "unpacked"].map(|name| fixture.folder.path(name));
+    fs::create_dir(&outside).unwrap();
+    // As Python's `tarfile` did it before it had filters, and without looking at what is there.
+    let unpack = "import sys, tarfile
+with tarfile.open(sys.argv[1]) as archive:
+    for member in archive:
+        try:
+            archive.extract(member, sys.argv[2], filter='fully_trusted')
+        except OSError:
+            pass";
+    for noted in [SYMBOLIC_LINK, REGULAR, DIRECTORY, UNKNOWN] {
+        let image = image_of_two_entries(&fixture, &outside, noted);
+        for paths in [&["/"][..], &["/twice", "/"], &["/", "/twice"], &["/", "/twice/inner", "/"]] {
+            let archive = fixture.folder.path("twice.tar");
+            let script = "out=$1; image=$2; shift 2; \"$0\" guest tar \"$image\" \"$@\" >\"$out\"";
+            let mut command = Command::new("bash");
+            command.args(["-c", script, env!("CARGO_BIN_EXE_onefold")]).arg(&archive).arg(&image).args(paths);
+            let told = command.output().unwrap();
+            let errors = String::from_utf8_lossy(&told.stderr);
+            assert!(!told.status.success(), "{noted} {paths:?}: {errors}");
+            assert!(
+                errors.contains("cannot keep `/twice`") && errors.contains("another file of this name"),
+                "{noted} {paths:?}: {errors}"
+            );
+            let written = fs::read(&archive).unwrap();
+            let has = |name: &[u8]| written.windows(name.len()).any(|bytes| bytes == name);
+            assert!(has(b"twice") && !has(b"twice/inner"), "{noted} {paths:?}");
+            if has_python_with_filters() {
+                fs::create_dir(&unpacked).unwrap();
+                run("python3", &["-c", unpack, text(&archive), text(&unpacked)]);
+                assert_eq!(fs::read_dir(&outside).unwrap().count(), 0, "{noted} {paths:?}");
+                assert!(unpacked.join("twice").is_symlink(), "{noted} {paths:?}");
+                fs::remove_dir_all(&unpacked).unwrap();
+            }
+        }
+    }
+}
+
+/// Returns whether there is a Python whose `tarfile` unpacks what it is told to unpack.
+fn has_python_with_filters() -> bool {
+    let asks = "import tarfile; tarfile.fully_trusted_filter";
+    Command::new("python3").args(["-c", asks]).output().is_ok_and(|told| told.status.success())
 }

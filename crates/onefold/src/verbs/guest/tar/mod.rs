@@ -5,7 +5,7 @@
 //! | `first_names` | what a second name of a file is a link to |
 //! | `header` | what is kept of a file: the fields of ustar, and the records of pax for everything that does not fit |
 //! | `content` | the content of a file without its holes |
-//! | `places` | names of a folder that a member may not have a second time |
+//! | `places` | names that a member may not have a second time |
 
 mod content;
 mod first_names;
@@ -74,7 +74,7 @@ struct Archive<'s, 'g, 'a> {
     builder: Builder<BufWriter<StdoutLock<'static>>>,
     /// The first name of each file that has several.
     linked: FirstNames,
-    /// The names of the folder that is visited.
+    /// The names that were given, and those of the folder that is visited.
     places: Places,
     outcome: Streamed<()>,
 }
@@ -83,6 +83,10 @@ impl<'g> Archive<'_, 'g, '_> {
     fn all(&mut self, arguments: &GuestTarArgs) -> Streamed<()> {
         for path in &arguments.paths {
             match self.scene.find(path.as_bytes(), Links::Keep) {
+                Ok(found) if self.places.has_named(&found.path) => {
+                    let name = found.path.shown();
+                    self.ending.warn(format!("`{name}` is left out here: it belongs to what was named before"));
+                }
                 Ok(found) => self.named(&found)?,
                 Err(failure) => self.ending.failed(failure),
             }
@@ -93,6 +97,7 @@ impl<'g> Archive<'_, 'g, '_> {
 
     /// Adds a file that was named, and everything below it.
     fn named(&mut self, found: &Found) -> Streamed<()> {
+        self.places.note_named(&found.path, found.file);
         self.member(&found.path, found.file, &found.stat)?;
         if found.stat.kind != FileKind::Directory {
             return Ok(());
@@ -188,18 +193,23 @@ fn unfit_because(stat: &FileStat) -> Result<Option<&'static str>, GuestError> {
 
 impl Visitor for Archive<'_, '_, '_> {
     fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep {
-        if let Some(why) = self.places.refuse(entry.path, entry.kind) {
+        // The kind that the directory notes is not always that of the file, which is the one that is written.
+        let stat = match self.scene.tree.stat(entry.file) {
+            Ok(stat) => stat,
+            Err(error) => {
+                self.ending.failed_path(entry.path, &error);
+                return WalkStep::Skip;
+            }
+        };
+        if let Some(why) = self.places.refuse(entry.path, entry.file, &stat) {
             let failure = Failure::new(format!("cannot keep `{}`", entry.path.shown())).because_of(why);
             self.ending.failed(Failure { exit: Exit::Damage, ..failure });
             return WalkStep::Skip;
         }
-        self.outcome = match self.scene.tree.stat(entry.file) {
-            Ok(stat) => self.member(entry.path, entry.file, &stat),
-            Err(error) => {
-                self.ending.failed_path(entry.path, &error);
-                Ok(())
-            }
-        };
+        if self.places.is_named(entry.path) {
+            return WalkStep::Skip;
+        }
+        self.outcome = self.member(entry.path, entry.file, &stat);
         if self.outcome.is_ok() { WalkStep::Enter } else { WalkStep::Stop }
     }
 

@@ -1,19 +1,25 @@
-//! The names of one folder through which further members of an archive may lead: directories and symbolic links.
+//! Names through which further members of an archive may lead elsewhere: directories, symbolic links, and files with
+//! several names, of which a later member may be one more name.
 //!
 //! A folder has each name once, but a hostile one may have a symbolic link and a directory of one name. Programs that
 //! unpack one after the other would write what is in the directory to where the link leads.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 
-use onefold_guest::filesystem::FileKind;
+use onefold_guest::filesystem::{FileKind, FileStat};
+use onefold_guest::tree::GuestFile;
 
-/// Names that are kept, at 8 bytes each.
+/// Names of one folder that are kept, at up to 27 bytes each while the table grows.
 const NAMES_MAX: usize = 4 << 20;
 
-/// The directories and symbolic links of the folder whose entries come one after the other.
+const HAS_ANOTHER: &str = "the folder has another file of this name, through which it would lead";
+
+/// The names that an archive may have once: those that were given, and those of the folder whose entries come one after
+/// the other.
 #[derive(Default)]
 pub(super) struct Places {
+    named: HashMap<Vec<u8>, GuestFile>,
     folder: Vec<u8>,
     /// Hashes of names, under a key of its own: a guest cannot choose names that have one hash.
     names: HashSet<u64>,
@@ -21,8 +27,28 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Notes an entry of a folder; returns why an archive may not have it.
-    pub(super) fn refuse(&mut self, path: &[u8], kind: FileKind) -> Option<&'static str> {
+    /// Returns whether a path was given before, or lies below one that was. It may not come again: the archive may have
+    /// another file of this name meanwhile.
+    pub(super) fn has_named(&self, path: &[u8]) -> bool {
+        let ends = (0..path.len()).filter(|at| path.get(*at) == Some(&b'/'));
+        self.named.contains_key(&b"/"[..])
+            || self.is_named(path)
+            || ends.filter_map(|end| path.get(..end)).any(|above| self.named.contains_key(above))
+    }
+
+    /// Notes the file of a path that was given.
+    pub(super) fn note_named(&mut self, path: &[u8], file: GuestFile) {
+        self.named.insert(path.to_vec(), file);
+    }
+
+    /// Returns whether this path was given itself: its file is in the archive, with everything below.
+    pub(super) fn is_named(&self, path: &[u8]) -> bool {
+        self.named.contains_key(path)
+    }
+
+    /// Notes an entry of a folder; returns why an archive may not have it. `stat` is of the file itself: what a
+    /// directory notes as its kind may be wrong.
+    pub(super) fn refuse(&mut self, path: &[u8], file: GuestFile, stat: &FileStat) -> Option<&'static str> {
         let (folder, name) =
             path.iter().rposition(|byte| *byte == b'/').map_or((&b""[..], path), |at| path.split_at(at));
         if self.folder != folder {
@@ -30,12 +56,14 @@ impl Places {
             self.names.clear();
         }
         let hash = self.hasher.hash_one(name);
-        if self.names.contains(&hash) {
-            return Some("the folder has another file of this name, through which it would lead");
+        if self.names.contains(&hash) || self.named.get(path).is_some_and(|named| *named != file) {
+            return Some(HAS_ANOTHER);
         }
-        if matches!(kind, FileKind::Directory | FileKind::SymbolicLink) {
+        if matches!(stat.kind, FileKind::Directory | FileKind::SymbolicLink) || stat.links > 1 {
             if self.names.len() >= NAMES_MAX {
-                return Some("the folder has more directories and symbolic links than are kept apart");
+                return Some(
+                    "the folder has more directories, links, and files with several names than are kept apart",
+                );
             }
             self.names.insert(hash);
         }
@@ -46,24 +74,57 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use onefold_guest::filesystem::FileNumber;
+    use onefold_guest::memory::MemoryFileSystem;
+    use onefold_guest::tree::{Links, SystemIndex, Tree};
+
+    fn file(number: u64) -> GuestFile {
+        GuestFile { system: SystemIndex(0), file: FileNumber(number) }
+    }
+
+    fn stat(kind: FileKind, links: u32) -> FileStat {
+        let mut system = MemoryFileSystem::default();
+        system.write("/file", "");
+        let stat = Tree::new(&system).find(b"/file", Links::Keep).unwrap().stat;
+        FileStat { kind, links, ..stat }
+    }
 
     #[test]
     fn nothing_leads_through_another_file_of_its_name() {
         let mut places = Places::default();
-        let mut is_refused = |path: &str, kind| places.refuse(path.as_bytes(), kind).is_some();
-        for (path, kind, expected) in [
-            ("/link", FileKind::SymbolicLink, false),
-            ("/link", FileKind::Directory, true),
-            ("/link", FileKind::Regular, true),
-            ("/folder", FileKind::Directory, false),
-            ("/folder", FileKind::SymbolicLink, true),
-            ("/file", FileKind::Regular, false),
-            ("/file", FileKind::SymbolicLink, false),
-            ("/folder/link", FileKind::SymbolicLink, false),
-            ("/folder/folder", FileKind::Directory, false),
-            ("/link", FileKind::SymbolicLink, false),
+        for (path, kind, links, expected) in [
+            ("/link", FileKind::SymbolicLink, 1, false),
+            ("/link", FileKind::Directory, 2, true),
+            ("/link", FileKind::Regular, 1, true),
+            ("/folder", FileKind::Directory, 2, false),
+            ("/folder", FileKind::SymbolicLink, 1, true),
+            ("/file", FileKind::Regular, 1, false),
+            ("/file", FileKind::SymbolicLink, 1, false),
+            // A further name of the file would become one of the link.
+            ("/several", FileKind::Regular, 2, false),
+            ("/several", FileKind::SymbolicLink, 1, true),
+            ("/folder/link", FileKind::SymbolicLink, 1, false),
+            ("/folder/folder", FileKind::Directory, 2, false),
+            ("/link", FileKind::SymbolicLink, 1, false),
         ] {
-            assert_eq!(is_refused(path, kind), expected, "{path} {kind:?}");
+            let is_refused = places.refuse(path.as_bytes(), file(1), &stat(kind, links)).is_some();
+            assert_eq!(is_refused, expected, "{path} {kind:?}");
         }
+    }
+
+    #[test]
+    fn a_path_that_was_given_is_that_of_one_file_and_comes_once() {
+        let mut places = Places::default();
+        assert!(!places.has_named(b"/a/x"));
+        places.note_named(b"/a/x", file(5));
+        for (path, expected) in [("/a/x", true), ("/a/x/y/z", true), ("/a/xy", false), ("/a", false), ("/", false)] {
+            assert_eq!(places.has_named(path.as_bytes()), expected, "{path}");
+        }
+        let mut is_refused = |number, kind| places.refuse(b"/a/x", file(number), &stat(kind, 1)).is_some();
+        assert!(is_refused(6, FileKind::Directory) && is_refused(6, FileKind::Regular));
+        assert!(!is_refused(5, FileKind::SymbolicLink));
+        assert!(places.is_named(b"/a/x") && !places.is_named(b"/a/x/y"));
+        places.note_named(b"/", file(2));
+        assert!(places.has_named(b"/b"));
     }
 }
