@@ -11,13 +11,14 @@ mod layers;
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ChildStdout;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use crate::disk::SIZE_BYTES_MAX;
+use crate::disk::{Disk, SIZE_BYTES_MAX};
 use crate::error::{DiskError, ImageAction, ImageError, Work};
 use crate::format::ImageFormat;
 use crate::image_file::{ImageFile, descriptor_path};
@@ -45,6 +46,25 @@ impl Subject<'_> {
     }
 }
 
+/// A disk that was converted. Its places are those of the temporary file: it does not know where its bytes lie in the
+/// file of the image.
+#[derive(Debug)]
+pub(crate) struct ConvertedDisk(FileDisk);
+
+impl Disk for ConvertedDisk {
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+        self.0.next_data(offset)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        self.0.read(offset, into)
+    }
+}
+
 /// Converts an image into a temporary sparse raw file, which has no name and is deleted when the disk is dropped;
 /// `further` are folders that the image may refer to besides its own.
 ///
@@ -54,7 +74,7 @@ pub(crate) fn convert(
     format: ImageFormat,
     further: &[PathBuf],
     progress: OnProgress<'_>,
-) -> Result<FileDisk, DiskError> {
+) -> Result<ConvertedDisk, DiskError> {
     let path = image.path.clone();
     let subject = Subject { format, path: &path };
     tell(progress, 0, 0)?;
@@ -74,7 +94,7 @@ pub(crate) fn convert(
     // `qemu-img` has no reason to lengthen the target; the limit holds even if an image takes control of it.
     running.limit_file_length(length).map_err(|error| subject.cannot_read(error))?;
     follow(running, subject, length, &copy, progress)?;
-    FileDisk::new(copy.file, &path)
+    FileDisk::new(copy.file, &path).map(ConvertedDisk)
 }
 
 /// Follows a conversion to its end, and stops it when `progress` says so or there is no more room.

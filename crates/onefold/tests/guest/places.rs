@@ -72,6 +72,17 @@ fn a_qcow2_image_is_the_disk_that_it_holds() {
         }
         assert_eq!(read, content.len());
     }
+    for format in ["vmdk", "vdi", "vhdx", "vpc"] {
+        let converted = fixture.folder.path(&format!("guest.{format}"));
+        run("qemu-img", &["convert", "-f", "raw", "-O", format, text(&fixture.image), text(&converted)]);
+        let first = &map(&converted)["extents"][0];
+        assert_eq!((&first["kind"], &first["in_file"]), (&"written".into(), &Value::Null), "{format}");
+        let told = onefold("guest who", &[&converted, Path::new(&first["place"].to_string())]).done().out;
+        assert!(
+            told.contains("/srv/sizes/300000") && told.contains("\n  nowhere in the image file as it is\n"),
+            "{told}"
+        );
+    }
     let top = fixture.folder.path("top.qcow2");
     run("qemu-img", &["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", "guest.qcow2", text(&top)]);
     let first = &map(&top)["extents"][0];
