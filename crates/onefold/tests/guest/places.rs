@@ -90,3 +90,36 @@ fn a_qcow2_image_is_the_disk_that_it_holds() {
     let told = onefold("guest who", &[&top, Path::new(&first["place"].to_string())]).done().out;
     assert!(told.contains("\n  nowhere in the image file as it is\n"), "{told}");
 }
+
+/// All owners were thrown away.
+#[test]
+fn an_owner_is_told_though_the_place_in_the_image_file_cannot_be_read() {
+    /// Bytes of the disk that one entry of the first table stands for: 512 clusters of 4 KiB.
+    const OF_ENTRY_BYTES: u64 = 2 << 20;
+    let Some(fixture) = Fixture::new() else { return };
+    if !has("qemu-img", "qemu-utils") {
+        return;
+    }
+    let qcow2 = fixture.folder.path("guest.qcow2");
+    let options = ["convert", "-f", "raw", "-O", "qcow2", "-o", "cluster_size=4096"];
+    run("qemu-img", &[&options[..], &[text(&fixture.image), text(&qcow2)]].concat());
+    let size_bytes = fs::metadata(&fixture.image).unwrap().len();
+    let file = OpenOptions::new().read(true).write(true).open(&qcow2).unwrap();
+    // The header says where the first table is. An entry near its end gets a new second table, of holes and
+    // of one entry that begins inside of a cluster. The end itself is read to see what the partition holds.
+    let second = file.metadata().unwrap().len().next_multiple_of(4096);
+    file.set_len(second + 4096).unwrap();
+    file.write_all_at(&((1_u64 << 63) | 0x1200).to_be_bytes(), second + 100 * 8).unwrap();
+    let mut table = [0; 8];
+    file.read_exact_at(&mut table, 40).unwrap();
+    let entry = u64::from_be_bytes(table) + (size_bytes / OF_ENTRY_BYTES - 3) * 8;
+    file.write_all_at(&((1_u64 << 63) | second).to_be_bytes(), entry).unwrap();
+    let [known, unknown] =
+        [PARTITION_BYTES, size_bytes - 3 * OF_ENTRY_BYTES + 100 * 4096].map(|place| place.to_string());
+    let told = onefold("guest who", &[&qcow2, Path::new(&known), Path::new(&unknown)]);
+    let why = format!("cannot find byte {unknown} in the file of");
+    assert!(told.code != DONE && told.err.contains(&why), "{told:?}");
+    assert!(told.out.starts_with(&format!("{known}: partition 1, block 0 of ext4")), "{told:?}");
+    let last = told.out.lines().last().unwrap();
+    assert!(last.starts_with(&format!("{unknown}: partition 1, block ")), "{told:?}");
+}

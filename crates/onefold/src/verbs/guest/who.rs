@@ -46,15 +46,17 @@ fn tell(image: &OpenImage, guest: &Guest<'_>, owners: &[Owner]) -> Outcome<Repor
         }
     }
     ending.look_at(image, guest, volumes);
-    let in_file = |owner: &Owner| match guest.disk().in_file(owner.place) {
-        Ok(found) => Ok(found.offset),
+    // Whose a byte is stays known where its place in the file cannot be read.
+    let mut in_file = |owner: &Owner| match guest.disk().in_file(owner.place) {
+        Ok(found) => found.offset.map_or(InFile::Nowhere, InFile::At),
         Err(error) => {
             let cannot = format!("cannot find byte {} in the file of `{}`", owner.place, image.path().shown());
-            Err(Failure::of_guest(cannot, &error.into()))
+            ending.failed(Failure::of_guest(cannot, &error.into()));
+            InFile::NotRead
         }
     };
-    let told = owners.iter().map(|owner| Ok(Told { owner, guest, names: &names, in_file: in_file(owner)? }));
-    let told = told.collect::<Outcome<Vec<Told<'_>>>>()?;
+    let told: Vec<Told<'_>> =
+        owners.iter().map(|owner| Told { owner, guest, names: &names, in_file: in_file(owner) }).collect();
     let text: Vec<String> = told.iter().map(Told::text).collect();
     let mut json = Map::new();
     json.insert("owners".to_owned(), told.iter().map(Told::json).collect());
@@ -70,8 +72,26 @@ struct Told<'t> {
     owner: &'t Owner,
     guest: &'t Guest<'t>,
     names: &'t Names,
-    /// Which byte of the image file it is; `None` where the file does not have it as it is.
-    in_file: Option<u64>,
+    in_file: InFile,
+}
+
+/// Where the image file has a byte of the disk.
+#[derive(Clone, Copy)]
+enum InFile {
+    At(u64),
+    /// The file does not have it as it is.
+    Nowhere,
+    /// This cannot be read.
+    NotRead,
+}
+
+impl InFile {
+    fn offset(self) -> Option<u64> {
+        match self {
+            InFile::At(offset) => Some(offset),
+            InFile::Nowhere | InFile::NotRead => None,
+        }
+    }
 }
 
 impl Told<'_> {
@@ -97,9 +117,10 @@ impl Told<'_> {
     fn text(&self) -> String {
         let mut text = format!("{}: {}", self.owner.place, self.whose());
         match self.in_file {
-            Some(offset) if offset == self.owner.place => {}
-            Some(offset) => text.push_str(&format!("\n  byte {offset} of the image file")),
-            None => text.push_str("\n  nowhere in the image file as it is"),
+            InFile::NotRead => {}
+            InFile::At(offset) if offset == self.owner.place => {}
+            InFile::At(offset) => text.push_str(&format!("\n  byte {offset} of the image file")),
+            InFile::Nowhere => text.push_str("\n  nowhere in the image file as it is"),
         }
         for file in &self.owner.files {
             let paths: Vec<String> = self.paths(file.file).iter().map(|path| path.shown().to_string()).collect();
@@ -116,7 +137,7 @@ impl Told<'_> {
         let files: Vec<Value> = self.owner.files.iter().map(|file| self.file_json(file)).collect();
         json!({
             "place": self.owner.place,
-            "in_file": self.in_file,
+            "in_file": self.in_file.offset(),
             "volume": volume.map(|volume| origin(&volume.volume.origin)),
             "volume_offset": self.owner.volume.map(|(_, offset)| offset),
             "class": self.owner.class.map(class_name),
