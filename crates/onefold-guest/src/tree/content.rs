@@ -69,6 +69,19 @@ impl<'a> Tree<'a> {
     pub fn read_path(&self, path: &[u8], bytes_max: usize) -> Result<Vec<u8>, GuestError> {
         self.read_whole(self.find(path, Links::Follow)?.file, bytes_max)
     }
+
+    /// As [`Tree::read_path`], with the steps that paths may still take: see [`Tree::find_within`].
+    ///
+    /// # Errors
+    /// Those of [`Tree::find_within`] and [`Tree::read_whole`].
+    pub(crate) fn read_path_within(
+        &self,
+        path: &[u8],
+        bytes_max: usize,
+        steps_left: &mut u64,
+    ) -> Result<Vec<u8>, GuestError> {
+        self.read_whole(self.find_within(path, Links::Follow, steps_left)?.file, bytes_max)
+    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 const PATTERNS_MAX: usize = 1000;
 const FILES_MAX: usize = 100;
 const PATTERN_BYTES_MAX: usize = 1024;
+/// Steps that the paths of all files take together: what one path may take.
+const PATH_STEPS_MAX: u64 = 1 << 22;
 /// Steps of comparing patterns with paths, in all: a million paths with twenty usual patterns take a fifth.
 const STEPS_MAX: u64 = 1 << 28;
 
@@ -40,7 +42,8 @@ impl Excludes {
     pub(super) fn read(tree: &Tree<'_>, problems: &ProblemLog) -> Excludes {
         let mut excludes = Excludes::default();
         let mut paths = Vec::new();
-        if let Some(folder) = problems.skip(FOLDER, tree.find(FOLDER, Links::Follow)) {
+        let mut steps_left = PATH_STEPS_MAX;
+        if let Some(folder) = problems.skip(FOLDER, tree.find_within(FOLDER, Links::Follow, &mut steps_left)) {
             let read = tree.each_entry(folder.file, &mut |entry, _| {
                 // Other names belong to backups and the like, and dpkg reads none of them.
                 if entry.name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte)) {
@@ -57,7 +60,8 @@ impl Excludes {
         paths.sort();
         paths.push(FILE.to_vec());
         for path in paths {
-            if let Some(text) = problems.skip(&path, tree.read_path(&path, TEXT_BYTES_MAX)) {
+            let text = tree.read_path_within(&path, TEXT_BYTES_MAX, &mut steps_left);
+            if let Some(text) = problems.skip(&path, text) {
                 excludes.add(&text, &path, problems);
             }
         }
@@ -201,6 +205,7 @@ fn set_matches(set: &[u8], byte: u8, steps: &mut u64) -> Option<(bool, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filesystem::FileSystem;
     use crate::memory::MemoryFileSystem;
 
     #[test]
@@ -291,6 +296,23 @@ mod tests {
             assert!(!matches(pattern.as_bytes(), &[b'a'; 1000], &mut steps));
             assert!((1_000_000..1_100_000).contains(&steps), "{steps}");
         }
+    }
+
+    /// Each file read the same giant directories once more.
+    #[test]
+    fn all_files_share_the_steps_of_their_paths() {
+        let mut system = MemoryFileSystem::default();
+        for number in 0..FILES_MAX {
+            system.write(&format!("/etc/dpkg/dpkg.cfg.d/{number}"), "path-exclude=/doc/*");
+        }
+        let problems = ProblemLog::default();
+        assert_eq!(Excludes::read(&Tree::new(&system), &problems).rules.len(), FILES_MAX);
+        let root = system.root();
+        system.stat_mut(root).unwrap().size_bytes = 1 << 40;
+        let read = Excludes::read(&Tree::new(&system), &problems).rules.len();
+        assert!((50..70).contains(&read), "{read}");
+        // Each of the others is one, and the main file.
+        assert_eq!(problems.count(), (FILES_MAX - read + 1) as u64);
     }
 
     #[test]
