@@ -5,7 +5,7 @@
 //! The last pattern that a path matches decides. `*` and `?` match a slash, too.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::tree::{Links, Problem, ProblemLog, Tree};
 
@@ -27,6 +27,8 @@ const STEPS_MAX: u64 = 1 << 28;
 pub(super) struct Excludes {
     rules: Vec<Rule>,
     steps: AtomicU64,
+    /// Whether it was noted that comparing takes too long: that is one problem, whatever the number of paths.
+    is_noted: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -89,7 +91,7 @@ impl Excludes {
         let mut steps = before;
         let excludes = self.excludes(path, &mut steps);
         self.steps.fetch_add(steps - before, Ordering::Relaxed);
-        if excludes.is_none() {
+        if excludes.is_none() && !self.is_noted.swap(true, Ordering::Relaxed) {
             problems.note(Problem::of_file(FILE, "comparing paths with its patterns takes too long"));
         }
         excludes.unwrap_or(false)
@@ -313,6 +315,17 @@ mod tests {
         assert!((50..70).contains(&read), "{read}");
         // Each of the others is one, and the main file.
         assert_eq!(problems.count(), (FILES_MAX - read + 1) as u64);
+    }
+
+    #[test]
+    fn that_comparing_takes_too_long_is_one_problem() {
+        let mut excludes = Excludes::default();
+        let problems = ProblemLog::default();
+        excludes.add(b"path-exclude=/doc/*", b"cfg", &problems);
+        (1..=100).for_each(|line| problems.note_line(b"/x", line, "it is odd"));
+        excludes.steps.store(STEPS_MAX, Ordering::Relaxed);
+        (0..1000).for_each(|_| assert!(!excludes.has(b"/doc/a", &problems)));
+        assert_eq!(problems.count(), 101);
     }
 
     #[test]
