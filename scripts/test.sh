@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
 # The whole test suite: what CI runs, and what anybody runs before a change is handed in.
 #
-# Installs what is missing (and says so), builds, then runs side by side: the Rust tests (unit, model, crash, fault and
-# mount tests), other people's programs on a real mount, lints where the toolchain has them, and the tests of scripts and
-# benchmarks. What goes on beside the Rust tests is shown when they have ended; all failures are named at the end.
+# Installs what is missing (and says so), then: lints where the toolchain has them, the Rust tests (unit, model, crash,
+# fault and mount tests), and other people's programs on a real mount. The last line counts the outside cases.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 source scripts/lib.sh
 
-# What is done beside something else: processes, and the file that each one's output goes to.
+# What is done beside something else: processes, and where each is heard.
 declare -A beside
 heard=$(mktemp --directory)
 trap 'stop_beside; rm -rf "$heard"' EXIT
@@ -23,10 +22,10 @@ stop_beside() {
     done
 }
 
-# do_beside NAME COMMAND...: runs a command beside the next steps, in a session of its own, so that all of it can be
-# stopped at once.
+# do_beside NAME COMMAND...: does something while the next steps wait for a disk or have work for one processor only. In a
+# session of its own, so that all of it can be stopped at once.
 do_beside() {
-    setsid "${@:2}" >"$heard/$1" 2>&1 &
+    setsid nice -n 10 "${@:2}" >"$heard/$1" 2>&1 &
     beside[$1]=$!
 }
 
@@ -64,31 +63,22 @@ export ONEFOLD=$target/debug/onefold
 step "building the Rust tests"
 scripts/rust_tests.py build
 
-# The outside cases run them.
-try 'public POSIX suites' join_beside suites
-
-# Most of what runs beside the Rust tests waits for disks, mounts and clocks, and lints are one long chain of crates. So
-# the Rust tests, of which any number can run at once, take what the others leave of the processors.
-step "Rust tests and orders of threads; beside them lints, tests of scripts and benchmarks, other people's programs"
+step "Rust tests and orders of threads; formatting, lints and the tests of scripts and benchmarks beside them"
 do_beside lints bash -ec 'cargo test --workspace --doc --locked --quiet
     scripts/lint.sh'
-# Not alone on the machine.
-do_beside clients env PATIENCE=4 tests/clients/run.sh
-export PYTHONDONTWRITEBYTECODE=1
-# Whole runs of all benchmarks, at their tiniest size.
-do_beside runs python3 -m unittest discover -s bench/tests -p 'test_*run.py'
 # shellcheck disable=SC2016 # The inner shell expands it.
-do_beside scripts bash -ec 'for folder in scripts scripts/long bench/corpus tests/soak tests/cluster; do
+do_beside scripts bash -ec 'export PYTHONDONTWRITEBYTECODE=1
+    for folder in scripts scripts/long bench/corpus tests/soak tests/cluster bench/tests; do
         python3 -m unittest discover -s "$folder"
-    done
-    for file in bench/tests/test_*.py; do
-        [[ $file == *run.py ]] || python3 -m unittest discover -s bench/tests -p "${file##*/}"
     done'
-try 'Rust tests' nice -n 5 scripts/rust_tests.py run
-try "other people's programs" join_beside clients
+try 'Rust tests' scripts/rust_tests.py run
+try 'public POSIX suites' join_beside suites
+
+step "other people's programs on a real mount"
+# Not alone on the machine as long as something goes on beside.
+PATIENCE=2 try "other people's programs" tests/clients/run.sh
 try 'formatting and lints' join_beside lints
-try 'tests of scripts and of the parts of benchmarks' join_beside scripts
-try 'whole runs of the benchmarks' join_beside runs
+try 'tests of scripts and benchmarks' join_beside scripts
 
 if ((${#failed[@]} > 0)); then
     printf '\nfailed: %s\n' "$(printf '%s; ' "${failed[@]}" | sed 's/; $//')" >&2

@@ -12,8 +12,6 @@ pool=$dir/test.pool
 mnt=$dir/mnt
 tools=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/tools
 readonly case_file dir mnt tools
-# shellcheck source-path=SCRIPTDIR source=namespace.sh
-source "$tools/../namespace.sh"
 read -ra mount_flags <<<"${MOUNT_FLAGS:---memory 256M}"
 export PYTHONDONTWRITEBYTECODE=1 LC_ALL=C
 
@@ -67,6 +65,16 @@ is_mounted_or_ended() {
 # Runs the case anew, in a mount namespace of its own: $in_namespace says there that it is so.
 run_in_namespace() {
     in_namespace=yes exec unshare --mount --propagation private bash "$tools/../lib.sh" "$case_file" "$dir"
+}
+
+# leave_others FOLDER: in a new mount namespace, takes away what others have mounted outside of the folder, below where
+# tests work. It would stay mounted here when they unmount it, and keep its disk and its daemon.
+leave_others() {
+    local mountpoint
+    while read -r mountpoint; do
+        umount -i --lazy "$mountpoint" 2>/dev/null || true
+    done < <(awk -v below="${CARGO_TARGET_DIR:-$repo/target}/" -v own="$1/" \
+        'index($2, below) == 1 && index($2, own) != 1 { print $2 }' /proc/self/mounts | tac)
 }
 
 # create_pool SIZE [FLAG...]

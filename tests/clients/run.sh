@@ -21,8 +21,6 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 readonly here repo
 readonly limit_default_s=60
 readonly exit_skipped=77
-# shellcheck source-path=SCRIPTDIR source=namespace.sh
-source "$here/namespace.sh"
 
 target=${CARGO_TARGET_DIR:-$repo/target}
 # Where scripts/install-deps.sh puts what it does not get from apt.
@@ -154,16 +152,6 @@ report_case() {
     printf '%s\n' "$result" >>"$work/results"
 }
 
-# enter_namespace [CASE...]: goes on in a mount namespace of its own where it can. What runs beside it, the Rust tests for
-# instance, then neither sees what cases mount nor keeps it mounted in namespaces of its own; and the other way round.
-enter_namespace() {
-    if [[ -n ${CLIENTS_IN_NAMESPACE-} ]]; then
-        leave_others "$here"
-    elif [[ $EUID == 0 ]] && unshare --mount true 2>/dev/null; then
-        CLIENTS_IN_NAMESPACE=yes exec unshare --mount --propagation private "$here/run.sh" "$@"
-    fi
-}
-
 count_of() {
     grep -cx "$1" "$work/results" || true
 }
@@ -174,7 +162,6 @@ main() {
         report_case "$3"
         return
     fi
-    enter_namespace "$@"
     [[ -x $ONEFOLD ]] || die "there is no binary at $ONEFOLD" "\`make build\` makes it, ONEFOLD=path names another"
     local cases parent=${TMPDIR:-$target/clients} wanted
     cases=$(select_cases "$@")
