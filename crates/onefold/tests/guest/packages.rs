@@ -74,10 +74,7 @@ fn a_damaged_package_database_is_told_by_all_that_read_it() {
         return;
     };
     let why = "/var/lib/dpkg/info/tool.md5sums, line 1: ";
-    for run in [
-        fixture.guest("packages --files", &[]),
-        onefold("guest diff", &[&fixture.image, &fixture.image]),
-    ] {
+    for run in [fixture.guest("packages --files", &[]), onefold("guest diff", &[&fixture.image, &fixture.image])] {
         assert!(run.code == DAMAGE && run.err.contains(why), "{run:?}");
     }
     // Whom a file belongs to is told by lists, not by digests.
