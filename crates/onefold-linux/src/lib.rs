@@ -56,6 +56,7 @@ use rustix::thread::CapabilitySet;
 pub use cpu::ProcessCpu;
 pub use file::LinuxFile;
 use file::Opened;
+pub use locks::is_byte_locked;
 pub use machine::LinuxMachine;
 use names::Root;
 pub use package_tools::DpkgDeb;

@@ -1,6 +1,7 @@
-//! Who has locks, without trying any: the kernel's list of them.
+//! Who has locks, without trying any: the kernel tells of a byte of an open file, and has a list of all of them.
 //!
-//! It names a file by its inode number and by the device of its file system. On Btrfs that is not the device which
+//! The list takes long to read on a busy machine, since the kernel waits until no processor is in the midst of setting a
+//! lock. It names a file by its inode number and by the device of its file system. On Btrfs that is not the device which
 //! `stat` tells of a file: each subvolume has one of its own there. The list of mounts has the right one.
 
 use std::collections::HashMap;
@@ -8,16 +9,26 @@ use std::io;
 use std::path::Path;
 
 use onefold_substrate::HeldLock;
+use rustix::fd::AsFd;
 use rustix::fs::Dir;
 
 use crate::names::Root;
-use crate::{mounts, path_of};
+use crate::{mounts, path_of, sys};
 
 /// As often the list is read at most, where it changes all the time.
 const READS: u32 = 8;
 
 /// A file, as the list names it: device and inode number.
 type Locked = (u32, u32, u64);
+
+/// Returns whether somebody else has a lock on a byte of an open file, which the kernel sets for reading or writing
+/// (`fcntl(2)`, "Advisory record locking"). Nobody can tell that it was asked.
+///
+/// # Errors
+/// When the file system of the file cannot tell.
+pub fn is_byte_locked(file: impl AsFd, offset: u64) -> io::Result<bool> {
+    Ok(sys::is_byte_locked(file, offset)?)
+}
 
 /// Returns which files of a folder are locked.
 pub(super) fn held(root: &Root, folder: &Path) -> io::Result<Vec<HeldLock>> {
@@ -81,6 +92,25 @@ mod tests {
         );
         let expected = [((0xfd, 0x0a, 5678), Some(4711)), ((0, 0x2b, 9), None)];
         assert_eq!(locks, expected.into());
+    }
+
+    #[test]
+    fn a_record_lock_of_somebody_else_is_seen_and_no_other() {
+        use rustix::fs::{FlockOperation, fcntl_lock, flock};
+
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let (ours, theirs) = (path.reopen().unwrap(), path.reopen().unwrap());
+        // Nobody needs more than to read the file.
+        let ours_read_only = std::fs::File::open(path.path()).unwrap();
+        let seen = || [is_byte_locked(&ours, 101).unwrap(), is_byte_locked(&ours_read_only, 101).unwrap()];
+        assert_eq!(seen(), [false, false]);
+        flock(&theirs, FlockOperation::LockExclusive).unwrap();
+        assert_eq!(seen(), [false, false]);
+        fcntl_lock(&theirs, FlockOperation::NonBlockingLockShared).unwrap();
+        assert_eq!(seen(), [true, true]);
+        fcntl_lock(&theirs, FlockOperation::NonBlockingUnlock).unwrap();
+        assert_eq!(seen(), [false, false]);
+        assert!(is_byte_locked(&ours, u64::MAX).is_err());
     }
 
     #[test]

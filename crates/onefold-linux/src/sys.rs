@@ -501,6 +501,21 @@ pub(super) fn end_lease(file: impl AsFd) -> Result<(), Errno> {
     fcntl(file.as_fd(), libc::F_SETLEASE, libc::F_UNLCK).map(drop)
 }
 
+/// Returns whether somebody else has a lock on a byte of a file, for reading or for writing (`F_OFD_GETLK`). An open
+/// file description is somebody else to every other one.
+pub(super) fn is_byte_locked(file: impl AsFd, offset: u64) -> Result<bool, Errno> {
+    let start = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
+    // A lock for writing meets every other lock. The call sets none, so the file need not be open for writing.
+    let (kind, whence) = (libc::c_short::try_from(libc::F_WRLCK), libc::c_short::try_from(libc::SEEK_SET));
+    let (Ok(l_type), Ok(l_whence)) = (kind, whence) else { return Err(Errno::INVAL) };
+    let mut lock = libc::flock { l_type, l_whence, l_start: start, l_len: 1, l_pid: 0 };
+    // SAFETY: the command reads and writes one `flock`, which is what `lock` is, during the call.
+    match unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) } {
+        -1 => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        _ => Ok(libc::c_int::from(lock.l_type) != libc::F_UNLCK),
+    }
+}
+
 /// Has the kernel begin to write a range to the disk (`sync_file_range`).
 pub(super) fn write_back(file: impl AsFd, offset: u64, length: u64) -> Result<(), Errno> {
     let as_signed = |number| i64::try_from(number).map_err(|_| Errno::INVAL);
