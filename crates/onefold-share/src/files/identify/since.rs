@@ -10,7 +10,7 @@ use onefold_disk::Disk;
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::{FileStat, Timestamp};
 use onefold_guest::guest::Guest;
-use onefold_guest::packages::{self, InstallationTime, LocalTime, Package, PackageDatabase};
+use onefold_guest::packages::{self, InstallationTime, LocalTime, Package, PackageDatabase, PackageState};
 use onefold_guest::tree::{Links, Tree};
 
 use super::IdentifyError;
@@ -50,8 +50,8 @@ pub enum TemplateError {
 /// What an image had when others were made from it.
 #[derive(Clone, Debug, Default)]
 pub struct Template {
-    /// Name, architecture and version of each package.
-    packages: HashSet<(String, String, String)>,
+    /// Its packages. A removed package whose configuration files were left is another one than an installed one.
+    packages: HashSet<Identity>,
     names: HashSet<String>,
     /// When its packages were last changed.
     time: Timestamp,
@@ -88,7 +88,7 @@ impl Template {
 
     fn add(&mut self, tree: &Tree<'_>, database: &dyn PackageDatabase) {
         for package in database.packages() {
-            self.packages.insert(identity(package));
+            self.packages.insert(Identity::of(package));
             self.names.insert(package.name.clone());
         }
         let found = DATED_FILES.iter().filter_map(|path| tree.find(path, Links::Follow).ok());
@@ -105,8 +105,31 @@ impl Template {
     }
 }
 
-fn identity(package: &Package) -> (String, String, String) {
-    (package.name.clone(), package.architecture.clone(), package.version.clone())
+/// What a template knows of a package.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Identity {
+    name: String,
+    architecture: String,
+    version: String,
+    /// Whether the package was removed, and only its configuration files were left.
+    is_removed: bool,
+}
+
+impl Identity {
+    fn of(package: &Package) -> Identity {
+        Identity {
+            name: package.name.clone(),
+            architecture: package.architecture.clone(),
+            version: package.version.clone(),
+            is_removed: package.state == PackageState::ConfigurationOnly,
+        }
+    }
+
+    /// Tells whether a template had all files of this package: it had the package as it is here, or more of it.
+    fn is_in(&self, template: &Template) -> bool {
+        let installed = || Identity { is_removed: false, ..self.clone() };
+        template.packages.contains(self) || self.is_removed && template.packages.contains(&installed())
+    }
 }
 
 /// Which packages of a system came later.
@@ -130,7 +153,7 @@ impl Since {
             Since::Template(template) => {
                 let packages = database.packages().iter();
                 LaterPackages {
-                    is_later: packages.map(|package| !template.packages.contains(&identity(package))).collect(),
+                    is_later: packages.map(|package| !Identity::of(package).is_in(template)).collect(),
                     is_stranger: !template.is_ancestor_of(database),
                 }
             }
@@ -165,16 +188,27 @@ mod tests {
 
     /// A system with packages of these names and versions.
     fn system(packages: &[(&str, &str)], log: &str) -> MemoryFileSystem {
+        let installed = packages.iter().map(|(name, version)| (*name, *version, "installed"));
+        let mut system = system_of(installed);
+        system.write("/var/log/dpkg.log", log);
+        system
+    }
+
+    /// A system with packages of these names, as far installed as their states say.
+    fn states(packages: &[(&str, &str)]) -> MemoryFileSystem {
+        system_of(packages.iter().map(|(name, state)| (*name, "1", *state)))
+    }
+
+    fn system_of<'p>(packages: impl Iterator<Item = (&'p str, &'p str, &'p str)>) -> MemoryFileSystem {
         let mut system = MemoryFileSystem::default();
         let mut status = String::new();
-        for (name, version) in packages {
+        for (name, version, state) in packages {
             status.push_str(&format!(
-                "Package: {name}\nStatus: install ok installed\nArchitecture: all\nVersion: {version}\n\n"
+                "Package: {name}\nStatus: install ok {state}\nArchitecture: all\nVersion: {version}\n\n"
             ));
             system.write(&format!("/var/lib/dpkg/info/{name}.list"), "/.\n");
         }
         system.write("/var/lib/dpkg/status", &status);
-        system.write("/var/log/dpkg.log", log);
         system
     }
 
@@ -199,6 +233,16 @@ mod tests {
         let since = Since::Template(template_of(&system(&[("old", "1"), ("upgraded", "1"), ("gone", "1")], "")));
         let clone = system(&[("new", "1"), ("old", "1"), ("upgraded", "2")], log);
         assert_eq!(later(&since, &clone), (vec!["new".to_owned(), "upgraded".to_owned()], false));
+    }
+
+    /// A package that was removed from the template, and not purged, was not installed in it.
+    #[test]
+    fn a_package_of_which_the_template_has_only_the_configuration_is_kept() {
+        let since = Since::Template(template_of(&states(&[("gone", "config-files"), ("left", "config-files")])));
+        let clone = states(&[("gone", "installed"), ("left", "config-files")]);
+        assert_eq!(later(&since, &clone), (vec!["gone".to_owned()], false));
+        let since = Since::Template(template_of(&states(&[("removed", "installed")])));
+        assert_eq!(later(&since, &states(&[("removed", "config-files")])).0, Vec::<String>::new());
     }
 
     #[test]
