@@ -43,7 +43,7 @@ use self::finder::FoundRuns;
 use self::identify::{IdentifyError, Identifying};
 use self::join::{Candidates, IMAGES_MAX, SourceRuns, join};
 use self::packages::PackageNames;
-use self::second::FailedTargets;
+use self::second::Failures;
 use self::trust::{GivenUp, Trust};
 use crate::format::FileNo;
 use crate::pass::{PassError, PassOptions, PassProgress, RunSorter, share_found};
@@ -117,7 +117,7 @@ pub fn share_files<S: Substrate>(state: &State<'_, S>, options: &FilesOptions<'_
     }
     let volume = options.common.and_then(|source| listed.iter().find(|file| file.stat.handle == *source.handle));
     let trust = Trust::vouching_for(volume.map(|file| file.number));
-    let mut finder = FoundRuns::new(runs, FailedTargets::new(pass.temporary_folder, pass.memory_bytes / 8), trust);
+    let mut finder = FoundRuns::new(runs, Failures::new(pass.temporary_folder, pass.memory_bytes / 8), trust);
     let passed = share_found(state, &mut marks, &mut finder, pass)?;
     let paths: BTreeMap<FileNo, PathBuf> = listed.into_iter().map(|file| (file.number, file.path)).collect();
     let given_up = finder.given_up().into_iter().filter_map(|(tier, who)| Some((tier, given_up_images(&paths, who)?)));
@@ -143,7 +143,7 @@ fn given_up_images(paths: &BTreeMap<FileNo, PathBuf>, given_up: GivenUp) -> Opti
     let path = |image: FileNo| paths.get(&image).cloned();
     Some(match given_up {
         GivenUp::Image(image) => GivenUpImages::One(path(image)?),
-        GivenUp::Pair { source, target } => GivenUpImages::Pair { source: path(source)?, target: path(target)? },
+        GivenUp::Pair { one, other } => GivenUpImages::Pair { one: path(one)?, other: path(other)? },
     })
 }
 

@@ -33,14 +33,14 @@ pub struct FilesReport {
 /// Images whose claims were wrong mostly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GivenUpImages {
-    /// One image, of what was compared with others.
+    /// One image, which is known to be wrong.
     One(PathBuf),
-    /// Two images, of what was compared of the two. Either may be wrong.
+    /// Two images, as far as they were compared with each other. Either may be wrong.
     Pair {
-        /// The image whose blocks would have been shared.
-        source: PathBuf,
+        /// The image that sharing knows longer.
+        one: PathBuf,
         /// The other one.
-        target: PathBuf,
+        other: PathBuf,
     },
 }
 
@@ -102,7 +102,7 @@ pub struct TierCounts {
     pub elsewhere: u64,
     /// Not tried: too many files claim the same block.
     pub crowded: u64,
-    /// Not tried: the claims of an image were given up.
+    /// Not compared: the claims of an image, or of two images about each other, were given up.
     pub given_up: u64,
 }
 
@@ -118,10 +118,11 @@ impl TierCounts {
 pub(super) fn of_outcome(counts: &mut TierCounts, outcome: Outcome) -> &mut u64 {
     match outcome {
         Outcome::Shared => &mut counts.shared,
-        Outcome::Before => &mut counts.before,
+        Outcome::Before | Outcome::Done => &mut counts.before,
         Outcome::Differed => &mut counts.differed,
         Outcome::Empty | Outcome::SourceEmpty => &mut counts.empty,
         Outcome::TooShort => &mut counts.too_short,
+        Outcome::Declined => &mut counts.given_up,
         Outcome::Refused => &mut counts.refused,
         Outcome::Barred => &mut counts.barred,
     }

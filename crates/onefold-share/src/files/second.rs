@@ -1,8 +1,10 @@
-//! Second sources: what did not share with the first source of its group is tried once more, with another image.
+//! Second tries, and second sources: what did not share with the first source of its group is tried with another image.
 //!
 //! The join names a second source for each group of equal files that has one in another image. Its runs wait, unsorted,
 //! until a run with a first source has failed. Then those of them are handed out that lead into ranges which failed,
 //! and no others. So a source that lies costs each of its targets one more comparison, and no savings.
+//!
+//! Before that, runs that were not compared are tried with the same source, if their images prove to be right.
 //!
 //! | word of the row | is |
 //! |---|---|
@@ -47,14 +49,14 @@ impl Failure {
 
 /// Targets that did not share with their first sources, in any order.
 #[derive(Debug)]
-pub(super) struct FailedTargets {
+struct FailedTargets {
     rows: SortWriter,
     is_empty: bool,
 }
 
 impl FailedTargets {
     /// Returns an empty list, of which at most `memory_bytes` are in memory and the rest in files in `folder`.
-    pub(super) fn new(folder: &Path, memory_bytes: usize) -> FailedTargets {
+    fn new(folder: &Path, memory_bytes: usize) -> FailedTargets {
         FailedTargets { rows: SortWriter::new(folder, memory_bytes), is_empty: true }
     }
 
@@ -62,16 +64,100 @@ impl FailedTargets {
     ///
     /// # Errors
     /// Those of writing temporary files.
-    pub(super) fn push(&mut self, run: &Run, failure: Failure) -> io::Result<()> {
+    fn push(&mut self, run: &Run, failure: Failure) -> io::Result<()> {
         let FilePlace { file, block } = run.target();
         let end = block.0.saturating_add(run.count());
         self.is_empty = false;
         self.rows.push([u64::from(file.0), block.0, end << FAILURE_BITS | failure.number()])
     }
+}
 
-    /// Tells whether nothing was added.
-    pub(super) fn is_empty(&self) -> bool {
-        self.is_empty
+/// Runs that were not compared, since their images mostly differed until then.
+#[derive(Debug)]
+pub(super) struct DeclinedRuns {
+    runs: RunSorter,
+    is_empty: bool,
+}
+
+impl DeclinedRuns {
+    fn new(folder: &Path, memory_bytes: usize) -> DeclinedRuns {
+        DeclinedRuns { runs: RunSorter::new(folder, memory_bytes), is_empty: true }
+    }
+
+    fn push(&mut self, run: &Run) -> io::Result<()> {
+        self.is_empty = false;
+        self.runs.push(run)
+    }
+
+    /// Returns the runs in order, if there are any.
+    fn finish(self) -> io::Result<Option<SortedRuns>> {
+        if self.is_empty { Ok(None) } else { self.runs.finish().map(Some) }
+    }
+}
+
+/// What did not share in a batch, and is to be tried once more.
+#[derive(Debug)]
+pub(super) struct Failures {
+    /// None where runs that are not compared are tried with second sources, or not at all.
+    declined: Option<DeclinedRuns>,
+    /// The runs of the batch of second sources that will not be compared.
+    declined_second: Option<DeclinedRuns>,
+    /// None where there are no further sources.
+    targets: Option<FailedTargets>,
+    /// Why something could not be noted.
+    error: Option<io::Error>,
+}
+
+impl Failures {
+    /// Returns empty lists, of each of which at most `memory_bytes` are in memory and the rest in files in `folder`.
+    pub(super) fn new(folder: &Path, memory_bytes: usize) -> Failures {
+        Failures {
+            declined: Some(DeclinedRuns::new(folder, memory_bytes)),
+            declined_second: Some(DeclinedRuns::new(folder, memory_bytes)),
+            targets: Some(FailedTargets::new(folder, memory_bytes)),
+            error: None,
+        }
+    }
+
+    /// Notes that a run did not share. An error comes with the next call that returns one.
+    pub(super) fn note(&mut self, run: &Run, failure: Failure) {
+        let noted = match (&mut self.declined, &mut self.targets) {
+            (Some(declined), _) if failure == Failure::GivenUp => declined.push(run),
+            (_, Some(targets)) => targets.push(run, failure),
+            (_, None) => Ok(()),
+        };
+        if let Err(error) = noted {
+            self.error.get_or_insert(error);
+        }
+    }
+
+    /// Returns the first error of noting.
+    ///
+    /// # Errors
+    /// Those of writing temporary files.
+    pub(super) fn check(&mut self) -> io::Result<()> {
+        self.error.take().map_or(Ok(()), Err)
+    }
+
+    /// Returns the runs that were not compared, if there are any. They are noted among the others from now on.
+    ///
+    /// # Errors
+    /// Those of temporary files.
+    pub(super) fn take_declined(&mut self) -> io::Result<Option<SortedRuns>> {
+        self.check()?;
+        self.declined.take().map_or(Ok(None), DeclinedRuns::finish)
+    }
+
+    /// Returns the runs with second sources into what failed, if anything did. What does not share of them is noted
+    /// from now on.
+    ///
+    /// # Errors
+    /// Those of temporary files.
+    pub(super) fn take_second(&mut self, second: RunSorter) -> io::Result<Option<SecondRuns>> {
+        self.check()?;
+        self.declined = self.declined_second.take();
+        let failed = self.targets.take().filter(|targets| !targets.is_empty);
+        failed.map(|failed| SecondRuns::new(second, failed)).transpose()
     }
 }
 
@@ -111,7 +197,7 @@ impl SecondRuns {
     ///
     /// # Errors
     /// Those of temporary files.
-    pub(super) fn new(runs: RunSorter, failed: FailedTargets) -> io::Result<SecondRuns> {
+    fn new(runs: RunSorter, failed: FailedTargets) -> io::Result<SecondRuns> {
         let mut second = SecondRuns {
             runs: runs.finish()?,
             failed: failed.rows.finish()?,

@@ -30,6 +30,13 @@ pub trait RunBatch {
         Ok(())
     }
 
+    /// Tells whether a part of a run from file to file, whose sides lie apart, is to be compared. The engine asks before
+    /// each call of the file system, so that a finder can give up in the middle of a run.
+    fn compares(&mut self, part: &Run) -> bool {
+        let _ = part;
+        true
+    }
+
     /// Takes note of what came of a part of a run from file to file. Parts of one run have its key, and come in any
     /// order.
     fn note(&mut self, part: &Run, outcome: Outcome) {
@@ -42,8 +49,11 @@ pub trait RunBatch {
 pub enum Outcome {
     /// It shares since now.
     Shared,
-    /// It shared already, or an earlier run of the batch has had it share.
+    /// It shared already: both sides lie at one place.
     Before,
+    /// An earlier run of the batch has had it share, with this source or another one. Whether the sides are equal was
+    /// not looked at.
+    Done,
     /// The two sides differ, or one is not that long any more.
     Differed,
     /// The target is a hole, or only set aside: nothing is gained.
@@ -52,6 +62,8 @@ pub enum Outcome {
     SourceEmpty,
     /// It is shorter than is wanted.
     TooShort,
+    /// Its finder does not have it compared ([`RunBatch::compares`]).
+    Declined,
     /// The file system would not, or could not at the moment.
     Refused,
     /// A file of the two is not one that this pass may read and change: it is gone, outside of the selection, opted

@@ -6,6 +6,7 @@
 //!   of it changes;
 //! - both sides end where their files do;
 //! - of runs into the same blocks the first one that is right counts, and the others find them done;
+//! - before each call, the finder says whether it still has these files compared;
 //! - both sides of a run within one file are apart in each call;
 //! - where the file system will not share between two files, it is asked once.
 //!
@@ -62,7 +63,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         for (first, end, is_done) in parts {
             let part = run.part(first - run.first, end - first);
             if is_done || self.distance(&run) == Some(0) {
-                self.count(&part, Outcome::Before);
+                self.count(&part, Outcome::Done);
             } else {
                 self.share_whole(part)?;
             }
@@ -77,6 +78,23 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             Ok(()) if !self.images.are_of_one_domain(target, source) => Some(Outcome::Barred),
             Ok(()) => None,
         }
+    }
+
+    /// Returns the beginning of a part of the run that is on whose contents the finder all has compared, or all has not;
+    /// and which of the two. Sources that are no files are always compared.
+    pub(super) fn compared_beginning(&mut self, part: Run) -> (Run, bool) {
+        if !matches!(part.source, Source::File(_)) {
+            return (part, true);
+        }
+        let (mut count, mut is_first_compared) = (0, None);
+        for content in self.joined.by_content(&part) {
+            let is_compared = self.batch.compares(&content);
+            if *is_first_compared.get_or_insert(is_compared) != is_compared {
+                break;
+            }
+            count += content.count;
+        }
+        is_first_compared.map_or((part, true), |is_compared| (part.part(0, count), is_compared))
     }
 
     /// Looks what the file is that is on, if it is open and nobody has looked yet.

@@ -14,12 +14,12 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         let bytes = part.bytes();
         let sum = match outcome {
             Outcome::Shared => Some(&mut self.shared.now),
-            Outcome::Before => Some(&mut self.shared.before),
+            Outcome::Before | Outcome::Done => Some(&mut self.shared.before),
             Outcome::Differed => Some(&mut self.shared.differed),
             Outcome::TooShort => Some(&mut self.shared.too_short),
             Outcome::Refused => Some(&mut self.shared.refused),
             Outcome::Barred => Some(&mut self.shared.barred),
-            Outcome::Empty | Outcome::SourceEmpty => None,
+            Outcome::Empty | Outcome::SourceEmpty | Outcome::Declined => None,
         };
         if let Some(sum) = sum {
             // A finder decides how many runs between files there are, and each may be as long as any file.

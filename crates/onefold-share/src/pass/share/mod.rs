@@ -305,8 +305,12 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             let at_once = self.options.pace.call_bytes(CallKind::Share, self.call_blocks * BLOCK_BYTES_U64);
             // Of one file both sides are apart.
             let at_once = (at_once / BLOCK_BYTES_U64).min(self.distance(&run).unwrap_or(u64::MAX));
-            let part = run.part(at, at_once.min(run.count - at));
+            let (part, is_compared) = self.compared_beginning(run.part(at, at_once.min(run.count - at)));
             at += part.count;
+            if !is_compared {
+                self.count(&part, Outcome::Declined);
+                continue;
+            }
             let shared = match self.opened() {
                 Some(file) => self.share_part(&file, part, &run),
                 None => Ok(()),

@@ -22,6 +22,8 @@ struct Listed {
     came: BTreeMap<(u32, Outcome), u64>,
     left: u64,
     ended: u32,
+    /// Blocks of each key that are compared, at most, where the key has a bound.
+    compared_max: BTreeMap<u32, u64>,
 }
 
 impl Listed {
@@ -47,6 +49,12 @@ impl RunBatch for Listed {
     fn leave(&mut self, part: &Run) -> Result<(), PassError> {
         self.left += part.count();
         Ok(())
+    }
+
+    fn compares(&mut self, part: &Run) -> bool {
+        let key = part.key().number();
+        let compared = self.came(key, Outcome::Shared) + self.came(key, Outcome::Differed);
+        self.compared_max.get(&key).is_none_or(|most| compared < *most)
     }
 
     fn note(&mut self, part: &Run, outcome: Outcome) {
@@ -96,11 +104,16 @@ impl Ground {
     }
 
     fn share_runs_as(&self, how: How<'_>, runs: &[GivenRun<'_>]) -> (Passed, Listed) {
+        self.share_bounded(how, runs, BTreeMap::new())
+    }
+
+    /// Shares runs of which at most so many blocks of some keys are compared.
+    fn share_bounded(&self, how: How<'_>, runs: &[GivenRun<'_>], compared_max: BTreeMap<u32, u64>) -> (Passed, Listed) {
         let state = self.state();
         let mut files = Marks::load(&state).unwrap();
         let numbers = Numbers::of(&state, &mut files);
         let runs = runs.iter().map(|(source, target, count, key)| numbers.run(*source, *target, *count, *key));
-        let mut finder = Listed::of(vec![runs.collect()]);
+        let mut finder = Listed { compared_max, ..Listed::of(vec![runs.collect()]) };
         let passed = how.share_found(&state, &mut files, &mut finder).unwrap();
         self.file_system.check().unwrap();
         (passed, finder)

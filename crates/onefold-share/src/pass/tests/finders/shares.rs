@@ -22,6 +22,28 @@ fn equal_files_share_without_slots_or_an_index() {
     assert_eq!((ground.freed() - before, ground.names("arena").len(), ground.names("shards").len()), (20, 0, 0));
 }
 
+/// Runs of two files are joined to one of 20 blocks. A finder that has seen enough differences of the second file used
+/// to have the rest of the joined run compared.
+#[test]
+fn a_finder_is_asked_before_each_call_of_a_joined_run() {
+    let ground = Ground::new();
+    ground.write("one", 1, 30);
+    ground.write("two", 1, 30);
+    let file = ground.host.substrate.open(Path::new("two"), Access::Write).unwrap();
+    let other = vec![9; usize::try_from(16 * K).unwrap()];
+    ground.host.substrate.write_at(&file, 6 * K, &other).unwrap();
+    let runs = [(("one", 0), ("two", 0), 6, 1), (("one", 6), ("two", 6), 16, 2), (("one", 22), ("two", 22), 8, 3)];
+    let how = How { call_bytes: 2 * K, ..USUAL };
+    let (passed, finder) = ground.share_bounded(how, &runs, BTreeMap::from([(2, 4)]));
+    assert_eq!((passed.shared.now, passed.shared.differed), (14 * K, 4 * K), "{passed:?}");
+    let of = |key| [Outcome::Shared, Outcome::Differed, Outcome::Declined].map(|outcome| finder.came(key, outcome));
+    assert_eq!([of(1), of(2), of(3)], [[6, 0, 0], [0, 4, 12], [8, 0, 0]]);
+    // What shares by now is seen without a comparison.
+    let (passed, finder) = ground.share_bounded(how, &runs, BTreeMap::from([(1, 0), (2, 0), (3, 0)]));
+    assert_eq!((passed.shared.before, passed.shared.differed), (14 * K, 0), "{passed:?}");
+    assert_eq!(finder.came(2, Outcome::Declined), 16);
+}
+
 #[test]
 fn blocks_that_differ_are_left_alone_and_not_read_again() {
     let ground = Ground::new();
@@ -63,7 +85,7 @@ fn of_runs_into_the_same_blocks_the_first_right_one_counts() {
         (16 * K, 16 * K, 18 * K),
         "{passed:?}"
     );
-    let of = |key| [Outcome::Shared, Outcome::Before, Outcome::Differed].map(|outcome| finder.came(key, outcome));
+    let of = |key| [Outcome::Shared, Outcome::Done, Outcome::Differed].map(|outcome| finder.came(key, outcome));
     assert_eq!([of(1), of(2), of(3), of(4)], [[0, 0, 16], [10, 0, 0], [6, 6, 0], [0, 12, 0]]);
     assert_eq!(passed.shared.freed, 16 * K);
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use onefold_block::Show;
-use onefold_share::files::{FilesReport, GivenUpImages, PackageBytes, TierCounts};
+use onefold_share::files::{FilesReport, GivenUpImages, PackageBytes, Tier, TierCounts};
 use onefold_share::pace::CallCounts;
 use onefold_share::pass::Shared;
 use onefold_share::state::Notice;
@@ -123,7 +123,7 @@ impl FilesFindings {
             ("left alone: compressed in the image, or absent from it", examined.unmapped_bytes),
             ("left alone: shorter than --min-run", passed.shared.too_short),
             ("left alone: too many files claim a block", self.sum(|counts| counts.crowded)),
-            ("left alone: of images whose claims are mostly wrong", self.sum(|counts| counts.given_up)),
+            ("left alone: of images that mostly differ in a tier", self.sum(|counts| counts.given_up)),
             ("left alone: of images that another host has", self.sum(|counts| counts.elsewhere)),
             ("left alone: of images that may not be read or changed", self.sum(|counts| counts.barred)),
             ("not shared: see below", passed.shared.refused),
@@ -169,19 +169,7 @@ impl FilesFindings {
         if report.failed.len() > NAMED_MAX {
             lines.push(format!("and {} more; `--json` has them all", report.failed.len() - NAMED_MAX));
         }
-        for (tier, path) in report.given_up.iter().take(NAMED_MAX) {
-            lines.push(match path {
-                GivenUpImages::One(image) => {
-                    format!("what `{}` says in {tier} is mostly wrong, and is not followed any more", image.shown())
-                }
-                GivenUpImages::Pair { source, target } => format!(
-                    "`{}` and `{}` mostly differ where {tier} says that they are equal: one of them is wrong, and they are \
-                     not compared any more",
-                    source.shown(),
-                    target.shown()
-                ),
-            });
-        }
+        lines.extend(given_up_lines(&report.given_up, NAMED_MAX));
         for path in report.strangers.iter().take(NAMED_MAX) {
             lines.push(format!(
                 "`{}` was not made from the template: it has less than a half of its packages; run `onefold share files` \
@@ -266,7 +254,7 @@ impl FilesFindings {
             "free_bytes_after": self.space.free_after,
             "failed": failed.iter().map(|(path, why)| json!({ "path": machine_name(path), "why": why })).collect::<Vec<_>>(),
             "strangers": strangers.iter().map(machine_name).collect::<Vec<_>>(),
-            "given_up": given_up.iter().map(|(tier, images)| given_up_json(tier.number(), images)).collect::<Vec<_>>(),
+            "given_up": given_up_json(given_up),
             "trouble": trouble_json(&passed.trouble, &self.notices),
             "seconds": self.elapsed.as_secs_f64(),
             "seconds_of": { "find": find_time.as_secs_f64(), "share": share_time.as_secs_f64() },
@@ -275,12 +263,36 @@ impl FilesFindings {
     }
 }
 
-fn given_up_json(tier: u8, images: &GivenUpImages) -> Value {
-    let (path, source) = match images {
-        GivenUpImages::One(path) => (path, None),
-        GivenUpImages::Pair { source, target } => (target, Some(source)),
+/// Names the images whose claims were given up, for people.
+pub(in crate::verbs::share) fn given_up_lines(given_up: &[(Tier, GivenUpImages)], named_max: usize) -> Vec<String> {
+    let line = |(tier, images): &(Tier, GivenUpImages)| match images {
+        GivenUpImages::One(image) => {
+            format!("`{}` makes wrong claims in {tier}: they are not followed any more", image.shown())
+        }
+        GivenUpImages::Pair { one, other } => format!(
+            "`{}` and `{}` differ in most of what {tier} takes for equal: they are not compared in it any more",
+            one.shown(),
+            other.shown()
+        ),
     };
-    json!({ "tier": tier, "path": machine_name(path), "source": source.map(machine_name) })
+    let mut lines: Vec<String> = given_up.iter().take(named_max).map(line).collect();
+    if given_up.len() > named_max {
+        lines.push(format!("and {} more pairs of images; `--json` has them all", given_up.len() - named_max));
+    }
+    lines
+}
+
+/// Names the images whose claims were given up, for machines.
+pub(in crate::verbs::share) fn given_up_json(given_up: &[(Tier, GivenUpImages)]) -> Vec<Value> {
+    given_up.iter().map(|(tier, images)| one_given_up_json(tier.number(), images)).collect()
+}
+
+fn one_given_up_json(tier: u8, images: &GivenUpImages) -> Value {
+    let (path, other) = match images {
+        GivenUpImages::One(path) => (path, None),
+        GivenUpImages::Pair { one, other } => (one, Some(other)),
+    };
+    json!({ "tier": tier, "path": machine_name(path), "other": other.map(machine_name) })
 }
 
 fn seconds(time: Duration) -> String {

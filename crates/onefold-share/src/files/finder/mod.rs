@@ -1,0 +1,237 @@
+//! The finder of guest files: hands sorted runs to the engine, and counts what came of them.
+//!
+//! There are four batches at most:
+//!
+//! 1. The runs with the best sources. A pair of images that mostly differs is not compared any further, but what it
+//!    shares already is still seen, and counts for the pair.
+//! 2. The runs that were not compared then, of pairs that have proved to be right. So the order of places on a disk has
+//!    no part in what is believed: an old clone may have its swap file first.
+//! 3. The runs with second sources into what did not share until then.
+//! 4. The runs of the third batch that were not compared, as in the second one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use onefold_block::BLOCK_BYTES_U64;
+use onefold_substrate::Substrate;
+
+use super::join::SourceRuns;
+use super::report::{TierCounts, of_outcome};
+use super::second::{Failure, Failures, SecondRuns};
+use super::tier::{Label, Tier};
+use super::trust::{GivenUp, Trust};
+use crate::pass::{Engine, FilePlace, Finder, Outcome, PassError, Run, RunBatch, RunSorter, SortedRuns, Source};
+
+/// Runs into one block that are tried. A block belongs to one file; a hostile guest says that it belongs to a million.
+const RUNS_INTO_BLOCK_MAX: u32 = 8;
+
+/// The runs of a join.
+pub(super) struct FoundRuns {
+    batch: Batch,
+    /// What a later batch tries again.
+    failures: Failures,
+    /// The block that the last run leads into, the last run, and how many runs led there so far.
+    last: Option<(FilePlace, Run, u32)>,
+    trust: Trust,
+    /// What came of all runs, by tier.
+    pub(super) tiers: [TierCounts; Tier::ALL.len()],
+    /// Bytes of runs that were handed out, and bytes that share since now, by package.
+    pub(super) packages: BTreeMap<u32, PackageBytes>,
+}
+
+/// The batch that is on.
+enum Batch {
+    /// None was handed out yet.
+    Waiting(SourceRuns),
+    /// First sources; second ones wait.
+    First(SortedRuns, RunSorter),
+    /// First sources once more; second ones wait.
+    FirstAgain(SortedRuns, RunSorter),
+    Second(SecondRuns),
+    SecondAgain(SortedRuns),
+    Over,
+}
+
+/// What came of the files of a package, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PackageBytes {
+    /// Believed equal to others.
+    pub believed: u64,
+    /// Shared by this run.
+    pub shared: u64,
+}
+
+impl FoundRuns {
+    pub(super) fn new(runs: SourceRuns, failures: Failures, trust: Trust) -> FoundRuns {
+        FoundRuns {
+            batch: Batch::Waiting(runs),
+            failures,
+            last: None,
+            trust,
+            tiers: Default::default(),
+            packages: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the images and pairs of images whose claims of a tier were given up.
+    pub(super) fn given_up(&self) -> BTreeSet<(Tier, GivenUp)> {
+        self.trust.given_up()
+    }
+
+    /// Makes the next batch ready. Returns false where there is none.
+    fn begin_batch(&mut self) -> io::Result<bool> {
+        self.last = None;
+        self.batch = match std::mem::replace(&mut self.batch, Batch::Over) {
+            Batch::Waiting(SourceRuns { first, second }) => Batch::First(first.finish()?, second),
+            Batch::First(_, second) => match self.failures.take_declined()? {
+                Some(runs) => Batch::FirstAgain(runs, second),
+                None => self.failures.take_second(second)?.map_or(Batch::Over, Batch::Second),
+            },
+            Batch::FirstAgain(_, second) => self.failures.take_second(second)?.map_or(Batch::Over, Batch::Second),
+            Batch::Second(_) => self.failures.take_declined()?.map_or(Batch::Over, Batch::SecondAgain),
+            Batch::SecondAgain(_) | Batch::Over => Batch::Over,
+        };
+        Ok(!matches!(self.batch, Batch::Over))
+    }
+
+    /// Returns the next run of the batch that is on, and why it failed before, where it did.
+    fn next_of_batch(&mut self) -> io::Result<Option<(Run, Option<Failure>)>> {
+        self.failures.check()?;
+        Ok(match &mut self.batch {
+            Batch::First(runs, _) => runs.next_run()?.map(|run| (run, None)),
+            Batch::FirstAgain(runs, _) | Batch::SecondAgain(runs) => {
+                next_believed(runs, &self.trust, &mut self.failures)?.map(|run| (run, Some(Failure::GivenUp)))
+            }
+            Batch::Second(runs) => runs.next_run()?.map(|run| (run, runs.last_failure())),
+            Batch::Waiting(_) | Batch::Over => None,
+        })
+    }
+
+    /// Counts the bytes of a run anew, which failed before.
+    fn count_again(&mut self, label: Label, bytes: u64, failure: Failure) {
+        let Some(counts) = self.tiers.get_mut(label.tier.index()) else { return };
+        let sum = match failure {
+            Failure::Differed => {
+                counts.second = counts.second.saturating_add(bytes);
+                &mut counts.differed
+            }
+            Failure::SourceEmpty => &mut counts.empty,
+            Failure::GivenUp => &mut counts.given_up,
+        };
+        *sum = sum.saturating_sub(bytes);
+    }
+
+    /// Tells whether a run is worth a try.
+    fn is_tried(&mut self, run: &Run, label: Label) -> bool {
+        let target = run.target();
+        let bytes = run.count().saturating_mul(BLOCK_BYTES_U64);
+        let tries = match &mut self.last {
+            Some((block, last, tries)) if *block == target => {
+                // The same files again, by another name or of a lower tier. The better tier comes first.
+                if last.source() == run.source() && last.count() == run.count() {
+                    return false;
+                }
+                *last = *run;
+                *tries += 1;
+                *tries
+            }
+            _ => {
+                self.last = Some((target, *run, 1));
+                1
+            }
+        };
+        if tries > RUNS_INTO_BLOCK_MAX
+            && let Some(counts) = self.tiers.get_mut(label.tier.index())
+        {
+            counts.crowded = counts.crowded.saturating_add(bytes);
+        }
+        tries <= RUNS_INTO_BLOCK_MAX
+    }
+}
+
+/// Returns the next run whose images are believed by now. Runs of other images need another source.
+fn next_believed(runs: &mut SortedRuns, trust: &Trust, failures: &mut Failures) -> io::Result<Option<Run>> {
+    while let Some(run) = runs.next_run()? {
+        if believes(trust, &run) {
+            return Ok(Some(run));
+        }
+        failures.note(&run, Failure::GivenUp);
+    }
+    Ok(None)
+}
+
+/// Tells whether the claims that have led to a run are still worth a comparison.
+fn believes(trust: &Trust, run: &Run) -> bool {
+    let (Some(label), Source::File(source)) = (Label::of_key(run.key()), run.source()) else { return false };
+    trust.believes(label.tier, source.file, run.target().file)
+}
+
+impl RunBatch for FoundRuns {
+    fn next_run(&mut self) -> io::Result<Option<Run>> {
+        loop {
+            let Some((run, failure)) = self.next_of_batch()? else { return Ok(None) };
+            let Some(label) = Label::of_key(run.key()) else { continue };
+            let bytes = run.count().saturating_mul(BLOCK_BYTES_U64);
+            if let Some(failure) = failure {
+                self.count_again(label, bytes, failure);
+            }
+            if self.is_tried(&run, label) {
+                if failure.is_none() {
+                    let package = self.packages.entry(label.package).or_default();
+                    package.believed = package.believed.saturating_add(bytes);
+                }
+                return Ok(Some(run));
+            }
+        }
+    }
+
+    fn leave(&mut self, part: &Run) -> Result<(), PassError> {
+        if let Some(counts) = Label::of_key(part.key()).and_then(|label| self.tiers.get_mut(label.tier.index())) {
+            counts.elsewhere = counts.elsewhere.saturating_add(part.count().saturating_mul(BLOCK_BYTES_U64));
+        }
+        Ok(())
+    }
+
+    fn compares(&mut self, part: &Run) -> bool {
+        believes(&self.trust, part)
+    }
+
+    fn note(&mut self, part: &Run, outcome: Outcome) {
+        let (Some(label), Source::File(source)) = (Label::of_key(part.key()), part.source()) else { return };
+        let bytes = part.count().saturating_mul(BLOCK_BYTES_U64);
+        if let Some(counts) = self.tiers.get_mut(label.tier.index()) {
+            let sum = of_outcome(counts, outcome);
+            *sum = sum.saturating_add(bytes);
+        }
+        let is_equal = match outcome {
+            Outcome::Shared | Outcome::Before => Some(true),
+            Outcome::Differed => Some(false),
+            _ => None,
+        };
+        if let Some(is_equal) = is_equal {
+            self.trust.note(label.tier, source.file, part.target().file, bytes, is_equal);
+        }
+        let failure = match outcome {
+            Outcome::Differed => Some(Failure::Differed),
+            Outcome::SourceEmpty => Some(Failure::SourceEmpty),
+            Outcome::Declined => Some(Failure::GivenUp),
+            _ => None,
+        };
+        if let Some(failure) = failure {
+            self.failures.note(part, failure);
+        }
+        if outcome == Outcome::Shared {
+            let package = self.packages.entry(label.package).or_default();
+            package.shared = package.shared.saturating_add(bytes);
+        }
+    }
+}
+
+impl<'b, S: Substrate> Finder<'b, S> for FoundRuns {
+    fn next_batch(&mut self, _: &mut Engine<'_, 'b, S>) -> Result<Option<&mut dyn RunBatch>, PassError> {
+        Ok(if self.begin_batch()? { Some(self) } else { None })
+    }
+}
+
+#[cfg(test)]
+mod tests;
