@@ -13,6 +13,7 @@ use crate::extents::Extents;
 use crate::format::FileBlock;
 use crate::format::FingerprintPrefix;
 use crate::format::log::Written;
+use crate::format::mark::Stamp;
 use crate::pace::Pace;
 use crate::ranges::Ranges;
 use crate::scan::places::DomainPlaces;
@@ -63,6 +64,9 @@ pub(super) struct Blocks<'a, S: Substrate> {
     pub(super) once_bytes: u64,
     /// What was read before, by where it lies.
     places: Option<DomainPlaces<'a>>,
+    /// What the file was like before its map was looked at; none once it is known to have changed, or where nothing is
+    /// added to `places`.
+    mapped: Option<Stamp>,
     /// What is to be added to it, of each piece that was asked for.
     asked: VecDeque<Vec<SharedBlocks>>,
     /// What could not be read, and why first.
@@ -97,15 +101,17 @@ impl<'a, S: Substrate> Blocks<'a, S> {
             read_bytes: 0,
             once_bytes: 0,
             places: None,
+            mapped: None,
             asked: VecDeque::new(),
             failed: Vec::new(),
             why: None,
         }
     }
 
-    /// Has blocks get the digests of what lies at their places and was read before.
-    pub(super) fn with_places(self, places: Option<DomainPlaces<'a>>) -> Blocks<'a, S> {
-        Blocks { places, ..self }
+    /// Has blocks get the digests of what lies at their places and was read before, and others those of these blocks
+    /// for as long as the file is as a stamp says.
+    pub(super) fn with_places(self, places: Option<DomainPlaces<'a>>, mapped: Stamp) -> Blocks<'a, S> {
+        Blocks { places, mapped: Some(mapped), ..self }
     }
 
     /// Has nothing more be read than was asked for already.
@@ -154,10 +160,17 @@ impl<'a, S: Substrate> Blocks<'a, S> {
         }
     }
 
-    /// Has others get the digests of a piece that lies where theirs do.
+    /// Has others get the digests of a piece that lies where theirs do. A block that was written between the looks at
+    /// its place and at its content lies elsewhere by now: then the file has other times, and none of its places count
+    /// any more.
     fn note_places(&mut self, piece: &Piece) {
         let shared = self.asked.pop_front().unwrap_or_default();
-        let Some(places) = self.places.as_mut().filter(|_| piece.failed.is_empty()) else { return };
+        if shared.is_empty() || !piece.failed.is_empty() {
+            return;
+        }
+        let stamp = self.substrate.stat(self.file).ok().map(|stat| Stamp::of(&stat));
+        self.mapped = self.mapped.filter(|mapped| Some(*mapped) == stamp);
+        let Some(places) = self.places.as_mut().filter(|_| self.mapped.is_some()) else { return };
         for SharedBlocks { offset, place, blocks } in shared {
             let range = |bytes: u64| usize::try_from(bytes / BLOCK_BYTES_U64).unwrap_or(usize::MAX);
             let first = range(offset.saturating_sub(piece.offset));

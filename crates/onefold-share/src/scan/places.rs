@@ -4,8 +4,9 @@
 //! others get its digests into their logs. So a clone costs its map.
 //!
 //! Only files whose times are older than the scan take part. As long as two of them refer to a place, nobody writes to
-//! it. A place that another host gives up and fills again in the meantime has a digest that is wrong. That costs
-//! savings until the next change: blocks are compared before they are shared.
+//! it. A file that is written while it is read may have another content than its place: its times are looked at again
+//! before digests of it are added. A place that another host gives up and fills again in the meantime has a digest that
+//! is wrong. That costs savings until the next change: blocks are compared before they are shared.
 
 use std::collections::BTreeMap;
 

@@ -280,7 +280,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
                 digester,
                 subject.key,
             )
-            .with_places(subject.older_domain.map(|domain| places.of_domain(domain)));
+            .with_places(subject.older_domain.map(|domain| places.of_domain(domain)), subject.stamp());
             let mut notes = Notes { emptied: wanted.emptied.iter().peekable(), ahead: None };
             let (done_before, read_before) = (progress.done_bytes, progress.read_bytes);
             let (mut told, mut noted, mut ended) = (0, 0_u64, None);
