@@ -6,8 +6,11 @@ use onefold_block::Show;
 use onefold_block::random::SystemRandom;
 use onefold_share::files::{FilesOptions, FilesReport, Reading, Tier, TierCounts};
 use onefold_share::pass::{PassOptions, Passed, Shared};
+use onefold_substrate::SubstrateKind;
 use serde_json::{Value, json};
 
+use super::given_up::{given_up_json, given_up_lines};
+use super::result::{trouble_json, trouble_lines};
 use crate::output::machine_name;
 use crate::size::human;
 
@@ -37,7 +40,7 @@ fn freed(shared: &Shared) -> Option<u64> {
 }
 
 /// Returns the result for people.
-pub(super) fn lines(files: &FilesReport, is_dry_run: bool) -> Vec<String> {
+pub(super) fn lines(files: &FilesReport, kind: SubstrateKind, is_dry_run: bool) -> Vec<String> {
     let believed = human(sum(files, |counts| counts.believed));
     let shared = &files.passed.shared;
     let mut lines = vec![if is_dry_run {
@@ -54,6 +57,9 @@ pub(super) fn lines(files: &FilesReport, is_dry_run: bool) -> Vec<String> {
     if files.failed.len() > NAMED_MAX {
         lines.push(format!("and {} more; `--json` has them all", files.failed.len() - NAMED_MAX));
     }
+    // Notices are reported for the run as a whole.
+    lines.extend(trouble_lines(&files.passed.trouble, &[], kind));
+    lines.extend(given_up_lines(&files.given_up, NAMED_MAX));
     lines
 }
 
@@ -71,6 +77,62 @@ pub(super) fn json(files: &FilesReport) -> Value {
         "freed_bytes": freed(shared),
         "failed": files.failed.iter().map(|(path, why)| json!({ "path": machine_name(path), "why": why }))
             .collect::<Vec<_>>(),
+        "given_up": given_up_json(&files.given_up),
+        "trouble": trouble_json(&files.passed.trouble, &[]),
         "seconds_of": { "find": files.find_time.as_secs_f64(), "share": files.share_time.as_secs_f64() },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use onefold_share::files::{Examined, GivenUpImages};
+
+    use super::*;
+
+    fn report(passed: Passed) -> FilesReport {
+        FilesReport {
+            examined: Examined::default(),
+            tiers: Vec::new(),
+            packages: Vec::new(),
+            given_up: Vec::new(),
+            failed: Vec::new(),
+            strangers: Vec::new(),
+            passed,
+            find_time: Duration::ZERO,
+            share_time: Duration::ZERO,
+        }
+    }
+
+    /// A run used to exit with a failure that it said nothing of.
+    #[test]
+    fn what_made_the_run_fail_is_in_the_report() {
+        let mut files = report(Passed::default());
+        files.passed.trouble.failed.insert("a.raw".into(), io::Error::other("the disk is broken"));
+        assert!(has_failures(&files.passed));
+        let text = lines(&files, SubstrateKind::Xfs, false).join("\n");
+        assert!(text.contains("`a.raw` is not shared: the disk is broken"), "{text}");
+        assert_eq!(json(&files)["trouble"]["failed"][0]["path"], "a.raw");
+
+        let mut files = report(Passed::default());
+        files.passed.trouble.is_full = true;
+        assert!(has_failures(&files.passed));
+        let text = lines(&files, SubstrateKind::Xfs, false).join("\n");
+        assert!(text.contains("the file system is full"), "{text}");
+        assert_eq!(json(&files)["trouble"]["full"], true);
+    }
+
+    #[test]
+    fn images_that_were_given_up_are_named() {
+        let mut files = report(Passed::default());
+        let [one, other] = ["one.raw", "other.raw"].map(PathBuf::from);
+        files.given_up = vec![(Tier::Digest, GivenUpImages::Pair { one, other })];
+        let text = lines(&files, SubstrateKind::Xfs, false).join("\n");
+        assert!(text.contains("`one.raw` and `other.raw` differ"), "{text}");
+        assert_eq!(json(&files)["given_up"][0]["other"], "other.raw");
+        assert!(!has_failures(&files.passed));
+    }
 }

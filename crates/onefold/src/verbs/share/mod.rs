@@ -6,6 +6,7 @@ mod common;
 mod domain;
 mod explain;
 mod files;
+mod given_up;
 mod index;
 mod limits;
 mod mend;

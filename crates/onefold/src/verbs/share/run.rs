@@ -1,6 +1,7 @@
 //! `onefold share run`
 
 use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
@@ -124,7 +125,10 @@ fn report(result: &Findings, mended: &Mended, files: Option<&FilesReport>) -> Re
     append(&mut text, &mend::lines(mended));
     json["mended"] = mend::json(mended);
     if let Some(files) = files {
-        append(&mut text, &by_files::lines(files, result.is_dry_run));
+        let told: BTreeSet<String> = text.lines().map(str::to_owned).collect();
+        let lines = by_files::lines(files, result.kind, result.is_dry_run);
+        // Both parts may have met the same trouble.
+        append(&mut text, lines.iter().filter(|line| !told.contains(*line)));
         json["files"] = by_files::json(files);
     }
     Report { text, json, exit }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use onefold_block::Show;
-use onefold_share::files::{FilesReport, GivenUpImages, PackageBytes, Tier, TierCounts};
+use onefold_share::files::{FilesReport, PackageBytes, TierCounts};
 use onefold_share::pace::CallCounts;
 use onefold_share::pass::Shared;
 use onefold_share::state::Notice;
@@ -15,6 +15,7 @@ use crate::output::{Table, machine_name};
 use crate::progress::duration;
 use crate::size::human;
 use crate::verbs::share::common::UsedVolume;
+use crate::verbs::share::given_up::{given_up_json, given_up_lines};
 use crate::verbs::share::result::{Space, files, trouble_json, trouble_lines};
 
 /// Packages and images that are named in the text; all of them are in the JSON.
@@ -261,38 +262,6 @@ impl FilesFindings {
             "memory_peak_bytes": self.memory_peak_bytes,
         })
     }
-}
-
-/// Names the images whose claims were given up, for people.
-pub(in crate::verbs::share) fn given_up_lines(given_up: &[(Tier, GivenUpImages)], named_max: usize) -> Vec<String> {
-    let line = |(tier, images): &(Tier, GivenUpImages)| match images {
-        GivenUpImages::One(image) => {
-            format!("`{}` makes wrong claims in {tier}: they are not followed any more", image.shown())
-        }
-        GivenUpImages::Pair { one, other } => format!(
-            "`{}` and `{}` differ in most of what {tier} takes for equal: they are not compared in it any more",
-            one.shown(),
-            other.shown()
-        ),
-    };
-    let mut lines: Vec<String> = given_up.iter().take(named_max).map(line).collect();
-    if given_up.len() > named_max {
-        lines.push(format!("and {} more pairs of images; `--json` has them all", given_up.len() - named_max));
-    }
-    lines
-}
-
-/// Names the images whose claims were given up, for machines.
-pub(in crate::verbs::share) fn given_up_json(given_up: &[(Tier, GivenUpImages)]) -> Vec<Value> {
-    given_up.iter().map(|(tier, images)| one_given_up_json(tier.number(), images)).collect()
-}
-
-fn one_given_up_json(tier: u8, images: &GivenUpImages) -> Value {
-    let (path, other) = match images {
-        GivenUpImages::One(path) => (path, None),
-        GivenUpImages::Pair { one, other } => (one, Some(other)),
-    };
-    json!({ "tier": tier, "path": machine_name(path), "other": other.map(machine_name) })
 }
 
 fn seconds(time: Duration) -> String {
