@@ -25,10 +25,10 @@ pub(crate) enum ShareCommand {
     Run(ShareRunArgs),
     /// Find equal files of the guests in image files and have the file system share their blocks, once
     ///
-    /// Reads the package databases and file maps of the guests: files whose digests and lengths are equal by these are
-    /// believed equal, and so are files of no package with equal paths and lengths (--tiers). The kernel compares them
-    /// before it shares their blocks, so no guest has to be trusted, and every image keeps the content that it has.
-    /// Reads raw and qcow2 images, and packages of dpkg; everything else is left to `share run`. Images may be in use.
+    /// The package databases and file maps of the guests tell which files to compare: files with equal digests and
+    /// lengths, and files of no package with equal paths and lengths (--tiers). The kernel compares the files before it
+    /// shares their blocks. So no guest has to be trusted, and every image keeps its content. The command reads raw and
+    /// qcow2 images, and packages of dpkg; `share run` shares everything else. Images may be in use.
     Files(ShareGuestsArgs),
     /// Do so again and again as files change, when the machine has time, until it is told to stop
     ///
@@ -302,19 +302,19 @@ pub(crate) struct ShareGuestsArgs {
     /// Image files, and folders with all that is in them; on one file system (XFS or Btrfs with reflinks)
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
-    /// By what files are believed equal: 1 digest in a package database, and length; 2 place on the disk, and all that
-    /// the file system records of the file, in images copied from one template; 3 path, length and time, of files of no
-    /// package; 5 path and length, of such files of 64 KiB or more. Of 3 and 5, the first, middle and last block are
-    /// read
+    /// What equal files have in common: 1 the digest in a package database, and the length; 2 the place on the disk and
+    /// all that the file system records of a file, in images copied from one template; 3 path, length and time, of
+    /// files of no package; 5 path and length, of such files of 64 KiB or more. For tiers 3 and 5, the command reads
+    /// the first, middle and last block of each file
     #[arg(long, value_name = "NUMBERS", default_value = "1,2,3,5", value_delimiter = ',', value_parser = parse_tier)]
     pub(crate) tiers: Vec<Tier>,
-    /// Only what came later: packages that the template's database does not have in that version, and files of no
-    /// package that were written after it. With a date (2026-11-01, or 2026-11-01T12:30): what was installed or written
-    /// since then, by the clocks of the guests
+    /// Share only what came later: packages that are not installed in the template in the same version, and files of no
+    /// package that were written after the template's packages. With a date (2026-11-01, or 2026-11-01T12:30), share
+    /// what was installed or written since then, by the clocks of the guests
     #[arg(long, value_name = "IMAGE|DATE")]
     pub(crate) since: Option<PathBuf>,
-    /// Have the common volume that lies in one of the folders be the source of what it holds. Content that two images
-    /// hold comes into it before, and content that only it refers to goes, unless a user added it
+    /// Share with the common volume that lies in one of the folders. Before that, the command adds content that two
+    /// images hold to the volume, and removes content that only the volume refers to, unless a user added it
     #[arg(long)]
     pub(crate) common: bool,
     /// Name the packages whose files would be shared, and share nothing
@@ -330,24 +330,24 @@ pub(crate) struct ShareGuestsArgs {
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "For experiments")]
 pub(crate) struct ExperimentArgs {
-    /// Who compares files first: `read` reads each candidate as a whole and computes its MD5, and the kernel compares
+    /// How files are compared first: `read` reads each candidate as a whole and computes its MD5, and the kernel compares
     /// after that
-    #[arg(long, value_name = "WHO", default_value = "kernel")]
+    #[arg(long, value_name = "HOW", default_value = "kernel")]
     pub(crate) compare: Comparison,
-    /// Leave a file alone if one of its blocks differs; each candidate is read, as with `--compare read`
+    /// Leave a file alone if one of its blocks differs; the command reads each candidate, as with `--compare read`
     #[arg(long)]
     pub(crate) whole_files: bool,
-    /// Share each run of blocks by a call of its own, though it goes on in the next file
+    /// Share each run of blocks by a call of its own, even if the run continues in the next file
     #[arg(long)]
     pub(crate) no_join: bool,
 }
 
-/// Who compares files first.
+/// How files are compared first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Comparison {
-    /// The kernel, as it shares
+    /// The kernel compares them as it shares
     Kernel,
-    /// This program, by digests of whole files
+    /// This program compares digests of whole files
     Read,
 }
 
