@@ -19,6 +19,11 @@ pub use file::{
 use crate::budget::Budget;
 use crate::error::{DamageLog, GuestError};
 
+/// Bytes of a directory that are searched for one name where no index leads to it: about three million names.
+pub(crate) const SEARCHED_BYTES_MAX: u64 = 256 << 20;
+/// What is not read: a directory that has more of them.
+pub(crate) const TOO_LONG_TO_SEARCH: &str = "a directory of more than 256 MiB without a sound index";
+
 /// A file system that is open for reading. Damaged parts are noted in [`FileSystem::damage`] and skipped; a call fails
 /// only where the very thing that it is asked for is damaged, or the disk fails.
 pub trait FileSystem: Send + Sync {

@@ -14,6 +14,7 @@ use super::record::{BITMAP, INDEX_ALLOCATION, INDEX_ROOT, Reference};
 use super::stream::Stream;
 use crate::bytes::Bytes;
 use crate::error::{Damage, DamageLog, GuestError};
+use crate::filesystem::{SEARCHED_BYTES_MAX, TOO_LONG_TO_SEARCH};
 
 /// Name of the attributes of an index of names: `$I30` in UTF-16.
 pub(super) const INDEX_OF_NAMES: &[u8] = b"$\0I\x003\x000\0";
@@ -24,6 +25,8 @@ const LEVELS_MAX: u32 = 64;
 const DAMAGED_BLOCKS_MAX: u32 = 64;
 /// Bytes of a directory's map of blocks that are read at once.
 const MAP_PIECE_BYTES: usize = 4096;
+/// More blocks than a directory can have: a volume has at most 2^32 files, and each block has a name.
+const BLOCKS_MAX: u64 = 1 << 32;
 
 /// A directory that is open.
 pub(super) struct Directory<'d> {
@@ -61,16 +64,29 @@ impl<'d> Directory<'d> {
         log: &DamageLog,
         visit: &mut dyn FnMut(Reference, FileName<'_>) -> ControlFlow<()>,
     ) -> Result<(), GuestError> {
+        self.each_before(BLOCKS_MAX, log, visit)
+    }
+
+    /// As [`Directory::each`], up to block `end` of the index.
+    fn each_before(
+        &self,
+        end: u64,
+        log: &DamageLog,
+        visit: &mut dyn FnMut(Reference, FileName<'_>) -> ControlFlow<()>,
+    ) -> Result<(), GuestError> {
         let mut visitor = Visitor { directory: self, log, visit, damaged: 0 };
         let root = visitor.node(self.root.node, self.mft.place_of(self.number))?;
         if root.is_break() {
             return Ok(());
         }
         let Some(blocks) = &self.blocks else { return Ok(()) };
-        let count = blocks.solid_bytes(self.mft.clusters()) / u64::from(self.root.block_bytes);
+        let count = self.block_count(blocks).min(end);
         let mut first = 0;
         while first < count {
             let piece = log.skip(self.map_piece(first))?.unwrap_or_else(|| vec![0xff; MAP_PIECE_BYTES]);
+            if piece.is_empty() {
+                break;
+            }
             for (index, byte) in (first..).step_by(8).zip(piece) {
                 let used =
                     (0..8).filter(|bit| byte >> bit & 1 == 1).map(|bit| index + bit).filter(|block| *block < count);
@@ -83,6 +99,11 @@ impl<'d> Directory<'d> {
             first += 8 * MAP_PIECE_BYTES as u64;
         }
         Ok(())
+    }
+
+    /// Returns the number of blocks of the index, used or not.
+    fn block_count(&self, blocks: &Stream) -> u64 {
+        blocks.solid_bytes(self.mft.clusters()) / u64::from(self.root.block_bytes)
     }
 
     /// Returns the part of the map of used blocks from block `first` on, which is a multiple of eight. Without a map,
@@ -148,7 +169,8 @@ impl<'d> Directory<'d> {
         log: &DamageLog,
     ) -> Result<Option<Reference>, GuestError> {
         let (mut exact, mut similar) = (None, None);
-        self.each(log, &mut |reference, found| {
+        let searched = SEARCHED_BYTES_MAX / u64::from(self.root.block_bytes);
+        self.each_before(searched, log, &mut |reference, found| {
             if found.units.iter().eq(name.iter().copied()) {
                 exact = Some(reference);
                 return ControlFlow::Break(());
@@ -158,6 +180,9 @@ impl<'d> Directory<'d> {
             }
             ControlFlow::Continue(())
         })?;
+        if exact.is_none() && self.blocks.as_ref().is_some_and(|blocks| self.block_count(blocks) > searched) {
+            return Err(GuestError::Unsupported(TOO_LONG_TO_SEARCH));
+        }
         Ok(exact.or(similar))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{GuestFile, Tree};
 use crate::error::GuestError;
-use crate::filesystem::{FileKind, FileStat};
+use crate::filesystem::{FileKind, FileStat, SEARCHED_BYTES_MAX};
 
 /// Symbolic links that one path may lead through, as in Linux.
 const LINKS_MAX: u32 = 40;
@@ -13,8 +13,8 @@ pub(crate) const PATH_BYTES_MAX: usize = 4096;
 /// one more, as not all directories have an index. A path of a name in each of a dozen giant directories takes a fifth.
 pub(super) const STEPS_MAX: u64 = 1 << 22;
 const STEP_BYTES: u64 = 4096;
-/// What one directory takes at most: it may say that it has 2^60 bytes, of which no reader reads so many.
-const DIRECTORY_STEPS_MAX: u64 = 1 << 16;
+/// What one directory takes at most: it may say that it has 2^60 bytes, of which readers search only so many.
+const DIRECTORY_STEPS_MAX: u64 = SEARCHED_BYTES_MAX / STEP_BYTES;
 
 /// What is done about a symbolic link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

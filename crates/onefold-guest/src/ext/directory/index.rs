@@ -26,8 +26,8 @@ use crate::filesystem::FileNumber;
 
 /// More levels than a tree of `large_dir` has.
 const LEVELS_MAX: u8 = 3;
-/// Leaves that are searched for one hash. A sound tree has few names with one.
-const LEAVES_MAX: usize = 1000;
+/// Leaves that are searched for one hash. A sound tree has few names with one: the chance of each pair is one in 2^31.
+const LEAVES_MAX: usize = 16;
 /// Where the root's own facts lie before its entries.
 const ROOT_FACTS_BYTES: usize = 8;
 
@@ -110,7 +110,7 @@ impl Tables<'_> {
         let Some((block, bytes)) = self.block_of_directory(inode, leaf)? else { return Ok(Answer::Unknown) };
         let mut found = Answer::Missing;
         let (names, offset) = (self.names(inode), block * self.superblock.block_bytes);
-        let _ = self.each_name_of(&names, Bytes(&bytes), offset, &mut Progress::default(), &mut |entry| {
+        let _ = self.each_name_of(&names, Bytes(&bytes), offset, &mut Progress::before(0), &mut |entry| {
             if entry.name != name {
                 return ControlFlow::Continue(());
             }

@@ -5,7 +5,8 @@
 //! through all blocks finds every name.
 //!
 //! The work is bounded whatever inodes say: after its first blocks, a directory is read only as far as its blocks
-//! belong to no other one (`ext/owners.rs`), and to a number of damaged blocks.
+//! belong to no other one (`ext/owners.rs`), each of them once, and to a number of damaged blocks. A search for a name
+//! without a tree of hashes ends after a number of blocks.
 
 mod entries;
 mod hash;
@@ -22,8 +23,9 @@ use super::map::Run;
 use super::superblock::features;
 use super::tables::Tables;
 use crate::bytes::Bytes;
+use crate::disjoint::DisjointRuns;
 use crate::error::GuestError;
-use crate::filesystem::{DirectoryEntry, FileKind, FileNumber};
+use crate::filesystem::{DirectoryEntry, FileKind, FileNumber, SEARCHED_BYTES_MAX, TOO_LONG_TO_SEARCH};
 
 const STRUCTURE: &str = "directory";
 /// Bytes of the inode of the parent, with which an inline directory begins.
@@ -37,10 +39,20 @@ const UNOWNED_BLOCKS: u64 = 4;
 const DAMAGED_BLOCKS_MAX: u32 = 1000;
 
 /// How much of a directory was read.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug)]
 struct Progress {
+    /// The block of the directory before which it ends.
+    end: u64,
     blocks: u64,
     damaged: u32,
+    runs: DisjointRuns,
+}
+
+impl Progress {
+    /// Returns that nothing was read, of a directory that ends before block `end`.
+    fn before(end: u64) -> Progress {
+        Progress { end, blocks: 0, damaged: 0, runs: DisjointRuns::default() }
+    }
 }
 
 /// Takes the entries of a directory.
@@ -52,6 +64,11 @@ impl Tables<'_> {
     /// # Errors
     /// When it is no directory, or the disk fails.
     pub(super) fn each_name(&self, inode: &Inode, visit: &mut Visit<'_>) -> Result<(), GuestError> {
+        self.each_name_before(inode, u64::MAX, visit)
+    }
+
+    /// As [`Tables::each_name`], up to byte `end` of the directory.
+    fn each_name_before(&self, inode: &Inode, end: u64, visit: &mut Visit<'_>) -> Result<(), GuestError> {
         if inode.kind() != FileKind::Directory {
             return Err(GuestError::NotADirectory);
         }
@@ -59,7 +76,7 @@ impl Tables<'_> {
             return self.each_inline_name(inode, visit);
         }
         let mut outcome = Ok(ControlFlow::Continue(()));
-        let mut progress = Progress::default();
+        let mut progress = Progress::before(inode.size_bytes.min(end).div_ceil(self.superblock.block_bytes));
         let walked = self.each_run(inode, 0, &mut |run| {
             outcome = self.each_name_in_run(inode, &run, &mut progress, visit);
             if matches!(outcome, Ok(ControlFlow::Continue(()))) {
@@ -83,7 +100,7 @@ impl Tables<'_> {
             Answer::Unknown => {}
         }
         let (mut exact, mut folded) = (None, None);
-        self.each_name(inode, &mut |entry| {
+        self.each_name_before(inode, SEARCHED_BYTES_MAX, &mut |entry| {
             if entry.name == name {
                 exact = Some(entry.file);
                 return ControlFlow::Break(());
@@ -93,6 +110,9 @@ impl Tables<'_> {
             }
             ControlFlow::Continue(())
         })?;
+        if exact.is_none() && inode.size_bytes > SEARCHED_BYTES_MAX {
+            return Err(GuestError::Unsupported(TOO_LONG_TO_SEARCH));
+        }
         Ok(exact.or(folded))
     }
 
@@ -101,7 +121,7 @@ impl Tables<'_> {
         for (index, (place, bytes)) in self.inline_parts(inode)?.iter().enumerate() {
             let skipped = if index == 0 { INLINE_PARENT_BYTES } else { 0 };
             let entries = Bytes(bytes).from(skipped).unwrap_or(Bytes(&[]));
-            let mut progress = Progress::default();
+            let mut progress = Progress::before(0);
             if self.each_name_of(&names, entries, place + skipped as u64, &mut progress, visit).is_break() {
                 break;
             }
@@ -119,12 +139,16 @@ impl Tables<'_> {
         visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<()>, GuestError> {
         let names = self.names(inode);
-        let blocks = inode.size_bytes.div_ceil(self.superblock.block_bytes);
-        let volume_blocks = self.source.reader().size_bytes() / self.superblock.block_bytes;
-        for block in run.block..run.block + run.count.min(blocks.saturating_sub(run.first)) {
+        let damage = |problem| self.source.damage(inode.offset, STRUCTURE, problem);
+        let count = run.count.min(progress.end.saturating_sub(run.first));
+        if count == 0 {
+            return Ok(ControlFlow::Break(()));
+        }
+        progress.runs.add(run.block, count).map_err(damage)?;
+        for block in run.block..run.block + count {
             progress.blocks += 1;
-            if progress.blocks > volume_blocks || progress.damaged > DAMAGED_BLOCKS_MAX {
-                return Err(self.source.damage(inode.offset, STRUCTURE, "too much of it is damaged").into());
+            if progress.damaged > DAMAGED_BLOCKS_MAX {
+                return Err(damage("too much of it is damaged").into());
             }
             let offset = block * self.superblock.block_bytes;
             if progress.blocks > UNOWNED_BLOCKS {

@@ -5,9 +5,11 @@
 //! Blocks begin as `hashed` tells. A leaf has, where an inner block has its level, the number of unused entries; its
 //! entries are a hash (4) and the place of a name in units of 8 bytes (4).
 //!
-//! Hostile indexes: the level falls with each step down, and the number of leaves that are followed is bounded.
+//! Hostile indexes: the level falls with each step down. The number of leaves that are followed is bounded, and so is
+//! that of entries that are compared.
 
 use super::data::{EntryBlock, Part};
+use super::name::Wanted;
 use super::{INDEX_START, STRUCTURE};
 use crate::bytes::Bytes;
 use crate::error::GuestError;
@@ -20,12 +22,34 @@ use crate::xfs::seal::Found;
 /// The magic numbers of the only leaf, and of leaves of a tree, in versions 4 and 5.
 const ONLY_LEAF_MAGIC: [u16; 2] = [0xd2f1, 0x3df1];
 const LEAF_MAGIC: [u16; 2] = [0xd2ff, 0x3dff];
-/// Leaves with the same hash that are followed.
-const LEAVES_MAX: u32 = 1000;
+/// Leaves that are followed for one hash, and entries with it that are compared. Sound directories have few: the chance
+/// of each pair of names is one in 2^32. With more of them all entries are searched.
+const LEAVES_MAX: u32 = 16;
+const EQUAL_HASHES_MAX: u32 = 64;
 
-/// Returns the hash of a name.
-pub(super) fn hash_of(name: &[u8]) -> u32 {
-    name.iter().fold(0_u32, |hash, byte| u32::from(*byte) ^ hash.rotate_left(7))
+/// A search under way.
+struct Search<'n> {
+    wanted: &'n Wanted<'n>,
+    hash: u32,
+    /// Entries that were compared.
+    compared: u32,
+    /// A file whose name differs in its case only.
+    similar: Option<FileNumber>,
+}
+
+/// What the index says of a name.
+pub(super) enum Answer {
+    Found(FileNumber),
+    Missing,
+    /// Too many names have its hash.
+    Unknown,
+}
+
+impl Search<'_> {
+    /// Returns the answer after all entries with the hash.
+    fn end(&self) -> Answer {
+        self.similar.map_or(Answer::Missing, Answer::Found)
+    }
 }
 
 /// A block of the index.
@@ -58,28 +82,32 @@ impl IndexBlock {
 }
 
 impl Xfs<'_> {
-    /// Returns the file of a name by the index.
-    pub(super) fn entry_by_index(&self, inode: &Inode<'_>, name: &[u8]) -> Result<Option<FileNumber>, GuestError> {
-        let hash = hash_of(name);
+    /// Looks a name up by the index.
+    ///
+    /// # Errors
+    /// Where the index is damaged on the way, and those of the disk.
+    pub(super) fn look_up_by_hash(&self, inode: &Inode<'_>, wanted: &Wanted<'_>) -> Result<Answer, GuestError> {
         let Some(first) = self.directory_block(&inode.data, 0)? else {
             return Err(self.reader.damage(inode.place, STRUCTURE, "it has no first block").into());
         };
+        let mut search = Search { wanted, hash: wanted.hash(), compared: 0, similar: None };
         let index = self.entry_block(&first, inode.number.0)?.index;
         if let Some((start, count)) = index {
             let index = IndexBlock { bytes: first.bytes, place: first.place, level: None, entries: start, count };
-            return Ok(self.entry_in_leaf(inode, &index, hash, name)?.0);
+            return Ok(self.search_leaf(inode, &index, &mut search)?.unwrap_or_else(|| search.end()));
         }
         let start = INDEX_START >> self.superblock.block_log;
-        let mut leaf = self.leaf_of(inode, start, hash)?;
+        let mut leaf = self.leaf_of(inode, start, search.hash)?;
         for _ in 0..LEAVES_MAX {
-            let (found, goes_on) = self.entry_in_leaf(inode, &leaf, hash, name)?;
-            let next = Bytes(&leaf.bytes).be32(0).unwrap_or(0);
-            if found.is_some() || !goes_on || next == 0 {
-                return Ok(found);
+            if let Some(answer) = self.search_leaf(inode, &leaf, &mut search)? {
+                return Ok(answer);
             }
-            leaf = self.index_block(inode, u64::from(next))?;
+            match Bytes(&leaf.bytes).be32(0) {
+                None | Some(0) => return Ok(search.end()),
+                Some(next) => leaf = self.index_block(inode, u64::from(next))?,
+            }
         }
-        Err(self.reader.damage(leaf.place, STRUCTURE, "its index has too many equal hashes").into())
+        Ok(Answer::Unknown)
     }
 
     /// Returns the first leaf that may have a hash.
@@ -125,53 +153,58 @@ impl Xfs<'_> {
         Ok(IndexBlock { bytes: block.bytes, place: block.place, level, entries, count })
     }
 
-    /// Returns the file of a name that a leaf has, and whether the next leaf may have it.
-    fn entry_in_leaf(
+    /// Searches a leaf for the name; `None` where the next leaf may have it.
+    fn search_leaf(
         &self,
         inode: &Inode<'_>,
         leaf: &IndexBlock,
-        hash: u32,
-        name: &[u8],
-    ) -> Result<(Option<FileNumber>, bool), GuestError> {
-        for index in leaf.first_at_least(hash)..leaf.count {
+        search: &mut Search<'_>,
+    ) -> Result<Option<Answer>, GuestError> {
+        for index in leaf.first_at_least(search.hash)..leaf.count {
             let Some((other, address)) = leaf.entry(index) else { break };
-            if other != hash {
-                return Ok((None, false));
+            if other != search.hash {
+                return Ok(Some(search.end()));
             }
             // An unused entry leads nowhere.
-            if address != 0
-                && let Some(file) = self.entry_at(inode, u64::from(address) * 8, name)?
-            {
-                return Ok((Some(file), false));
+            if address == 0 {
+                continue;
+            }
+            search.compared += 1;
+            if search.compared > EQUAL_HASHES_MAX {
+                return Ok(Some(Answer::Unknown));
+            }
+            if let Some(file) = self.entry_at(inode, u64::from(address) * 8, search)? {
+                return Ok(Some(Answer::Found(file)));
             }
         }
-        Ok((None, true))
+        Ok(None)
     }
 
-    /// Returns the file of the entry at a byte of the directory, if it has this name.
-    fn entry_at(&self, inode: &Inode<'_>, address: u64, name: &[u8]) -> Result<Option<FileNumber>, GuestError> {
+    /// Returns the file of the entry at a byte of the directory, if it has this very name. One whose name differs in
+    /// its case is noted in the search.
+    fn entry_at(
+        &self,
+        inode: &Inode<'_>,
+        address: u64,
+        search: &mut Search<'_>,
+    ) -> Result<Option<FileNumber>, GuestError> {
         let block_bytes = self.directory_block_bytes();
         let missing = || GuestError::from(self.reader.damage(inode.place, STRUCTURE, "its index leads nowhere"));
+        if address >= inode.size_bytes {
+            return Err(missing());
+        }
         let block = self.directory_block(&inode.data, address / block_bytes)?.ok_or_else(missing)?;
         let block: EntryBlock<'_> = self.entry_block(&block, inode.number.0)?;
         let at = usize::try_from(address % block_bytes).unwrap_or(usize::MAX);
         let (Part::Entry(raw), _) = self.part(&block, at)? else { return Err(missing()) };
-        if raw.name != name {
+        if !search.wanted.is_met_by(raw.name) {
             return Ok(None);
         }
-        Ok(self.new_entry(raw, block.found.place)?.map(|entry| entry.file))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hashes_are_those_of_the_format() {
-        // `xfs_db -c "hash NAME"` prints these.
-        for (name, hash) in [("a", 0x61_u32), ("hello", 0x8cbb_3669), ("a-longer-name.txt", 0x68d_19d0)] {
-            assert_eq!(hash_of(name.as_bytes()), hash, "{name}");
+        let file = self.new_entry(raw, block.found.place)?.map(|entry| entry.file);
+        if raw.name == search.wanted.name {
+            return Ok(file);
         }
+        search.similar = search.similar.or(file);
+        Ok(None)
     }
 }

@@ -6,14 +6,18 @@
 
 mod data;
 mod index;
+mod name;
 mod short;
 
 use std::ops::ControlFlow;
 
+use index::Answer;
+
 use super::Xfs;
 use super::inode::{Fork, ForkForm, Inode};
+use crate::disjoint::DisjointRuns;
 use crate::error::{Damage, GuestError};
-use crate::filesystem::{DirectoryEntry, FileKind, FileNumber};
+use crate::filesystem::{DirectoryEntry, FileKind, FileNumber, SEARCHED_BYTES_MAX, TOO_LONG_TO_SEARCH};
 
 const STRUCTURE: &str = "directory";
 /// The byte of a directory's content at which the index begins.
@@ -35,34 +39,67 @@ struct DirectoryBlock {
 impl Xfs<'_> {
     /// Visits the entries of a directory, until `visit` breaks. Damaged parts are noted and left out.
     pub(super) fn entries(&self, inode: &Inode<'_>, visit: &mut EntryVisit<'_>) -> Result<(), GuestError> {
+        self.entries_before(inode, u64::MAX, visit)
+    }
+
+    /// As [`Xfs::entries`], up to byte `end` of the directory.
+    fn entries_before(&self, inode: &Inode<'_>, end: u64, visit: &mut EntryVisit<'_>) -> Result<(), GuestError> {
         if inode.kind != FileKind::Directory {
             return Err(GuestError::NotADirectory);
         }
-        if inode.data.form == ForkForm::Inline {
-            self.damage.skip(self.short_entries(&inode.data, inode.size_bytes, visit))?;
-            return Ok(());
-        }
-        let block_bytes = self.directory_block_bytes();
-        let (mut damaged, mut next, mut visited) = (0, 0, 0_u64);
-        let blocks_max = (self.superblock.size_bytes() / block_bytes).saturating_add(1);
-        let outcome = self.each_mapping(&inode.data, 0, &mut |mapping| {
-            let start = (mapping.offset << self.superblock.block_log) / block_bytes;
-            let end = (mapping.end() << self.superblock.block_log).min(INDEX_START).div_ceil(block_bytes);
-            for number in start.max(next)..end {
-                visited += 1;
-                if damaged > DAMAGED_BLOCKS_MAX || visited > blocks_max {
-                    return Err(self.reader.damage(inode.place, STRUCTURE, "too much of it is damaged").into());
+        let outcome = if inode.data.form == ForkForm::Inline {
+            self.short_entries(&inode.data, inode.size_bytes, visit)
+        } else {
+            self.entries_of_blocks(inode, end, visit)
+        };
+        self.damage.skip(outcome)?;
+        Ok(())
+    }
+
+    /// Visits the entries of a directory's blocks before byte `end`. The length of a sound directory is the end of its
+    /// last block of entries. Blocks behind it are not read, and no block is read twice.
+    fn entries_of_blocks(&self, inode: &Inode<'_>, end: u64, visit: &mut EntryVisit<'_>) -> Result<(), GuestError> {
+        let (block_log, block_bytes) = (self.superblock.block_log, self.directory_block_bytes());
+        let damage = |problem| self.reader.damage(inode.place, STRUCTURE, problem);
+        let length = inode.size_bytes.min(INDEX_START);
+        let blocks = length.min(end).div_ceil(block_bytes);
+        let (mut damaged, mut next, mut mapped, mut is_cut) = (0, 0, 0, false);
+        let mut runs = DisjointRuns::default();
+        self.each_mapping(&inode.data, 0, &mut |mapping| {
+            let first = mapping.offset << block_log;
+            if first >= INDEX_START {
+                return Ok(ControlFlow::Break(()));
+            }
+            mapped = (mapping.end() << block_log).min(INDEX_START);
+            if first >= blocks * block_bytes {
+                is_cut = true;
+                return Ok(ControlFlow::Break(()));
+            }
+            let linear = self.superblock.linear_run(mapping.block, mapping.count).unwrap_or_default();
+            runs.add(linear, u64::from(mapping.count)).map_err(damage)?;
+            let end = mapped.div_ceil(block_bytes);
+            for number in (first / block_bytes).max(next)..end.min(blocks) {
+                if damaged > DAMAGED_BLOCKS_MAX {
+                    return Err(damage("too much of it is damaged").into());
                 }
                 match self.damage.skip(self.entries_of_block(inode, number, visit))? {
                     Some(ControlFlow::Continue(())) => {}
-                    Some(ControlFlow::Break(())) => return Ok(ControlFlow::Break(())),
+                    Some(ControlFlow::Break(())) => {
+                        is_cut = true;
+                        return Ok(ControlFlow::Break(()));
+                    }
                     None => damaged += 1,
                 }
             }
             next = end.max(next);
             Ok(ControlFlow::Continue(()))
-        });
-        self.damage.skip(outcome)?;
+        })?;
+        if mapped > length {
+            return Err(damage("it has blocks behind its length").into());
+        }
+        if !is_cut && mapped < inode.size_bytes {
+            return Err(damage("it is longer than its blocks").into());
+        }
         Ok(())
     }
 
@@ -71,22 +108,29 @@ impl Xfs<'_> {
         if inode.kind != FileKind::Directory {
             return Err(GuestError::NotADirectory);
         }
-        let is_caseless = self.superblock.features.is_case_insensitive();
-        if inode.data.form != ForkForm::Inline
-            && !is_caseless
-            && let Some(found) = self.damage.skip(self.entry_by_index(inode, name))?
-        {
-            return Ok(found);
+        let wanted = self.wanted(name);
+        if inode.data.form != ForkForm::Inline {
+            match self.damage.skip(self.look_up_by_hash(inode, &wanted))? {
+                Some(Answer::Found(file)) => return Ok(Some(file)),
+                Some(Answer::Missing) => return Ok(None),
+                Some(Answer::Unknown) | None => {}
+            }
         }
-        let mut found = None;
-        self.entries(inode, &mut |entry| {
-            if entry.name == name || (is_caseless && entry.name.eq_ignore_ascii_case(name)) {
-                found = Some(entry.file);
+        let (mut exact, mut similar) = (None, None);
+        self.entries_before(inode, SEARCHED_BYTES_MAX, &mut |entry| {
+            if entry.name == name {
+                exact = Some(entry.file);
                 return ControlFlow::Break(());
+            }
+            if wanted.is_met_by(&entry.name) {
+                similar = similar.or(Some(entry.file));
             }
             ControlFlow::Continue(())
         })?;
-        Ok(found)
+        if exact.is_none() && inode.size_bytes > SEARCHED_BYTES_MAX {
+            return Err(GuestError::Unsupported(TOO_LONG_TO_SEARCH));
+        }
+        Ok(exact.or(similar))
     }
 
     /// Returns the bytes of a directory's blocks.

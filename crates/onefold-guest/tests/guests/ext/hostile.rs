@@ -117,3 +117,39 @@ put(inode_at(two), part(inode_at(one), 128))";
         assert_eq!(problems, ["another directory has the same block"]);
     });
 }
+
+/// The block of a directory was read for each of its extents.
+#[test]
+fn a_block_that_a_map_repeats_is_read_once() {
+    let Some(images) = images() else { return };
+    images.script("mkdir -p d/one; touch d/one/file", [""; 0]);
+    let changes = "block = number(part(inode_at(12), 128), 60)
+extents = b''.join(struct.pack('<IHHI', at, 1, 0, block) for at in range(4))
+put(inode_at(12) + 4, struct.pack('<I', 4 * block_bytes))
+put(inode_at(12) + 40, struct.pack('<HHHHI', 0xf30a, 4, 4, 0, 0) + extents)";
+    make(&images, "64M", 4096, changes);
+    with_ext(&images.path("image"), |fs| {
+        assert_eq!(names(fs, "one"), 1);
+        let problems: Vec<&str> = fs.damage().first().iter().map(|damage| damage.problem).collect();
+        assert_eq!(problems, ["two parts of its map have the same block"]);
+    });
+}
+
+/// A search for one name read all of the directory.
+#[test]
+fn a_giant_directory_without_an_index_is_not_searched() {
+    let Some(images) = images() else { return };
+    // A file full of blocks with one unused entry becomes a directory.
+    let blocks = "import struct
+block = struct.pack('<IH', 0, 4096) + bytes(4090)
+with open('d/long', 'wb') as file:
+    for _ in range(257):
+        file.write(block * 256)";
+    images.script("mkdir d; python3 -c \"$1\"", [blocks]);
+    make(&images, "300M", 4096, "put(inode_at(12), struct.pack('<H', 0o40755))");
+    with_ext(&images.path("image"), |fs| {
+        let long = fs.look_up(fs.root(), b"long").unwrap().unwrap();
+        let error = fs.look_up(long, b"name").unwrap_err().to_string();
+        assert_eq!(error, "a directory of more than 256 MiB without a sound index cannot be read");
+    });
+}

@@ -1,6 +1,7 @@
 //! XFS against the kernel, `xfs_db` and `xfs_repair`.
 
 mod allocation;
+mod directory;
 mod dirty;
 mod dump;
 mod log;

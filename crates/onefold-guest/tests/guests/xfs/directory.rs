@@ -1,0 +1,142 @@
+//! Directories that take more work than they have names: false lengths, maps that repeat blocks, and equal hashes.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use onefold_guest::filesystem::{FileNumber, FileSystem};
+
+use super::{empty, prepared, with_xfs};
+use crate::fixtures::Images;
+
+/// Makes `image` with a directory `many` of 400 names in four blocks.
+const MAKE: &str = r#"
+export TEST_DIR=. TEST_DEV=image QA_CHECK_FS=1
+truncate -s 100M image
+mkfs.xfs -q image
+mkdir -p mounted
+mount -o loop image mounted
+mkdir mounted/many
+(cd mounted/many; seq -f 'name-%g-of-a-directory' 400 | xargs touch)
+umount mounted
+"#;
+
+fn images() -> Option<Images> {
+    let images = empty()?;
+    images.script(&prepared(MAKE), [""; 0]);
+    Some(images)
+}
+
+/// Writes into a field of the inode of a directory.
+fn change(images: &Images, name: &str, field: &str) {
+    images.script(r#"xfs_db -x -c "path /$1" -c "write -d $2" image"#, [name, field]);
+}
+
+/// What a test sees of a directory: how many names it lists, whether some names are found, and what is damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    listed: usize,
+    found: Vec<bool>,
+    problems: Vec<&'static str>,
+}
+
+fn seen(image: &Path, names: &[&str]) -> Seen {
+    with_xfs(image, |xfs| {
+        let many = directory(xfs, "many");
+        let mut listed = 0;
+        xfs.each_entry(many, &mut |_| {
+            listed += 1;
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        let found = names.iter().map(|name| xfs.look_up(many, name.as_bytes()).unwrap().is_some()).collect();
+        Seen { listed, found, problems: xfs.damage().first().iter().map(|damage| damage.problem).collect() }
+    })
+}
+
+fn directory(xfs: &dyn FileSystem, name: &str) -> FileNumber {
+    xfs.look_up(xfs.root(), name.as_bytes()).unwrap().unwrap()
+}
+
+/// All blocks of the map were read, whatever the length said.
+#[test]
+fn a_directory_is_read_as_far_as_both_its_length_and_its_blocks_go() {
+    let Some(images) = images() else { return };
+    let image = images.path("image");
+    let (first, last) = ("name-1-of-a-directory", "name-400-of-a-directory");
+    let all = Seen { listed: 400, found: vec![true, true], problems: vec![] };
+    assert_eq!(seen(&image, &[first, last]), all);
+    for length in ["20480", "1048576", "34359742464"] {
+        change(&images, "many", &format!("core.size {length}"));
+        let problems = vec!["it is longer than its blocks"];
+        assert_eq!(seen(&image, &[first, last]), Seen { problems, ..all.clone() }, "length {length}");
+    }
+    change(&images, "many", "core.size 4096");
+    let cut = seen(&image, &[first, last]);
+    assert!((1..200).contains(&cut.listed), "{cut:?}");
+    assert_eq!(cut.found, [true, false]);
+    assert_eq!(cut.problems, ["it has blocks behind its length", "its index leads nowhere"]);
+}
+
+/// A block was read as often as the map led to it.
+#[test]
+fn a_block_that_a_map_repeats_is_read_once() {
+    let Some(images) = images() else { return };
+    let image = images.path("image");
+    let first = images.script("xfs_db -r -c 'path /many' -c 'print u3.bmx[0].startblock' image", [""; 0]);
+    let first = first.trim().rsplit(' ').next().unwrap_or_default();
+    change(&images, "many", &format!("u3.bmx[1].startblock {first}"));
+    let repeated = seen(&image, &[]);
+    assert!((1..200).contains(&repeated.listed), "{repeated:?}");
+    assert_eq!(repeated.problems, ["two parts of its map have the same block"]);
+}
+
+/// Names of sixteen bytes have the same hash where the highest bit of a byte and the lowest of the byte before it
+/// change together.
+#[test]
+fn names_with_equal_hashes_are_all_found() {
+    let Some(images) = empty() else { return };
+    let script = MAKE.replace("seq -f 'name-%g-of-a-directory' 400 | xargs touch", "python3 -c \"$1\"");
+    let names = "import itertools
+for bits in itertools.product((0, 1), repeat=8):
+    open(b''.join(bytes((0x62 ^ bit, 0x62 ^ bit << 7)) for bit in bits), 'w')";
+    images.script(&prepared(&script), [names]);
+    with_xfs(&images.path("image"), |xfs| {
+        let many = directory(xfs, "many");
+        let mut entries = Vec::new();
+        xfs.each_entry(many, &mut |entry| {
+            entries.push(entry);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!(entries.len(), 256);
+        for entry in entries {
+            assert_eq!(xfs.look_up(many, &entry.name).unwrap(), Some(entry.file));
+        }
+        assert_eq!(xfs.damage().first(), []);
+    });
+}
+
+/// A search for one name read all of the directory.
+#[test]
+fn a_giant_directory_without_an_index_is_not_searched() {
+    let Some(images) = empty() else { return };
+    // A file full of blocks of entries, of which none is in use, becomes a directory.
+    let blocks = "import struct
+free = struct.pack('>HH', 0xffff, 4080) + bytes(4074) + struct.pack('>H', 16)
+with open('blocks', 'wb') as file:
+    for _ in range(257):
+        file.write((b'XD2D' + bytes(12) + free) * 256)";
+    let script = r#"
+        export TEST_DIR=. TEST_DEV=image QA_CHECK_FS=1
+        python3 -c "$1"
+        printf '/\n0 0\nd--755 0 0\nlong ---755 0 0 blocks\n$\n' > proto
+        truncate -s 330M image
+        mkfs.xfs -q -m crc=0 -p proto image
+        rm blocks
+        xfs_db -x -c 'path /long' -c 'write -d core.mode 040755' image"#;
+    images.script(&prepared(script), [blocks]);
+    with_xfs(&images.path("image"), |xfs| {
+        let error = xfs.look_up(directory(xfs, "long"), b"name").unwrap_err().to_string();
+        assert_eq!(error, "a directory of more than 256 MiB without a sound index cannot be read");
+    });
+}
