@@ -48,11 +48,12 @@ pub(super) fn map(ntfs: &Ntfs<'_>, budget: &Budget) -> Result<Vec<Allocation>, G
     let runs_max = draw.rows(PARTS, size_of::<Use>(), RUNS_MAX);
     let bitmap = ClusterMap::open(ntfs)?;
     let room = ntfs.geometry.clusters.min(ntfs.mft.clusters().volume.size_bytes() / ntfs.geometry.cluster_bytes);
-    let mut reached = Reached { bitmap: bitmap.as_ref(), ntfs, uses: Vec::new(), runs_max, clusters: 0, room };
+    let bits = bitmap.as_ref();
+    let mut reached = Reached { bitmap: bits, ntfs, uses: Vec::new(), runs_max, is_short: false, clusters: 0, room };
     ntfs.each_record(&mut |record| reached.add_record(&record).map(ControlFlow::Continue))?;
     let is_trusted = bitmap.is_some() && reached.clusters <= room;
-    if !is_trusted {
-        let problem = "free clusters are in doubt: it is damaged, or files overlap or have too many pieces";
+    if !is_trusted && !reached.is_short {
+        let problem = "free clusters are in doubt: it is damaged, or files overlap";
         ntfs.damage.note(ntfs.mft.clusters().volume.damage(0, STRUCTURE, problem));
     }
     let is_whole = !ntfs.is_file_lost.load(Ordering::Relaxed) && ntfs.mft.damages().next().is_none();
@@ -150,6 +151,8 @@ struct Reached<'r> {
     /// Metadata, and clusters that the bitmap calls free.
     uses: Vec<Use>,
     runs_max: usize,
+    /// Whether there are more of them than are kept.
+    is_short: bool,
     /// Clusters of all attributes. More than the volume has: files overlap.
     clusters: u64,
     /// Clusters that the volume has.
@@ -207,6 +210,7 @@ impl Reached<'_> {
         }
         if self.uses.len() >= self.runs_max {
             // What follows is not looked at: as where files overlap, nothing counts as free.
+            self.is_short = true;
             self.clusters = u64::MAX;
         }
         Ok(())

@@ -175,6 +175,9 @@ impl Xfs<'_> {
         }
         let mut met = MapBlocks::of_at_most(draw.rows(PARTS, MAP_BLOCK_BYTES, MAP_BLOCKS_MAX));
         self.claim_files(&mut runs, &mut met)?;
+        if met.is_full() {
+            runs.doubt_all();
+        }
         if runs.is_short || met.is_full() {
             budget.note_short();
         }
@@ -193,15 +196,15 @@ impl Xfs<'_> {
         Ok(map)
     }
 
-    /// Reads the free runs of a group; returns its header if all of that is sound.
+    /// Reads the free runs of a group; returns its header if all of that is sound. The group is in doubt where it is
+    /// not, and where its runs do not fit into memory.
     fn free_runs(&self, runs: &mut Runs, group: u32) -> Result<Option<FreeSpace>, GuestError> {
         let before = runs.base.len();
-        let outcome = self.free_space(group).and_then(|header| {
-            self.free_runs_of(group, &header, runs)?;
-            Ok(header)
-        });
-        let header = self.damage.skip(outcome)?;
-        if header.is_none() {
+        let outcome = self.free_space(group).and_then(|header| Ok((self.free_runs_of(group, &header, runs)?, header)));
+        let found = self.damage.skip(outcome)?;
+        let is_kept = found.as_ref().is_some_and(|(is_kept, _)| *is_kept);
+        let header = found.map(|(_, header)| header);
+        if !is_kept {
             runs.base.truncate(before);
             let start = u64::from(group) * u64::from(self.superblock.group_blocks);
             let end = start + u64::from(self.superblock.blocks_of(group));
@@ -210,8 +213,9 @@ impl Xfs<'_> {
         Ok(header)
     }
 
-    /// Reads the free runs of a group, and compares their sum with the header, and both trees with each other.
-    fn free_runs_of(&self, group: u32, header: &FreeSpace, runs: &mut Runs) -> Result<(), GuestError> {
+    /// Reads the free runs of a group, and compares their sum with the header, and both trees with each other. Returns
+    /// whether all of them fit into memory.
+    fn free_runs_of(&self, group: u32, header: &FreeSpace, runs: &mut Runs) -> Result<bool, GuestError> {
         let superblock = &self.superblock;
         let damage = |problem| self.reader.damage(superblock.group_place(group), "free space of a group", problem);
         // The sum of the hashes depends on no order. The key is a new one each time, so that no image can be made for
@@ -232,15 +236,19 @@ impl Xfs<'_> {
             })?;
             Ok::<_, GuestError>((sum, hashes))
         };
+        let mut end_before = runs.base.last().map_or(0, |last| last.end);
+        let mut is_kept = true;
         let by_place = sums(&group::FREE_BY_PLACE, header.by_place, &mut |start, count| {
-            if runs.base.last().is_some_and(|last| last.end > start) {
+            if end_before > start {
                 return Err("two free runs overlap");
             }
-            if runs.base.len() >= runs.runs_max {
+            end_before = start + u64::from(count);
+            if runs.base.len() < runs.runs_max {
+                runs.base.push(Run { start, end: end_before, class: AllocationClass::Free });
+            } else {
                 runs.is_short = true;
-                return Err("there are too many free runs");
+                is_kept = false;
             }
-            runs.base.push(Run { start, end: start + u64::from(count), class: AllocationClass::Free });
             Ok(())
         })?;
         let by_length = sums(&group::FREE_BY_LENGTH, header.by_length, &mut |_, _| Ok(()))?;
@@ -250,7 +258,7 @@ impl Xfs<'_> {
         if by_length != by_place {
             return Err(damage("its trees list other free runs").into());
         }
-        Ok(())
+        Ok(is_kept)
     }
 
     /// Notes that blocks are in use. One that is free as well is damage.
@@ -330,6 +338,8 @@ impl Xfs<'_> {
     ) -> Result<(), GuestError> {
         self.each_step(fork, 0, &mut |step| {
             match step {
+                // What follows does not fit into memory, and nothing is free.
+                MapStep::Block(_) if met.is_full() => return Ok(ControlFlow::Break(())),
                 MapStep::Block(linear) => {
                     self.meet(met, linear)?;
                     self.claim(runs, linear, 1, TREE);

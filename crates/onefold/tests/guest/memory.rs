@@ -56,6 +56,43 @@ fn verbs_keep_no_names_of_the_files_that_they_go_through() {
     }
 }
 
+/// Makes an ext4 whose bitmaps call every second block free: with 4 KiB each, 458,752 runs.
+const MAKE_FRAGMENTED: &str = r#"
+import struct, subprocess, sys
+path = sys.argv[1]
+with open(path, "wb") as image:
+    image.truncate(2 << 30)
+features = "^metadata_csum,^uninit_bg,^has_journal,^resize_inode,^64bit"
+subprocess.run(["mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-N", "1000", "-O", features, path], check=True)
+with open(path, "r+b") as image:
+    for group in range(2, 16):
+        image.seek(4096 + 32 * group)
+        bitmap, = struct.unpack("<I", image.read(4))
+        image.seek(bitmap * 4096)
+        image.write(b"\x55" * 4096)
+"#;
+
+/// Such a map was told with a warning only, and as damage where the blocks of the maps of files did not fit.
+#[test]
+fn a_map_that_needs_more_memory_is_no_damage_and_the_rest_goes_on() {
+    let Some(fixture) = Fixture::new() else { return };
+    if !has("python3", "python3") {
+        return;
+    }
+    let fragmented = fixture.folder.path("fragmented");
+    run("python3", &["-c", MAKE_FRAGMENTED, text(&fragmented)]);
+    let told = onefold("guest info --json --memory 32M", &[&fragmented, &fixture.image]);
+    assert_eq!(told.code, FAILED, "{}", told.err);
+    let failures = &told.json()["failures"];
+    assert_eq!(failures.as_array().map(Vec::len), Some(1), "{failures}");
+    assert!(failures[0]["error"].as_str().is_some_and(|error| error.contains("fragmented")), "{failures}");
+    assert!(failures[0]["causes"][0].as_str().is_some_and(|cause| cause.contains("more memory than --memory allows")));
+    assert_eq!(failures[0]["hint"], "give more with --memory");
+    assert_eq!(told.json()["images"].as_array().map(Vec::len), Some(2));
+    assert_eq!(told.json()["warnings"], serde_json::json!([]));
+    assert_eq!(onefold("guest info --memory 256M", &[&fragmented, &fixture.image]).code, DONE);
+}
+
 /// Makes `image`: an ext4 of ten million files in use, all of them empty and in the root directory. It writes inodes,
 /// names and bitmaps itself, which a kernel would take an hour for; only counts of free blocks are left as they were.
 const MAKE_TEN_MILLION: &str = r#"

@@ -32,7 +32,7 @@ pub(super) struct Reach<'r, 't, 'a> {
     /// The blocks of maps that were met.
     nodes: HashSet<u64>,
     nodes_max: usize,
-    /// Whether there are more blocks of maps than that.
+    /// Whether there are more blocks of maps than that: the pass ended for want of memory.
     pub(super) has_too_many_nodes: bool,
     /// Whether files reach more than they can, or more than can be remembered: the pass ended, and files were left out.
     pub(super) has_too_many: bool,
@@ -99,7 +99,7 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
                 }
                 Piece::Node(block) => self.node(block, inode),
             };
-            if outcome.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if outcome.is_ok() && !self.has_too_many { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         tables.skip_file(walked)?;
         tables.skip_file(outcome).map(|_| ())
@@ -112,8 +112,8 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
         }
         let offset = block * self.tables.superblock.block_bytes;
         if self.nodes.len() >= self.nodes_max {
-            self.has_too_many_nodes = true;
-            return self.end(block, "too many blocks of maps");
+            (self.has_too_many_nodes, self.has_too_many) = (true, true);
+            return Ok(());
         }
         if !self.nodes.insert(block) {
             return Err(self.tables.source.damage(offset, MAP, "two files lead to it").into());

@@ -102,10 +102,9 @@ impl Ending {
             self.damaged(format!("`{}`: {problem}", image.path().shown()));
         }
         if guest.budget().is_short() {
-            let name = image.path().shown();
-            self.warn(format!(
-                "`{name}`: its maps need more memory, and what did not fit counts as allocated: raise --memory"
-            ));
+            let cannot = format!("cannot keep the allocation maps of `{}` in memory", image.path().shown());
+            let why = "they need more memory than --memory allows; what did not fit counts as allocated";
+            self.failed(Failure::new(cannot).because_of(why).hint("give more with --memory"));
         }
         guest.doubt().iter().for_each(|doubt| self.warn(format!("no volume is sure: {}", doubt.shown())));
         let mut all: BTreeSet<usize> = volumes.into_iter().collect();
