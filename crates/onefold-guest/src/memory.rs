@@ -1,4 +1,5 @@
-//! A file system in memory: the trees of tests and of fuzz targets. It has no volume, so its files have no extents.
+//! A file system in memory: the trees of tests and of fuzz targets. Its files have the extents, and its volume has the
+//! map, that a test gives them, whatever their content is.
 
 use std::ops::ControlFlow;
 
@@ -12,9 +13,16 @@ use crate::filesystem::{
 #[derive(Debug)]
 pub struct MemoryFileSystem {
     facts: FileSystemFacts,
+    state: State,
     damage: DamageLog,
     files: Vec<MemoryFile>,
+    /// How the table of files ends.
+    table_error: Option<MadeError>,
+    allocation: Result<Vec<Allocation>, MadeError>,
 }
+
+/// Makes an error that a test wants.
+type MadeError = fn() -> GuestError;
 
 #[derive(Debug)]
 struct MemoryFile {
@@ -22,6 +30,7 @@ struct MemoryFile {
     /// The content, or the target of a symbolic link. A file that is longer goes on with zeros.
     content: Vec<u8>,
     entries: Vec<(Vec<u8>, FileNumber)>,
+    extents: Result<Vec<Extent>, MadeError>,
 }
 
 impl MemoryFile {
@@ -43,7 +52,7 @@ impl MemoryFile {
             generation: 0,
             encoding: None,
         };
-        MemoryFile { stat, content: content.to_vec(), entries: Vec::new() }
+        MemoryFile { stat, content: content.to_vec(), entries: Vec::new(), extents: Ok(Vec::new()) }
     }
 }
 
@@ -68,7 +77,14 @@ impl MemoryFileSystem {
             files_max: None,
             files_used: None,
         };
-        MemoryFileSystem { facts, damage: DamageLog::default(), files: vec![MemoryFile::new(FileKind::Directory, b"")] }
+        MemoryFileSystem {
+            facts,
+            state: State::Certain,
+            damage: DamageLog::default(),
+            files: vec![MemoryFile::new(FileKind::Directory, b"")],
+            table_error: None,
+            allocation: Ok(Vec::new()),
+        }
     }
 
     /// Adds a regular file, and the directories that its path needs; replaces the file of this path.
@@ -97,6 +113,45 @@ impl MemoryFileSystem {
     /// Returns what is known of a file, to be changed.
     pub fn stat_mut(&mut self, file: FileNumber) -> Option<&mut FileStat> {
         self.file_mut(file).map(|file| &mut file.stat)
+    }
+
+    /// Returns what the file system says of itself, to be changed.
+    pub fn facts_mut(&mut self) -> &mut FileSystemFacts {
+        &mut self.facts
+    }
+
+    /// Sets whether its maps are certain.
+    pub fn set_state(&mut self, state: State) {
+        self.state = state;
+    }
+
+    /// Sets where a file lies.
+    pub fn set_extents(&mut self, file: FileNumber, extents: Vec<Extent>) {
+        if let Some(file) = self.file_mut(file) {
+            file.extents = Ok(extents);
+        }
+    }
+
+    /// Lets the map of a file fail.
+    pub fn fail_extents(&mut self, file: FileNumber, error: fn() -> GuestError) {
+        if let Some(file) = self.file_mut(file) {
+            file.extents = Err(error);
+        }
+    }
+
+    /// Sets the allocation map.
+    pub fn set_allocation(&mut self, allocation: Vec<Allocation>) {
+        self.allocation = Ok(allocation);
+    }
+
+    /// Lets the allocation map fail.
+    pub fn fail_allocation(&mut self, error: fn() -> GuestError) {
+        self.allocation = Err(error);
+    }
+
+    /// Lets the table of files fail behind its last file.
+    pub fn fail_table(&mut self, error: fn() -> GuestError) {
+        self.table_error = Some(error);
     }
 
     fn add(&mut self, path: &str, file: MemoryFile) -> FileNumber {
@@ -145,7 +200,7 @@ impl FileSystem for MemoryFileSystem {
     }
 
     fn state(&self) -> &State {
-        &State::Certain
+        &self.state
     }
 
     fn damage(&self) -> &DamageLog {
@@ -193,9 +248,11 @@ impl FileSystem for MemoryFileSystem {
     fn each_extent(
         &self,
         file: FileNumber,
-        _visit: &mut dyn FnMut(Extent) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(Extent) -> ControlFlow<()>,
     ) -> Result<(), GuestError> {
-        self.file(file).map(|_| ())
+        let extents = self.file(file)?.extents.as_ref().map_err(|error| error())?;
+        let _ = extents.iter().try_for_each(|extent| visit(*extent));
+        Ok(())
     }
 
     fn read(&self, file: FileNumber, offset: u64, into: &mut [u8]) -> Result<usize, GuestError> {
@@ -215,13 +272,13 @@ impl FileSystem for MemoryFileSystem {
     fn each_file(&self, visit: &mut dyn FnMut(FileNumber, &FileStat) -> ControlFlow<()>) -> Result<(), GuestError> {
         for (number, file) in self.files.iter().enumerate() {
             if visit(FileNumber(number as u64), &file.stat).is_break() {
-                break;
+                return Ok(());
             }
         }
-        Ok(())
+        self.table_error.map_or(Ok(()), |error| Err(error()))
     }
 
     fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
-        Ok(Vec::new())
+        self.allocation.clone().map_err(|error| error())
     }
 }

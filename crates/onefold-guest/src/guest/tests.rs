@@ -1,15 +1,13 @@
-//! A disk of two volumes whose file systems are made up: extents where a test wants them.
+//! A disk of two volumes whose file systems are in memory: extents where a test wants them.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 
 use onefold_disk::DiskError;
 
 use super::*;
-use crate::error::{Damage, DamageLog};
-use crate::filesystem::{
-    Allocation, AllocationClass, DirectoryEntry, ExtendedAttribute, Extent, ExtentKind, FileKind, FileNumber, FileStat,
-    FileSystemFacts, FileSystemKind, State, TableKind, Timestamp,
-};
+use crate::error::Damage;
+use crate::filesystem::{Allocation, AllocationClass, Extent, ExtentKind, TableKind};
+use crate::memory::MemoryFileSystem;
 use crate::volume::DiskRange;
 
 /// Bytes of the made-up disk.
@@ -32,138 +30,43 @@ impl Disk for Zeros {
     }
 }
 
-/// A file system of which only maps are known. Each file has a length and extents; a file without any is damaged.
-struct Maps {
-    facts: FileSystemFacts,
-    damage: DamageLog,
-    files: Vec<(u64, Vec<Extent>)>,
-    allocation: Vec<Allocation>,
-    /// Whether the map fails.
-    is_map_damaged: bool,
-}
-
-impl Maps {
-    fn stat_of(&self, size_bytes: u64) -> FileStat {
-        FileStat {
-            kind: FileKind::Regular,
-            mode: 0o644,
-            user: 0,
-            group: 0,
-            links: 1,
-            size_bytes,
-            allocated_bytes: 0,
-            modified: Timestamp::default(),
-            changed: Timestamp::default(),
-            accessed: Timestamp::default(),
-            created: None,
-            device: None,
-            generation: 0,
-            encoding: None,
-        }
-    }
-}
-
-impl FileSystem for Maps {
-    fn facts(&self) -> &FileSystemFacts {
-        &self.facts
-    }
-
-    fn state(&self) -> &State {
-        &State::Certain
-    }
-
-    fn damage(&self) -> &DamageLog {
-        &self.damage
-    }
-
-    fn root(&self) -> FileNumber {
-        FileNumber(0)
-    }
-
-    fn stat(&self, _: FileNumber) -> Result<FileStat, GuestError> {
-        Err(GuestError::NotFound)
-    }
-
-    fn each_entry(
-        &self,
-        _: FileNumber,
-        _: &mut dyn FnMut(DirectoryEntry) -> ControlFlow<()>,
-    ) -> Result<(), GuestError> {
-        Err(GuestError::NotADirectory)
-    }
-
-    fn read_link(&self, _: FileNumber) -> Result<Vec<u8>, GuestError> {
-        Err(GuestError::NotFound)
-    }
-
-    fn attributes(&self, _: FileNumber) -> Result<Vec<ExtendedAttribute>, GuestError> {
-        Err(GuestError::NotFound)
-    }
-
-    fn each_extent(
-        &self,
-        file: FileNumber,
-        visit: &mut dyn FnMut(Extent) -> ControlFlow<()>,
-    ) -> Result<(), GuestError> {
-        let (_, extents) = &self.files[usize::try_from(file.0).unwrap()];
-        if extents.is_empty() {
-            return Err(Damage { place: file.0, structure: "extent tree", problem: "it is made up" }.into());
-        }
-        let _ = extents.iter().try_for_each(|extent| visit(*extent));
-        Ok(())
-    }
-
-    fn read(&self, _: FileNumber, _: u64, _: &mut [u8]) -> Result<usize, GuestError> {
-        Err(GuestError::NotFound)
-    }
-
-    fn each_file(&self, visit: &mut dyn FnMut(FileNumber, &FileStat) -> ControlFlow<()>) -> Result<(), GuestError> {
-        for (number, (size_bytes, _)) in self.files.iter().enumerate() {
-            if visit(FileNumber(number as u64), &self.stat_of(*size_bytes)).is_break() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
-        let damage = Damage { place: 7, structure: "bitmap", problem: "it is made up" };
-        if self.is_map_damaged { Err(damage.into()) } else { Ok(self.allocation.clone()) }
-    }
-}
-
 fn extent(offset: u64, length_bytes: u64, place: u64, kind: ExtentKind) -> Extent {
     Extent { offset, length_bytes, place, kind }
 }
 
+/// Returns a volume with files of these lengths and extents, whose numbers count from 1. A file without any is damaged.
 fn volume(number: u32, ranges: &[(u64, u64)], files: Vec<(u64, Vec<Extent>)>) -> GuestVolume<'static> {
-    with_maps(number, ranges, |maps| maps.files = files)
+    with_maps(number, ranges, |maps| {
+        for (name, (size_bytes, extents)) in files.into_iter().enumerate() {
+            let file = maps.write(&format!("/{name}"), "");
+            maps.stat_mut(file).unwrap().size_bytes = size_bytes;
+            if extents.is_empty() {
+                maps.fail_extents(file, || made_up("extent tree"));
+            } else {
+                maps.set_extents(file, extents);
+            }
+        }
+    })
 }
 
-/// Returns a volume whose maps `change` changes.
-fn with_maps(number: u32, ranges: &[(u64, u64)], change: impl FnOnce(&mut Maps)) -> GuestVolume<'static> {
+fn made_up(structure: &'static str) -> GuestError {
+    Damage { place: 7, structure, problem: "it is made up" }.into()
+}
+
+/// Returns a volume whose file system `change` changes.
+fn with_maps(number: u32, ranges: &[(u64, u64)], change: impl FnOnce(&mut MemoryFileSystem)) -> GuestVolume<'static> {
     let ranges: Vec<DiskRange> =
         ranges.iter().map(|&(start_bytes, length_bytes)| DiskRange { start_bytes, length_bytes }).collect();
     let volume = Volume { origin: VolumeOrigin::Partition { number }, ranges };
-    let facts = FileSystemFacts {
-        kind: FileSystemKind::Ext4,
-        features: Vec::new(),
-        label: Vec::new(),
-        uuid: String::new(),
-        block_bytes: 4096,
-        size_bytes: volume.size_bytes(),
-        free_bytes: 0,
-        files_max: None,
-        files_used: None,
-    };
     let run = |start_bytes, end: u64, class| Allocation { start_bytes, length_bytes: end - start_bytes, class };
     let allocation = vec![
         run(0, 4096, AllocationClass::Table(TableKind::Inodes)),
         run(4096, 65536, AllocationClass::Data),
         run(65536, volume.size_bytes(), AllocationClass::Free),
     ];
-    let damage = DamageLog::default();
-    let mut maps = Maps { facts, damage, files: Vec::new(), allocation, is_map_damaged: false };
+    let mut maps = MemoryFileSystem::default();
+    maps.facts_mut().size_bytes = volume.size_bytes();
+    maps.set_allocation(allocation);
     change(&mut maps);
     let reader = VolumeReader::new(&Zeros, &volume);
     GuestVolume { volume, partition: None, reader, content: VolumeContent::FileSystem(Box::new(maps)) }
@@ -194,13 +97,13 @@ fn files_come_in_the_order_of_the_disk_whatever_fits_into_memory() {
     let folder = tempfile::tempdir().unwrap();
     let expected = [
         // (place, length, volume, file, offset, used)
-        (65_536, 77_824, 1, 0, 4096, 77_824),
-        (262_244, 60, 0, 2, 0, 60),
-        (266_240, 4096, 0, 3, 0, 4096),
+        (65_536, 77_824, 1, 1, 4096, 77_824),
+        (262_244, 60, 0, 3, 0, 60),
         (266_240, 4096, 0, 4, 0, 4096),
-        (270_336, 8192, 0, 0, 0, 5000),
-        (294_912, 4096, 0, 3, 4096, 0),
-        (585_728, 4096, 1, 0, 0, 4096),
+        (266_240, 4096, 0, 5, 0, 4096),
+        (270_336, 8192, 0, 1, 0, 5000),
+        (294_912, 4096, 0, 4, 4096, 0),
+        (585_728, 4096, 1, 1, 0, 4096),
     ];
     for memory_bytes in [1, 100, 1 << 20] {
         let files = guest.files_in_order(folder.path(), memory_bytes).unwrap();
@@ -235,7 +138,9 @@ fn a_volume_with_more_extents_than_it_has_room_for_is_cut_and_the_others_are_who
 /// One such volume ended the map of all.
 #[test]
 fn a_map_that_cannot_be_made_is_damage_and_its_volume_counts_as_allocated() {
-    let damaged = with_maps(1, &[(262_144, 131_072)], |maps| maps.is_map_damaged = true);
+    let damaged = with_maps(1, &[(262_144, 131_072)], |maps| {
+        maps.fail_allocation(|| made_up("bitmap"));
+    });
     let sound = volume(2, &[(524_288, 131_072)], Vec::new());
     let guest = Guest::new(&Zeros, None, vec![damaged, sound], Vec::new());
     let map = guest.disk_map().unwrap();
@@ -256,11 +161,11 @@ fn every_byte_has_its_owners() {
     let owners = guest.owners(&places).unwrap();
     let files =
         |at: usize| -> Vec<(u64, u64)> { owners[at].files.iter().map(|file| (file.file.0, file.offset)).collect() };
-    assert_eq!(files(0), [(0, 4999)]);
-    assert_eq!((owners[1].volume, files(1)), (Some((1, 65_546)), vec![(0, 4106)]));
-    assert_eq!(files(2), [(3, 0), (4, 0)]);
+    assert_eq!(files(0), [(1, 4999)]);
+    assert_eq!((owners[1].volume, files(1)), (Some((1, 65_546)), vec![(1, 4106)]));
+    assert_eq!(files(2), [(4, 0), (5, 0)]);
     assert_eq!((owners[3].volume, owners[3].class), (None, None));
-    assert_eq!((owners[4].class, files(4)), (Some(AllocationClass::Table(TableKind::Inodes)), vec![(2, 20)]));
+    assert_eq!((owners[4].class, files(4)), (Some(AllocationClass::Table(TableKind::Inodes)), vec![(3, 20)]));
     assert_eq!((owners[5].class, files(5)), (Some(AllocationClass::Free), Vec::new()));
     assert_eq!(owners[6].volume, None);
 }

@@ -175,10 +175,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use onefold_disk::{Disk, DiskError};
-    use onefold_guest::error::DamageLog;
-    use onefold_guest::filesystem::{
-        Allocation, DirectoryEntry, ExtendedAttribute, Extent, FileSystem, FileSystemFacts, State,
-    };
+    use onefold_guest::filesystem::Extent;
     use onefold_guest::memory::MemoryFileSystem;
     use onefold_guest::volume::Volume;
     use onefold_sort::SortWriter;
@@ -202,91 +199,24 @@ mod tests {
         }
     }
 
-    /// Files that all have the same extents.
-    struct Extents {
-        system: MemoryFileSystem,
-        extents: Vec<Extent>,
-        /// The file that has none any more.
-        deleted: Option<FileNumber>,
-        /// The error of the table of files.
-        error: Option<&'static str>,
-    }
-
-    impl FileSystem for Extents {
-        fn facts(&self) -> &FileSystemFacts {
-            self.system.facts()
-        }
-
-        fn state(&self) -> &State {
-            self.system.state()
-        }
-
-        fn damage(&self) -> &DamageLog {
-            self.system.damage()
-        }
-
-        fn root(&self) -> FileNumber {
-            self.system.root()
-        }
-
-        fn stat(&self, file: FileNumber) -> Result<FileStat, GuestError> {
-            self.system.stat(file)
-        }
-
-        fn each_entry(
-            &self,
-            directory: FileNumber,
-            visit: &mut dyn FnMut(DirectoryEntry) -> ControlFlow<()>,
-        ) -> Result<(), GuestError> {
-            self.system.each_entry(directory, visit)
-        }
-
-        fn read_link(&self, file: FileNumber) -> Result<Vec<u8>, GuestError> {
-            self.system.read_link(file)
-        }
-
-        fn attributes(&self, file: FileNumber) -> Result<Vec<ExtendedAttribute>, GuestError> {
-            self.system.attributes(file)
-        }
-
-        fn each_extent(
-            &self,
-            file: FileNumber,
-            visit: &mut dyn FnMut(Extent) -> ControlFlow<()>,
-        ) -> Result<(), GuestError> {
-            if self.deleted == Some(file) {
-                return Err(GuestError::NotFound);
-            }
-            let _ = self.extents.iter().try_for_each(|extent| visit(*extent));
-            Ok(())
-        }
-
-        fn read(&self, file: FileNumber, offset: u64, into: &mut [u8]) -> Result<usize, GuestError> {
-            self.system.read(file, offset, into)
-        }
-
-        fn each_file(&self, visit: &mut dyn FnMut(FileNumber, &FileStat) -> ControlFlow<()>) -> Result<(), GuestError> {
-            self.system.each_file(visit)?;
-            self.error.map_or(Ok(()), |what| Err(GuestError::Unsupported(what)))
-        }
-
-        fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
-            self.system.allocation()
-        }
-    }
-
-    /// Returns a file system of `files` files with `extents` extents of a block each, all in the same place.
-    fn extents(files: u64, extents: u64) -> Extents {
+    /// Returns a file system of `files` files with `count` extents of a block each, all in the same place.
+    fn extents(files: u64, count: u64, kind: ExtentKind) -> MemoryFileSystem {
         let mut system = MemoryFileSystem::default();
+        let extent = |at| Extent { offset: at * 4096, length_bytes: 4096, place: 8192, kind };
         for number in 0..files {
-            system.write(&format!("/{number}"), "");
+            let file = system.write(&format!("/{number}"), "");
+            system.set_extents(file, (0..count).map(extent).collect());
         }
-        let extent = |at| Extent { offset: at * 4096, length_bytes: 4096, place: 8192, kind: ExtentKind::Written };
-        Extents { system, extents: (0..extents).map(extent).collect(), deleted: None, error: None }
+        system
+    }
+
+    /// As [`extents`], of written blocks.
+    fn written(files: u64, count: u64) -> MemoryFileSystem {
+        extents(files, count, ExtentKind::Written)
     }
 
     /// Returns how many rows the extents of volumes become that are one disk each, and the doubts.
-    fn written(volumes: &[Extents], mut extents_left: ExtentsLeft) -> (usize, Vec<String>) {
+    fn told(volumes: &[MemoryFileSystem], mut extents_left: ExtentsLeft) -> (usize, Vec<String>) {
         let reader = VolumeReader::new(&Zeros, &Volume::whole_disk(DISK_BYTES).unwrap());
         let mut rows = SortWriter::new(&std::env::temp_dir(), 1 << 20);
         let mut doubts = Doubts::default();
@@ -312,39 +242,38 @@ mod tests {
 
     #[test]
     fn files_that_all_point_at_the_same_blocks_have_no_more_extents_than_a_volume_has_room_for() {
-        let fits = written(&[extents(4, 256)], ExtentsLeft::new(DISK_BYTES));
+        let fits = told(&[written(4, 256)], ExtentsLeft::new(DISK_BYTES));
         assert_eq!(fits, (1024, vec![]));
-        let mut inline = extents(2000, 1);
-        inline.extents[0].kind = ExtentKind::Inline;
-        assert_eq!(written(&[inline], ExtentsLeft::new(DISK_BYTES)), (0, vec![]));
-        let (rows, doubts) = written(&[extents(1000, 1000)], ExtentsLeft::new(DISK_BYTES));
+        let inline = extents(2000, 1, ExtentKind::Inline);
+        assert_eq!(told(&[inline], ExtentsLeft::new(DISK_BYTES)), (0, vec![]));
+        let (rows, doubts) = told(&[written(1000, 1000)], ExtentsLeft::new(DISK_BYTES));
         assert_eq!((rows, doubts), (1024, vec![format!("volume 0: {MORE}")]));
     }
 
     #[test]
     fn volumes_in_the_same_place_have_no_more_extents_than_their_disk_has_room_for() {
-        let volumes = [extents(2, 256), extents(3, 200), extents(1, 1)];
-        let (rows, doubts) = written(&volumes, ExtentsLeft { bytes: 900 * 4096, rows: 1000 });
+        let volumes = [written(2, 256), written(3, 200), written(1, 1)];
+        let (rows, doubts) = told(&volumes, ExtentsLeft { bytes: 900 * 4096, rows: 1000 });
         assert_eq!((rows, doubts), (900, vec![format!("volume 1: {MORE}"), format!("volume 2: {MORE}")]));
     }
 
     #[test]
     fn an_image_has_no_more_rows_than_it_may_however_long_it_is() {
-        let volumes = [extents(2, 40), extents(1, 40)];
-        let (rows, doubts) = written(&volumes, ExtentsLeft { bytes: u64::MAX, rows: 100 });
+        let volumes = [written(2, 40), written(1, 40)];
+        let (rows, doubts) = told(&volumes, ExtentsLeft { bytes: u64::MAX, rows: 100 });
         assert_eq!((rows, doubts), (100, vec![format!("volume 1: {MORE}")]));
     }
 
     #[test]
     fn a_file_that_is_gone_and_a_table_that_ends_early_cost_no_other_file_its_extents() {
-        let mut gone = extents(3, 2);
-        gone.deleted = Some(FileNumber(2));
-        gone.error = Some("a table");
-        let (rows, doubts) = written(&[gone, extents(1, 1)], ExtentsLeft::new(DISK_BYTES));
-        let told = [
+        let mut gone = written(3, 2);
+        gone.fail_extents(FileNumber(2), || GuestError::NotFound);
+        gone.fail_table(|| GuestError::Unsupported("a table"));
+        let (rows, doubts) = told(&[gone, written(1, 1)], ExtentsLeft::new(DISK_BYTES));
+        let expected = [
             "volume 0: not all of its files can be found: a table cannot be read",
             "volume 0: the blocks of 1 files cannot be told",
         ];
-        assert_eq!((rows, doubts), (5, told.map(str::to_owned).to_vec()));
+        assert_eq!((rows, doubts), (5, expected.map(str::to_owned).to_vec()));
     }
 }

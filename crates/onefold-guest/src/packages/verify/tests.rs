@@ -2,8 +2,7 @@
 
 use super::super::open;
 use super::*;
-use crate::error::{DamageLog, Encoding};
-use crate::filesystem::{Allocation, DirectoryEntry, ExtendedAttribute, FileNumber, FileSystemFacts};
+use crate::error::Encoding;
 use crate::memory::MemoryFileSystem;
 
 /// The digest of `hello\n`.
@@ -104,84 +103,20 @@ fn a_verification_ends_when_it_is_told_to() {
     assert_eq!(found.differences.len(), 2);
 }
 
-/// A file system of so many bytes by its own account.
-struct Claimed {
-    facts: FileSystemFacts,
-    state: State,
-    memory: MemoryFileSystem,
-}
-
-impl Claimed {
-    fn new(size_bytes: u64, state: State) -> Claimed {
-        let memory = MemoryFileSystem::default();
-        Claimed { facts: FileSystemFacts { size_bytes, ..memory.facts().clone() }, state, memory }
-    }
-}
-
-impl FileSystem for Claimed {
-    fn facts(&self) -> &FileSystemFacts {
-        &self.facts
-    }
-
-    fn state(&self) -> &State {
-        &self.state
-    }
-
-    fn damage(&self) -> &DamageLog {
-        self.memory.damage()
-    }
-
-    fn root(&self) -> FileNumber {
-        self.memory.root()
-    }
-
-    fn stat(&self, file: FileNumber) -> Result<FileStat, GuestError> {
-        self.memory.stat(file)
-    }
-
-    fn each_entry(
-        &self,
-        directory: FileNumber,
-        visit: &mut dyn FnMut(DirectoryEntry) -> ControlFlow<()>,
-    ) -> Result<(), GuestError> {
-        self.memory.each_entry(directory, visit)
-    }
-
-    fn read_link(&self, file: FileNumber) -> Result<Vec<u8>, GuestError> {
-        self.memory.read_link(file)
-    }
-
-    fn attributes(&self, file: FileNumber) -> Result<Vec<ExtendedAttribute>, GuestError> {
-        self.memory.attributes(file)
-    }
-
-    fn each_extent(
-        &self,
-        file: FileNumber,
-        visit: &mut dyn FnMut(Extent) -> ControlFlow<()>,
-    ) -> Result<(), GuestError> {
-        self.memory.each_extent(file, visit)
-    }
-
-    fn read(&self, file: FileNumber, offset: u64, into: &mut [u8]) -> Result<usize, GuestError> {
-        self.memory.read(file, offset, into)
-    }
-
-    fn each_file(&self, visit: &mut dyn FnMut(FileNumber, &FileStat) -> ControlFlow<()>) -> Result<(), GuestError> {
-        self.memory.each_file(visit)
-    }
-
-    fn allocation(&self) -> Result<Vec<Allocation>, GuestError> {
-        self.memory.allocation()
-    }
+/// Returns a file system of so many bytes by its own account.
+fn claimed(size_bytes: u64, state: State) -> MemoryFileSystem {
+    let mut system = MemoryFileSystem::default();
+    system.facts_mut().size_bytes = size_bytes;
+    system.set_state(state);
+    system
 }
 
 #[test]
 fn only_bytes_of_volumes_count_and_each_volume_once() {
     let (certain, long) = (State::Certain, State::Unsure(vec![Doubt::InUse, Doubt::LongerThanVolume]));
-    let one = Claimed::new(1 << 32, certain.clone());
-    let in_use = Claimed::new(1 << 33, State::Unsure(vec![Doubt::InUse]));
-    let (too_long, endless) = (Claimed::new(1 << 50, long), Claimed::new(u64::MAX, certain));
+    let one = claimed(1 << 32, certain.clone());
+    let in_use = claimed(1 << 33, State::Unsure(vec![Doubt::InUse]));
+    let (too_long, endless) = (claimed(1 << 50, long), claimed(u64::MAX, certain));
     assert_eq!(bytes_max(&[&one, &in_use, &one, &too_long]), 4 * ((1 << 32) + (1 << 33)) + (1 << 30));
     assert_eq!(bytes_max(&[&too_long]), 1 << 30);
     assert_eq!(bytes_max(&[&one, &endless]), 1 << 40);
