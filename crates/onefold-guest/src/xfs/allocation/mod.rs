@@ -9,10 +9,13 @@
 //! Memory is bounded by a budget. A group whose free runs are too many counts as allocated as a whole. Once there are too many runs
 //! in use, further metadata counts as data, and a group is in doubt where a further block in use is free as well.
 
-use std::collections::BTreeSet;
+mod runs;
+
 use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
+
+use runs::{Run, Runs, push};
 
 use super::Xfs;
 use super::btree::{Step, TreeForm};
@@ -30,14 +33,6 @@ const TREE: AllocationClass = AllocationClass::Table(TableKind::Tree);
 const DIRECTORY: AllocationClass = AllocationClass::Table(TableKind::Directory);
 const JOURNAL: AllocationClass = AllocationClass::Table(TableKind::Journal);
 
-/// A run of blocks by their linear numbers.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    start: u64,
-    end: u64,
-    class: AllocationClass,
-}
-
 /// Most free runs that are kept, and most runs in use: about 100 MiB of each.
 const RUNS_MAX: usize = 4 << 20;
 /// The structures of a map that draw equal parts of its memory: free runs, runs in use, blocks of maps; and two for the
@@ -47,107 +42,6 @@ const PARTS: usize = 5;
 const MAP_BLOCK_BYTES: usize = 27;
 /// Bytes of memory of all of them.
 const MEMORY_BYTES_MAX: usize = PARTS * RUNS_MAX * size_of::<Run>();
-
-/// A map that is being built.
-#[derive(Debug)]
-struct Runs {
-    /// Free runs and groups in doubt, in order.
-    base: Vec<Run>,
-    /// Runs in use that lie over the base. What neither has is data.
-    used: Vec<Run>,
-    /// Most of either.
-    runs_max: usize,
-    /// Blocks of a group.
-    group_blocks: u64,
-    /// Groups that are in doubt because they have more runs in use than are kept.
-    doubtful: BTreeSet<u64>,
-    /// Whether there were more runs than are kept.
-    is_short: bool,
-}
-
-impl Runs {
-    fn new(group_blocks: u64, runs_max: usize) -> Runs {
-        let doubtful = BTreeSet::new();
-        Runs { base: Vec::new(), used: Vec::new(), runs_max, group_blocks, doubtful, is_short: false }
-    }
-
-    /// Notes that blocks are in use; returns whether one of them is in a free run.
-    fn claim(&mut self, start: u64, count: u64, class: AllocationClass) -> bool {
-        let end = start.saturating_add(count);
-        let from = self.base.partition_point(|run| run.end <= start);
-        let free = |run: &&Run| run.class == AllocationClass::Free;
-        let is_free = self.base.iter().skip(from).take_while(|run| run.start < end).find(free).is_some();
-        let is_full = self.used.len() >= self.runs_max;
-        match self.used.last_mut() {
-            // Data needs no run of its own, unless it hides a free one.
-            _ if class == AllocationClass::Data && !is_free => {}
-            Some(last) if last.end == start && last.class == class => last.end = end,
-            _ if is_full => {
-                self.is_short = true;
-                if is_free {
-                    self.doubtful.insert(start / self.group_blocks);
-                }
-            }
-            _ => self.used.push(Run { start, end, class }),
-        }
-        is_free
-    }
-
-    /// Puts all free blocks in doubt.
-    fn doubt_all(&mut self) {
-        for run in self.base.iter_mut().filter(|run| run.class == AllocationClass::Free) {
-            run.class = AllocationClass::Doubtful;
-        }
-    }
-
-    /// Puts whole groups in doubt.
-    fn doubt_groups(&mut self) {
-        if self.doubtful.is_empty() {
-            return;
-        }
-        self.base.retain(|run| !self.doubtful.contains(&(run.start / self.group_blocks)));
-        self.base.extend(self.doubtful.iter().map(|group| {
-            let start = group * self.group_blocks;
-            Run { start, end: start.saturating_add(self.group_blocks), class: AllocationClass::Doubtful }
-        }));
-        self.base.sort_unstable_by_key(|run| run.start);
-    }
-
-    /// Returns runs that cover the blocks from 0 to `blocks`.
-    fn finish(mut self, blocks: u64) -> Vec<Run> {
-        self.doubt_groups();
-        self.used.sort_unstable_by_key(|run| run.start);
-        let mut whole = Vec::new();
-        let mut base = self.base.iter().copied().peekable();
-        let mut at = 0;
-        let end = Run { start: blocks, end: blocks, class: AllocationClass::Outside };
-        for used in self.used.iter().copied().chain([end]) {
-            let start = used.start.clamp(at, blocks);
-            while at < start {
-                while base.next_if(|run| run.end <= at).is_some() {}
-                let (stop, class) = match base.peek() {
-                    Some(run) if run.start <= at => (run.end, run.class),
-                    Some(run) => (run.start, AllocationClass::Data),
-                    None => (start, AllocationClass::Data),
-                };
-                push(&mut whole, Run { start: at, end: stop.min(start), class });
-                at = stop.min(start);
-            }
-            push(&mut whole, Run { start: at, end: used.end.clamp(at, blocks), class: used.class });
-            at = used.end.clamp(at, blocks);
-        }
-        whole
-    }
-}
-
-/// Adds a run to those before it, and joins it with the last where they are alike.
-fn push(runs: &mut Vec<Run>, run: Run) {
-    match runs.last_mut() {
-        _ if run.start >= run.end => {}
-        Some(last) if last.class == run.class && last.end == run.start => last.end = run.end,
-        _ => runs.push(run),
-    }
-}
 
 impl Xfs<'_> {
     /// Returns the allocation map of the volume.
@@ -352,67 +246,5 @@ impl Xfs<'_> {
             }
             Ok(ControlFlow::Continue(()))
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_in_use_hides_what_is_free() {
-        let free = |start, end| Run { start, end, class: AllocationClass::Free };
-        let doubtful = Run { start: 100, end: 200, class: AllocationClass::Doubtful };
-        let mut runs = Runs::new(100, 10);
-        runs.base = vec![free(10, 20), free(50, 60), doubtful];
-        assert!(!runs.claim(150, 1, DIRECTORY));
-        assert!(!runs.claim(20, 30, AllocationClass::Data));
-        assert!(runs.claim(55, 1, AllocationClass::Data));
-        assert!(runs.claim(0, 11, SUPERBLOCK));
-        assert!(!runs.claim(5, 2, TREE));
-        let found: Vec<_> = runs.finish(190).iter().map(|run| (run.start, run.end, run.class)).collect();
-        let (free, data, doubtful) = (AllocationClass::Free, AllocationClass::Data, AllocationClass::Doubtful);
-        let expected = [
-            (0, 11, SUPERBLOCK),
-            (11, 20, free),
-            (20, 50, data),
-            (50, 55, free),
-            (55, 56, data),
-            (56, 60, free),
-            (60, 100, data),
-            (100, 150, doubtful),
-            (150, 151, DIRECTORY),
-            (151, 190, doubtful),
-        ];
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn more_runs_than_are_kept_put_their_groups_in_doubt() {
-        let mut runs = Runs::new(100, 2);
-        let free = |start, end| Run { start, end, class: AllocationClass::Free };
-        runs.base = vec![free(10, 20), free(110, 120), free(210, 220)];
-        for start in [12, 30, 40, 50] {
-            runs.claim(start, 1, DIRECTORY);
-        }
-        assert!(runs.claim(115, 1, AllocationClass::Data));
-        assert!(!runs.claim(230, 1, DIRECTORY));
-        assert_eq!(runs.used.len(), 2);
-        let found: Vec<_> = runs.finish(300).iter().map(|run| (run.start, run.end, run.class)).collect();
-        let (free, data, doubtful) = (AllocationClass::Free, AllocationClass::Data, AllocationClass::Doubtful);
-        let expected = [
-            (0, 10, data),
-            (10, 12, free),
-            (12, 13, DIRECTORY),
-            (13, 20, free),
-            (20, 30, data),
-            (30, 31, DIRECTORY),
-            (31, 100, data),
-            (100, 200, doubtful),
-            (200, 210, data),
-            (210, 220, free),
-            (220, 300, data),
-        ];
-        assert_eq!(found, expected);
     }
 }
