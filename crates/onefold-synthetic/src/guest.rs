@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use onefold_disk::{CachedDisk, Disk, DiskError};
 use onefold_guest::error::GuestError;
-use onefold_guest::filesystem::AllocationClass;
+use onefold_guest::filesystem::{AllocationClass, ExtentKind, TableKind};
 use onefold_guest::guest::{DiskRun, DiskUse, Guest, OrderError};
 
 /// Bytes of the cache of the disk, which are those of the program's `--memory` unless told.
@@ -25,6 +25,10 @@ pub struct Listed {
     pub files: u64,
     /// Their extents.
     pub extents: u64,
+    /// Files with content inside a metadata structure, which shares no blocks.
+    pub inline_files: u64,
+    /// Bytes of that content.
+    pub inline_bytes: u64,
     /// From the opening of the disk to the last extent.
     pub time: Duration,
 }
@@ -36,6 +40,8 @@ pub struct Mapped {
     pub runs: usize,
     /// Bytes that are not free.
     pub allocated_bytes: u64,
+    /// Bytes of trees and lists that map files, attributes and free space.
+    pub tree_bytes: u64,
     /// Bytes at the places of headers of all kinds that were asked for while it was found out what the volumes hold, and
     /// which the map calls content of files. They are read because another kind has its header there.
     pub probed_bytes: u64,
@@ -54,14 +60,20 @@ pub fn files(disk: &dyn Disk) -> Result<Listed, OrderError> {
     let cached = CachedDisk::new(disk, CACHE_BYTES);
     let guest = Guest::open(&cached)?;
     let mut owners = Vec::new();
+    let (mut inline, mut inline_bytes) = (BTreeSet::new(), 0);
     for extent in guest.files_in_order(&env::temp_dir(), SORT_BYTES)? {
         let extent = extent?;
-        owners.push((extent.volume, extent.file.0));
+        let owner = (extent.volume, extent.file.0);
+        if extent.kind == ExtentKind::Inline {
+            inline.insert(owner);
+            inline_bytes += extent.used_bytes;
+        }
+        owners.push(owner);
     }
     let time = started.elapsed();
     let extents = owners.len() as u64;
     let files = owners.into_iter().collect::<BTreeSet<_>>().len() as u64;
-    Ok(Listed { files, extents, time })
+    Ok(Listed { files, extents, inline_files: inline.len() as u64, inline_bytes, time })
 }
 
 /// Makes the map of a disk, and holds what was read for it against the map.
@@ -77,10 +89,14 @@ pub fn map(disk: &dyn Disk) -> Result<Mapped, GuestError> {
     let runs = guest.disk_map()?;
     let time = started.elapsed();
     let data = |ranges: &[Range<u64>]| ranges.iter().map(|range| data_in(range, &runs)).sum();
-    let allocated = runs.iter().filter(|run| !run.use_.is_free());
+    let bytes_of = |is_one: &dyn Fn(DiskUse) -> bool| {
+        runs.iter().filter(|run| is_one(run.use_)).map(|run| run.range.length_bytes).sum()
+    };
+    let is_tree = |use_| matches!(use_, DiskUse::Volume(_, AllocationClass::Table(TableKind::Tree)));
     Ok(Mapped {
         runs: runs.len(),
-        allocated_bytes: allocated.map(|run| run.range.length_bytes).sum(),
+        allocated_bytes: bytes_of(&|use_| !use_.is_free()),
+        tree_bytes: bytes_of(&is_tree),
         probed_bytes: data(&probed),
         data_read_bytes: data(&asked.take()),
         time,
@@ -126,16 +142,21 @@ impl Disk for Asked<'_> {
 
 impl fmt::Display for Listed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Listed { files, extents, time } = self;
-        write!(f, r#"{{ "files": {files}, "extents": {extents}, "seconds": {} }}"#, time.as_secs_f64())
+        let Listed { files, extents, inline_files, inline_bytes, time } = self;
+        write!(f, r#"{{ "files": {files}, "extents": {extents}, "inline_files": {inline_files}, "#)?;
+        write!(f, r#""inline_bytes": {inline_bytes}, "seconds": {} }}"#, time.as_secs_f64())
     }
 }
 
 impl fmt::Display for Mapped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Mapped { runs, allocated_bytes, probed_bytes, data_read_bytes, time } = self;
-        write!(f, r#"{{ "runs": {runs}, "allocated_bytes": {allocated_bytes}, "probed_bytes": {probed_bytes}, "#)?;
-        write!(f, r#""data_read_bytes": {data_read_bytes}, "seconds": {} }}"#, time.as_secs_f64())
+        let Mapped { runs, allocated_bytes, tree_bytes, probed_bytes, data_read_bytes, time } = self;
+        write!(f, r#"{{ "runs": {runs}, "allocated_bytes": {allocated_bytes}, "tree_bytes": {tree_bytes}, "#)?;
+        write!(
+            f,
+            r#""probed_bytes": {probed_bytes}, "data_read_bytes": {data_read_bytes}, "seconds": {} }}"#,
+            time.as_secs_f64()
+        )
     }
 }
 

@@ -10,11 +10,13 @@
 //! modules of the format alone. No part of the product uses it.
 //!
 //! Beside pools: [`index`] makes a sharing index of as many blocks, [`calls`] has the kernel share and does
-//! nothing else, and [`guest`] asks the library about an image and prints nothing of it.
+//! nothing else, [`guest`] asks the library about an image and prints nothing of it, and [`hashing`] hashes the same bytes
+//! in several ways.
 
 pub mod calls;
 mod groups;
 pub mod guest;
+pub mod hashing;
 pub mod index;
 mod map;
 mod names;

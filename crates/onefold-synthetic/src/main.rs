@@ -16,6 +16,7 @@ use onefold_pool::Environment;
 use onefold_substrate::{Access, Files};
 use onefold_synthetic::calls::{read_pairs, share_pairs};
 use onefold_synthetic::guest;
+use onefold_synthetic::hashing::{self, Contents};
 use onefold_synthetic::index::{IndexPlan, make_index};
 use onefold_synthetic::{Plan, SyntheticError, describe, save_filter};
 
@@ -39,6 +40,8 @@ enum Command {
     Calls(CallsArgs),
     /// Have the library look into a raw image, and tell how long that takes
     Guest(GuestArgs),
+    /// Hash the files below a folder in several ways, and tell how long each takes
+    Hash(HashArgs),
 }
 
 #[derive(Args, Debug)]
@@ -93,6 +96,15 @@ struct GuestArgs {
     image: PathBuf,
 }
 
+#[derive(Args, Debug)]
+struct HashArgs {
+    /// The folder
+    folder: PathBuf,
+    /// Bytes to hash, at most
+    #[arg(long, default_value_t = 512 << 20)]
+    bytes: u64,
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Question {
     /// Every extent of every file, in the order of the disk
@@ -107,6 +119,7 @@ fn main() -> ExitCode {
         Command::Index(arguments) => index(&arguments),
         Command::Calls(arguments) => calls(&arguments),
         Command::Guest(arguments) => look(&arguments),
+        Command::Hash(arguments) => hash(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -167,6 +180,12 @@ fn look(arguments: &GuestArgs) -> Result<(), Box<dyn Error>> {
         Question::Files => println!("{}", guest::files(&disk)?),
         Question::Map => println!("{}", guest::map(&disk)?),
     }
+    Ok(())
+}
+
+fn hash(arguments: &HashArgs) -> Result<(), Box<dyn Error>> {
+    let contents = Contents::read(&arguments.folder, arguments.bytes)?;
+    println!("{}", hashing::hash(&contents));
     Ok(())
 }
 
