@@ -75,7 +75,7 @@ test,demo,bench,corpus          fdisk                   sfdisk
 demo,bench,corpus,cluster,kernel debian-archive-keyring  /usr/share/keyrings/debian-archive-keyring.gpg
 cluster,kernel                  cpio                    cpio
 cluster                         iproute2                ip
-cluster                         openssh-client          ssh
+bench,corpus,cluster            openssh-client          ssh
 corpus                          arch-test               arch-test
 corpus                          binfmt-support          update-binfmts
 test,corpus                     dosfstools              mkfs.vfat

@@ -38,6 +38,9 @@ readonly GIB=$((1 << 30))
 # ntfs     two disks with NTFS that hold mostly the same files
 # lvm      the files of a server (demo's) on XFS on LVM2, laid out as Red Hat's installer
 #          does it; no Red Hat system, and it does not boot
+# fbs6     six machines, and in fbs42 as many as in the FBS paper: reflinks of a server (demo's)
+# fbs42    with an identity each, which then got the same LibreOffice. The image is an XFS with
+#          all of them. It takes an hour and about 25 GB; full copies would take 60 GB
 # emulated a deployable image of another architecture: nobody waits for it who does not ask, as all
 #          that the guest runs while it is built is emulated
 readonly IMAGES="
@@ -63,6 +66,8 @@ fbs               services-5            aged    debian-12-base/server         $(
 ntfs              windows-1             ntfs    debian-12-web                 $((2 * GIB))  onefold-1   90  1600
 ntfs              windows-2             ntfs    debian-12-web                 $((2 * GIB))  onefold-2   90  1600
 lvm               debian-12-lvm         lvm     debian-12-base                $((2 * GIB))  onefold-1   30  1700
+fbs6              fbs6.xfs              machines  debian-12-base/6           $((16 * GIB))  onefold-1  480  4000
+fbs42             fbs42.xfs             machines  debian-12-base/42          $((64 * GIB))  onefold-1 3600 25000
 emulated          debian-12-arm64       debian  bookworm/base/arm64/released  $((2 * GIB))  onefold-1  900   900
 "
 readonly DEFAULT_SET=demo
@@ -104,6 +109,11 @@ build_lvm() {
     "$here/build-lvm.sh" --from "$(image_path "$kind")" --bytes "$bytes" --seed "$seed" "$image"
 }
 
+build_machines() {
+    local kind=$1 bytes=$2 image=$4
+    "$here/build-machines.sh" --from "$(image_path "${kind%/*}")" --count "${kind#*/}" --bytes "$bytes" "$image"
+}
+
 # Prints the table's line of an image, with those that it is made from before it.
 with_sources() {
     local name=$1 line builder kind _
@@ -143,8 +153,12 @@ select_to_build() {
     done <<<"$names" | awk '!seen[$2]++'
 }
 
+# Names in the table have no ending where the image is a raw one.
 image_path() {
-    printf '%s/%s.raw\n' "$CACHE" "$1"
+    case $1 in
+    *.*) printf '%s/%s\n' "$CACHE" "$1" ;;
+    *) printf '%s/%s.raw\n' "$CACHE" "$1" ;;
+    esac
 }
 
 list_images() {
@@ -185,6 +199,7 @@ announce() {
     say "building $count disk images into $CACHE:"
     say "  $(awk '{ print $2 }' <<<"$1" | paste -sd' ')"
     say "  about $(((seconds + 59) / 60)) minutes and $(human_bytes "$bytes") of disk"
+    [[ $1 != *fbs42.xfs* ]] || say '  the machines of fbs42 are reflinks of one template: full copies would take 60 GB'
     free=$(df --output=avail --block-size=1 "$CACHE" | tail -n 1)
     ((free > bytes + SPARE_BYTES)) ||
         die "cannot build $count images" "only $(human_bytes "$free") are free in $CACHE"

@@ -92,15 +92,18 @@ class Life:
 
     def pass_day(self, day, dice):
         now = FIRST_DAY + day * DAY_SECONDS
-        for name in ["syslog", "auth.log", "daemon.log"]:
-            write_log(self.root / "var/log" / name, now, dice)
-            if day % 7 == 0:
-                rotate(self.root / "var/log" / name)
+        self.write_logs(day, dice)
         if self.recipe == "desktop":
             self.write_documents(now, day, dice)
             self.browse(now, dice)
         else:
             self.change_records(now, dice)
+
+    def write_logs(self, day, dice):
+        for name in ["syslog", "auth.log", "daemon.log"]:
+            write_log(self.root / "var/log" / name, FIRST_DAY + day * DAY_SECONDS, dice)
+            if day % 7 == 0:
+                rotate(self.root / "var/log" / name)
 
     def write_documents(self, now, day, dice):
         folder = self.root / "home/user/Documents"

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(HERE))
 
 import guest_life  # noqa: E402
+import machine_identity  # noqa: E402
 import ntfs_files  # noqa: E402
 
 SEEDS = [f"seed-{number}" for number in range(40)]
@@ -106,16 +108,40 @@ class NtfsDisks(InFolder):
         self.assertFalse([name for name in first if ":" in name or "link" in name])
 
 
+@unittest.skipUnless(shutil.which("ssh-keygen"), "needs ssh-keygen")
+class Identities(InFolder):
+    def test_no_two_machines_have_a_file_in_common(self):
+        roots = [self.make(f"root-{number}") for number in (1, 2)]
+        for number, root in enumerate(roots, start=1):
+            machine_identity.main(root, number)
+        first, second = map(contents, roots)
+        self.assertEqual(set(first), set(second))
+        self.assertFalse(set(first.values()) & set(second.values()))
+        for name in ("etc/hostname", "etc/machine-id", "etc/ssh/ssh_host_ed25519_key", "var/log/syslog"):
+            self.assertIn(name, first)
+        self.assertEqual((roots[1] / "etc/hostname").read_text(), "machine-02\n")
+
+    def test_an_identity_but_for_its_keys_follows_from_the_number(self):
+        roots = [self.make(name) for name in ("one", "again")]
+        for root in roots:
+            machine_identity.main(root, 7)
+        one, again = map(contents, roots)
+        self.assertEqual({name for name in one if one[name] != again[name]}, {name for name in one if "ssh" in name})
+
+
 class Table(unittest.TestCase):
     def corpus(self, *words):
         return subprocess.run([HERE / "corpus.sh", *words], capture_output=True, text=True, check=False)
 
     def test_every_set_lists_its_images_once(self):
-        for name, count in {"demo": 4, "distros": 8, "vdi": 6, "fbs": 6, "ntfs": 2, "emulated": 1}.items():
+        for name, count in {"demo": 4, "distros": 8, "vdi": 6, "fbs": 6, "ntfs": 2, "emulated": 1, "fbs42": 1}.items():
             paths = self.corpus("path", name).stdout.splitlines()
             self.assertEqual((len(paths), len(set(paths))), (count, count), name)
         paths = self.corpus("path", "demo", "debian-12-web", "ntfs").stdout.splitlines()
         self.assertEqual(len(paths), 6)
+
+    def test_a_set_of_machines_is_no_raw_image(self):
+        self.assertTrue(self.corpus("path", "fbs42").stdout.endswith("/fbs42.xfs\n"))
 
     def test_what_an_image_is_made_from_is_built_before_it(self):
         count, seconds, size = map(int, self.corpus("forecast", "desktop-3").stdout.split())
