@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo build test lint crash damage posix xfstests races sim soak kill test-cluster test-guest test-kernel fuzz long bench bench-paper bench-scale bench-share bench-guest bench-analyze corpus fmt clean
+.PHONY: help demo build test lint crash damage posix xfstests races sim soak kill test-cluster test-guest test-kernel fuzz long bench bench-paper bench-scale bench-share bench-guest bench-fbs bench-analyze corpus fmt clean
 
 help: ## Shows this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -83,6 +83,11 @@ bench-share: ## Measures sharing on XFS and Btrfs, beside the kernel's calls and
 bench-guest: ## Measures looks into images, beside mounts, libguestfs, fls and checkers. QUICK=1 takes under 3 minutes.
 	@scripts/install-deps.sh build bench
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && python3 bench/guest.py
+
+bench-fbs: ## Repeats the FBS paper's experiments, on 42 machines of one template. QUICK=1 takes six of them.
+	@scripts/install-deps.sh build bench
+	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && \
+	  python3 bench/fbs.py --charts target/fbs-figures
 
 bench-analyze: ## How fast `analyze` reads, against cat and others. IMAGES="a.raw b.qcow2" takes yours, GIB=1024 a made-up TiB.
 	@scripts/install-deps.sh build bench

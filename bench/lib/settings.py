@@ -137,6 +137,36 @@ TABLE = {
         # The pool's `--memory`.
         "memory": ("1G", "1G", "64M"),
     },
+    # bench/fbs.py: the FBS paper's experiments.
+    "fbs": {
+        # As in the paper, and as in its Figure 4.
+        "machines": (42, 6, 2),
+        # Of what takes the time of all machines, and of Bonnie++; each side has its turn in each.
+        "rounds": (5, 2, 1),
+        "bonnie_rounds": (10, 4, 2),
+        # Lengths of files in blocks: the last and the first of each line of Table 3.
+        "file_blocks": (
+            (1, 12, 13, 1036, 1037, 2060, 2061, 1_049_612, 1_049_613),
+            (1, 12, 13, 1036, 1037, 2060, 2061),
+            (1, 12, 13),
+        ),
+        # Runs of files: those that fill an inode, a leaf, and all leaves that an inode leads to.
+        "file_runs": ((1, 4, 5, 340, 341, 680, 1360, 1361, 13_600), (1, 4, 5, 340, 341, 1360, 1361), (1, 4, 5)),
+        "ntfs_bytes": (GIB, 512 * MIB, 256 * MIB),
+        # Distances of the runs of a file, in clusters.
+        "runs_apart": ((2, 200, 500), (2, 200), (2,)),
+        # Of the packages that are hashed.
+        "hashed_bytes": (512 * MIB, 256 * MIB, 4 * MIB),
+        # Of the file that Bonnie++ writes and reads, and of the memory that it has.
+        "bonnie_bytes": (2 * GIB, 512 * MIB, 32 * MIB),
+        "bonnie_memory_bytes": (256 * MIB, 128 * MIB, 64 * MIB),
+        # What experiments without the set take of the disk.
+        "own_bytes": (10 * GIB, 4 * GIB, GIB),
+        # Of made-up machines: the length of each, packages of the template, and packages that come later.
+        "made_bytes": (256 * MIB, 256 * MIB, 48 * MIB),
+        "made_packages": (100, 50, 4),
+        "new_packages": (100, 50, 4),
+    },
 }
 
 # What no table can hold, as each program's arguments say it, with what there is without them.
@@ -149,6 +179,7 @@ CHOSEN = {
     # Those, a desktop's if there is one, and the program.
     "guest": {"images": (), "desktop": None, "onefold": None},
     "paper": {"index_bits": PAPER_INDEX_BITS, "tag_bits": PAPER_TAG_BITS},
+    "fbs": {},
 }
 
 
@@ -168,4 +199,4 @@ def sizes_of(program):
     return Sizes(*(kind(mode, *column, *chosen.values()) for mode, column in zip(Sizes._fields, columns, strict=True)))
 
 
-RUN, SCALE, SHARE, GUEST, PAPER = map(sizes_of, TABLE)
+RUN, SCALE, SHARE, GUEST, PAPER, FBS = map(sizes_of, TABLE)

@@ -1,0 +1,105 @@
+"""What every experiment of the FBS paper is, and the bench that it works on."""
+
+import json
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lib import device, system
+from lib.system import BenchError
+
+from .machines import Machines
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What is measured, and what calls the library and the kernel without it."""
+
+    onefold: Path
+    synthetic: Path
+
+    def guest(self, *words):
+        """Returns what a verb of `guest` says in JSON."""
+        return json.loads(system.run(self.onefold, "guest", words[0], "--json", "--quiet", *words[1:]).text)
+
+    def library(self, *words):
+        """Returns what the library says of an image."""
+        return json.loads(system.run(self.synthetic, "guest", *words).text)
+
+
+@dataclass
+class Bench:
+    """A folder for images, whose names end in `.device`: whatever way a run ends, their loop devices go."""
+
+    place: object
+    programs: Programs
+    settings: object
+    source: object = None
+
+    def machines(self):
+        """Returns the set of machines."""
+        return Machines(self, self.source)
+
+    @property
+    def folder(self):
+        return self.place.folder
+
+    def path(self, name):
+        return self.folder / f"{name}.device"
+
+    @contextmanager
+    def mounted(self, path, *options, offset=0, direct=False, name="guest"):
+        """Has an image mounted meanwhile. Afterwards all is in the image, and no mount namespace has it mounted."""
+        mountpoint = self.folder / f"{name}.mount"
+        mountpoint.mkdir(exist_ok=True)
+        words = (f"--offset={offset}", f"--direct-io={'on' if direct else 'off'}")
+        loop = system.run("losetup", *words, "--show", "--find", path).text.strip()
+        try:
+            system.run("mount", *(["-o", ",".join(options)] if options else []), loop, mountpoint)
+            try:
+                yield mountpoint
+            finally:
+                self.unmount(mountpoint)
+                device.wait_until_unused(loop)
+        finally:
+            system.run("losetup", "--detach", loop)
+
+    def unmount(self, mountpoint):
+        if system.is_mounted(mountpoint):
+            try:
+                system.run("umount", mountpoint)
+            except BenchError:
+                system.run("umount", "--lazy", mountpoint)
+
+    def close(self):
+        """Takes away what is mounted, in whatever state it is."""
+        for mountpoint in self.folder.glob("*.mount"):
+            self.unmount(mountpoint)
+        for path in self.folder.glob("*.device"):
+            device.detach_loops(path)
+
+
+class Experiment:
+    """One table or figure of the paper."""
+
+    # As `--only` takes it.
+    name = ""
+    title = ""
+    # Programs without which it is left out.
+    needed = ()
+
+    def why_not(self, settings):
+        """Returns why it is left out; None where it is not."""
+        lacking = [program for program in self.needed if shutil.which(program) is None]
+        return f"there is no {' and no '.join(lacking)}" if lacking else None
+
+    def measure(self, bench):
+        """Returns a Section. Raises BenchError where a claim of ours does not hold."""
+        raise NotImplementedError
+
+
+def expect(holds, message):
+    """Raises BenchError with a message unless something holds."""
+    if not holds:
+        raise BenchError(message)
