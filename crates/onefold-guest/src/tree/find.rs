@@ -9,8 +9,9 @@ const LINKS_MAX: u32 = 40;
 /// Bytes of a path, and of the target of a link, that are followed, as in Linux.
 pub(crate) const PATH_BYTES_MAX: usize = 4096;
 
-/// What one path may take: a name takes one, and each of so many bytes of the directory that it is looked up in takes
-/// one more, as not all directories have an index. A path of a name in each of a dozen giant directories takes a fifth.
+/// The most steps that the look-up of one path may take. A name takes one step, and each [`STEP_BYTES`] of the directory
+/// that has it take one more, since not all directories have an index. A path through a dozen giant directories takes a
+/// fifth of the limit.
 pub(super) const STEPS_MAX: u64 = 1 << 22;
 const STEP_BYTES: u64 = 4096;
 /// What one directory takes at most: it may say that it has 2^60 bytes, of which readers search only so many.

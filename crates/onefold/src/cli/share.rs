@@ -30,21 +30,21 @@ pub(crate) enum ShareCommand {
     /// shares their blocks. So no guest has to be trusted, and every image keeps its content. The command reads raw and
     /// qcow2 images, and packages of dpkg; `share run` shares everything else. Images may be in use.
     Files(ShareGuestsArgs),
-    /// Do so again and again as files change, when the machine has time, until it is told to stop
+    /// Share again and again as files change, when the machine has time, until a signal stops it
     ///
-    /// Stays in the foreground, for a service manager, and prints a line for each time that it shared. Images that a
-    /// process of this host has open for writing are kept for this host: others leave them to it. SIGTERM ends it
-    /// within a second or so.
+    /// The command stays in the foreground, for a service manager, and prints a line each time that it shared. Images
+    /// that a process of this host has open for writing are kept for this host: other hosts leave them alone. SIGTERM
+    /// ends the command within a second or so.
     Watch(ShareWatchArgs),
     /// Fill the holes that a host has left in images where it died while it shared (OCFS2)
     ///
-    /// `run` and `watch` do so themselves when they begin. A script that starts the machines of a host that died
-    /// elsewhere calls this before. Images to which somebody has written since, and those that are open, are told of
-    /// and left: the command fails then. Where there is nothing to be done, it is done at once.
+    /// `run` and `watch` do so themselves when they begin. Before a script starts the machines of a dead host on
+    /// another host, it calls this command. The command names and leaves images that somebody has written to since, and
+    /// images that are open; it fails then. Without such holes it ends at once.
     Mend(ShareMendArgs),
     /// Show what is known of a file system's images, what is pending, and who works on it
     ///
-    /// Only looks: nothing is made or changed, and whoever is at work is not in its way.
+    /// The command only looks. It makes and changes nothing, and runs beside hosts that are at work.
     Status(ShareLookArgs),
     /// Show what the index of a file system holds
     Index(ShareIndexArgs),
@@ -212,8 +212,8 @@ pub(crate) struct LimitArgs {
     /// Use at most so much processor time, in percent of one core
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) cpu_limit: Option<u32>,
-    /// How long one call of the file system should take at most: whoever writes to a file that it shares waits
-    /// meanwhile
+    /// The longest time that one call of the file system should take; a program that writes to a file of the call
+    /// waits for its end
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100))]
     pub(crate) max_stall: u64,
 }
@@ -221,8 +221,8 @@ pub(crate) struct LimitArgs {
 /// What `share run` and `share watch` do so that room really comes free.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct SpaceArgs {
-    /// On Btrfs, copy what keeps an old extent of which blocks were shared, if it is at most so much of it; 0 never
-    /// does
+    /// On Btrfs, copy the unshared rest of an extent whose other blocks were shared, if the rest is at most this
+    /// part of the extent; with 0, never
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(crate) rewrite: u32,
     /// On XFS, leave it as it is that a small write into a shared block has 128 KiB set aside around it for minutes
@@ -273,8 +273,7 @@ pub(crate) struct ShareWatchArgs {
     /// Leave files alone whose content has changed less long ago
     #[arg(long, value_name = "AGE", default_value = "0s", value_parser = parse_duration)]
     pub(crate) stable_for: Duration,
-    /// Share once the blocks that were read and wait are so much of the index, in percent: sharing goes through all of
-    /// it
+    /// Begin to share once the blocks that wait are this part of the index. Each time, sharing reads the whole index
     #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(crate) batch: u32,
     /// Or once they have waited for so long

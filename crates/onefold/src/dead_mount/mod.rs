@@ -1,10 +1,10 @@
 //! Mounts whose daemon has died: `kill -9`, out of memory, a bug. The kernel keeps such a mount and answers everything
 //! in it with an error, until somebody takes it away.
 //!
-//! A killed daemon may even be unable to end: a thread of it waits in the kernel for its own file system, which nobody
-//! serves any more, and as long as it waits the connection stays open and whoever looks at the mount waits as well.
-//! Seen after SIGTERM and SIGKILL in short sequence, under programs that write through shared mappings. Such a daemon
-//! is known by its lock on the pool's file, without a question to the mount; taking the mount away by force ends the
+//! A killed daemon may even be unable to end. One of its threads waits in the kernel for the file system that the
+//! daemon itself no longer serves. That wait keeps the connection open, so every program that looks at the mount waits
+//! as well. It happened after SIGTERM and SIGKILL in short sequence, under programs that write through shared mappings.
+//! Such a daemon is found by its lock on the pool's file, without a question to the mount. A forced unmount ends the
 //! wait.
 
 #[cfg(test)]

@@ -189,8 +189,8 @@ fn mount(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> Outcome<
     })
 }
 
-/// Opens the pool's device; waits for a daemon that is about to end. The kernel lets go of the lock of one that was
-/// killed when the last of its requests to the device is done.
+/// Opens the pool's device; waits for a daemon that is about to end. The kernel releases the lock of a killed daemon
+/// once the last request of that daemon to the device is done.
 fn open_device_of_the_dying(pool: &Path, mode: OpenMode) -> Outcome<FileDevice> {
     let started = Instant::now();
     let mut is_served = false;
