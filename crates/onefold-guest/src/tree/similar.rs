@@ -1,13 +1,17 @@
 //! Why a path is missing, for hints: names that it may have meant, and a link that leads nowhere.
+//!
+//! A hint takes no more steps than following one path may, and is not made of the names of a giant directory.
 
 use std::ops::ControlFlow;
 
-use super::{GuestFile, Links, Tree};
-use crate::filesystem::FileKind;
+use super::find::STEPS_MAX;
+use super::{Found, Links, Tree};
+use crate::error::GuestError;
+use crate::filesystem::{FileKind, SEARCHED_BYTES_MAX};
 
 /// Names that are returned.
 const NAMES_MAX: usize = 3;
-/// Entries of a directory that are compared: a hint is not worth reading a giant one.
+/// Entries of a directory that are compared.
 const ENTRIES_MAX: usize = 20_000;
 /// Longest name that is compared, as in Linux.
 const NAME_BYTES_MAX: usize = 255;
@@ -17,12 +21,16 @@ impl Tree<'_> {
     /// the first name of the path that does not exist.
     #[must_use]
     pub fn similar(&self, path: &[u8]) -> Vec<Vec<u8>> {
-        let Some((directory, parent, missing)) = self.first_missing(path) else { return Vec::new() };
+        let Some((directory, missing)) = self.first_missing(path) else { return Vec::new() };
+        // Blocks of a directory may hold no entry that could be counted.
+        if directory.stat.size_bytes > SEARCHED_BYTES_MAX {
+            return Vec::new();
+        }
         let allowed = (missing.len() / 3).clamp(1, 3);
         let mut near: Vec<(usize, Vec<u8>)> = Vec::new();
         let mut looked_at = 0;
         // An error leaves fewer names to choose from.
-        let _ = self.each_entry(directory, &mut |entry, _| {
+        let _ = self.each_entry(directory.file, &mut |entry, _| {
             looked_at += 1;
             // An entry of this very name is a link that leads nowhere.
             if entry.name != missing
@@ -34,37 +42,42 @@ impl Tree<'_> {
             }
             if looked_at < ENTRIES_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        let slash: &[u8] = if parent.ends_with(b"/") { b"" } else { b"/" };
-        near.into_iter().map(|(_, name)| [&parent, slash, &name].concat()).collect()
+        near.into_iter().map(|(_, name)| below(&directory.path, &name)).collect()
     }
 
     /// Returns the symbolic link at which a missing path ends, and its target as the link has it; `None` where the path
     /// is missing for another reason.
     #[must_use]
     pub fn broken_link(&self, path: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
-        let (_, parent, missing) = self.first_missing(path)?;
-        let slash: &[u8] = if parent.ends_with(b"/") { b"" } else { b"/" };
-        let link = self.find(&[&parent, slash, &missing].concat(), Links::Keep).ok()?;
+        let (directory, missing) = self.first_missing(path)?;
+        let link = self.find(&below(&directory.path, &missing), Links::Keep).ok()?;
         let target = self.system(link.file.system).read_link(link.file.file).ok()?;
         (link.stat.kind == FileKind::SymbolicLink).then_some((link.path, target))
     }
 
-    /// Returns the last directory of a path that exists, its path, and the name that it does not have.
-    fn first_missing(&self, path: &[u8]) -> Option<(GuestFile, Vec<u8>, Vec<u8>)> {
-        let mut found = self.find(b"/", Links::Follow).ok()?;
+    /// Returns the last directory of a path that exists, and the name that it does not have.
+    fn first_missing(&self, path: &[u8]) -> Option<(Found, Vec<u8>)> {
+        let mut steps_left = STEPS_MAX;
+        let mut found = self.find_within(b"/", Links::Follow, &mut steps_left).ok()?;
         let mut reached = Vec::new();
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
             reached.push(b'/');
             reached.extend_from_slice(name);
-            match self.find(&reached, Links::Follow) {
+            match self.find_within(&reached, Links::Follow, &mut steps_left) {
                 Ok(next) if next.stat.kind == FileKind::Directory => found = next,
-                Ok(_) => return None,
-                Err(_) if name.len() <= NAME_BYTES_MAX => return Some((found.file, found.path, name.to_vec())),
+                Ok(_) | Err(GuestError::Unsupported(_)) => return None,
+                Err(_) if name.len() <= NAME_BYTES_MAX => return Some((found, name.to_vec())),
                 Err(_) => return None,
             }
         }
         None
     }
+}
+
+/// Returns the path of a name in a directory.
+fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    let slash: &[u8] = if directory.ends_with(b"/") { b"" } else { b"/" };
+    [directory, slash, name].concat()
 }
 
 /// Returns how many bytes have to be changed, added or taken away to make one name of the other; `None` for more than
@@ -97,6 +110,7 @@ fn distance(one: &[u8], two: &[u8], allowed: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filesystem::FileSystem;
     use crate::memory::MemoryFileSystem;
 
     #[test]
@@ -134,6 +148,24 @@ mod tests {
         assert!(similar("/etc/unlike-all-of-them").is_empty());
         assert!(similar("/etc/passwd").is_empty(), "it exists");
         assert!(similar("/etc/passwd/x").is_empty(), "no directory to look into");
+    }
+
+    /// Each name of the path was followed anew with all steps of a path, and blocks without entries were never counted.
+    #[test]
+    fn a_hint_takes_no_more_work_than_a_path() {
+        let mut system = MemoryFileSystem::default();
+        system.write("/etc/passwd", "");
+        let root = system.root();
+        system.stat_mut(root).unwrap().size_bytes = 1 << 20;
+        let again = |times: usize| [b"/etc/..".repeat(times).as_slice(), b"/etc/paswd"].concat();
+        let tree = Tree::new(&system);
+        assert_eq!(tree.similar(&again(100)), [b"/etc/passwd".to_vec()]);
+        assert!(tree.find(&again(200), Links::Keep).is_err_and(|error| matches!(error, GuestError::NotFound)));
+        assert!(tree.similar(&again(200)).is_empty(), "the path can be followed, and all its beginnings cannot");
+        system.stat_mut(root).unwrap().size_bytes = SEARCHED_BYTES_MAX;
+        assert_eq!(Tree::new(&system).similar(b"/et"), [b"/etc".to_vec()]);
+        system.stat_mut(root).unwrap().size_bytes = SEARCHED_BYTES_MAX + 1;
+        assert!(Tree::new(&system).similar(b"/et").is_empty());
     }
 
     /// The hint for a link that leads nowhere was the link itself.
