@@ -57,6 +57,7 @@ test                            git                     git
 test                            sqlite3                 sqlite3
 test                            acl                     setfacl
 test                            attr                    setfattr
+test                            fsverity                fsverity
 test                            stress-ng               stress-ng
 test,corpus                     lvm2                    lvcreate
 test                            cryptsetup-bin          cryptsetup

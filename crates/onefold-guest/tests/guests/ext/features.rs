@@ -12,23 +12,23 @@ use onefold_guest::filesystem::{Doubt, Extent, ExtentKind, FileNumber, FileSyste
 use super::{try_with_ext, with_ext};
 use crate::fixtures::{Images, has};
 
-fn images() -> Option<Images> {
+pub(super) fn images() -> Option<Images> {
     let images = Images::new()?;
     (has("mke2fs") && has("debugfs")).then_some(images)
 }
 
-fn found(fs: &Ext<'_>, path: &[&str]) -> FileNumber {
+pub(super) fn found(fs: &Ext<'_>, path: &[&str]) -> FileNumber {
     path.iter().fold(fs.root(), |folder, name| fs.look_up(folder, name.as_bytes()).unwrap().expect(name))
 }
 
-fn content(fs: &Ext<'_>, file: FileNumber) -> Vec<u8> {
-    let mut content = vec![0xaa; 100_000];
+pub(super) fn content(fs: &Ext<'_>, file: FileNumber) -> Vec<u8> {
+    let mut content = vec![0xaa; 1_000_000];
     let length = fs.read(file, 0, &mut content).unwrap();
     content.truncate(length);
     content
 }
 
-fn extents(fs: &Ext<'_>, file: FileNumber) -> Vec<Extent> {
+pub(super) fn extents(fs: &Ext<'_>, file: FileNumber) -> Vec<Extent> {
     let mut extents = Vec::new();
     fs.each_extent(file, &mut |extent| {
         extents.push(extent);
@@ -116,48 +116,6 @@ fn encrypted_files_are_listed_and_their_content_is_refused() {
         let kinds: Vec<ExtentKind> = extents(fs, *file).iter().map(|extent| extent.kind).collect();
         assert_eq!(kinds, [ExtentKind::Encoded(Encoding::Encrypted)]);
     });
-}
-
-/// Puts the Merkle tree of a file of 9000 bytes and its descriptor behind it, as ext4 does, and prints the digest.
-/// Python's hashes and the kernel's documentation of fs-verity are the oracle.
-const VERITY: &str = r#"import hashlib, struct, sys
-algorithm, name, digest_bytes = sys.argv[1], sys.argv[2], hashlib.new(sys.argv[1]).digest_size
-content = b"v" * 9000
-hashed = lambda data: hashlib.new(algorithm, data).digest()
-blocks = [content[at:at + 4096].ljust(4096, b"\0") for at in range(0, len(content), 4096)]
-tree = b"".join(map(hashed, blocks)).ljust(4096, b"\0")
-number = {"sha256": 1, "sha512": 2}[algorithm]
-descriptor = struct.pack("<BBBBIQ", 1, number, 12, 0, 0, len(content)) + hashed(tree).ljust(64, b"\0") + bytes(32 + 144)
-signed = descriptor[:4] + struct.pack("<I", 3) + descriptor[8:] + b"sig"
-last = signed.ljust(4092, b"\0") + struct.pack("<I", len(signed))
-with open(name, "wb") as file:
-    file.write(content)
-    file.seek(65536)
-    file.write(tree + last)
-print(algorithm + ":" + hashed(descriptor).hex())"#;
-
-#[test]
-fn verity_leaves_content_as_it_is_and_its_digest_is_that_of_its_descriptor() {
-    let Some(images) = images() else { return };
-    let script = r#"mkdir d; echo plain >d/plain; truncate -s 16M image
-        for algorithm in sha256 sha512; do python3 -c "$1" $algorithm d/$algorithm; done
-        mke2fs -q -F -t ext4 -b 4096 -O verity -d d image
-        printf 'sif /%s flags 0x180000\nsif /%s size 9000\n' sha256 sha256 sha512 sha512 >commands
-        debugfs -w -f commands image >/dev/null 2>&1"#;
-    let digests = images.script(script, [VERITY]);
-    with_ext(&images.path("image"), |fs| {
-        for digest in digests.lines() {
-            let (algorithm, _) = digest.split_once(':').unwrap();
-            let file = found(fs, &[algorithm]);
-            assert_eq!(content(fs, file), [b'v'; 9000]);
-            assert_eq!(fs.verity(file).unwrap().unwrap().to_string(), digest);
-        }
-        assert_eq!(fs.verity(found(fs, &["plain"])).unwrap(), None);
-    });
-    // A length in the last four bytes that no descriptor has.
-    images
-        .script("printf 'sif /sha256 size 70000\\n' >commands; debugfs -w -f commands image >/dev/null 2>&1", [""; 0]);
-    with_ext(&images.path("image"), |fs| assert!(fs.verity(found(fs, &["sha256"])).is_err()));
 }
 
 #[test]
