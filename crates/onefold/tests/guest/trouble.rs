@@ -7,6 +7,10 @@ fn what_is_not_there_is_told_with_what_is() {
     let Some(fixture) = Fixture::new() else { return };
     let missing = fixture.guest("cat", &["/etc/paswd"]).failed(FAILED, "/etc/paswd");
     assert!(missing.err.contains("no such file or directory") && missing.err.contains("`/etc/passwd`"), "{missing:?}");
+    for verb in ["ls", "ls -R", "du", "tar", "map"] {
+        let told = fixture.guest(verb, &["/etc/paswd"]).failed(FAILED, "/etc/paswd");
+        assert!(told.err.contains("there is `/etc/passwd`"), "{verb}: {told:?}");
+    }
     fixture.guest("cat", &["/etc"]).failed(FAILED, "it is a directory");
     fixture.guest("cat", &["/ring-a"]).failed(FAILED, "too many levels of symbolic links");
     fixture.guest("ls", &["/etc/passwd/x"]).failed(FAILED, "not a directory");
