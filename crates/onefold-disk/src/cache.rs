@@ -24,26 +24,6 @@ pub struct CachedDisk<'a> {
 /// The bytes of a page, which stay where they were read.
 type Page = Arc<Box<[u8]>>;
 
-/// The memory of a cache without what it held. Taking memory costs as much as reading a page that the host has.
-pub struct CacheMemory {
-    pages_max: usize,
-    pages: Vec<Box<[u8]>>,
-}
-
-impl CacheMemory {
-    /// Returns memory for at most `limit_bytes`, none of which is taken yet.
-    #[must_use]
-    pub fn new(limit_bytes: usize) -> CacheMemory {
-        CacheMemory { pages_max: limit_bytes / PAGE_BYTES, pages: Vec::new() }
-    }
-}
-
-impl std::fmt::Debug for CacheMemory {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CacheMemory").field("pages", &self.pages.len()).finish_non_exhaustive()
-    }
-}
-
 /// The cached pages, by their number on the disk.
 struct Pages {
     pages_max: usize,
@@ -53,8 +33,6 @@ struct Pages {
     by_use: BTreeMap<u64, u64>,
     /// Number of uses so far: the clock of this cache.
     now: u64,
-    /// Memory of pages that holds nothing.
-    spare: Vec<Box<[u8]>>,
 }
 
 impl Pages {
@@ -75,12 +53,9 @@ impl Pages {
     /// Returns memory for a page, of any content. Where the cache is full, it is that of the page that was not used for
     /// longest, unless somebody reads it.
     fn memory(&mut self) -> Box<[u8]> {
-        let spare = self.spare.pop().or_else(|| {
-            let (_, oldest) = (self.pages.len() == self.pages_max).then(|| self.by_use.pop_first()).flatten()?;
-            let (page, _) = self.pages.remove(&oldest)?;
-            Arc::into_inner(page)
-        });
-        spare.unwrap_or_else(|| vec![0; PAGE_BYTES].into_boxed_slice())
+        let oldest = (self.pages.len() == self.pages_max).then(|| self.by_use.pop_first()).flatten();
+        let evicted = oldest.and_then(|(_, oldest)| Arc::into_inner(self.pages.remove(&oldest)?.0));
+        evicted.unwrap_or_else(|| vec![0; PAGE_BYTES].into_boxed_slice())
     }
 
     fn put(&mut self, number: u64, page: Page) {
@@ -102,23 +77,9 @@ impl<'a> CachedDisk<'a> {
     /// Returns `disk` with a cache of at most `limit_bytes`, in whole pages of 16 KiB.
     #[must_use]
     pub fn new(disk: &'a dyn Disk, limit_bytes: usize) -> CachedDisk<'a> {
-        CachedDisk::with_memory(disk, CacheMemory::new(limit_bytes))
-    }
-
-    /// Returns an empty cache for `disk` that takes no more memory than the one before, whose memory it has.
-    #[must_use]
-    pub fn with_memory(disk: &'a dyn Disk, memory: CacheMemory) -> CachedDisk<'a> {
-        let CacheMemory { pages_max, pages: spare } = memory;
-        let pages = Pages { pages_max, pages: HashMap::new(), by_use: BTreeMap::new(), now: 0, spare };
+        let pages_max = limit_bytes / PAGE_BYTES;
+        let pages = Pages { pages_max, pages: HashMap::new(), by_use: BTreeMap::new(), now: 0 };
         CachedDisk { disk, pages: Mutex::new(pages) }
-    }
-
-    /// Returns the memory of the cache, for one of another disk.
-    #[must_use]
-    pub fn into_memory(self) -> CacheMemory {
-        let Pages { pages_max, pages, spare, .. } = self.pages.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let pages = pages.into_values().filter_map(|(page, _)| Arc::into_inner(page)).chain(spare).collect();
-        CacheMemory { pages_max, pages }
     }
 
     fn page(&self, number: u64) -> Result<Page, DiskError> {
@@ -265,24 +226,6 @@ mod tests {
         assert_eq!(read(2), [page(2)]);
         let pages = cached.pages.lock().unwrap();
         assert_eq!((pages.pages.len(), pages.by_use.len()), (2, 2));
-    }
-
-    #[test]
-    fn the_memory_of_a_cache_serves_the_next_one_without_its_bytes() {
-        let (one, two) = (Told::new(5 * PAGE), Told { bad: Some(2 * PAGE), ..Told::new(5 * PAGE + 9) });
-        let cached = CachedDisk::new(&one, 3 * PAGE_BYTES);
-        (0..5).for_each(|number| cached.read(number * PAGE, &mut [0; 7]).unwrap());
-        let memory = cached.into_memory();
-        assert_eq!((memory.pages_max, memory.pages.len()), (3, 3));
-        let cached = CachedDisk::with_memory(&two, memory);
-        assert!(cached.read(2 * PAGE, &mut [0; 7]).is_err());
-        for number in [0, 1, 4, 5, 3, 1] {
-            let (offset, mut into) = (number * PAGE, [0; 20]);
-            cached.read(offset, &mut into).unwrap();
-            let expected: Vec<u8> = (offset..offset + 20).map(|at| two.byte(at)).collect();
-            assert_eq!(into.as_slice(), expected, "page {number}");
-        }
-        assert!(cached.into_memory().pages.len() <= 3);
     }
 
     #[test]

@@ -35,6 +35,15 @@ impl ImageFormat {
         }
     }
 
+    /// Returns whether an image of this format is read through a temporary raw copy, which `qemu-img` makes.
+    #[must_use]
+    pub fn is_converted(self) -> bool {
+        match self {
+            ImageFormat::Raw | ImageFormat::Qcow2 => false,
+            ImageFormat::Vmdk | ImageFormat::Vdi | ImageFormat::Vhdx | ImageFormat::Vpc => true,
+        }
+    }
+
     /// Returns the format that the first 512 bytes of a file show. A file without a known signature is raw.
     #[must_use]
     pub fn of_head(head: &[u8]) -> ImageFormat {

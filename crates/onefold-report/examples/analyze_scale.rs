@@ -77,6 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         allocated_bytes: size_bytes,
         group: None,
         is_plain: true,
+        is_copied: false,
         open: Box::new(move || {
             Ok(WatchedDisk {
                 disk: Box::new(MadeUp { image: at, size_bytes }),

@@ -112,7 +112,9 @@ fn add_paths(images: &[Image], top: &[TopBlock], files: &mut FilesAnalysis) {
         let opened = images.get(image).and_then(|image| (image.open)().ok());
         opened.and_then(|opened| paths_of(opened.disk.as_ref(), &places).ok()).unwrap_or_default()
     };
-    for some in by_image.chunks(PATHS_IMAGES) {
+    // Two of them could have a copy each.
+    let has_copy = by_image.iter().any(|(image, _)| images.get(*image).is_some_and(|image| image.is_copied));
+    for some in by_image.chunks(if has_copy { 1 } else { PATHS_IMAGES }) {
         let read: Vec<Vec<Option<Vec<u8>>>> = thread::scope(|scope| {
             let reading: Vec<_> = some.iter().map(|(image, blocks)| scope.spawn(|| paths(*image, blocks))).collect();
             reading.into_iter().map(|thread| thread.join().expect("reading paths does not panic")).collect()

@@ -33,6 +33,8 @@ pub struct Image {
     pub group: Option<usize>,
     /// Whether its blocks lie in a plain file, so that a file system could share them there.
     pub is_plain: bool,
+    /// Whether opening it makes a copy of it, which takes room until it is closed: no two such images are open at once.
+    pub is_copied: bool,
     /// Opens it.
     pub open: Open,
 }

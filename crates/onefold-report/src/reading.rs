@@ -65,23 +65,51 @@ impl Reading<'_> {
         let go_on = || if is_over.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { self.told.again() };
         thread::scope(|scope| {
             // A surveyed image is handed over when its turn comes: one is ahead, and no more.
-            let (ahead, turns) = mpsc::sync_channel(0);
-            let reading = scope.spawn(|| {
-                let read = self.each(turns.into_iter(), batches);
+            let (ahead, surveyed) = mpsc::sync_channel(0);
+            let (end, ended) = mpsc::channel();
+            let is_over = &is_over;
+            let reading = scope.spawn(move || {
+                // An image is closed when the next one is asked for.
+                let turns = std::iter::from_fn(|| {
+                    let _ = end.send(());
+                    surveyed.recv().ok()
+                });
+                let read = self.each(turns, batches);
+                // A survey that waits for the end of an image goes on with the channels closed, and ends.
                 is_over.store(true, Ordering::Relaxed);
                 read
             });
-            // The survey allocates much, in small pieces. The C library's allocator serves the thread that the program
-            // began with several times as fast as others, for which it asks the kernel for each page.
-            for (at, image) in self.images.iter().enumerate() {
-                let surveyed = self.opened(image).and_then(|opened| opened.surveyed(survey, at, &go_on));
-                if ahead.send(surveyed).is_err() {
-                    break;
-                }
-            }
+            // The survey allocates much, in small pieces, and other threads than the first one ask the kernel for each
+            // page of them (glibc's arenas grow page by page).
+            self.survey_all(survey, &go_on, &ended, &ahead);
             drop(ahead);
             reading.join().expect("reading does not panic")
         })
+    }
+
+    /// Opens and surveys one image after the other, and hands them over. `ended` says that the image before is closed:
+    /// once for each image in turn, the first one too. Of two copies the second is made when the first is gone.
+    fn survey_all(
+        &self,
+        survey: &mut Survey<'_>,
+        go_on: &dyn Fn() -> ControlFlow<()>,
+        ended: &mpsc::Receiver<()>,
+        ahead: &mpsc::SyncSender<Result<Opened, ScanError>>,
+    ) {
+        let (mut is_before_copied, mut turns) = (false, 0);
+        for (at, image) in self.images.iter().enumerate() {
+            while is_before_copied && image.is_copied && turns <= at {
+                if ended.recv().is_err() {
+                    return;
+                }
+                turns += 1;
+            }
+            is_before_copied = image.is_copied;
+            let surveyed = self.opened(image).and_then(|opened| opened.surveyed(survey, at, go_on));
+            if ahead.send(surveyed).is_err() {
+                return;
+            }
+        }
     }
 
     /// Reads images, each of which is opened when its turn comes.

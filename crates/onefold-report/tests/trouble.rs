@@ -5,14 +5,15 @@
 
 mod common;
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use common::{Memory, Silent, analyzed, image, image_of, options, random_images};
 use onefold_disk::{Disk, DiskError};
-use onefold_report::{AnalyzeError, GROUPS_MAX, Options, Progress, Shifts, Stage, WatchedDisk, analyze};
+use onefold_report::{AnalyzeError, GROUPS_MAX, Image, Options, Progress, Shifts, Stage, WatchedDisk, analyze};
 
 fn memory(bytes: &[u8]) -> Memory {
     Memory { bytes: Arc::new(bytes.to_vec()), fails_at: None, changes: false }
@@ -65,7 +66,7 @@ fn an_image_of_absurd_length_is_left_out() {
         fn size_bytes(&self) -> u64 {
             u64::MAX
         }
-        fn next_data(&self, offset: u64) -> Result<Option<std::ops::Range<u64>>, DiskError> {
+        fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
             Ok(Some(offset..u64::MAX))
         }
         fn read(&self, _: u64, into: &mut [u8]) -> Result<(), DiskError> {
@@ -131,4 +132,58 @@ fn it_stops_when_asked_to_in_either_stage() {
     analyze(&images, &Options { shifts: Shifts::All, ..options() }, &progress).unwrap();
     let reached = progress.reached.into_inner();
     assert!(reached > 11 << 20 && reached <= 12 << 20, "{reached}");
+}
+
+/// A disk that notes how many copies are open at once.
+struct Copy {
+    memory: Memory,
+    open: Arc<AtomicU64>,
+}
+
+impl Disk for Copy {
+    fn size_bytes(&self) -> u64 {
+        self.memory.size_bytes()
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+        self.memory.next_data(offset)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        // Time for the next image to be opened.
+        std::thread::sleep(Duration::from_millis(1));
+        self.memory.read(offset, into)
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The next image was opened while one was read, so that the copies of both took room.
+#[test]
+fn no_two_copies_are_there_at_once() {
+    let bytes = random_images(3, 1, 900).remove(0);
+    for (copied, expected) in [(&[true; 5][..], 1), (&[false, true, false, true, true], 1), (&[false; 5], 0)] {
+        let (open, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let made = |(at, is_copied): (usize, &bool)| {
+            let (bytes, open, most, is_copied) = (bytes.clone(), Arc::clone(&open), Arc::clone(&most), *is_copied);
+            let opened = move || {
+                if !is_copied {
+                    return Ok(memory(&bytes).watched());
+                }
+                most.fetch_max(open.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+                let disk = Box::new(Copy { memory: memory(&bytes), open: Arc::clone(&open) });
+                Ok(WatchedDisk { disk, has_changed: Box::new(|| false), has_writer: false })
+            };
+            Image { is_copied, open: Box::new(opened), ..image(&format!("image {at}"), &[]) }
+        };
+        let images: Vec<Image> = copied.iter().enumerate().map(made).collect();
+        let found = analyzed(&images, &Options { files: true, ..options() });
+        assert_eq!(found.left_out, []);
+        assert_eq!(most.load(Ordering::Relaxed), expected, "{copied:?}");
+        assert_eq!(open.load(Ordering::Relaxed), 0);
+    }
 }

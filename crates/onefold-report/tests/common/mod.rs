@@ -69,6 +69,7 @@ pub(crate) fn image(name: &str, bytes: &[u8]) -> Image {
         allocated_bytes: length,
         group: None,
         is_plain: true,
+        is_copied: false,
         open: Box::new(move || Ok(Memory { bytes: Arc::clone(&bytes), fails_at: None, changes: false }.watched())),
     }
 }

@@ -42,6 +42,7 @@ pub(super) fn image(found: &Found, how: &How, group: Option<usize>) -> Image {
         allocated_bytes: if is_device { about_bytes } else { found.metadata.blocks().saturating_mul(512) },
         group,
         is_plain: !is_device && format == Some(ImageFormat::Raw),
+        is_copied: format.is_some_and(ImageFormat::is_converted),
         open: Box::new(move || open(&found, &how)),
     }
 }

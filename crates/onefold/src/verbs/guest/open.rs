@@ -103,11 +103,10 @@ impl Conversions {
     /// Returns what may stop the opening of a file; nothing for formats that are read as they are.
     fn interrupt(&mut self, file: &ImageFile, arguments: &GuestOpenArgs) -> Interrupt {
         let format = arguments.format.map(Into::into).or_else(|| onefold_disk::format_of(file));
-        match format {
-            None | Some(ImageFormat::Raw | ImageFormat::Qcow2) => Interrupt::default(),
-            Some(ImageFormat::Vmdk | ImageFormat::Vdi | ImageFormat::Vhdx | ImageFormat::Vpc) => {
-                self.0.get_or_insert_with(Interrupt::watch).clone()
-            }
+        if format.is_some_and(ImageFormat::is_converted) {
+            self.0.get_or_insert_with(Interrupt::watch).clone()
+        } else {
+            Interrupt::default()
         }
     }
 
