@@ -1,10 +1,13 @@
-//! Second tries, and second sources: what did not share with the first source of its group is tried with another image.
+//! Later tries: what did not share in a batch is tried once more.
 //!
 //! The join names a second source for each group of equal files that has one in another image. Its runs wait, unsorted,
-//! until a run with a first source has failed. Then those of them are handed out that lead into ranges which failed,
-//! and no others. So a source that lies costs each of its targets one more comparison, and no savings.
+//! until the runs with first sources are done. Then those of them are handed out that lead into failed ranges, and no
+//! others. So a source that lies costs each of its targets one more comparison, and no savings.
 //!
-//! Before that, runs that were not compared are tried with the same source, if their images prove to be right.
+//! A run that was not compared, since its images mostly differed until then, is tried again with the same source if
+//! these images have proved to be right.
+//!
+//! The list of failed ranges is sorted by rows:
 //!
 //! | word of the row | is |
 //! |---|---|
@@ -74,7 +77,7 @@ impl FailedTargets {
 
 /// Runs that were not compared, since their images mostly differed until then.
 #[derive(Debug)]
-pub(super) struct DeclinedRuns {
+struct DeclinedRuns {
     runs: RunSorter,
     is_empty: bool,
 }
@@ -98,11 +101,11 @@ impl DeclinedRuns {
 /// What did not share in a batch, and is to be tried once more.
 #[derive(Debug)]
 pub(super) struct Failures {
-    /// None where runs that are not compared are tried with second sources, or not at all.
+    /// None once these runs were taken: then further ones are targets that need another source.
     declined: Option<DeclinedRuns>,
-    /// The runs of the batch of second sources that will not be compared.
+    /// The list that takes the place of `declined` in the batch of second sources.
     declined_second: Option<DeclinedRuns>,
-    /// None where there are no further sources.
+    /// None in the batch of second sources: there are no further sources.
     targets: Option<FailedTargets>,
     /// Why something could not be noted.
     error: Option<io::Error>,
@@ -139,7 +142,8 @@ impl Failures {
         self.error.take().map_or(Ok(()), Err)
     }
 
-    /// Returns the runs that were not compared, if there are any. They are noted among the others from now on.
+    /// Returns the runs that were not compared, if there are any. Runs that are not compared from now on are noted as
+    /// targets that need another source.
     ///
     /// # Errors
     /// Those of temporary files.
@@ -148,8 +152,8 @@ impl Failures {
         self.declined.take().map_or(Ok(None), DeclinedRuns::finish)
     }
 
-    /// Returns the runs with second sources into what failed, if anything did. What does not share of them is noted
-    /// from now on.
+    /// Returns the runs with second sources into what failed, if anything did. From now on, runs that are not compared
+    /// are kept for [`Failures::take_declined`], and no other failures are.
     ///
     /// # Errors
     /// Those of temporary files.
