@@ -121,6 +121,15 @@ class Copy:
     def template(self):
         return self.folder / TEMPLATE
 
+    def root_offset(self, programs):
+        """Returns where the root of the template begins, and so that of each machine."""
+        told = programs.guest("info", self.template)["images"][0]
+        roots = [mount["volume"] for one in told["systems"] for mount in one["mounts"] if mount["path"] == "/"]
+        starts = [volume["ranges"][0][0] for volume in told["volumes"] if volume["volume"] in roots]
+        if len(starts) != 1:
+            raise BenchError("the template has no root file system")
+        return starts[0]
+
     @property
     def machines(self):
         return sorted(self.folder.glob(MACHINES))

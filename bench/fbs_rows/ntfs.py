@@ -81,8 +81,8 @@ def table_5(resident, runs, zone_part, small):
     section.notes.append(
         "NTFS-3G wrote these volumes, and its records have a security descriptor each; Windows keeps them in one "
         "place, which leaves more room for content. A run takes 3 to 9 bytes of a record, by its length and its "
-        "distance from the one before: 30 runs are those of a large, old volume. Table 5 gives content in a record no metadata; "
-        "the record of 1 KiB is there all the same."
+        "distance from the one before: 30 runs are those of a large, old volume. Table 5 gives content in a "
+        "record no metadata; the record of 1 KiB is there all the same."
     )
     return section
 

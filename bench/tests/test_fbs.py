@@ -12,7 +12,10 @@ from types import SimpleNamespace
 
 import paths  # it makes the next imports possible
 import fbs  # noqa: I001
-from fbs_rows import EXPERIMENTS, ext, extents, formulas, list1, machines, metadata, ntfs, published, welch
+from fbs_rows import (
+    EXPERIMENTS, cas, ext, extents, formulas, hashing, list1, machines, metadata, ntfs, offline, packages, prototype,
+    published, welch,
+)  # fmt: skip
 from fbs_rows.section import Section
 from lib import report, settings
 from lib.system import BenchError
@@ -115,6 +118,10 @@ TOTAL: 15
 
 class Tables(unittest.TestCase):
     LENGTHS = (12, 13, 1_049_613)
+    PASS = {
+        "seconds": 1.0, "cpu_seconds": 1.0, "read_bytes": 1, "freed_bytes": 1, "shared_bytes": 1,
+        "unshared": {"different": 2_000_000}, "unique_bytes": None,
+    }  # fmt: skip
 
     def table_3(self):
         count = {length: formulas.indirect_blocks(length) for length in self.LENGTHS}
@@ -144,7 +151,15 @@ class Tables(unittest.TestCase):
 
     def test_every_line_of_a_table_has_its_columns(self):
         told = {"files": 10, "extents": 12, "apart": 11, "joined": 2}
+        done = offline.Done(*range(1, 8))
+        turns = {(side.key, state): [done, done] for side in offline.SIDES for state in ("cold", "warm")}
+        online = {"seconds": 1.0, "machine_seconds": 2.0, "server_seconds": 0.5}
+        hashed = {"files": 1, "bytes": 4096, "seconds": dict.fromkeys(hashing.WAYS, 0.5)}
         for section in (
+            offline.section(turns, 6, 438_000_000),
+            cas.table_1(self.PASS, self.PASS, self.PASS, 6),
+            cas.online({"pool": [online], "ext4": [online]}, 1000),
+            hashing.section([hashed]),
             metadata.table_3(self.LENGTHS, self.table_3()),
             metadata.table_4((4,), {("ext4", 128): {4: 0}}),
             extents.section({"ext3": told, "ext4": told}, 0.001),
@@ -153,6 +168,89 @@ class Tables(unittest.TestCase):
             counts = {line.count("|") for line in section.markdown() if line.startswith("|")}
             self.assertEqual(len(counts), 1, section.title)
             self.assertTrue(section.rows)
+
+
+class Turns(unittest.TestCase):
+    def test_mean_and_deviation_are_of_all_rounds(self):
+        turns = [offline.Done(seconds, 1.0, 2.0, 3.0, 4, 5, 6) for seconds in (10.0, 12.0, 14.0)]
+        rows = offline.section({("kernel", "cold"): turns}, 2, 24_000_000).rows
+        self.assertEqual(rows[1][:4], ("`share files`, cold", "12.00 s (2.00)", "6.00 s", "4.0"))
+        self.assertIn("16.12 s", rows[0][2])
+        self.assertIn("27.17", rows[0][3])
+
+    def test_what_a_pass_leaves_is_told_with_its_reason_once(self):
+        told = {
+            "shared": {"now_bytes": 9, "differed_bytes": 5, "too_short_bytes": 0},
+            "examined": {"resident_bytes": 3},
+            "tiers": [{"differed_bytes": 5, "empty_bytes": 0}],
+        }
+        self.assertEqual(cas.unshared(told), {"different": 5, "resident": 3})
+        self.assertIsNone(cas.unique_bytes(told))
+        self.assertEqual(cas.unique_bytes({"index": {"unique": 2}}), 8192)
+        self.assertEqual(cas.reasons(self.of(None)), "different: 2.00 MB")
+        self.assertEqual(cas.reasons(self.of(1_000_000)), "different: 2.00 MB; nowhere else: 1.00 MB")
+
+    def of(self, unique):
+        return Tables.PASS | {"unique_bytes": unique}
+
+
+class Prototype(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def root(self, name, *logged, content=b"same"):
+        root = self.folder / name
+        (root / prototype.INFO).mkdir(parents=True)
+        (root / "var/log").mkdir()
+        (root / "usr").mkdir()
+        (root / "usr/file").write_bytes(content)
+        (root / prototype.INFO / "new:amd64.list").write_text("/.\n/usr\n/usr/file\n", encoding="utf-8")
+        (root / prototype.LOG).write_text("".join(f"{line}\n" for line in logged), encoding="utf-8")
+        return root
+
+    def test_only_packages_that_the_templates_log_has_not_are_new(self):
+        old = "2026-01-01 10:00:00 install new:amd64 <none> 1"
+        new = "2026-02-01 10:00:00 install new:amd64 <none> 2"
+        root = self.root("machine", old, "2026-02-01 10:00:01 status installed new:amd64 2", new)
+        self.assertEqual(prototype.FileSystemAgent(old).new_files(root), ["/usr/file"])
+        self.assertEqual(prototype.FileSystemAgent(f"{old}\n{new}").new_files(root), [])
+
+    def test_a_file_of_two_machines_comes_into_the_common_volume_once(self):
+        common = self.folder / "common"
+        common.mkdir()
+        agent, clock = prototype.StorageAgent(common), prototype.Clock()
+        found = []
+        for number in range(3):
+            root = self.root(f"machine-{number}", content=b"same")
+            found.append(agent.compare(Path(f"{number}.raw"), root, ["/usr/file"], clock))
+        digest = prototype.md5(root / "usr/file")
+        self.assertEqual(found[0], [])
+        self.assertEqual(found[1], [(Path(f"{number}.raw"), "/usr/file", digest) for number in (0, 1)])
+        self.assertEqual(found[2], [(Path("2.raw"), "/usr/file", digest)])
+        self.assertEqual((common / prototype.name_of(digest)).read_bytes(), b"same")
+
+    def test_files_are_remapped_where_both_have_a_part(self):
+        own, common = [(0, 100, 10), (12, 200, 4)], [(0, 50, 5), (5, 90, 9)]
+        pairs = [(100, 50, 5), (105, 90, 5), (200, 97, 2)]
+        self.assertEqual(list(prototype.overlaps(own, common)), pairs)
+
+
+class Packages(unittest.TestCase):
+    def test_made_packages_and_their_database_lie_apart(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            made = folder / "packages" / "files"
+            (made / "var/lib/dpkg").mkdir(parents=True)
+            (made / "var/lib/dpkg/status").write_text("Package: one\n", encoding="utf-8")
+            (made / "usr").mkdir()
+            (made / "usr/one").write_bytes(b"x")
+            (made / "usr/empty").write_bytes(b"")
+            packages.unpack(folder / "packages", folder / "tree", folder / "database")
+            self.assertEqual(packages.regular_files(folder / "tree"), [folder / "tree/usr/one"])
+            self.assertTrue((folder / "database/var/lib/dpkg/status").is_file())
+            self.assertTrue((folder / "database/etc/os-release").is_file())
 
 
 class Documents(unittest.TestCase):
