@@ -84,8 +84,9 @@ bench-guest: ## Measures looks into images, beside mounts, libguestfs, fls and c
 	@scripts/install-deps.sh build bench
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && python3 bench/guest.py
 
-bench-fbs: ## Repeats the FBS paper's experiments, on 42 machines of one template. QUICK=1 takes six of them.
+bench-fbs: ## Repeats the FBS paper's experiments on 42 machines: an hour and 25 GB to build them. QUICK=1 takes six.
 	@scripts/install-deps.sh build bench
+	@bench/corpus/corpus.sh build $$([[ $${QUICK:-0} == 0 ]] && echo fbs42 || echo fbs6)
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && \
 	  python3 bench/fbs.py --charts target/fbs-figures
 

@@ -50,6 +50,7 @@ test,bench,corpus               btrfs-progs             mkfs.btrfs
 test,bench                      duperemove              duperemove
 bench                           linux-perf              perf
 bench                           partclone               partclone.extfs
+bench                           bonnie++                bonnie++
 bench                           sleuthkit               fls
 test                            procps                  ps
 test                            rsync                   rsync

@@ -108,7 +108,8 @@ def table_1(cas, fbs, rest, count):
     result.notes.append(
         "Equal copies of the set, one after the other, cold. What `share run` finds after `share files` is what no "
         "file of a package tells: logs and caches that are equal in part, metadata, and blocks of files of other "
-        "versions. The paper's file unit gives up a file with one block that differs; here only that block stays unshared."
+        "versions. The paper's file unit gives up a file with one block that differs; here only that block stays "
+        "unshared."
     )
     return result
 

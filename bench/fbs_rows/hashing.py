@@ -42,8 +42,8 @@ def section(runs):
         times = Spread.of(run["seconds"][way] / run["seconds"][BASE] for run in runs)
         result.rows.append((digest, what, with_unit(rates, "MB/s"), with_unit(times, "x")))
     result.notes.append(
-        f"The same {runs[0]['bytes'] / 1e6:,.0f} MB of {runs[0]['files']:,} files in whole blocks of 4 KiB, from memory, "
-        "in one thread. The paper gives no figure; it expects a file to cost less than its blocks, each of which begins "
-        "and ends a digest. A digest that works on several blocks at once needs no files for that."
+        f"The same {runs[0]['bytes'] / 1e6:,.0f} MB of {runs[0]['files']:,} files in whole blocks of 4 KiB, from "
+        "memory, in one thread. The paper gives no figure; it expects a file to cost less than its blocks, each of "
+        "which begins and ends a digest. A digest that works on several blocks at once needs no files for that."
     )
     return result

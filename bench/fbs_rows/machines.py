@@ -86,13 +86,28 @@ class Machines:
             copy.close()
             path.unlink()
 
+    def root_offset(self):
+        """Returns where the root of each machine begins in its image."""
+        with self._bench.mounted(self.original(), "ro", "norecovery", name="set") as folder:
+            return root_offset(self._bench.programs, folder / TEMPLATE)
+
     def packages(self):
         """Returns two folders: one with the files of the packages, one with a package database of them."""
         tree, database = (self._bench.folder / name for name in ("package-files", "package-database"))
         if not tree.exists():
-            with self._bench.mounted(self.original(), "ro,norecovery", name="packages") as folder:
+            with self._bench.mounted(self.original(), "ro", "norecovery", name="packages") as folder:
                 unpack(folder / PACKAGES, tree, database)
         return tree, database
+
+
+def root_offset(programs, image):
+    """Returns where the root of the only system in an image begins."""
+    told = programs.guest("info", image)["images"][0]
+    roots = [mount["volume"] for one in told["systems"] for mount in one["mounts"] if mount["path"] == "/"]
+    starts = [volume["ranges"][0][0] for volume in told["volumes"] if volume["volume"] in roots]
+    if len(starts) != 1:
+        raise BenchError(f"{image} has no root file system")
+    return starts[0]
 
 
 class Copy:
@@ -120,15 +135,6 @@ class Copy:
     @property
     def template(self):
         return self.folder / TEMPLATE
-
-    def root_offset(self, programs):
-        """Returns where the root of the template begins, and so that of each machine."""
-        told = programs.guest("info", self.template)["images"][0]
-        roots = [mount["volume"] for one in told["systems"] for mount in one["mounts"] if mount["path"] == "/"]
-        starts = [volume["ranges"][0][0] for volume in told["volumes"] if volume["volume"] in roots]
-        if len(starts) != 1:
-            raise BenchError("the template has no root file system")
-        return starts[0]
 
     @property
     def machines(self):

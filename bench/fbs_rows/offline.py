@@ -10,6 +10,7 @@ from lib.runner import say
 
 from . import ext, published
 from .experiment import Experiment, expect
+from .machines import root_offset
 from .packages import regular_files
 from .section import Section
 from .welch import Sampled
@@ -72,7 +73,7 @@ class PrototypeSide(Side):
         ext.make(copy.folder / COMMON, "ext4", INODE_BYTES, COMMON_BYTES)
 
     def run(self, bench, copy):
-        offset = str(copy.root_offset(bench.programs))
+        offset = str(root_offset(bench.programs, copy.template))
         words = (copy.folder / COMMON, bench.folder, copy.template, offset, *copy.machines)
         finished = system.run(sys.executable, "-B", PROTOTYPE, *words, timeout=SECONDS_MAX)
         told = json.loads(finished.text)

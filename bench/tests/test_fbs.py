@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import paths  # it makes the next imports possible
 import fbs  # noqa: I001
 from fbs_rows import (
-    EXPERIMENTS, cas, ext, extents, formulas, hashing, list1, machines, metadata, ntfs, offline, packages, prototype,
+    EXPERIMENTS, bonnie, cas, ext, extents, formulas, hashing, list1, machines, metadata, ntfs, offline, packages, prototype,
     published, welch,
 )  # fmt: skip
 from fbs_rows.section import Section
@@ -192,6 +192,35 @@ class Turns(unittest.TestCase):
 
     def of(self, unique):
         return Tables.PASS | {"unique_bytes": unique}
+
+
+class Bonnie(unittest.TestCase):
+    LINE = "1.98,2.00a,guest,1,1795697776,1G,,8192,5,,,1048576,90,524288,50,,,2097152,80,200,9\n"
+
+    def test_rates_are_those_of_blocks(self):
+        found = bonnie.rates_of(self.LINE)
+        self.assertEqual(found, {"write": 1048576 * 1024 / 1e6, "read": 2097152 * 1024 / 1e6})
+
+    def test_what_was_too_quick_to_measure_is_refused_where_figures_count(self):
+        text = self.LINE.replace("2097152", "+++++")
+        self.assertEqual(bonnie.rates_of(text, 10**9)["read"], 2000.0)
+        for wrong in (text, "", "1.98,2.00a\n"):
+            with self.assertRaises(BenchError):
+                bonnie.rates_of(wrong)
+
+    def test_no_cost_is_claimed_only_within_five_percent(self):
+        before = [100.0, 101.0, 99.0, 100.5, 99.5]
+        for shift, claimed in ((1.0, "no cost"), (-10.0, "a cost"), (10.0, "a gain")):
+            self.assertEqual(bonnie.claim(before, [value + shift for value in before]), claimed)
+        self.assertEqual(bonnie.claim([50.0, 150.0, 100.0], [60.0, 140.0, 100.0]), "not decided")
+        self.assertEqual(bonnie.claim([1.0], [1.0]), "")
+
+    def test_the_chart_has_a_bar_for_each_state(self):
+        rates = {state: {"read": [100.0, 110.0], "write": [90.0, 95.0]} for state in ("before", "after")}
+        section = bonnie.section({"xfs": rates, "pool": rates})
+        self.assertEqual(len(section.rows), 4)
+        text = svg.document(section.charts["fbs-figure-5.svg"])
+        self.assertEqual(text.count('class="whisker"'), 8)
 
 
 class Prototype(unittest.TestCase):
