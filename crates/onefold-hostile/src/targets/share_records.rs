@@ -1,5 +1,5 @@
 //! Decoders of the files of sharing's state folder: identity, marks, write logs, shards of the index and their entries,
-//! intents, settings of domains.
+//! intents, kept maps and guests, settings of domains.
 
 use std::path::{Path, PathBuf};
 
@@ -7,6 +7,7 @@ use onefold_block::Timestamp;
 use onefold_share::domain::settings::Settings;
 use onefold_share::domain::{Domain, Membership};
 use onefold_share::format::entry::{Entry, Place};
+use onefold_share::format::guest::{self, GuestHead, KeptClaim, KeptFile, KeptFiles, KeptGuest, PhasedPieces, Piece};
 use onefold_share::format::identity::Identity;
 use onefold_share::format::intent::{self, Intent, IntentRun};
 use onefold_share::format::log::{LogKind, LogWriter, Note, Written, read_log};
@@ -66,7 +67,7 @@ pub(super) fn run(bytes: &[u8]) {
         static DESK: Desk = Desk::new();
     }
     let mut choices = Choices::new(bytes);
-    DESK.with(|desk| match choices.below(8) {
+    DESK.with(|desk| match choices.below(9) {
         0 => identity(&mut choices, desk),
         1 => mark(&mut choices, desk),
         2 => log(&mut choices, desk),
@@ -74,6 +75,7 @@ pub(super) fn run(bytes: &[u8]) {
         4 => intent(&mut choices, desk),
         5 => map(&mut choices, desk),
         6 => cursor(&mut choices, desk),
+        7 => kept_guest(&mut choices, desk),
         _ => {
             let rest = choices.take_rest();
             entries(rest);
@@ -154,6 +156,58 @@ fn map(choices: &mut Choices<'_>, desk: &Desk) {
         assert!(found.windows(2).all(|pair| pair[0].end() <= pair[1].offset), "{found:?}");
         let again = desk.written(|file| write(&found, file));
         assert_eq!(map::read(&desk.substrate, desk.holding(&again), &UUID).ok(), Some((FILE, found)));
+    }
+}
+
+fn kept_guest(choices: &mut Choices<'_>, desk: &Desk) {
+    let time = onefold_guest::filesystem::Timestamp { seconds: 1_790_000_000, nanoseconds: 999_999_999 };
+    let changed = Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds };
+    let head = GuestHead {
+        stamp: Some(Stamp { length: 1 << 30, modified: changed, changed }),
+        has_packages: true,
+        tiers: 0b10_1110,
+        ..GuestHead::default()
+    };
+    let mut files = KeptFiles::default();
+    for (at, phase) in (0..8_u64).zip(0..8_usize) {
+        let claim = match at % 3 {
+            0 => KeptClaim::Digest([9; 16]),
+            1 => KeptClaim::Path { path: at, probes: None },
+            _ => KeptClaim::Path { path: at, probes: Some(at) },
+        };
+        let mut pieces = PhasedPieces::default();
+        pieces.0[phase] = (0..at).map(|piece| Piece { content: piece, block: 100 - piece, count: 1 }).collect();
+        let file = KeptFile {
+            package: (at % 3 == 0).then_some(u32::from(at > 4)),
+            claim,
+            tree: 0,
+            system: 1,
+            file: at << 7,
+            generation: at,
+            size_bytes: at << 12,
+            modified: time,
+            changed: time,
+            created: (at > 3).then_some(time),
+        };
+        files.push(&file, &pieces);
+    }
+    let sound = KeptGuest { head, packages: vec!["a 1 all".to_owned(), "b 2 amd64".to_owned()], files };
+    let write = |guest: &KeptGuest, file| drop(guest::write(&desk.substrate, file, UUID, FILE, guest));
+    let bytes = damaged(choices, desk, |file| write(&sound, file));
+    if let Ok((FILE, Some(found))) = guest::read(&desk.substrate, desk.holding(&bytes), &UUID, |_| true) {
+        let visited = found.files.each(&mut |file, pieces| {
+            let package = file.package.map(|package| usize::try_from(package).expect("32 bits"));
+            assert!(package.is_none_or(|package| package < found.packages.len()), "{file:?}");
+            for piece in pieces.phases().flat_map(|(_, pieces)| pieces) {
+                let ends = (piece.content.checked_add(piece.count), piece.block.checked_add(piece.count));
+                assert!(matches!(ends, (Some(_), Some(end)) if end <= FileBlock::LIMIT), "{piece:?}");
+            }
+            Ok::<(), ()>(())
+        });
+        assert_eq!(visited, Ok(()));
+        let again = desk.written(|file| write(&found, file));
+        let read = guest::read(&desk.substrate, desk.holding(&again), &UUID, |_| true);
+        assert_eq!(read.ok(), Some((FILE, Some(found))));
     }
 }
 

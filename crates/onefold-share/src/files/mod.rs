@@ -10,7 +10,7 @@
 //! | 3, coalesce | `join/` | sorts the rows, so that equal files come together, and cuts them into runs of whole blocks |
 //! | 2, compare | `finder` | hands the runs to the engine of `pass`, which has the file system compare and share |
 //!
-//! `trust` gives up claims that are wrong mostly; what a first source turns out not to hold is tried with a `second` one.
+//! What guests say is `kept` between runs. `trust` gives up claims that are wrong mostly; what a first source turns out not to hold is tried with a `second` one.
 //! `tier` and `packages` are what files are counted by. Nothing of a
 //! guest
 //! is trusted: a wrong claim costs a comparison. docs/decisions/0018-guest-files.md has the reasons.
@@ -19,6 +19,7 @@ pub mod common;
 mod finder;
 mod identify;
 mod join;
+mod kept;
 mod packages;
 mod report;
 mod second;
@@ -42,6 +43,7 @@ use self::common::Contents;
 use self::finder::FoundRuns;
 use self::identify::{IdentifyError, Identifying};
 use self::join::{Candidates, IMAGES_MAX, SourceRuns, join};
+use self::kept::Keeping;
 use self::packages::PackageNames;
 use self::second::Failures;
 use self::trust::{GivenUp, Trust};
@@ -109,7 +111,12 @@ pub fn share_files<S: Substrate>(state: &State<'_, S>, options: &FilesOptions<'_
     let mut listed = list(state, &mut marks, &pass.selection)?;
     // All hosts choose the same source: that of the lowest number.
     listed.sort_by_key(|file| file.number);
-    let Found { runs, mut examined, packages, failed, strangers, believed } = find(state, &listed, options)?;
+    let keeping = Keeping::of(state, options)?;
+    if let Some(keeping) = &keeping {
+        keeping.sweep(state, &marks, &pass.selection, &listed)?;
+    }
+    let Found { runs, mut examined, packages, failed, strangers, believed } =
+        find(state, &listed, options, keeping.as_ref())?;
     let found = pass.clock.monotonic();
     let targets = believed.believed.into_iter().fold(0, u64::saturating_add);
     if (pass.progress)(PassProgress::Planned { targets }).is_break() {
@@ -172,6 +179,7 @@ fn find<S: Substrate>(
     state: &State<'_, S>,
     listed: &[ListedFile],
     options: &FilesOptions<'_>,
+    keeping: Option<&Keeping>,
 ) -> Result<Found, PassError> {
     let pass = &options.pass;
     let memory = pass.memory_bytes;
@@ -189,6 +197,7 @@ fn find<S: Substrate>(
         since: options.since,
         strangers: BTreeSet::new(),
         cache_bytes,
+        is_kept: keeping.is_some() && !pass.is_dry_run,
         go_on: &go_on,
     };
     let mut failed = Vec::new();
@@ -216,8 +225,12 @@ fn find<S: Substrate>(
             continue;
         }
         identifying.examined.images += 1;
-        match identifying.add_image(state.substrate(), file, rank) {
-            Ok(has_packages) => identifying.examined.images_with_packages += u64::from(has_packages),
+        let added = match keeping {
+            Some(keeping) => keeping.add(state, &mut identifying, file, rank),
+            None => identifying.add_image(state.substrate(), file, rank).map(drop),
+        };
+        match added {
+            Ok(()) => {}
             Err(IdentifyError::Temporary(error)) => return Err(error.into()),
             Err(IdentifyError::Stopped(error)) => return Err(error.into()),
             Err(error) => failed.push((file.path.clone(), with_causes(&error))),

@@ -34,8 +34,12 @@ impl PackageNames {
     pub(super) fn number(&mut self, package: &Package) -> u32 {
         let Package { name, version, architecture, .. } = package;
         let whole = [name, version, architecture].map(|part| part.chars().take(NAME_CHARS_MAX).collect::<String>());
-        let name = whole.join(" ");
-        if let Some(number) = self.numbers.get(&name) {
+        self.number_of(&whole.join(" "))
+    }
+
+    /// Returns the number of the package of a name that [`PackageNames::name`] has returned.
+    pub(super) fn number_of(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.numbers.get(name) {
             return *number;
         }
         let Some(number) = u32::try_from(self.names.len()).ok().filter(|_| self.names.len() < PACKAGES_MAX) else {
@@ -45,8 +49,8 @@ impl PackageNames {
         let bytes = name.len().saturating_mul(2).saturating_add(NAME_COST_BYTES);
         let Some(left) = self.bytes_left.checked_sub(bytes) else { return PackageNames::OTHERS };
         self.bytes_left = left;
-        self.names.push(name.clone());
-        self.numbers.insert(name, number);
+        self.names.push(name.to_owned());
+        self.numbers.insert(name.to_owned(), number);
         number
     }
 

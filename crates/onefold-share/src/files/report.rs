@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::finder::PackageBytes;
 use super::tier::Tier;
+use crate::format::guest::COUNTS;
 use crate::pass::{Outcome, Passed};
 
 /// What a run over guest files found and did.
@@ -49,6 +50,8 @@ pub enum GivenUpImages {
 pub struct Examined {
     /// Files of the host that were looked into.
     pub images: u64,
+    /// Those of them that have not changed since an earlier run: nothing of them was read.
+    pub unchanged_images: u64,
     /// Those of them in which a package database was found.
     pub images_with_packages: u64,
     /// Packages of all images.
@@ -75,6 +78,36 @@ pub struct Examined {
     pub unmapped_bytes: u64,
     /// Bytes that the guest has encrypted or compressed.
     pub encoded_bytes: u64,
+}
+
+impl Examined {
+    /// Returns the sums that are kept of an image, as they have risen since `before`.
+    pub(super) fn counts_since(mut self, before: &Examined) -> [u64; COUNTS] {
+        let mut before = *before;
+        let (before, now) = (before.counts(), self.counts());
+        std::array::from_fn(|at| now[at].saturating_sub(*before[at]))
+    }
+
+    /// Adds the sums that are kept of an image.
+    pub(super) fn add_counts(&mut self, kept: &[u64; COUNTS]) {
+        for (sum, more) in self.counts().into_iter().zip(kept) {
+            *sum = sum.saturating_add(*more);
+        }
+    }
+
+    fn counts(&mut self) -> [&mut u64; COUNTS] {
+        [
+            &mut self.packages,
+            &mut self.files,
+            &mut self.empty_files,
+            &mut self.surplus_files,
+            &mut self.resident_bytes,
+            &mut self.misaligned_bytes,
+            &mut self.unwritten_bytes,
+            &mut self.unmapped_bytes,
+            &mut self.encoded_bytes,
+        ]
+    }
 }
 
 /// What came of the claims of a tier, in bytes.

@@ -9,14 +9,13 @@
 //! | length | in bytes, not zero, times four; and 1 where the place is known, 2 where the extent is only set aside |
 //! | place  | only where it is known: bytes from where the last known place ended, modulo 2^64, zigzag |
 //!
-//! A number has seven bits in each byte, the lowest first; the top bit is set in all bytes but the last (LEB128).
-//! Zigzag is twice a number that is not negative, and -2x - 1 of one that is. The last frame holds the number of
-//! extents, 8 bytes.
+//! Numbers are those of `number`, zigzag those that may be negative. The last frame holds the number of extents, 8 bytes.
 //!
 //! So an extent takes about eight bytes. A file with more than [`EXTENTS_MAX`] extents has no kept map.
 
 use onefold_substrate::Substrate;
 
+use super::number::{push_number, take_number, unzigzag, zigzag};
 use super::record::{Frame, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordReader, RecordWriter};
 use super::{FileNo, FormatError};
 
@@ -155,43 +154,6 @@ impl Position {
     }
 }
 
-fn zigzag(number: u64) -> u64 {
-    (number << 1) ^ (number.cast_signed() >> 63).cast_unsigned()
-}
-
-fn unzigzag(number: u64) -> u64 {
-    (number >> 1) ^ (number & 1).wrapping_neg()
-}
-
-fn push_number(mut number: u64, into: &mut Vec<u8>) {
-    loop {
-        let low = u8::try_from(number & 0x7f).expect("seven bits");
-        number >>= 7;
-        if number == 0 {
-            return into.push(low);
-        }
-        into.push(low | 0x80);
-    }
-}
-
-/// Takes a number; none where it is cut, longer than 64 bits, or not written as short as it can be.
-fn take_number(from: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = from.split_first()?;
-        *from = rest;
-        let bits = u64::from(byte & 0x7f);
-        if shift == 63 && bits > 1 {
-            return None;
-        }
-        number |= bits << shift;
-        if byte & 0x80 == 0 {
-            return (byte != 0 || shift == 0).then_some(number);
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,12 +219,6 @@ mod tests {
             &[0xff; 12],
         ] {
             assert_eq!(decoded(odd), None, "{odd:?}");
-        }
-        for number in [0, 1, u64::MAX, 1 << 63, (1 << 63) - 1, u64::MAX - 1] {
-            assert_eq!(unzigzag(zigzag(number)), number);
-            let mut bytes = Vec::new();
-            push_number(number, &mut bytes);
-            assert_eq!(take_number(&mut &bytes[..]), Some(number));
         }
     }
 }

@@ -6,11 +6,13 @@
 pub(crate) mod claim;
 pub mod cursor;
 pub mod entry;
+pub mod guest;
 pub mod identity;
 pub mod intent;
 pub mod log;
 pub mod map;
 pub mod mark;
+mod number;
 pub mod prefix;
 pub mod reading;
 pub mod record;

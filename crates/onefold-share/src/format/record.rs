@@ -72,6 +72,8 @@ pub(crate) enum RecordKind {
     Batch,
     /// Which files a pass works on, in `claims/`.
     Claim,
+    /// What an image's guest says of its files, in `guests/`.
+    Guest,
 }
 
 impl RecordKind {
@@ -88,6 +90,7 @@ impl RecordKind {
             RecordKind::Map => 9,
             RecordKind::Cursor => 10,
             RecordKind::Claim => 11,
+            RecordKind::Guest => 12,
         }
     }
 
@@ -95,7 +98,7 @@ impl RecordKind {
     const fn version(self) -> u16 {
         match self {
             RecordKind::Identity | RecordKind::Watch | RecordKind::Intent => 1,
-            RecordKind::Batch | RecordKind::Claim | RecordKind::Map | RecordKind::Cursor => 1,
+            RecordKind::Batch | RecordKind::Claim | RecordKind::Map | RecordKind::Cursor | RecordKind::Guest => 1,
             // 2: sharing domains. Marks note them, and all digests are made with their keys.
             RecordKind::Mark | RecordKind::Shard => 2,
             // 2: changed blocks without a digest. 3: sharing domains.
@@ -107,7 +110,7 @@ impl RecordKind {
     const fn oldest_version(self) -> u16 {
         match self {
             RecordKind::Identity | RecordKind::Watch | RecordKind::Intent => 1,
-            RecordKind::Batch | RecordKind::Claim | RecordKind::Map | RecordKind::Cursor => 1,
+            RecordKind::Batch | RecordKind::Claim | RecordKind::Map | RecordKind::Cursor | RecordKind::Guest => 1,
             RecordKind::Mark | RecordKind::Shard => 2,
             RecordKind::Log | RecordKind::Request => 3,
         }

@@ -15,6 +15,7 @@ mod domains;
 mod error;
 pub mod files;
 mod folder;
+mod guests;
 pub(crate) mod hosts;
 mod identity;
 pub(crate) mod intents;
@@ -57,11 +58,12 @@ use crate::policy::SharePolicy;
 const ARENA: &str = "arena";
 pub(crate) const IDENTITY: &str = "identity";
 const SCRATCH: &str = "scratch";
-const SUBFOLDERS: [&str; 11] = [
+const SUBFOLDERS: [&str; 12] = [
     ARENA,
     batches::FOLDER,
     claims::FOLDER,
     "files",
+    guests::FOLDER,
     "locks",
     "logs",
     maps::FOLDER,

@@ -13,8 +13,10 @@ use crate::ground::{FOLDER, Ground, on_each, random_blocks};
 use crate::pass::{Run, USUAL, run, try_run};
 
 const OTHER: u32 = 65534;
-const FOLDERS: [&str; 11] =
-    ["arena", "batches", "claims", "files", "locks", "logs", "maps", "requests", "scratch", "shards", "watches"];
+const FOLDERS: [&str; 12] = [
+    "arena", "batches", "claims", "files", "guests", "locks", "logs", "maps", "requests", "scratch", "shards",
+    "watches",
+];
 
 fn untrusted(outcome: Result<Run, PassError>) -> (PathBuf, Distrust) {
     match outcome {

@@ -181,12 +181,13 @@ fn refuses_all_kinds(options: SimulationOptions, left: &[&str], expected: &[&str
 
 const LEFT: [&str; 5] =
     ["scratch/0000000000000001.1", "watches/0000000000000001.2", "logs/1.1.1.1", "requests/1.1.1.1", "cursor"];
-const KINDS: [&str; 23] = [
+const KINDS: [&str; 24] = [
     "",
     "arena",
     "batches",
     "claims",
     "files",
+    "guests",
     "locks",
     "logs",
     "maps",

@@ -21,7 +21,7 @@ use super::draft::draft_path;
 use super::generation::{change, lock};
 use super::names::{file_path, package_folder};
 use super::plan::{Addition, Origin};
-use crate::files::join::Piece;
+use crate::format::guest::Piece;
 use crate::state::StateError;
 
 /// Bytes of a name in an archive, at most.

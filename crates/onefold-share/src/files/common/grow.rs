@@ -23,7 +23,7 @@ use super::plan::{Addition, Changed};
 use super::reading::places;
 use super::volume::{Volume, is_marked};
 use crate::files::identify::{IdentifyError, Packaged, PackagedVisit, each_packaged};
-use crate::files::join::Piece;
+use crate::format::guest::Piece;
 use crate::scan::{ListedFile, list};
 use crate::selection::Selection;
 use crate::state::files::Marks;

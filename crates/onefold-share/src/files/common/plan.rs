@@ -7,7 +7,7 @@ use onefold_block::BLOCK_BYTES_U64;
 use super::commands::{Commands, all_folders};
 use super::contents::{self, ContentId, Contents, NAMES_MAX, RECORD_FOLDER};
 use super::names::apart;
-use crate::files::join::Piece;
+use crate::format::guest::Piece;
 
 /// A content that is to get into a volume.
 pub(super) struct Addition {

@@ -11,7 +11,7 @@ use super::CommonError;
 use super::commands::Placed;
 use super::contents::ContentId;
 use super::volume::{places_of, with_volume};
-use crate::files::join::Piece;
+use crate::format::guest::Piece;
 
 /// Bytes that are read back at once.
 const READ_BYTES: usize = 1 << 20;

@@ -2,16 +2,13 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use onefold_guest::filesystem::{FileStat, FileSystem, Timestamp};
-use onefold_guest::packages::Digest;
-use onefold_guest::tree::GuestFile;
+use onefold_guest::filesystem::Timestamp;
 use onefold_substrate::Refusal;
 
 use super::IdentifyError;
-use super::pieces::Pieces;
-use super::unpackaged::probes;
 use crate::domain::Domain;
 use crate::files::tier::Tier;
+use crate::format::guest::{KeptClaim, KeptFile, PhasedPieces};
 
 /// Shorter files are not believed equal by path and length alone.
 const NAMED_BYTES_MIN: u64 = 64 << 10;
@@ -19,15 +16,6 @@ const NAMED_BYTES_MIN: u64 = 64 << 10;
 /// Key of the numbers of contents. Hosts may have different ones: which files are equal, and which of them is the
 /// source, does not depend on it.
 pub(super) type ClaimKey = [u8; 16];
-
-/// What is claimed of a file.
-#[derive(Clone, Copy)]
-pub(super) enum Claim {
-    /// A package database records its digest.
-    Digest(Digest),
-    /// It has a path, by its number, and belongs to no package.
-    Path(u64),
-}
 
 /// Images that may share with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,15 +37,6 @@ impl<'a> Circle<'a> {
     }
 }
 
-/// A file of a guest, and what its file system says of it.
-pub(super) struct Described<'a> {
-    pub(super) system: &'a dyn FileSystem,
-    pub(super) file: GuestFile,
-    pub(super) stat: &'a FileStat,
-    /// Where it lies on the disk.
-    pub(super) pieces: &'a Pieces,
-}
-
 /// Makes numbers of claims about the files of an image.
 #[derive(Clone, Copy)]
 pub(super) struct Claims<'a> {
@@ -71,48 +50,48 @@ pub(super) struct Claims<'a> {
 
 impl Claims<'_> {
     /// Returns what a file is believed to equal, in each tier that is wanted.
-    pub(super) fn contents(&self, claim: Claim, file: &Described<'_>) -> Vec<(Tier, u64)> {
-        let size = file.stat.size_bytes;
+    pub(super) fn contents(&self, file: &KeptFile, pieces: &PhasedPieces) -> Vec<(Tier, u64)> {
         let mut contents = Vec::new();
-        if let Claim::Digest(digest) = claim
+        if let KeptClaim::Digest(digest) = file.claim
             && self.wants(Tier::Digest)
         {
             // Copies of one file have one record of a package, too: tier 2 would find nothing more.
-            contents.push(self.content(Tier::Digest, &(digest, size)));
+            contents.push(self.content(Tier::Digest, &(digest, file.size_bytes)));
             return contents;
         }
-        if file.pieces.phases().next().is_none() {
+        if pieces.phases().next().is_none() {
             return contents;
         }
         if self.wants(Tier::Copied) {
-            contents.push(self.copied(file));
+            contents.push(self.copied(file, pieces));
         }
-        if let Claim::Path(path) = claim {
-            self.add_named(&mut contents, path, file);
+        if let KeptClaim::Path { path, probes: Some(probes) } = file.claim {
+            self.add_named(&mut contents, path, probes, file);
         }
         contents
     }
 
+    /// Tells whether the first, middle and last blocks of a file of no package are part of a claim.
+    pub(super) fn want_probes(&self, size_bytes: u64) -> bool {
+        self.wants(Tier::Dated) || (self.wants(Tier::Named) && size_bytes >= NAMED_BYTES_MIN)
+    }
+
     /// Returns what a file of an image is believed to equal that was copied as a whole with others: a file with the same
     /// record, at the same place of the disk.
-    fn copied(&self, file: &Described<'_>) -> (Tier, u64) {
-        let FileStat { generation, modified, changed, created, size_bytes, .. } = file.stat;
+    fn copied(&self, file: &KeptFile, pieces: &PhasedPieces) -> (Tier, u64) {
+        let KeptFile { generation, modified, changed, created, size_bytes, .. } = file;
         let times = [Some(*modified), Some(*changed), *created].map(|time| time.map(words));
-        let map: Vec<_> = file.pieces.phases().collect();
-        self.content(Tier::Copied, &(file.file.file, generation, times, size_bytes, map))
+        let map: Vec<_> = pieces.phases().collect();
+        self.content(Tier::Copied, &(file.file, generation, times, size_bytes, map))
     }
 
     /// Adds what a file of no package is believed to equal by its path. Its first, middle and last blocks are part of it.
-    fn add_named(&self, contents: &mut Vec<(Tier, u64)>, path: u64, file: &Described<'_>) {
-        let size = file.stat.size_bytes;
-        let is_dated = self.wants(Tier::Dated);
-        let is_named = self.wants(Tier::Named) && size >= NAMED_BYTES_MIN;
-        let probes = (is_dated || is_named).then(|| probes(file.system, file.file, size)).flatten();
-        let Some(probes) = probes else { return };
-        if is_dated {
-            contents.push(self.content(Tier::Dated, &(path, size, words(file.stat.modified), probes)));
+    fn add_named(&self, contents: &mut Vec<(Tier, u64)>, path: u64, probes: u64, file: &KeptFile) {
+        let size = file.size_bytes;
+        if self.wants(Tier::Dated) {
+            contents.push(self.content(Tier::Dated, &(path, size, words(file.modified), probes)));
         }
-        if is_named {
+        if self.wants(Tier::Named) && size >= NAMED_BYTES_MIN {
             contents.push(self.content(Tier::Named, &(path, size, probes)));
         }
     }
@@ -140,48 +119,50 @@ pub(super) fn content_of(key: &ClaimKey, circle: Circle<'_>, tier: Tier, claim: 
 
 #[cfg(test)]
 mod tests {
-    use onefold_guest::filesystem::FileKind;
-    use onefold_guest::memory::MemoryFileSystem;
-    use onefold_guest::tree::{Links, Tree};
-
     use super::*;
+    use crate::format::guest::Piece;
 
-    /// Returns the number of a file in tier 2, after a change to what is known of it.
-    fn copied(place: u64, change: impl FnOnce(&mut FileStat)) -> u64 {
-        let mut system = MemoryFileSystem::default();
-        system.write("/file", "content");
-        let tree = Tree::new(&system);
-        let file = tree.find(b"/file", Links::Keep).unwrap().file;
-        let mut stat = system.stat(file.file).unwrap();
-        assert_eq!(stat.kind, FileKind::Regular);
-        change(&mut stat);
-        let mut pieces = Pieces::default();
-        pieces.add(place, 0, 4096, stat.size_bytes);
+    /// Returns the number of a file in tier 2 at a block of the disk, after a change to what is known of it.
+    fn copied(block: u64, change: impl FnOnce(&mut KeptFile)) -> u64 {
+        let time = Timestamp { seconds: 5, nanoseconds: 6 };
+        let mut file = KeptFile {
+            package: None,
+            claim: KeptClaim::Path { path: 7, probes: Some(8) },
+            tree: 0,
+            system: 0,
+            file: 3,
+            generation: 0,
+            size_bytes: 7,
+            modified: time,
+            changed: time,
+            created: None,
+        };
+        change(&mut file);
+        let mut pieces = PhasedPieces::default();
+        pieces.0[0].push(Piece { content: 0, block, count: 1 });
         let domain = Domain::Owner(1);
         let circle = Circle::of(&domain, None).unwrap();
         let claims = Claims { key: &[1; 16], circle, tiers: &[Tier::Copied], whole: None };
         let whole = Claims { whole: Some([3; 16]), ..claims };
-        assert_ne!(
-            whole.contents(Claim::Path(7), &Described { system: &system, file, stat: &stat, pieces: &pieces }),
-            claims.contents(Claim::Path(7), &Described { system: &system, file, stat: &stat, pieces: &pieces })
-        );
-        let described = Described { system: &system, file, stat: &stat, pieces: &pieces };
-        let contents = claims.contents(Claim::Path(7), &described);
-        assert_eq!(claims.contents(Claim::Path(8), &described), contents, "a path is no part of it");
+        assert_ne!(whole.contents(&file, &pieces), claims.contents(&file, &pieces));
+        let contents = claims.contents(&file, &pieces);
+        let renamed = KeptFile { claim: KeptClaim::Path { path: 8, probes: None }, ..file };
+        assert_eq!(claims.contents(&renamed, &pieces), contents, "a path is no part of it");
         let [(Tier::Copied, content)] = contents[..] else { panic!("{contents:?}") };
         content
     }
 
     #[test]
     fn a_copied_file_has_the_record_and_the_place_of_the_other() {
-        let same = copied(8192, |_| {});
-        assert_eq!(copied(8192, |stat| stat.accessed.seconds += 1), same);
-        assert_ne!(copied(12288, |_| {}), same);
+        let same = copied(2, |_| {});
+        assert_eq!(copied(2, |file| (file.tree, file.system) = (1, 1)), same);
+        assert_ne!(copied(3, |_| {}), same);
         let later = |time: &mut Timestamp| time.nanoseconds += 1;
-        assert_ne!(copied(8192, |stat| later(&mut stat.modified)), same);
-        assert_ne!(copied(8192, |stat| later(&mut stat.changed)), same);
-        assert_ne!(copied(8192, |stat| stat.created = Some(Timestamp { seconds: 9, nanoseconds: 0 })), same);
-        assert_ne!(copied(8192, |stat| stat.generation += 1), same);
-        assert_ne!(copied(8192, |stat| stat.size_bytes += 1), same);
+        assert_ne!(copied(2, |file| later(&mut file.modified)), same);
+        assert_ne!(copied(2, |file| later(&mut file.changed)), same);
+        assert_ne!(copied(2, |file| file.created = Some(Timestamp { seconds: 9, nanoseconds: 0 })), same);
+        assert_ne!(copied(2, |file| file.generation += 1), same);
+        assert_ne!(copied(2, |file| file.size_bytes += 1), same);
+        assert_ne!(copied(2, |file| file.file += 1), same);
     }
 }

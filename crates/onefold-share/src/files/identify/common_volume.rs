@@ -2,19 +2,20 @@
 
 use onefold_disk::CachedDisk;
 use onefold_guest::guest::Guest;
-use onefold_guest::packages::Digest;
 use onefold_guest::tree::Links;
 use onefold_substrate::Substrate;
 
 use super::disk::SubstrateDisk;
+use super::kept::Recorder;
 use super::open::open_listed;
 use super::pieces::Pieces;
 use super::shared::SharedBlocks;
 use super::systems::each_system;
-use super::{Circle, Claim, IdentifyError, Identifying, Image, claimed_bytes_max};
+use super::{Circle, IdentifyError, Identifying, Image, claimed_bytes_max};
 use crate::files::common::Contents;
 use crate::files::packages::PackageNames;
 use crate::files::tier::Tier;
+use crate::format::guest::KeptClaim;
 use crate::scan::ListedFile;
 
 impl Identifying<'_> {
@@ -41,14 +42,15 @@ impl Identifying<'_> {
         let guest = Guest::open(&cached)?;
         self.candidates.prefer(rank);
         let bytes_left = claimed_bytes_max(&stat);
-        let (shared, pieces) = (SharedBlocks::default(), Pieces::default());
-        let mut image = Image { rank, circle, disk: &disk, bytes_left, read_left: bytes_left, shared, pieces };
+        let (shared, pieces, recorder) = (SharedBlocks::default(), Pieces::default(), Recorder::new(0));
+        let mut image =
+            Image { rank, circle, disk: &disk, bytes_left, read_left: bytes_left, shared, pieces, recorder };
         each_system(&guest, &mut |system| {
             for ((digest, length), content) in contents.iter() {
                 let Some(path) = content.paths.first() else { continue };
                 let Ok(found) = system.tree.find(path.as_bytes(), Links::Keep) else { continue };
                 let is_whole = system.tree.stat(found.file).is_ok_and(|stat| stat.size_bytes == *length);
-                let claim = Claim::Digest(Digest::Md5(*digest));
+                let claim = KeptClaim::Digest(*digest);
                 if is_whole && !self.add_file(&mut image, system, found.file, claim, PackageNames::OTHERS)? {
                     return Ok(());
                 }

@@ -6,7 +6,10 @@
 
 mod claims;
 mod common_volume;
+mod databases;
 mod disk;
+mod extents;
+mod kept;
 mod open;
 mod packaged;
 mod pieces;
@@ -25,15 +28,17 @@ use std::ops::ControlFlow;
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_disk::{CachedDisk, Disk, DiskError, ImageFormat};
 use onefold_guest::error::GuestError;
-use onefold_guest::filesystem::{Extent, ExtentKind, FileKind, FileSystem};
+use onefold_guest::filesystem::{FileKind, FileStat};
 use onefold_guest::guest::Guest;
 use onefold_guest::packages::{self, Digest, PackageDatabase};
 use onefold_guest::tree::{GuestFile, PathId, PathSet};
-use onefold_guest::volume::VolumeReader;
 use onefold_substrate::{FileStat as HostStat, Refusal, Substrate};
 
-use self::claims::{Circle, Claim, ClaimKey, Claims, Described};
+use self::claims::{Circle, ClaimKey, Claims};
+use self::databases::DatabaseStamps;
 pub(super) use self::disk::SubstrateDisk;
+pub(super) use self::kept::Examination;
+use self::kept::{Recorder, kept_bytes_max};
 use self::open::{disk_of, open_listed};
 pub(super) use self::packaged::{Packaged, PackagedVisit, each_packaged};
 use self::pieces::Pieces;
@@ -41,13 +46,14 @@ use self::shared::SharedBlocks;
 use self::since::LaterPackages;
 pub use self::since::{Since, Template, TemplateError};
 use self::systems::{System, each_system};
-use self::unpackaged::unpackaged;
+use self::unpackaged::{probes, unpackaged};
 use self::whole::digest_of;
 use super::Reading;
 use super::join::Candidates;
 use super::packages::PackageNames;
 use super::report::Examined;
 use super::tier::{Label, Tier};
+use crate::format::guest::{KeptClaim, KeptFile, PhasedPieces};
 use crate::scan::ListedFile;
 use crate::state::StateError;
 
@@ -82,7 +88,7 @@ pub(super) enum IdentifyError {
     /// Temporary files. This ends the work.
     #[error("{0}")]
     Temporary(io::Error),
-    /// The user ended the work.
+    /// The user ended the work, or the state folder cannot be used.
     #[error(transparent)]
     Stopped(StateError),
 }
@@ -104,6 +110,8 @@ pub(super) struct Identifying<'a> {
     pub(super) strangers: BTreeSet<u32>,
     /// For the cache of a disk.
     pub(super) cache_bytes: usize,
+    /// Whether what guests say is taken down for later runs.
+    pub(super) is_kept: bool,
     /// Asked at each path, file and extent, and ends the work with an error.
     pub(super) go_on: &'a dyn Fn() -> Result<(), StateError>,
 }
@@ -120,11 +128,25 @@ struct Image<'a> {
     /// What of it shares with others on the host.
     shared: SharedBlocks,
     pieces: Pieces,
+    /// What is kept of it for later runs.
+    recorder: Recorder,
+}
+
+/// A file that belongs to a package.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct OwnedFile {
+    file: GuestFile,
+    /// MD5 digest by the package database.
+    digest: [u8; 16],
+    /// The number of its package.
+    package: u32,
+    /// Whether that is one of the later ones.
+    is_later: bool,
 }
 
 impl Identifying<'_> {
-    /// Adds the candidates of an image; `rank` is the place of its number among those of all images. Returns whether it
-    /// has a package database.
+    /// Adds the candidates of an image; `rank` is the place of its number among those of all images. Returns what was
+    /// examined.
     ///
     /// # Errors
     /// As [`IdentifyError`] says. All but the last two are of this image alone.
@@ -133,7 +155,8 @@ impl Identifying<'_> {
         substrate: &S,
         listed: &ListedFile,
         rank: u32,
-    ) -> Result<bool, IdentifyError> {
+    ) -> Result<Examination, IdentifyError> {
+        let before = self.examined;
         let (file, stat) = open_listed(substrate, listed)?;
         let circle = Circle::of(&listed.domain, substrate.refusal(&file).map_err(IdentifyError::File)?)?;
         let disk = disk_of(substrate, listed, &file, stat.length)?;
@@ -142,9 +165,11 @@ impl Identifying<'_> {
         let bytes_left = claimed_bytes_max(&stat);
         let go_on = || (self.go_on)().map_err(IdentifyError::Stopped);
         let shared = SharedBlocks::load(substrate, &file, &go_on)?;
+        let pieces = Pieces::default();
+        let recorder = Recorder::new(if self.is_kept { kept_bytes_max(&stat) } else { 0 });
         let mut image =
-            Image { rank, circle, disk: &*disk, bytes_left, read_left: bytes_left, shared, pieces: Pieces::default() };
-        let mut has_packages = false;
+            Image { rank, circle, disk: &*disk, bytes_left, read_left: bytes_left, shared, pieces, recorder };
+        let (mut has_packages, mut databases) = (false, DatabaseStamps::default());
         each_system(&guest, &mut |system| {
             // Files of no package are found whatever the database is.
             let (database, unread) = match packages::open(&system.tree) {
@@ -152,10 +177,13 @@ impl Identifying<'_> {
                 Err(error) => (None, Some(error)),
             };
             has_packages |= database.is_some();
+            databases.add(&system.tree);
             self.add_system(&mut image, system, database.as_deref())?;
             unread.map_or(Ok(()), |error| Err(error.into()))
         })?;
-        Ok(has_packages)
+        self.examined.images_with_packages += u64::from(has_packages);
+        let recorder = image.recorder;
+        Ok(Examination { stat, before, has_packages, databases: databases.number(), recorder })
     }
 
     /// Adds the candidates of a system. A system without a package database has files of no package.
@@ -174,8 +202,8 @@ impl Identifying<'_> {
             None => Vec::new(),
         };
         if self.tiers.iter().any(|tier| matches!(tier, Tier::Digest | Tier::Copied)) {
-            for (file, digest, package, _) in packaged.iter().filter(|(.., is_later)| *is_later) {
-                if !self.add_file(image, system, *file, Claim::Digest(*digest), *package)? {
+            for OwnedFile { file, digest, package, .. } in packaged.iter().filter(|owned| owned.is_later) {
+                if !self.add_file(image, system, *file, KeptClaim::Digest(*digest), *package)? {
                     return Ok(());
                 }
             }
@@ -183,10 +211,11 @@ impl Identifying<'_> {
         if self.tiers.iter().all(|tier| *tier == Tier::Digest) {
             return Ok(());
         }
-        let files: Vec<GuestFile> = packaged.into_iter().map(|(file, ..)| file).collect();
+        let files: Vec<GuestFile> = packaged.into_iter().map(|owned| owned.file).collect();
         let unpackaged = unpackaged(&system.tree, &files, DIGESTS_MAX, self.go_on).map_err(IdentifyError::Stopped)?;
         for (file, path) in unpackaged {
-            if !self.add_file(image, system, file, Claim::Path(path), PackageNames::OTHERS)? {
+            let claim = KeptClaim::Path { path, probes: None };
+            if !self.add_file(image, system, file, claim, PackageNames::OTHERS)? {
                 break;
             }
         }
@@ -199,7 +228,7 @@ impl Identifying<'_> {
         image: &mut Image<'_>,
         system: &System<'_>,
         file: GuestFile,
-        claim: Claim,
+        claim: KeptClaim,
         package: u32,
     ) -> Result<bool, IdentifyError> {
         (self.go_on)().map_err(IdentifyError::Stopped)?;
@@ -211,19 +240,21 @@ impl Identifying<'_> {
             Err(error) => return Err(error.into()),
         };
         self.examined.files += 1;
-        if matches!(claim, Claim::Path(_)) && self.since.is_some_and(|since| !since.has_file(&stat)) {
+        if matches!(claim, KeptClaim::Path { .. }) && self.since.is_some_and(|since| !since.has_file(&stat)) {
             self.examined.older_files += 1;
             return Ok(true);
         }
+        image.pieces.clear();
+        let mut described = described(system, file, claim, &stat);
         if stat.size_bytes == 0 {
             self.examined.empty_files += 1;
+            image.recorder.push(described, package, &image.pieces.by_phase);
             return Ok(true);
         }
-        image.pieces.clear();
         let is_bounded = self.add_extents(image, of_tree, reader, file, stat.size_bytes)?;
         self.examined.misaligned_bytes = self.examined.misaligned_bytes.saturating_add(image.pieces.ragged_bytes);
-        let described = Described { system: of_tree, file, stat: &stat, pieces: &image.pieces };
-        let mut claims = Claims { key: &self.key, circle: image.circle, tiers: self.tiers, whole: None };
+        let key = self.key;
+        let mut claims = Claims { key: &key, circle: image.circle, tiers: self.tiers, whole: None };
         if self.reading != Reading::Probes {
             let left = image.read_left.checked_sub(stat.size_bytes);
             let digest = match left {
@@ -240,32 +271,50 @@ impl Identifying<'_> {
                 claims.whole = Some(digest);
             }
         }
-        let contents = claims.contents(claim, &described);
-        let blocks = stat.size_bytes.div_ceil(BLOCK_BYTES_U64);
-        for (tier, content) in contents {
-            for (phase, pieces) in image.pieces.phases() {
+        if let KeptClaim::Path { probes: number, .. } = &mut described.claim
+            && image.pieces.phases().next().is_some()
+            && claims.want_probes(stat.size_bytes)
+        {
+            *number = probes(of_tree, file, stat.size_bytes);
+        }
+        self.add_rows(image.rank, &claims, package, (&described, &image.pieces.by_phase), &image.shared)?;
+        image.recorder.push(described, package, &image.pieces.by_phase);
+        self.examined.surplus_files += u64::from(!is_bounded);
+        Ok(is_bounded)
+    }
+
+    /// Adds the rows of a file of the image with this rank.
+    fn add_rows(
+        &mut self,
+        rank: u32,
+        claims: &Claims<'_>,
+        package: u32,
+        (file, pieces): (&KeptFile, &PhasedPieces),
+        shared: &SharedBlocks,
+    ) -> Result<(), IdentifyError> {
+        let blocks = file.size_bytes.div_ceil(BLOCK_BYTES_U64);
+        for (tier, content) in claims.contents(file, pieces) {
+            for (phase, pieces) in pieces.phases() {
                 let label = Label { tier, package };
-                let is_shared = image.shared.have_most_of(pieces);
-                let added = self.candidates.add(image.rank, content, label, (phase, blocks), pieces, is_shared);
+                let is_shared = shared.have_most_of(pieces);
+                let added = self.candidates.add(rank, content, label, (phase, blocks), pieces, is_shared);
                 if !added.map_err(IdentifyError::Temporary)? {
                     self.examined.surplus_files += 1;
                 }
             }
         }
-        self.examined.surplus_files += u64::from(!is_bounded);
-        Ok(is_bounded)
+        Ok(())
     }
 
-    /// Returns the files of all packages, in the order of the file systems, each with a digest, the number of its
-    /// package, and whether that is one of the later ones.
+    /// Returns the files of all packages that have a digest, in the order of the file systems.
     fn packaged_files(
         &mut self,
         system: &System<'_>,
         database: &dyn PackageDatabase,
         later: Option<&LaterPackages>,
-    ) -> Result<Vec<(GuestFile, Digest, u32, bool)>, IdentifyError> {
+    ) -> Result<Vec<OwnedFile>, IdentifyError> {
         let mut paths = PathSet::new();
-        let mut listed: Vec<(PathId, Digest, u32, bool)> = Vec::new();
+        let mut listed: Vec<(PathId, [u8; 16], u32, bool)> = Vec::new();
         let are_all_packaged = self.tiers.iter().all(|tier| *tier == Tier::Digest);
         for (at, package) in database.packages().iter().enumerate() {
             let is_later = later.is_none_or(|later| later.has(at));
@@ -281,7 +330,7 @@ impl Identifying<'_> {
                 if gone_on.is_err() || listed.len() >= DIGESTS_MAX {
                     return ControlFlow::Break(());
                 }
-                if let Some(digest) = owned.digest
+                if let Some(Digest::Md5(digest)) = owned.digest
                     && let Some(path) = paths.add(owned.path)
                 {
                     listed.push((path, digest, number, is_later));
@@ -291,66 +340,21 @@ impl Identifying<'_> {
             gone_on.map_err(IdentifyError::Stopped)?;
         }
         paths.resolve(&system.tree, database.problems());
-        let with_file = |(path, digest, package, is_later)| Some((paths.file(path)?, digest, package, is_later));
+        let with_file =
+            |(path, digest, package, is_later)| Some(OwnedFile { file: paths.file(path)?, digest, package, is_later });
         let mut files: Vec<_> = listed.into_iter().filter_map(with_file).collect();
         // Several packages may have a file, and paths through links lead to it.
         files.sort_unstable();
-        files.dedup_by_key(|(file, ..)| *file);
+        files.dedup_by_key(|owned| owned.file);
         Ok(files)
     }
+}
 
-    /// Adds the places of a file to its pieces. Returns false where the image claims more bytes than it may.
-    fn add_extents(
-        &mut self,
-        image: &mut Image<'_>,
-        system: &dyn FileSystem,
-        reader: &VolumeReader<'_>,
-        file: GuestFile,
-        size_bytes: u64,
-    ) -> Result<bool, IdentifyError> {
-        let Image { disk, bytes_left, pieces, .. } = image;
-        let mut mapped = Ok(0_u64);
-        let examined = &mut self.examined;
-        let mut is_bounded = true;
-        let mut gone_on = Ok(());
-        let go_on = self.go_on;
-        let visited = system.each_extent(file.file, &mut |extent: Extent| {
-            gone_on = go_on();
-            if gone_on.is_err() {
-                return ControlFlow::Break(());
-            }
-            // However short an extent is, looking at it costs something.
-            let Some(left) = bytes_left.checked_sub(extent.length_bytes.max(BLOCK_BYTES_U64)) else {
-                is_bounded = false;
-                return ControlFlow::Break(());
-            };
-            *bytes_left = left;
-            let used = extent.length_bytes.min(size_bytes.saturating_sub(extent.offset));
-            match extent.kind {
-                ExtentKind::Written | ExtentKind::Shared => {
-                    let mut offset = extent.offset;
-                    reader.each_on_disk(extent.place, extent.length_bytes, &mut |range| {
-                        let Ok(unmapped) = &mut mapped else { return };
-                        let added = pieces.add_of_disk(*disk, range, offset, size_bytes);
-                        mapped = added.map(|bytes| unmapped.saturating_add(bytes));
-                        offset = offset.saturating_add(range.length_bytes);
-                    });
-                }
-                ExtentKind::Unwritten => examined.unwritten_bytes = examined.unwritten_bytes.saturating_add(used),
-                ExtentKind::Encoded(_) => {
-                    examined.encoded_bytes = examined.encoded_bytes.saturating_add(extent.length_bytes);
-                }
-                ExtentKind::Inline => examined.resident_bytes = examined.resident_bytes.saturating_add(used),
-            }
-            ControlFlow::Continue(())
-        });
-        gone_on.map_err(IdentifyError::Stopped)?;
-        self.examined.unmapped_bytes = self.examined.unmapped_bytes.saturating_add(mapped?);
-        match system.damage().skip(visited) {
-            Ok(_) | Err(GuestError::NotFound) => Ok(is_bounded),
-            Err(error) => Err(error.into()),
-        }
-    }
+/// Returns what is claimed of a file of a system, with what its file system records of it.
+fn described(system: &System<'_>, file: GuestFile, claim: KeptClaim, stat: &FileStat) -> KeptFile {
+    let FileStat { generation, size_bytes, modified, changed, created, .. } = *stat;
+    let (tree, system, file) = (system.at, file.system.0, file.file.0);
+    KeptFile { package: None, claim, tree, system, file, generation, size_bytes, modified, changed, created }
 }
 
 /// Returns how many bytes the files of an image may claim. A sparse image is as long as its owner likes: what it takes

@@ -16,7 +16,7 @@ use super::open::{disk_of, open_listed};
 use super::pieces::Pieces;
 use super::systems::{System, each_system};
 use super::{DIGESTS_MAX, IdentifyError, claimed_bytes_max};
-use crate::files::join::Piece;
+use crate::format::guest::Piece;
 use crate::scan::ListedFile;
 use crate::state::StateError;
 

@@ -9,18 +9,16 @@ use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use onefold_disk::{Disk, DiskError, InFile};
 use onefold_guest::volume::DiskRange;
 
-use crate::files::join::{CONTENT_BLOCKS_MAX, PHASES, Piece};
 use crate::format::FileBlock;
+use crate::format::guest::{CONTENT_BLOCKS_MAX, PHASES, PIECES_MAX, PhasedPieces, Piece};
 
-/// Pieces of one file, at most. Only a hostile guest has more in a file.
-const PIECES_MAX: usize = 1 << 16;
 const UNIT_BYTES: u64 = BLOCK_BYTES_U64 / PHASES as u64;
 const _: () = assert!(BLOCK_BYTES.is_multiple_of(512) && UNIT_BYTES == 512, "a phase is in sectors");
 
 /// The pieces of one file, by phase.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
-    by_phase: [Vec<Piece>; PHASES],
+    pub(super) by_phase: PhasedPieces,
     /// Bytes of the content that lie in no whole block of the host.
     pub(super) ragged_bytes: u64,
 }
@@ -28,7 +26,7 @@ pub(super) struct Pieces {
 impl Pieces {
     /// Forgets all pieces.
     pub(super) fn clear(&mut self) {
-        self.by_phase.iter_mut().for_each(Vec::clear);
+        self.by_phase.clear();
         self.ragged_bytes = 0;
     }
 
@@ -80,7 +78,7 @@ impl Pieces {
     fn push(&mut self, content_bytes: u64, block: u64, count: u64) -> bool {
         let (content, within) = (content_bytes / BLOCK_BYTES_U64, content_bytes % BLOCK_BYTES_U64);
         let phase = usize::try_from(within / UNIT_BYTES).unwrap_or_default();
-        let Some(pieces) = self.by_phase.get_mut(phase) else { return false };
+        let Some(pieces) = self.by_phase.0.get_mut(phase) else { return false };
         if content.saturating_add(count) > CONTENT_BLOCKS_MAX || block.saturating_add(count) > FileBlock::LIMIT {
             return false;
         }
@@ -100,10 +98,7 @@ impl Pieces {
 
     /// Returns each phase that has pieces, with these.
     pub(super) fn phases(&self) -> impl Iterator<Item = (u64, &[Piece])> {
-        (0..)
-            .zip(&self.by_phase)
-            .map(|(phase, pieces)| (phase, pieces.as_slice()))
-            .filter(|(_, pieces)| !pieces.is_empty())
+        self.by_phase.phases()
     }
 }
 

@@ -9,7 +9,7 @@ use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::{MappedExtent, Substrate};
 
 use super::IdentifyError;
-use crate::files::join::Piece;
+use crate::format::guest::Piece;
 
 /// Ranges of an image that are looked at, at most. Blocks behind them count as its own.
 const RANGES_MAX: usize = 1 << 20;

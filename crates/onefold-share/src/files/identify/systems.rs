@@ -10,6 +10,8 @@ use super::IdentifyError;
 
 /// A tree of a guest, and where the bytes of its file systems lie.
 pub(super) struct System<'g> {
+    /// Its place among all systems of the guest.
+    pub(super) at: u32,
     pub(super) tree: Tree<'g>,
     /// The volume of each file system of the tree.
     readers: Vec<&'g VolumeReader<'g>>,
@@ -46,27 +48,31 @@ pub(super) fn each_system<'g>(
         });
     }
     let mut is_of_a_system = vec![false; volumes.len()];
-    let mut first_error = None;
-    let mut each = |system: &System<'g>| match visit(system) {
-        Err(error @ (IdentifyError::Temporary(_) | IdentifyError::Stopped(_))) => Err(error),
-        Err(error) => {
-            first_error.get_or_insert(error);
-            Ok(())
+    let (mut first_error, mut at) = (None, 0);
+    let mut each = |tree, readers| {
+        let system = System { at, tree, readers };
+        at += 1;
+        match visit(&system) {
+            Err(error @ (IdentifyError::Temporary(_) | IdentifyError::Stopped(_))) => Err(error),
+            Err(error) => {
+                first_error.get_or_insert(error);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
         }
-        Ok(()) => Ok(()),
     };
     for machine in machines(&volumes) {
         let of_mounts = machine.mounts.iter().map(|mount| mount.volume);
         let of_tree: Option<Vec<_>> = of_mounts.clone().map(|volume| readers.get(volume).copied()).collect();
         of_mounts.filter_map(|volume| is_of_a_system.get_mut(volume).map(|is| *is = true)).for_each(drop);
         if let Some(readers) = of_tree {
-            each(&System { tree: machine.tree, readers })?;
+            each(machine.tree, readers)?;
         }
     }
     for ((volume, reader), is_known) in volumes.iter().zip(&readers).zip(&is_of_a_system) {
         if !is_known {
             let system: &'g dyn FileSystem = volume.system;
-            each(&System { tree: Tree::new(system), readers: vec![*reader] })?;
+            each(Tree::new(system), vec![*reader])?;
         }
     }
     first_error.map_or(Ok(()), Err)

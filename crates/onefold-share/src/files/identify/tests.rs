@@ -29,6 +29,7 @@ fn a_file_that_has_got_the_name_of_a_listed_one_is_not_read() {
         since: None,
         strangers: BTreeSet::new(),
         cache_bytes: 1 << 16,
+        is_kept: true,
         go_on: &|| Ok(()),
     };
     let mut add = |stat| {

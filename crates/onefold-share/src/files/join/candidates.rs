@@ -6,8 +6,9 @@ use std::path::Path;
 
 use onefold_sort::{Merge, SortWriter};
 
-use super::rows::{FILES_MAX, Instance, PIECE_BLOCKS_MAX, Piece, RANK_MAX};
+use super::rows::{FILES_MAX, Instance, PIECE_BLOCKS_MAX, RANK_MAX};
 use crate::files::tier::Label;
+use crate::format::guest::Piece;
 
 /// Added to the rank of a file whose blocks are its own on the host.
 const OWN_RANK: u64 = 256;

@@ -14,9 +14,10 @@ use onefold_block::BLOCK_BYTES_U64;
 use onefold_sort::Merge;
 
 pub(super) use self::candidates::Candidates;
-pub(super) use self::rows::{CONTENT_BLOCKS_MAX, IMAGES_MAX, PHASES, Piece};
+pub(super) use self::rows::IMAGES_MAX;
 use self::rows::{Instance, Part};
 use super::tier::{Label, Tier};
+use crate::format::guest::Piece;
 use crate::format::{FileBlock, FileNo};
 use crate::pass::{ContentKey, FilePlace, Run, RunSorter};
 

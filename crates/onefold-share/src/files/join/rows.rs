@@ -20,6 +20,7 @@
 use onefold_sort::Row;
 
 use crate::format::FileBlock;
+use crate::format::guest::{CONTENT_BLOCKS_MAX, PHASES, Piece};
 
 const PHASE_BITS: u32 = 3;
 const IMAGE_BITS: u32 = 18;
@@ -31,16 +32,13 @@ const ORDINAL_SHIFT: u32 = 16;
 const RANK_SHIFT: u32 = IMAGE_BITS + IMAGE_SHIFT;
 const PIECE: u64 = 1 << 15;
 const _: () = assert!(FileBlock::LIMIT == 1 << (u64::BITS - COUNT_BITS - CONTENT_LOW_BITS), "39 bits of a block");
+const _: () = assert!(PHASES == 1 << PHASE_BITS && CONTENT_BLOCKS_MAX == 1 << 30, "what the rows have room for");
 const _: () = assert!(RANK_SHIFT + 10 == u64::BITS, "rank, image, file and 16 more bits are a word");
 
-/// Units of a phase in a block.
-pub(in crate::files) const PHASES: usize = 1 << PHASE_BITS;
 /// The highest image and one.
 pub(in crate::files) const IMAGES_MAX: u32 = 1 << IMAGE_BITS;
 /// Files of one image that are candidates, at most.
 pub(in crate::files) const FILES_MAX: u32 = 1 << ORDINAL_BITS;
-/// Blocks of a file that are candidates, at most: 4 TiB.
-pub(in crate::files) const CONTENT_BLOCKS_MAX: u64 = 1 << 30;
 /// Blocks of one piece, at most.
 pub(in crate::files) const PIECE_BLOCKS_MAX: u64 = 1 << COUNT_BITS;
 /// The worst rank.
@@ -59,17 +57,6 @@ pub(in crate::files) struct Instance {
     pub(in crate::files) image: u32,
     /// Its number in the image.
     pub(in crate::files) ordinal: u32,
-}
-
-/// Consecutive blocks of a content that are consecutive blocks of an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::files) struct Piece {
-    /// Which block of the content is the first.
-    pub(in crate::files) content: u64,
-    /// Where it lies in the image.
-    pub(in crate::files) block: u64,
-    /// How many they are.
-    pub(in crate::files) count: u64,
 }
 
 /// What a row is besides its instance.

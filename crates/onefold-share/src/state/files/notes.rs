@@ -51,6 +51,7 @@ impl Marks {
         number: FileNo,
         change: StampChange,
     ) -> Result<(), StateError> {
+        state.restamp_guest(number, change)?;
         let StampChange { before, after } = change;
         let is_same = (before.length, before.modified) == (after.length, after.modified);
         let path = match self.reload(state, number)? {
@@ -97,6 +98,7 @@ impl Marks {
         change: StampChange,
         membership: &Membership,
     ) -> Result<(), StateError> {
+        state.restamp_guest(number, change)?;
         let StampChange { before, after } = change;
         let Some(mut mark) = self.by_number.get(&number).cloned() else { return Ok(()) };
         assert_eq!(mark.membership.domain, membership.domain, "a number keeps its domain");
@@ -167,6 +169,7 @@ impl Marks {
             return Ok(());
         }
         state.forget_map(number)?;
+        state.forget_guest(number)?;
         if self.by_number.last_key_value().is_none_or(|(highest, _)| *highest == number) {
             return self.note(state, number, Path::new(""), None);
         }

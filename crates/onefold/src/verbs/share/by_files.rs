@@ -50,6 +50,11 @@ pub(super) fn lines(files: &FilesReport, kind: SubstrateKind, is_dry_run: bool) 
         let (now, before) = (human(shared.now), human(shared.before));
         format!("by files of guests, first: {believed} believed equal, {now} shared now{freed}, {before} shared before")
     }];
+    let (unchanged, images) = (files.examined.unchanged_images, files.examined.images);
+    if unchanged > 0 {
+        lines
+            .push(format!("{unchanged} of {images} images have not changed since an earlier run, and were not opened"));
+    }
     let named = |(path, why): &(std::path::PathBuf, String)| {
         format!("`{}` is shared by content only: {}", path.shown(), why.shown())
     };
@@ -67,6 +72,8 @@ pub(super) fn lines(files: &FilesReport, kind: SubstrateKind, is_dry_run: bool) 
 pub(super) fn json(files: &FilesReport) -> Value {
     let shared = &files.passed.shared;
     json!({
+        "images": files.examined.images,
+        "unchanged_images": files.examined.unchanged_images,
         "images_with_packages": files.examined.images_with_packages,
         "files": files.examined.files,
         "believed_bytes": sum(files, |counts| counts.believed),

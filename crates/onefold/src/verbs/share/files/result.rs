@@ -80,6 +80,9 @@ impl FilesFindings {
         let mut table = Table::new(["", "bytes", "of"]);
         let count = |count: u64, word: &str| format!("{count} {word}");
         table.row(["images examined".to_owned(), String::new(), files(examined.images)]);
+        if examined.unchanged_images > 0 {
+            table.row(["unchanged, and not opened".to_owned(), String::new(), files(examined.unchanged_images)]);
+        }
         table.row(["images with packages".to_owned(), String::new(), files(examined.images_with_packages)]);
         table.row(["packages examined".to_owned(), String::new(), count(examined.packages, "packages")]);
         table.row(["files of guests examined".to_owned(), String::new(), files(examined.files)]);
@@ -202,6 +205,7 @@ impl FilesFindings {
             "dry_run": self.is_dry_run,
             "examined": {
                 "images": examined.images,
+                "unchanged_images": examined.unchanged_images,
                 "images_with_packages": examined.images_with_packages,
                 "packages": examined.packages,
                 "older_packages": examined.older_packages,

@@ -1,0 +1,135 @@
+//! What is kept of an image for later runs, and the rows that come from that in place of the image.
+
+use std::collections::HashMap;
+
+use onefold_substrate::{FileStat, Substrate};
+
+use super::claims::{Circle, Claims};
+use super::open::open_listed;
+use super::shared::SharedBlocks;
+use super::{IdentifyError, Identifying};
+use crate::files::packages::PackageNames;
+use crate::files::report::Examined;
+use crate::format::guest::{GUEST_BYTES_MAX, KeptFile, KeptFiles, KeptGuest, PhasedPieces};
+use crate::format::mark::Stamp;
+use crate::scan::ListedFile;
+
+/// Of an image, this part of what it takes up is kept at most, and some more.
+const PART_OF_IMAGE: u64 = 64;
+const BYTES_MIN: u64 = 1 << 20;
+
+/// Returns how many bytes are kept of an image at most: a guest may claim a million files of a few blocks.
+pub(super) fn kept_bytes_max(stat: &FileStat) -> usize {
+    let most = (stat.length.min(stat.allocated) / PART_OF_IMAGE).saturating_add(BYTES_MIN);
+    usize::try_from(most).unwrap_or(usize::MAX).min(GUEST_BYTES_MAX)
+}
+
+/// Takes down the files of an image.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    files: KeptFiles,
+    /// The packages that they belong to, by the numbers of this run, and the place of each.
+    packages: Vec<u32>,
+    places: HashMap<u32, u32>,
+    /// Longest text of packages and files.
+    bytes_max: usize,
+}
+
+impl Recorder {
+    /// Returns one that takes so many bytes. Of an image with more, nothing is kept.
+    pub(super) fn new(bytes_max: usize) -> Recorder {
+        Recorder { files: KeptFiles::default(), packages: Vec::new(), places: HashMap::new(), bytes_max }
+    }
+
+    /// Takes down a file and its pieces, with the number of its package.
+    pub(super) fn push(&mut self, mut file: KeptFile, package: u32, pieces: &PhasedPieces) {
+        if self.bytes_max == 0 {
+            return;
+        }
+        if package != PackageNames::OTHERS {
+            let next = u32::try_from(self.packages.len()).unwrap_or(u32::MAX);
+            let place = *self.places.entry(package).or_insert(next);
+            if place == next {
+                self.packages.push(package);
+            }
+            file.package = Some(place);
+        }
+        self.files.push(&file, pieces);
+        if self.files.bytes() > self.bytes_max {
+            *self = Recorder::new(0);
+        }
+    }
+
+    /// Returns the names of the packages, and the files; none where they are too long.
+    fn finish(self, names: &PackageNames) -> Option<(Vec<String>, KeptFiles)> {
+        let packages: Vec<String> = self.packages.iter().map(|number| names.name(*number).to_owned()).collect();
+        // Before each name is its length.
+        let of_names = packages.iter().map(|name| name.len() + 2).sum::<usize>();
+        (of_names + self.files.bytes() < self.bytes_max).then_some((packages, self.files))
+    }
+}
+
+/// What came of an image that was examined.
+#[derive(Debug)]
+pub(in crate::files) struct Examination {
+    /// What it was like before.
+    pub(in crate::files) stat: FileStat,
+    /// Sums over the images before it.
+    pub(super) before: Examined,
+    /// A number for its volumes and the stamps of their package databases.
+    pub(super) databases: u64,
+    pub(super) has_packages: bool,
+    pub(super) recorder: Recorder,
+}
+
+impl Examination {
+    /// Returns what is kept of the image, without what the caller knows of its head; none where that would be too long.
+    /// `examined` are the sums with this image, `names` those of its packages.
+    pub(in crate::files) fn kept(self, examined: &Examined, names: &PackageNames) -> Option<KeptGuest> {
+        let (packages, files) = self.recorder.finish(names)?;
+        let mut guest = KeptGuest { packages, files, ..KeptGuest::default() };
+        guest.head.has_packages = self.has_packages;
+        guest.head.databases = self.databases;
+        guest.head.counts = examined.counts_since(&self.before);
+        Some(guest)
+    }
+}
+
+impl Identifying<'_> {
+    /// Adds the candidates of an image that has not changed since `guest` was kept of it: nothing of it is read. Which of
+    /// its blocks share on the host is asked anew, because sharing changes no time of a file. Returns false where the
+    /// image has changed after all.
+    ///
+    /// # Errors
+    /// As [`IdentifyError`] says.
+    pub(in crate::files) fn add_kept<S: Substrate>(
+        &mut self,
+        substrate: &S,
+        listed: &ListedFile,
+        rank: u32,
+        guest: &KeptGuest,
+    ) -> Result<bool, IdentifyError> {
+        let (file, stat) = open_listed(substrate, listed)?;
+        if guest.head.stamp != Some(Stamp::of(&stat)) {
+            return Ok(false);
+        }
+        let circle = Circle::of(&listed.domain, substrate.refusal(&file).map_err(IdentifyError::File)?)?;
+        let go_on = || (self.go_on)().map_err(IdentifyError::Stopped);
+        let shared = SharedBlocks::load(substrate, &file, &go_on)?;
+        let packages: Vec<u32> = guest.packages.iter().map(|name| self.packages.number_of(name)).collect();
+        let before = self.examined;
+        let (key, tiers) = (self.key, self.tiers);
+        let claims = Claims { key: &key, circle, tiers, whole: None };
+        guest.files.each(&mut |file, pieces| {
+            (self.go_on)().map_err(IdentifyError::Stopped)?;
+            let place = file.package.and_then(|place| usize::try_from(place).ok());
+            let package = place.and_then(|place| packages.get(place)).copied().unwrap_or(PackageNames::OTHERS);
+            self.add_rows(rank, &claims, package, (file, pieces), &shared)
+        })?;
+        self.examined = before;
+        self.examined.add_counts(&guest.head.counts);
+        self.examined.images_with_packages += u64::from(guest.head.has_packages);
+        self.examined.unchanged_images += 1;
+        Ok(true)
+    }
+}

@@ -1,0 +1,140 @@
+//! Between two runs: an image that has not changed is not examined again.
+//!
+//! What a guest says of its files is kept in the state folder (`guests/NUMBER`), with the stamp that the image had
+//! before. Claims are kept as the guest makes them, and become numbers with the key of each run. Only whole searches are
+//! kept: what `--since` leaves out, or what is read for an experiment, depends on more than the image.
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+
+use onefold_block::Timestamp;
+use onefold_substrate::Substrate;
+
+use super::identify::{Examination, IdentifyError, Identifying};
+use super::{FilesOptions, Reading};
+use crate::format::FileNo;
+use crate::format::guest::GuestHead;
+use crate::format::mark::Stamp;
+use crate::scan::{Age, ListedFile};
+use crate::selection::Selection;
+use crate::state::files::Marks;
+use crate::state::{State, StateError};
+
+/// What is kept between runs, and how.
+pub(super) struct Keeping {
+    /// By what files are believed equal, a bit for each number of a tier.
+    tiers: u8,
+    /// How this program makes numbers of paths and probes. Another version of it may do so in another way.
+    hashing: u64,
+    /// When the run began, by the clock that gives files their times.
+    now: Timestamp,
+    /// A dry run takes what is kept, and keeps nothing.
+    is_dry_run: bool,
+}
+
+impl Keeping {
+    /// Returns how a run keeps what guests say; none where it does not.
+    ///
+    /// # Errors
+    /// Those of the state folder.
+    pub(super) fn of<S: Substrate>(
+        state: &State<'_, S>,
+        options: &FilesOptions<'_>,
+    ) -> Result<Option<Keeping>, StateError> {
+        if options.since.is_some() || options.reading != Reading::Probes {
+            return Ok(None);
+        }
+        let tiers = options.tiers.iter().fold(0, |bits, tier| bits | 1 << tier.number());
+        let mut hasher = DefaultHasher::new();
+        (b"/var/lib/dpkg/status"[..]).hash(&mut hasher);
+        let (hashing, now) = (hasher.finish(), state.now()?);
+        Ok(Some(Keeping { tiers, hashing, now, is_dry_run: options.pass.is_dry_run }))
+    }
+
+    /// Adds the candidates of an image, from what is kept of it where it has not changed.
+    ///
+    /// # Errors
+    /// As [`IdentifyError`] says. Of an image that cannot be examined nothing is kept.
+    pub(super) fn add<S: Substrate>(
+        &self,
+        state: &State<'_, S>,
+        identifying: &mut Identifying<'_>,
+        listed: &ListedFile,
+        rank: u32,
+    ) -> Result<(), IdentifyError> {
+        let (number, stamp) = (listed.number, Stamp::of(&listed.stat));
+        let is_wanted = |head: &GuestHead| head.stamp == Some(stamp) && self.is_alike(head);
+        let kept = state.kept_guest(number, is_wanted).map_err(IdentifyError::Stopped)?;
+        if let Some(guest) = kept
+            && identifying.add_kept(state.substrate(), listed, rank, &guest)?
+        {
+            return Ok(());
+        }
+        let examined = identifying.add_image(state.substrate(), listed, rank);
+        if self.is_dry_run {
+            return examined.map(drop);
+        }
+        match examined {
+            Ok(examination) => self.keep(state, identifying, number, examination),
+            Err(error) => state.forget_guest(number).map_err(IdentifyError::Stopped).and(Err(error)),
+        }
+    }
+
+    fn is_alike(&self, head: &GuestHead) -> bool {
+        (head.tiers, head.hashing) == (self.tiers, self.hashing)
+    }
+
+    /// Keeps what an image was found to have.
+    fn keep<S: Substrate>(
+        &self,
+        state: &State<'_, S>,
+        identifying: &Identifying<'_>,
+        number: FileNo,
+        examination: Examination,
+    ) -> Result<(), IdentifyError> {
+        let stamp = Stamp::of(&examination.stat);
+        // A change in the same tick of the clock would not show.
+        let is_settled = Age::of(&stamp, self.now) == Age::Settled;
+        let kept = match examination.kept(&identifying.examined, &identifying.packages) {
+            Some(mut guest) => {
+                guest.head.stamp = is_settled.then_some(stamp);
+                (guest.head.tiers, guest.head.hashing) = (self.tiers, self.hashing);
+                state.keep_guest(number, &guest)
+            }
+            None => state.forget_guest(number),
+        };
+        match kept {
+            // Sharing makes room: without a note it costs more, and that is all.
+            Err(StateError::Io { source, .. })
+                if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
+            {
+                state.forget_guest(number).map_err(IdentifyError::Stopped)
+            }
+            kept => kept.map_err(IdentifyError::Stopped),
+        }
+    }
+
+    /// Drops what is kept of images that are gone: those whose number is no file's any more, and those of the selection
+    /// that were not found.
+    ///
+    /// # Errors
+    /// Those of the state folder.
+    pub(super) fn sweep<S: Substrate>(
+        &self,
+        state: &State<'_, S>,
+        marks: &Marks,
+        selection: &Selection<'_>,
+        listed: &[ListedFile],
+    ) -> Result<(), StateError> {
+        if self.is_dry_run {
+            return Ok(());
+        }
+        let found: BTreeSet<FileNo> = listed.iter().map(|file| file.number).collect();
+        let is_gone = |number: &FileNo| match marks.get(*number) {
+            Some(mark) => !found.contains(number) && (mark.is_forgotten() || marks.is_selected(*number, selection)),
+            None => true,
+        };
+        state.kept_guests()?.into_iter().filter(is_gone).try_for_each(|number| state.forget_guest(number))
+    }
+}

@@ -1,0 +1,133 @@
+# What guests say is kept between runs: an image that has not changed is not opened, and what is kept may be lost, damaged or deleted
+# limit: 240 s
+needs mkfs.xfs mkfs.btrfs losetup mke2fs filefrag
+
+# guest IMAGE SEED: a disk with a small system that has the packages of all others at places of its own.
+guest() {
+    rm -rf "$dir/tree"
+    python3 "$tools/make_debian.py" "$dir/tree" "guest-$2" "$2"
+    truncate -s 64M "$1"
+    mke2fs -q -F -t ext4 -b 4096 -d "$dir/tree" "$1"
+}
+
+number() {
+    python3 -c 'import json, sys
+value = json.load(sys.stdin)
+for name in sys.argv[1].split("."):
+    value = value[int(name) if isinstance(value, list) else name]
+print(int(value))' "$1"
+}
+
+# files UNCHANGED FLAG...: shares files; so many images are not opened, and nothing that images hold changes.
+files() {
+    local expected=$1 unchanged
+    shift
+    onefold share files --json --quiet "$@" "$images" >"$dir/run"
+    unchanged=$(number examined.unchanged_images <"$dir/run")
+    ((unchanged == expected)) || fail "$kind: $unchanged images were not opened, and not $expected ($*)"
+    (cd "$images" && sha256sum --quiet --check "$dir/sums")
+}
+
+new_file_system() {
+    truncate -s 1G "$dir/$kind.raw"
+    attach_loop "$dir/$kind.raw"
+    "mkfs.$kind" -q "$loop" 2>/dev/null
+    mount=$dir/$kind images=$dir/$kind/images kept=$dir/$kind/.onefold/guests
+    mkdir "$mount"
+    mount "$loop" "$mount"
+    mkdir "$images"
+    cp --sparse=always "$dir"/made/*.raw "$images"
+    sync -f "$images"
+    (cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+    # Times of a file that was just written do not tell of later changes.
+    sleep 0.1
+}
+
+mkdir "$dir/made"
+for seed in 1 2 3; do
+    guest "$dir/made/$seed.raw" "$seed"
+done
+
+for kind in xfs btrfs; do
+    new_file_system
+    # A dry run keeps nothing.
+    files 0 --dry-run
+    [[ -z $(ls "$kept") ]] || fail "$kind: a dry run has kept $(ls "$kept")"
+    files 0
+    cp "$dir/run" "$dir/first"
+    shared=$(number shared.now_bytes <"$dir/run")
+    ((shared > 5 << 20)) || fail "$kind: only $shared bytes are shared"
+    (($(find "$kept" -type f | wc -l) == 3)) || fail "$kind: $(ls "$kept") is kept"
+    note "$kind: $(du -bc "$kept"/* | tail -1 | cut -f1) bytes are kept of three images"
+
+    # What is kept says the same as the images, though sharing has set times of them (XFS).
+    files 3
+    (($(number shared.now_bytes <"$dir/run") == 0)) || fail "$kind: it shared twice"
+    (($(number shared.before_bytes <"$dir/run") == shared)) || fail "$kind: maps show something else than was shared"
+    for sum in images_with_packages packages files empty_files resident_bytes unwritten_bytes; do
+        before=$(number "examined.$sum" <"$dir/first") now=$(number "examined.$sum" <"$dir/run")
+        ((before == now)) || fail "$kind: $sum is $now, and was $before"
+    done
+    files 3 --dry-run
+
+    # Another search is not kept, or is another one.
+    files 0 --since 2020-01-01
+    files 3
+    files 0 --tiers 1,2
+    files 3 --tiers 1,2
+    files 0
+
+    # Each change of an image is seen, also one that keeps length and time of the content.
+    sleep 0.1
+    touch -r "$images/2.raw" "$dir/time"
+    dd if="$images/2.raw" of="$images/2.raw" bs=4096 count=1 skip=1000 seek=1000 conv=notrunc,fsync status=none
+    touch -r "$dir/time" "$images/2.raw"
+    sleep 0.1
+    files 2
+    files 3
+
+    # A machine that comes later finds what is kept of the others.
+    guest "$images/4.raw" 4
+    (cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+    sleep 0.1
+    files 3
+    (($(number shared.now_bytes <"$dir/run") > 1 << 20)) || fail "$kind: a new machine shares nothing"
+    rm "$images/4.raw"
+    sed -i '/4.raw/d' "$dir/sums"
+    files 3
+    (($(find "$kept" -type f | wc -l) == 3)) || fail "$kind: an image that is gone is kept: $(ls "$kept")"
+
+    # What is damaged is dropped and named; what belongs to another user is refused; what is deleted is made again.
+    one=$(find "$kept" -type f | sort | head -1)
+    printf '\377' | dd of="$one" bs=1 seek=5000 conv=notrunc status=none
+    ! onefold share files --json --quiet "$images" >"$dir/run" || fail "$kind: a damaged file of the state is no failure"
+    (($(number examined.unchanged_images <"$dir/run") == 2)) || fail "$kind: what is damaged was believed"
+    grep -q 'guests/.*damaged' "$dir/run" || fail "$kind: what is damaged is not named"
+    files 3
+    chown 65534 "$one"
+    ! onefold share files --quiet "$images" >"$dir/refused" 2>&1 || fail "$kind: what another user keeps was believed"
+    grep -q 'belongs to' "$dir/refused" || fail "$kind: no reason is given"
+    chown 0 "$kept"/*
+    files 3
+    rm -r "$mount/.onefold"
+    files 0
+    files 3
+    # `share run --files` works with the same.
+    onefold share run --files --json --quiet "$images" >"$dir/run"
+    (($(number files.unchanged_images <"$dir/run") == 3)) || fail "$kind: share run --files opened images"
+done
+
+# Nothing of an unchanged image is read: without its superblock, which goes under the file system, no guest could be opened.
+kind=xfs mount=$dir/xfs images=$dir/xfs/images kept=$dir/xfs/.onefold/guests
+files 3
+place=$(filefrag -v -b4096 "$images/1.raw" | awk '$1 == "0:" { sub(/\.\./, "", $4); print $4 }')
+umount "$mount"
+dd if=/dev/zero of="$dir/xfs.raw" bs=4096 seek="$place" count=1 conv=notrunc status=none
+mount "$dir/xfs.raw" "$mount"
+cmp -s -n 4096 "$images/1.raw" /dev/zero || fail "the superblock is still there"
+(cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+files 3
+(($(number examined.images_with_packages <"$dir/run") == 3)) || fail "an unchanged image was opened"
+rm "$kept"/*
+files 0
+(($(number examined.images_with_packages <"$dir/run") == 2)) || fail "an image without a superblock was read"
