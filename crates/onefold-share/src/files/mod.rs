@@ -15,6 +15,7 @@
 //! guest
 //! is trusted: a wrong claim costs a comparison. docs/decisions/0018-guest-files.md has the reasons.
 
+mod changes;
 pub mod common;
 mod finder;
 mod identify;
@@ -34,6 +35,7 @@ use std::path::PathBuf;
 use onefold_block::random::Random;
 use onefold_substrate::{FileHandle, Substrate};
 
+pub use self::changes::DatabaseLook;
 pub use self::finder::PackageBytes;
 pub use self::identify::{Since, Template, TemplateError};
 pub use self::report::{Examined, FilesReport, GivenUpImages, TierCounts};

@@ -7,6 +7,7 @@
 //!
 //! All that it knows of the machine comes through [`Machine`], clock, randomness and substrate.
 
+mod files;
 mod gate;
 mod options;
 mod own;
@@ -22,11 +23,12 @@ use onefold_substrate::{CpuTime, Machine, Substrate};
 use self::gate::Gate;
 use self::own::Owner;
 use self::turns::Turns;
+use crate::files::DatabaseLook;
 use crate::format::FileNo;
 use crate::format::watch::{WatchPhase, WatchStatus};
 use crate::mend::{Doubtful, mend};
 use crate::pace::Pace;
-use crate::pass::{PassError, PassOptions, pass};
+use crate::pass::{PassError, pass};
 use crate::run::Seams;
 use crate::scan::{Failed, Rereading, ScanOptions, Scanned, scan};
 use crate::state::files::Marks;
@@ -86,6 +88,7 @@ pub fn watch<S: Substrate>(
         scan_time: Duration::ZERO,
         pass_time: Duration::ZERO,
         turns: Turns::default(),
+        databases: DatabaseLook::default(),
         waiting_since: None,
         left: BTreeSet::new(),
         left_since: Duration::ZERO,
@@ -124,6 +127,8 @@ struct Watcher<'a, S: Substrate> {
     /// How long the last pass took.
     pass_time: Duration,
     turns: Turns,
+    /// What package databases were like when files were shared last.
+    databases: DatabaseLook,
     /// Since when there have been logs that wait.
     waiting_since: Option<Duration>,
     /// Logs that a pass has left, because others have their files, and since when they are not counted.
@@ -176,6 +181,11 @@ impl<S: Substrate> Watcher<'_, S> {
         self.own(state, owner, &files)?;
         if self.gate.closed().is_some() {
             return Ok(());
+        }
+        self.share_files(state, file)?;
+        if self.options.shares_files {
+            // New images have got numbers.
+            files = Marks::load(state)?;
         }
         let mut looked_at = 0;
         loop {
@@ -257,15 +267,7 @@ impl<S: Substrate> Watcher<'_, S> {
         let clock = self.surroundings.seams.clock;
         let began = clock.monotonic();
         let before = state.log_names()?;
-        let options = PassOptions {
-            selection: self.options.selection,
-            memory_bytes: self.options.memory_bytes,
-            min_run_bytes: self.options.min_run_bytes,
-            space: self.options.space,
-            threads: self.options.threads,
-            ..PassOptions::new(self.options.temporary_folder, self.pace, clock)
-        };
-        let passed = pass(state, files, &options)?;
+        let passed = pass(state, files, &self.pass_options())?;
         self.pass_time = clock.monotonic().saturating_sub(began);
         let elapsed = self.pass_time + std::mem::take(&mut self.scan_time);
         let after = state.log_names()?;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::Windows;
+use crate::files::FilesReport;
 use crate::mend::Mended;
 use crate::pace::Limits;
 use crate::pass::{PassError, Passed, SpaceOptions};
@@ -14,6 +15,8 @@ use crate::selection::Selection;
 pub struct WatchOptions<'a> {
     /// Which files are read, shared in, and kept for this host while they are open here.
     pub selection: Selection<'a>,
+    /// Whether equal files of guests are shared, too, once a package database has changed.
+    pub shares_files: bool,
     /// Threads that read and digest.
     pub threads: usize,
     /// For what does not fit into memory.
@@ -57,6 +60,15 @@ pub enum WatchEvent<'a> {
         /// What it did.
         passed: &'a Passed,
         /// How long scan and pass took.
+        elapsed: Duration,
+    },
+    /// Equal files of guests were shared.
+    FilesShared {
+        /// Images whose package databases had changed, or that were new.
+        changed: u64,
+        /// What was found and shared.
+        report: &'a FilesReport,
+        /// How long it took.
         elapsed: Duration,
     },
     /// Images that other hosts have left with holes were mended, or cannot be yet. The same is not told twice in a row.

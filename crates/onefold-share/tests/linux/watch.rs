@@ -67,6 +67,7 @@ fn read_by_watch(ground: &Ground, is_over: &AtomicBool) -> u64 {
     };
     let options = WatchOptions {
         selection: Selection::new(&roots, &|_, _| true),
+        shares_files: false,
         threads: 0,
         temporary_folder: Path::new("/var/tmp"),
         memory_bytes: 1 << 20,

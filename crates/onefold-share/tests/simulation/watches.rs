@@ -182,6 +182,7 @@ fn run_at(host: &Host<'static>, how: &How<'_>, hour: &Cell<u16>, script: Script<
         heard.push(match event {
             WatchEvent::Began => Heard::Began,
             WatchEvent::Passed { passed, .. } => Heard::Shared(round, passed.shared.now / BLOCK_BYTES_U64),
+            WatchEvent::FilesShared { .. } => unreachable!("it was not asked for"),
             WatchEvent::LeftOff => Heard::LeftOff(round),
             WatchEvent::Unseen(count) => Heard::Unseen(count),
             WatchEvent::Mended(_) => unreachable!("this file system shares in one step"),
@@ -197,6 +198,7 @@ fn options<'a>(how: &'a How<'a>) -> WatchOptions<'a> {
     static ROOTS: [PathBuf; 1] = [PathBuf::new()];
     WatchOptions {
         selection: Selection::new(&ROOTS, how.wants),
+        shares_files: false,
         threads: 0,
         temporary_folder: Path::new("/var/tmp"),
         memory_bytes: 1 << 20,

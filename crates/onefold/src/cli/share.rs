@@ -261,6 +261,10 @@ pub(crate) struct ShareWatchArgs {
     /// Image files, and folders with all that is in them; on one file system (XFS, Btrfs or OCFS2 with reflinks)
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
+    /// Share equal files of guests, too, as `share files` does, before anything is read: at first, and whenever a
+    /// package database of an image has changed
+    #[arg(long)]
+    pub(crate) files: bool,
     /// Time between two looks at what has changed, and at which images are open
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = parse_duration)]
     pub(crate) interval: Duration,

@@ -2,8 +2,16 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use onefold_disk::CachedDisk;
 use onefold_guest::filesystem::Timestamp;
+use onefold_guest::guest::Guest;
 use onefold_guest::tree::{Links, Tree};
+use onefold_substrate::Substrate;
+
+use super::IdentifyError;
+use super::open::{disk_of, open_listed};
+use super::systems::each_system;
+use crate::scan::ListedFile;
 
 /// Files and folders of a database. Each change of it replaces one of these files, or one in a folder.
 const PATHS: [&[u8]; 5] = [
@@ -13,6 +21,27 @@ const PATHS: [&[u8]; 5] = [
     b"/var/lib/dpkg/info",
     b"/var/lib/dpkg/diversions",
 ];
+
+/// Returns the number of the databases of an image, of which nothing else is read.
+///
+/// # Errors
+/// As [`IdentifyError`] says.
+pub(in crate::files) fn databases_of<S: Substrate>(
+    substrate: &S,
+    listed: &ListedFile,
+    cache_bytes: usize,
+) -> Result<u64, IdentifyError> {
+    let (file, stat) = open_listed(substrate, listed)?;
+    let disk = disk_of(substrate, listed, &file, stat.length)?;
+    let cached = CachedDisk::new(&*disk, cache_bytes);
+    let guest = Guest::open(&cached)?;
+    let mut stamps = DatabaseStamps::default();
+    each_system(&guest, &mut |system| {
+        stamps.add(&system.tree);
+        Ok(())
+    })?;
+    Ok(stamps.number())
+}
 
 /// Takes the stamps of the databases of all systems of a guest, in order.
 #[derive(Default)]

@@ -36,6 +36,7 @@ use onefold_substrate::{FileStat as HostStat, Refusal, Substrate};
 
 use self::claims::{Circle, ClaimKey, Claims};
 use self::databases::DatabaseStamps;
+pub(super) use self::databases::databases_of;
 pub(super) use self::disk::SubstrateDisk;
 pub(super) use self::kept::Examination;
 use self::kept::{Recorder, kept_bytes_max};

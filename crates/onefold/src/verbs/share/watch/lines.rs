@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use onefold_block::Show;
+use onefold_share::files::FilesReport;
 use onefold_share::pass::{Passed, Trouble};
 use onefold_share::scan::Scanned;
 use onefold_share::state::Notice;
@@ -52,6 +53,7 @@ impl Line {
                 is_trouble: false,
             },
             WatchEvent::Passed { scanned, passed, elapsed } => passed_line(scanned, passed, *elapsed),
+            WatchEvent::FilesShared { changed, report, elapsed } => files_line(*changed, report, *elapsed),
             WatchEvent::Mended(mended) => Line {
                 text: mend::lines(mended).join("; "),
                 json: json!({ "event": "mended", "images": mend::json(mended) }),
@@ -73,6 +75,42 @@ impl Line {
     fn trouble(event: &str, text: String) -> Line {
         Line { json: json!({ "event": event, "why": text }), text, is_trouble: true }
     }
+}
+
+fn files_line(changed: u64, report: &FilesReport, elapsed: Duration) -> Line {
+    let shared = &report.passed.shared;
+    let freed = (shared.untold == 0).then_some(shared.freed);
+    let mut text = format!("shared {} by files of guests", human(shared.now));
+    if let Some(freed) = freed {
+        text.push_str(&format!(", freed {}", human(freed)));
+    }
+    let examined = report.examined.images.saturating_sub(report.examined.unchanged_images);
+    text.push_str(&format!("; package databases changed in {}; examined {}", images(changed), images(examined)));
+    if !report.failed.is_empty() {
+        text.push_str(&format!("; {} left to sharing by content", images(report.failed.len() as u64)));
+    }
+    if let Some(trouble) = trouble_text(&report.passed.trouble) {
+        text.push_str(&format!("; {trouble}"));
+    }
+    text.push_str(&format!("; {}", duration(elapsed.as_secs())));
+    let json = json!({
+        "event": "files_shared",
+        "changed_images": changed,
+        "images": report.examined.images,
+        "unchanged_images": report.examined.unchanged_images,
+        "failed_images": report.failed.len(),
+        "shared_bytes": shared.now,
+        "shared_before_bytes": shared.before,
+        "freed_bytes": freed,
+        "refused_bytes": shared.refused,
+        "trouble": trouble_text(&report.passed.trouble),
+        "seconds": elapsed.as_secs_f64(),
+    });
+    Line { text, json, is_trouble: false }
+}
+
+fn images(count: u64) -> String {
+    if count == 1 { "1 image".to_owned() } else { format!("{count} images") }
 }
 
 fn passed_line(scanned: &Scanned, passed: &Passed, elapsed: Duration) -> Line {

@@ -14,6 +14,7 @@ use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
 use onefold_block::shown::ShownText;
 use onefold_linux::{LinuxMachine, LinuxSubstrate, ProcessCpu};
+use onefold_share::pass::PassError;
 use onefold_share::policy::SharePolicy;
 use onefold_share::run::Seams;
 use onefold_share::scan::MAP_BYTES_MIN;
@@ -28,7 +29,7 @@ use self::lines::Line;
 use self::watchdog::Watchdog;
 use super::limits::{check_memory, limits};
 use super::root::{Located, locate};
-use super::run::{open_substrate, raise_open_files, space, state_failure, temporary_folder, wants};
+use super::run::{open_substrate, pass_failure, raise_open_files, space, state_failure, temporary_folder, wants};
 use crate::cli::Talk;
 use crate::cli::share::ShareWatchArgs;
 use crate::failure::{Exit, Failure, Outcome};
@@ -54,9 +55,13 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
     raise_open_files();
     let Located { root, paths } = locate(&arguments.paths)?;
     let substrate = open_substrate(&root, arguments.consent, arguments.root)?;
+    if arguments.files && SharePolicy::of(substrate.abilities()).is_declared() {
+        return Err(pass_failure(&PassError::Undeclared));
+    }
     let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.work.include, &arguments.work.exclude);
     let options = WatchOptions {
         selection: Selection::new(&paths, &is_wanted),
+        shares_files: arguments.files,
         threads: threads(arguments.work.limits.cpu_limit),
         temporary_folder: &temporary_folder(arguments.work.temporary.as_ref()),
         memory_bytes,
