@@ -124,11 +124,11 @@ impl Extents {
 ///
 /// # Errors
 /// Those of the device; those of `each`, which ends it.
-pub(crate) fn each_extent<S: Substrate>(
+pub(crate) fn each_extent<S: Substrate, E: From<io::Error>>(
     substrate: &S,
     file: &S::File,
-    mut each: impl FnMut(&MappedExtent) -> io::Result<()>,
-) -> io::Result<()> {
+    mut each: impl FnMut(&MappedExtent) -> Result<(), E>,
+) -> Result<(), E> {
     let mut next = 0;
     loop {
         let extents = substrate.extents(file, next)?;

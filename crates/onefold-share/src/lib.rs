@@ -6,6 +6,7 @@
 //! shared by [`Sharing::share`](onefold_substrate::Sharing::share), which compares them first.
 //! docs/decisions/0011-sharing.md has the frame.
 
+pub mod block_state;
 pub mod clone;
 mod digest;
 pub mod domain;

@@ -3,7 +3,8 @@
 //! A clone that is left to the next scan is as good, and costs reading it. So where anything is in doubt, that is what
 //! is done with it. In order:
 //!
-//! 1. The clone is made, of one moment of the source, under a name that nobody looks for.
+//! 1. The clone is made, of one moment of the source, under a name that nobody looks for. The source is recorded as its
+//!    template, whatever is known of either.
 //! 2. Afterwards the source still has the times that it had before it was read last: so that, and nothing else, is what
 //!    the clone holds. A write in between would have changed them, and through whatever door: times are the kernel's.
 //! 3. The clone's lock is taken, and its number, with a mark that says it was never read. Whoever finds it from here on
@@ -22,6 +23,7 @@ use std::time::Duration;
 use onefold_block::{Clock, Random, Show};
 use onefold_substrate::{Access, FileStat, ShareError, Substrate};
 
+use crate::block_state::template;
 use crate::domain::DomainRules;
 use crate::format::FileNo;
 use crate::format::log::{LogKind, Note};
@@ -71,6 +73,8 @@ pub struct Cloned {
     pub bytes: u64,
     /// What is known of it.
     pub known: Known,
+    /// Why its template is not recorded; `None` where it is. Its blocks are counted as shared then.
+    pub unrecorded: Option<io::Error>,
 }
 
 /// What is known of a clone.
@@ -169,6 +173,7 @@ pub fn clone<S: Substrate>(
     let scratch = scratch_path(target, options.random).map_err(of_target)?;
     let clone = substrate.create_clone(&from, &scratch)?;
     let unnamed = Unnamed { substrate, path: Some(scratch.clone()) };
+    let unrecorded = template::record(substrate, &scratch, &before.handle).err();
     let made = substrate.stat(&clone).map_err(of_target)?;
     let after = substrate.stat(&from).map_err(of_source)?;
     substrate.sync(&clone).map_err(of_target)?;
@@ -189,7 +194,7 @@ pub fn clone<S: Substrate>(
     // A link leaves the first name, which goes here.
     drop(unnamed);
     let known = introduction.finish(&clone, &from, &made, target, options);
-    Ok(Cloned { bytes: made.length, known })
+    Ok(Cloned { bytes: made.length, known, unrecorded })
 }
 
 /// Looks at what bears the target's name. It may change at once: the name is taken in one step later.

@@ -9,11 +9,14 @@ use std::path::{Path, PathBuf};
 
 use onefold_block::zero::is_zero;
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
-use onefold_substrate::{Access, Refusal, Substrate};
+use onefold_substrate::{Access, FileStat, Refusal, Substrate};
 
 use self::run::run_around;
+use crate::block_state::BlockState;
+use crate::block_state::template::{TemplateImage, Templates};
 use crate::domain::{DomainRules, FoundDomain};
 use crate::extents::{Extents, Placed};
+use crate::files::common;
 use crate::format::entry::Place;
 use crate::format::mark::{Mark, Stamp};
 use crate::format::{FileBlock, FileNo, FingerprintPrefix, Slot};
@@ -61,6 +64,11 @@ pub struct Explained {
     pub opted_out: Option<PathBuf>,
     /// Why the file system would refuse it.
     pub refusal: Option<Refusal>,
+    /// Its state; `None` where it has no place, where its file is a common volume, or where the file system tells by
+    /// whole extents what is shared, and no file is known.
+    pub state: Option<BlockState>,
+    /// The template of its file, as far as it is known.
+    pub template: Option<PathBuf>,
     /// The run of blocks around it that are equal to what the index names, and do not lie there; none where the index
     /// names nothing else that is equal.
     pub run: Option<EqualRun>,
@@ -124,7 +132,7 @@ pub enum ExplainError {
 }
 
 /// Says all there is to say of the block of a file that has the byte at `offset`. Without a state folder it is what the
-/// file system says.
+/// file system says. `since` is the template of the file if none is recorded for it.
 ///
 /// # Errors
 /// As [`ExplainError`] says.
@@ -133,17 +141,45 @@ pub fn explain<S: Substrate>(
     state: Option<&State<'_, S>>,
     path: &Path,
     offset: u64,
+    since: Option<&Path>,
 ) -> Result<Explained, ExplainError> {
     let file = substrate.open(path, Access::Read)?;
     let stat = substrate.stat(&file)?;
     if offset >= stat.length {
         return Err(ExplainError::BehindEnd { length: stat.length });
     }
-    let at = offset - offset % BLOCK_BYTES_U64;
-    let block = FileBlock(at / BLOCK_BYTES_U64);
-    let placed = place_of(substrate, &file, at)?;
+    let files = state.map(Marks::load).transpose()?;
+    let asked = Asked { path, file, stat, at: offset - offset % BLOCK_BYTES_U64 };
+    let (mut explained, bytes) = look_at(substrate, &asked)?;
+    if let Some((state, files)) = state.zip(files.as_ref()) {
+        ask(state, files, &asked, &bytes, &mut explained)?;
+    }
+    let named = since.map(|path| TemplateImage::named(substrate, path)).transpose()?;
+    let templates = files.as_ref().map_or_else(Templates::default, Templates::of_known);
+    find_state(substrate, &templates.with_named(named), &asked, &mut explained)?;
+    Ok(explained)
+}
+
+/// The block that is asked about.
+struct Asked<'a, F> {
+    path: &'a Path,
+    file: F,
+    stat: FileStat,
+    /// Where it begins, in bytes.
+    at: u64,
+}
+
+impl<F> Asked<'_, F> {
+    fn block(&self) -> FileBlock {
+        FileBlock(self.at / BLOCK_BYTES_U64)
+    }
+}
+
+/// Returns what the file system says of a block, and its content.
+fn look_at<S: Substrate>(substrate: &S, asked: &Asked<'_, S::File>) -> Result<(Explained, Vec<u8>), ExplainError> {
+    let placed = place_of(substrate, &asked.file, asked.at)?;
     let mut bytes = vec![0; BLOCK_BYTES];
-    let count = substrate.read_at(&file, at, &mut bytes)?;
+    let count = substrate.read_at(&asked.file, asked.at, &mut bytes)?;
     let is_unsettled = !placed.is_data && !is_zero(&bytes);
     let held = match count {
         BLOCK_BYTES if is_unsettled => Held::Data,
@@ -153,8 +189,8 @@ pub fn explain<S: Substrate>(
         BLOCK_BYTES => Held::Data,
         part => Held::Part(part as u64),
     };
-    let mut explained = Explained {
-        block,
+    let explained = Explained {
+        block: asked.block(),
         held,
         is_reserved: false,
         place: placed.place.filter(|_| placed.is_data),
@@ -167,36 +203,82 @@ pub fn explain<S: Substrate>(
         domain: None,
         is_logged: false,
         index: IndexSays::Nothing,
-        opted_out: OptOuts::new(substrate).of(path)?,
-        refusal: substrate.refusal(&file)?,
+        opted_out: OptOuts::new(substrate).of(asked.path)?,
+        refusal: substrate.refusal(&asked.file)?,
+        state: None,
+        template: None,
         run: None,
     };
-    let Some(state) = state else { return Ok(explained) };
-    let files = Marks::load(state)?;
+    Ok((explained, bytes))
+}
+
+/// Adds what the state folder says of a block.
+fn ask<S: Substrate>(
+    state: &State<'_, S>,
+    files: &Marks,
+    asked: &Asked<'_, S::File>,
+    bytes: &[u8],
+    explained: &mut Explained,
+) -> Result<(), ExplainError> {
+    let (stat, block) = (&asked.stat, asked.block());
     let mark = files.of(&stat.handle);
     explained.is_reserved = mark.is_some_and(|mark| mark.flags.is_reserved);
-    let domain = DomainRules::of(state)?.find(path, &file, &stat, mark.map(|mark| &mark.membership))?;
+    let domain = DomainRules::of(state)?.find(asked.path, &asked.file, stat, mark.map(|mark| &mark.membership))?;
     let is_of_domain = |mark: &&Mark| mark.membership.domain == domain.membership.domain;
-    explained.standing = mark.map(|mark| match Standing::of(mark, Stamp::of(&stat)) {
+    explained.standing = mark.map(|mark| match Standing::of(mark, Stamp::of(stat)) {
         // It is read anew in its domain.
         Standing::Current if !is_of_domain(&mark) => Standing::Changed,
         standing => standing,
     });
     if let Some(place) = explained.place {
-        explained.sharers = sharers::find(state, &files, place, &stat.handle, block)?;
+        explained.sharers = sharers::find(state, files, place, &stat.handle, block)?;
     }
     let own = mark.filter(is_of_domain).map(|mark| mark.number);
     let key = state.key(&domain.membership.domain);
-    explained.digest = (held == Held::Data).then(|| FingerprintPrefix::of(key.fingerprint(&bytes)));
+    explained.digest = (explained.held == Held::Data).then(|| FingerprintPrefix::of(key.fingerprint(bytes)));
     explained.domain = Some(domain);
     if let Some(number) = own {
         explained.is_logged = is_logged(state, number, block, explained.digest)?;
     }
     if let Some(digest) = explained.digest {
-        let index = Index { state, files: &files };
-        index.fill(&mut explained, digest, own, &Around { file: &file, block, bytes: &bytes })?;
+        let index = Index { state, files };
+        index.fill(explained, digest, own, &Around { file: &asked.file, block, bytes })?;
     }
-    Ok(explained)
+    Ok(())
+}
+
+/// Adds the state of a block, by its place and the files that have it, too.
+fn find_state<S: Substrate>(
+    substrate: &S,
+    templates: &Templates<'_, S::File>,
+    asked: &Asked<'_, S::File>,
+    explained: &mut Explained,
+) -> Result<(), ExplainError> {
+    if common::is_marked(substrate, asked.path) {
+        return Ok(());
+    }
+    let template = templates.of(substrate, &asked.file, &asked.stat.handle);
+    explained.template = template.as_ref().map(|template| template.image().path.clone());
+    let Some(place) = explained.place else { return Ok(()) };
+    explained.sharers.add_volume_of(substrate, asked.path.parent().unwrap_or(Path::new("")), place)?;
+    let sharers = &explained.sharers;
+    let is_of_template = match template {
+        Some(template) => template.has(substrate, asked.at, place)?,
+        None => false,
+    };
+    let is_told = explained.is_told_shared && sharers.is_empty();
+    let tells_last = SharePolicy::of(substrate.abilities()).tells_last_reference;
+    let is_known = explained.domain.is_some();
+    explained.state = if is_of_template {
+        Some(BlockState::Template)
+    } else if sharers.blocks.iter().any(|sharer| sharer.is_common) {
+        Some(BlockState::Common)
+    } else if !sharers.blocks.is_empty() || is_told && tells_last {
+        Some(BlockState::Shared)
+    } else {
+        (is_known || !is_told).then_some(BlockState::Own)
+    };
+    Ok(())
 }
 
 /// What is at an offset, as the map has it at this moment.

@@ -1,12 +1,13 @@
 //! Who lies at a place of the device: found in the maps of all files that are known.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::{Access, FileHandle, MappedExtent, Substrate};
 
 use crate::extents::Extents;
+use crate::files::common;
 use crate::format::mark::Mark;
 use crate::format::{FileBlock, Slot};
 use crate::state::files::Marks;
@@ -30,6 +31,8 @@ pub struct Sharer {
     pub path: PathBuf,
     /// Where in it, in bytes.
     pub offset: u64,
+    /// Whether the file is a common volume.
+    pub is_common: bool,
 }
 
 impl Sharers {
@@ -37,6 +40,27 @@ impl Sharers {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty() && self.slots.is_empty()
+    }
+
+    /// Adds blocks of a file.
+    fn add<S: Substrate>(&mut self, substrate: &S, path: &Path, offsets: impl Iterator<Item = u64>) {
+        let mut offsets = offsets.peekable();
+        if offsets.peek().is_some() {
+            let is_common = common::is_marked(substrate, path);
+            self.blocks.extend(offsets.map(|offset| Sharer { path: path.to_owned(), offset, is_common }));
+        }
+    }
+
+    /// Adds what the common volume of a folder has at a place, if that volume is not known otherwise.
+    pub(super) fn add_volume_of<S: Substrate>(&mut self, substrate: &S, folder: &Path, place: u64) -> io::Result<()> {
+        let Ok(path) = common::find(substrate, folder) else { return Ok(()) };
+        if self.blocks.iter().any(|sharer| sharer.path == path) {
+            return Ok(());
+        }
+        let file = substrate.open(&path, Access::Read)?;
+        let offsets = offsets_at(substrate, &file, place)?;
+        self.add(substrate, &path, offsets.into_iter());
+        Ok(())
     }
 }
 
@@ -63,7 +87,7 @@ pub(super) fn find<S: Substrate>(
             Ok(offsets) => {
                 let is_other = |offset: &u64| mark.handle != *own || *offset != block.0 * BLOCK_BYTES_U64;
                 let others = offsets.into_iter().filter(is_other);
-                sharers.blocks.extend(others.map(|offset| Sharer { path: mark.path.clone(), offset }));
+                sharers.add(substrate, &mark.path, others);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(_) => sharers.unmapped += 1,

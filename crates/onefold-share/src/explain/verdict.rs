@@ -135,12 +135,14 @@ mod tests {
             index: IndexSays::ThisBlock,
             opted_out: None,
             refusal: None,
+            state: None,
+            template: None,
             run: None,
         }
     }
 
     fn shared() -> Sharers {
-        Sharers { blocks: vec![Sharer { path: PathBuf::from("b"), offset: 0 }], ..Sharers::default() }
+        Sharers { blocks: vec![Sharer { path: PathBuf::from("b"), offset: 0, is_common: false }], ..Sharers::default() }
     }
 
     #[test]

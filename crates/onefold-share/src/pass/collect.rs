@@ -232,7 +232,7 @@ impl<S: Substrate> Collector<'_, '_, '_, '_, S> {
             let Ok(opened) = self.images.open_anywhere(number) else { return Ok(false) };
             let Some(file) = opened else { continue };
             let mut failure = None;
-            let mapped = each_extent(self.state.substrate(), &file, |extent| {
+            let mapped: io::Result<()> = each_extent(self.state.substrate(), &file, |extent| {
                 // Maps may take too much for shared, never too little: what is not is in no slot.
                 let Some(row) = row(extent, 0).filter(|_| extent.is_shared) else { return Ok(()) };
                 rows.push(row).map_err(|error| {

@@ -44,7 +44,7 @@ fn ask(ground: &Ground) -> Status {
 fn why(ground: &Ground, name: &str, block: u64) -> (Verdict, Explained) {
     let quiet = |_| {};
     let state = State::look(&ground.substrate, &SystemClock, &quiet).unwrap();
-    let found = explain(&ground.substrate, state.as_ref(), Path::new(name), block * K + 1).unwrap();
+    let found = explain(&ground.substrate, state.as_ref(), Path::new(name), block * K + 1, None).unwrap();
     (found.verdict(state.is_some()), found)
 }
 
@@ -205,7 +205,7 @@ fn a_damaged_state_folder_gives_words() {
                         if let Err(error) = status(&state) {
                             assert!(error.to_string().contains("version"), "{error}");
                         }
-                        let _ = explain(&ground.substrate, Some(&state), Path::new("a"), 0);
+                        let _ = explain(&ground.substrate, Some(&state), Path::new("a"), 0, None);
                         let _ = references::count(&state, &Marks::load(&state).unwrap()).unwrap();
                     }
                 }
@@ -310,7 +310,7 @@ fn each_reason_is_told_where_it_holds() {
         drop(clone.unwrap());
         exclude(&ground.substrate, Path::new("holes")).unwrap();
         assert_eq!(verdict(ground, "holes", 0), Verdict::SharedWithOthers);
-        let behind = explain(&ground.substrate, None, Path::new("holes"), 9 * K);
+        let behind = explain(&ground.substrate, None, Path::new("holes"), 9 * K, None);
         assert!(behind.unwrap_err().to_string().contains("36864 bytes"));
     });
 }

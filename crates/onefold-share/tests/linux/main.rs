@@ -28,6 +28,9 @@ mod rereading;
 mod share;
 mod space;
 mod stat;
+mod states;
+#[path = "../common/states/mod.rs"]
+mod states_walk;
 mod trust;
 mod two_steps;
 mod watch;

@@ -7,3 +7,6 @@ mod finders;
 mod ground;
 mod names;
 mod pass;
+mod states;
+#[path = "../common/states/mod.rs"]
+mod states_walk;

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use onefold_block::{BLOCK_BYTES_U64, Clock, Random};
+use onefold_share::block_state::{CountError, CountOptions, count};
 use onefold_share::explain::{ExplainError, Verdict, explain};
 use onefold_share::opt_out::{exclude, include};
 use onefold_share::references;
@@ -36,7 +37,7 @@ fn image<S: Substrate>(substrate: &S, number: u64) -> io::Result<Option<PathBuf>
 fn ask<S: Substrate>(substrate: &S, clock: &dyn Clock, number: u64) -> Result<(), ExplainError> {
     let state = State::look(substrate, clock, &|_| {})?;
     if let Some(path) = image(substrate, number)? {
-        let found = explain(substrate, state.as_ref(), &path, number % 40 * BLOCK_BYTES_U64)?;
+        let found = explain(substrate, state.as_ref(), &path, number % 40 * BLOCK_BYTES_U64, None)?;
         assert!(state.is_none() || found.verdict(true) != Verdict::NoState);
     }
     if let Some(state) = &state {
@@ -44,6 +45,11 @@ fn ask<S: Substrate>(substrate: &S, clock: &dyn Clock, number: u64) -> Result<()
         let files = found.files;
         assert_eq!(files.known, files.current + files.changed + files.opted_out + files.gone + files.unreadable);
         references::count(state, &Marks::load(state)?)?;
+        let options = CountOptions { since: None, temporary_folder: Path::new("/var/tmp"), memory_bytes: 1 << 20 };
+        count(state, &options).map_err(|error| match error {
+            CountError::State(error) => ExplainError::State(error),
+            CountError::Template(error) | CountError::Temporary(error) => ExplainError::Io(error),
+        })?;
         ANSWERS.set(ANSWERS.get() + 1);
     }
     Ok(())

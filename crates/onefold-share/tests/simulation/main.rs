@@ -15,6 +15,9 @@ mod monitor;
 mod rereading;
 mod selections;
 mod stand_in;
+mod states;
+#[path = "../common/states/mod.rs"]
+mod states_walk;
 mod trust;
 mod watches;
 

@@ -44,11 +44,15 @@ pub(crate) enum ShareCommand {
     Mend(ShareMendArgs),
     /// Show what is known of a file system's images, what is pending, and who works on it
     ///
-    /// The command only looks. It makes and changes nothing, and runs beside hosts that are at work.
-    Status(ShareLookArgs),
+    /// It also tells how many bytes of each image lie where its template has them, in a common volume, shared with
+    /// other images, or by themselves. The command only looks. It makes and changes nothing, and other commands do not
+    /// wait for it.
+    Status(ShareStatusArgs),
     /// Show what the index of a file system holds
     Index(ShareIndexArgs),
-    /// Say where a block of a file lies, who shares it, and why or why not
+    /// Say where a block of a file lies, its state, which files share it, and why or why not
+    ///
+    /// It also names the file of the guest that has the block, and the package of that file.
     Explain(ShareExplainArgs),
     /// Keep files from being shared
     ///
@@ -104,12 +108,22 @@ fn parse_label(text: &str) -> Result<Label, String> {
     Label::parse(text.as_bytes()).map_err(|why| why.to_string())
 }
 
-/// Arguments of verbs that look at a file system.
+/// Arguments of `share status`.
 #[derive(Args, Debug)]
-pub(crate) struct ShareLookArgs {
+pub(crate) struct ShareStatusArgs {
     /// A file or folder on the file system
     #[arg(value_name = "PATH", default_value = ".")]
     pub(crate) path: PathBuf,
+    #[command(flatten)]
+    pub(crate) template: TemplateArgs,
+}
+
+/// The template of images.
+#[derive(Args, Debug)]
+pub(crate) struct TemplateArgs {
+    /// The template of images that were not made by `share clone`, which records it
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) since: Option<PathBuf>,
 }
 
 /// Arguments of `share mend`.
@@ -178,6 +192,8 @@ pub(crate) struct ShareExplainArgs {
     /// Any byte of the block
     #[arg(value_name = "OFFSET", default_value = "0")]
     pub(crate) offset: ByteSize,
+    #[command(flatten)]
+    pub(crate) template: TemplateArgs,
 }
 
 /// Arguments of `share exclude`, `share include`, `share domain show` and `share domain clear`.

@@ -35,7 +35,7 @@ pub use self::contents::{Content, Contents};
 pub use self::generation::{LENGTH_MIN, check, create, remove};
 pub use self::grow::{GrowReport, Growing, grow};
 pub use self::plan::Changed;
-pub(super) use self::volume::is_marked;
+pub(crate) use self::volume::is_marked;
 pub use self::volume::{Volume, find, open};
 
 use crate::state::StateError;

@@ -80,7 +80,7 @@ pub fn find<S: Substrate>(substrate: &S, path: &Path) -> Result<PathBuf, CommonE
 }
 
 /// Tells whether the file of a name is a common volume, or a draft of one. One that cannot be examined is none.
-pub(in crate::files) fn is_marked<S: Substrate>(substrate: &S, path: &Path) -> bool {
+pub(crate) fn is_marked<S: Substrate>(substrate: &S, path: &Path) -> bool {
     path.file_name().is_some_and(|name| is_draft(Path::new(name)))
         || matches!(substrate.attribute(path, ATTRIBUTE), Ok(Some(_)))
 }

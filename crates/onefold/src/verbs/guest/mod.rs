@@ -7,6 +7,7 @@
 //! | `many`, `streaming` | the frames of verbs for many images, and of verbs that print while they look |
 //! | `ending` | what was damaged or failed on the way, and the exit code |
 //! | `stored` | which parts of a file are stored |
+//! | `owned` | the file and the package of a byte of an image file, for `share explain` |
 //! | `describe` | files, volumes and uses of bytes in words |
 
 mod cat;
@@ -21,12 +22,15 @@ mod ls;
 mod many;
 mod map;
 mod open;
+mod owned;
 mod packages;
 mod scene;
 mod stored;
 mod streaming;
 mod tar;
 mod who;
+
+pub(in crate::verbs) use self::owned::{OwnedByte, owned_byte};
 
 use crate::cli::Talk;
 use crate::cli::guest::GuestCommand;

@@ -200,7 +200,7 @@ impl<'g> Readable<'g> {
     }
 
     /// Returns the place in the guest of a volume here.
-    fn place(&self, volume: usize) -> usize {
+    pub(super) fn place(&self, volume: usize) -> usize {
         self.places.get(volume).copied().unwrap_or_default()
     }
 

@@ -72,6 +72,7 @@ pub(crate) fn run(arguments: &ShareCloneArgs) -> Outcome<Report> {
             Known::Blocks(_) => Value::Null,
             Known::LeftToScan(why) => json!(reason(why)),
         },
+        "template_recorded": cloned.unrecorded.is_none(),
         "notices": notices,
     });
     Ok(Report { text, json, exit: Exit::Done })
@@ -106,12 +107,16 @@ fn failure(cannot: &str, error: &CloneError) -> Failure {
 
 fn text(cloned: &Cloned) -> String {
     let bytes = human(cloned.bytes);
-    match &cloned.known {
+    let text = match &cloned.known {
         Known::Blocks(blocks) => {
             let known = human(blocks * BLOCK_BYTES_U64);
             format!("cloned {bytes}, of which {known} are known: the next run need not read it")
         }
         Known::LeftToScan(why) => format!("cloned {bytes}; the next run reads it, for {}", reason(why)),
+    };
+    match &cloned.unrecorded {
+        None => text,
+        Some(why) => format!("{text}\nits template is not recorded ({why}): give `share status` --since"),
     }
 }
 

@@ -1,6 +1,9 @@
 //! `onefold share explain`
 
+use std::path::PathBuf;
+
 use onefold_block::{BLOCK_BYTES_U64, Show};
+use onefold_share::block_state::BlockState;
 use onefold_share::explain::{EqualRun, ExplainError, Explained, Held, IndexSays, Verdict, explain};
 use onefold_share::status::Standing;
 use serde_json::{Value, json};
@@ -8,30 +11,39 @@ use serde_json::{Value, json};
 use super::domain::{found_json, reason};
 use super::open::{Ground, append, state_failure};
 use super::result::domain_words;
+use super::states;
 use super::status::noun;
 use crate::cli::share::ShareExplainArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Report, machine_name};
 use crate::size::{grouped, human};
+use crate::verbs::guest::{OwnedByte, owned_byte};
 
 /// Places that are named in the text; all of them are in the JSON.
 const NAMED_MAX: usize = 20;
 
 pub(crate) fn run(arguments: &ShareExplainArgs) -> Outcome<Report> {
     let cannot = format!("cannot explain `{}`", arguments.file.shown());
-    let ground = Ground::open(&cannot, std::slice::from_ref(&arguments.file))?;
+    let paths = [Some(&arguments.file), arguments.template.since.as_ref()].into_iter().flatten().cloned();
+    let ground = Ground::open(&cannot, &paths.collect::<Vec<_>>())?;
+    let since = ground.paths.get(1).map(PathBuf::as_path);
     let ((found, has_state), notices) = ground.look(&cannot, |state| {
-        let found = explain(&ground.substrate, state, ground.first(), arguments.offset.0);
+        let found = explain(&ground.substrate, state, ground.first(), arguments.offset.0, since);
         Ok((found.map_err(|error| failure(&cannot, &error))?, state.is_some()))
     })?;
     let verdict = found.verdict(has_state);
     let mut text = lines(&found, verdict).join("\n");
+    let holds = !matches!(found.held, Held::Hole | Held::SetAside);
+    let owned = holds.then(|| owned_byte(&arguments.file, found.block.0.saturating_mul(BLOCK_BYTES_U64)));
+    append(&mut text, &guest_lines(owned.as_ref()));
     append(&mut text, &notices);
     let path = ground.first().shown().to_string();
     let json = json!({
         "root": machine_name(&ground.root),
         "path": machine_name(ground.first()),
         "block": json(&found, verdict),
+        "guest": owned.as_ref().and_then(|owned| owned.as_ref().ok()).map(OwnedByte::json),
+        "guest_error": owned.as_ref().and_then(|owned| owned.as_ref().err()),
         "notices": notices,
     });
     Ok(Report::done(format!("`{path}`, block {}\n{text}", grouped(found.block.0)), json))
@@ -47,12 +59,22 @@ fn failure(cannot: &str, error: &ExplainError) -> Failure {
     }
 }
 
+/// Returns what the guest has in the block, for people.
+fn guest_lines(owned: Option<&Result<OwnedByte, String>>) -> Vec<String> {
+    match owned {
+        None => Vec::new(),
+        Some(Ok(owned)) => owned.lines(),
+        Some(Err(why)) => vec![format!("what the guest has there is not known: {}", why.shown())],
+    }
+}
+
 /// Returns what is said for people: what there is, who has it, the reason last.
 fn lines(found: &Explained, verdict: Verdict) -> Vec<String> {
     let mut lines = vec![where_it_lies(found)];
     let sharers = &found.sharers.blocks;
     for sharer in sharers.iter().take(NAMED_MAX) {
-        lines.push(format!("  also `{}` at byte {}", sharer.path.shown(), grouped(sharer.offset)));
+        let kind = if sharer.is_common { "the common volume " } else { "" };
+        lines.push(format!("  also {kind}`{}` at byte {}", sharer.path.shown(), grouped(sharer.offset)));
     }
     if sharers.len() > NAMED_MAX {
         lines.push(format!("  and {} more; `--json` has them all", sharers.len() - NAMED_MAX));
@@ -63,6 +85,9 @@ fn lines(found: &Explained, verdict: Verdict) -> Vec<String> {
     if found.sharers.unmapped > 0 {
         let files = noun(found.sharers.unmapped, "file");
         lines.push(format!("  {} {files} could not be looked at", grouped(found.sharers.unmapped)));
+    }
+    if let Some(state) = found.state {
+        lines.push(state_line(state, found.template.as_deref()));
     }
     if let Some(domain) = &found.domain {
         lines.push(format!("its file is in {}, {}", domain_words(&domain.membership.domain), reason(domain)));
@@ -75,6 +100,19 @@ fn lines(found: &Explained, verdict: Verdict) -> Vec<String> {
         lines.push(format!("the file is opted out by {}: nothing more of it will be shared", named(by)));
     }
     lines
+}
+
+fn state_line(state: BlockState, template: Option<&std::path::Path>) -> String {
+    let why = match (state, template) {
+        (BlockState::Template, Some(template)) => {
+            format!("the template `{}` has the same block there", template.shown())
+        }
+        (BlockState::Template, None) => "the template has the same block there".to_owned(),
+        (BlockState::Own, _) => "no other image and no common volume has a block there".to_owned(),
+        (BlockState::Common, _) => "a common volume has a block there".to_owned(),
+        (BlockState::Shared, _) => "another block of an image lies there".to_owned(),
+    };
+    format!("its state is {}: {why}", states::name(state))
 }
 
 fn named(path: &std::path::Path) -> String {
@@ -220,12 +258,15 @@ fn json(found: &Explained, verdict: Verdict) -> Value {
             Held::Part(_) => "part",
         },
         "device_offset": found.place,
+        "state": found.state.map(states::name),
+        "template": found.template.as_ref().map(machine_name),
         "in_memory_only": found.is_unsettled,
         "file_system_says_shared": found.is_told_shared,
         "file_system_says_so_by_extent": found.is_told_by_extent,
         "shared_with": sharers.map(|sharer| json!({
             "path": machine_name(&sharer.path),
             "offset": sharer.offset,
+            "common": sharer.is_common,
         })).collect::<Vec<_>>(),
         "slots": found.sharers.slots.iter().map(|slot| slot.number()).collect::<Vec<_>>(),
         "unmapped_files": found.sharers.unmapped,
@@ -260,8 +301,6 @@ fn json(found: &Explained, verdict: Verdict) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use onefold_share::domain::{Cause, Domain, FoundDomain, Membership};
     use onefold_share::explain::{Sharer, Sharers};
     use onefold_share::format::{FileBlock, FingerprintPrefix, Slot};
@@ -280,7 +319,7 @@ mod tests {
             is_told_shared: true,
             is_told_by_extent: false,
             sharers: Sharers {
-                blocks: vec![Sharer { path: PathBuf::from("vm/b.raw"), offset: 8192 }],
+                blocks: vec![Sharer { path: PathBuf::from("vm/b.raw"), offset: 8192, is_common: false }],
                 slots: vec![slot],
                 unmapped: 0,
             },
@@ -291,6 +330,8 @@ mod tests {
             index: IndexSays::Slot { slot, is_equal: true },
             opted_out: None,
             refusal: None,
+            state: Some(BlockState::Shared),
+            template: None,
             run: None,
         }
     }
@@ -300,7 +341,8 @@ mod tests {
         let found = found();
         let text = lines(&found, found.verdict(true)).join("\n");
         let expected = "it holds data, at byte 123,456 of the device\n  also `vm/b.raw` at byte 8,192\n  also slot 5 of arena \
-                        file 1\nits content is 010101010101010101010101; the index knows it as shared, in slot 5 of arena \
+                        file 1\nits state is shared: another block of an image lies there\nits content is \
+                        010101010101010101010101; the index knows it as shared, in slot 5 of arena \
                         file 1\nit is shared";
         assert_eq!(text, expected);
         assert_eq!(json(&found, found.verdict(true))["verdict"], "shared");

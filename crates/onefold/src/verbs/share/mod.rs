@@ -15,6 +15,7 @@ mod opt_out;
 mod result;
 mod root;
 mod run;
+mod states;
 mod status;
 mod watch;
 

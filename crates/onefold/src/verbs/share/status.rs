@@ -1,5 +1,7 @@
 //! `onefold share status`
 
+use std::path::PathBuf;
+
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_block::Show;
 use onefold_block::shown::ShownText;
@@ -11,7 +13,8 @@ use serde_json::{Value, json};
 
 use super::open::{Ground, append, state_failure};
 use super::result::{domain_words, domains_json};
-use crate::cli::share::ShareLookArgs;
+use super::states;
+use crate::cli::share::ShareStatusArgs;
 use crate::failure::Outcome;
 use crate::output::{Report, Table, machine_name};
 use crate::size::{grouped, human};
@@ -19,19 +22,30 @@ use crate::size::{grouped, human};
 /// Locks that are named in the text; all of them are in the JSON.
 const NAMED_MAX: usize = 20;
 
-pub(crate) fn run(arguments: &ShareLookArgs) -> Outcome<Report> {
+pub(crate) fn run(arguments: &ShareStatusArgs) -> Outcome<Report> {
     const CANNOT: &str = "cannot tell what is known";
-    let ground = Ground::open(CANNOT, std::slice::from_ref(&arguments.path))?;
+    let paths = [Some(&arguments.path), arguments.template.since.as_ref()].into_iter().flatten().cloned();
+    let ground = Ground::open(CANNOT, &paths.collect::<Vec<_>>())?;
+    let since = ground.paths.get(1).map(PathBuf::as_path);
     let (found, notices) = ground.look(CANNOT, |state| {
-        state.map(|state| status(state).map_err(|error| state_failure(CANNOT, &error))).transpose()
+        let Some(state) = state else { return Ok(None) };
+        let found = status(state).map_err(|error| state_failure(CANNOT, &error))?;
+        Ok(Some((found, states::count(CANNOT, state, since)?)))
     })?;
     let root = ground.root.shown().to_string();
     let mut text = match &found {
-        Some(found) => text(found),
+        Some((found, states)) => format!("{}{}", text(found), states::text(states)),
         None => nothing_known(&root),
     };
     append(&mut text, &notices);
-    let json = json!({ "root": machine_name(&ground.root), "state": found.as_ref().map(json), "notices": notices });
+    let state = found.as_ref().map(|(found, states)| {
+        let mut document = json(found);
+        document["images"] = states::images_json(states);
+        document["common_volumes"] = states::volumes_json(states);
+        document["unmapped_files"] = states.unmapped.into();
+        document
+    });
+    let json = json!({ "root": machine_name(&ground.root), "state": state, "notices": notices });
     Ok(Report::done(text, json))
 }
 

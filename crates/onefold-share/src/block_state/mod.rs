@@ -1,0 +1,195 @@
+//! The state of each block of an image, by the maps of the host: template, own, common or shared (FBS, Figure 1).
+//!
+//! | state | the block lies | becomes |
+//! |---|---|---|
+//! | template | where the image's template has the block of the same number | own, by a write |
+//! | own | where no other image and no common volume has a block | common by a pass, shared where no volume takes it |
+//! | common | where a common volume has a block, too | own, by a write or when the volume drops the block |
+//! | shared | where another block of an image lies, too | own, by a write |
+//!
+//! The first that is true counts, in the order template, common, shared, own. No state is stored: it follows from the
+//! maps alone. Only the template of a clone is recorded (`template`). An arena slot is no image: a block that only a
+//! slot refers to as well is own.
+//!
+//! [`count()`] reads the maps of all known files once. Their extents are sorted by place (`rows`), in bounded memory,
+//! and `sweep` counts how many files have each place.
+
+mod rows;
+mod sweep;
+pub mod template;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use onefold_substrate::{Access, Substrate};
+
+use self::rows::{Kind, Rows};
+use self::sweep::Sweep;
+use self::template::{TemplateImage, Templates};
+use crate::files::common;
+use crate::format::mark::Mark;
+use crate::state::files::Marks;
+use crate::state::{State, StateError};
+
+/// The state of a block that holds data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockState {
+    /// It lies where the template of its image has the block of the same number.
+    Template,
+    /// No other block of an image or a common volume lies there.
+    Own,
+    /// A block of a common volume lies there, too.
+    Common,
+    /// Another block of an image lies there, too.
+    Shared,
+}
+
+/// How many bytes are in which state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateBytes {
+    /// In the state `Template`.
+    pub template: u64,
+    /// In the state `Own`.
+    pub own: u64,
+    /// In the state `Common`.
+    pub common: u64,
+    /// In the state `Shared`.
+    pub shared: u64,
+    /// Without a place in the host's map, so that their state is unknown: they are compressed, stored within metadata,
+    /// or not on the device yet.
+    pub unplaced: u64,
+}
+
+/// The states of the blocks of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageStates {
+    /// The image.
+    pub path: PathBuf,
+    /// Its template; `None` where none is known.
+    pub template: Option<PathBuf>,
+    /// Its blocks. Holes and blocks that were only set aside are none.
+    pub bytes: StateBytes,
+}
+
+/// A common volume, and how much of it images use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeUse {
+    /// The volume.
+    pub path: PathBuf,
+    /// What it holds, in bytes.
+    pub held: u64,
+    /// What of that images refer to, in bytes. A pass drops the rest, unless a user added it.
+    pub used: u64,
+}
+
+/// The states of the blocks of all known images.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct States {
+    /// The images, by their numbers in the state folder.
+    pub images: Vec<ImageStates>,
+    /// The common volumes.
+    pub volumes: Vec<VolumeUse>,
+    /// Files whose maps could not be read. They are not among the images, and count as no reference.
+    pub unmapped: u64,
+}
+
+/// How states are counted.
+#[derive(Clone, Copy, Debug)]
+pub struct CountOptions<'a> {
+    /// The template of all images for which none is recorded.
+    pub since: Option<&'a Path>,
+    /// For what does not fit into memory.
+    pub temporary_folder: &'a Path,
+    /// Memory for sorting, in bytes.
+    pub memory_bytes: usize,
+}
+
+/// Why states cannot be counted.
+#[derive(Debug, thiserror::Error)]
+pub enum CountError {
+    /// The template that the user named cannot be opened.
+    #[error("{0}")]
+    Template(io::Error),
+    /// A temporary file.
+    #[error("{0}")]
+    Temporary(io::Error),
+    /// The state folder.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+/// Counts the bytes of each known image by state.
+///
+/// # Errors
+/// As [`CountError`] says. A file that cannot be mapped is counted as such.
+pub fn count<S: Substrate>(state: &State<'_, S>, options: &CountOptions<'_>) -> Result<States, CountError> {
+    let substrate = state.substrate();
+    let marks = Marks::load(state)?;
+    let named = options.since.map(|path| TemplateImage::named(substrate, path)).transpose();
+    let templates = Templates::of_known(&marks).with_named(named.map_err(CountError::Template)?);
+    let mut rows = Rows::new(options.temporary_folder, options.memory_bytes);
+    let mut unmapped = 0;
+    let is_used = |mark: &&Mark| marks.first_number(mark.number) == mark.number && !mark.is_forgotten();
+    for mark in marks.iter().filter(is_used) {
+        match add(substrate, &templates, mark, &mut rows) {
+            Ok(()) => {}
+            Err(AddError::Map(error)) if onefold_substrate::is_gone(&error) => {}
+            Err(AddError::Map(_)) => unmapped += 1,
+            Err(AddError::Temporary(error)) => return Err(CountError::Temporary(error)),
+        }
+    }
+    for number in state.arenas()? {
+        let Some(file) = state.open_arena(number, Access::Read)? else { continue };
+        match rows.add_arena(substrate, &file) {
+            Ok(()) => {}
+            Err(AddError::Map(_)) => unmapped += 1,
+            Err(AddError::Temporary(error)) => return Err(CountError::Temporary(error)),
+        }
+    }
+    let (merged, mut files) = rows.finish().map_err(CountError::Temporary)?;
+    let mut sweep = Sweep::new(state.policy().tells_last_reference);
+    for row in merged {
+        sweep.add(row.map_err(CountError::Temporary)?, &mut files);
+    }
+    sweep.finish(&mut files);
+    let mut states = States { unmapped, ..States::default() };
+    for file in files.into_iter().filter(|file| file.is_whole) {
+        match file.kind {
+            Kind::Volume => states.volumes.push(VolumeUse { path: file.path, held: file.held, used: file.used }),
+            _ => states.images.push(ImageStates { path: file.path, template: file.template, bytes: file.bytes }),
+        }
+    }
+    Ok(states)
+}
+
+/// Why a file has no rows, or not all of them.
+enum AddError {
+    /// The file, or its map.
+    Map(io::Error),
+    /// A temporary file. This ends the work.
+    Temporary(io::Error),
+}
+
+impl From<io::Error> for AddError {
+    fn from(error: io::Error) -> AddError {
+        AddError::Map(error)
+    }
+}
+
+/// Adds the rows of a file, if it is where its mark says.
+fn add<S: Substrate>(
+    substrate: &S,
+    templates: &Templates<'_, S::File>,
+    mark: &Mark,
+    rows: &mut Rows,
+) -> Result<(), AddError> {
+    let file = substrate.open(&mark.path, Access::Read)?;
+    if substrate.stat(&file)?.handle != mark.handle {
+        return Ok(());
+    }
+    if common::is_marked(substrate, &mark.path) {
+        return rows.add_volume(substrate, &file, &mark.path);
+    }
+    let template = templates.of(substrate, &file, &mark.handle);
+    rows.add_image(substrate, &file, &mark.path, template.as_ref())
+}

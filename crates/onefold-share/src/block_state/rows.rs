@@ -1,0 +1,212 @@
+//! Extents of all files as rows that are sorted by place.
+//!
+//! A row is the place, the length, and the file with flags. Parts of an image that lie where its template has them are
+//! counted when they are added; their rows are references that others see.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use onefold_sort::{Merge, SortWriter};
+use onefold_substrate::{MappedExtent, Substrate};
+
+use super::template::Template;
+use super::{AddError, StateBytes};
+use crate::extents::{Extents, each_extent};
+
+/// Bits of a row's last word below the file.
+const FILE_SHIFT: u32 = 3;
+const SHARED_BIT: u64 = 4;
+const KIND_MASK: u64 = 3;
+
+/// What an extent is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// An image.
+    Image,
+    /// An image, where it has the blocks of its template.
+    OfTemplate,
+    /// A common volume.
+    Volume,
+    /// An arena file.
+    Arena,
+}
+
+impl Kind {
+    fn bits(self) -> u64 {
+        match self {
+            Kind::Image => 0,
+            Kind::OfTemplate => 1,
+            Kind::Volume => 2,
+            Kind::Arena => 3,
+        }
+    }
+
+    fn of_bits(bits: u64) -> Kind {
+        match bits & KIND_MASK {
+            0 => Kind::Image,
+            1 => Kind::OfTemplate,
+            2 => Kind::Volume,
+            _ => Kind::Arena,
+        }
+    }
+}
+
+/// An extent at a place of the device, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PlacedExtent {
+    pub(super) place: u64,
+    pub(super) length: u64,
+    /// The file, by its index.
+    pub(super) file: usize,
+    pub(super) kind: Kind,
+    /// Whether the file system says that others refer to it.
+    pub(super) is_told_shared: bool,
+}
+
+impl PlacedExtent {
+    pub(super) fn row(self) -> onefold_sort::Row {
+        let file = (self.file as u64) << FILE_SHIFT;
+        let told = if self.is_told_shared { SHARED_BIT } else { 0 };
+        [self.place, self.length, file | told | self.kind.bits()]
+    }
+
+    pub(super) fn of_row([place, length, last]: onefold_sort::Row) -> PlacedExtent {
+        let file = usize::try_from(last >> FILE_SHIFT).unwrap_or(usize::MAX);
+        PlacedExtent { place, length, file, kind: Kind::of_bits(last), is_told_shared: last & SHARED_BIT != 0 }
+    }
+
+    /// Returns where it ends. A map may say anything.
+    pub(super) fn end(&self) -> u64 {
+        self.place.saturating_add(self.length)
+    }
+}
+
+/// A file, and what is counted of it.
+pub(super) struct CountedFile {
+    pub(super) path: PathBuf,
+    pub(super) kind: Kind,
+    /// Of an image: its template.
+    pub(super) template: Option<PathBuf>,
+    /// Of an image.
+    pub(super) bytes: StateBytes,
+    /// Of a volume: what it holds.
+    pub(super) held: u64,
+    /// Of a volume: what of that images have.
+    pub(super) used: u64,
+    /// Of an image or a volume: whether its map was read to its end. Otherwise its rows are references, and nothing is
+    /// said of it.
+    pub(super) is_whole: bool,
+}
+
+/// Takes the extents of files.
+pub(super) struct Rows {
+    sorter: SortWriter,
+    files: Vec<CountedFile>,
+}
+
+impl Rows {
+    pub(super) fn new(temporary_folder: &Path, memory_bytes: usize) -> Rows {
+        Rows { sorter: SortWriter::new(temporary_folder, memory_bytes), files: Vec::new() }
+    }
+
+    /// Adds an image.
+    pub(super) fn add_image<S: Substrate>(
+        &mut self,
+        substrate: &S,
+        file: &S::File,
+        path: &Path,
+        template: Option<&Template<'_, S::File>>,
+    ) -> Result<(), AddError> {
+        let at = self.push_file(path, Kind::Image, template.map(|template| template.image().path.clone()));
+        let mut map = Extents::new();
+        each_extent(substrate, file, |extent| -> Result<(), AddError> {
+            let Some(place) = self.place_of(extent, at) else { return Ok(()) };
+            let mut done = 0;
+            while done < extent.length {
+                let here = PlacedExtent { place: place.saturating_add(done), ..whole(extent, place, at, Kind::Image) };
+                let part = match template {
+                    None => here,
+                    Some(template) => {
+                        let offset = extent.offset.saturating_add(done);
+                        let there = map.at(substrate, &template.image().file, offset)?;
+                        let is_of_template = there.is_data && there.place == Some(here.place);
+                        let kind = if is_of_template { Kind::OfTemplate } else { Kind::Image };
+                        PlacedExtent { length: there.length.clamp(1, extent.length - done), kind, ..here }
+                    }
+                };
+                done += part.length;
+                self.push(part)?;
+            }
+            Ok(())
+        })?;
+        self.files[at].is_whole = true;
+        Ok(())
+    }
+
+    /// Adds a common volume.
+    pub(super) fn add_volume<S: Substrate>(
+        &mut self,
+        substrate: &S,
+        file: &S::File,
+        path: &Path,
+    ) -> Result<(), AddError> {
+        let at = self.push_file(path, Kind::Volume, None);
+        each_extent(substrate, file, |extent| match self.place_of(extent, at) {
+            Some(place) => self.push(whole(extent, place, at, Kind::Volume)),
+            None => Ok(()),
+        })?;
+        self.files[at].is_whole = true;
+        Ok(())
+    }
+
+    /// Adds an arena file.
+    pub(super) fn add_arena<S: Substrate>(&mut self, substrate: &S, file: &S::File) -> Result<(), AddError> {
+        let at = self.push_file(Path::new(""), Kind::Arena, None);
+        each_extent(substrate, file, |extent| match self.place_of(extent, at) {
+            Some(place) => self.push(whole(extent, place, at, Kind::Arena)),
+            None => Ok(()),
+        })
+    }
+
+    /// Returns the place of an extent that holds data; counts it where it has none.
+    fn place_of(&mut self, extent: &MappedExtent, at: usize) -> Option<u64> {
+        if extent.is_unwritten {
+            return None;
+        }
+        if extent.place.is_none() {
+            let bytes = &mut self.files[at].bytes;
+            bytes.unplaced = bytes.unplaced.saturating_add(extent.length);
+        }
+        extent.place
+    }
+
+    /// Adds a part of a file.
+    fn push(&mut self, part: PlacedExtent) -> Result<(), AddError> {
+        let file = &mut self.files[part.file];
+        match part.kind {
+            Kind::OfTemplate => file.bytes.template = file.bytes.template.saturating_add(part.length),
+            Kind::Volume => file.held = file.held.saturating_add(part.length),
+            Kind::Image | Kind::Arena => {}
+        }
+        self.sorter.push(part.row()).map_err(AddError::Temporary)
+    }
+
+    /// Returns the rows in order, and the files.
+    ///
+    /// # Errors
+    /// Those of temporary files.
+    pub(super) fn finish(self) -> io::Result<(Merge, Vec<CountedFile>)> {
+        Ok((self.sorter.finish()?, self.files))
+    }
+
+    fn push_file(&mut self, path: &Path, kind: Kind, template: Option<PathBuf>) -> usize {
+        let (path, bytes) = (path.to_owned(), StateBytes::default());
+        self.files.push(CountedFile { path, kind, template, bytes, held: 0, used: 0, is_whole: false });
+        self.files.len() - 1
+    }
+}
+
+/// Returns an extent as it lies at its place.
+fn whole(extent: &MappedExtent, place: u64, file: usize, kind: Kind) -> PlacedExtent {
+    PlacedExtent { place, length: extent.length, file, kind, is_told_shared: extent.is_shared }
+}

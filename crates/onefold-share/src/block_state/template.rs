@@ -1,0 +1,116 @@
+//! The template of an image: the image that it was cloned from.
+//!
+//! `share clone` records it in an attribute of the clone, by the template's handle. So the record moves with the file,
+//! and stays when the state folder is deleted. It is a hint of the file's owner: a wrong one has the image compared
+//! with the wrong map, and nothing else.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use onefold_substrate::{Access, FileHandle, Substrate};
+
+use crate::extents::Extents;
+use crate::format::mark::Mark;
+use crate::state::files::Marks;
+
+/// Name of the attribute.
+pub const ATTRIBUTE: &str = "user.onefold.template";
+
+/// Records the template of a file, which has no other name yet.
+pub(crate) fn record<S: Substrate>(substrate: &S, clone: &Path, template: &FileHandle) -> io::Result<()> {
+    substrate.set_attribute(clone, ATTRIBUTE, Some(template.to_string().as_bytes()))
+}
+
+/// An image that others were made from.
+#[derive(Debug)]
+pub struct TemplateImage<F> {
+    pub(crate) path: PathBuf,
+    pub(crate) file: F,
+    handle: FileHandle,
+}
+
+impl<F> TemplateImage<F> {
+    /// Opens the image of a path.
+    ///
+    /// # Errors
+    /// Those of opening a file.
+    pub fn named<S: Substrate<File = F>>(substrate: &S, path: &Path) -> io::Result<TemplateImage<F>> {
+        let file = substrate.open(path, Access::Read)?;
+        let handle = substrate.stat(&file)?.handle;
+        Ok(TemplateImage { path: path.to_owned(), file, handle })
+    }
+}
+
+/// Finds the templates of images.
+pub(crate) struct Templates<'a, F> {
+    /// Known files, by their handles as attributes have them.
+    paths: BTreeMap<String, &'a Path>,
+    /// The template of images for which none is recorded.
+    named: Option<TemplateImage<F>>,
+}
+
+impl<F> Default for Templates<'_, F> {
+    fn default() -> Self {
+        Templates { paths: BTreeMap::new(), named: None }
+    }
+}
+
+impl<'a, F> Templates<'a, F> {
+    /// Returns the templates among known files.
+    pub(crate) fn of_known(marks: &'a Marks) -> Templates<'a, F> {
+        let known = marks.iter().filter(|mark: &&Mark| !mark.is_forgotten());
+        let paths = known.map(|mark| (mark.handle.to_string(), mark.path.as_path())).collect();
+        Templates { paths, named: None }
+    }
+
+    /// Has an image be the template of all images for which none is recorded.
+    pub(crate) fn with_named(self, named: Option<TemplateImage<F>>) -> Templates<'a, F> {
+        Templates { named, ..self }
+    }
+
+    /// Returns the template of an open file. A recorded template that is gone is none, and the named one does not take
+    /// its place.
+    pub(crate) fn of<S: Substrate<File = F>>(
+        &self,
+        substrate: &S,
+        file: &F,
+        handle: &FileHandle,
+    ) -> Option<Template<'_, F>> {
+        let template = match substrate.attribute_of(file, ATTRIBUTE).unwrap_or_default() {
+            Some(value) => {
+                let value = String::from_utf8(value).ok()?;
+                let found = TemplateImage::named(substrate, self.paths.get(&value)?).ok()?;
+                (found.handle.to_string() == value).then_some(Template::Recorded(found))
+            }
+            None => self.named.as_ref().map(Template::Named),
+        };
+        template.filter(|template| template.image().handle != *handle)
+    }
+}
+
+/// The template of an image.
+pub(crate) enum Template<'a, F> {
+    /// The one that is recorded for it.
+    Recorded(TemplateImage<F>),
+    /// The one that the user named.
+    Named(&'a TemplateImage<F>),
+}
+
+impl<F> Template<'_, F> {
+    pub(crate) fn image(&self) -> &TemplateImage<F> {
+        match self {
+            Template::Recorded(image) => image,
+            Template::Named(image) => image,
+        }
+    }
+
+    /// Tells whether the block at an offset lies at this place in the template.
+    ///
+    /// # Errors
+    /// Those of the template's map.
+    pub(crate) fn has<S: Substrate<File = F>>(&self, substrate: &S, offset: u64, place: u64) -> io::Result<bool> {
+        let placed = Extents::narrow().at(substrate, &self.image().file, offset)?;
+        Ok(placed.is_data && placed.place == Some(place))
+    }
+}

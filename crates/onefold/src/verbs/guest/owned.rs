@@ -1,0 +1,240 @@
+//! Which file of the guest has a byte of an image file, and which package has that file.
+//!
+//! `share explain` tells it of a block. Nothing is converted for it: images are read as they are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use onefold_block::Show;
+use onefold_disk::{CachedDisk, Disk, DiskError, ImageFormat};
+use onefold_guest::budget::Budget;
+use onefold_guest::error::GuestError;
+use onefold_guest::guest::{Guest, Owner};
+use onefold_guest::machine::machines;
+use onefold_guest::packages::{self, Owners, Package};
+use onefold_guest::tree::{Crossing, GuestFile, Links, SystemIndex, Tree, Visitor, WalkEntry, WalkError, WalkStep};
+use serde_json::{Value, json};
+
+use super::describe::{class_name, origin, path_members};
+use super::scene::Readable;
+use crate::size::grouped;
+use crate::verbs::images;
+
+const CACHE_BYTES: usize = 32 << 20;
+/// For allocation maps.
+const MAP_BYTES: usize = 128 << 20;
+/// Names of a file that are told.
+const NAMES_MAX: usize = 20;
+/// Parts of an image that are looked at for a byte: a hostile one has any number.
+const PARTS_MAX: u64 = 1 << 24;
+
+/// What a guest has at a byte of its image file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::verbs) struct OwnedByte {
+    /// The volume; `None` where it lies in none.
+    volume: Option<String>,
+    /// Its use, where the file system is read.
+    class: Option<&'static str>,
+    files: Vec<OwnedFile>,
+}
+
+/// A file of a guest that has a byte.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct OwnedFile {
+    /// Its paths, as the system sees them; bytes of the guest.
+    names: Vec<Vec<u8>>,
+    /// Which of its bytes it is.
+    offset: u64,
+    /// The package that the file belongs to: name, version and architecture.
+    package: Option<String>,
+}
+
+/// Returns what the guest in an image has at a byte of the image file. An error says why that is not known.
+pub(in crate::verbs) fn owned_byte(path: &Path, offset: u64) -> Result<OwnedByte, String> {
+    let mut finding = images::find_file(path);
+    let found = finding.images.pop().ok_or_else(|| finding.unfit.pop().map_or_else(String::new, |unfit| unfit.why))?;
+    let file = found.open().map_err(|error| error.to_string())?;
+    match onefold_disk::format_of(&file) {
+        Some(ImageFormat::Raw | ImageFormat::Qcow2) => {}
+        Some(other) => return Err(format!("an image of the format {} has to be converted first", other.name())),
+        None => return Err("it cannot be read".to_owned()),
+    }
+    let opened = onefold_disk::open(file, None, &[], &|_| std::ops::ControlFlow::Continue(()));
+    let disk = opened.map_err(|error| error.to_string())?.disk;
+    let cached = CachedDisk::new(disk.as_ref(), CACHE_BYTES);
+    let place = place_of(&cached, offset).map_err(|error| error.to_string())?;
+    let place = place.ok_or("no byte of the disk lies there: it is metadata of the image format, or compressed")?;
+    let guest = Guest::open(&cached).map_err(|error| error.to_string())?.with_budget(Budget::new(MAP_BYTES));
+    let owners = guest.owners(&[place]).map_err(|error| error.to_string())?;
+    owners.first().map_or_else(|| Ok(OwnedByte::default()), |owner| of_owner(&guest, owner).map_err(|e| e.to_string()))
+}
+
+/// Returns which byte of a disk lies at a byte of its file.
+fn place_of(disk: &dyn Disk, offset: u64) -> Result<Option<u64>, DiskError> {
+    let (mut at, mut parts) = (0, 0);
+    while let Some(range) = disk.next_data(at)? {
+        let mut here = range.start;
+        while here < range.end && parts < PARTS_MAX {
+            let part = disk.in_file(here)?;
+            if let Some(within) = part.offset.and_then(|start| offset.checked_sub(start))
+                && within < part.length_bytes
+            {
+                return Ok(here.checked_add(within).filter(|place| *place < disk.size_bytes()));
+            }
+            here = here.saturating_add(part.length_bytes.max(1));
+            parts += 1;
+        }
+        if parts >= PARTS_MAX {
+            break;
+        }
+        at = range.end.max(at.saturating_add(1));
+    }
+    Ok(None)
+}
+
+fn of_owner(guest: &Guest<'_>, owner: &Owner) -> Result<OwnedByte, GuestError> {
+    let volume = owner.volume.and_then(|(at, _)| Some((at, guest.volumes().get(at)?)));
+    let mut owned = OwnedByte {
+        volume: volume.map(|(_, volume)| origin(&volume.volume.origin)),
+        class: owner.class.map(class_name),
+        files: Vec::new(),
+    };
+    let Some((at, volume)) = volume.filter(|_| !owner.files.is_empty()) else { return Ok(owned) };
+    let readable = Readable::of(guest);
+    // The tree of the system that mounts the volume, or of the volume alone.
+    let mut trees = machines(&readable.volumes).into_iter().filter_map(|machine| {
+        let index = machine.mounts.iter().position(|mount| readable.place(mount.volume) == at)?;
+        Some((machine.tree, SystemIndex(u32::try_from(index).ok()?)))
+    });
+    let alone = || Some((Tree::new(volume.file_system()?), SystemIndex(0)));
+    let Some((tree, system)) = trees.next().or_else(alone) else { return Ok(owned) };
+    let files: Vec<GuestFile> =
+        owner.files.iter().map(|file| tree.seen(GuestFile { system, file: file.file })).collect();
+    let mut namer = Namer { names: files.iter().map(|file| (*file, Vec::new())).collect() };
+    let root = tree.find(b"/", Links::Keep)?;
+    namer.note(root.file, b"/");
+    tree.walk(&root, Crossing::Enter, &mut namer)?;
+    let packages = packages_of(&tree, files.iter().copied().collect());
+    for (file, at) in files.iter().zip(&owner.files) {
+        let names = namer.names.get(file).cloned().unwrap_or_default();
+        owned.files.push(OwnedFile { names, offset: at.offset, package: packages.get(file).cloned() });
+    }
+    Ok(owned)
+}
+
+/// Returns the packages of files. A database that cannot be read names none.
+fn packages_of(tree: &Tree<'_>, files: BTreeSet<GuestFile>) -> BTreeMap<GuestFile, String> {
+    let Ok(Some(database)) = packages::open(tree) else { return BTreeMap::new() };
+    let owners = Owners::read(tree, database.as_ref());
+    let text = |package: &Package| format!("{} {} {}", package.name, package.version, package.architecture);
+    let package = |file: GuestFile| Some((file, text(database.packages().get(owners.package(file)?)?)));
+    files.into_iter().filter_map(package).collect()
+}
+
+/// Notes the names of some files in a walk over all.
+struct Namer {
+    names: BTreeMap<GuestFile, Vec<Vec<u8>>>,
+}
+
+impl Namer {
+    fn note(&mut self, file: GuestFile, path: &[u8]) {
+        if let Some(names) = self.names.get_mut(&file).filter(|names| names.len() < NAMES_MAX) {
+            names.push(path.to_vec());
+        }
+    }
+}
+
+impl Visitor for Namer {
+    fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep {
+        self.note(entry.file, entry.path);
+        WalkStep::Enter
+    }
+
+    fn failed(&mut self, _: &[u8], _: WalkError) {}
+}
+
+impl OwnedByte {
+    /// Returns what the guest has there, for people.
+    pub(in crate::verbs) fn lines(&self) -> Vec<String> {
+        let Some(volume) = &self.volume else { return vec!["in the guest, it lies in no volume".to_owned()] };
+        if self.files.is_empty() {
+            let class = self.class.unwrap_or("no file system that is read");
+            return vec![format!("in the guest, no file has it ({volume}: {class})")];
+        }
+        let line = |file: &OwnedFile| {
+            let names: Vec<String> = file.names.iter().map(|name| format!("`{}`", name.shown())).collect();
+            let names = if names.is_empty() { "a file without a name".to_owned() } else { names.join(", ") };
+            let package = file.package.as_ref().map(|package| format!(", of the package {}", package.shown()));
+            let byte = grouped(file.offset);
+            format!("in the guest, it is byte {byte} of {names}{}", package.unwrap_or_default())
+        };
+        self.files.iter().map(line).collect()
+    }
+
+    /// Returns the same for machines.
+    pub(in crate::verbs) fn json(&self) -> Value {
+        let names = |file: &OwnedFile| {
+            file.names.iter().map(|name| Value::Object(path_members("path", name))).collect::<Vec<_>>()
+        };
+        let file = |file: &OwnedFile| json!({ "names": names(file), "offset": file.offset, "package": file.package });
+        json!({
+            "volume": self.volume,
+            "class": self.class,
+            "files": self.files.iter().map(file).collect::<Vec<_>>(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use onefold_disk::InFile;
+
+    use super::*;
+
+    /// Parts of a disk, each with its place in the file.
+    struct Parts(Vec<(Range<u64>, Option<u64>)>);
+
+    impl Disk for Parts {
+        fn size_bytes(&self) -> u64 {
+            self.0.last().map_or(0, |(range, _)| range.end)
+        }
+
+        fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+            Ok((offset < self.size_bytes()).then(|| offset..self.size_bytes()))
+        }
+
+        fn in_file(&self, offset: u64) -> Result<InFile, DiskError> {
+            let part = self.0.iter().find(|(range, _)| range.contains(&offset));
+            Ok(part.map_or(InFile { offset: None, length_bytes: 0 }, |(range, start)| InFile {
+                offset: start.map(|start| start + (offset - range.start)),
+                length_bytes: range.end - offset,
+            }))
+        }
+
+        fn read(&self, _: u64, into: &mut [u8]) -> Result<(), DiskError> {
+            into.fill(0);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_byte_of_the_file_is_found_on_the_disk() {
+        let disk = Parts(vec![(0..100, Some(500)), (100..150, None), (150..200, Some(300))]);
+        let found = [500, 599, 600, 300, 349, 350, 0].map(|offset| place_of(&disk, offset).unwrap());
+        assert_eq!(found, [Some(0), Some(99), None, Some(150), Some(199), None, None]);
+    }
+
+    #[test]
+    fn what_a_guest_says_is_one_line_and_shown_safely() {
+        let file = OwnedFile { names: vec![b"/a\nb".to_vec()], offset: 4096, package: Some("p\x1b 1 all".to_owned()) };
+        let owned = OwnedByte { volume: Some("partition 1".to_owned()), class: None, files: vec![file] };
+        let text = owned.lines().join("|");
+        assert!(text.starts_with("in the guest, it is byte 4,096 of `/a"), "{text}");
+        assert!(!text.contains(['\n', '\x1b']), "{text}");
+        let none = OwnedByte { class: Some("free"), files: Vec::new(), ..owned };
+        assert_eq!(none.lines(), ["in the guest, no file has it (partition 1: free)"]);
+        assert_eq!(OwnedByte::default().lines(), ["in the guest, it lies in no volume"]);
+    }
+}

@@ -1,0 +1,144 @@
+//! The states of blocks, as `onefold share status` tells them.
+
+use std::path::Path;
+
+use onefold_block::Show;
+use onefold_linux::LinuxSubstrate;
+use onefold_share::block_state::{self, BlockState, CountError, CountOptions, ImageStates, States};
+use onefold_share::state::State;
+use serde_json::{Value, json};
+
+use super::open::state_failure;
+use super::run::temporary_folder;
+use super::status::noun;
+use crate::failure::{Failure, Outcome};
+use crate::output::{Table, machine_name};
+use crate::size::{grouped, human};
+
+/// Images that are named in the text; all of them are in the JSON.
+const NAMED_MAX: usize = 20;
+/// For sorting maps.
+const MEMORY_BYTES: usize = 64 << 20;
+
+/// Counts the bytes of each image by state. `since` is the template of images for which none is recorded.
+pub(super) fn count(cannot: &str, state: &State<'_, LinuxSubstrate>, since: Option<&Path>) -> Outcome<States> {
+    let temporary_folder = &temporary_folder(None);
+    let options = CountOptions { since, temporary_folder, memory_bytes: MEMORY_BYTES };
+    block_state::count(state, &options).map_err(|error| match &error {
+        CountError::State(error) => state_failure(cannot, error),
+        CountError::Template(error) => Failure::of_io(cannot, error),
+        CountError::Temporary(error) => Failure::of_io(cannot, error).hint("have $TMPDIR name a folder with more room"),
+    })
+}
+
+/// Returns the states for people, after other text.
+pub(super) fn text(states: &States) -> String {
+    if states.images.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(["image", "template", "own", "common", "shared"]);
+    for ImageStates { path, bytes, .. } in states.images.iter().take(NAMED_MAX) {
+        let cells = [bytes.template, bytes.own, bytes.common, bytes.shared].map(human);
+        let [template, own, common, shared] = cells;
+        table.row([path.shown().to_string(), template, own, common, shared]);
+    }
+    let mut lines = vec![table.to_string()];
+    if states.images.len() > NAMED_MAX {
+        lines.push(format!("and {} more images; `--json` has them all", grouped_len(states.images.len() - NAMED_MAX)));
+    }
+    let unplaced = states.images.iter().map(|image| image.bytes.unplaced).fold(0, u64::saturating_add);
+    if unplaced > 0 {
+        lines.push(format!("{} more have no place that the file system tells, and no known state", human(unplaced)));
+    }
+    for volume in &states.volumes {
+        let (held, used) = (human(volume.held), human(volume.used));
+        lines.push(format!("common volume `{}`: {held}, of which images use {used}", volume.path.shown()));
+    }
+    if states.unmapped > 0 {
+        let files = noun(states.unmapped, "file");
+        lines.push(format!("the maps of {} {files} cannot be read", grouped(states.unmapped)));
+    }
+    format!("\n\n{}", lines.join("\n"))
+}
+
+fn grouped_len(count: usize) -> String {
+    grouped(count as u64)
+}
+
+/// Returns the images for machines.
+pub(super) fn images_json(states: &States) -> Value {
+    let image = |image: &ImageStates| {
+        json!({
+            "path": machine_name(&image.path),
+            "template": image.template.as_ref().map(machine_name),
+            "template_bytes": image.bytes.template,
+            "own_bytes": image.bytes.own,
+            "common_bytes": image.bytes.common,
+            "shared_bytes": image.bytes.shared,
+            "unplaced_bytes": image.bytes.unplaced,
+        })
+    };
+    states.images.iter().map(image).collect()
+}
+
+/// Returns the common volumes for machines.
+pub(super) fn volumes_json(states: &States) -> Value {
+    let volumes = states.volumes.iter();
+    volumes
+        .map(|volume| {
+            json!({ "path": machine_name(&volume.path), "held_bytes": volume.held, "used_bytes": volume.used })
+        })
+        .collect()
+}
+
+/// Returns the name of a state, for people and machines.
+pub(super) fn name(state: BlockState) -> &'static str {
+    match state {
+        BlockState::Template => "template",
+        BlockState::Own => "own",
+        BlockState::Common => "common",
+        BlockState::Shared => "shared",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use onefold_share::block_state::{StateBytes, VolumeUse};
+
+    use super::*;
+
+    fn image(path: &str, bytes: StateBytes) -> ImageStates {
+        ImageStates { path: PathBuf::from(path), template: Some(PathBuf::from("gold.raw")), bytes }
+    }
+
+    #[test]
+    fn the_text_has_a_row_for_each_image_and_a_line_for_each_volume() {
+        let bytes = StateBytes { template: 4096, own: 8192, common: 0, shared: 1 << 20, unplaced: 4096 };
+        let volume = VolumeUse { path: PathBuf::from("vm/common"), held: 8192, used: 4096 };
+        let states = States { images: vec![image("vm/a.raw", bytes)], volumes: vec![volume], unmapped: 1 };
+        let text = text(&states);
+        for part in [
+            "\n\nimage     template       own  common    shared\nvm/a.raw  4.00 KiB  8.00 KiB     0 B  1.00 MiB\n",
+            "4.00 KiB more have no place",
+            "common volume `vm/common`: 8.00 KiB, of which images use 4.00 KiB",
+            "the maps of 1 file cannot be read",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert_eq!(images_json(&states)[0]["shared_bytes"], 1 << 20);
+        assert_eq!(images_json(&states)[0]["template"], "gold.raw");
+        assert_eq!(volumes_json(&states)[0]["used_bytes"], 4096);
+    }
+
+    #[test]
+    fn the_text_names_some_images_and_the_json_all() {
+        let images = (0..30).map(|number| image(&format!("{number}.raw"), StateBytes::default())).collect();
+        let states = States { images, ..States::default() };
+        let text = text(&states);
+        assert!(text.contains("19.raw") && !text.contains("20.raw") && text.contains("and 10 more"), "{text}");
+        assert_eq!(images_json(&states).as_array().map(Vec::len), Some(30));
+        assert_eq!(super::text(&States::default()), "");
+    }
+}
