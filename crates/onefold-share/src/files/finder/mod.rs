@@ -20,6 +20,7 @@ use super::report::{TierCounts, of_outcome};
 use super::second::{Failure, Failures, SecondRuns};
 use super::tier::{Label, Tier};
 use super::trust::{GivenUp, Trust};
+use crate::format::{FileBlock, FileNo};
 use crate::pass::{Engine, FilePlace, Finder, Outcome, PassError, Run, RunBatch, RunSorter, SortedRuns, Source};
 
 /// Runs into one block that are tried. A block belongs to one file; a hostile guest says that it belongs to a million.
@@ -32,6 +33,9 @@ pub(super) struct FoundRuns {
     failures: Failures,
     /// The block that the last run leads into, the last run, and how many runs led there so far.
     last: Option<(FilePlace, Run, u32)>,
+    /// For each tier and source, the block behind the last one that was counted as shared before, in the batch that is
+    /// on.
+    counted: BTreeMap<(Tier, FileNo), FilePlace>,
     trust: Trust,
     /// What came of all runs, by tier.
     pub(super) tiers: [TierCounts; Tier::ALL.len()],
@@ -67,6 +71,7 @@ impl FoundRuns {
             batch: Batch::Waiting(runs),
             failures,
             last: None,
+            counted: BTreeMap::new(),
             trust,
             tiers: Default::default(),
             packages: BTreeMap::new(),
@@ -81,6 +86,7 @@ impl FoundRuns {
     /// Makes the next batch ready. Returns false where there is none.
     fn begin_batch(&mut self) -> io::Result<bool> {
         self.last = None;
+        self.counted.clear();
         self.batch = match std::mem::replace(&mut self.batch, Batch::Over) {
             Batch::Waiting(SourceRuns { first, second }) => Batch::First(first.finish()?, second),
             Batch::First(_, second) => match self.failures.take_declined()? {
@@ -119,6 +125,18 @@ impl FoundRuns {
             Failure::GivenUp => &mut counts.given_up,
         };
         *sum = sum.saturating_sub(bytes);
+    }
+
+    /// Returns how many bytes of a part that shares already were not counted before, and counts them. A hostile guest
+    /// claims a block that it shares in many files.
+    fn uncounted_bytes(&mut self, tier: Tier, source: FileNo, part: &Run) -> u64 {
+        let FilePlace { file, block: FileBlock(first) } = part.target();
+        let end = first.saturating_add(part.count());
+        let counted = self.counted.entry((tier, source)).or_insert(part.target());
+        // Runs come in order of their targets.
+        let from = if counted.file == file { first.max(counted.block.0) } else { first };
+        *counted = FilePlace { file, block: FileBlock(end.max(from)) };
+        end.saturating_sub(from).saturating_mul(BLOCK_BYTES_U64)
     }
 
     /// Tells whether a run is worth a try.
@@ -203,12 +221,13 @@ impl RunBatch for FoundRuns {
             let sum = of_outcome(counts, outcome);
             *sum = sum.saturating_add(bytes);
         }
-        let is_equal = match outcome {
-            Outcome::Shared | Outcome::Before => Some(true),
-            Outcome::Differed => Some(false),
+        let evidence = match outcome {
+            Outcome::Shared => Some((bytes, true)),
+            Outcome::Before => Some((self.uncounted_bytes(label.tier, source.file, part), true)),
+            Outcome::Differed => Some((bytes, false)),
             _ => None,
         };
-        if let Some(is_equal) = is_equal {
+        if let Some((bytes, is_equal)) = evidence {
             self.trust.note(label.tier, source.file, part.target().file, bytes, is_equal);
         }
         let failure = match outcome {

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use super::*;
-use crate::format::{FileBlock, FileNo};
 
 fn place(file: u32, block: u64) -> FilePlace {
     FilePlace { file: FileNo(file), block: FileBlock(block) }
@@ -180,6 +179,18 @@ fn what_two_images_share_already_counts_for_them_wherever_it_lies() {
             assert_eq!(blocks, [1, 54, 45, 0], "{changed:?}");
         }
     }
+}
+
+/// A guest that claims a block which it shares in eight files has shared it once. Otherwise it could lie about eight.
+#[test]
+fn a_block_that_is_claimed_often_counts_once() {
+    let lengths = (0..u64::from(RUNS_INTO_BLOCK_MAX)).map(|less| RUN_BLOCKS - less);
+    let starts = (0..10).map(|at| at * RUN_BLOCKS);
+    let shared = starts.flat_map(|at| lengths.clone().map(move |count| run((1, at), (2, at), count, 1)));
+    let mut found = found(&shared.chain(runs_between(1, 2, 10..100)).collect::<Vec<_>>());
+    let is_shared = |run: &Run| run.target().block.0 < 10 * RUN_BLOCKS;
+    let compared = share_all(&mut found, |run| if is_shared(run) { Outcome::Before } else { Outcome::Differed });
+    assert_eq!(compared[&(1, 2)], 11 * RUN_BLOCKS);
 }
 
 /// A block that shares with another source since a moment ago says nothing of this one.
