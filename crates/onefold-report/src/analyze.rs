@@ -89,12 +89,24 @@ fn files(images: &[Image], found: &Walked, analysis: &Analysis, survey: &Survey<
     });
     let top: Vec<TopPlaces<'_>> = places.collect();
     let mut files = survey.analysis(&surveyed, &found.owners, &top);
-    let has_moved = !analysis.realignment.misaligned.is_empty();
-    for cause in files.misaligned.iter_mut().filter(|cause| has_moved && cause.cause == MisalignedCause::VolumeStart) {
-        cause.gained_bytes = Some(analysis.realignment.gained_bytes);
-    }
+    add_gains(found, analysis, &mut files);
     add_paths(images, &found.counts.top, &mut files);
     files
+}
+
+/// Adds what moving volumes and data areas to whole blocks would bring.
+fn add_gains(found: &Walked, analysis: &Analysis, files: &mut FilesAnalysis) {
+    let has_moved = !analysis.realignment.misaligned.is_empty();
+    let surveys = found.read.iter().filter_map(|read| read.as_ref().ok()?.survey.as_ref());
+    let has_areas = surveys.into_iter().any(|survey| !survey.data_areas().is_empty());
+    let of_areas = found.counts.realigned_distinct.saturating_sub(found.counts.data_areas_distinct);
+    for misaligned in &mut files.misaligned {
+        misaligned.gained_bytes = match misaligned.cause {
+            MisalignedCause::VolumeStart => has_moved.then_some(analysis.realignment.gained_bytes),
+            MisalignedCause::DataArea => has_areas.then_some(of_areas.saturating_mul(BLOCK_BYTES_U64)),
+            MisalignedCause::SmallBlocks => None,
+        };
+    }
 }
 
 /// Adds the paths of the files that have the most repeated blocks, where these are first. An image that cannot be read

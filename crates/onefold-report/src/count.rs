@@ -65,6 +65,8 @@ pub(crate) struct Counts {
     /// With all partitions moved to whole blocks.
     pub(crate) realigned_references: u64,
     pub(crate) realigned_distinct: u64,
+    /// With the data areas of FAT moved to whole blocks, too.
+    pub(crate) data_areas_distinct: u64,
     /// In images that are plain files.
     pub(crate) plain_references: u64,
     pub(crate) plain_distinct: u64,
@@ -143,6 +145,7 @@ struct Group {
     /// Regions with this content; only of a sample.
     places: Places,
     realigned_references: u64,
+    is_with_data_areas: bool,
     plain_references: u64,
 }
 
@@ -167,6 +170,7 @@ impl<'a, 'b> Counter<'a, 'b> {
             groups: vec![GroupCount::default(); group_count],
             realigned_references: 0,
             realigned_distinct: 0,
+            data_areas_distinct: 0,
             plain_references: 0,
             plain_distinct: 0,
             overlaps: Overlaps::new(images.len()),
@@ -188,6 +192,7 @@ impl<'a, 'b> Counter<'a, 'b> {
         if record.variant == 0 && record.lists.has(Lists::REALIGNED) {
             group.realigned_references += 1;
         }
+        group.is_with_data_areas |= record.variant == 0 && record.lists.has(Lists::WITH_DATA_AREAS);
         if !record.lists.has(Lists::AS_IT_IS) {
             return Ok(());
         }
@@ -227,6 +232,7 @@ impl<'a, 'b> Counter<'a, 'b> {
             self.counts.realigned_references += group.realigned_references;
             self.counts.realigned_distinct += 1;
         }
+        self.counts.data_areas_distinct += u64::from(group.is_with_data_areas);
         if group.references == 0 {
             return;
         }

@@ -170,10 +170,20 @@ impl Reading<'_> {
             let extent = Some(sampled.into_extent());
             return Ok(Whole { scanned, misaligned, has_changed: has_changed(), extent, survey: None });
         }
-        let lists = if misaligned.is_empty() { Lists::BOTH } else { Lists::AS_IT_IS };
-        let realigned = (!misaligned.is_empty()).then(|| Realigned::new(disk, &partitions));
+        let areas = survey.as_ref().map_or(&[][..], ImageSurvey::data_areas);
+        // What nothing moves lies the same way in the lists that follow.
+        let realigned_lists =
+            if areas.is_empty() { Lists::REALIGNED.and(Lists::WITH_DATA_AREAS) } else { Lists::REALIGNED };
+        let lists = if misaligned.is_empty() { Lists::AS_IT_IS.and(realigned_lists) } else { Lists::AS_IT_IS };
+        let mut moved = Vec::new();
+        if !misaligned.is_empty() {
+            moved.push((Realigned::new(disk, &partitions, &[]), realigned_lists));
+        }
+        if !areas.is_empty() {
+            moved.push((Realigned::new(disk, &partitions, areas), Lists::WITH_DATA_AREAS));
+        }
         let shifts = self.options.shifts.steps();
-        let passes = 1 + u64::from(realigned.is_some()) + u64::from(shifts);
+        let passes = 1 + u64::from(shifts) + moved.len() as u64;
         // Each pass is an equal part of what there is to do.
         let part = |pass: u64| {
             move |done: u64| {
@@ -185,8 +195,8 @@ impl Reading<'_> {
             let shifted = Padded::new(disk, u64::from(steps) * SECTOR_BYTES);
             scan(&shifted, at, Grid::shifted(steps), &self.hasher, None, batches, &part(u64::from(steps)))?;
         }
-        if let Some(realigned) = realigned {
-            scan(&realigned, at, Grid::realigned(), &self.hasher, None, batches, &part(passes - 1))?;
+        for (pass, (moved, lists)) in (1 + u64::from(shifts)..).zip(moved) {
+            scan(&moved, at, Grid::realigned(lists), &self.hasher, None, batches, &part(pass))?;
         }
         Ok(Whole { scanned, misaligned, has_changed: has_changed(), extent: None, survey })
     }

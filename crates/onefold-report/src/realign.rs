@@ -1,4 +1,5 @@
-//! A disk as it would be with each partition, and each gap between partitions, beginning at a whole block.
+//! A disk as it would be with each partition, and each gap between partitions, beginning at a whole block; and with the
+//! data area of each FAT doing so, too.
 
 use std::ops::Range;
 
@@ -33,11 +34,14 @@ impl Part {
 }
 
 impl<'a> Realigned<'a> {
-    /// Moves the parts of `disk`. `partitions` are in order, within the disk, and do not overlap.
-    pub(crate) fn new(disk: &'a dyn Disk, partitions: &[Partition]) -> Realigned<'a> {
+    /// Moves the parts of `disk`: its partitions, which lie within it and do not overlap, and what begins at the bytes
+    /// `areas` within them.
+    pub(crate) fn new(disk: &'a dyn Disk, partitions: &[Partition], areas: &[u64]) -> Realigned<'a> {
         let mut ends: Vec<u64> =
             partitions.iter().flat_map(|partition| [partition.start_bytes, partition.end_bytes()]).collect();
+        ends.extend(areas.iter().filter(|area| **area < disk.size_bytes()));
         ends.push(disk.size_bytes());
+        ends.sort_unstable();
         let (mut parts, mut start, mut on_disk) = (Vec::new(), 0_u64, 0);
         for end in ends {
             if end > on_disk {

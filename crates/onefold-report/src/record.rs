@@ -49,8 +49,13 @@ impl Lists {
     pub(crate) const AS_IT_IS: Lists = Lists(1);
     /// As if every partition began at a whole block.
     pub(crate) const REALIGNED: Lists = Lists(2);
-    /// Both: the block lies the same way in both.
-    pub(crate) const BOTH: Lists = Lists(3);
+    /// As if the data area of every FAT did, too.
+    pub(crate) const WITH_DATA_AREAS: Lists = Lists(4);
+
+    /// Returns all lists of both: the block lies the same way in them.
+    pub(crate) const fn and(self, other: Lists) -> Lists {
+        Lists(self.0 | other.0)
+    }
 
     pub(crate) fn has(self, one: Lists) -> bool {
         self.0 & one.0 != 0
@@ -111,7 +116,7 @@ mod tests {
         let mut rows = Vec::new();
         for (variant, byte, image, index, lists, owner) in [
             (0, 0, 0, 0, Lists::AS_IT_IS, 9),
-            (0, 1, 0, BLOCKS_MAX - 1, Lists::BOTH, u16::MAX),
+            (0, 1, 0, BLOCKS_MAX - 1, Lists::AS_IT_IS.and(Lists::REALIGNED), u16::MAX),
             (0, 1, 1, 0, Lists::REALIGNED, 0),
             (0, 1, IMAGES_MAX - 1, 3, Lists::AS_IT_IS, 300),
             (0, 0xff, 0, 1, Lists::AS_IT_IS, 1),

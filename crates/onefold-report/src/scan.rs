@@ -36,9 +36,9 @@ impl Grid {
         Grid { variant: steps * SHIFT_VARIANTS, sizes: SIZES, lists: Lists::AS_IT_IS }
     }
 
-    /// The 4 KiB blocks of an image whose partitions were moved.
-    pub(crate) fn realigned() -> Grid {
-        Grid { variant: 0, sizes: 1, lists: Lists::REALIGNED }
+    /// The 4 KiB blocks of an image whose partitions were moved, or data areas within them.
+    pub(crate) fn realigned(lists: Lists) -> Grid {
+        Grid { variant: 0, sizes: 1, lists }
     }
 }
 

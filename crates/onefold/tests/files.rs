@@ -281,6 +281,48 @@ fn a_fat_whose_data_lies_across_blocks_is_told() {
     }
 }
 
+/// Returns a disk that is one FAT16 with clusters of 4 KiB, whose first table lies behind `reserved` sectors, with one
+/// file; and the byte at which its data area begins.
+fn fat(folder: &Folder, reserved: u16) -> (PathBuf, usize) {
+    let (image, file) = (folder.path(&format!("fat-{reserved}.raw")), folder.path("file"));
+    fs::write(&file, noise(1, 40)).unwrap();
+    fs::write(&image, vec![0; 24 << 20]).unwrap();
+    run("mkfs.fat", &["-a", "-F", "16", "-s", "8", "-i", "12345678", "-R", &reserved.to_string(), text(&image)]);
+    run("mcopy", &["-i", text(&image), text(&file), "::/file"]);
+    let disk = fs::read(&image).unwrap();
+    let number = |at: usize| usize::from(u16::from_le_bytes([disk[at], disk[at + 1]]));
+    (image, (number(14) + usize::from(disk[16]) * number(22)) * 512 + number(17) * 32)
+}
+
+#[test]
+fn moving_the_data_area_of_a_fat_saves_what_a_naive_counter_finds() {
+    if !["mkfs.fat", "mcopy"].iter().all(|tool| has(tool, "and its package")) {
+        return;
+    }
+    let folder = Folder::new();
+    let starts = |from: u16| (from..from + 8).map(|reserved| fat(&folder, reserved));
+    let (across, area) = starts(1).find(|(_, area)| area % BLOCK == 512).unwrap();
+    let (whole, _) = starts(1).find(|(_, area)| area % BLOCK == 0).unwrap();
+    let [first, second] = [&across, &whole].map(|path| fs::read(path).unwrap());
+    let mut moved = first.clone();
+    moved.splice(area..area, vec![0; BLOCK - 512]);
+    let distinct = |disks: [&[u8]; 2]| {
+        let blocks = disks.into_iter().flat_map(|disk| disk.chunks(BLOCK));
+        blocks.filter(|block| block.iter().any(|byte| *byte != 0)).collect::<BTreeSet<_>>().len()
+    };
+    let gain = (distinct([&first, &second]) - distinct([&moved, &second])) * BLOCK;
+    assert!(gain >= 39 * BLOCK, "{gain}");
+    let found = onefold("analyze --files --json", &[&across, &whole]).done().json();
+    let misaligned = &found["files"]["misaligned"];
+    assert_eq!((&misaligned[0]["cause"], &misaligned[1]), (&"data_area".into(), &Value::Null));
+    assert_eq!(misaligned[0]["gained_bytes"], gain, "{misaligned}");
+    assert_eq!(found["realignment"]["gained_bytes"], 0, "no partition moves");
+    let info = onefold("guest info --json", &[&across, &whole]).done().json();
+    let because = |image: usize| &info["images"][image]["volumes"][0]["misaligned_because"];
+    assert_eq!(*because(0), "the data area of the FAT begins within a block of 4 KiB");
+    assert_eq!(*because(1), Value::Null);
+}
+
 #[test]
 fn overlapping_volumes_add_up_and_names_of_a_guest_do_no_harm() {
     if !has_tools() {

@@ -102,6 +102,10 @@ impl FileSystem for Fat<'_> {
         Ok(length)
     }
 
+    fn blocks_start(&self) -> u64 {
+        self.layout.data_start
+    }
+
     fn each_file(&self, visit: &mut dyn FnMut(FileNumber, &FileStat) -> ControlFlow<()>) -> Result<(), GuestError> {
         if visit(ROOT, &self.root_stat()?).is_break() {
             return Ok(());

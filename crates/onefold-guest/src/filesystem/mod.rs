@@ -120,6 +120,12 @@ pub trait FileSystem: Send + Sync {
     /// When the content is encoded, or its map damaged: no byte is made up.
     fn read(&self, file: FileNumber, offset: u64, into: &mut [u8]) -> Result<usize, GuestError>;
 
+    /// Returns the byte of the volume at which its first block begins; the others follow at multiples of the bytes of a
+    /// block. It is 0 but for the clusters of a FAT.
+    fn blocks_start(&self) -> u64 {
+        0
+    }
+
     /// Calls `visit` with every file in use, in the order of the file system's own tables, until it breaks. Names are
     /// joined by the caller.
     ///

@@ -252,8 +252,9 @@ pub struct MisalignedBytes {
     pub cause: MisalignedCause,
     /// Bytes of such volumes that are neither free nor zero.
     pub bytes: u64,
-    /// What a pool would store less with the partitions that begin within a block moved to whole blocks, as in
-    /// [`Realignment`](crate::Realignment). Only of all images together, and only of [`MisalignedCause::VolumeStart`]:
-    /// small blocks stay small wherever their volume lies.
+    /// What a pool would store less, of all images together. For [`MisalignedCause::VolumeStart`]: with the partitions
+    /// that begin within a block moved to whole blocks, as in [`Realignment`](crate::Realignment). For
+    /// [`MisalignedCause::DataArea`]: with the data areas moved within their volumes, beyond that. Small blocks stay
+    /// small wherever their volume lies.
     pub gained_bytes: Option<u64>,
 }

@@ -21,7 +21,7 @@ use super::named::{Naming, note_doubts};
 use super::names::{Kept, Names, OwnerName, keep_largest};
 use super::rows::join;
 use super::sweep::{RunOwner, sweep};
-use super::uses::{misaligned_cause, nameless, owner_of};
+use super::uses::{data_area, misaligned_cause, nameless, owner_of};
 use super::versions::Versions;
 
 /// Memory of an owner of one image: its name by number, and its counts.
@@ -52,12 +52,19 @@ pub(crate) struct ImageSurvey {
     pub(super) owners: Vec<OwnerRef>,
     pub(super) doubts: Vec<String>,
     pub(super) has_writer: bool,
+    /// The bytes of the disk at which data areas of FAT begin that lie across blocks.
+    data_areas: Vec<u64>,
 }
 
 impl ImageSurvey {
     /// Returns how many owners there are: records have the numbers below.
     pub(crate) fn owners_count(&self) -> usize {
         self.owners.len()
+    }
+
+    /// Returns the bytes of the disk at which data areas of FAT begin that lie across blocks.
+    pub(crate) fn data_areas(&self) -> &[u64] {
+        &self.data_areas
     }
 }
 
@@ -117,7 +124,7 @@ impl<'a> Survey<'a> {
         let mut doubts = Doubts::default();
         self.versions.begin(image);
         let found = match self.read_guest(disk, &mut doubts, go_on) {
-            Ok((names, blocks)) => Some((names, blocks)),
+            Ok(found) => Some(found),
             Err(MapError::Guest(error)) => {
                 doubts.note(format!("what its blocks belong to cannot be read: {error}"));
                 None
@@ -128,13 +135,13 @@ impl<'a> Survey<'a> {
         if has_doubt {
             doubts.note("its packages are not all compared with others: there are too many".to_owned());
         }
-        let (names, blocks) = match found {
-            Some((kept, runs)) => (kept.names, Some(BlockOwners::new(runs, kept.numbers))),
-            None => (keep_largest(&[], &[], |_| true).names, None),
+        let (names, blocks, data_areas) = match found {
+            Some((kept, runs, areas)) => (kept.names, Some(BlockOwners::new(runs, kept.numbers)), areas),
+            None => (keep_largest(&[], &[], |_| true).names, None, Vec::new()),
         };
         let owners = names.into_iter().map(|name| self.owner(name)).collect();
         self.images_left = self.images_left.saturating_sub(1);
-        Ok((ImageSurvey { owners, doubts: doubts.into_sentences(), has_writer }, blocks))
+        Ok((ImageSurvey { owners, doubts: doubts.into_sentences(), has_writer, data_areas }, blocks))
     }
 
     fn read_guest(
@@ -142,10 +149,13 @@ impl<'a> Survey<'a> {
         disk: &dyn Disk,
         doubts: &mut Doubts,
         go_on: &dyn Fn() -> ControlFlow<()>,
-    ) -> Result<(Kept, Ordered), MapError> {
+    ) -> Result<(Kept, Ordered, Vec<u64>), MapError> {
         let cached = CachedDisk::new(disk, self.memory.cache);
         let guest = Guest::open(&cached)?.with_budget(Budget::new(self.memory.maps));
         let causes: Vec<Option<MisalignedCause>> = guest.volumes().iter().map(misaligned_cause).collect();
+        let across =
+            guest.volumes().iter().zip(&causes).filter(|(_, cause)| **cause == Some(MisalignedCause::DataArea));
+        let data_areas: Vec<u64> = across.filter_map(|(volume, _)| data_area(volume)).collect();
         let mut names = Names::new(self.memory.names);
         let mut by_file = SortWriter::new(self.folder, self.memory.sort);
         let versions = &mut self.versions;
@@ -176,7 +186,7 @@ impl<'a> Survey<'a> {
             fits
         });
         self.memory.owners = self.memory.owners.saturating_sub(before - left);
-        Ok((kept, runs))
+        Ok((kept, runs, data_areas))
     }
 
     /// Returns the owners in their order, the runs of their blocks, and how many blocks each has.

@@ -2,10 +2,9 @@
 
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_guest::content::VolumeContent;
-use onefold_guest::filesystem::{AllocationClass, ExtentKind, FileSystem, FileSystemKind, TableKind};
+use onefold_guest::filesystem::{AllocationClass, TableKind};
 use onefold_guest::guest::{DiskUse, Guest, GuestVolume};
 use onefold_guest::volume::{DiskRange, VolumeOrigin};
-use std::ops::ControlFlow;
 
 use super::analysis::{GroupName, MisalignedCause};
 use super::names::{OwnerName, UNKNOWN};
@@ -85,22 +84,12 @@ pub(super) fn misaligned_cause(volume: &GuestVolume<'_>) -> Option<MisalignedCau
     if facts.block_bytes < BLOCK_BYTES_U64 {
         return Some(MisalignedCause::SmallBlocks);
     }
-    let is_fat = matches!(facts.kind, FileSystemKind::Fat12 | FileSystemKind::Fat16 | FileSystemKind::Fat32);
-    let place = if is_fat { first_place(system) } else { None };
-    place.is_some_and(|place| !place.is_multiple_of(BLOCK_BYTES_U64)).then_some(MisalignedCause::DataArea)
+    (!system.blocks_start().is_multiple_of(BLOCK_BYTES_U64)).then_some(MisalignedCause::DataArea)
 }
 
-/// Returns the place of some extent of a file, in bytes of the volume. Clusters have one size, so that it tells how all
-/// of them lie.
-pub(super) fn first_place(system: &dyn FileSystem) -> Option<u64> {
-    let mut place = None;
-    // What cannot be read tells nothing.
-    let _ = system.each_file(&mut |file, _| {
-        let _ = system.each_extent(file, &mut |extent| {
-            place = (extent.kind != ExtentKind::Inline).then_some(extent.place);
-            if place.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        if place.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    place
+/// Returns the byte of the disk at which the data area of a FAT begins, where the volume lies there in one piece.
+pub(super) fn data_area(volume: &GuestVolume<'_>) -> Option<u64> {
+    let [range] = volume.volume.ranges[..] else { return None };
+    let start = volume.file_system()?.blocks_start();
+    (start < range.length_bytes).then_some(range.start_bytes + start)
 }

@@ -127,8 +127,12 @@ fn misaligned_because(volume: &GuestVolume<'_>) -> Option<&'static str> {
     if volume.volume.ranges.iter().any(begins_within) {
         return Some("the volume begins within a block of 4 KiB");
     }
-    let block_bytes = volume.file_system()?.facts().block_bytes;
-    (block_bytes < BLOCK_BYTES as u64).then_some("the blocks of the file system are smaller than 4 KiB")
+    let system = volume.file_system()?;
+    if system.facts().block_bytes < BLOCK_BYTES as u64 {
+        return Some("the blocks of the file system are smaller than 4 KiB");
+    }
+    let is_across = !system.blocks_start().is_multiple_of(BLOCK_BYTES as u64);
+    is_across.then_some("the data area of the FAT begins within a block of 4 KiB")
 }
 
 /// Returns the bytes of a free range that lie in pieces of 4 KiB, from its beginning on, that are not zero. Holes are
