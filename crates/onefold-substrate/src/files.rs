@@ -89,6 +89,12 @@ pub trait Files {
         None
     }
 
+    /// As [`Files::reader`], of a file that stays open until the reader is dropped.
+    fn borrowed_reader<'f>(&'f self, file: &'f Self::File) -> Option<Arc<dyn Reader + 'f>> {
+        let reader: Arc<dyn Reader> = self.reader(file)?;
+        Some(reader)
+    }
+
     /// Returns the file for libraries that read files of the operating system only. It keeps the file open, as a reader
     /// does. None where it is no such file.
     ///

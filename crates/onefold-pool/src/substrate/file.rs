@@ -3,10 +3,12 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use onefold_substrate::Access;
+use onefold_substrate::{Access, Reader};
 
+use super::errors::io_error;
 use super::names::Held;
 use crate::attr::Ino;
+use crate::pool::Pool;
 
 /// An open regular file. Dropping it closes it, and lets go of its lock.
 pub struct PoolFile<'a> {
@@ -22,6 +24,11 @@ impl<'a> PoolFile<'a> {
 
     pub(super) fn ino(&self) -> Ino {
         self.file.ino()
+    }
+
+    /// Returns what any thread reads the file by.
+    pub(super) fn reader(&self) -> PoolReader<'_> {
+        PoolReader { pool: self.file.pool(), ino: self.ino() }
     }
 
     /// Refuses what was opened for reading only.
@@ -52,5 +59,17 @@ impl Drop for PoolFile<'_> {
 impl std::fmt::Debug for PoolFile<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PoolFile").field("ino", &self.ino()).field("access", &self.access).finish_non_exhaustive()
+    }
+}
+
+/// Reads an open file, from any thread.
+pub(super) struct PoolReader<'f> {
+    pool: &'f Pool,
+    ino: Ino,
+}
+
+impl Reader for PoolReader<'_> {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        self.pool.read(self.ino, offset, into).map_err(io_error)
     }
 }

@@ -10,11 +10,12 @@ mod names;
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use onefold_substrate::{
     Abilities, Access, At, Compared, CopyHints, Exclusive, FileHandle, FileStat, Files, Listed, Locks, MappedExtent,
-    Names, Protection, Refusal, Room, ShareError, Sharing, SubstrateKind, UserNo, WholeExtents,
+    Names, Protection, Reader, Refusal, Room, ShareError, Sharing, SubstrateKind, UserNo, WholeExtents,
 };
 
 use self::errors::{io_error, share_error};
@@ -112,6 +113,10 @@ impl<'a> Files for PoolSubstrate<'a> {
 
     fn read_at(&self, file: &PoolFile<'a>, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         self.pool.read(file.ino(), offset, into).map_err(io_error)
+    }
+
+    fn borrowed_reader<'f>(&'f self, file: &'f PoolFile<'a>) -> Option<Arc<dyn Reader + 'f>> {
+        Some(Arc::new(file.reader()))
     }
 
     fn write_at(&self, file: &PoolFile<'a>, offset: u64, from: &[u8]) -> io::Result<()> {

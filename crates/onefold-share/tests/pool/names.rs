@@ -16,6 +16,32 @@ fn path(path: &str) -> &Path {
     Path::new(path)
 }
 
+/// Disks of guests are read by threads of their own.
+#[test]
+fn any_thread_reads_a_file_that_stays_open() {
+    let pool = open(new_pool(8192), finding());
+    let content = blocks(1..=8);
+    put(&pool, Ino::ROOT, "file", &content);
+    let substrate = substrate(&pool);
+    let file = substrate.open(path("file"), Access::Read).unwrap();
+    let reader = substrate.borrowed_reader(&file).unwrap();
+    // Its name goes, and the file stays as long as it is open.
+    substrate.remove(path("file")).unwrap();
+    settle(&pool);
+    std::thread::scope(|scope| {
+        for offset in [0, K, 7 * K + 5, 8 * K] {
+            let (reader, content) = (&reader, &content);
+            scope.spawn(move || {
+                let rest = &content[usize::try_from(offset).unwrap()..];
+                let mut into = vec![0; content.len()];
+                assert_eq!(reader.read_at(offset, &mut into).unwrap(), rest.len());
+                assert!(into.starts_with(rest));
+            });
+        }
+    });
+    assert!(substrate.reader(&file).is_none());
+}
+
 #[test]
 fn files_are_made_found_moved_and_removed() {
     let pool = open(new_pool(8192), finding());

@@ -215,6 +215,10 @@ pub(crate) struct TrimArgs {
 pub(crate) struct DedupArgs {
     /// The pool's file or partition; it must not be mounted
     pub(crate) pool: PathBuf,
+    /// Share equal files of the guests in raw images of the pool first, as `share files` does, and read each shared
+    /// block once
+    #[arg(long)]
+    pub(crate) files: bool,
     /// Where temporary files go; without it $TMPDIR, or /var/tmp
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) temporary: Option<PathBuf>,

@@ -154,7 +154,7 @@ pub(super) fn with_volume<S: Substrate, T>(
 ) -> Result<T, CommonError> {
     let length = substrate.stat(file).map_err(|error| CommonError::io(path, error))?.length;
     let unreadable = || CommonError::Damaged { path: path.to_owned(), why: "it has no file system".to_owned() };
-    let disk = SubstrateDisk::new(substrate.reader(file).ok_or_else(unreadable)?, length);
+    let disk = SubstrateDisk::new(substrate.borrowed_reader(file).ok_or_else(unreadable)?, length);
     let cached = CachedDisk::new(&disk, CACHE_BYTES);
     let guest = Guest::open(&cached).map_err(|error| damaged(path, &error))?;
     let volumes = guest.volumes().iter();

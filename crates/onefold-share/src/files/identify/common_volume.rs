@@ -36,7 +36,7 @@ impl Identifying<'_> {
         }
         let (file, stat) = open_listed(substrate, listed)?;
         let circle = Circle::of(&listed.domain, substrate.refusal(&file).map_err(IdentifyError::File)?)?;
-        let reader = substrate.reader(&file).ok_or(IdentifyError::Unreadable)?;
+        let reader = substrate.borrowed_reader(&file).ok_or(IdentifyError::Unreadable)?;
         let disk = SubstrateDisk::new(reader, stat.length);
         let cached = CachedDisk::new(&disk, self.cache_bytes);
         let guest = Guest::open(&cached)?;

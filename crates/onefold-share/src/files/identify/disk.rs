@@ -8,18 +8,18 @@ use onefold_disk::{Disk, DiskError, InFile};
 use onefold_substrate::Reader;
 
 /// The bytes of a file of the substrate, as a disk. What lies past the end reads as zeros.
-pub(in crate::files) struct SubstrateDisk {
-    reader: Arc<dyn Reader>,
+pub(in crate::files) struct SubstrateDisk<'f> {
+    reader: Arc<dyn Reader + 'f>,
     size_bytes: u64,
 }
 
-impl SubstrateDisk {
-    pub(in crate::files) fn new(reader: Arc<dyn Reader>, size_bytes: u64) -> SubstrateDisk {
+impl<'f> SubstrateDisk<'f> {
+    pub(in crate::files) fn new(reader: Arc<dyn Reader + 'f>, size_bytes: u64) -> SubstrateDisk<'f> {
         SubstrateDisk { reader, size_bytes }
     }
 }
 
-impl Disk for SubstrateDisk {
+impl Disk for SubstrateDisk<'_> {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
     }

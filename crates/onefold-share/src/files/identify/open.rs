@@ -28,20 +28,20 @@ pub(super) fn open_listed<S: Substrate>(
 ///
 /// # Errors
 /// `Format` where guests in images of its format are not read, and those of the file.
-pub(super) fn disk_of<S: Substrate>(
-    substrate: &S,
+pub(super) fn disk_of<'f, S: Substrate>(
+    substrate: &'f S,
     listed: &ListedFile,
-    file: &S::File,
+    file: &'f S::File,
     size_bytes: u64,
-) -> Result<Box<dyn Disk>, IdentifyError> {
-    let reader = substrate.reader(file).ok_or(IdentifyError::Unreadable)?;
+) -> Result<Box<dyn Disk + 'f>, IdentifyError> {
+    let reader = substrate.borrowed_reader(file).ok_or(IdentifyError::Unreadable)?;
     let mut head = [0; HEAD_BYTES];
     let count = reader.read_at(0, &mut head).map_err(IdentifyError::File)?;
     match ImageFormat::of_head(head.get(..count).unwrap_or_default()) {
         ImageFormat::Raw => Ok(Box::new(SubstrateDisk::new(reader, size_bytes))),
         ImageFormat::Qcow2 => {
             let file = substrate.as_system_file(file).map_err(IdentifyError::File)?;
-            Ok(open_alone(file.ok_or(IdentifyError::Unreadable)?, &listed.path)?)
+            Ok(open_alone(file.ok_or(IdentifyError::Format(ImageFormat::Qcow2))?, &listed.path)?)
         }
         other => Err(IdentifyError::Format(other)),
     }

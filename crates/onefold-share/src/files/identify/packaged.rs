@@ -59,14 +59,16 @@ pub(in crate::files) fn each_packaged<S: Substrate>(
     visit: &mut PackagedVisit<'_>,
 ) -> Result<S::File, IdentifyError> {
     let (file, stat) = open_listed(substrate, listed)?;
-    let disk = disk_of(substrate, listed, &file, stat.length)?;
-    let cached = CachedDisk::new(&*disk, visit.cache_bytes);
-    let guest = Guest::open(&cached)?;
-    let mut bytes_left = claimed_bytes_max(&stat);
-    each_system(&guest, &mut |system| match packages::open(&system.tree)? {
-        Some(database) => visit_system(&*disk, system, database.as_ref(), visit, &mut bytes_left),
-        None => Ok(()),
-    })?;
+    {
+        let disk = disk_of(substrate, listed, &file, stat.length)?;
+        let cached = CachedDisk::new(&*disk, visit.cache_bytes);
+        let guest = Guest::open(&cached)?;
+        let mut bytes_left = claimed_bytes_max(&stat);
+        each_system(&guest, &mut |system| match packages::open(&system.tree)? {
+            Some(database) => visit_system(&*disk, system, database.as_ref(), visit, &mut bytes_left),
+            None => Ok(()),
+        })?;
+    }
     Ok(file)
 }
 

@@ -1,12 +1,14 @@
 //! `onefold pool dedup`: what a pool's writes did not find is found afterwards.
 //!
-//! The engine of `onefold share` runs over the pool in this process, once for each sharing domain. Its records lie in
+//! The engine of `onefold share` runs over the pool in this process, once for each sharing domain. With `--files`, equal
+//! files of guests share their blocks before that. Its records lie in
 //! the pool meanwhile, and go at the end: kept, they would hold blocks that no file has any more, until the next run.
 
 mod places;
 mod result;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -20,7 +22,7 @@ use onefold_pool::{Dedup, MEMORY_BYTES_MIN, OpenOptions, Pool, PoolError, PoolSu
 use onefold_share::pace::{Limits, Pace, Wish};
 use onefold_share::pass::{PassError, PassOptions};
 use onefold_share::run::{RunOptions, RunReport, Seams};
-use onefold_share::scan::{Rereading, ScanOptions};
+use onefold_share::scan::{Rereading, ScanOptions, ScanProgress};
 use onefold_share::selection::Selection;
 use onefold_share::state::{Notice, StateError};
 use onefold_substrate::ListedKind;
@@ -35,6 +37,7 @@ use crate::locate::{self, Located};
 use crate::output::Report;
 use crate::store::open_pool;
 use crate::verbs::run_meter::RunMeter;
+use crate::verbs::share::by_files;
 
 /// What of `--memory` is for sorting: one part in so many.
 const SORTING_SHARE: u64 = 4;
@@ -70,6 +73,7 @@ pub(super) fn run(arguments: &DedupArgs, talk: Talk) -> Outcome<Report> {
         sorting_bytes: usize::try_from(sorting).unwrap_or(usize::MAX),
         talk,
         interrupt: Interrupt::watch(),
+        shares_files: arguments.files,
     };
     let mut findings = Findings::new(&path);
     let places = places(&pool).map_err(|error| of_pool(&error))?;
@@ -104,6 +108,8 @@ struct Run<'a> {
     sorting_bytes: usize,
     talk: Talk,
     interrupt: Interrupt,
+    /// Whether equal files of guests share first.
+    shares_files: bool,
 }
 
 /// Which files of a place are scanned, and which may be shared in.
@@ -120,12 +126,14 @@ impl Run<'_> {
         let substrate = opened.map_err(|error| Failure::of_io((self.cannot)(), &error))?;
         let notices = RefCell::new(Vec::new());
         let take_notice = |notice: Notice| notices.borrow_mut().push(notice);
-        let opted_out = Cell::new(0);
+        let opted_out = RefCell::new(BTreeSet::new());
         let wants = |path: &Path, kind: ListedKind| match kind {
             ListedKind::File => {
                 // One that cannot be looked at is found to be so when it is read.
                 let is_off = attr_at(self.pool, place, path).is_ok_and(|attr| attr.dedup == Dedup::Off);
-                opted_out.set(opted_out.get() + u64::from(is_off));
+                if is_off {
+                    opted_out.borrow_mut().insert(path.to_owned());
+                }
                 !is_off
             }
             _ => !places.iter().any(|other| other.path == place.path.join(path)),
@@ -136,9 +144,12 @@ impl Run<'_> {
         };
         let ran = self.run(&substrate, &take_notice, &Wanted { scanned: &wants, shared: &is_below });
         findings.notices.extend(notices.take());
-        findings.opted_out += opted_out.get();
-        let RunReport { scanned, passed, .. } = ran?;
-        findings.add(place, &scanned, passed);
+        findings.opted_out += opted_out.borrow().len() as u64;
+        let RunReport { files, scanned, passed, .. } = ran?;
+        if let Some(files) = files {
+            findings.add_files(place, files);
+        }
+        findings.add(place, &scanned, &passed);
         Ok(())
     }
 
@@ -148,8 +159,19 @@ impl Run<'_> {
         let pace = Pace::new(Limits::default(), &SystemClock, &ProcessCpu, &wish);
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let roots = [PathBuf::new()];
+        let show_pass = |at| meter.show_pass(at);
+        let pass = |selects| PassOptions {
+            selection: Selection::new(&roots, selects),
+            memory_bytes: self.sorting_bytes,
+            threads,
+            progress: &show_pass,
+            ..PassOptions::new(self.temporary, &pace, &SystemClock)
+        };
+        let examining = |done_bytes, all_bytes| meter.show_scan(ScanProgress { done_bytes, all_bytes, read_bytes: 0 });
+        // Files with deduplication switched off are not examined either.
+        let by_files = self.shares_files.then(|| by_files::options(pass(wanted.scanned), &examining));
         let options = RunOptions {
-            files: None,
+            files: by_files.as_ref(),
             scan: ScanOptions {
                 selection: Selection::new(&roots, wanted.scanned),
                 threads,
@@ -158,13 +180,7 @@ impl Run<'_> {
                 progress: &|at| meter.show_scan(at),
                 ..ScanOptions::new(&pace)
             },
-            pass: PassOptions {
-                selection: Selection::new(&roots, wanted.shared),
-                memory_bytes: self.sorting_bytes,
-                threads,
-                progress: &|at| meter.show_pass(at),
-                ..PassOptions::new(self.temporary, &pace, &SystemClock)
-            },
+            pass: pass(wanted.shared),
             mend_wait: Duration::ZERO,
             step: &|step| meter.begin(step),
         };

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use onefold_block::Show;
-use onefold_share::pass::Passed;
+use onefold_share::files::{FilesReport, TierCounts};
+use onefold_share::pass::{Passed, Trouble};
 use onefold_share::scan::Scanned;
 use onefold_share::state::Notice;
 use serde_json::{Value, json};
@@ -33,12 +34,29 @@ pub(super) struct Findings {
     shared_bytes: u64,
     differed_bytes: u64,
     pub(super) freed_bytes: u64,
+    /// What came of equal files of guests; `None` where these were not asked for.
+    by_files: Option<ByFiles>,
     /// Files that were left alone, and why.
     left: Vec<(PathBuf, String)>,
     has_failed: bool,
     is_full: bool,
     pub(super) notices: Vec<Notice>,
     pub(super) elapsed: Duration,
+}
+
+/// What came of equal files of guests.
+#[derive(Debug, Default)]
+struct ByFiles {
+    images: u64,
+    images_with_packages: u64,
+    files: u64,
+    believed_bytes: u64,
+    compared_bytes: u64,
+    differed_bytes: u64,
+    shared_bytes: u64,
+    before_bytes: u64,
+    /// Files whose guests were not examined, or not to the end, and why: they are shared by content.
+    unexamined: Vec<(PathBuf, String)>,
 }
 
 impl Findings {
@@ -48,13 +66,33 @@ impl Findings {
     }
 
     /// Adds what came of one place.
-    pub(super) fn add(&mut self, place: &Place, scanned: &Scanned, passed: Passed) {
+    pub(super) fn add(&mut self, place: &Place, scanned: &Scanned, passed: &Passed) {
         self.files += scanned.files;
         self.bytes += scanned.bytes;
         self.read_bytes += scanned.read_bytes;
         self.shared_bytes += passed.shared.now;
         self.differed_bytes += passed.shared.differed;
-        let trouble = passed.trouble;
+        self.add_trouble(place, &passed.trouble);
+    }
+
+    /// Adds what came of equal files of guests in one place. That files differ is no damage: guests only say what is
+    /// equal.
+    pub(super) fn add_files(&mut self, place: &Place, report: FilesReport) {
+        self.add_trouble(place, &report.passed.trouble);
+        let sum = |of: &dyn Fn(&TierCounts) -> u64| report.tiers.iter().map(|(_, counts)| of(counts)).sum::<u64>();
+        let found = self.by_files.get_or_insert_default();
+        found.images += report.examined.images;
+        found.images_with_packages += report.examined.images_with_packages;
+        found.files += report.examined.files;
+        found.believed_bytes += sum(&|counts| counts.believed);
+        found.compared_bytes += sum(&TierCounts::compared);
+        found.differed_bytes += sum(&|counts| counts.differed);
+        found.shared_bytes += report.passed.shared.now;
+        found.before_bytes += report.passed.shared.before;
+        found.unexamined.extend(report.failed.into_iter().map(|(path, why)| (place.path.join(path), why)));
+    }
+
+    fn add_trouble(&mut self, place: &Place, trouble: &Trouble) {
         self.is_full |= trouble.is_full;
         self.has_failed |= !trouble.failed.is_empty();
         let mut leave = |path: &Path, why: &dyn Display| self.left.push((place.path.join(path), why.to_string()));
@@ -79,6 +117,10 @@ impl Findings {
     pub(super) fn text(&self) -> String {
         let mut table = Table::new(["", "bytes", "of"]);
         let mut row = |name: &str, bytes: u64, of: String| table.row([name.to_owned(), human(bytes), of]);
+        if let Some(found) = &self.by_files {
+            row("believed equal, by files of guests", found.believed_bytes, files(found.files));
+            row("shared by files of guests", found.shared_bytes, String::new());
+        }
         row("looked at", self.bytes, files(self.files));
         row("read", self.read_bytes, String::new());
         row("shared now", self.shared_bytes, String::new());
@@ -96,6 +138,10 @@ impl Findings {
 
     fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.notices.iter().map(Notice::to_string).collect();
+        let unexamined = self.by_files.iter().flat_map(|found| &found.unexamined);
+        let by_content =
+            |(path, why): &(PathBuf, String)| format!("`{}` is shared by content only: {}", path.shown(), why.shown());
+        lines.extend(unexamined.map(by_content));
         lines.extend(self.left.iter().map(|(path, why)| format!("`{}` is not shared: {why}", path.shown())));
         if lines.len() > NAMED_MAX {
             let left = lines.len() - NAMED_MAX;
@@ -129,11 +175,29 @@ impl Findings {
             "read_bytes": self.read_bytes,
             "shared_bytes": self.shared_bytes,
             "differed_bytes": self.differed_bytes,
+            "by_files": self.by_files.as_ref().map(ByFiles::json),
             "freed_bytes": self.freed_bytes,
             "full": self.is_full,
             "left": left.collect::<Vec<_>>(),
             "notices": self.notices.iter().map(Notice::to_string).collect::<Vec<_>>(),
             "seconds": self.elapsed.as_secs_f64(),
+        })
+    }
+}
+
+impl ByFiles {
+    fn json(&self) -> Value {
+        let unexamined = self.unexamined.iter().map(|(path, why)| json!({ "path": machine_name(path), "why": why }));
+        json!({
+            "images": self.images,
+            "images_with_packages": self.images_with_packages,
+            "files": self.files,
+            "believed_bytes": self.believed_bytes,
+            "compared_bytes": self.compared_bytes,
+            "differed_bytes": self.differed_bytes,
+            "now_bytes": self.shared_bytes,
+            "before_bytes": self.before_bytes,
+            "failed": unexamined.collect::<Vec<_>>(),
         })
     }
 }
@@ -158,6 +222,20 @@ mod tests {
         assert_eq!(damaged.exit(), Exit::Damage);
         assert!(damaged.text().contains("scrub"), "{}", damaged.text());
         assert_eq!(damaged.json()["differed_bytes"], 8192);
+    }
+
+    /// Guests say which files are equal: a difference is no damage there, and a guest that cannot be read no failure.
+    #[test]
+    fn what_guests_say_wrongly_is_told_and_no_damage() {
+        let unexamined = vec![(PathBuf::from("vm/a\nb"), "no \x1b".to_owned())];
+        let by_files = ByFiles { files: 3, shared_bytes: 4096, differed_bytes: 8192, unexamined, ..ByFiles::default() };
+        let found = Findings { by_files: Some(by_files), ..Findings::new(Path::new("x.pool")) };
+        assert_eq!(found.exit(), Exit::Done);
+        let text = found.text();
+        assert!(text.contains("shared by files of guests") && text.contains("is shared by content only"), "{text}");
+        assert!(!text.contains('\x1b'), "{text}");
+        assert_eq!(found.json()["by_files"]["differed_bytes"], 8192);
+        assert!(Findings::new(Path::new("x.pool")).json()["by_files"].is_null());
     }
 
     #[test]

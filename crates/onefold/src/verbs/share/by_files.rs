@@ -18,7 +18,7 @@ use crate::size::human;
 const NAMED_MAX: usize = 10;
 
 /// Returns how files of guests are shared first: by all that may show that they are equal.
-pub(super) fn options<'a>(
+pub(in crate::verbs) fn options<'a>(
     pass: PassOptions<'a>,
     examining: &'a dyn Fn(u64, u64) -> ControlFlow<()>,
 ) -> FilesOptions<'a> {

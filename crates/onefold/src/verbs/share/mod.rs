@@ -1,6 +1,6 @@
 //! `onefold share`: the verbs for plain image files.
 
-mod by_files;
+pub(in crate::verbs) mod by_files;
 mod clone;
 mod common;
 mod domain;
