@@ -88,7 +88,8 @@ impl<'a, S: Substrate + VolumeTools> Draft<'a, S> {
     ) -> Result<Filled, CommonError> {
         let Origin { image, pieces } = &addition.origin;
         let Some(image) = images.get(*image) else { return Ok(Filled::Refused) };
-        for (source, block, count) in pairs(pieces, places) {
+        let count_max = self.substrate.abilities().share_bytes_max / BLOCK_BYTES_U64;
+        for (source, block, count) in pairs(pieces, places, count_max) {
             let [source, block, length] = [source, block, count].map(|blocks| blocks.saturating_mul(BLOCK_BYTES_U64));
             let (from, into) = (At { file: *image, offset: source }, At { file: &self.file, offset: block });
             match self.substrate.clone_range(from, into, length) {

@@ -30,13 +30,13 @@ pub(super) fn places<'p, S: Substrate>(
 }
 
 /// Returns the block of the image, the block of the volume and the number of blocks of each part of a content that is
-/// consecutive in both. Both lists have the whole content in order.
-pub(super) fn pairs(pieces: &[Piece], places: &[Placed]) -> Vec<(u64, u64, u64)> {
+/// consecutive in both, cut to at most `count_max` blocks. Both lists have the whole content in order.
+pub(super) fn pairs(pieces: &[Piece], places: &[Placed], count_max: u64) -> Vec<(u64, u64, u64)> {
     let (mut pieces, mut places) = (pieces.iter().copied(), places.iter().copied());
     let (mut piece, mut place) = (pieces.next(), places.next());
     let mut pairs = Vec::new();
     while let (Some(from), Some(into)) = (&mut piece, &mut place) {
-        let count = from.count.min(into.count);
+        let count = from.count.min(into.count).min(count_max.max(1));
         pairs.push((from.block, into.block, count));
         from.block += count;
         from.count -= count;
@@ -109,10 +109,11 @@ mod tests {
     #[test]
     fn parts_are_consecutive_in_image_and_volume() {
         let pieces = [piece(0, 100, 4), piece(4, 200, 6)];
-        assert_eq!(pairs(&pieces, &[placed(0, 7, 10)]), [(100, 7, 4), (200, 11, 6)]);
+        assert_eq!(pairs(&pieces, &[placed(0, 7, 10)], 100), [(100, 7, 4), (200, 11, 6)]);
         let places = [placed(0, 7, 1), placed(1, 50, 9)];
-        assert_eq!(pairs(&pieces, &places), [(100, 7, 1), (101, 50, 3), (200, 53, 6)]);
-        assert_eq!(pairs(&[], &places), []);
+        assert_eq!(pairs(&pieces, &places, 100), [(100, 7, 1), (101, 50, 3), (200, 53, 6)]);
+        assert_eq!(pairs(&[], &places, 100), []);
+        assert_eq!(pairs(&pieces[1..], &[placed(0, 7, 6)], 4), [(200, 7, 4), (204, 11, 2)]);
     }
 
     #[test]
