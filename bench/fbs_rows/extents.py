@@ -44,7 +44,8 @@ class CallsExperiment(Experiment):
             with bench.mounted(path, name="calls") as folder:
                 for number in (1, 2):
                     self._make(bench, folder / f"{kind}-{number}.raw", kind, length, number, tree, database)
-                told["extents"] = bench.programs.library("files", folder / f"{kind}-1.raw")["extents"]
+                listed = bench.programs.library("files", folder / f"{kind}-1.raw")
+                told["runs"] = listed["extents"] / listed["files"]
                 told[name] = share(bench, folder, *PATIENT, *words)["calls"]["shares"]
             path.unlink()
         return told
@@ -80,8 +81,8 @@ def section(found, large):
     result = Section(CallsExperiment.title, head, data=found | {"large_part": large})
     for kind, told in found.items():
         paper = "one write for a file of one extent" if kind == "ext4" else "indirect blocks lie between the data"
-        each = [f"{told[name] / told['files']:.3f}" for name in ("extents", "apart", "joined")]
-        result.rows.append((kind, f"{told['files']:,}", *each, paper))
+        calls = [f"{told[name] / told['files']:.3f}" for name in ("apart", "joined")]
+        result.rows.append((kind, f"{told['files']:,}", f"{told['runs']:.3f}", *calls, paper))
     result.notes.append(
         f"Of the files, {large:.2%} have more than {published.LARGE_BLOCKS:,} blocks; the paper: much less than "
         f"{published.LARGE_PART_MAX:.0%}. A call is one of the kernel's, which compares and then shares; where files "

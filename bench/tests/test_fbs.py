@@ -150,7 +150,7 @@ class Tables(unittest.TestCase):
         self.assertEqual(len(lines), 5)
 
     def test_every_line_of_a_table_has_its_columns(self):
-        told = {"files": 10, "extents": 12, "apart": 11, "joined": 2}
+        told = {"files": 10, "runs": 1.2, "apart": 11, "joined": 2}
         done = offline.Done(*range(1, 8))
         turns = {(side.key, state): [done, done] for side in offline.SIDES for state in ("cold", "warm")}
         online = {"seconds": 1.0, "machine_seconds": 2.0, "server_seconds": 0.5}
