@@ -14,7 +14,6 @@ mod group;
 mod inode;
 mod journal;
 mod map;
-mod owners;
 mod source;
 mod superblock;
 mod tables;

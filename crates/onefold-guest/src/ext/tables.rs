@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use super::owners::Owners;
 use super::source::Source;
 use super::superblock::Superblock;
+use crate::directory_owners::DirectoryOwners;
 use crate::error::{DamageLog, GuestError};
 
 /// An ext file system over the bytes of its volume.
@@ -18,7 +18,7 @@ pub(super) struct Tables<'a> {
     /// The part of an inode table that was read last by a pass over all inodes.
     pub(super) window: Mutex<Option<Window>>,
     /// Which directory each block belongs to.
-    pub(super) directory_owners: Mutex<Owners>,
+    pub(super) directory_owners: Mutex<DirectoryOwners>,
     /// Whether an inode, a whole table of them, or the map of a file was skipped because it is damaged.
     is_file_lost: AtomicBool,
     /// The first group that is left out, as all after it.
@@ -46,7 +46,7 @@ impl<'a> Tables<'a> {
             source,
             damage,
             window: Mutex::new(None),
-            directory_owners: Mutex::new(Owners::default()),
+            directory_owners: Mutex::new(DirectoryOwners::default()),
             is_file_lost: AtomicBool::new(false),
             groups_end: u32::MAX,
         }

@@ -5,10 +5,11 @@
 //! | 0..8, 8..16, 16..24, 24..32 | made, content changed, record changed, read: 100 ns since 1601 |
 
 use super::content::{self, Content};
+use super::directory::INDEX_OF_NAMES;
 use super::extended;
 use super::file::MftFile;
 use super::mft::Mft;
-use super::record::{DATA, EXTENDED, STANDARD_INFORMATION};
+use super::record::{AttributeBody, DATA, EXTENDED, INDEX_ALLOCATION, STANDARD_INFORMATION};
 use super::reparse::Reparse;
 use crate::error::GuestError;
 use crate::filesystem::{FileKind, FileStat, Timestamp};
@@ -34,7 +35,21 @@ pub(super) fn stat(file: &MftFile, stream: &[u8], mft: &Mft<'_>) -> Result<(File
     } else {
         (FileKind::Regular, Content::of_stream(file.stream(DATA, stream, mft)?))
     };
-    Ok((with_content(&FileStat { device, ..of_kind(file, kind) }, &content), content))
+    let mut found = with_content(&FileStat { device, ..of_kind(file, kind) }, &content);
+    if kind == FileKind::Directory {
+        found.size_bytes = index_bytes(file);
+    }
+    Ok((found, content))
+}
+
+/// Returns the bytes of a directory's index outside of its record, which are its length where NTFS is mounted.
+fn index_bytes(file: &MftFile) -> u64 {
+    let parts = file.attributes().filter(|(_, found)| found.is(INDEX_ALLOCATION, INDEX_OF_NAMES));
+    let mapped = parts.filter_map(|(_, found)| match found.body {
+        AttributeBody::Mapped(part) if part.first == 0 => Some(part.size_bytes),
+        AttributeBody::Mapped(_) | AttributeBody::Resident { .. } => None,
+    });
+    mapped.max().unwrap_or(0)
 }
 
 /// Returns what is known of a file of a kind without its content.

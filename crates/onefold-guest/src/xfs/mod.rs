@@ -28,11 +28,14 @@ mod superblock;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
+
 use self::chunks::{CHUNK_INODES, InodeStep};
 use self::inode::Inode;
 use self::map::MapBlocks;
 use self::superblock::Superblock;
 use crate::budget::Budget;
+use crate::directory_owners::DirectoryOwners;
 use crate::error::{Damage, DamageLog, GuestError};
 use crate::filesystem::{
     Allocation, DirectoryEntry, Doubt, ExtendedAttribute, Extent, FileKind, FileNumber, FileStat, FileSystem,
@@ -48,6 +51,8 @@ pub struct Xfs<'a> {
     facts: FileSystemFacts,
     state: State,
     damage: DamageLog,
+    /// Of version 4, whose blocks of directories note no owner.
+    directory_owners: Mutex<DirectoryOwners>,
     /// Whether an inode, a part of a tree of them, or the map of a file was skipped because it is damaged.
     is_file_lost: AtomicBool,
 }
@@ -92,7 +97,8 @@ pub fn open_by_copy(reader: VolumeReader<'_>) -> Result<Option<Xfs<'_>>, GuestEr
 fn with_superblock(reader: VolumeReader<'_>, superblock: Superblock) -> Result<Xfs<'_>, GuestError> {
     let facts = facts_of(&superblock);
     let (state, damage) = (State::Certain, DamageLog::default());
-    let mut xfs = Xfs { reader, superblock, facts, state, damage, is_file_lost: AtomicBool::new(false) };
+    let (directory_owners, is_file_lost) = (Mutex::default(), AtomicBool::new(false));
+    let mut xfs = Xfs { reader, superblock, facts, state, damage, directory_owners, is_file_lost };
     let doubts = xfs.doubts()?;
     if !doubts.is_empty() {
         xfs.state = State::Unsure(doubts);

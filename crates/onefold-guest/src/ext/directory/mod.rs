@@ -5,7 +5,7 @@
 //! through all blocks finds every name.
 //!
 //! The work is bounded whatever inodes say: after its first blocks, a directory is read only as far as its blocks
-//! belong to no other one (`ext/owners.rs`), each of them once, and to a number of damaged blocks. A search for a name
+//! belong to no other one (`directory_owners.rs`), each of them once, and to a number of damaged blocks. A search for a name
 //! without a tree of hashes ends after a number of blocks.
 
 mod entries;
@@ -23,6 +23,7 @@ use super::map::Run;
 use super::superblock::features;
 use super::tables::Tables;
 use crate::bytes::Bytes;
+use crate::directory_owners::UNOWNED_BLOCKS;
 use crate::disjoint::DisjointRuns;
 use crate::error::GuestError;
 use crate::filesystem::{DirectoryEntry, FileKind, FileNumber, SEARCHED_BYTES_MAX, TOO_LONG_TO_SEARCH};
@@ -33,8 +34,6 @@ const INLINE_PARENT_BYTES: usize = 4;
 /// Bytes of the entry with which a block with a checksum ends.
 const TAIL_BYTES: usize = 12;
 
-/// Blocks that each directory is read of whatever it shares with others: few directories are longer.
-const UNOWNED_BLOCKS: u64 = 4;
 /// Damaged blocks after which the rest of a directory is left out.
 const DAMAGED_BLOCKS_MAX: u32 = 1000;
 
@@ -152,7 +151,7 @@ impl Tables<'_> {
             }
             let offset = block * self.superblock.block_bytes;
             if progress.blocks > UNOWNED_BLOCKS {
-                let claimed = self.directory_owners.lock().claim(block, inode.number);
+                let claimed = self.directory_owners.lock().claim(block, u64::from(inode.number));
                 claimed.map_err(|problem| self.source.damage(offset, STRUCTURE, problem))?;
             }
             let Some(bytes) = self.damage.skip(self.directory_block(inode, block))? else {

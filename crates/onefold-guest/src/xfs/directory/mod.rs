@@ -15,6 +15,7 @@ use index::Answer;
 
 use super::Xfs;
 use super::inode::{Fork, ForkForm, Inode};
+use crate::directory_owners::UNOWNED_BLOCKS;
 use crate::disjoint::DisjointRuns;
 use crate::error::{Damage, GuestError};
 use crate::filesystem::{DirectoryEntry, FileKind, FileNumber, SEARCHED_BYTES_MAX, TOO_LONG_TO_SEARCH};
@@ -63,7 +64,7 @@ impl Xfs<'_> {
         let damage = |problem| self.reader.damage(inode.place, STRUCTURE, problem);
         let length = inode.size_bytes.min(INDEX_START);
         let blocks = length.min(end).div_ceil(block_bytes);
-        let (mut damaged, mut next, mut mapped, mut is_cut) = (0, 0, 0, false);
+        let (mut visited, mut damaged, mut next, mut mapped, mut is_cut) = (0, 0, 0, 0, false);
         let mut runs = DisjointRuns::default();
         self.each_mapping(&inode.data, 0, &mut |mapping| {
             let first = mapping.offset << block_log;
@@ -82,6 +83,9 @@ impl Xfs<'_> {
                 if damaged > DAMAGED_BLOCKS_MAX {
                     return Err(damage("too much of it is damaged").into());
                 }
+                let offset = (number << self.superblock.directory_block_log).max(mapping.offset);
+                self.claim_block(inode, linear + (offset - mapping.offset), visited)?;
+                visited += 1;
                 match self.damage.skip(self.entries_of_block(inode, number, visit))? {
                     Some(ControlFlow::Continue(())) => {}
                     Some(ControlFlow::Break(())) => {
@@ -101,6 +105,19 @@ impl Xfs<'_> {
             return Err(damage("it is longer than its blocks").into());
         }
         Ok(())
+    }
+
+    /// Makes a directory the owner of a block, of which `visited` others were read. Those of version 5 note their owner
+    /// themselves.
+    ///
+    /// # Errors
+    /// Where another directory has the block.
+    fn claim_block(&self, inode: &Inode<'_>, linear: u64, visited: u64) -> Result<(), Damage> {
+        if self.superblock.features.is_v5() || visited < UNOWNED_BLOCKS {
+            return Ok(());
+        }
+        let claimed = self.directory_owners.lock().claim(linear, inode.number.0);
+        claimed.map_err(|problem| self.reader.damage(linear << self.superblock.block_log, STRUCTURE, problem))
     }
 
     /// Returns the file of a name in a directory.

@@ -278,3 +278,19 @@ fn a_volume_in_use_dirty_or_hibernated_is_unsure() {
         images.script("ntfs-3g -o remove_hiberfile image mounted; rm -f mounted/hiberfil.sys; umount mounted", [""; 0]);
     }
 }
+
+/// A directory had no length, so that looking names up in a giant one counted as little as in a small one.
+#[test]
+fn a_directory_is_as_long_as_the_mount_shows_it() {
+    if !tools() {
+        return;
+    }
+    let Some(images) = Images::new() else { return };
+    let recipe = "mkdir many; for file in $(seq 300); do echo >many/\"a file with the number $file\"; done
+        cd ..; umount mounted; ntfs-3g -o ro image mounted; stat --format %s mounted/many; umount mounted";
+    let printed = images.script(&format!("{MOUNT}{recipe}"), ["16M"]);
+    with_ntfs(&images.path("image"), |ntfs| {
+        let many = ntfs.look_up(ntfs.root(), b"many").unwrap().unwrap();
+        assert_eq!(format!("{}\n", ntfs.stat(many).unwrap().size_bytes), printed);
+    });
+}

@@ -116,6 +116,39 @@ for bits in itertools.product((0, 1), repeat=8):
     });
 }
 
+/// Without checksums and owners, any number of inodes could lead to one giant directory.
+#[test]
+fn a_block_of_version_4_belongs_to_one_directory() {
+    let Some(images) = empty() else { return };
+    let script = r#"
+        export TEST_DIR=. TEST_DEV=image QA_CHECK_FS=1
+        { printf '/\n0 0\nd--755 0 0\ntwo d--755 0 0\n$\nmany d--755 0 0\n'
+          seq -f 'a-file-with-a-long-name-%g p--644 0 0' 2000; printf '$\n$\n'; } >proto
+        truncate -s 100M image
+        mkfs.xfs -q -m crc=0 -p proto image
+        inode() { xfs_db -r -c "path $1" -c 'stack' image | sed -n 's/.*byte offset \([0-9]*\), length \([0-9]*\)/\1/p'; }
+        dd if=image of=image bs=1 count=256 skip="$(inode /many)" seek="$(inode /two)" conv=notrunc status=none"#;
+    images.script(&prepared(script), [""; 0]);
+    with_xfs(&images.path("image"), |xfs| {
+        let names = |directory| {
+            let mut names = 0;
+            xfs.each_entry(directory, &mut |_| {
+                names += 1;
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+            names
+        };
+        let (many, two) = (directory(xfs, "many"), directory(xfs, "two"));
+        assert_eq!(names(many), 2000);
+        let shared = names(two);
+        assert!((1..500).contains(&shared), "{shared} names of the first blocks");
+        assert_eq!(names(many), 2000, "it is listed again");
+        let problems: Vec<&str> = xfs.damage().first().iter().map(|damage| damage.problem).collect();
+        assert_eq!(problems, ["another directory has the same block"]);
+    });
+}
+
 /// A search for one name read all of the directory.
 #[test]
 fn a_giant_directory_without_an_index_is_not_searched() {
