@@ -26,9 +26,18 @@ use super::engine::{benign, hosts, scan_and_pass};
 use super::{simulate_all_with, total};
 
 /// Yields batches that were made before.
-struct Batches {
+pub(super) struct Batches {
     ahead: VecDeque<RunSorter>,
     current: Option<SortedRuns>,
+}
+
+impl Batches {
+    /// Returns runs as one batch.
+    pub(super) fn of(runs: &[Run]) -> io::Result<Batches> {
+        let mut sorter = RunSorter::new(Path::new("/var/tmp"), 1 << 16);
+        runs.iter().try_for_each(|run| sorter.push(run))?;
+        Ok(Batches { ahead: VecDeque::from([sorter]), current: None })
+    }
 }
 
 impl<'b, S: Substrate> Finder<'b, S> for Batches {
@@ -67,7 +76,7 @@ fn lies(host: &Host<'_>, files: &[ListedFile]) -> Batches {
 }
 
 /// Reads all files, and returns which of their blocks hold the same as an earlier one.
-fn truths(host: &Host<'_>, files: &[ListedFile]) -> io::Result<Batches> {
+pub(super) fn truths(host: &Host<'_>, files: &[ListedFile]) -> io::Result<Batches> {
     let mut first: BTreeMap<(u32, Vec<u8>), FilePlace> = BTreeMap::new();
     let mut sorter = RunSorter::new(Path::new("/var/tmp"), 1 << 20);
     for listed in files {
@@ -86,7 +95,7 @@ fn truths(host: &Host<'_>, files: &[ListedFile]) -> io::Result<Batches> {
 }
 
 /// Shares what a finder says of the files of a selection.
-fn share_what(
+pub(super) fn share_what(
     host: &Host<'_>,
     selection: Selection<'_>,
     find: &dyn Fn(&[ListedFile]) -> io::Result<Batches>,
@@ -109,7 +118,7 @@ fn share_what(
 
 /// Lies, sometimes of a part of the images only: the finder does not know of that, and the file system holds the host
 /// to it.
-fn lie(host: &Host<'_>) {
+pub(super) fn lie(host: &Host<'_>) {
     let folder = ["", "images/a", "images/b"][usize::try_from(host.random.below(3)).expect("below three")];
     let roots = [PathBuf::from(folder)];
     let wants = |_: &Path, _| true;

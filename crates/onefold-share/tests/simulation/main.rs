@@ -19,6 +19,7 @@ mod states;
 #[path = "../common/states/mod.rs"]
 mod states_walk;
 mod trust;
+mod volumes;
 mod watches;
 
 use std::cell::Cell;
