@@ -258,8 +258,14 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(file)
     }
 
+    /// Returns the mark that a file goes by: its number may be the second one of the file, with another name, and only
+    /// the name of the first one is held against the selection.
+    fn mark(&self, number: FileNo) -> Option<&Mark> {
+        self.files.get(self.files.first_number(number))
+    }
+
     fn open_named(&self, number: FileNo, access: Access) -> io::Result<(S::File, FileStat)> {
-        let mark = self.files.get(number).filter(|mark| !mark.is_forgotten()).ok_or(io::ErrorKind::NotFound)?;
+        let mark = self.mark(number).filter(|mark| !mark.is_forgotten()).ok_or(io::ErrorKind::NotFound)?;
         let file = self.state.substrate().open(&mark.path, access)?;
         let stat = self.state.substrate().stat(&file)?;
         if stat.handle != mark.handle {
@@ -270,7 +276,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
 
     /// Tells whether a file belongs to the domain of its number.
     fn is_in_domain(&self, number: FileNo, file: &S::File, stat: &FileStat) -> io::Result<bool> {
-        let Some(mark) = self.files.get(number) else { return Ok(false) };
+        let Some(mark) = self.mark(number) else { return Ok(false) };
         let now = self.domains.membership(&mark.path, file, stat, Some(&mark.membership))?;
         Ok(now.domain == mark.membership.domain)
     }
@@ -309,7 +315,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
 
     /// Returns the path of a file, for messages.
     pub(super) fn path(&self, number: FileNo) -> std::path::PathBuf {
-        self.files.get(number).map(|mark| mark.path.clone()).unwrap_or_default()
+        self.mark(number).map(|mark| mark.path.clone()).unwrap_or_default()
     }
 
     /// Tells whether what a log tells may be out of date, as [`Marks::is_unnoted`].
@@ -349,7 +355,8 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
     fn image(&mut self, number: FileNo) -> Result<&mut Image, StateError> {
         if !self.known.contains_key(&number) {
             let (mut blocks, mut has_left_domain) = self.look(number);
-            if blocks.is_none() && self.files.reload(self.state, number)?.is_some() {
+            let first = self.files.first_number(number);
+            if blocks.is_none() && (self.files.reload(self.state, first)?.is_some() || first != number) {
                 // Another host may have found it under another name since the marks were read.
                 self.selected.get_mut().remove(&number);
                 (blocks, has_left_domain) = self.look(number);

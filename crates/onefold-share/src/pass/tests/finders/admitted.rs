@@ -1,6 +1,7 @@
 //! Which files a finder's runs are shared in, and what is left of runs that name others.
 
 use super::*;
+use crate::format::mark::Mark;
 
 /// Files are shorter than the finder knew, gone, or others have their names.
 #[test]
@@ -169,6 +170,39 @@ fn a_file_that_another_host_has_found_outside_is_left_alone() {
         assert_eq!((passed.shared.now, finder.came(1, Outcome::Barred)), (0, 10), "source: {is_source}: {passed:?}");
         ground.host.substrate.rename(Path::new("out/moved"), Path::new("in/moved")).unwrap();
         list(&their_state, &mut Marks::load(&their_state).unwrap(), &Selection::all()).unwrap();
+    }
+}
+
+/// Seen: two hosts had given a file a number each. The pass judged the file by the first number, whose name was an old one
+/// inside of the selection, and opened it by the name of the second, which was outside.
+#[test]
+fn a_file_with_two_numbers_is_left_alone_where_one_of_them_has_a_name_outside() {
+    let ground = Ground::new();
+    for folder in ["in", "out"] {
+        ground.host.substrate.create_dir(Path::new(folder)).unwrap();
+    }
+    for path in ["in/moved", "in/one"] {
+        ground.write(path, 1, 10);
+    }
+    let state = ground.state();
+    let numbers = Numbers::of(&state, &mut Marks::load(&state).unwrap());
+    ground.host.substrate.rename(Path::new("in/moved"), Path::new("out/moved")).unwrap();
+    let first = Marks::load(&state).unwrap().get(numbers.0[Path::new("in/moved")]).unwrap().clone();
+    let second = Mark { number: FileNo(first.number.0 + 10), path: PathBuf::from("out/moved"), ..first };
+    let name = format!("files/{}", second.number);
+    second.write(&ground.host.substrate, ground.create(&name), state.identity().uuid).unwrap();
+    let (moved, one) = (FilePlace { file: second.number, block: FileBlock(0) }, numbers.place(("in/one", 0)));
+    for (source, target) in [(moved, one), (one, moved)] {
+        let (roots, wants) = ([PathBuf::from("in")], |_: &Path, _: ListedKind| true);
+        let how = How { selection: Selection::new(&roots, &wants), ..USUAL };
+        let run = Run::between(source, target, 10, ContentKey::new(1).unwrap()).unwrap();
+        let mut finder = Listed::of(vec![vec![run]]);
+        ground.host.substrate.bind(Some(std::rc::Rc::new(|path: &Path| path.starts_with("in"))));
+        let passed = how.share_found(&state, &mut Marks::load(&state).unwrap(), &mut finder).unwrap();
+        ground.host.substrate.bind(None);
+        ground.file_system.check().unwrap();
+        assert_eq!((passed.shared.now, finder.came(1, Outcome::Barred)), (0, 10), "{target:?}: {passed:?}");
+        assert!(passed.trouble.failed.is_empty(), "{passed:?}");
     }
 }
 
