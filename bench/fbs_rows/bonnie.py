@@ -167,7 +167,7 @@ def ground_bytes(bench):
     """Returns how long the disk of a ground has to be."""
     with bench.mounted(bench.machines().original(), "ro", "norecovery", name="set") as source:
         stored = sum((source / name).stat().st_blocks * 512 for name in MACHINES)
-    return (int(stored * 1.2 + 1.5 * bench.settings.bonnie_bytes) // MIB + 512) * MIB
+    return (int(stored * 1.2 + 1.5 * bench.settings.bonnie_bytes) // MIB + 384) * MIB
 
 
 def bonnie(bench, image, offset):

@@ -181,7 +181,7 @@ def online(found, length):
     more = means["pool"]["machine_seconds"] - means["ext4"]["machine_seconds"]
     result.notes.append(
         f"The same guest writes, {length / 1e6:,.0f} MB of packages into an ext4 in an image, until they are on the "
-        f"disk. The pool takes {more:.2f} s of processor time more, which is hashing and everything else that it does. "
+        f"disk. The pool differs by {more:+.2f} s of processor time, for hashing and everything else that it does. "
         "`share files` and `share run` take nothing while a guest writes, as the paper's FBS does."
     )
     return result

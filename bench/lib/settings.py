@@ -143,7 +143,7 @@ TABLE = {
         "machines": (42, 6, 2),
         # Of what takes the time of all machines, and of Bonnie++; each side has its turn in each.
         "rounds": (5, 2, 1),
-        "bonnie_rounds": (10, 4, 2),
+        "bonnie_rounds": (10, 4, 1),
         # Lengths of files in blocks: the last and the first of each line of Table 3.
         "file_blocks": (
             (1, 12, 13, 1036, 1037, 2060, 2061, 1_049_612, 1_049_613),

@@ -20,6 +20,7 @@ from fbs_rows.section import Section
 from lib import report, settings
 from lib.system import BenchError
 from paper_figures import svg
+from test_paper import TEXT, box, overlap
 
 MIB = 1 << 20
 
@@ -280,6 +281,22 @@ class Packages(unittest.TestCase):
             self.assertEqual(packages.regular_files(folder / "tree"), [folder / "tree/usr/one"])
             self.assertTrue((folder / "database/var/lib/dpkg/status").is_file())
             self.assertTrue((folder / "database/etc/os-release").is_file())
+
+
+class Charts(unittest.TestCase):
+    def test_no_text_lies_on_another_or_leaves_the_chart(self):
+        lengths = settings.FBS.full.file_blocks
+        counts = {("ext2", 128): {length: formulas.indirect_blocks(length) for length in lengths}}
+        few = {inode: {length: 0 for length in lengths if length < 1038} for inode in metadata.INODES}
+        rates = {state: {"read": [100.0, 110.0], "write": [90.0, 95.0]} for state in ("before", "after")}
+        figure_5 = bonnie.section(dict.fromkeys(bonnie.KINDS, rates)).charts["fbs-figure-5.svg"]
+        for panels in (metadata.figure_6(lengths, counts, few), figure_5):
+            root = xml.fromstring(svg.document(panels))
+            boxes = [box(text) for text in root.findall(TEXT)]
+            for index, one in enumerate(boxes):
+                self.assertTrue(0 <= one[0] and one[2] <= svg.WIDTH, one)
+                for other in boxes[:index]:
+                    self.assertFalse(overlap(one, other), (one, other))
 
 
 class Documents(unittest.TestCase):
