@@ -1,6 +1,6 @@
 # What guests say is kept between runs: an image that has not changed is not opened, and what is kept may be lost, damaged or deleted
 # limit: 240 s
-needs mkfs.xfs mkfs.btrfs losetup mke2fs filefrag
+needs mkfs.xfs mkfs.btrfs losetup mke2fs filefrag debugfs
 
 # guest IMAGE SEED: a disk with a small system that has the packages of all others at places of its own.
 guest() {
@@ -28,9 +28,24 @@ files() {
     (cd "$images" && sha256sum --quiet --check "$dir/sums")
 }
 
+# change COMMAND: has the second guest do what debugfs does.
+change() {
+    debugfs -w -R "$1" "$images/2.raw" 2>/dev/null
+    sync -f "$images"
+    (cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+    sleep 0.1
+}
+
+# known COUNT: shares files; in so many changed images the packages are known.
+known() {
+    files 2
+    (($(number examined.unchanged_databases <"$dir/run") == $1)) || fail "$kind: packages of $1 images should be known"
+}
+
 new_file_system() {
     truncate -s 1G "$dir/$kind.raw"
     attach_loop "$dir/$kind.raw"
+    [[ $kind != xfs ]] || device=$loop
     "mkfs.$kind" -q "$loop" 2>/dev/null
     mount=$dir/$kind images=$dir/$kind/images kept=$dir/$kind/.onefold/guests
     mkdir "$mount"
@@ -47,6 +62,8 @@ mkdir "$dir/made"
 for seed in 1 2 3; do
     guest "$dir/made/$seed.raw" "$seed"
 done
+
+ls "$dir" >"$dir/made/names"
 
 for kind in xfs btrfs; do
     new_file_system
@@ -86,6 +103,24 @@ for kind in xfs btrfs; do
     files 2
     files 3
 
+    # A guest that writes is examined again. What its packages have is known, until they or one of their files change.
+    change "write $dir/made/names /srv/names"
+    known 1
+    cp "$dir/run" "$dir/known"
+    rm "$kept"/*
+    files 0
+    for sum in examined.files examined.packages examined.images_with_packages examined.resident_bytes \
+        tiers.0.believed_bytes tiers.1.believed_bytes tiers.2.believed_bytes tiers.3.believed_bytes; do
+        before=$(number "$sum" <"$dir/known") now=$(number "$sum" <"$dir/run")
+        ((before == now)) || fail "$kind: $sum is $before with what is known, and $now without"
+    done
+    change "set_inode_field /usr/bin/tool-0-1 mtime 1700000000"
+    known 0
+    change "write $dir/made/names /var/lib/dpkg/updates"
+    known 0
+    change "write $dir/made/names /srv/more"
+    known 1
+
     # A machine that comes later finds what is kept of the others.
     guest "$images/4.raw" 4
     (cd "$images" && sha256sum ./*.raw) >"$dir/sums"
@@ -119,11 +154,12 @@ done
 
 # Nothing of an unchanged image is read: without its superblock, which goes under the file system, no guest could be opened.
 kind=xfs mount=$dir/xfs images=$dir/xfs/images kept=$dir/xfs/.onefold/guests
+(cd "$images" && sha256sum ./*.raw) >"$dir/sums"
 files 3
 place=$(filefrag -v -b4096 "$images/1.raw" | awk '$1 == "0:" { sub(/\.\./, "", $4); print $4 }')
 umount "$mount"
-dd if=/dev/zero of="$dir/xfs.raw" bs=4096 seek="$place" count=1 conv=notrunc status=none
-mount "$dir/xfs.raw" "$mount"
+dd if=/dev/zero of="$device" bs=4096 seek="$place" count=1 conv=notrunc,fsync status=none
+mount "$device" "$mount"
 cmp -s -n 4096 "$images/1.raw" /dev/zero || fail "the superblock is still there"
 (cd "$images" && sha256sum ./*.raw) >"$dir/sums"
 files 3

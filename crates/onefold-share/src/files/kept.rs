@@ -64,14 +64,14 @@ impl Keeping {
         rank: u32,
     ) -> Result<(), IdentifyError> {
         let (number, stamp) = (listed.number, Stamp::of(&listed.stat));
-        let is_wanted = |head: &GuestHead| head.stamp == Some(stamp) && self.is_alike(head);
-        let kept = state.kept_guest(number, is_wanted).map_err(IdentifyError::Stopped)?;
-        if let Some(guest) = kept
-            && identifying.add_kept(state.substrate(), listed, rank, &guest)?
+        let kept = state.kept_guest(number, |head| self.is_alike(head)).map_err(IdentifyError::Stopped)?;
+        if let Some(guest) = &kept
+            && guest.head.stamp == Some(stamp)
+            && identifying.add_kept(state.substrate(), listed, rank, guest)?
         {
             return Ok(());
         }
-        let examined = identifying.add_image(state.substrate(), listed, rank);
+        let examined = identifying.add_image(state.substrate(), listed, rank, kept);
         if self.is_dry_run {
             return examined.map(drop);
         }

@@ -229,7 +229,7 @@ fn find<S: Substrate>(
         identifying.examined.images += 1;
         let added = match keeping {
             Some(keeping) => keeping.add(state, &mut identifying, file, rank),
-            None => identifying.add_image(state.substrate(), file, rank).map(drop),
+            None => identifying.add_image(state.substrate(), file, rank, None).map(drop),
         };
         match added {
             Ok(()) => {}

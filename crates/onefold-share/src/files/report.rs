@@ -52,6 +52,8 @@ pub struct Examined {
     pub images: u64,
     /// Those of them that have not changed since an earlier run: nothing of them was read.
     pub unchanged_images: u64,
+    /// Those of them that have changed, but whose package databases have not: what these say is known.
+    pub unchanged_databases: u64,
     /// Those of them in which a package database was found.
     pub images_with_packages: u64,
     /// Packages of all images.
@@ -86,6 +88,13 @@ impl Examined {
         let mut before = *before;
         let (before, now) = (before.counts(), self.counts());
         std::array::from_fn(|at| now[at].saturating_sub(*before[at]))
+    }
+
+    /// Returns the sums that are kept of an image.
+    pub(super) fn of_counts(kept: &[u64; COUNTS]) -> Examined {
+        let mut examined = Examined::default();
+        examined.add_counts(kept);
+        examined
     }
 
     /// Adds the sums that are kept of an image.

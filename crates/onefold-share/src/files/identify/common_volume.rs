@@ -43,8 +43,17 @@ impl Identifying<'_> {
         self.candidates.prefer(rank);
         let bytes_left = claimed_bytes_max(&stat);
         let (shared, pieces, recorder) = (SharedBlocks::default(), Pieces::default(), Recorder::new(0));
-        let mut image =
-            Image { rank, circle, disk: &disk, bytes_left, read_left: bytes_left, shared, pieces, recorder };
+        let mut image = Image {
+            rank,
+            circle,
+            disk: &disk,
+            bytes_left,
+            read_left: bytes_left,
+            shared,
+            pieces,
+            recorder,
+            known: None,
+        };
         each_system(&guest, &mut |system| {
             for ((digest, length), content) in contents.iter() {
                 let Some(path) = content.paths.first() else { continue };

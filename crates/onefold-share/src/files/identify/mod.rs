@@ -10,6 +10,7 @@ mod databases;
 mod disk;
 mod extents;
 mod kept;
+mod known;
 mod open;
 mod packaged;
 mod pieces;
@@ -40,11 +41,11 @@ pub(super) use self::databases::databases_of;
 pub(super) use self::disk::SubstrateDisk;
 pub(super) use self::kept::Examination;
 use self::kept::{Recorder, kept_bytes_max};
+use self::known::KnownFiles;
 use self::open::{disk_of, open_listed};
 pub(super) use self::packaged::{Packaged, PackagedVisit, each_packaged};
 use self::pieces::Pieces;
 use self::shared::SharedBlocks;
-use self::since::LaterPackages;
 pub use self::since::{Since, Template, TemplateError};
 use self::systems::{System, each_system};
 use self::unpackaged::{probes, unpackaged};
@@ -54,7 +55,7 @@ use super::join::Candidates;
 use super::packages::PackageNames;
 use super::report::Examined;
 use super::tier::{Label, Tier};
-use crate::format::guest::{KeptClaim, KeptFile, PhasedPieces};
+use crate::format::guest::{KeptClaim, KeptFile, KeptGuest, PhasedPieces};
 use crate::scan::ListedFile;
 use crate::state::StateError;
 
@@ -131,6 +132,8 @@ struct Image<'a> {
     pieces: Pieces,
     /// What is kept of it for later runs.
     recorder: Recorder,
+    /// What is known of its files from an earlier run.
+    known: Option<KnownFiles>,
 }
 
 /// A file that belongs to a package.
@@ -146,8 +149,8 @@ struct OwnedFile {
 }
 
 impl Identifying<'_> {
-    /// Adds the candidates of an image; `rank` is the place of its number among those of all images. Returns what was
-    /// examined.
+    /// Adds the candidates of an image; `rank` is the place of its number among those of all images, `kept` what an earlier
+    /// run of this kind kept of it. Returns what was examined.
     ///
     /// # Errors
     /// As [`IdentifyError`] says. All but the last two are of this image alone.
@@ -156,6 +159,7 @@ impl Identifying<'_> {
         substrate: &S,
         listed: &ListedFile,
         rank: u32,
+        kept: Option<KeptGuest>,
     ) -> Result<Examination, IdentifyError> {
         let before = self.examined;
         let (file, stat) = open_listed(substrate, listed)?;
@@ -166,42 +170,46 @@ impl Identifying<'_> {
         let bytes_left = claimed_bytes_max(&stat);
         let go_on = || (self.go_on)().map_err(IdentifyError::Stopped);
         let shared = SharedBlocks::load(substrate, &file, &go_on)?;
+        let known = kept.map(|kept| self.known_files(&guest, &kept)).transpose()?.flatten();
         let pieces = Pieces::default();
         let recorder = Recorder::new(if self.is_kept { kept_bytes_max(&stat) } else { 0 });
         let mut image =
-            Image { rank, circle, disk: &*disk, bytes_left, read_left: bytes_left, shared, pieces, recorder };
+            Image { rank, circle, disk: &*disk, bytes_left, read_left: bytes_left, shared, pieces, recorder, known };
         let (mut has_packages, mut databases) = (false, DatabaseStamps::default());
         each_system(&guest, &mut |system| {
+            // Before the databases are read: a change meanwhile is seen by the next run.
+            databases.add(&system.tree);
+            if let Some(known) = &image.known {
+                let packaged = known.owned(system.at);
+                return self.add_system(&mut image, system, &packaged);
+            }
             // Files of no package are found whatever the database is.
             let (database, unread) = match packages::open(&system.tree) {
                 Ok(database) => (database, None),
                 Err(error) => (None, Some(error)),
             };
             has_packages |= database.is_some();
-            databases.add(&system.tree);
-            self.add_system(&mut image, system, database.as_deref())?;
+            let packaged = self.packaged_files(&image, system, database.as_deref())?;
+            self.add_system(&mut image, system, &packaged)?;
             unread.map_or(Ok(()), |error| Err(error.into()))
         })?;
+        if let Some(known) = &image.known {
+            has_packages = known.has_packages;
+            self.examined.packages = self.examined.packages.saturating_add(known.packages);
+            self.examined.unchanged_databases += 1;
+        }
         self.examined.images_with_packages += u64::from(has_packages);
         let recorder = image.recorder;
         Ok(Examination { stat, before, has_packages, databases: databases.number(), recorder })
     }
 
-    /// Adds the candidates of a system. A system without a package database has files of no package.
+    /// Adds the candidates of a system: the files of its packages, which are in order, and those of no package.
     fn add_system(
         &mut self,
         image: &mut Image<'_>,
         system: &System<'_>,
-        database: Option<&dyn PackageDatabase>,
+        packaged: &[OwnedFile],
     ) -> Result<(), IdentifyError> {
-        let later = database.zip(self.since).map(|(database, since)| since.later_packages(database));
-        if later.as_ref().is_some_and(|later| later.is_stranger) {
-            self.strangers.insert(image.rank);
-        }
-        let packaged = match database {
-            Some(database) => self.packaged_files(system, database, later.as_ref())?,
-            None => Vec::new(),
-        };
         if self.tiers.iter().any(|tier| matches!(tier, Tier::Digest | Tier::Copied)) {
             for OwnedFile { file, digest, package, .. } in packaged.iter().filter(|owned| owned.is_later) {
                 if !self.add_file(image, system, *file, KeptClaim::Digest(*digest), *package)? {
@@ -212,7 +220,7 @@ impl Identifying<'_> {
         if self.tiers.iter().all(|tier| *tier == Tier::Digest) {
             return Ok(());
         }
-        let files: Vec<GuestFile> = packaged.into_iter().map(|owned| owned.file).collect();
+        let files: Vec<GuestFile> = packaged.iter().map(|owned| owned.file).collect();
         let unpackaged = unpackaged(&system.tree, &files, DIGESTS_MAX, self.go_on).map_err(IdentifyError::Stopped)?;
         for (file, path) in unpackaged {
             let claim = KeptClaim::Path { path, probes: None };
@@ -272,11 +280,15 @@ impl Identifying<'_> {
                 claims.whole = Some(digest);
             }
         }
+        let known = image.known.as_ref().and_then(|known| known.probes(&described));
         if let KeptClaim::Path { probes: number, .. } = &mut described.claim
             && image.pieces.phases().next().is_some()
             && claims.want_probes(stat.size_bytes)
         {
-            *number = probes(of_tree, file, stat.size_bytes);
+            *number = match known {
+                Some(known) => Some(known),
+                None => probes(of_tree, file, stat.size_bytes),
+            };
         }
         self.add_rows(image.rank, &claims, package, (&described, &image.pieces.by_phase), &image.shared)?;
         image.recorder.push(described, package, &image.pieces.by_phase);
@@ -307,18 +319,24 @@ impl Identifying<'_> {
         Ok(())
     }
 
-    /// Returns the files of all packages that have a digest, in the order of the file systems.
+    /// Returns the files of all packages of a system that have a digest, in the order of the file systems; none where it has
+    /// no database.
     fn packaged_files(
         &mut self,
+        image: &Image<'_>,
         system: &System<'_>,
-        database: &dyn PackageDatabase,
-        later: Option<&LaterPackages>,
+        database: Option<&dyn PackageDatabase>,
     ) -> Result<Vec<OwnedFile>, IdentifyError> {
+        let Some(database) = database else { return Ok(Vec::new()) };
+        let later = self.since.map(|since| since.later_packages(database));
+        if later.as_ref().is_some_and(|later| later.is_stranger) {
+            self.strangers.insert(image.rank);
+        }
         let mut paths = PathSet::new();
         let mut listed: Vec<(PathId, [u8; 16], u32, bool)> = Vec::new();
         let are_all_packaged = self.tiers.iter().all(|tier| *tier == Tier::Digest);
         for (at, package) in database.packages().iter().enumerate() {
-            let is_later = later.is_none_or(|later| later.has(at));
+            let is_later = later.as_ref().is_none_or(|later| later.has(at));
             self.examined.packages += 1;
             self.examined.older_packages += u64::from(!is_later);
             if !is_later && are_all_packaged {

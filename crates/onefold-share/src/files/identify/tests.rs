@@ -35,7 +35,7 @@ fn a_file_that_has_got_the_name_of_a_listed_one_is_not_read() {
     let mut add = |stat| {
         let path = PathBuf::from("first");
         let listed = ListedFile { number: FileNo(1), path, stat, domain: Domain::Owner(0) };
-        identifying.add_image(substrate, &listed, 0).unwrap_err()
+        identifying.add_image(substrate, &listed, 0, None).unwrap_err()
     };
     assert!(matches!(add(second), IdentifyError::Replaced));
     // Simulated files have no reader: this one comes that far.

@@ -74,6 +74,7 @@ pub(super) fn json(files: &FilesReport) -> Value {
     json!({
         "images": files.examined.images,
         "unchanged_images": files.examined.unchanged_images,
+        "unchanged_databases": files.examined.unchanged_databases,
         "images_with_packages": files.examined.images_with_packages,
         "files": files.examined.files,
         "believed_bytes": sum(files, |counts| counts.believed),

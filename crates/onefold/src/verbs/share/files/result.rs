@@ -83,6 +83,10 @@ impl FilesFindings {
         if examined.unchanged_images > 0 {
             table.row(["unchanged, and not opened".to_owned(), String::new(), files(examined.unchanged_images)]);
         }
+        if examined.unchanged_databases > 0 {
+            let count = files(examined.unchanged_databases);
+            table.row(["changed, with known packages".to_owned(), String::new(), count]);
+        }
         table.row(["images with packages".to_owned(), String::new(), files(examined.images_with_packages)]);
         table.row(["packages examined".to_owned(), String::new(), count(examined.packages, "packages")]);
         table.row(["files of guests examined".to_owned(), String::new(), files(examined.files)]);
@@ -206,6 +210,7 @@ impl FilesFindings {
             "examined": {
                 "images": examined.images,
                 "unchanged_images": examined.unchanged_images,
+                "unchanged_databases": examined.unchanged_databases,
                 "images_with_packages": examined.images_with_packages,
                 "packages": examined.packages,
                 "older_packages": examined.older_packages,
