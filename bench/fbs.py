@@ -71,7 +71,7 @@ def parse():
     )
     parser.add_argument("--only", action="append", choices=names, help="this experiment; may be given again")
     launch.add_arguments(
-        parser, minutes=15, record="fbs.json", update="write the tables between its markers, and charts"
+        parser, minutes=30, record="fbs.json", update="write the tables between its markers, and charts"
     )
     parser.add_argument("--machines", type=Path, metavar="FILE", help="a set, in place of those of bench/corpus/cache")
     parser.add_argument("--charts", type=Path, metavar="FOLDER", help="write the charts there (--update: figures/)")

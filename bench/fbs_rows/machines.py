@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from guest_rows import made
+from guest_rows.programs import warm
 from lib import caches, device, system
 from lib.launch import REPOSITORY
 from lib.runner import say
@@ -24,7 +25,6 @@ TEMPLATE = "template.raw"
 MACHINES = "machine-*.raw"
 PACKAGES = "packages"
 IDENTITY = REPOSITORY / "bench" / "corpus" / "machine_identity.py"
-MIB = 1 << 20
 # XFS takes no smaller one than 300 MiB.
 MADE_BYTES = 1 << 30
 # A copy grows where machines are written to.
@@ -152,9 +152,7 @@ class Copy:
     def warm(self):
         """Has the machines in the page cache, as far as the memory goes."""
         for machine in self.machines:
-            with open(machine, "rb") as file:
-                while file.read(MIB):
-                    pass
+            warm(machine)
 
     def free_bytes(self):
         """Returns what is free by the file system's own books, once they are up to date."""
