@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lib import system
+from lib.measure import Spread
 from lib.runner import say
+from paper_figures import svg
 
 from . import ext, published
 from .experiment import Experiment, expect
@@ -44,9 +46,11 @@ class Done:
 class Side:
     """A way to find and share what was installed after the clones were made."""
 
-    def __init__(self, key, title, *options, common=False):
+    def __init__(self, key, title, short, *options, common=False):
         self.key = key
         self.title = title
+        # Beside a bar of the chart.
+        self.short = short
         self._options = options
         self._common = common
 
@@ -81,10 +85,10 @@ class PrototypeSide(Side):
 
 
 SIDES = (
-    PrototypeSide("prototype", "the prototype as a script"),
-    Side("read", "`share files --compare read`", "--compare", "read"),
-    Side("kernel", "`share files`"),
-    Side("common", "`share files --common`", common=True),
+    PrototypeSide("prototype", "the prototype as a script", "prototype"),
+    Side("read", "`share files --compare read`", "--compare read", "--compare", "read"),
+    Side("kernel", "`share files`", "share files"),
+    Side("common", "`share files --common`", "--common", common=True),
 )
 
 
@@ -167,4 +171,16 @@ def section(found, count, installed_bytes):
         "a script, with FICLONERANGE for its ioctl. All sides share the files of packages only. What is neither "
         "finding nor sharing is mostly the making of the common volume. Read: from the disk."
     )
+    result.charts["fbs-table-2.svg"] = chart(found, count)
     return result
+
+
+def chart(found, count):
+    """Returns the chart of finding and sharing, for each machine."""
+    names = {side.key: side.short for side in SIDES}
+    groups = []
+    for (key, state), turns in found.items():
+        parts = ([done.find_seconds / count for done in turns], [done.share_seconds / count for done in turns])
+        groups.append((f"{names[key]}, {state}", [svg.Bar(Spread.of(values)) for values in parts]))
+    note = f"In the paper: {published.seconds_each():.2f} s for finding and sharing together."
+    return [svg.BarPanel("Time for each machine", "s", ["finding", "sharing"], groups, note)]

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import paths  # it makes the next imports possible
 import fbs  # noqa: I001
 from fbs_rows import (
-    EXPERIMENTS, bonnie, cas, ext, extents, formulas, hashing, list1, machines, metadata, ntfs, offline, packages, prototype,
-    published, welch,
+    EXPERIMENTS, bonnie, cas, ext, extents, formulas, hashing, list1, machines, metadata, ntfs, offline, packages,
+    prototype, published, welch,
 )  # fmt: skip
 from fbs_rows.section import Section
 from lib import report, settings
@@ -290,7 +290,9 @@ class Charts(unittest.TestCase):
         few = {inode: {length: 0 for length in lengths if length < 1038} for inode in metadata.INODES}
         rates = {state: {"read": [100.0, 110.0], "write": [90.0, 95.0]} for state in ("before", "after")}
         figure_5 = bonnie.section(dict.fromkeys(bonnie.KINDS, rates)).charts["fbs-figure-5.svg"]
-        for panels in (metadata.figure_6(lengths, counts, few), figure_5):
+        done = offline.Done(*range(1, 8))
+        turns = {(side.key, state): [done] for side in offline.SIDES for state in ("cold", "warm")}
+        for panels in (metadata.figure_6(lengths, counts, few), figure_5, offline.chart(turns, 6)):
             root = xml.fromstring(svg.document(panels))
             boxes = [box(text) for text in root.findall(TEXT)]
             for index, one in enumerate(boxes):
