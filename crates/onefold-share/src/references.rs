@@ -54,8 +54,7 @@ pub fn count<S: Substrate>(state: &State<'_, S>, files: &Marks) -> Result<Option
     }
     let slots: Vec<MappedExtent> = extents.iter().map(|(_, extent)| *extent).collect();
     let places = Places::new(extents);
-    let is_used = |mark: &&Mark| files.first_number(mark.number) == mark.number && !mark.is_forgotten();
-    for mark in files.iter().filter(is_used) {
+    for mark in files.of_files() {
         let counted = each_extent_of(substrate, mark, |extent| {
             for (_, at) in places.within(extent) {
                 let slot = at / BLOCK_BYTES_U64;

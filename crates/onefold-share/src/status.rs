@@ -160,9 +160,7 @@ impl Standing {
 fn count_files<S: Substrate>(state: &State<'_, S>, files: &Marks) -> (FileCounts, BTreeMap<Domain, DomainCounts>) {
     let (mut counts, mut domains) = (FileCounts::default(), BTreeMap::<Domain, DomainCounts>::new());
     let opt_outs = OptOuts::new(state.substrate());
-    // A file may have two numbers, of which one is used. One that is gone may have left its number.
-    let is_used = |mark: &&Mark| files.first_number(mark.number) == mark.number && !mark.is_forgotten();
-    for mark in files.iter().filter(is_used) {
+    for mark in files.of_files() {
         counts.known += 1;
         let looked = || -> io::Result<Option<(Stamp, bool)>> {
             let file = state.substrate().open(&mark.path, Access::Read)?;

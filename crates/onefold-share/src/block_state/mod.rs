@@ -129,8 +129,7 @@ pub fn count<S: Substrate>(state: &State<'_, S>, options: &CountOptions<'_>) -> 
     let templates = Templates::of_known(&marks).with_named(named.map_err(CountError::Template)?);
     let mut rows = Rows::new(options.temporary_folder, options.memory_bytes);
     let mut unmapped = 0;
-    let is_used = |mark: &&Mark| marks.first_number(mark.number) == mark.number && !mark.is_forgotten();
-    for mark in marks.iter().filter(is_used) {
+    for mark in marks.of_files() {
         match add(substrate, &templates, mark, &mut rows) {
             Ok(()) => {}
             Err(AddError::Map(error)) if onefold_substrate::is_gone(&error) => {}

@@ -8,7 +8,6 @@ use onefold_substrate::{Access, FileHandle, MappedExtent, Substrate};
 
 use crate::extents::Extents;
 use crate::files::common;
-use crate::format::mark::Mark;
 use crate::format::{FileBlock, Slot};
 use crate::state::files::Marks;
 use crate::state::{State, StateError};
@@ -74,8 +73,7 @@ pub(super) fn find<S: Substrate>(
 ) -> Result<Sharers, StateError> {
     let substrate = state.substrate();
     let mut sharers = Sharers::default();
-    let is_used = |mark: &&Mark| files.first_number(mark.number) == mark.number && !mark.is_forgotten();
-    for mark in files.iter().filter(is_used) {
+    for mark in files.of_files() {
         let mapped = || -> io::Result<Vec<u64>> {
             let file = substrate.open(&mark.path, Access::Read)?;
             if substrate.stat(&file)?.handle != mark.handle {

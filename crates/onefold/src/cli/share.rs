@@ -70,7 +70,8 @@ pub(crate) enum ShareCommand {
     ///
     /// The clone shares all blocks of the image as it is at one moment; it belongs to who makes it, with the
     /// permissions that a copy would have. Where the image has not changed since it was read, as a template, all that
-    /// is known of its blocks is known of the clone's, too.
+    /// is known of its blocks is known of the clone's, too. The image is recorded as the template of the clone, for
+    /// `share status`.
     Clone(ShareCloneArgs),
     /// Keep the files of packages that several machines have in a volume of their own
     #[command(subcommand)]

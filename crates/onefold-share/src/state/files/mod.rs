@@ -120,6 +120,12 @@ impl Marks {
         self.by_number.values()
     }
 
+    /// Returns the mark of each file that has a name, in the domain that the file came into last.
+    pub(crate) fn of_files(&self) -> impl Iterator<Item = &Mark> {
+        let is_used = |mark: &&Mark| self.of(&mark.handle).is_some_and(|used| used.number == mark.number);
+        self.iter().filter(|mark| !mark.is_forgotten()).filter(is_used)
+    }
+
     /// Returns the files of a selection that are not where they were, or not at all any more, and how many blocks they
     /// had when they were read. A look at each name, nothing more.
     pub(crate) fn gone<S: Substrate>(&self, state: &State<'_, S>, selection: &Selection<'_>) -> BTreeMap<FileNo, u64> {
