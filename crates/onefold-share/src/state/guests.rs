@@ -83,3 +83,82 @@ impl<S: Substrate> State<'_, S> {
 fn path<S: Substrate>(state: &State<'_, S>, number: FileNo) -> PathBuf {
     state.path(FOLDER, number.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use onefold_block::Timestamp;
+    use onefold_block::clock::ManualClock;
+    use onefold_block::random::SeededRandom;
+    use onefold_substrate::{Files, UserNo};
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
+
+    use super::*;
+    use crate::format::mark::Stamp;
+    use crate::state::Notice;
+    use crate::state::trust::Distrust;
+
+    fn stamp(modified: i64, changed: i64) -> Stamp {
+        let [modified, changed] = [modified, changed].map(|seconds| Timestamp { seconds, nanoseconds: 0 });
+        Stamp { length: 4096, modified, changed }
+    }
+
+    fn guest(stamp: Option<Stamp>) -> KeptGuest {
+        KeptGuest { head: GuestHead { stamp, databases: 7, ..GuestHead::default() }, ..KeptGuest::default() }
+    }
+
+    #[test]
+    fn times_that_were_set_are_brought_up_to_date_and_a_change_of_the_content_is_not() {
+        let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 0, ..SimulationOptions::default() });
+        let substrate = file_system.observe().substrate;
+        let (clock, random) = (ManualClock::starting_at(5), SeededRandom::new(5));
+        let state = State::open(&substrate, &clock, &random, &|_| {}).unwrap();
+        let number = FileNo(3);
+        let kept = || state.kept_guest(number, |_| true).unwrap().map(|guest| guest.head.stamp);
+        assert_eq!(kept(), None);
+        state.restamp_guest(number, StampChange { before: stamp(1, 1), after: stamp(1, 2) }).unwrap();
+        assert_eq!(kept(), None);
+        state.keep_guest(number, &guest(Some(stamp(1, 1)))).unwrap();
+        for (before, after, expected) in [
+            (stamp(1, 1), stamp(1, 2), stamp(1, 2)),
+            (stamp(1, 1), stamp(1, 3), stamp(1, 2)),
+            (stamp(1, 2), stamp(2, 3), stamp(1, 2)),
+        ] {
+            state.restamp_guest(number, StampChange { before, after }).unwrap();
+            assert_eq!(kept(), Some(Some(expected)));
+        }
+        assert_eq!(state.kept_guests().unwrap(), [number]);
+        state.forget_guest(number).unwrap();
+        assert_eq!((kept(), state.kept_guests().unwrap()), (None, Vec::new()));
+    }
+
+    #[test]
+    fn what_is_damaged_or_of_another_image_is_dropped_and_what_belongs_to_another_user_is_refused() {
+        let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 0, ..SimulationOptions::default() });
+        let substrate = file_system.observe().substrate;
+        let (clock, random, dropped) = (ManualClock::starting_at(5), SeededRandom::new(5), RefCell::new(0));
+        let notice = |notice: Notice| *dropped.borrow_mut() += i32::from(matches!(notice, Notice::Dropped { .. }));
+        let state = State::open(&substrate, &clock, &random, &notice).unwrap();
+        let number = FileNo(3);
+        let path = path(&state, number);
+
+        state.keep_guest(FileNo(4), &guest(None)).unwrap();
+        let scratch = state.write_scratch(|file| {
+            let other = guest::write(&substrate, file, state.identity().uuid, FileNo(4), &guest(None));
+            other.map(drop)
+        });
+        state.replace(&scratch.unwrap(), &path).unwrap();
+        assert_eq!((state.kept_guest(number, |_| true).unwrap(), *dropped.borrow()), (None, 1));
+        state.keep_guest(number, &guest(None)).unwrap();
+        substrate.write_at(&substrate.open(&path, Access::Write).unwrap(), 100, &[1]).unwrap();
+        assert_eq!((state.kept_guest(number, |_| true).unwrap(), *dropped.borrow()), (None, 2));
+        assert_eq!(state.kept_guests().unwrap(), [FileNo(4)]);
+
+        state.keep_guest(number, &guest(None)).unwrap();
+        file_system.protect(&path, UserNo(7), 0o600).unwrap();
+        let refused = state.kept_guest(number, |_| true).unwrap_err();
+        let expected = Distrust::Owner { owner: UserNo(7), user: UserNo::ROOT };
+        assert!(matches!(refused, StateError::Untrusted { why, .. } if why == expected), "{refused}");
+    }
+}
