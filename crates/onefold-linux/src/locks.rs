@@ -1,8 +1,8 @@
-//! Who has locks, without trying any: the kernel tells of a byte of an open file, and has a list of all of them.
+//! Finds locks without taking one: asks the kernel about a byte of an open file, or reads its list of all locks.
 //!
 //! The list takes long to read on a busy machine, since the kernel waits until no processor is in the midst of setting a
-//! lock. It names a file by its inode number and by the device of its file system. On Btrfs that is not the device which
-//! `stat` tells of a file: each subvolume has one of its own there. The list of mounts has the right one.
+//! lock. It names a file by its inode number and by the device of its file system. On Btrfs `stat` reports another
+//! device for a file: each subvolume has one of its own there. The list of mounts has the right one.
 
 use std::collections::HashMap;
 use std::io;

@@ -64,8 +64,8 @@ pub struct Explained {
     pub opted_out: Option<PathBuf>,
     /// Why the file system would refuse it.
     pub refusal: Option<Refusal>,
-    /// Its state; `None` where it has no place, where its file is a common volume, or where the file system tells by
-    /// whole extents what is shared, and no file is known.
+    /// Its state; `None` for a block without a place, for a block of a common volume, and on Btrfs without a state
+    /// folder if the map calls its extent shared.
     pub state: Option<BlockState>,
     /// The template of its file, as far as it is known.
     pub template: Option<PathBuf>,

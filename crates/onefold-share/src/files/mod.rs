@@ -1,8 +1,7 @@
 //! Guest files (FBS): equal files of guests share their blocks, and no block is hashed for it.
 //!
 //! The package databases of guests say which files are equal, and the maps of their file systems say where these lie.
-//! The
-//! steps are those of the paper:
+//! The steps are those of the paper:
 //!
 //! | step | module | is |
 //! |---|---|---|
@@ -10,10 +9,9 @@
 //! | 3, coalesce | `join/` | sorts the rows, so that equal files come together, and cuts them into runs of whole blocks |
 //! | 2, compare | `finder` | hands the runs to the engine of `pass`, which has the file system compare and share |
 //!
-//! What guests say is `kept` between runs. `trust` gives up claims that are wrong mostly; what a first source turns out not to hold is tried with a `second` one.
-//! `tier` and `packages` are what files are counted by. Nothing of a
-//! guest
-//! is trusted: a wrong claim costs a comparison. docs/decisions/0018-guest-files.md has the reasons.
+//! `kept` keeps what guests say between runs. `trust` gives up claims that are mostly wrong. `second` tries another
+//! source for ranges that the first one does not hold. Files are counted by `tier` and by `packages`. Nothing of a
+//! guest is trusted: a wrong claim costs a comparison. docs/decisions/0018-guest-files.md has the reasons.
 
 mod changes;
 pub mod common;

@@ -7,7 +7,7 @@
 //! this image has with others.
 //!
 //! An image is given up only where it is known to be at fault: it differs from a common volume, whose content was
-//! compared with its digests, or two of its own files differ that it records one digest of.
+//! compared with its digests, or the image records one digest for two files that differ.
 //!
 //! A range that is a hole in the source is not compared. It costs nothing, and counts for nobody.
 

@@ -59,7 +59,7 @@ pub(crate) struct GuestOpenArgs {
     /// Read one logical volume only, as it is: its own root is `/`
     #[arg(long, value_name = "GROUP/NAME")]
     pub(crate) volume: Option<VolumeName>,
-    /// Limit of the caches of what was read: each image has one of a quarter of it. Lists that a verb keeps come on top
+    /// Upper limit of the caches: each image has one of a quarter of it. Lists that a verb keeps come on top
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) memory: ByteSize,
 }
@@ -169,7 +169,7 @@ pub(crate) struct GuestDuArgs {
     /// Folders of the guest
     #[arg(default_value = "/")]
     pub(crate) paths: Vec<OsString>,
-    /// Show folders that are at most so deep below the named ones
+    /// Show folders at most this many levels below the named ones
     #[arg(long, short, value_name = "LEVELS")]
     pub(crate) depth: Option<u32>,
 }
@@ -230,7 +230,7 @@ pub(crate) struct GuestDiffArgs {
     /// Only files below a folder of the guests
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub(crate) below: OsString,
-    /// Read all content, whatever is recorded of it
+    /// Read all content, also where it is known to be equal
     #[arg(long)]
     pub(crate) content: bool,
 }

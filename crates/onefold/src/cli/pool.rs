@@ -90,7 +90,7 @@ pub(crate) struct MountArgs {
     /// Change nothing, not even by recovery
     #[arg(long)]
     pub(crate) read_only: bool,
-    /// How a block with an equal fingerprint is believed to be equal
+    /// How a block with a known fingerprint is confirmed to be equal
     #[arg(long, value_enum, default_value_t = VerifyBy::Fingerprint)]
     pub(crate) verify: VerifyBy,
     /// How much of a fingerprint store a look-up brings in
@@ -120,13 +120,13 @@ pub(crate) struct MountArgs {
     /// Do not record times of access
     #[arg(long)]
     pub(crate) noatime: bool,
-    /// What the st_blocks of a file covers; `user.onefold.st_blocks` of a file or folder goes before
+    /// What the st_blocks of a file covers; `user.onefold.st_blocks` of a file or folder takes precedence
     #[arg(long, value_enum, value_name = "WHAT", default_value = "auto")]
     pub(crate) st_blocks: StBlocksCover,
     /// Let the kernel gather small buffered writes; a full pool then shows at fsync or close
     #[arg(long)]
     pub(crate) writeback_cache: bool,
-    /// The device is a thin volume, which can run out of room untold: answer writes only when they are stored
+    /// The device is a thin volume, which can run out of room without warning: answer writes only when they are stored
     #[arg(long)]
     pub(crate) thin: bool,
     /// Threads that serve requests; without it eight, or one for each 16 MiB of memory where that is less

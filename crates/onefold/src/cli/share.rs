@@ -39,8 +39,8 @@ pub(crate) enum ShareCommand {
     /// Fill the holes that a host has left in images where it died while it shared (OCFS2)
     ///
     /// `run` and `watch` do so themselves when they begin. Before a script starts the machines of a dead host on
-    /// another host, it calls this command. The command names and leaves images that somebody has written to since, and
-    /// images that are open; it fails then. Without such holes it ends at once.
+    /// another host, it calls this command. The command leaves alone images that were written to since then and images
+    /// that are open; it names them and fails. Without such holes it ends at once.
     Mend(ShareMendArgs),
     /// Show what is known of a file system's images, what is pending, and who works on it
     ///
@@ -56,10 +56,10 @@ pub(crate) enum ShareCommand {
     Explain(ShareExplainArgs),
     /// Keep files from being shared
     ///
-    /// Sets the attribute `user.onefold.share` to `off`. What a folder has holds for all below it that has none of its
-    /// own. What is shared already stays as it is.
+    /// Sets the attribute `user.onefold.share` to `off`. The attribute of a folder holds for all files and folders
+    /// below it that have none of their own. Blocks that are shared already stay shared.
     Exclude(ShareFilesArgs),
-    /// Take back `exclude`
+    /// Undo `exclude`
     ///
     /// Removes the attribute `user.onefold.share`, or sets it to `on` where a folder above has `off`.
     Include(ShareFilesArgs),
@@ -68,10 +68,10 @@ pub(crate) enum ShareCommand {
     Domain(ShareDomainCommand),
     /// Make a clone of an image that the next run need not read
     ///
-    /// The clone shares all blocks of the image as it is at one moment; it belongs to who makes it, with the
-    /// permissions that a copy would have. Where the image has not changed since it was read, as a template, all that
-    /// is known of its blocks is known of the clone's, too. The image is recorded as the template of the clone, for
-    /// `share status`.
+    /// The clone shares all blocks of the image as it is at one moment. It belongs to the user who makes it, and has
+    /// the permissions of a copy. If the image has not changed since a run read it, no run has to read the clone. If it
+    /// has changed, the next run reads the clone.
+    /// The command records the image as the template of the clone, for `share status`.
     Clone(ShareCloneArgs),
     /// Keep the files of packages that several machines have in a volume of their own
     #[command(subcommand)]
@@ -85,11 +85,11 @@ pub(crate) enum ShareDomainCommand {
     Show(ShareFilesArgs),
     /// Put a file, or all files of a folder, into a domain
     ///
-    /// Sets the attribute `trusted.onefold.domain`, which only root can set or see. What a folder has holds for all
-    /// below it that has none of its own. The next run reads the files anew in their domain; what they share already
-    /// stays shared.
+    /// Sets the attribute `trusted.onefold.domain`, which only root can set or see. The attribute of a folder holds for
+    /// all files and folders below it that have none of their own. The next run reads the files anew in their domain.
+    /// Blocks that they share already stay shared.
     Set(ShareDomainSetArgs),
-    /// Take back `set`
+    /// Undo `set`
     Clear(ShareFilesArgs),
 }
 
@@ -133,8 +133,8 @@ pub(crate) struct ShareMendArgs {
     /// A file or folder on the file system
     #[arg(value_name = "PATH", default_value = ".")]
     pub(crate) path: PathBuf,
-    /// Fill holes also in images to which somebody has written since: what was zeroed or discarded there meanwhile may
-    /// come back. Images of which nothing can be put back any more are not told of again
+    /// Also fill holes in images that were written to since: data that a guest has zeroed or discarded there may come
+    /// back. Images whose copies are lost are not reported again
     #[arg(long)]
     pub(crate) force: bool,
     /// What to do about images that wait under another identity of the state folder, where `.onefold/identity` was lost
@@ -150,7 +150,7 @@ pub(crate) struct ShareMendArgs {
 pub(crate) enum ForeignAction {
     /// Fill their holes as those of the other images
     Mend,
-    /// Name them and give them up: holes stay, and what was in them is lost
+    /// Name them and give them up: holes stay, and their content is lost
     GiveUp,
 }
 
@@ -167,8 +167,8 @@ pub(crate) struct RootArgs {
 /// What `share run` and `share watch` are allowed on OCFS2.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct ConsentArgs {
-    /// Share on OCFS2, too: a host that dies while it shares leaves holes there, in images that nobody on it had open,
-    /// until any host has mended them (`share mend`). Images that are open on the host are left alone
+    /// Also share on OCFS2. A host that dies while it shares leaves holes there, in images that no process on it had
+    /// open, until a host mends them (`share mend`). Images that are open on the host are left alone
     #[arg(long)]
     pub(crate) accept_mending: bool,
 }
@@ -222,11 +222,10 @@ pub(crate) struct ShareCloneArgs {
 /// What limits `share run` and `share watch`.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct LimitArgs {
-    /// Read at most so many bytes of images in a second, and have at most so many shared; without it, as fast as it
-    /// goes
+    /// Read at most this many bytes of images a second, and share at most this many; without it, there is no limit
     #[arg(long, value_name = "SIZE")]
     pub(crate) io_limit: Option<ByteSize>,
-    /// Use at most so much processor time, in percent of one core
+    /// Use at most this much processor time, in percent of one core
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) cpu_limit: Option<u32>,
     /// The longest time that one call of the file system should take; a program that writes to a file of the call
@@ -242,7 +241,8 @@ pub(crate) struct SpaceArgs {
     /// part of the extent; with 0, never
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(crate) rewrite: u32,
-    /// On XFS, leave it as it is that a small write into a shared block has 128 KiB set aside around it for minutes
+    /// On XFS, do not change the hint of files for copies: each small write into a shared block then reserves 128 KiB
+    /// around it for minutes
     #[arg(long)]
     pub(crate) no_small_copies: bool,
 }
@@ -256,8 +256,8 @@ pub(crate) struct WorkArgs {
     /// No files, and no folders, whose path or name matches a pattern; may be given several times
     #[arg(long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<Pattern>,
-    /// Leave shorter runs of equal blocks alone, after runs that follow each other were joined: they save less and cost
-    /// a file more seeks when it is read in sequence
+    /// Do not share shorter runs of equal blocks; adjacent runs count as one. Short runs save less, and cost more seeks
+    /// when a file is read in sequence
     #[arg(long, value_name = "SIZE", default_value = "4K")]
     pub(crate) min_run: ByteSize,
     #[command(flatten)]
@@ -278,8 +278,8 @@ pub(crate) struct ShareWatchArgs {
     /// Image files, and folders with all that is in them; on one file system (XFS, Btrfs or OCFS2 with reflinks)
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
-    /// Share equal files of guests, too, as `share files` does, before anything is read: at first, and whenever a
-    /// package database of an image has changed
+    /// Also share equal files of guests, as `share files` does: once at the start, then before the next scan whenever a
+    /// package database has changed
     #[arg(long)]
     pub(crate) files: bool,
     /// Time between two looks at what has changed, and at which images are open
@@ -288,24 +288,23 @@ pub(crate) struct ShareWatchArgs {
     /// Read and share only between these times of day, such as 22:00-06:00; may be given several times
     #[arg(long, value_name = "HH:MM-HH:MM")]
     pub(crate) window: Vec<Window>,
-    /// Begin nothing while the load of the machine, averaged over a minute, is above
+    /// Begin nothing while the load of the machine, averaged over a minute, is higher than this
     #[arg(long, value_name = "LOAD")]
     pub(crate) max_load: Option<f64>,
     /// Leave files alone whose content has changed less long ago
     #[arg(long, value_name = "AGE", default_value = "0s", value_parser = parse_duration)]
     pub(crate) stable_for: Duration,
-    /// Begin to share once the blocks that wait are this part of the index. Each time, sharing reads the whole index
+    /// Share once the blocks that wait are this part of the index. Each time, sharing reads the whole index
     #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(crate) batch: u32,
-    /// Or once they have waited for so long
+    /// Share also fewer blocks once they have waited for this long
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
     pub(crate) max_wait: Duration,
-    /// End, and leave all locks to others, once no call of the file system has come to its end for so long; 0 never
-    /// does
+    /// End, and release all locks, once no call of the file system has returned for this long; with 0, never
     #[arg(long, value_name = "TIME", default_value = "15min", value_parser = parse_duration)]
     pub(crate) max_hang: Duration,
-    /// Let what was read and waits take so much room at most; then reading waits until it is shared. Without it, a half
-    /// of what the index takes, and at least 256M
+    /// Upper limit of the logs of blocks that wait; above it, reading waits until they are shared. Without it, half the
+    /// size of the index, and at least 256M
     #[arg(long, value_name = "SIZE")]
     pub(crate) max_logs: Option<ByteSize>,
     #[command(flatten)]
@@ -350,8 +349,8 @@ pub(crate) struct ShareGuestsArgs {
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "For experiments")]
 pub(crate) struct ExperimentArgs {
-    /// How files are compared first: `read` reads each candidate as a whole and computes its MD5, and the kernel compares
-    /// after that
+    /// How files are compared first: `read` reads each candidate as a whole and computes its MD5, and the kernel
+    /// compares after that
     #[arg(long, value_name = "HOW", default_value = "kernel")]
     pub(crate) compare: Comparison,
     /// Leave a file alone if one of its blocks differs; the command reads each candidate, as with `--compare read`

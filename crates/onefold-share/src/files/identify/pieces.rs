@@ -1,9 +1,9 @@
 //! The host's blocks that a file of a guest lies in, wholly.
 //!
-//! A range of a file that begins at byte `place` of the disk and byte `offset` of the content has the blocks of the
-//! host
-//! that lie within it. Where the two differ by whole blocks, these are blocks of the content. Otherwise they begin
-//! somewhere within one, and two files can share only if that is the same for both: their *phase*.
+//! A range of a file begins at byte `place` of the disk and at byte `offset` of the content. Its blocks are the blocks
+//! of the host that lie within it. Where `place` and `offset` differ by whole blocks, these are blocks of the content.
+//! Otherwise each of them begins within a block of the content, at a distance from its start that is the *phase*. Two
+//! files can share only if their phases are equal.
 
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use onefold_disk::{Disk, DiskError, InFile};
@@ -59,9 +59,8 @@ impl Pieces {
         Ok(unmapped)
     }
 
-    /// Adds the range of `length` bytes at byte `place` of the disk, which holds the content from byte `offset` on, in
-    /// a
-    /// file of `size` bytes. What lies past the end of the file is left out, but for the rest of its last block.
+    /// Adds the range of `length` bytes at byte `place` of the disk. It holds the content of a file of `size` bytes
+    /// from byte `offset` on. Of bytes past the end of the file, only the rest of its last block is added.
     pub(super) fn add(&mut self, place: u64, offset: u64, length: u64, size: u64) {
         let used = length.min(size.saturating_sub(offset));
         let first = place.div_ceil(BLOCK_BYTES_U64);

@@ -24,9 +24,8 @@ impl System<'_> {
     }
 }
 
-/// Calls `visit` with each system of a guest, then with each file system that belongs to none. Where one fails, the
-/// others
-/// are visited, and the first error is returned.
+/// Calls `visit` with each system of a guest, then with each file system that belongs to none. Where one fails, it goes
+/// on with the others, and returns the first error.
 ///
 /// # Errors
 /// Those of `visit`.

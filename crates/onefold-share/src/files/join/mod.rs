@@ -37,8 +37,7 @@ pub(super) struct Joined {
 }
 
 /// Joins candidates in the order of their rows, and hands the runs to `runs`. `images` are the numbers of the images,
-/// in
-/// order. `go_on` is called now and then, and ends the work with an error.
+/// in order. `go_on` is called now and then, and ends the work with an error.
 ///
 /// # Errors
 /// Those of temporary files, and of `go_on`.
@@ -313,8 +312,7 @@ mod tests {
     }
 
     /// Whatever pieces files have: each run names equal blocks of one content, and each block of a target that a
-    /// source has
-    /// is named once.
+    /// source has is named once.
     #[test]
     fn runs_are_those_that_a_naive_join_finds() {
         for seed in 0..200 {

@@ -14,8 +14,7 @@
 //! | 128..192 | head: the key of the content |
 //!
 //! The first bits are the highest ones of the first word. So files that are believed equal come together, the best
-//! source
-//! before all others; the head comes before the pieces, and the pieces come in the order of the content.
+//! source before all others; the head comes before the pieces, and the pieces come in the order of the content.
 
 use onefold_sort::Row;
 

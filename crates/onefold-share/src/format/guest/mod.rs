@@ -1,5 +1,5 @@
-//! Kept guests: what the guest of an image says of its files, and where these lie in the image, one file for each image in
-//! `guests/`, named by the image's number.
+//! Kept guests: what the guest of an image says of its files, and where these lie in the image. Each image has one file
+//! in `guests/`, named by the image's number.
 //!
 //! The subject is the file's number. The first frame is the head:
 //!
@@ -10,7 +10,7 @@
 //! | 33      | flags     | 1: a package database was found                                             |
 //! | 34      | tiers     | by what files were believed equal, a bit for each number                    |
 //! | 35..40  | -         | zero                                                                        |
-//! | 40..48  | hashing   | the number that the writer makes of a text that is always the same: others have other numbers of paths and probes |
+//! | 40..48  | hashing   | the writer's hash of a fixed text. A program with another hash cannot use the hashes of paths and probes |
 //! | 48..56  | databases | a number for the volumes and the stamps of their package databases          |
 //! | 56..128 | counts    | what was examined: nine sums, 8 bytes each                                  |
 //! | 128..132 | packages | how many                                                                   |

@@ -80,8 +80,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         }
     }
 
-    /// Returns the beginning of a part of the run that is on whose contents the finder all has compared, or all has not;
-    /// and which of the two. Sources that are no files are always compared.
+    /// Returns the longest beginning of a part for which the finder gives one answer, and that answer: compare, or do
+    /// not. Sources that are not files are always compared.
     pub(super) fn compared_beginning(&mut self, part: Run) -> (Run, bool) {
         if !matches!(part.source, Source::File(_)) {
             return (part, true);
