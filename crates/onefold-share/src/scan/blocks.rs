@@ -108,8 +108,8 @@ impl<'a, S: Substrate> Blocks<'a, S> {
         }
     }
 
-    /// Has blocks get the digests of what lies at their places and was read before, and others those of these blocks
-    /// for as long as the file is as a stamp says.
+    /// Uses known digests for blocks at places that were read before. Adds new digests while the file still has this
+    /// stamp.
     pub(super) fn with_places(self, places: Option<DomainPlaces<'a>>, mapped: Stamp) -> Blocks<'a, S> {
         Blocks { places, mapped: Some(mapped), ..self }
     }
@@ -160,9 +160,10 @@ impl<'a, S: Substrate> Blocks<'a, S> {
         }
     }
 
-    /// Has others get the digests of a piece that lies where theirs do. A block that was written between the looks at
-    /// its place and at its content lies elsewhere by now: then the file has other times, and none of its places count
-    /// any more.
+    /// Adds the digests of a piece to the known ones, for blocks that still lie at their places. A block that was
+    /// written between the looks at its place and at its content lies elsewhere by now. If the file has other times
+    /// then, none of its places count any more. The times of a direct write are older than its data, so the map is
+    /// looked at again, too.
     fn note_places(&mut self, piece: &Piece) {
         let shared = self.asked.pop_front().unwrap_or_default();
         if shared.is_empty() || !piece.failed.is_empty() {
@@ -171,13 +172,18 @@ impl<'a, S: Substrate> Blocks<'a, S> {
         let stamp = self.substrate.stat(self.file).ok().map(|stat| Stamp::of(&stat));
         self.mapped = self.mapped.filter(|mapped| Some(*mapped) == stamp);
         let Some(places) = self.places.as_mut().filter(|_| self.mapped.is_some()) else { return };
+        let mut map = Extents::narrow();
         for SharedBlocks { offset, place, blocks } in shared {
-            let range = |bytes: u64| usize::try_from(bytes / BLOCK_BYTES_U64).unwrap_or(usize::MAX);
-            let first = range(offset.saturating_sub(piece.offset));
-            let count = usize::try_from(blocks).unwrap_or(usize::MAX);
-            // The file may have become shorter.
-            let end = first.saturating_add(count).min(piece.digests.len());
-            places.add(place, piece.digests.get(first..end).unwrap_or_default());
+            let mut done = 0;
+            while done < blocks {
+                let (offset, place) = (offset + done * BLOCK_BYTES_U64, place.saturating_add(done * BLOCK_BYTES_U64));
+                let Ok(now) = map.at(self.substrate, self.file, offset) else { return };
+                let count = (now.length / BLOCK_BYTES_U64).min(blocks - done);
+                if now.is_data && now.place == Some(place) {
+                    places.add(place, digests_of(piece, offset, count));
+                }
+                done += count.max(1);
+            }
         }
     }
 
@@ -299,8 +305,19 @@ impl<'a, S: Substrate> Blocks<'a, S> {
     }
 }
 
+/// Returns the digests of blocks of a piece from an offset on. The file may have become shorter.
+fn digests_of(piece: &Piece, offset: u64, blocks: u64) -> &[Option<FingerprintPrefix>] {
+    let blocks_of = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    let first = blocks_of(offset.saturating_sub(piece.offset) / BLOCK_BYTES_U64);
+    let end = first.saturating_add(blocks_of(blocks)).min(piece.digests.len());
+    piece.digests.get(first..end).unwrap_or_default()
+}
+
 /// Returns what others may refer to of the blocks between two offsets.
 fn part_of(offset: u64, end: u64, shared: Option<(u64, u64)>) -> Option<SharedBlocks> {
     let (place, blocks) = shared?;
     Some(SharedBlocks { offset, place, blocks: blocks.min(end.saturating_sub(offset) / BLOCK_BYTES_U64) })
 }
+
+#[cfg(test)]
+mod tests;
