@@ -12,6 +12,7 @@ use super::{CACHE_BYTES_MAX, common};
 use crate::format::FileNo;
 use crate::format::guest::GuestHead;
 use crate::format::mark::Stamp;
+use crate::pace::Pace;
 use crate::scan::{Age, ListedFile, list};
 use crate::selection::Selection;
 use crate::state::files::Marks;
@@ -28,7 +29,7 @@ pub struct DatabaseLook {
 /// What an image was like.
 #[derive(Clone, Copy, Debug)]
 struct SeenImage {
-    /// Its stamp; none where a later change may not show.
+    /// Its stamp; none where a later change may not show, and where the image could not be read.
     stamp: Option<Stamp>,
     /// The number of its databases; none where it cannot be opened.
     databases: Option<u64>,
@@ -38,12 +39,13 @@ impl DatabaseLook {
     /// Looks again. Of an image that this look has not seen, what is kept from the last run counts.
     ///
     /// # Errors
-    /// Those of the state folder, and of `go_on`, which is asked before each image is opened.
+    /// Those of the state folder, and `Interrupted` when the pace wants the work to end: it is asked before each image is
+    /// opened, and at each read of one.
     pub fn again<S: Substrate>(
         &self,
         state: &State<'_, S>,
         selection: &Selection<'_>,
-        go_on: &dyn Fn() -> Result<(), StateError>,
+        pace: &Pace<'_>,
     ) -> Result<DatabaseLook, StateError> {
         let now = state.now()?;
         let mut marks = Marks::load(state)?;
@@ -61,8 +63,12 @@ impl DatabaseLook {
             if common::is_marked(state.substrate(), &listed.path) {
                 continue;
             }
-            go_on()?;
-            let databases = number(state, &listed)?;
+            pace.boundary()?;
+            let Some(databases) = databases(state, &listed, pace)? else {
+                // What could not be read is looked at in the next round again.
+                next.seen.insert(listed.number, SeenImage { stamp: None, ..before });
+                continue;
+            };
             let is_settled = Age::of(&stamp, now) == Age::Settled;
             next.changed += u64::from(databases.is_some() && databases != before.databases);
             next.seen.insert(listed.number, SeenImage { stamp: is_settled.then_some(stamp), databases });
@@ -81,11 +87,17 @@ fn kept<S: Substrate>(state: &State<'_, S>, number: FileNo) -> Result<SeenImage,
     Ok(seen)
 }
 
-/// Returns the number of the databases of an image; none where it cannot be opened.
-fn number<S: Substrate>(state: &State<'_, S>, listed: &ListedFile) -> Result<Option<u64>, StateError> {
-    match databases_of(state.substrate(), listed, CACHE_BYTES_MAX) {
-        Ok(number) => Ok(Some(number)),
+/// Returns the number of the databases of an image, or that it has none that can be found; `None` where the image could
+/// not be read, which may pass.
+fn databases<S: Substrate>(
+    state: &State<'_, S>,
+    listed: &ListedFile,
+    pace: &Pace<'_>,
+) -> Result<Option<Option<u64>>, StateError> {
+    match databases_of(state.substrate(), listed, pace.reading(), CACHE_BYTES_MAX) {
+        Ok(number) => Ok(Some(Some(number))),
         Err(IdentifyError::Stopped(error)) => Err(error),
-        Err(_) => Ok(None),
+        Err(IdentifyError::File(_) | IdentifyError::Unread) => Ok(None),
+        Err(_) => Ok(Some(None)),
     }
 }

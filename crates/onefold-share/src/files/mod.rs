@@ -199,6 +199,7 @@ fn find<S: Substrate>(
         cache_bytes,
         is_kept: keeping.is_some() && !pass.is_dry_run,
         go_on: &go_on,
+        read_pace: pass.pace.reading(),
     };
     let mut failed = Vec::new();
     let all = listed.iter().map(|file| file.stat.length).fold(0, u64::saturating_add);

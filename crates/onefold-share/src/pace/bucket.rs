@@ -1,28 +1,29 @@
 //! A token bucket that keeps one number: when all that was taken is paid for.
 
-use std::cell::Cell;
 use std::num::NonZeroU64;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// How much may be taken at once after a pause: what the rate gives in this time. Covers sleeps that last too long.
 pub const BURST: Duration = Duration::from_millis(100);
 
-/// What is taken costs time; who takes waits until the last one was paid for.
+/// What is taken costs time; a taker waits until the last one was paid for. Any thread may take.
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
-    paid_at: Cell<Duration>,
+    paid_at: Mutex<Duration>,
 }
 
 impl Bucket {
     /// Returns from when on more may be taken.
     pub(super) fn paid_at(&self) -> Duration {
-        self.paid_at.get()
+        *self.paid_at.lock()
     }
 
     /// Takes what costs so much time.
     pub(super) fn take(&self, now: Duration, cost: Duration) {
-        let from = self.paid_at.get().max(now.saturating_sub(BURST));
-        self.paid_at.set(from.saturating_add(cost));
+        let mut paid_at = self.paid_at.lock();
+        *paid_at = (*paid_at).max(now.saturating_sub(BURST)).saturating_add(cost);
     }
 }
 

@@ -15,6 +15,7 @@
 
 mod bucket;
 mod call_size;
+mod reading;
 
 use std::cell::Cell;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -28,6 +29,7 @@ use self::bucket::Bucket;
 use self::call_size::CallSize;
 
 pub use self::bucket::BURST;
+pub(crate) use self::reading::ReadPace;
 
 /// The processor time of work without a limit on it: nobody asks.
 struct UncountedCpu;
@@ -96,6 +98,8 @@ pub struct Pace<'a> {
     clock: &'a dyn Clock,
     cpu: &'a dyn CpuTime,
     wish: &'a dyn Fn() -> Wish,
+    /// Tells any thread whether the work is to end at once.
+    stop: &'a (dyn Fn() -> bool + Sync),
     reads: Bucket,
     shares: Bucket,
     work: Bucket,
@@ -118,6 +122,7 @@ impl<'a> Pace<'a> {
             clock,
             cpu,
             wish,
+            stop: &|| false,
             reads: Bucket::default(),
             shares: Bucket::default(),
             work: Bucket::default(),
@@ -127,6 +132,13 @@ impl<'a> Pace<'a> {
             calls: Cell::default(),
             steps: Cell::new(0),
         }
+    }
+
+    /// Returns the pace with a question that any thread may ask: whether the work is to end at once. Reads of the readers
+    /// of guests ask it, between two looks at the wish. It is asked often, and should be cheap.
+    #[must_use]
+    pub fn stopped_by(self, stop: &'a (dyn Fn() -> bool + Sync)) -> Pace<'a> {
+        Pace { stop, ..self }
     }
 
     /// Returns a pace without limits, which never tells anybody to stop.

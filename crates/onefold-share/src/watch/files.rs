@@ -12,8 +12,8 @@ use crate::files::{FilesOptions, Reading, Tier, share_files};
 use crate::format::watch::WatchPhase;
 use crate::pass::{PassError, PassOptions};
 use crate::scan::TICK;
+use crate::state::State;
 use crate::state::watches::WatchFile;
-use crate::state::{State, StateError};
 
 impl<S: Substrate> Watcher<'_, S> {
     /// Shares equal files of guests, if that is wanted and a package database has changed.
@@ -23,8 +23,7 @@ impl<S: Substrate> Watcher<'_, S> {
         }
         self.say(file, WatchPhase::Scanning)?;
         self.pace.begin();
-        let go_on = || self.pace.boundary().map_err(StateError::from);
-        let look = self.databases.again(state, &self.options.selection, &go_on)?;
+        let look = self.databases.again(state, &self.options.selection, self.pace)?;
         if look.changed == 0 {
             self.databases = look;
             return Ok(());

@@ -54,8 +54,8 @@ pub struct Surroundings<'a, S: Substrate> {
     pub cpu: &'a dyn CpuTime,
     /// The machine.
     pub machine: &'a dyn Machine,
-    /// Tells whether the watch should end. Asked often.
-    pub stop: &'a dyn Fn() -> bool,
+    /// Tells whether the watch should end. Asked often, by any thread.
+    pub stop: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// Watches until it is told to stop.
@@ -70,7 +70,7 @@ pub fn watch<S: Substrate>(
     let clock = surroundings.seams.clock;
     let gate = Gate::new(clock, surroundings.machine, options, surroundings.stop);
     let wish = || gate.wish();
-    let pace = Pace::new(options.limits, clock, surroundings.cpu, &wish);
+    let pace = Pace::new(options.limits, clock, surroundings.cpu, &wish).stopped_by(surroundings.stop);
     let status = WatchStatus {
         process: std::process::id(),
         host: surroundings.machine.name(),

@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use onefold_block::random::SeededRandom;
@@ -51,7 +52,7 @@ struct Scripted<'a> {
     load: Cell<f64>,
     hour: &'a Cell<u16>,
     open: RefCell<Vec<&'static str>>,
-    is_stopped: Cell<bool>,
+    is_stopped: AtomicBool,
 }
 
 impl Machine for Scripted<'_> {
@@ -74,6 +75,9 @@ impl Machine for Scripted<'_> {
             self.began.set(Some(now));
             self.round.set(self.round.get() + 1);
             (self.script)(self.round.get(), self);
+            if self.round.get() > 100 {
+                self.is_stopped.store(true, Ordering::Relaxed);
+            }
         }
         let is_open = |path: &&&Path| self.open.borrow().iter().any(|open| Path::new(open) == **path);
         let handles = images.iter().filter(is_open).map(|path| handle(self.host, path)).collect();
@@ -131,19 +135,19 @@ fn an_interval_without_end_is_waited_for() {
     let hour = Cell::new(12);
     let machine = Scripted {
         host: &host,
-        script: &|_, machine| machine.is_stopped.set(true),
+        script: &|_, machine| machine.is_stopped.store(true, Ordering::Relaxed),
         round: Cell::new(0),
         began: Cell::new(None),
         load: Cell::new(0.0),
         hour: &hour,
         open: RefCell::new(Vec::new()),
-        is_stopped: Cell::new(false),
+        is_stopped: AtomicBool::new(false),
     };
     let surroundings = Surroundings {
         seams: Seams { substrate: &host.substrate, clock: &*host.clock, random: &*host.random, notices: &|_| {} },
         cpu: &NoCpu,
         machine: &machine,
-        stop: &|| machine.is_stopped.get(),
+        stop: &|| machine.is_stopped.load(Ordering::Relaxed),
     };
     let (interval, wait_max, stable_for) = (Duration::MAX, Duration::MAX, Duration::MAX);
     let options = WatchOptions { interval, wait_max, stable_for, ..options(&USUAL) };
@@ -167,13 +171,13 @@ fn run_at(host: &Host<'static>, how: &How<'_>, hour: &Cell<u16>, script: Script<
         load: Cell::new(0.0),
         hour,
         open: RefCell::new(Vec::new()),
-        is_stopped: Cell::new(false),
+        is_stopped: AtomicBool::new(false),
     };
     let surroundings = Surroundings {
         seams: Seams { substrate: &host.substrate, clock: &*host.clock, random: &*host.random, notices: &|_| {} },
         cpu: &NoCpu,
         machine: &machine,
-        stop: &|| machine.is_stopped.get() || machine.round.get() > 100,
+        stop: &|| machine.is_stopped.load(Ordering::Relaxed),
     };
     let options = options(how);
     let mut heard = Vec::new();
@@ -247,7 +251,7 @@ fn what_appears_is_shared_once_enough_of_it_waits_or_for_long_enough() {
         2 => write(&ground, "images/two", 0, 1, 40),
         // A block beside forty entries is not worth a pass: it waits from the next round on.
         4 => write(&ground, "images/zoo", 0, 1, 1),
-        13 => machine.is_stopped.set(true),
+        13 => machine.is_stopped.store(true, Ordering::Relaxed),
         _ => {}
     });
     let passes: Vec<_> = heard.iter().filter(|heard| matches!(heard, Heard::Shared(..))).collect();
@@ -276,7 +280,7 @@ fn what_deleted_files_shared_comes_free_though_nothing_else_happens() {
             assert_eq!(slots(), 1);
             paths.iter().for_each(|path| host.substrate.remove(path).unwrap());
         }
-        30 => machine.is_stopped.set(true),
+        30 => machine.is_stopped.store(true, Ordering::Relaxed),
         _ => {}
     });
     assert_eq!(slots(), 0, "{heard:?}");
@@ -301,7 +305,7 @@ fn images_that_are_gone_are_worth_a_pass_and_their_slots_come_free() {
             1 => ["images/one", "images/two", "images/zoo"].iter().for_each(|image| write(&ground, image, 0, 1, 40)),
             6 => ["images/one", "images/two"].iter().for_each(|image| ground.remove_image(WATCHER, image).unwrap()),
             9 => ground.remove_image(WATCHER, "images/zoo").unwrap(),
-            14 => machine.is_stopped.set(true),
+            14 => machine.is_stopped.store(true, Ordering::Relaxed),
             _ => {}
         }
     });
@@ -330,7 +334,7 @@ fn outside_its_windows_and_under_load_it_reads_nothing_and_says_why() {
             1 => (0..2).for_each(|image| write(&ground, ["images/one", "images/two"][image], 0, 1, 10)),
             3 => (machine.hour.set(23), machine.load.set(2.5)).0,
             4 => machine.load.set(2.0),
-            5 => machine.is_stopped.set(true),
+            5 => machine.is_stopped.store(true, Ordering::Relaxed),
             _ => {}
         }
     });
@@ -359,7 +363,7 @@ fn the_end_of_a_window_ends_the_work_and_the_next_window_takes_it_up() {
     let how = How { windows: &["22:00-06:00"], wants: &wants, ..USUAL };
     let heard = run_at(&host, &how, &hour, &|round, machine| match round {
         3 => hour.set(22),
-        4 => machine.is_stopped.set(true),
+        4 => machine.is_stopped.store(true, Ordering::Relaxed),
         _ => {}
     });
     assert_eq!(heard, [Heard::Began, Heard::Unseen(3), Heard::LeftOff(1), Heard::Shared(3, 20)]);
@@ -375,7 +379,7 @@ fn a_pass_takes_logs_in_before_they_grow_beyond_their_bound() {
         write(&ground, image, 0, 1, 40);
     }
     let how = How { log_bytes_max: Some(1), batch_percent: 100, ..USUAL };
-    let heard = run(&host, &how, &|round, machine| machine.is_stopped.set(round == 2));
+    let heard = run(&host, &how, &|round, machine| machine.is_stopped.store(round == 2, Ordering::Relaxed));
     assert_eq!(heard[2..], [Heard::Shared(1, 0), Heard::Shared(1, 40), Heard::Shared(1, 40)], "{heard:?}");
     ground.check().unwrap();
 }
@@ -390,7 +394,8 @@ fn what_was_read_is_shared_before_the_window_ends_and_the_rest_comes_in_the_next
     }
     // Half an hour before its end.
     let how = How { windows: &["22:00-06:00"], batch_percent: 100, ..USUAL };
-    let heard = run_at(&host, &how, &Cell::new(5), &|round, machine| machine.is_stopped.set(round == 4));
+    let heard =
+        run_at(&host, &how, &Cell::new(5), &|round, machine| machine.is_stopped.store(round == 4, Ordering::Relaxed));
     assert_eq!(heard[2..5], [Heard::Shared(1, 0), Heard::Shared(2, 40), Heard::Shared(3, 40)], "{heard:?}");
     ground.check().unwrap();
 }
@@ -427,7 +432,7 @@ fn images_that_are_open_here_are_kept_from_others_and_shared_all_the_same() {
         }
         4 => {
             assert!(is_free(&ground, "images/one") && !is_free(&ground, "images/two"));
-            machine.is_stopped.set(true);
+            machine.is_stopped.store(true, Ordering::Relaxed);
         }
         _ => {}
     });
@@ -460,7 +465,7 @@ fn a_state_folder_that_is_deleted_is_made_anew_with_its_locks() {
         }
         6 => {
             assert!(!is_free(&ground, "images/one"), "the lock is that of the new folder");
-            machine.is_stopped.set(true);
+            machine.is_stopped.store(true, Ordering::Relaxed);
         }
         _ => {}
     });
@@ -481,7 +486,7 @@ fn files_that_change_are_left_until_they_are_stable() {
         if round <= 4 {
             write(&ground, "images/two", 0, u64::from(round / 4), 10);
         }
-        machine.is_stopped.set(round == 12);
+        machine.is_stopped.store(round == 12, Ordering::Relaxed);
     });
     let passes: Vec<_> = heard.iter().filter(|heard| matches!(heard, Heard::Shared(..))).collect();
     assert!(matches!(passes[..], [Heard::Shared(4 | 5, 0), Heard::Shared(7 | 8, 10)]), "{heard:?}");
@@ -521,12 +526,13 @@ impl Machine for Fickle<'_, '_> {
 
 /// Watches for up to an hour, sometimes in windows of a minute each.
 fn watch_for_a_while(host: &Host<'_>) {
-    let ends = host.clock.monotonic() + Duration::from_secs(host.random.below(3600));
+    let clock: &dyn Clock = &*host.clock;
+    let ends = clock.monotonic() + Duration::from_secs(host.random.below(3600));
     let surroundings = Surroundings {
         seams: Seams { substrate: &host.substrate, clock: &*host.clock, random: &*host.random, notices: &|_| {} },
         cpu: &NoCpu,
         machine: &Fickle { host },
-        stop: &|| host.clock.monotonic() >= ends,
+        stop: &|| clock.monotonic() >= ends,
     };
     let minutes: Vec<String> =
         (0..720).map(|at| format!("{:02}:{:02}-{:02}:{:02}", at / 30, at % 30 * 2, at / 30, at % 30 * 2 + 1)).collect();

@@ -1,6 +1,6 @@
 //! The contents of a common volume as candidates: the source of all images that have them.
 
-use onefold_disk::CachedDisk;
+use onefold_disk::{CachedDisk, Disk};
 use onefold_guest::guest::Guest;
 use onefold_guest::tree::Links;
 use onefold_substrate::Substrate;
@@ -11,6 +11,7 @@ use super::open::open_listed;
 use super::pieces::Pieces;
 use super::shared::SharedBlocks;
 use super::systems::each_system;
+use super::watched::{GuestReads, PacedDisk, WatchedDisk, read_bytes_max};
 use super::{Circle, IdentifyError, Identifying, Image, claimed_bytes_max};
 use crate::files::common::Contents;
 use crate::files::packages::PackageNames;
@@ -38,8 +39,9 @@ impl Identifying<'_> {
         let circle = Circle::of(&listed.domain, substrate.refusal(&file).map_err(IdentifyError::File)?)?;
         let reader = substrate.borrowed_reader(&file).ok_or(IdentifyError::Unreadable)?;
         let disk = SubstrateDisk::new(reader, stat.length);
-        let cached = CachedDisk::new(&disk, self.cache_bytes);
-        let guest = Guest::open(&cached)?;
+        let reads = GuestReads::new(self.read_pace, read_bytes_max(&stat));
+        let paced = PacedDisk::new(&disk, &reads);
+        let cached = CachedDisk::new(&paced, self.cache_bytes);
         self.candidates.prefer(rank);
         let bytes_left = claimed_bytes_max(&stat);
         let (shared, pieces, recorder) = (SharedBlocks::default(), Pieces::default(), Recorder::new(0));
@@ -54,13 +56,25 @@ impl Identifying<'_> {
             recorder,
             known: None,
         };
+        let added = self.add_contents(&mut image, &WatchedDisk::new(&cached, &reads), contents);
+        reads.check().and(added)
+    }
+
+    /// Adds those of the contents that the file system on a disk has.
+    fn add_contents(
+        &mut self,
+        image: &mut Image<'_>,
+        disk: &dyn Disk,
+        contents: &Contents,
+    ) -> Result<(), IdentifyError> {
+        let guest = Guest::open(disk)?;
         each_system(&guest, &mut |system| {
             for ((digest, length), content) in contents.iter() {
                 let Some(path) = content.paths.first() else { continue };
                 let Ok(found) = system.tree.find(path.as_bytes(), Links::Keep) else { continue };
                 let is_whole = system.tree.stat(found.file).is_ok_and(|stat| stat.size_bytes == *length);
                 let claim = KeptClaim::Digest(*digest);
-                if is_whole && !self.add_file(&mut image, system, found.file, claim, PackageNames::OTHERS)? {
+                if is_whole && !self.add_file(image, system, found.file, claim, PackageNames::OTHERS)? {
                     return Ok(());
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use onefold_disk::CachedDisk;
+use onefold_disk::{CachedDisk, Disk};
 use onefold_guest::filesystem::Timestamp;
 use onefold_guest::guest::Guest;
 use onefold_guest::tree::{Links, Tree};
@@ -11,6 +11,8 @@ use onefold_substrate::Substrate;
 use super::IdentifyError;
 use super::open::{disk_of, open_listed};
 use super::systems::each_system;
+use super::watched::{GuestReads, LOOK_BYTES_MAX, PacedDisk, WatchedDisk};
+use crate::pace::ReadPace;
 use crate::scan::ListedFile;
 
 /// Files and folders of a database. Each change of it replaces one of these files, or one in a folder.
@@ -25,16 +27,29 @@ const PATHS: [&[u8]; 5] = [
 /// Returns the number of the databases of an image, of which nothing else is read.
 ///
 /// # Errors
-/// As [`IdentifyError`] says.
+/// As [`IdentifyError`] says: `Unread` where a part of the image could not be read, and `Exhausted` where its guest would
+/// have to be searched for too long.
 pub(in crate::files) fn databases_of<S: Substrate>(
     substrate: &S,
     listed: &ListedFile,
+    read_pace: ReadPace<'_>,
     cache_bytes: usize,
 ) -> Result<u64, IdentifyError> {
     let (file, stat) = open_listed(substrate, listed)?;
     let disk = disk_of(substrate, listed, &file, stat.length)?;
-    let cached = CachedDisk::new(&*disk, cache_bytes);
-    let guest = Guest::open(&cached)?;
+    databases_on(&*disk, &GuestReads::new(read_pace, LOOK_BYTES_MAX), cache_bytes)
+}
+
+fn databases_on(disk: &dyn Disk, reads: &GuestReads<'_>, cache_bytes: usize) -> Result<u64, IdentifyError> {
+    let paced = PacedDisk::new(disk, reads);
+    let cached = CachedDisk::new(&paced, cache_bytes);
+    let number = number_of(&WatchedDisk::new(&cached, reads));
+    reads.check()?;
+    if reads.have_failed() { Err(IdentifyError::Unread) } else { number }
+}
+
+fn number_of(disk: &dyn Disk) -> Result<u64, IdentifyError> {
+    let guest = Guest::open(disk)?;
     let mut stamps = DatabaseStamps::default();
     each_system(&guest, &mut |system| {
         stamps.add(&system.tree);
@@ -73,9 +88,50 @@ impl DatabaseStamps {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
+    use onefold_disk::DiskError;
     use onefold_guest::memory::MemoryFileSystem;
 
     use super::*;
+    use crate::pace::Pace;
+    use crate::state::StateError;
+
+    /// A disk of zeros, of which nothing can be read if it is bad.
+    struct Zeros {
+        is_bad: bool,
+    }
+
+    impl Disk for Zeros {
+        fn size_bytes(&self) -> u64 {
+            1 << 30
+        }
+
+        fn next_data(&self, _: u64) -> Result<Option<Range<u64>>, DiskError> {
+            Ok(None)
+        }
+
+        fn read(&self, _: u64, into: &mut [u8]) -> Result<(), DiskError> {
+            if self.is_bad {
+                return Err(DiskError::Other("a bad sector".into()));
+            }
+            into.fill(0);
+            Ok(())
+        }
+    }
+
+    /// Readers skip what they cannot read: the number of what is left is that of no database, and looks like a change.
+    #[test]
+    fn an_image_that_was_not_read_as_a_whole_has_no_number() {
+        let look = |is_bad, bytes_max, pace: &Pace<'_>| {
+            databases_on(&Zeros { is_bad }, &GuestReads::new(pace.reading(), bytes_max), 1 << 20)
+        };
+        let (on, ends) = (Pace::unlimited(), Pace::unlimited().stopped_by(&|| true));
+        assert_eq!(look(false, LOOK_BYTES_MAX, &on).unwrap(), DatabaseStamps::default().number());
+        assert!(matches!(look(true, LOOK_BYTES_MAX, &on), Err(IdentifyError::Unread)));
+        assert!(matches!(look(false, 4096, &on), Err(IdentifyError::Exhausted)));
+        assert!(matches!(look(true, 0, &ends), Err(IdentifyError::Stopped(StateError::Interrupted))));
+    }
 
     fn number(systems: &[&MemoryFileSystem]) -> u64 {
         let mut stamps = DatabaseStamps::default();

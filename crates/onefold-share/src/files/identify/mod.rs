@@ -20,6 +20,7 @@ mod systems;
 #[cfg(test)]
 mod tests;
 mod unpackaged;
+mod watched;
 mod whole;
 
 use std::collections::BTreeSet;
@@ -49,6 +50,7 @@ use self::shared::SharedBlocks;
 pub use self::since::{Since, Template, TemplateError};
 use self::systems::{System, each_system};
 use self::unpackaged::{probes, unpackaged};
+use self::watched::{GuestReads, PacedDisk, WatchedDisk, read_bytes_max};
 use self::whole::digest_of;
 use super::Reading;
 use super::join::Candidates;
@@ -56,6 +58,7 @@ use super::packages::PackageNames;
 use super::report::Examined;
 use super::tier::{Label, Tier};
 use crate::format::guest::{KeptClaim, KeptFile, KeptGuest, PhasedPieces};
+use crate::pace::ReadPace;
 use crate::scan::ListedFile;
 use crate::state::StateError;
 
@@ -87,6 +90,12 @@ pub(super) enum IdentifyError {
     /// Files of this substrate are read by their own thread only.
     #[error("files of this file system cannot be read as disks")]
     Unreadable,
+    /// The readers of its guest have asked for too many bytes of it.
+    #[error("its guest would have to be searched for too long")]
+    Exhausted,
+    /// A part of it could not be read, which may pass.
+    #[error("a part of it could not be read")]
+    Unread,
     /// Temporary files. This ends the work.
     #[error("{0}")]
     Temporary(io::Error),
@@ -116,6 +125,8 @@ pub(super) struct Identifying<'a> {
     pub(super) is_kept: bool,
     /// Asked at each path, file and extent, and ends the work with an error.
     pub(super) go_on: &'a dyn Fn() -> Result<(), StateError>,
+    /// Asked at each read of an image.
+    pub(super) read_pace: ReadPace<'a>,
 }
 
 /// An image that is examined.
@@ -161,27 +172,44 @@ impl Identifying<'_> {
         rank: u32,
         kept: Option<KeptGuest>,
     ) -> Result<Examination, IdentifyError> {
-        let before = self.examined;
         let (file, stat) = open_listed(substrate, listed)?;
         let circle = Circle::of(&listed.domain, substrate.refusal(&file).map_err(IdentifyError::File)?)?;
         let disk = disk_of(substrate, listed, &file, stat.length)?;
-        let cached = CachedDisk::new(&*disk, self.cache_bytes);
-        let guest = Guest::open(&cached)?;
+        let reads = GuestReads::new(self.read_pace, read_bytes_max(&stat));
+        let paced = PacedDisk::new(&*disk, &reads);
+        let cached = CachedDisk::new(&paced, self.cache_bytes);
         let bytes_left = claimed_bytes_max(&stat);
         let go_on = || (self.go_on)().map_err(IdentifyError::Stopped);
         let shared = SharedBlocks::load(substrate, &file, &go_on)?;
-        let known = kept.map(|kept| self.known_files(&guest, &kept)).transpose()?.flatten();
-        let pieces = Pieces::default();
+        let (pieces, known) = (Pieces::default(), None);
         let recorder = Recorder::new(if self.is_kept { kept_bytes_max(&stat) } else { 0 });
         let mut image =
             Image { rank, circle, disk: &*disk, bytes_left, read_left: bytes_left, shared, pieces, recorder, known };
+        let before = self.examined;
+        let added = self.add_guest(&mut image, &WatchedDisk::new(&cached, &reads), kept);
+        reads.check()?;
+        let (has_packages, databases) = added?;
+        // Readers skip what they cannot read. The next run may be able to.
+        let recorder = if reads.have_failed() { Recorder::new(0) } else { image.recorder };
+        Ok(Examination { stat, before, has_packages, databases, recorder })
+    }
+
+    /// Adds the candidates of the guest on a disk. Returns whether it has packages, and the number of its databases.
+    fn add_guest(
+        &mut self,
+        image: &mut Image<'_>,
+        disk: &dyn Disk,
+        kept: Option<KeptGuest>,
+    ) -> Result<(bool, u64), IdentifyError> {
+        let guest = Guest::open(disk)?;
+        image.known = kept.map(|kept| self.known_files(&guest, &kept)).transpose()?.flatten();
         let (mut has_packages, mut databases) = (false, DatabaseStamps::default());
         each_system(&guest, &mut |system| {
             // Before the databases are read: a change meanwhile is seen by the next run.
             databases.add(&system.tree);
             if let Some(known) = &image.known {
                 let packaged = known.owned(system.at);
-                return self.add_system(&mut image, system, &packaged);
+                return self.add_system(image, system, &packaged);
             }
             // Files of no package are found whatever the database is.
             let (database, unread) = match packages::open(&system.tree) {
@@ -189,8 +217,8 @@ impl Identifying<'_> {
                 Err(error) => (None, Some(error)),
             };
             has_packages |= database.is_some();
-            let packaged = self.packaged_files(&image, system, database.as_deref())?;
-            self.add_system(&mut image, system, &packaged)?;
+            let packaged = self.packaged_files(image, system, database.as_deref())?;
+            self.add_system(image, system, &packaged)?;
             unread.map_or(Ok(()), |error| Err(error.into()))
         })?;
         if let Some(known) = &image.known {
@@ -199,8 +227,7 @@ impl Identifying<'_> {
             self.examined.unchanged_databases += 1;
         }
         self.examined.images_with_packages += u64::from(has_packages);
-        let recorder = image.recorder;
-        Ok(Examination { stat, before, has_packages, databases: databases.number(), recorder })
+        Ok((has_packages, databases.number()))
     }
 
     /// Adds the candidates of a system: the files of its packages, which are in order, and those of no package.

@@ -8,6 +8,7 @@ use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 use super::*;
 use crate::domain::Domain;
 use crate::format::FileNo;
+use crate::pace::Pace;
 
 /// Between listing and opening, any rotation of images gives a name to another file.
 #[test]
@@ -19,6 +20,7 @@ fn a_file_that_has_got_the_name_of_a_listed_one_is_not_read() {
         let file = substrate.create(Path::new(name)).unwrap();
         substrate.stat(&file).unwrap()
     });
+    let pace = Pace::unlimited();
     let mut identifying = Identifying {
         candidates: Candidates::new(Path::new("/var/tmp"), 1 << 16),
         packages: PackageNames::new(1 << 16),
@@ -31,6 +33,7 @@ fn a_file_that_has_got_the_name_of_a_listed_one_is_not_read() {
         cache_bytes: 1 << 16,
         is_kept: true,
         go_on: &|| Ok(()),
+        read_pace: pace.reading(),
     };
     let mut add = |stat| {
         let path = PathBuf::from("first");

@@ -155,8 +155,10 @@ impl Run<'_> {
 
     fn run(&self, substrate: &PoolSubstrate<'_>, notices: &dyn Fn(Notice), wanted: &Wanted<'_>) -> Outcome<RunReport> {
         let meter = RunMeter::new(self.talk.quiet, self.interrupt.clone());
-        let wish = || if self.interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
-        let pace = Pace::new(Limits::default(), &SystemClock, &ProcessCpu, &wish);
+        let interrupt = &self.interrupt;
+        let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
+        let stop = || interrupt.is_asked();
+        let pace = Pace::new(Limits::default(), &SystemClock, &ProcessCpu, &wish).stopped_by(&stop);
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let roots = [PathBuf::new()];
         let show_pass = |at| meter.show_pass(at);

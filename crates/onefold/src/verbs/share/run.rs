@@ -51,7 +51,8 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let notices = RefCell::new(Vec::new());
     let meter = RunMeter::new(talk.quiet, interrupt.clone());
     let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
-    let pace = Pace::new(limits, &SystemClock, &ProcessCpu, &wish);
+    let stop = || interrupt.is_asked();
+    let pace = Pace::new(limits, &SystemClock, &ProcessCpu, &wish).stopped_by(&stop);
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.work.include, &arguments.work.exclude);
     let selection = Selection::new(&paths, &is_wanted);

@@ -49,7 +49,8 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
     let notices = RefCell::new(Vec::new());
     let meter = RunMeter::new(talk.quiet, interrupt.clone());
     let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
-    let pace = Pace::new(limits, &SystemClock, &ProcessCpu, &wish);
+    let stop = || interrupt.is_asked();
+    let pace = Pace::new(limits, &SystemClock, &ProcessCpu, &wish).stopped_by(&stop);
     let is_wanted = |path: &Path, kind| wants(&root, path, kind, &arguments.work.include, &arguments.work.exclude);
     let temporary = temporary_folder(arguments.work.temporary.as_ref());
     let seams = Seams {

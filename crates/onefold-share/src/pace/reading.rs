@@ -1,0 +1,86 @@
+//! The part of a pace that any thread may ask: how fast images are read, and whether the work is to end at once.
+
+use std::num::NonZeroU64;
+
+use onefold_block::Clock;
+
+use super::bucket::{self, Bucket};
+use super::{Pace, SLEEP_MAX, Stopped};
+
+/// Paces reads that come from inside of long work, which cannot hand a [`Pace`] down to them. What is read counts against
+/// the limit of that pace.
+#[derive(Clone, Copy)]
+pub(crate) struct ReadPace<'p> {
+    rate: Option<NonZeroU64>,
+    clock: &'p dyn Clock,
+    reads: &'p Bucket,
+    stop: &'p (dyn Fn() -> bool + Sync),
+}
+
+impl Pace<'_> {
+    /// Returns the part of this pace that any thread may ask.
+    pub(crate) fn reading(&self) -> ReadPace<'_> {
+        let rate = self.limits.read_bytes_per_second;
+        ReadPace { rate, clock: self.clock, reads: &self.reads, stop: self.stop }
+    }
+}
+
+impl ReadPace<'_> {
+    /// Waits until so many bytes of an image may be read.
+    ///
+    /// # Errors
+    /// When the work is to end at once.
+    pub(crate) fn read(&self, bytes: u64) -> Result<(), Stopped> {
+        self.go_on()?;
+        let Some(rate) = self.rate else { return Ok(()) };
+        loop {
+            let left = self.reads.paid_at().saturating_sub(self.clock.monotonic());
+            if left.is_zero() {
+                break;
+            }
+            self.clock.sleep(left.min(SLEEP_MAX));
+            self.go_on()?;
+        }
+        self.reads.take(self.clock.monotonic(), bucket::time_of(bytes, rate));
+        Ok(())
+    }
+
+    /// A step that reads nothing of an image.
+    ///
+    /// # Errors
+    /// When the work is to end at once.
+    pub(crate) fn go_on(&self) -> Result<(), Stopped> {
+        if (self.stop)() { Err(Stopped) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use onefold_block::clock::ManualClock;
+
+    use super::super::{Limits, UncountedCpu, Wish};
+    use super::*;
+
+    #[test]
+    fn reads_from_inside_share_the_limit_of_their_pace_and_hear_that_the_work_ends() {
+        let clock = ManualClock::starting_at(1000);
+        let limits = Limits { read_bytes_per_second: NonZeroU64::new(1 << 20), ..Limits::default() };
+        let asked = AtomicU32::new(0);
+        let stop = || asked.fetch_add(1, Ordering::Relaxed) >= 1000;
+        let pace = Pace::new(limits, &clock, &UncountedCpu, &|| Wish::GoOn).stopped_by(&stop);
+        let began = clock.monotonic();
+        pace.read(4 << 20);
+        let reading = pace.reading();
+        for _ in 0..4 {
+            reading.read(1 << 20).unwrap();
+        }
+        pace.read(1);
+        let took = clock.monotonic() - began;
+        assert!(took > Duration::from_secs(7) && took <= Duration::from_secs(8), "{took:?}");
+        asked.store(1000, Ordering::Relaxed);
+        assert_eq!((reading.read(1), reading.go_on()), (Err(Stopped), Err(Stopped)));
+    }
+}
