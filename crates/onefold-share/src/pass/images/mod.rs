@@ -163,6 +163,8 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
 
     /// Has a file looked at anew. Whose it is stays as it was found.
     pub(super) fn look_again(&mut self, number: FileNo) {
+        // Its mark may have been read again since, and name another path.
+        self.selected.get_mut().remove(&number);
         let (blocks, has_left_domain) = self.look(number);
         if let Some(image) = self.known.get_mut(&number) {
             (image.blocks, image.has_left_domain) = (blocks, has_left_domain);

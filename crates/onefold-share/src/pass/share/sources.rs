@@ -108,6 +108,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     fn open_source(&mut self, number: FileNo) -> Result<Result<SourceFile<S>, Outcome>, PassError> {
+        // Of a file with two numbers the first one's path is selected, or not: that path is opened.
+        let number = self.images.first_number(number)?;
         // It may have been opted out since it was asked for first.
         self.images.look_again(number);
         if !self.images.is_admitted(number)? {
