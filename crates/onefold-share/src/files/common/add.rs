@@ -13,10 +13,11 @@ use super::grow::{ADDITION_PIECES, pieces_max};
 use super::names::{file_path, package_folder};
 use super::plan::{Addition, Changed, Origin};
 use crate::files::identify::{IdentifyError, Packaged, PackagedVisit, each_packaged};
+use crate::pace::Pace;
 use crate::scan::{ListedFile, list};
 use crate::selection::Selection;
+use crate::state::State;
 use crate::state::files::Marks;
-use crate::state::{State, StateError};
 
 /// Files that are added at once, at most.
 pub(super) const ADDITIONS_MAX: usize = 1 << 20;
@@ -36,8 +37,8 @@ pub struct Adding<'a> {
     pub cache_bytes: usize,
     /// For the names of drafts.
     pub random: &'a dyn Random,
-    /// Asked before each file; false ends the work.
-    pub go_on: &'a dyn Fn() -> bool,
+    /// Asked before each file and at each read of the image.
+    pub pace: &'a Pace<'a>,
 }
 
 /// What came of adding.
@@ -85,7 +86,7 @@ pub fn add_packages<S: Substrate + VolumeTools>(
     };
     let mut visit = PackagedVisit {
         cache_bytes: adding.cache_bytes,
-        go_on: &|| if (adding.go_on)() { Ok(()) } else { Err(StateError::Interrupted) },
+        pace: adding.pace,
         wants_package: adding.wants,
         wants: &mut |_, _| true,
         take: &mut take,

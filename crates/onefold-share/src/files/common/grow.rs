@@ -24,10 +24,11 @@ use super::reading::places;
 use super::volume::{Volume, is_marked};
 use crate::files::identify::{IdentifyError, Packaged, PackagedVisit, each_packaged};
 use crate::format::guest::Piece;
+use crate::pace::Pace;
 use crate::scan::{ListedFile, list};
 use crate::selection::Selection;
+use crate::state::State;
 use crate::state::files::Marks;
-use crate::state::{State, StateError};
 
 /// Bytes that a content which is wanted takes in memory, about.
 const WANTED_BYTES: usize = 32;
@@ -52,8 +53,8 @@ pub struct Growing<'a> {
     pub temporary_folder: &'a Path,
     /// For the names of drafts.
     pub random: &'a dyn Random,
-    /// Asked before each file; false ends the work.
-    pub go_on: &'a dyn Fn() -> bool,
+    /// Asked before each file and at each read of an image.
+    pub pace: &'a Pace<'a>,
 }
 
 /// What a pass did with a common volume.
@@ -293,7 +294,7 @@ fn visit<S: Substrate>(
 ) -> Result<S::File, IdentifyError> {
     let mut visit = PackagedVisit {
         cache_bytes: growing.memory_bytes / 8,
-        go_on: &|| if (growing.go_on)() { Ok(()) } else { Err(StateError::Interrupted) },
+        pace: growing.pace,
         wants_package: &|_| true,
         wants,
         take,

@@ -15,10 +15,11 @@ use onefold_substrate::Substrate;
 use super::open::{disk_of, open_listed};
 use super::pieces::Pieces;
 use super::systems::{System, each_system};
+use super::watched::{GuestReads, PacedDisk, WatchedDisk, read_bytes_max};
 use super::{DIGESTS_MAX, IdentifyError, claimed_bytes_max};
 use crate::format::guest::Piece;
+use crate::pace::Pace;
 use crate::scan::ListedFile;
-use crate::state::StateError;
 
 /// Bytes of paths of one system that are kept, at most.
 const PATH_BYTES_MAX: usize = 128 << 20;
@@ -39,8 +40,8 @@ pub(in crate::files) struct Packaged<'p> {
 pub(in crate::files) struct PackagedVisit<'a> {
     /// For the cache of the disk.
     pub(in crate::files) cache_bytes: usize,
-    /// Asked before each file, and ends the work with an error.
-    pub(in crate::files) go_on: &'a dyn Fn() -> Result<(), StateError>,
+    /// Asked before each file and at each read, and ends the work with an error.
+    pub(in crate::files) pace: &'a Pace<'a>,
     /// Asked for each package.
     pub(in crate::files) wants_package: &'a dyn Fn(&Package) -> bool,
     /// Asked for the digest and length of each file: the places of others are not looked up.
@@ -61,13 +62,18 @@ pub(in crate::files) fn each_packaged<S: Substrate>(
     let (file, stat) = open_listed(substrate, listed)?;
     {
         let disk = disk_of(substrate, listed, &file, stat.length)?;
-        let cached = CachedDisk::new(&*disk, visit.cache_bytes);
-        let guest = Guest::open(&cached)?;
+        let reads = GuestReads::new(visit.pace.reading(), read_bytes_max(&stat));
+        let paced = PacedDisk::new(&*disk, &reads);
+        let cached = CachedDisk::new(&paced, visit.cache_bytes);
+        let watched = WatchedDisk::new(&cached, &reads);
         let mut bytes_left = claimed_bytes_max(&stat);
-        each_system(&guest, &mut |system| match packages::open(&system.tree)? {
-            Some(database) => visit_system(&*disk, system, database.as_ref(), visit, &mut bytes_left),
-            None => Ok(()),
-        })?;
+        let visited = Guest::open(&watched).map_err(IdentifyError::from).and_then(|guest| {
+            each_system(&guest, &mut |system| match packages::open(&system.tree)? {
+                Some(database) => visit_system(&*disk, system, database.as_ref(), visit, &mut bytes_left),
+                None => Ok(()),
+            })
+        });
+        reads.check().and(visited)?;
     }
     Ok(file)
 }
@@ -114,7 +120,7 @@ fn visit_system(
     found.dedup_by_key(|(file, _)| *file);
     let mut pieces = Pieces::default();
     for (file, Listed { path, digest, package, .. }) in &found {
-        (visit.go_on)().map_err(IdentifyError::Stopped)?;
+        visit.pace.boundary().map_err(|stopped| IdentifyError::Stopped(stopped.into()))?;
         let of_tree = system.tree.system(file.system);
         let Some(package) = database.packages().get(*package) else { continue };
         let stat = match of_tree.damage().skip(of_tree.stat(file.file)) {

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use onefold_block::Show;
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
-use onefold_linux::DpkgDeb;
+use onefold_linux::{DpkgDeb, ProcessCpu};
 use onefold_share::files::common::{self, AddReport, Adding, ArchiveAdding, Changed};
+use onefold_share::pace::{Limits, Pace, Wish};
 use onefold_share::state::{Notice, State};
 
 use super::failure::common_failure;
@@ -65,13 +66,16 @@ fn from_image(
     let take = |notice: Notice| notices.borrow_mut().push(notice.to_string());
     let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &take);
     let state = state.map_err(|error| state_failure(cannot, &error))?;
+    let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
+    let stop = || interrupt.is_asked();
+    let pace = Pace::new(Limits::default(), &SystemClock, &ProcessCpu, &wish).stopped_by(&stop);
     let adding = Adding {
         volume,
         image,
         wants: &|package| arguments.package.is_empty() || arguments.package.contains(&package.name),
         cache_bytes: CACHE_BYTES,
         random: &SystemRandom,
-        go_on: &|| !interrupt.is_asked(),
+        pace: &pace,
     };
     common::add_packages(&state, &adding).map_err(|error| common_failure(cannot, &error))
 }

@@ -7,6 +7,7 @@ use onefold_block::random::SystemRandom;
 use onefold_linux::{LinuxFile, LinuxSubstrate};
 use onefold_share::files::CommonSource;
 use onefold_share::files::common::{self, CommonError, GrowReport, Growing, Volume};
+use onefold_share::pace::Pace;
 use onefold_share::selection::Selection;
 use onefold_share::state::State;
 use onefold_substrate::{Sharing, SubstrateKind};
@@ -15,7 +16,6 @@ use serde_json::{Value, json};
 use super::failure::{common_failure, unsupported};
 use super::result::changed_json;
 use crate::failure::Outcome;
-use crate::interrupt::Interrupt;
 use crate::output::machine_name;
 use crate::size::human;
 
@@ -39,7 +39,7 @@ pub(in crate::verbs::share) struct UsedFor<'a> {
     pub(in crate::verbs::share) memory_bytes: usize,
     pub(in crate::verbs::share) temporary_folder: &'a Path,
     pub(in crate::verbs::share) is_dry_run: bool,
-    pub(in crate::verbs::share) interrupt: &'a Interrupt,
+    pub(in crate::verbs::share) pace: &'a Pace<'a>,
 }
 
 impl UsedVolume {
@@ -71,7 +71,7 @@ impl UsedVolume {
             memory_bytes: used.memory_bytes,
             temporary_folder: used.temporary_folder,
             random: &SystemRandom,
-            go_on: &|| !used.interrupt.is_asked(),
+            pace: used.pace,
         };
         let (grown, why) = match used.is_dry_run {
             true => (None, None),

@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
         memory_bytes,
         temporary_folder: &temporary,
         is_dry_run: arguments.dry_run,
-        interrupt: &interrupt,
+        pace: &pace,
     };
     let volume = arguments.common.then(|| UsedVolume::find(&state, &used())).transpose()?;
     let options = FilesOptions {
