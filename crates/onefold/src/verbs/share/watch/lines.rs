@@ -85,7 +85,7 @@ fn files_line(changed: u64, report: &FilesReport, elapsed: Duration) -> Line {
         text.push_str(&format!(", freed {}", human(freed)));
     }
     let examined = report.examined.images.saturating_sub(report.examined.unchanged_images);
-    text.push_str(&format!("; package databases changed in {}; examined {}", images(changed), images(examined)));
+    text.push_str(&format!("; package databases changed or new in {}; examined {}", images(changed), images(examined)));
     if !report.failed.is_empty() {
         text.push_str(&format!("; {} left to sharing by content", images(report.failed.len() as u64)));
     }
@@ -176,6 +176,7 @@ fn trouble_text(trouble: &Trouble) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use onefold_share::files::Examined;
     use onefold_substrate::Refusal;
 
     fn line(passed: &Passed) -> Line {
@@ -197,6 +198,29 @@ mod tests {
         passed.shared.untold = 4096;
         let told = line(&passed);
         assert!(!told.text.contains("freed") && told.json["freed_bytes"].is_null(), "{told:?}");
+    }
+
+    #[test]
+    fn a_share_of_files_counts_images_that_are_new() {
+        let examined = Examined { images: 12, unchanged_images: 9, ..Examined::default() };
+        let report = FilesReport {
+            examined,
+            tiers: Vec::new(),
+            packages: Vec::new(),
+            given_up: Vec::new(),
+            failed: vec![("a.raw".into(), "it is no disk".to_owned())],
+            strangers: Vec::new(),
+            passed: Passed::default(),
+            find_time: Duration::ZERO,
+            share_time: Duration::ZERO,
+        };
+        let told = files_line(2, &report, Duration::from_secs(3));
+        assert_eq!(
+            told.text,
+            "shared 0 B by files of guests, freed 0 B; package databases changed or new in 2 images; examined 3 images; \
+             1 image left to sharing by content; 3 s"
+        );
+        assert_eq!((&told.json["changed_images"], &told.json["failed_images"]), (&json!(2), &json!(1)));
     }
 
     #[test]
