@@ -25,7 +25,7 @@ use onefold_substrate::{Access, Substrate};
 
 use self::rows::{Kind, Rows};
 use self::sweep::Sweep;
-use self::template::{TemplateImage, Templates};
+use self::template::{Template, TemplateImage, Templates};
 use crate::files::common;
 use crate::format::mark::Mark;
 use crate::state::files::Marks;
@@ -91,6 +91,12 @@ pub struct States {
     pub volumes: Vec<VolumeUse>,
     /// Files whose maps could not be read. They are not among the images, and count as no reference.
     pub unmapped: u64,
+    /// Known files that are not where the last scan found them: moved, replaced or removed. They are not among the
+    /// images, and count as no reference.
+    pub absent: u64,
+    /// Images whose recorded template is neither a known file nor the named one. Their blocks count as if none was
+    /// recorded.
+    pub unknown_templates: u64,
 }
 
 /// How states are counted.
@@ -128,12 +134,14 @@ pub fn count<S: Substrate>(state: &State<'_, S>, options: &CountOptions<'_>) -> 
     let named = options.since.map(|path| TemplateImage::named(substrate, path)).transpose();
     let templates = Templates::of_known(&marks).with_named(named.map_err(CountError::Template)?);
     let mut rows = Rows::new(options.temporary_folder, options.memory_bytes);
-    let mut unmapped = 0;
+    let mut states = States::default();
     for mark in marks.of_files() {
         match add(substrate, &templates, mark, &mut rows) {
-            Ok(()) => {}
-            Err(AddError::Map(error)) if onefold_substrate::is_gone(&error) => {}
-            Err(AddError::Map(_)) => unmapped += 1,
+            Ok(Added::Whole) => {}
+            Ok(Added::WithoutTemplate) => states.unknown_templates += 1,
+            Ok(Added::Absent) => states.absent += 1,
+            Err(AddError::Map(error)) if onefold_substrate::is_gone(&error) => states.absent += 1,
+            Err(AddError::Map(_)) => states.unmapped += 1,
             Err(AddError::Temporary(error)) => return Err(CountError::Temporary(error)),
         }
     }
@@ -141,7 +149,7 @@ pub fn count<S: Substrate>(state: &State<'_, S>, options: &CountOptions<'_>) -> 
         let Some(file) = state.open_arena(number, Access::Read)? else { continue };
         match rows.add_arena(substrate, &file) {
             Ok(()) => {}
-            Err(AddError::Map(_)) => unmapped += 1,
+            Err(AddError::Map(_)) => states.unmapped += 1,
             Err(AddError::Temporary(error)) => return Err(CountError::Temporary(error)),
         }
     }
@@ -151,7 +159,6 @@ pub fn count<S: Substrate>(state: &State<'_, S>, options: &CountOptions<'_>) -> 
         sweep.add(row.map_err(CountError::Temporary)?, &mut files);
     }
     sweep.finish(&mut files);
-    let mut states = States { unmapped, ..States::default() };
     for file in files.into_iter().filter(|file| file.is_whole) {
         match file.kind {
             Kind::Volume => states.volumes.push(VolumeUse { path: file.path, held: file.held, used: file.used }),
@@ -159,6 +166,16 @@ pub fn count<S: Substrate>(state: &State<'_, S>, options: &CountOptions<'_>) -> 
         }
     }
     Ok(states)
+}
+
+/// What was added of a file.
+enum Added {
+    /// All of it.
+    Whole,
+    /// All of it, but its recorded template is not known.
+    WithoutTemplate,
+    /// Nothing: another file has its name.
+    Absent,
 }
 
 /// Why a file has no rows, or not all of them.
@@ -181,14 +198,19 @@ fn add<S: Substrate>(
     templates: &Templates<'_, S::File>,
     mark: &Mark,
     rows: &mut Rows,
-) -> Result<(), AddError> {
+) -> Result<Added, AddError> {
     let file = substrate.open(&mark.path, Access::Read)?;
     if substrate.stat(&file)?.handle != mark.handle {
-        return Ok(());
+        return Ok(Added::Absent);
     }
     if common::is_marked(substrate, &mark.path) {
-        return rows.add_volume(substrate, &file, &mark.path);
+        rows.add_volume(substrate, &file, &mark.path)?;
+        return Ok(Added::Whole);
     }
     let template = templates.of(substrate, &file, &mark.handle);
-    rows.add_image(substrate, &file, &mark.path, template.as_ref())
+    rows.add_image(substrate, &file, &mark.path, template.image())?;
+    Ok(if matches!(template, Template::Unknown) { Added::WithoutTemplate } else { Added::Whole })
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use onefold_sort::{Merge, SortWriter};
 use onefold_substrate::{MappedExtent, Substrate};
 
-use super::template::Template;
+use super::template::TemplateImage;
 use super::{AddError, StateBytes};
 use crate::extents::{Extents, each_extent};
 
@@ -115,9 +115,9 @@ impl Rows {
         substrate: &S,
         file: &S::File,
         path: &Path,
-        template: Option<&Template<'_, S::File>>,
+        template: Option<&TemplateImage<S::File>>,
     ) -> Result<(), AddError> {
-        let at = self.push_file(path, Kind::Image, template.map(|template| template.image().path.clone()));
+        let at = self.push_file(path, Kind::Image, template.map(|template| template.path.clone()));
         let mut map = Extents::new();
         each_extent(substrate, file, |extent| -> Result<(), AddError> {
             let Some(place) = self.place_of(extent, at) else { return Ok(()) };
@@ -128,7 +128,7 @@ impl Rows {
                     None => here,
                     Some(template) => {
                         let offset = extent.offset.saturating_add(done);
-                        let there = map.at(substrate, &template.image().file, offset)?;
+                        let there = map.at(substrate, &template.file, offset)?;
                         let is_of_template = there.is_data && there.place == Some(here.place);
                         let kind = if is_of_template { Kind::OfTemplate } else { Kind::Image };
                         PlacedExtent { length: there.length.clamp(1, extent.length - done), kind, ..here }

@@ -69,28 +69,33 @@ impl<'a, F> Templates<'a, F> {
         Templates { named, ..self }
     }
 
-    /// Returns the template of an open file. A recorded template that is gone is none, and the named one does not take
-    /// its place.
-    pub(crate) fn of<S: Substrate<File = F>>(
-        &self,
-        substrate: &S,
-        file: &F,
-        handle: &FileHandle,
-    ) -> Option<Template<'_, F>> {
+    /// Returns the template of an open file. The named image does not take the place of another one that is recorded.
+    pub(crate) fn of<S: Substrate<File = F>>(&self, substrate: &S, file: &F, handle: &FileHandle) -> Template<'_, F> {
         let template = match substrate.attribute_of(file, ATTRIBUTE).unwrap_or_default() {
-            Some(value) => {
-                let value = String::from_utf8(value).ok()?;
-                let found = TemplateImage::named(substrate, self.paths.get(&value)?).ok()?;
-                (found.handle.to_string() == value).then_some(Template::Recorded(found))
-            }
-            None => self.named.as_ref().map(Template::Named),
+            Some(value) => self.recorded(substrate, value),
+            None => self.named.as_ref().map_or(Template::None, Template::Named),
         };
-        template.filter(|template| template.image().handle != *handle)
+        if template.image().is_some_and(|image| image.handle == *handle) { Template::None } else { template }
+    }
+
+    /// Returns the template that an attribute records: the named image, or a known file.
+    fn recorded<S: Substrate<File = F>>(&self, substrate: &S, value: Vec<u8>) -> Template<'_, F> {
+        let Ok(value) = String::from_utf8(value) else { return Template::Unknown };
+        if let Some(named) = self.named.as_ref().filter(|named| named.handle.to_string() == value) {
+            return Template::Named(named);
+        }
+        let found = self.paths.get(&value).and_then(|path| TemplateImage::named(substrate, path).ok());
+        let recorded = found.filter(|found| found.handle.to_string() == value);
+        recorded.map_or(Template::Unknown, Template::Recorded)
     }
 }
 
 /// The template of an image.
 pub(crate) enum Template<'a, F> {
+    /// None is recorded, and the user named none.
+    None,
+    /// One is recorded, and neither a known file nor the image that the user named is it.
+    Unknown,
     /// The one that is recorded for it.
     Recorded(TemplateImage<F>),
     /// The one that the user named.
@@ -98,10 +103,12 @@ pub(crate) enum Template<'a, F> {
 }
 
 impl<F> Template<'_, F> {
-    pub(crate) fn image(&self) -> &TemplateImage<F> {
+    /// Returns the image, where it is known.
+    pub(crate) fn image(&self) -> Option<&TemplateImage<F>> {
         match self {
-            Template::Recorded(image) => image,
-            Template::Named(image) => image,
+            Template::None | Template::Unknown => None,
+            Template::Recorded(image) => Some(image),
+            Template::Named(image) => Some(image),
         }
     }
 
@@ -110,7 +117,8 @@ impl<F> Template<'_, F> {
     /// # Errors
     /// Those of the template's map.
     pub(crate) fn has<S: Substrate<File = F>>(&self, substrate: &S, offset: u64, place: u64) -> io::Result<bool> {
-        let placed = Extents::narrow().at(substrate, &self.image().file, offset)?;
+        let Some(image) = self.image() else { return Ok(false) };
+        let placed = Extents::narrow().at(substrate, &image.file, offset)?;
         Ok(placed.is_data && placed.place == Some(place))
     }
 }

@@ -13,7 +13,7 @@ use onefold_substrate::{Access, FileStat, Refusal, Substrate};
 
 use self::run::run_around;
 use crate::block_state::BlockState;
-use crate::block_state::template::{TemplateImage, Templates};
+use crate::block_state::template::{Template, TemplateImage, Templates};
 use crate::domain::{DomainRules, FoundDomain};
 use crate::extents::{Extents, Placed};
 use crate::files::common;
@@ -69,6 +69,8 @@ pub struct Explained {
     pub state: Option<BlockState>,
     /// The template of its file, as far as it is known.
     pub template: Option<PathBuf>,
+    /// Whether its file has a recorded template that is neither a known file nor the named one.
+    pub is_template_unknown: bool,
     /// The run of blocks around it that are equal to what the index names, and do not lie there; none where the index
     /// names nothing else that is equal.
     pub run: Option<EqualRun>,
@@ -132,7 +134,7 @@ pub enum ExplainError {
 }
 
 /// Says all there is to say of the block of a file that has the byte at `offset`. Without a state folder it is what the
-/// file system says. `since` is the template of the file if none is recorded for it.
+/// file system says. `since` is the template of the file if no other one is recorded for it.
 ///
 /// # Errors
 /// As [`ExplainError`] says.
@@ -207,6 +209,7 @@ fn look_at<S: Substrate>(substrate: &S, asked: &Asked<'_, S::File>) -> Result<(E
         refusal: substrate.refusal(&asked.file)?,
         state: None,
         template: None,
+        is_template_unknown: false,
         run: None,
     };
     Ok((explained, bytes))
@@ -258,14 +261,12 @@ fn find_state<S: Substrate>(
         return Ok(());
     }
     let template = templates.of(substrate, &asked.file, &asked.stat.handle);
-    explained.template = template.as_ref().map(|template| template.image().path.clone());
+    explained.template = template.image().map(|image| image.path.clone());
+    explained.is_template_unknown = matches!(template, Template::Unknown);
     let Some(place) = explained.place else { return Ok(()) };
     explained.sharers.add_volume_of(substrate, asked.path.parent().unwrap_or(Path::new("")), place)?;
     let sharers = &explained.sharers;
-    let is_of_template = match template {
-        Some(template) => template.has(substrate, asked.at, place)?,
-        None => false,
-    };
+    let is_of_template = template.has(substrate, asked.at, place)?;
     let is_told = explained.is_told_shared && sharers.is_empty();
     let tells_last = SharePolicy::of(substrate.abilities()).tells_last_reference;
     let is_known = explained.domain.is_some();

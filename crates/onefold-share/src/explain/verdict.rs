@@ -137,6 +137,7 @@ mod tests {
             refusal: None,
             state: None,
             template: None,
+            is_template_unknown: false,
             run: None,
         }
     }

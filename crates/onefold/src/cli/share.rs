@@ -122,7 +122,8 @@ pub(crate) struct ShareStatusArgs {
 /// The template of images.
 #[derive(Args, Debug)]
 pub(crate) struct TemplateArgs {
-    /// The template of images that were not made by `share clone`, which records it
+    /// The template of images that were not made by `share clone`, which records it. Name also a recorded template that
+    /// no run has read
     #[arg(long, value_name = "IMAGE")]
     pub(crate) since: Option<PathBuf>,
 }

@@ -89,6 +89,11 @@ fn lines(found: &Explained, verdict: Verdict) -> Vec<String> {
     if let Some(state) = found.state {
         lines.push(state_line(state, found.template.as_deref()));
     }
+    if found.is_template_unknown {
+        lines.push(
+            "its template is recorded, and not known here: name it with `--since`, or scan its folder".to_owned(),
+        );
+    }
     if let Some(domain) = &found.domain {
         lines.push(format!("its file is in {}, {}", domain_words(&domain.membership.domain), reason(domain)));
     }
@@ -260,6 +265,7 @@ fn json(found: &Explained, verdict: Verdict) -> Value {
         "device_offset": found.place,
         "state": found.state.map(states::name),
         "template": found.template.as_ref().map(machine_name),
+        "template_is_unknown": found.is_template_unknown,
         "in_memory_only": found.is_unsettled,
         "file_system_says_shared": found.is_told_shared,
         "file_system_says_so_by_extent": found.is_told_by_extent,
@@ -332,6 +338,7 @@ mod tests {
             refusal: None,
             state: Some(BlockState::Shared),
             template: None,
+            is_template_unknown: false,
             run: None,
         }
     }

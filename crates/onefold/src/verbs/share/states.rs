@@ -33,8 +33,9 @@ pub(super) fn count(cannot: &str, state: &State<'_, LinuxSubstrate>, since: Opti
 
 /// Returns the states for people, after other text.
 pub(super) fn text(states: &States) -> String {
+    let absent = (states.absent > 0).then(|| absent_line(states.absent));
     if states.images.is_empty() {
-        return String::new();
+        return absent.map_or_else(String::new, |line| format!("\n\n{line}"));
     }
     let mut table = Table::new(["image", "template", "own", "common", "shared"]);
     for ImageStates { path, bytes, .. } in states.images.iter().take(NAMED_MAX) {
@@ -58,7 +59,20 @@ pub(super) fn text(states: &States) -> String {
         let files = noun(states.unmapped, "file");
         lines.push(format!("the maps of {} {files} cannot be read", grouped(states.unmapped)));
     }
+    if states.unknown_templates > 0 {
+        let images = noun(states.unknown_templates, "image");
+        lines.push(format!(
+            "the recorded templates of {} {images} are not known here: name one with `--since`, or scan its folder",
+            grouped(states.unknown_templates)
+        ));
+    }
+    lines.extend(absent);
     format!("\n\n{}", lines.join("\n"))
+}
+
+fn absent_line(count: u64) -> String {
+    let files = if count == 1 { "file is" } else { "files are" };
+    format!("{} known {files} not where the last scan found them: scan first", grouped(count))
 }
 
 fn grouped_len(count: usize) -> String {
@@ -117,13 +131,16 @@ mod tests {
     fn the_text_has_a_row_for_each_image_and_a_line_for_each_volume() {
         let bytes = StateBytes { template: 4096, own: 8192, common: 0, shared: 1 << 20, unplaced: 4096 };
         let volume = VolumeUse { path: PathBuf::from("vm/common"), held: 8192, used: 4096 };
-        let states = States { images: vec![image("vm/a.raw", bytes)], volumes: vec![volume], unmapped: 1 };
+        let images = vec![image("vm/a.raw", bytes)];
+        let states = States { images, volumes: vec![volume], unmapped: 1, absent: 2, unknown_templates: 1 };
         let text = text(&states);
         for part in [
             "\n\nimage     template       own  common    shared\nvm/a.raw  4.00 KiB  8.00 KiB     0 B  1.00 MiB\n",
             "4.00 KiB more have no place",
             "common volume `vm/common`: 8.00 KiB, of which images use 4.00 KiB",
             "the maps of 1 file cannot be read",
+            "the recorded templates of 1 image are not known here",
+            "2 known files are not where the last scan found them",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

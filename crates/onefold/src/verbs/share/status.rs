@@ -43,6 +43,8 @@ pub(crate) fn run(arguments: &ShareStatusArgs) -> Outcome<Report> {
         document["images"] = states::images_json(states);
         document["common_volumes"] = states::volumes_json(states);
         document["unmapped_files"] = states.unmapped.into();
+        document["absent_files"] = states.absent.into();
+        document["unknown_template_images"] = states.unknown_templates.into();
         document
     });
     let json = json!({ "root": machine_name(&ground.root), "state": state, "notices": notices });
