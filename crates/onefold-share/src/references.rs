@@ -23,6 +23,8 @@ pub struct References {
     pub slots: BTreeMap<u32, u64>,
     /// Files that could not be mapped, and are not counted.
     pub unmapped: u64,
+    /// Known files that are not where the last scan found them, and are not counted.
+    pub absent: u64,
 }
 
 /// Counts references. None where there are too many shared blocks for it to be done on the way.
@@ -65,8 +67,10 @@ pub fn count<S: Substrate>(state: &State<'_, S>, files: &Marks) -> Result<Option
             }
         });
         match counted {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => references.unmapped += 1,
-            _ => {}
+            Ok(true) => {}
+            Ok(false) => references.absent += 1,
+            Err(error) if onefold_substrate::is_gone(&error) => references.absent += 1,
+            Err(_) => references.unmapped += 1,
         }
     }
     for slot in slots.iter().flat_map(|extent| extent.offset / BLOCK_BYTES_U64..extent.end().div_ceil(BLOCK_BYTES_U64))
@@ -78,14 +82,15 @@ pub fn count<S: Substrate>(state: &State<'_, S>, files: &Marks) -> Result<Option
     Ok(Some(references))
 }
 
-/// Hands on the extents of a file that is where its mark says.
-fn each_extent_of<S: Substrate>(substrate: &S, mark: &Mark, mut each: impl FnMut(&MappedExtent)) -> io::Result<()> {
+/// Hands on the extents of a file that is where its mark says. Returns whether it is.
+fn each_extent_of<S: Substrate>(substrate: &S, mark: &Mark, mut each: impl FnMut(&MappedExtent)) -> io::Result<bool> {
     let file = substrate.open(&mark.path, Access::Read)?;
     if substrate.stat(&file)?.handle != mark.handle {
-        return Ok(());
+        return Ok(false);
     }
-    each_extent(substrate, &file, |extent| {
+    each_extent(substrate, &file, |extent| -> io::Result<()> {
         each(extent);
         Ok(())
-    })
+    })?;
+    Ok(true)
 }

@@ -20,6 +20,11 @@ images = {image["path"]: image for image in json.load(sys.stdin)["state"]["image
 print(images["images/" + sys.argv[1]][sys.argv[2] + "_bytes"])' "$image" "$state"
 }
 
+# unknown [OPTION...]: prints how many images have a recorded template that is not found.
+unknown() {
+    onefold share status "$images" "$@" --json --quiet | member state.unknown_template_images
+}
+
 # explained IMAGE BYTE MEMBER EXPECTED [OPTION...]: explain says so of a block.
 explained() {
     local image=$1 byte=$2 path=$3 expected=$4 found
@@ -113,10 +118,22 @@ for kind in xfs btrfs; do
     overwrite "$images/other.raw" "$doc" 1
     explained other.raw "$doc" block.state '"own"'
 
-    # A template that is gone is none.
+    # A template that no scan has seen is found once it is named.
+    cp --sparse=always "$dir/template" "$dir/$kind/outside.raw"
+    onefold share clone "$dir/$kind/outside.raw" "$images/late.raw" --quiet >/dev/null
+    sync -f "$images"
+    onefold share run --dry-run --quiet "$images" >/dev/null
+    [[ $(state late.raw template) == 0 ]] || fail "$(onefold share status "$images")"
+    [[ $(unknown) == 1 ]] || fail "$(onefold share status "$images")"
+    (($(state late.raw template --since "$dir/$kind/outside.raw") > 1 << 20)) || fail "the record is not the named image"
+    [[ $(unknown --since "$dir/$kind/outside.raw") == 0 ]] || fail "a named template is not known"
+
+    # A template that is gone is none, and counts as a file that is not where it was.
     rm "$images/template.raw"
     [[ $(state clone.raw template) == 0 ]] || fail "$(onefold share status "$images")"
     onefold share status "$images" >"$dir/out"
+    grep -q '^the recorded templates of 2 images are not known here' "$dir/out" || fail "$(cat "$dir/out")"
+    grep -q '^1 known file is not where the last scan found it: scan first' "$dir/out" || fail "$(cat "$dir/out")"
     grep -q '^image  *template  *own  *common  *shared$' "$dir/out" || fail "$(cat "$dir/out")"
     # shellcheck disable=SC2016
     grep -qF 'common volume `images/common`' "$dir/out" || fail "$(cat "$dir/out")"

@@ -81,6 +81,12 @@ fn an_image_that_is_not_where_it_was_counts_as_absent() {
     host.substrate.create(image).unwrap();
     let states = counted(&host, None);
     assert_eq!((states.absent, states.images.len()), (1, 0), "another file has its name: {states:?}");
+    let state = State::look(&host.substrate, &*host.clock, &|_| {}).unwrap().unwrap();
+    let explained = explain(&host.substrate, Some(&state), Path::new(TEMPLATE), 0, None).unwrap();
+    assert_eq!(explained.sharers.absent, 1, "{explained:?}");
+    let references = crate::references::count(&state, &Marks::load(&state).unwrap()).unwrap().unwrap();
+    assert_eq!(references.absent, 1, "{references:?}");
+    drop(state);
     host.substrate.remove(image).unwrap();
     host.substrate.rename(elsewhere, image).unwrap();
     assert_eq!(counted(&host, None).absent, 0);

@@ -21,6 +21,8 @@ pub struct Sharers {
     pub slots: Vec<Slot>,
     /// Known files that could not be opened or mapped: they may refer to it, too.
     pub unmapped: u64,
+    /// Known files that are not where the last scan found them: they may refer to it, too.
+    pub absent: u64,
 }
 
 /// A block of a file.
@@ -74,20 +76,21 @@ pub(super) fn find<S: Substrate>(
     let substrate = state.substrate();
     let mut sharers = Sharers::default();
     for mark in files.of_files() {
-        let mapped = || -> io::Result<Vec<u64>> {
+        let mapped = || -> io::Result<Option<Vec<u64>>> {
             let file = substrate.open(&mark.path, Access::Read)?;
             if substrate.stat(&file)?.handle != mark.handle {
-                return Ok(Vec::new());
+                return Ok(None);
             }
-            offsets_at(substrate, &file, place)
+            offsets_at(substrate, &file, place).map(Some)
         };
         match mapped() {
-            Ok(offsets) => {
+            Ok(None) => sharers.absent += 1,
+            Ok(Some(offsets)) => {
                 let is_other = |offset: &u64| mark.handle != *own || *offset != block.0 * BLOCK_BYTES_U64;
                 let others = offsets.into_iter().filter(is_other);
                 sharers.add(substrate, &mark.path, others);
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if onefold_substrate::is_gone(&error) => sharers.absent += 1,
             Err(_) => sharers.unmapped += 1,
         }
     }

@@ -4,11 +4,11 @@
 //! others get its digests into their logs. So a clone costs its map.
 //!
 //! Only files whose times are older than the scan take part. As long as two of them refer to a place, nobody writes to
-//! it. A file that is written while it is read may have another content than its place: the scan looks at its times and
-//! at its map again before it adds digests of it. The times alone do not tell, since a direct write sets them before its
-//! data have their place. A write through a shared mapping shows in neither until the page is written back. A place that
-//! another host gives up and fills again in the meantime has a digest that is wrong. That costs savings until the next
-//! change: blocks are compared before they are shared.
+//! it. A file that is written while it is read may have another content than its place: the scan looks at its times
+//! and at its map again before it adds digests of it. The times alone do not tell, since a direct write sets them
+//! before its data have their place. A write through a shared mapping shows in neither until the page is written back.
+//! A place that another host gives up and fills again in the meantime has a digest that is wrong. That costs savings
+//! until the next change: blocks are compared before they are shared.
 
 use std::collections::BTreeMap;
 

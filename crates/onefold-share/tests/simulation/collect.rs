@@ -21,7 +21,7 @@ fn slots(simulation: &Simulation) -> (u64, u64) {
     let state = State::open(&observer.substrate, &*observer.clock, &*observer.random, &|_| {})
         .expect("no fault hits who looks on");
     let files = Marks::load(&state).expect("as above");
-    let References { slots, unmapped } = count(&state, &files).expect("as above").expect("few arena files");
+    let References { slots, unmapped, .. } = count(&state, &files).expect("as above").expect("few arena files");
     assert_eq!(unmapped, 0);
     let all: u64 = slots.values().sum();
     let unneeded = slots.get(&0).copied().unwrap_or(0);

@@ -86,6 +86,9 @@ fn lines(found: &Explained, verdict: Verdict) -> Vec<String> {
         let files = noun(found.sharers.unmapped, "file");
         lines.push(format!("  {} {files} could not be looked at", grouped(found.sharers.unmapped)));
     }
+    if found.sharers.absent > 0 {
+        lines.push(format!("  {}", states::absent_line(found.sharers.absent)));
+    }
     if let Some(state) = found.state {
         lines.push(state_line(state, found.template.as_deref()));
     }
@@ -276,6 +279,7 @@ fn json(found: &Explained, verdict: Verdict) -> Value {
         })).collect::<Vec<_>>(),
         "slots": found.sharers.slots.iter().map(|slot| slot.number()).collect::<Vec<_>>(),
         "unmapped_files": found.sharers.unmapped,
+        "absent_files": found.sharers.absent,
         "digest": found.digest.map(|digest| digest.to_string()),
         "file": found.standing.map(|standing| match standing {
             Standing::Current => "current",
@@ -328,6 +332,7 @@ mod tests {
                 blocks: vec![Sharer { path: PathBuf::from("vm/b.raw"), offset: 8192, is_common: false }],
                 slots: vec![slot],
                 unmapped: 0,
+                absent: 0,
             },
             digest: Some(FingerprintPrefix([1; 12])),
             standing: Some(Standing::Current),

@@ -16,6 +16,7 @@ use onefold_share::state::{State, StateError};
 use serde_json::{Value, json};
 
 use super::open::{Ground, append, state_failure};
+use super::states;
 use super::status::{nothing_known, noun, ratio};
 use crate::cli::Talk;
 use crate::cli::share::ShareIndexArgs;
@@ -117,6 +118,9 @@ fn text(found: &Summary) -> String {
             let files = noun(references.unmapped, "file");
             text.push_str(&format!("\nwithout {} {files} that cannot be mapped", grouped(references.unmapped)));
         }
+        if references.absent > 0 {
+            text.push_str(&format!("\n{}", states::absent_line(references.absent)));
+        }
     }
     text
 }
@@ -154,6 +158,7 @@ fn json(found: &Summary) -> Value {
         "references": references.as_ref().map(|references| json!({
             "slots_by_references": references.slots.iter().map(|(times, slots)| json!([times, slots])).collect::<Vec<_>>(),
             "unmapped_files": references.unmapped,
+            "absent_files": references.absent,
         })),
     })
 }
@@ -176,7 +181,7 @@ mod tests {
     #[test]
     fn references_are_told_in_classes_that_double() {
         let slots = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (8, 7), (9, 8)].into();
-        let found = classes(&References { slots, unmapped: 0 });
+        let found = classes(&References { slots, ..References::default() });
         let expected = [("never", 1), ("once", 2), ("twice", 3), ("3 to 4 times", 9), ("5 to 8 times", 13)];
         assert_eq!(found[..5], expected.map(|(name, blocks)| (name.to_owned(), blocks)));
         assert_eq!(found[5], ("9 to 16 times".to_owned(), 8));

@@ -70,9 +70,10 @@ pub(super) fn text(states: &States) -> String {
     format!("\n\n{}", lines.join("\n"))
 }
 
-fn absent_line(count: u64) -> String {
-    let files = if count == 1 { "file is" } else { "files are" };
-    format!("{} known {files} not where the last scan found them: scan first", grouped(count))
+/// Says that known files are elsewhere, or gone.
+pub(super) fn absent_line(count: u64) -> String {
+    let (files, them) = if count == 1 { ("file is", "it") } else { ("files are", "them") };
+    format!("{} known {files} not where the last scan found {them}: scan first", grouped(count))
 }
 
 fn grouped_len(count: usize) -> String {
