@@ -194,7 +194,7 @@ fn kept_guest(choices: &mut Choices<'_>, desk: &Desk) {
     let sound = KeptGuest { head, packages: vec!["a 1 all".to_owned(), "b 2 amd64".to_owned()], files };
     let write = |guest: &KeptGuest, file| drop(guest::write(&desk.substrate, file, UUID, FILE, guest));
     let bytes = damaged(choices, desk, |file| write(&sound, file));
-    if let Ok((FILE, Some(found))) = guest::read(&desk.substrate, desk.holding(&bytes), &UUID, |_| true) {
+    if let Ok((FILE, Some(found))) = guest::read(&desk.substrate, desk.holding(&bytes), &UUID, |_| true, usize::MAX) {
         let visited = found.files.each(&mut |file, pieces| {
             let package = file.package.map(|package| usize::try_from(package).expect("32 bits"));
             assert!(package.is_none_or(|package| package < found.packages.len()), "{file:?}");
@@ -206,7 +206,7 @@ fn kept_guest(choices: &mut Choices<'_>, desk: &Desk) {
         });
         assert_eq!(visited, Ok(()));
         let again = desk.written(|file| write(&found, file));
-        let read = guest::read(&desk.substrate, desk.holding(&again), &UUID, |_| true);
+        let read = guest::read(&desk.substrate, desk.holding(&again), &UUID, |_| true, usize::MAX);
         assert_eq!(read.ok(), Some((FILE, Some(found))));
     }
 }

@@ -80,10 +80,11 @@ impl DatabaseLook {
 /// Returns what is kept of an image.
 fn kept<S: Substrate>(state: &State<'_, S>, number: FileNo) -> Result<SeenImage, StateError> {
     let mut seen = SeenImage { stamp: None, databases: None };
-    state.kept_guest(number, |head: &GuestHead| {
+    let take = |head: &GuestHead| {
         seen = SeenImage { stamp: head.stamp, databases: Some(head.databases) };
         false
-    })?;
+    };
+    state.kept_guest(number, take, 0)?;
     Ok(seen)
 }
 

@@ -31,7 +31,12 @@ pub(super) struct Keeping {
     now: Timestamp,
     /// A dry run takes what is kept, and keeps nothing.
     is_dry_run: bool,
+    /// Longest record of an image, in bytes.
+    bytes_max: usize,
 }
+
+/// A record has this part of the memory of a run. Its bytes take some times their length while they are read or made.
+const PART_OF_MEMORY: usize = 16;
 
 impl Keeping {
     /// Returns how a run keeps what guests say; none where it does not.
@@ -49,7 +54,13 @@ impl Keeping {
         let mut hasher = DefaultHasher::new();
         (b"/var/lib/dpkg/status"[..]).hash(&mut hasher);
         let (hashing, now) = (hasher.finish(), state.now()?);
-        Ok(Some(Keeping { tiers, hashing, now, is_dry_run: options.pass.is_dry_run }))
+        let bytes_max = options.pass.memory_bytes / PART_OF_MEMORY;
+        Ok(Some(Keeping { tiers, hashing, now, is_dry_run: options.pass.is_dry_run, bytes_max }))
+    }
+
+    /// Returns how many bytes are kept of an image at most.
+    pub(super) fn bytes_written_max(&self) -> usize {
+        if self.is_dry_run { 0 } else { self.bytes_max }
     }
 
     /// Adds the candidates of an image, from what is kept of it where it has not changed.
@@ -64,7 +75,8 @@ impl Keeping {
         rank: u32,
     ) -> Result<(), IdentifyError> {
         let (number, stamp) = (listed.number, Stamp::of(&listed.stat));
-        let kept = state.kept_guest(number, |head| self.is_alike(head)).map_err(IdentifyError::Stopped)?;
+        let kept = state.kept_guest(number, |head| self.is_alike(head), self.bytes_max);
+        let kept = kept.map_err(IdentifyError::Stopped)?;
         if let Some(guest) = &kept
             && guest.head.stamp == Some(stamp)
             && identifying.add_kept(state.substrate(), listed, rank, guest)?

@@ -197,7 +197,7 @@ fn find<S: Substrate>(
         since: options.since,
         strangers: BTreeSet::new(),
         cache_bytes,
-        is_kept: keeping.is_some() && !pass.is_dry_run,
+        kept_bytes_max: keeping.map_or(0, Keeping::bytes_written_max),
         go_on: &go_on,
         read_pace: pass.pace.reading(),
     };

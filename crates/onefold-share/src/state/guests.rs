@@ -16,7 +16,8 @@ use crate::format::{FileNo, FormatError};
 pub(super) const FOLDER: &str = "guests";
 
 impl<S: Substrate> State<'_, S> {
-    /// Returns what is kept of an image, if its head is `wanted`.
+    /// Returns what is kept of an image, if its head is `wanted` and its packages and files have at most `bytes_max`
+    /// bytes.
     ///
     /// # Errors
     /// Those of the device. What is of no use is dropped.
@@ -24,6 +25,7 @@ impl<S: Substrate> State<'_, S> {
         &self,
         number: FileNo,
         wanted: impl FnOnce(&GuestHead) -> bool,
+        bytes_max: usize,
     ) -> Result<Option<KeptGuest>, StateError> {
         let path = path(self, number);
         let file = match self.open_own(&path, Access::Read) {
@@ -31,7 +33,7 @@ impl<S: Substrate> State<'_, S> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(StateError::at(&path)(error)),
         };
-        match guest::read(self.substrate(), file, &self.identity().uuid, wanted) {
+        match guest::read(self.substrate(), file, &self.identity().uuid, wanted, bytes_max) {
             Ok((of, guest)) if of == number => Ok(guest),
             Ok(_) => self.refuse(path, FormatError::Damaged("it is the guest of another file")).map(|()| None),
             Err(FormatError::Io(source)) => Err(StateError::at(&path)(source)),
@@ -56,7 +58,7 @@ impl<S: Substrate> State<'_, S> {
     pub(crate) fn restamp_guest(&self, number: FileNo, change: StampChange) -> Result<(), StateError> {
         let StampChange { before, after } = change;
         let is_same = (before.length, before.modified) == (after.length, after.modified);
-        let Some(mut guest) = self.kept_guest(number, |head| is_same && head.stamp == Some(before))? else {
+        let Some(mut guest) = self.kept_guest(number, |head| is_same && head.stamp == Some(before), usize::MAX)? else {
             return Ok(());
         };
         guest.head.stamp = Some(after);

@@ -10,7 +10,7 @@ use super::shared::SharedBlocks;
 use super::{IdentifyError, Identifying};
 use crate::files::packages::PackageNames;
 use crate::files::report::Examined;
-use crate::format::guest::{GUEST_BYTES_MAX, KeptFile, KeptFiles, KeptGuest, PhasedPieces};
+use crate::format::guest::{GUEST_BYTES_MAX, KeptFile, KeptFiles, KeptGuest, PACKAGES_MAX, PhasedPieces};
 use crate::format::mark::Stamp;
 use crate::scan::ListedFile;
 
@@ -18,10 +18,11 @@ use crate::scan::ListedFile;
 const PART_OF_IMAGE: u64 = 64;
 const BYTES_MIN: u64 = 1 << 20;
 
-/// Returns how many bytes are kept of an image at most: a guest may claim a million files of a few blocks.
-pub(super) fn kept_bytes_max(stat: &FileStat) -> usize {
+/// Returns how many bytes are kept of an image at most: a guest may claim a million files of a few blocks. The run keeps
+/// at most `of_run` of any image.
+pub(super) fn kept_bytes_max(stat: &FileStat, of_run: usize) -> usize {
     let most = (stat.length.min(stat.allocated) / PART_OF_IMAGE).saturating_add(BYTES_MIN);
-    usize::try_from(most).unwrap_or(usize::MAX).min(GUEST_BYTES_MAX)
+    usize::try_from(most).unwrap_or(usize::MAX).min(of_run).min(GUEST_BYTES_MAX)
 }
 
 /// Takes down the files of an image.
@@ -55,7 +56,7 @@ impl Recorder {
             file.package = Some(place);
         }
         self.files.push(&file, pieces);
-        if self.files.bytes() > self.bytes_max {
+        if self.files.bytes() > self.bytes_max || self.packages.len() > PACKAGES_MAX {
             *self = Recorder::new(0);
         }
     }

@@ -121,8 +121,8 @@ pub(super) struct Identifying<'a> {
     pub(super) strangers: BTreeSet<u32>,
     /// For the cache of a disk.
     pub(super) cache_bytes: usize,
-    /// Whether what guests say is taken down for later runs.
-    pub(super) is_kept: bool,
+    /// How many bytes of what a guest says are taken down for later runs; 0 for none.
+    pub(super) kept_bytes_max: usize,
     /// Asked at each path, file and extent, and ends the work with an error.
     pub(super) go_on: &'a dyn Fn() -> Result<(), StateError>,
     /// Asked at each read of an image.
@@ -182,7 +182,7 @@ impl Identifying<'_> {
         let go_on = || (self.go_on)().map_err(IdentifyError::Stopped);
         let shared = SharedBlocks::load(substrate, &file, &go_on)?;
         let (pieces, known) = (Pieces::default(), None);
-        let recorder = Recorder::new(if self.is_kept { kept_bytes_max(&stat) } else { 0 });
+        let recorder = Recorder::new(kept_bytes_max(&stat, self.kept_bytes_max));
         let mut image =
             Image { rank, circle, disk: &*disk, bytes_left, read_left: bytes_left, shared, pieces, recorder, known };
         let before = self.examined;

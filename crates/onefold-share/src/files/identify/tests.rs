@@ -31,7 +31,7 @@ fn a_file_that_has_got_the_name_of_a_listed_one_is_not_read() {
         since: None,
         strangers: BTreeSet::new(),
         cache_bytes: 1 << 16,
-        is_kept: true,
+        kept_bytes_max: 1 << 16,
         go_on: &|| Ok(()),
         read_pace: pace.reading(),
     };

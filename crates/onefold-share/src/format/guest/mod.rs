@@ -17,7 +17,8 @@
 //! | 132..136 | files    | how many                                                                   |
 //!
 //! The other frames but the last are one text: packages, each with its length (of `number`), then files ([`KeptFile`]).
-//! The last frame is empty. A file that would be longer than [`GUEST_BYTES_MAX`] is not kept.
+//! The last frame is empty. A file that would be longer than [`GUEST_BYTES_MAX`] is not kept, nor is one with more than
+//! [`PACKAGES_MAX`] packages. No name is empty.
 //!
 //! Names of packages, paths and times are those of a guest, which may say what it likes.
 
@@ -35,6 +36,8 @@ use super::{FileNo, FormatError};
 pub const GUEST_BYTES_MAX: usize = 32 << 20;
 /// Longest name of a package, in bytes.
 pub const NAME_BYTES_MAX: usize = 4096;
+/// Packages of one image, at most: twice as many as Debian has.
+pub const PACKAGES_MAX: usize = 150_000;
 /// Sums of what was examined.
 pub const COUNTS: usize = 9;
 const HEAD_BYTES: usize = 136;
@@ -119,7 +122,8 @@ impl KeptFiles {
 /// No space; those of the device.
 ///
 /// # Panics
-/// When a name is longer than [`NAME_BYTES_MAX`], or all of it longer than [`GUEST_BYTES_MAX`].
+/// When a name is empty or longer than [`NAME_BYTES_MAX`], when there are more than [`PACKAGES_MAX`] of them, or all of
+/// it is longer than [`GUEST_BYTES_MAX`].
 pub fn write<S: Substrate>(
     substrate: &S,
     file: S::File,
@@ -130,8 +134,9 @@ pub fn write<S: Substrate>(
     let header = RecordHeader { kind: RecordKind::Guest, identity, subject: u64::from(number.0) };
     let mut record = RecordWriter::new(substrate, file, &header);
     let mut names = Vec::new();
+    assert!(guest.packages.len() <= PACKAGES_MAX, "{} packages", guest.packages.len());
     for name in &guest.packages {
-        assert!(name.len() <= NAME_BYTES_MAX, "a name of {} bytes", name.len());
+        assert!((1..=NAME_BYTES_MAX).contains(&name.len()), "a name of {} bytes", name.len());
         push_number(name.len() as u64, &mut names);
         names.extend_from_slice(name.as_bytes());
     }
@@ -145,7 +150,8 @@ pub fn write<S: Substrate>(
     Ok(record.finish(&[])?.1)
 }
 
-/// Reads what is kept of an image. Returns the number of its file, and what is kept unless the head is not `wanted`.
+/// Reads what is kept of an image. Returns the number of its file, and what is kept unless the head is not `wanted` or
+/// packages and files have more than `bytes_max` bytes.
 ///
 /// # Errors
 /// As [`FormatError`] says.
@@ -154,6 +160,7 @@ pub fn read<S: Substrate>(
     file: S::File,
     identity: &[u8; 16],
     wanted: impl FnOnce(&GuestHead) -> bool,
+    bytes_max: usize,
 ) -> Result<(FileNo, Option<KeptGuest>), FormatError> {
     let mut record = RecordReader::open(substrate, file, RecordKind::Guest, Some(identity))?;
     let number = u32::try_from(record.subject()).map_err(|_| FormatError::Damaged("there is no such file number"))?;
@@ -165,10 +172,18 @@ pub fn read<S: Substrate>(
     if !wanted(&head) {
         return Ok((FileNo(number), None));
     }
+    if usize::try_from(packages).map_or(true, |packages| packages > PACKAGES_MAX) {
+        return Err(FormatError::Damaged("it has more packages than any can have"));
+    }
     let mut bytes = Vec::new();
     loop {
         match record.next_frame()? {
-            Some(Frame::Inner(part)) if bytes.len() + part.len() <= GUEST_BYTES_MAX => bytes.extend_from_slice(part),
+            Some(Frame::Inner(part)) if bytes.len() + part.len() <= GUEST_BYTES_MAX => {
+                if bytes.len() + part.len() > bytes_max {
+                    return Ok((FileNo(number), None));
+                }
+                bytes.extend_from_slice(part);
+            }
             Some(Frame::Last([])) => break,
             _ => return Err(FormatError::Damaged("it is longer than any can be")),
         }
@@ -182,7 +197,7 @@ pub fn read<S: Substrate>(
 }
 
 fn take_name(from: &mut &[u8]) -> Option<String> {
-    let length = usize::try_from(take_number(from)?).ok().filter(|length| *length <= NAME_BYTES_MAX)?;
+    let length = usize::try_from(take_number(from)?).ok().filter(|length| (1..=NAME_BYTES_MAX).contains(length))?;
     let (name, rest) = from.split_at_checked(length)?;
     *from = rest;
     Some(std::str::from_utf8(name).ok()?.to_owned())
@@ -298,7 +313,7 @@ mod tests {
         for files in [0, 1, 5, 5000] {
             let guest = guest(files);
             written(&substrate, &guest);
-            let (number, found) = read(&substrate, open(), &UUID, |found| *found == head()).unwrap();
+            let (number, found) = read(&substrate, open(), &UUID, |found| *found == head(), usize::MAX).unwrap();
             assert_eq!((number, found.as_ref()), (FileNo(5), Some(&guest)));
             let mut next = 0;
             let visited = found.unwrap().files.each(&mut |file, _| {
@@ -307,8 +322,31 @@ mod tests {
                 if next == 3 { Err(()) } else { Ok(()) }
             });
             assert_eq!((next, visited.is_err()), (u64::from(files.min(3)), files >= 3));
-            assert_eq!(read(&substrate, open(), &UUID, |_| false).unwrap(), (FileNo(5), None));
+            assert_eq!(read(&substrate, open(), &UUID, |_| false, usize::MAX).unwrap(), (FileNo(5), None));
+            // Both names have a byte of length each.
+            let bytes = guest.files.bytes() + 2 + "a 1 amd64".len() + "ü 2 all".len();
+            let within = |bytes_max| read(&substrate, open(), &UUID, |_| true, bytes_max).unwrap().1;
+            assert_eq!((within(bytes), within(bytes - 1)), (Some(guest), None));
         }
+    }
+
+    /// Each name takes memory beside its text: 32 MiB of empty ones took 800 MB.
+    #[test]
+    fn a_guest_has_only_so_many_packages() {
+        let substrate = substrate();
+        let with = |packages: usize| {
+            let path = Path::new("guest");
+            let _ = substrate.remove(path);
+            let header = RecordHeader { kind: RecordKind::Guest, identity: UUID, subject: 5 };
+            let mut record = RecordWriter::new(&substrate, substrate.create(path).unwrap(), &header);
+            record.frame(&head().encode(u32::try_from(packages).unwrap(), 0)).unwrap();
+            let names = [1, b'a'].repeat(packages);
+            names.chunks(PAYLOAD_BYTES_MAX).try_for_each(|part| record.frame(part)).unwrap();
+            record.finish(&[]).unwrap();
+            read(&substrate, substrate.open(path, Access::Read).unwrap(), &UUID, |_| true, usize::MAX)
+        };
+        assert_eq!(with(PACKAGES_MAX).unwrap().1.unwrap().packages.len(), PACKAGES_MAX);
+        assert!(matches!(with(PACKAGES_MAX + 1), Err(FormatError::Damaged(_))));
     }
 
     #[test]
@@ -322,10 +360,11 @@ mod tests {
         for odd in [unnamed, longer, shorter] {
             written(&substrate, &odd);
             let file = substrate.open(Path::new("guest"), Access::Read).unwrap();
-            let found = read(&substrate, file, &UUID, |_| true);
+            let found = read(&substrate, file, &UUID, |_| true, usize::MAX);
             assert!(matches!(found, Err(FormatError::Damaged("a file is none"))), "{found:?}");
         }
         assert_eq!(take_name(&mut &[3, b'a', b'b'][..]), None);
+        assert_eq!(take_name(&mut &[0, b'a'][..]), None);
         assert_eq!(take_name(&mut &[1, 0xff][..]), None);
         assert_eq!(take_name(&mut &[2, b'a', b'b', 9][..]), Some("ab".to_owned()));
     }
