@@ -24,6 +24,7 @@ mod places;
 pub mod policy;
 mod ranges;
 pub mod references;
+mod room;
 pub mod run;
 pub mod scan;
 pub mod selection;

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
 
 use onefold_block::Timestamp;
 use onefold_substrate::Substrate;
@@ -116,15 +115,7 @@ impl Keeping {
             }
             None => state.forget_guest(number),
         };
-        match kept {
-            // Sharing makes room: without a note it costs more, and that is all.
-            Err(StateError::Io { source, .. })
-                if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
-            {
-                state.forget_guest(number).map_err(IdentifyError::Stopped)
-            }
-            kept => kept.map_err(IdentifyError::Stopped),
-        }
+        kept.map_err(IdentifyError::Stopped)
     }
 
     /// Drops what is kept of images that are gone: those whose number is no file's any more, and those of the selection

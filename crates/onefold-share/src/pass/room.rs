@@ -6,12 +6,8 @@
 
 use onefold_substrate::Substrate;
 
-/// Of all room, the part that is left for others, and its bounds in bytes.
-const LEFT_PART: u64 = 1024;
-const LEFT_LEAST: u64 = 4 << 20;
-const LEFT_MOST: u64 = 64 << 20;
-/// Of a file system so small that the least would be much of it.
-const LEFT_SMALL_PART: u64 = 50;
+use crate::room::left_for_others;
+
 /// Calls between two looks. Each takes a few hundred bytes of records, a few thousand at worst.
 const CALLS_BETWEEN: u32 = 512;
 
@@ -26,7 +22,7 @@ impl RecordsRoom {
     pub(super) fn new<S: Substrate>(substrate: &S) -> RecordsRoom {
         // Where it is not told, the file system says so when it is full.
         let total = substrate.room().map_or(0, |room| room.total);
-        RecordsRoom { least: least(total), calls: 0 }
+        RecordsRoom { least: left_for_others(total), calls: 0 }
     }
 
     /// To be asked before each call that takes records: returns how much is left if that is too little.
@@ -41,22 +37,5 @@ impl RecordsRoom {
         }
         self.calls = CALLS_BETWEEN;
         None
-    }
-}
-
-fn least(total: u64) -> u64 {
-    (total / LEFT_PART).clamp(LEFT_LEAST, LEFT_MOST).min(total / LEFT_SMALL_PART)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_small_part_of_all_room_is_left_for_others() {
-        let mib = |bytes: u64| bytes << 20;
-        for (total, expected) in [(mib(1 << 30), 64), (mib(16 << 10), 16), (mib(320), 4), (mib(50), 1), (0, 0)] {
-            assert_eq!(least(total), mib(expected), "{total}");
-        }
     }
 }

@@ -12,15 +12,21 @@ use super::files::StampChange;
 use super::{State, StateError};
 use crate::format::guest::{self, GuestHead, KeptGuest};
 use crate::format::{FileNo, FormatError};
+use crate::room::left_for_others;
 
 pub(super) const FOLDER: &str = "guests";
+
+/// Beside a record, so many times the room has to be free that a pass leaves for others: it needs some for its own
+/// records, and what it shares makes room only afterwards.
+const ROOM_FACTOR: u64 = 8;
 
 impl<S: Substrate> State<'_, S> {
     /// Returns what is kept of an image, if its head is `wanted` and its packages and files have at most `bytes_max`
     /// bytes.
     ///
     /// # Errors
-    /// Those of the device. What is of no use is dropped.
+    /// `Untrusted` for a record that is not to rely on. A damaged record is dropped, and one that cannot be read is
+    /// reported: both count as none.
     pub(crate) fn kept_guest(
         &self,
         number: FileNo,
@@ -31,35 +37,58 @@ impl<S: Substrate> State<'_, S> {
         let file = match self.open_own(&path, Access::Read) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(StateError::at(&path)(error)),
+            Err(error) => return self.refuse(path, FormatError::Io(error)).map(|()| None),
         };
         match guest::read(self.substrate(), file, &self.identity().uuid, wanted, bytes_max) {
             Ok((of, guest)) if of == number => Ok(guest),
             Ok(_) => self.refuse(path, FormatError::Damaged("it is the guest of another file")).map(|()| None),
-            Err(FormatError::Io(source)) => Err(StateError::at(&path)(source)),
             Err(why) => self.refuse(path, why).map(|()| None),
         }
     }
 
-    /// Keeps what the guest of an image says.
+    /// Keeps what the guest of an image says. Where that would take room that others need, nothing is kept of the image
+    /// any more: without a record the next run costs more, and that is all.
     ///
     /// # Errors
-    /// No space; those of the device.
+    /// Those of the device.
     pub(crate) fn keep_guest(&self, number: FileNo, guest: &KeptGuest) -> Result<(), StateError> {
+        if !self.has_room_for(guest) {
+            return self.forget_guest(number);
+        }
         let uuid = self.identity().uuid;
-        let scratch = self.write_scratch(|file| guest::write(self.substrate(), file, uuid, number, guest).map(drop))?;
-        self.replace(&scratch, &path(self, number))
+        let write = |file| guest::write(self.substrate(), file, uuid, number, guest).map(drop);
+        let kept = self.write_scratch(write).and_then(|scratch| self.replace(&scratch, &path(self, number)));
+        match kept {
+            Err(StateError::Io { source, .. })
+                if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
+            {
+                self.forget_guest(number)
+            }
+            kept => kept,
+        }
     }
 
-    /// Brings what is kept of an image up to date with times that were set without a change of its content.
+    /// Tells whether a record leaves enough room to others. Where the file system does not tell, it says when it is
+    /// full.
+    fn has_room_for(&self, guest: &KeptGuest) -> bool {
+        let (Ok(room), Ok(left)) = (self.substrate().room(), self.substrate().room_for_records()) else { return true };
+        let others = left_for_others(room.total).saturating_mul(ROOM_FACTOR);
+        u64::try_from(guest.bytes()).is_ok_and(|bytes| left.saturating_sub(bytes) >= others)
+    }
+
+    /// Brings what is kept of an image up to date with times that were set without a change of its content, or drops it
+    /// where there is no room for that.
     ///
     /// # Errors
     /// As [`State::keep_guest`].
     pub(crate) fn restamp_guest(&self, number: FileNo, change: StampChange) -> Result<(), StateError> {
         let StampChange { before, after } = change;
         let is_same = (before.length, before.modified) == (after.length, after.modified);
-        let Some(mut guest) = self.kept_guest(number, |head| is_same && head.stamp == Some(before), usize::MAX)? else {
-            return Ok(());
+        let mut guest = match self.kept_guest(number, |head| is_same && head.stamp == Some(before), usize::MAX) {
+            Ok(Some(guest)) => guest,
+            // Nobody uses a record of another user, and a run over files reports it.
+            Ok(None) | Err(StateError::Untrusted { .. }) => return Ok(()),
+            Err(error) => return Err(error),
         };
         guest.head.stamp = Some(after);
         self.keep_guest(number, &guest)
@@ -88,25 +117,25 @@ fn path<S: Substrate>(state: &State<'_, S>, number: FileNo) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
 
-    use onefold_block::Timestamp;
     use onefold_block::clock::ManualClock;
     use onefold_block::random::SeededRandom;
+    use onefold_block::{BLOCK_BYTES, Timestamp};
     use onefold_substrate::{Files, UserNo};
-    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
+    use onefold_testing::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOptions};
 
     use super::*;
     use crate::format::mark::Stamp;
     use crate::state::Notice;
     use crate::state::trust::Distrust;
 
-    fn stamp(modified: i64, changed: i64) -> Stamp {
+    fn times(modified: i64, changed: i64) -> Stamp {
         let [modified, changed] = [modified, changed].map(|seconds| Timestamp { seconds, nanoseconds: 0 });
         Stamp { length: 4096, modified, changed }
     }
 
-    fn guest(stamp: Option<Stamp>) -> KeptGuest {
+    fn guest_of(stamp: Option<Stamp>) -> KeptGuest {
         KeptGuest { head: GuestHead { stamp, databases: 7, ..GuestHead::default() }, ..KeptGuest::default() }
     }
 
@@ -117,15 +146,15 @@ mod tests {
         let (clock, random) = (ManualClock::starting_at(5), SeededRandom::new(5));
         let state = State::open(&substrate, &clock, &random, &|_| {}).unwrap();
         let number = FileNo(3);
-        let kept = || state.kept_guest(number, |_| true).unwrap().map(|guest| guest.head.stamp);
+        let kept = || state.kept_guest(number, |_| true, usize::MAX).unwrap().map(|guest| guest.head.stamp);
         assert_eq!(kept(), None);
-        state.restamp_guest(number, StampChange { before: stamp(1, 1), after: stamp(1, 2) }).unwrap();
+        state.restamp_guest(number, StampChange { before: times(1, 1), after: times(1, 2) }).unwrap();
         assert_eq!(kept(), None);
-        state.keep_guest(number, &guest(Some(stamp(1, 1)))).unwrap();
+        state.keep_guest(number, &guest_of(Some(times(1, 1)))).unwrap();
         for (before, after, expected) in [
-            (stamp(1, 1), stamp(1, 2), stamp(1, 2)),
-            (stamp(1, 1), stamp(1, 3), stamp(1, 2)),
-            (stamp(1, 2), stamp(2, 3), stamp(1, 2)),
+            (times(1, 1), times(1, 2), times(1, 2)),
+            (times(1, 1), times(1, 3), times(1, 2)),
+            (times(1, 2), times(2, 3), times(1, 2)),
         ] {
             state.restamp_guest(number, StampChange { before, after }).unwrap();
             assert_eq!(kept(), Some(Some(expected)));
@@ -145,22 +174,92 @@ mod tests {
         let number = FileNo(3);
         let path = path(&state, number);
 
-        state.keep_guest(FileNo(4), &guest(None)).unwrap();
+        state.keep_guest(FileNo(4), &guest_of(None)).unwrap();
         let scratch = state.write_scratch(|file| {
-            let other = guest::write(&substrate, file, state.identity().uuid, FileNo(4), &guest(None));
+            let other = guest::write(&substrate, file, state.identity().uuid, FileNo(4), &guest_of(None));
             other.map(drop)
         });
         state.replace(&scratch.unwrap(), &path).unwrap();
-        assert_eq!((state.kept_guest(number, |_| true).unwrap(), *dropped.borrow()), (None, 1));
-        state.keep_guest(number, &guest(None)).unwrap();
+        assert_eq!((state.kept_guest(number, |_| true, usize::MAX).unwrap(), *dropped.borrow()), (None, 1));
+        state.keep_guest(number, &guest_of(None)).unwrap();
         substrate.write_at(&substrate.open(&path, Access::Write).unwrap(), 100, &[1]).unwrap();
-        assert_eq!((state.kept_guest(number, |_| true).unwrap(), *dropped.borrow()), (None, 2));
+        assert_eq!((state.kept_guest(number, |_| true, usize::MAX).unwrap(), *dropped.borrow()), (None, 2));
         assert_eq!(state.kept_guests().unwrap(), [FileNo(4)]);
 
-        state.keep_guest(number, &guest(None)).unwrap();
+        state.keep_guest(number, &guest_of(None)).unwrap();
         file_system.protect(&path, UserNo(7), 0o600).unwrap();
-        let refused = state.kept_guest(number, |_| true).unwrap_err();
+        let refused = state.kept_guest(number, |_| true, usize::MAX).unwrap_err();
         let expected = Distrust::Owner { owner: UserNo(7), user: UserNo::ROOT };
         assert!(matches!(refused, StateError::Untrusted { why, .. } if why == expected), "{refused}");
+    }
+
+    const NUMBER: FileNo = FileNo(5);
+    /// Blocks of a small file system.
+    const TOTAL_BLOCKS: u32 = 512;
+
+    fn ground() -> SimulatedFileSystem {
+        let options = SimulationOptions { images: 0, total_blocks: TOTAL_BLOCKS, ..SimulationOptions::default() };
+        SimulatedFileSystem::new(&options)
+    }
+
+    fn opened<'a>(host: &'a Host<'static>, notices: &'a dyn Fn(Notice)) -> State<'a, impl Substrate> {
+        State::open(&host.substrate, &*host.clock, &*host.random, notices).unwrap()
+    }
+
+    fn stamp(changed: i64) -> Stamp {
+        let time = |seconds| Timestamp { seconds, nanoseconds: 0 };
+        Stamp { length: 1 << 30, modified: time(5), changed: time(changed) }
+    }
+
+    /// Returns a guest whose record takes about so many blocks.
+    fn guest(blocks: usize) -> KeptGuest {
+        let packages = vec!["p".repeat(BLOCK_BYTES - 2); blocks];
+        KeptGuest {
+            head: GuestHead { stamp: Some(stamp(6)), ..GuestHead::default() },
+            packages,
+            ..KeptGuest::default()
+        }
+    }
+
+    #[test]
+    fn a_record_is_kept_only_where_others_have_room_beside_it() {
+        let ground = ground();
+        let image = vec![1; (TOTAL_BLOCKS as usize * 3 / 4) * BLOCK_BYTES];
+        ground.write_image(HostNo(0), "image", 0, &image).unwrap();
+        let host = ground.mount(HostNo(0));
+        let state = opened(&host, &|_| {});
+        let is_kept = || state.kept_guest(NUMBER, |_| true, usize::MAX).unwrap().is_some();
+        state.keep_guest(NUMBER, &guest(2)).unwrap();
+        assert!(is_kept());
+        // It would fit.
+        state.keep_guest(NUMBER, &guest(80)).unwrap();
+        assert!(!is_kept());
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_brought_up_to_date_is_dropped() {
+        let ground = ground();
+        let host = ground.mount(HostNo(0));
+        let state = opened(&host, &|_| {});
+        state.keep_guest(NUMBER, &guest(2)).unwrap();
+        let change = StampChange { before: stamp(6), after: stamp(7) };
+        state.restamp_guest(NUMBER, change).unwrap();
+        assert_eq!(state.kept_guest(NUMBER, |_| true, usize::MAX).unwrap().unwrap().head.stamp, Some(stamp(7)));
+        ground.set_full(true);
+        state.restamp_guest(NUMBER, StampChange { before: stamp(7), after: stamp(8) }).unwrap();
+        assert_eq!(state.kept_guest(NUMBER, |_| true, usize::MAX).unwrap(), None);
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_reported_and_counts_as_none() {
+        let ground = ground();
+        let host = ground.mount(HostNo(0));
+        let notices = Cell::new(0);
+        let count = |_| notices.set(notices.get() + 1);
+        let state = opened(&host, &count);
+        state.keep_guest(NUMBER, &guest(2)).unwrap();
+        ground.set_readable(path(&state, NUMBER), 0, false).unwrap();
+        assert_eq!(state.kept_guest(NUMBER, |_| true, usize::MAX).unwrap(), None);
+        assert_eq!(notices.get(), 1);
     }
 }

@@ -61,12 +61,11 @@ impl Recorder {
         }
     }
 
-    /// Returns the names of the packages, and the files; none where they are too long.
-    fn finish(self, names: &PackageNames) -> Option<(Vec<String>, KeptFiles)> {
+    /// Returns the packages and the files; none where they are too long.
+    fn finish(self, names: &PackageNames) -> Option<KeptGuest> {
         let packages: Vec<String> = self.packages.iter().map(|number| names.name(*number).to_owned()).collect();
-        // Before each name is its length.
-        let of_names = packages.iter().map(|name| name.len() + 2).sum::<usize>();
-        (of_names + self.files.bytes() < self.bytes_max).then_some((packages, self.files))
+        let guest = KeptGuest { packages, files: self.files, ..KeptGuest::default() };
+        (guest.bytes() < self.bytes_max).then_some(guest)
     }
 }
 
@@ -87,8 +86,7 @@ impl Examination {
     /// Returns what is kept of the image, without what the caller knows of its head; none where that would be too long.
     /// `examined` are the sums with this image, `names` those of its packages.
     pub(in crate::files) fn kept(self, examined: &Examined, names: &PackageNames) -> Option<KeptGuest> {
-        let (packages, files) = self.recorder.finish(names)?;
-        let mut guest = KeptGuest { packages, files, ..KeptGuest::default() };
+        let mut guest = self.recorder.finish(names)?;
         guest.head.has_packages = self.has_packages;
         guest.head.databases = self.databases;
         guest.head.counts = examined.counts_since(&self.before);

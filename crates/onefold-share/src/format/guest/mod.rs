@@ -71,6 +71,15 @@ pub struct KeptGuest {
     pub files: KeptFiles,
 }
 
+impl KeptGuest {
+    /// Returns the length of its packages and files in bytes, about.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        // Before each name is its length.
+        self.packages.iter().map(|name| name.len() + 2).sum::<usize>() + self.files.bytes()
+    }
+}
+
 /// Files of a guest, encoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptFiles {

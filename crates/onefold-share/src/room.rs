@@ -1,0 +1,26 @@
+//! How much room of a file system its other users need: guests' writes fail where sharing and its notes take all of it.
+
+/// Of all room, the part that is left for others, and its bounds in bytes.
+const LEFT_PART: u64 = 1024;
+const LEFT_LEAST: u64 = 4 << 20;
+const LEFT_MOST: u64 = 64 << 20;
+/// Of a file system so small that the least would be much of it.
+const LEFT_SMALL_PART: u64 = 50;
+
+/// Returns how many bytes of a file system of `total` bytes are left for others.
+pub(crate) fn left_for_others(total: u64) -> u64 {
+    (total / LEFT_PART).clamp(LEFT_LEAST, LEFT_MOST).min(total / LEFT_SMALL_PART)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_part_of_all_room_is_left_for_others() {
+        let mib = |bytes: u64| bytes << 20;
+        for (total, expected) in [(mib(1 << 30), 64), (mib(16 << 10), 16), (mib(320), 4), (mib(50), 1), (0, 0)] {
+            assert_eq!(left_for_others(total), mib(expected), "{total}");
+        }
+    }
+}
