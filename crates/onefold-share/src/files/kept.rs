@@ -20,11 +20,16 @@ use crate::selection::Selection;
 use crate::state::files::Marks;
 use crate::state::{State, StateError};
 
+/// The version of what this program finds in images. To be raised with each change of the guests' readers, or of what is
+/// claimed of files, that changes what an image is found to have: records of other versions are not used.
+const EXAMINATION_VERSION: u32 = 1;
+
 /// What is kept between runs, and how.
 pub(super) struct Keeping {
     /// By what files are believed equal, a bit for each number of a tier.
     tiers: u8,
-    /// How this program makes numbers of paths and probes. Another version of it may do so in another way.
+    /// How this program examines images, and makes numbers of paths and probes. Another version of it may do so in
+    /// another way.
     hashing: u64,
     /// When the run began, by the clock that gives files their times.
     now: Timestamp,
@@ -50,9 +55,7 @@ impl Keeping {
             return Ok(None);
         }
         let tiers = options.tiers.iter().fold(0, |bits, tier| bits | 1 << tier.number());
-        let mut hasher = DefaultHasher::new();
-        (b"/var/lib/dpkg/status"[..]).hash(&mut hasher);
-        let (hashing, now) = (hasher.finish(), state.now()?);
+        let (hashing, now) = (hashing_of(EXAMINATION_VERSION), state.now()?);
         let bytes_max = options.pass.memory_bytes / PART_OF_MEMORY;
         Ok(Some(Keeping { tiers, hashing, now, is_dry_run: options.pass.is_dry_run, bytes_max }))
     }
@@ -139,5 +142,27 @@ impl Keeping {
             None => true,
         };
         state.kept_guests()?.into_iter().filter(is_gone).try_for_each(|number| state.forget_guest(number))
+    }
+}
+
+/// Returns the number of a version of the examination, by the hash that makes numbers of paths and probes.
+fn hashing_of(version: u32) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (version, &b"/var/lib/dpkg/status"[..]).hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_other_tiers_and_of_other_versions_are_not_used() {
+        let hashing = hashing_of(EXAMINATION_VERSION);
+        let keeping = Keeping { tiers: 0b10, hashing, now: Timestamp::default(), is_dry_run: false };
+        let is_alike = |tiers, hashing| keeping.is_alike(&GuestHead { tiers, hashing, ..GuestHead::default() });
+        assert!(is_alike(0b10, hashing));
+        assert!(!is_alike(0b110, hashing));
+        assert!(!is_alike(0b10, hashing_of(EXAMINATION_VERSION + 1)));
     }
 }

@@ -10,7 +10,7 @@
 //! | 33      | flags     | 1: a package database was found                                             |
 //! | 34      | tiers     | by what files were believed equal, a bit for each number                    |
 //! | 35..40  | -         | zero                                                                        |
-//! | 40..48  | hashing   | the writer's hash of a fixed text. A program with another hash cannot use the hashes of paths and probes |
+//! | 40..48  | hashing   | the writer's hash of its version of the examination and of a fixed text: only equal hashes use a record |
 //! | 48..56  | databases | a number for the volumes and the stamps of their package databases          |
 //! | 56..128 | counts    | what was examined: nine sums, 8 bytes each                                  |
 //! | 128..132 | packages | how many                                                                   |
@@ -52,7 +52,7 @@ pub struct GuestHead {
     pub has_packages: bool,
     /// By what files were believed equal, a bit for each number of a tier.
     pub tiers: u8,
-    /// How the writer makes numbers of texts.
+    /// How the writer examines images, and makes numbers of texts.
     pub hashing: u64,
     /// A number for the volumes and the stamps of their package databases.
     pub databases: u64,
