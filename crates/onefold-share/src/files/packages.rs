@@ -19,6 +19,8 @@ pub(super) struct PackageNames {
     numbers: HashMap<String, u32>,
     /// Bytes that names may still take.
     bytes_left: usize,
+    /// How often a package was counted as others, because there was no room for its name.
+    refused: u64,
 }
 
 impl PackageNames {
@@ -27,7 +29,12 @@ impl PackageNames {
 
     /// Returns no names yet. They will take this many bytes at most; further packages count as others.
     pub(super) fn new(bytes_max: usize) -> PackageNames {
-        PackageNames { names: vec!["files of no package".to_owned()], numbers: HashMap::new(), bytes_left: bytes_max }
+        PackageNames {
+            names: vec!["files of no package".to_owned()],
+            numbers: HashMap::new(),
+            bytes_left: bytes_max,
+            refused: 0,
+        }
     }
 
     /// Returns the number of a package. Packages of equal name, version and architecture have the same.
@@ -42,16 +49,26 @@ impl PackageNames {
         if let Some(number) = self.numbers.get(name) {
             return *number;
         }
-        let Some(number) = u32::try_from(self.names.len()).ok().filter(|_| self.names.len() < PACKAGES_MAX) else {
-            return PackageNames::OTHERS;
-        };
+        self.add(name).unwrap_or_else(|| {
+            self.refused += 1;
+            PackageNames::OTHERS
+        })
+    }
+
+    /// Returns how often a package was counted as others, because there was no room for its name.
+    pub(super) fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Adds a name. Returns its number, if there is room for it.
+    fn add(&mut self, name: &str) -> Option<u32> {
+        let number = u32::try_from(self.names.len()).ok().filter(|_| self.names.len() < PACKAGES_MAX)?;
         // It is kept twice.
         let bytes = name.len().saturating_mul(2).saturating_add(NAME_COST_BYTES);
-        let Some(left) = self.bytes_left.checked_sub(bytes) else { return PackageNames::OTHERS };
-        self.bytes_left = left;
+        self.bytes_left = self.bytes_left.checked_sub(bytes)?;
         self.names.push(name.to_owned());
         self.numbers.insert(name.to_owned(), number);
-        number
+        Some(number)
     }
 
     /// Returns the name of a package: name, version and architecture. Text of a guest.
@@ -77,6 +94,7 @@ mod tests {
         let numbers: Vec<u32> = (0..1000).map(|at| names.number(&package(&format!("{at:0200}"), "1"))).collect();
         // Each takes 2 * 208 + 100 bytes.
         assert_eq!(numbers.iter().filter(|number| **number != PackageNames::OTHERS).count(), 19);
+        assert_eq!(names.refused(), 1000 - 19);
         assert_eq!(names.number(&package(&format!("{:0200}", 3), "1")), 4);
     }
 

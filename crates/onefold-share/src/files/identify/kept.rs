@@ -76,6 +76,8 @@ pub(in crate::files) struct Examination {
     pub(in crate::files) stat: FileStat,
     /// Sums over the images before it.
     pub(super) before: Examined,
+    /// How many packages of these had no room for their names.
+    pub(super) refused_before: u64,
     /// A number for its volumes and the stamps of their package databases.
     pub(super) databases: u64,
     pub(super) has_packages: bool,
@@ -83,9 +85,13 @@ pub(in crate::files) struct Examination {
 }
 
 impl Examination {
-    /// Returns what is kept of the image, without what the caller knows of its head; none where that would be too long.
-    /// `examined` are the sums with this image, `names` those of its packages.
+    /// Returns what is kept of the image, without what the caller knows of its head; none where that would be too long,
+    /// or where `names` had no room for all packages of the image: its files would stay without a package. `examined` are
+    /// the sums with this image.
     pub(in crate::files) fn kept(self, examined: &Examined, names: &PackageNames) -> Option<KeptGuest> {
+        if names.refused() > self.refused_before {
+            return None;
+        }
         let mut guest = self.recorder.finish(names)?;
         guest.head.has_packages = self.has_packages;
         guest.head.databases = self.databases;

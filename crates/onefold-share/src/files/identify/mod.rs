@@ -185,13 +185,13 @@ impl Identifying<'_> {
         let recorder = Recorder::new(kept_bytes_max(&stat, self.kept_bytes_max));
         let mut image =
             Image { rank, circle, disk: &*disk, bytes_left, read_left: bytes_left, shared, pieces, recorder, known };
-        let before = self.examined;
+        let (before, refused_before) = (self.examined, self.packages.refused());
         let added = self.add_guest(&mut image, &WatchedDisk::new(&cached, &reads), kept);
         reads.check()?;
         let (has_packages, databases) = added?;
         // Readers skip what they cannot read. The next run may be able to.
         let recorder = if reads.have_failed() { Recorder::new(0) } else { image.recorder };
-        Ok(Examination { stat, before, has_packages, databases, recorder })
+        Ok(Examination { stat, before, refused_before, has_packages, databases, recorder })
     }
 
     /// Adds the candidates of the guest on a disk. Returns whether it has packages, and the number of its databases.
