@@ -1,4 +1,4 @@
-# What guests say is kept between runs: an image that has not changed is not opened, and what is kept may be lost, damaged or deleted
+# What guests say is kept between runs: an image that has not changed is not examined, and what is kept may be lost, damaged or deleted
 # limit: 240 s
 needs mkfs.xfs mkfs.btrfs losetup mke2fs filefrag debugfs
 
@@ -18,13 +18,13 @@ for name in sys.argv[1].split("."):
 print(int(value))' "$1"
 }
 
-# files UNCHANGED FLAG...: shares files; so many images are not opened.
+# files UNCHANGED FLAG...: shares files; so many images are not examined.
 files() {
     local expected=$1 unchanged
     shift
     onefold share files --json --quiet "$@" "$images" >"$dir/run"
     unchanged=$(number examined.unchanged_images <"$dir/run")
-    ((unchanged == expected)) || fail "$kind: $unchanged images were not opened, and not $expected ($*)"
+    ((unchanged == expected)) || fail "$kind: $unchanged images were not examined, and not $expected ($*)"
 }
 
 whole() {

@@ -81,7 +81,7 @@ impl FilesFindings {
         let count = |count: u64, word: &str| format!("{count} {word}");
         table.row(["images examined".to_owned(), String::new(), files(examined.images)]);
         if examined.unchanged_images > 0 {
-            table.row(["unchanged, and not opened".to_owned(), String::new(), files(examined.unchanged_images)]);
+            table.row(["unchanged, and not examined".to_owned(), String::new(), files(examined.unchanged_images)]);
         }
         if examined.unchanged_databases > 0 {
             let count = files(examined.unchanged_databases);
