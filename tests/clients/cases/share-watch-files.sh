@@ -1,5 +1,5 @@
 # `share watch --files` shares an update of several guests once their package databases have changed, and not before
-# limit: 120 s
+# limit: 240 s
 needs mkfs.xfs losetup mke2fs debugfs python3
 
 # guest IMAGE SEED: a disk with a small system that has the packages of all others at places of its own.
@@ -51,7 +51,8 @@ first=$(passes)
 sleep 3
 (($(passes) == first)) || fail "files were shared again and again: $(cat "$dir/told")"
 debugfs -w -R "write $dir/tree/srv/log /srv/one_more" "$images/3.raw" 2>/dev/null
-sleep 3
+# The watch leaves files alone for ten times as long as sharing them took.
+sleep "$(python3 -c 'print(3 + 11 * float(input()))' <<<"$(sum seconds)")"
 (($(passes) == first)) || fail "a file of no package had files shared: $(cat "$dir/told")"
 
 # An update of two guests: a package with one file. Its place differs from guest to guest.

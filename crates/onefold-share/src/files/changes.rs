@@ -4,6 +4,7 @@
 //! a database is read.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use onefold_substrate::Substrate;
 
@@ -13,7 +14,7 @@ use crate::format::FileNo;
 use crate::format::guest::GuestHead;
 use crate::format::mark::Stamp;
 use crate::pace::Pace;
-use crate::scan::{Age, ListedFile, list};
+use crate::scan::{Age, ListedFile, is_stable, list};
 use crate::selection::Selection;
 use crate::state::files::Marks;
 use crate::state::{State, StateError};
@@ -22,7 +23,7 @@ use crate::state::{State, StateError};
 #[derive(Debug, Default)]
 pub struct DatabaseLook {
     seen: BTreeMap<FileNo, SeenImage>,
-    /// Images whose databases have changed since the look before, or were not known then.
+    /// Images whose databases have changed since the look before, or that it has not seen.
     pub changed: u64,
 }
 
@@ -36,7 +37,9 @@ struct SeenImage {
 }
 
 impl DatabaseLook {
-    /// Looks again. Of an image that this look has not seen, what is kept from the last run counts.
+    /// Looks again. An image that this look has not seen counts as changed: a record says that it was examined, and not
+    /// that it was shared with the others. The record spares opening the image. An image whose content changed less than
+    /// `stable_for` ago is left to a later look.
     ///
     /// # Errors
     /// Those of the state folder, and `Interrupted` when the pace wants the work to end: it is asked before each image is
@@ -45,6 +48,7 @@ impl DatabaseLook {
         &self,
         state: &State<'_, S>,
         selection: &Selection<'_>,
+        stable_for: Duration,
         pace: &Pace<'_>,
     ) -> Result<DatabaseLook, StateError> {
         let now = state.now()?;
@@ -52,36 +56,45 @@ impl DatabaseLook {
         let mut next = DatabaseLook::default();
         for listed in list(state, &mut marks, selection)? {
             let stamp = Stamp::of(&listed.stat);
-            let before = match self.seen.get(&listed.number) {
-                Some(seen) => *seen,
-                None => kept(state, listed.number)?,
-            };
-            if before.stamp == Some(stamp) {
+            let before = self.seen.get(&listed.number).copied();
+            if let Some(before) = before.filter(|before| before.stamp == Some(stamp)) {
                 next.seen.insert(listed.number, before);
                 continue;
             }
             if common::is_marked(state.substrate(), &listed.path) {
                 continue;
             }
-            pace.boundary()?;
-            let Some(databases) = databases(state, &listed, pace)? else {
-                // What could not be read is looked at in the next round again.
-                next.seen.insert(listed.number, SeenImage { stamp: None, ..before });
+            if !is_stable(&listed.stat, now, stable_for) {
+                next.seen.extend(before.map(|before| (listed.number, before)));
                 continue;
+            }
+            pace.boundary()?;
+            let kept = if before.is_none() { kept(state, listed.number)? } else { None };
+            let seen = match kept.filter(|kept| kept.stamp == Some(stamp)) {
+                Some(kept) => kept,
+                None => {
+                    let Some(databases) = databases(state, &listed, pace)? else {
+                        // The next round looks again at an image that could not be read.
+                        next.seen.extend(before.map(|before| (listed.number, SeenImage { stamp: None, ..before })));
+                        continue;
+                    };
+                    let is_settled = Age::of(&stamp, now) == Age::Settled;
+                    SeenImage { stamp: is_settled.then_some(stamp), databases }
+                }
             };
-            let is_settled = Age::of(&stamp, now) == Age::Settled;
-            next.changed += u64::from(databases.is_some() && databases != before.databases);
-            next.seen.insert(listed.number, SeenImage { stamp: is_settled.then_some(stamp), databases });
+            let before = before.and_then(|before| before.databases);
+            next.changed += u64::from(seen.databases.is_some() && seen.databases != before);
+            next.seen.insert(listed.number, seen);
         }
         Ok(next)
     }
 }
 
 /// Returns what is kept of an image.
-fn kept<S: Substrate>(state: &State<'_, S>, number: FileNo) -> Result<SeenImage, StateError> {
-    let mut seen = SeenImage { stamp: None, databases: None };
+fn kept<S: Substrate>(state: &State<'_, S>, number: FileNo) -> Result<Option<SeenImage>, StateError> {
+    let mut seen = None;
     let take = |head: &GuestHead| {
-        seen = SeenImage { stamp: head.stamp, databases: Some(head.databases) };
+        seen = Some(SeenImage { stamp: head.stamp, databases: Some(head.databases) });
         false
     };
     state.kept_guest(number, take, 0)?;

@@ -29,6 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use onefold_block::random::Random;
 use onefold_substrate::{FileHandle, Substrate};
@@ -49,7 +50,7 @@ use self::second::Failures;
 use self::trust::{GivenUp, Trust};
 use crate::format::FileNo;
 use crate::pass::{PassError, PassOptions, PassProgress, RunSorter, share_found};
-use crate::scan::{ListedFile, list};
+use crate::scan::{ListedFile, is_stable, list};
 use crate::state::files::Marks;
 use crate::state::{State, StateError};
 
@@ -70,6 +71,8 @@ pub struct FilesOptions<'a> {
     pub since: Option<&'a Since>,
     /// The common volume that is the source of all that it holds. Without it, no volume takes part.
     pub common: Option<CommonSource<'a>>,
+    /// Images whose content changed less long ago are left for another time.
+    pub stable_for: Duration,
     /// Told how many bytes of images were examined, and of how many; `Break` ends the work.
     pub examining: &'a dyn Fn(u64, u64) -> ControlFlow<()>,
 }
@@ -114,6 +117,10 @@ pub fn share_files<S: Substrate>(state: &State<'_, S>, options: &FilesOptions<'_
     let keeping = Keeping::of(state, options)?;
     if let Some(keeping) = &keeping {
         keeping.sweep(state, &marks, &pass.selection, &listed)?;
+    }
+    if !options.stable_for.is_zero() {
+        let now = state.now()?;
+        listed.retain(|file| is_stable(&file.stat, now, options.stable_for));
     }
     let Found { runs, mut examined, packages, failed, strangers, believed } =
         find(state, &listed, options, keeping.as_ref())?;

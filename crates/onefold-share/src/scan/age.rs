@@ -12,7 +12,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(20);
 
 /// Tells whether a file's content has not changed for so long. Of a time that is ahead, which anybody may have set, the
 /// one that nobody sets counts.
-pub(super) fn is_stable(stat: &FileStat, now: Timestamp, stable_for: Duration) -> bool {
+pub(crate) fn is_stable(stat: &FileStat, now: Timestamp, stable_for: Duration) -> bool {
     let changed = if stat.modified > now { stat.changed } else { stat.modified };
     stable_for.is_zero()
         || now.as_nanoseconds() - changed.as_nanoseconds() >= i128::try_from(stable_for.as_nanos()).unwrap_or(i128::MAX)

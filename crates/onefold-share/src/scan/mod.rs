@@ -25,8 +25,7 @@ use std::io;
 use onefold_block::Timestamp;
 use onefold_substrate::{Access, FileStat, Substrate};
 
-use self::age::is_stable;
-pub(crate) use self::age::{Age, TICK};
+pub(crate) use self::age::{Age, TICK, is_stable};
 use self::find::{Findings, Found, find};
 use self::known::{before_another_owner, forget_what_the_index_lost, is_unchanged};
 pub use self::list::{ListedFile, list};

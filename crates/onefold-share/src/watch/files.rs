@@ -2,30 +2,87 @@
 //!
 //! A look at a database costs a look-up of a few of its files. So an update of many guests is shared a round later, and
 //! a machine that writes to its logs is examined only when something else changes.
+//!
+//! Any guest can change its database at any time, and then all images are searched. So this part of a watch has a small
+//! part of the watch's time, and what fails in it is no reason to leave out the scan.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use onefold_substrate::Substrate;
 
 use super::{WatchEvent, Watcher};
-use crate::files::{FilesOptions, Reading, Tier, share_files};
+use crate::files::{DatabaseLook, FilesOptions, Reading, Tier, share_files};
 use crate::format::watch::WatchPhase;
 use crate::pass::{PassError, PassOptions};
 use crate::scan::TICK;
 use crate::state::State;
 use crate::state::watches::WatchFile;
 
+/// After files were shared, the watch leaves them alone for so many times as long as that took.
+const PAUSE_FACTOR: u32 = 10;
+
+/// Sharing of files between the rounds of a watch.
+#[derive(Debug, Default)]
+pub(super) struct FilesTurns {
+    /// What package databases were like when files were shared last.
+    databases: DatabaseLook,
+    /// When files may be shared again; none before the first time.
+    due: Option<Duration>,
+    /// Why files could not be shared in the last round that tried it. The same is not told twice in a row.
+    trouble: Option<String>,
+}
+
+impl FilesTurns {
+    /// Returns what went wrong the last time.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.trouble.clone()
+    }
+
+    fn is_due(&self, now: Duration) -> bool {
+        self.due.is_none_or(|due| now >= due)
+    }
+
+    /// Takes note of work from `began` to `now`.
+    fn worked(&mut self, began: Duration, now: Duration) {
+        self.due = Some(now.saturating_add(now.saturating_sub(began).saturating_mul(PAUSE_FACTOR)));
+    }
+}
+
 impl<S: Substrate> Watcher<'_, S> {
-    /// Shares equal files of guests, if that is wanted and a package database has changed.
+    /// Shares equal files of guests, if that is wanted, a package database has changed, and it is not too soon. A
+    /// failure is told, and the round goes on.
+    ///
+    /// # Errors
+    /// `Interrupted`.
     pub(super) fn share_files(&mut self, state: &State<'_, S>, file: &mut WatchFile<'_, S>) -> Result<(), PassError> {
-        if !self.options.shares_files {
+        let clock = self.surroundings.seams.clock;
+        let began = clock.monotonic();
+        if !self.options.shares_files || !self.files.is_due(began) {
             return Ok(());
         }
+        let trouble = match self.share_changed_files(state, file) {
+            Ok(()) => None,
+            Err(PassError::State(StateError::Interrupted)) => return Err(StateError::Interrupted.into()),
+            Err(error) => {
+                self.files.worked(began, clock.monotonic());
+                let trouble = Some(error.to_string());
+                if self.files.trouble != trouble {
+                    (self.tell)(WatchEvent::Failed(&error));
+                }
+                trouble
+            }
+        };
+        self.files.trouble = trouble;
+        Ok(())
+    }
+
+    fn share_changed_files(&mut self, state: &State<'_, S>, file: &mut WatchFile<'_, S>) -> Result<(), PassError> {
         self.say(file, WatchPhase::Scanning)?;
         self.pace.begin();
-        let look = self.databases.again(state, &self.options.selection, self.pace)?;
+        let look = self.files.databases.again(state, &self.options.selection, self.options.stable_for, self.pace)?;
         if look.changed == 0 {
-            self.databases = look;
+            self.files.databases = look;
             return Ok(());
         }
         self.say(file, WatchPhase::Sharing)?;
@@ -39,17 +96,20 @@ impl<S: Substrate> Watcher<'_, S> {
             random: seams.random,
             since: None,
             common: None,
+            stable_for: self.options.stable_for,
             examining: &|_, _| ControlFlow::Continue(()),
         };
         let report = share_files(state, &options)?;
         // As in a run: the scan trusts files that are older than itself.
         seams.clock.sleep(2 * TICK);
-        let elapsed = seams.clock.monotonic().saturating_sub(began);
+        let now = seams.clock.monotonic();
+        let elapsed = now.saturating_sub(began);
+        self.files.worked(began, now);
         self.status.shared_bytes += report.passed.shared.now;
         self.status.freed_bytes += report.passed.shared.freed;
         (self.tell)(WatchEvent::FilesShared { changed: look.changed, report: &report, elapsed });
         // Only now: what a failure has left is shared in the next round.
-        self.databases = look;
+        self.files.databases = look;
         Ok(())
     }
 
@@ -63,5 +123,21 @@ impl<S: Substrate> Watcher<'_, S> {
             threads: self.options.threads,
             ..PassOptions::new(self.options.temporary_folder, self.pace, self.surroundings.seams.clock)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_wait_for_ten_times_as_long_as_sharing_them_took() {
+        let seconds = Duration::from_secs;
+        let mut turns = FilesTurns::default();
+        assert!(turns.is_due(Duration::ZERO));
+        turns.worked(seconds(5), seconds(8));
+        assert_eq!([8, 37, 38, 1000].map(|now| turns.is_due(seconds(now))), [false, false, true, true]);
+        turns.worked(Duration::ZERO, Duration::MAX);
+        assert!(!turns.is_due(Duration::MAX - seconds(1)));
     }
 }

@@ -20,10 +20,10 @@ use std::time::Duration;
 
 use onefold_substrate::{CpuTime, Machine, Substrate};
 
+use self::files::FilesTurns;
 use self::gate::Gate;
 use self::own::Owner;
 use self::turns::Turns;
-use crate::files::DatabaseLook;
 use crate::format::FileNo;
 use crate::format::watch::{WatchPhase, WatchStatus};
 use crate::mend::{Doubtful, mend};
@@ -88,7 +88,7 @@ pub fn watch<S: Substrate>(
         scan_time: Duration::ZERO,
         pass_time: Duration::ZERO,
         turns: Turns::default(),
-        databases: DatabaseLook::default(),
+        files: FilesTurns::default(),
         waiting_since: None,
         left: BTreeSet::new(),
         left_since: Duration::ZERO,
@@ -127,8 +127,7 @@ struct Watcher<'a, S: Substrate> {
     /// How long the last pass took.
     pass_time: Duration,
     turns: Turns,
-    /// What package databases were like when files were shared last.
-    databases: DatabaseLook,
+    files: FilesTurns,
     /// Since when there have been logs that wait.
     waiting_since: Option<Duration>,
     /// Logs that a pass has left, because others have their files, and since when they are not counted.
@@ -163,7 +162,7 @@ impl<S: Substrate> Watcher<'_, S> {
         let mut owner = Owner::default();
         while !(self.surroundings.stop)() && state.is_current()? {
             match self.round(state, &mut owner, file) {
-                Ok(()) => self.status.trouble = None,
+                Ok(()) => self.status.trouble = self.files.trouble(),
                 Err(PassError::State(StateError::Interrupted)) if (self.surroundings.stop)() => return Ok(()),
                 Err(PassError::State(StateError::Interrupted)) => (self.tell)(WatchEvent::LeftOff),
                 Err(error) => return Err(error),

@@ -13,6 +13,7 @@ mod domains;
 mod facts;
 mod finders;
 mod ground;
+mod guest_files;
 mod leases;
 mod machine;
 mod maps;

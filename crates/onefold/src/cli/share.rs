@@ -292,7 +292,7 @@ pub(crate) struct ShareWatchArgs {
     /// Begin nothing while the load of the machine, averaged over a minute, is higher than this
     #[arg(long, value_name = "LOAD")]
     pub(crate) max_load: Option<f64>,
-    /// Leave files alone whose content has changed less long ago
+    /// Leave files alone whose content has changed less long ago, also with `--files`
     #[arg(long, value_name = "AGE", default_value = "0s", value_parser = parse_duration)]
     pub(crate) stable_for: Duration,
     /// Share once the blocks that wait are this part of the index. Each time, sharing reads the whole index

@@ -1,6 +1,7 @@
 //! What `share run --files` says of the files of guests that it shared first.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use onefold_block::Show;
 use onefold_block::random::SystemRandom;
@@ -23,7 +24,16 @@ pub(in crate::verbs) fn options<'a>(
     examining: &'a dyn Fn(u64, u64) -> ControlFlow<()>,
 ) -> FilesOptions<'a> {
     let (tiers, reading) = (&Tier::ALL, Reading::default());
-    FilesOptions { pass, tiers, reading, random: &SystemRandom, since: None, common: None, examining }
+    FilesOptions {
+        pass,
+        tiers,
+        reading,
+        random: &SystemRandom,
+        since: None,
+        common: None,
+        stable_for: Duration::ZERO,
+        examining,
+    }
 }
 
 /// Tells whether something could not be done that was asked for.
@@ -52,8 +62,9 @@ pub(super) fn lines(files: &FilesReport, kind: SubstrateKind, is_dry_run: bool) 
     }];
     let (unchanged, images) = (files.examined.unchanged_images, files.examined.images);
     if unchanged > 0 {
-        lines
-            .push(format!("{unchanged} of {images} images have not changed since an earlier run, and were not opened"));
+        lines.push(format!(
+            "{unchanged} of {images} images have not changed since an earlier run, and were not examined"
+        ));
     }
     let named = |(path, why): &(std::path::PathBuf, String)| {
         format!("`{}` is shared by content only: {}", path.shown(), why.shown())

@@ -5,7 +5,7 @@ mod since;
 
 use std::cell::RefCell;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use onefold_block::clock::SystemClock;
 use onefold_block::random::SystemRandom;
@@ -90,6 +90,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
         reading: reading(arguments.experiments),
         random: &SystemRandom,
         since: since.as_ref(),
+        stable_for: Duration::ZERO,
         common: volume.as_ref().map(UsedVolume::source),
         examining: &|done_bytes, all_bytes| meter.show_scan(ScanProgress { done_bytes, all_bytes, read_bytes: 0 }),
     };

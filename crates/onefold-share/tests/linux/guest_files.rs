@@ -1,0 +1,270 @@
+//! Equal files of guests: what is kept of images, and when a watch shares them.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use onefold_block::clock::SystemClock;
+use onefold_block::random::SystemRandom;
+use onefold_linux::{LinuxMachine, ProcessCpu};
+use onefold_share::files::{FilesOptions, Reading, Tier, share_files};
+use onefold_share::pace::{Limits, Pace, Wish};
+use onefold_share::pass::{PassOptions, SpaceOptions};
+use onefold_share::run::Seams;
+use onefold_share::selection::Selection;
+use onefold_share::state::State;
+use onefold_share::watch::{Surroundings, WatchEvent, WatchOptions, Windows, watch};
+use onefold_substrate::{Machine, MinuteOfDay, OpenImages};
+
+use crate::ground::{FOLDER, Ground, K, STARTING, XFS, on, random_blocks, skip};
+
+/// After this time a change of an image has another time than the last one.
+const SETTLED: Duration = Duration::from_millis(50);
+/// A test gives up after this time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Makes an image with an empty file system.
+fn guest(ground: &Ground, name: &str) -> Option<()> {
+    guest_with(ground, name, None)
+}
+
+/// Makes an image with the files of a folder.
+fn guest_with(ground: &Ground, name: &str, files: Option<&Path>) -> Option<()> {
+    let mut command = Command::new("mke2fs");
+    command.args(["-q", "-F", "-t", "ext4", "-b", "4096"]);
+    if let Some(files) = files {
+        command.arg("-d").arg(files);
+    }
+    command.arg(ground.root.join(name)).arg("8M").stdout(Stdio::null());
+    let _starting = STARTING.write().unwrap_or_else(PoisonError::into_inner);
+    match command.status() {
+        Ok(status) => assert!(status.success(), "{command:?}"),
+        Err(error) => return skip(&format!("cannot run mke2fs: {error}")),
+    }
+    Some(())
+}
+
+/// A machine that tells the test of each round.
+struct Rounds<'a> {
+    machine: LinuxMachine<'a>,
+    began: &'a dyn Fn(),
+}
+
+impl Machine for Rounds<'_> {
+    fn load(&self) -> Option<f64> {
+        self.machine.load()
+    }
+
+    fn time_of_day(&self) -> MinuteOfDay {
+        self.machine.time_of_day()
+    }
+
+    fn name(&self) -> String {
+        self.machine.name()
+    }
+
+    fn open_for_writing(&self, images: &[&Path]) -> io::Result<OpenImages> {
+        (self.began)();
+        self.machine.open_for_writing(images)
+    }
+}
+
+/// What a watch told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Heard {
+    /// When, of how many images, and how long it took.
+    Files(Instant, u64, Duration),
+    Passed,
+    Failed(String),
+}
+
+/// Watches until the test has heard enough.
+fn heard(ground: &Ground, stable_for: Duration, began: &dyn Fn(), is_enough: &dyn Fn(&[Heard]) -> bool) -> Vec<Heard> {
+    let roots = [PathBuf::new()];
+    let machine = Rounds { machine: LinuxMachine::new(&ground.substrate), began };
+    let (heard, start) = (RefCell::new(Vec::new()), Instant::now());
+    let surroundings = Surroundings {
+        seams: Seams { substrate: &ground.substrate, clock: &SystemClock, random: &SystemRandom, notices: &|_| {} },
+        cpu: &ProcessCpu,
+        machine: &machine,
+        stop: &|| is_enough(&heard.borrow()) || start.elapsed() > PATIENCE,
+    };
+    let options = WatchOptions {
+        selection: Selection::new(&roots, &|_, _| true),
+        shares_files: true,
+        threads: 0,
+        temporary_folder: Path::new("/var/tmp"),
+        memory_bytes: 1 << 20,
+        min_run_bytes: K,
+        space: SpaceOptions::default(),
+        limits: Limits::default(),
+        interval: Duration::from_millis(10),
+        windows: Windows::default(),
+        load_max: None,
+        stable_for,
+        batch_percent: 0,
+        wait_max: Duration::ZERO,
+        map_bytes_min: 0,
+        log_bytes_max: None,
+    };
+    let watched = watch(&surroundings, &options, &mut |event| {
+        let event = match event {
+            WatchEvent::FilesShared { changed, elapsed, .. } => Heard::Files(Instant::now(), changed, elapsed),
+            WatchEvent::Passed { .. } => Heard::Passed,
+            WatchEvent::Failed(why) => Heard::Failed(why.to_string()),
+            _ => return,
+        };
+        heard.borrow_mut().push(event);
+    });
+    watched.unwrap();
+    heard.into_inner()
+}
+
+fn has_shared_files(heard: &[Heard]) -> bool {
+    heard.iter().any(|heard| matches!(heard, Heard::Files(..)))
+}
+
+/// Shares equal files once, as `share files` does.
+fn share_once(ground: &Ground, memory_bytes: usize) {
+    let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &|_| {}).unwrap();
+    let pace = Pace::new(Limits::default(), &SystemClock, &ProcessCpu, &|| Wish::GoOn);
+    let options = FilesOptions {
+        pass: PassOptions { memory_bytes, ..PassOptions::new(Path::new("/var/tmp"), &pace, &SystemClock) },
+        tiers: &Tier::ALL,
+        reading: Reading::default(),
+        random: &SystemRandom,
+        since: None,
+        common: None,
+        stable_for: Duration::ZERO,
+        examining: &|_, _| ControlFlow::Continue(()),
+    };
+    let report = share_files(&state, &options).unwrap();
+    assert_eq!(report.failed, []);
+}
+
+/// Returns what is kept of images.
+fn records(ground: &Ground) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(ground.root.join(FOLDER).join("guests")).unwrap();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+/// A run with little memory counts packages together. The next run may have the memory to tell them apart.
+#[test]
+fn nothing_is_kept_of_an_image_whose_packages_are_not_told_apart() {
+    on(XFS, |ground| {
+        let tree = ground.place.path().join("tree");
+        let info = tree.join("var/lib/dpkg/info");
+        std::fs::create_dir_all(&info).unwrap();
+        std::fs::create_dir_all(tree.join("usr/bin")).unwrap();
+        let content = random_blocks(1, 2);
+        std::fs::write(tree.join("usr/bin/tool"), &content).unwrap();
+        let version = "1".repeat(200);
+        let status = format!("Package: a\nStatus: install ok installed\nArchitecture: all\nVersion: {version}\n\n");
+        std::fs::write(tree.join("var/lib/dpkg/status"), status).unwrap();
+        std::fs::write(info.join("a.list"), "/usr/bin/tool\n").unwrap();
+        std::fs::write(info.join("a.md5sums"), "0123456789abcdef0123456789abcdef  usr/bin/tool\n").unwrap();
+        if guest_with(ground, "image", Some(&tree)).is_none() {
+            return;
+        }
+        std::thread::sleep(SETTLED);
+        share_once(ground, 4 << 10);
+        assert_eq!(records(ground).len(), 0);
+        share_once(ground, 1 << 20);
+        assert_eq!(records(ground).len(), 1);
+    });
+}
+
+/// A record says that an image was examined. It does not say that the image was shared with all that a watch has.
+#[test]
+fn a_watch_shares_images_at_its_start_though_they_have_records() {
+    on(XFS, |ground| {
+        let made = ["one", "two"].map(|name| guest(ground, name));
+        if made.contains(&None) {
+            return;
+        }
+        std::thread::sleep(SETTLED);
+        share_once(ground, 1 << 20);
+        assert_eq!(records(ground).len(), 2);
+        let rounds = Cell::new(0);
+        let began = || rounds.set(rounds.get() + 1);
+        let heard = heard(ground, Duration::ZERO, &began, &|heard| has_shared_files(heard) || rounds.get() > 5);
+        assert!(matches!(heard[..], [Heard::Files(_, 2, _), ..]), "{heard:?}");
+    });
+}
+
+/// One guest may change its database, or be replaced, in each round.
+#[test]
+fn a_watch_shares_files_for_a_small_part_of_its_time() {
+    on(XFS, |ground| {
+        if guest(ground, "original").is_none() {
+            return;
+        }
+        let began = || {
+            std::fs::copy(ground.root.join("original"), ground.root.join("draft")).unwrap();
+            std::fs::rename(ground.root.join("draft"), ground.root.join("image")).unwrap();
+        };
+        let is_files = |heard: &&Heard| matches!(heard, Heard::Files(..));
+        let heard = heard(ground, Duration::ZERO, &began, &|heard| heard.iter().filter(is_files).count() == 3);
+        let times = heard.iter().filter_map(|heard| match heard {
+            Heard::Files(at, _, elapsed) => Some((*at, *elapsed)),
+            _ => None,
+        });
+        let times: Vec<(Instant, Duration)> = times.collect();
+        assert_eq!(times.len(), 3, "{heard:?}");
+        for pair in times.windows(2) {
+            let [(before, took), (next, _)] = pair else { unreachable!("two") };
+            assert!(next.duration_since(*before) >= 10 * *took, "{heard:?}");
+        }
+    });
+}
+
+#[test]
+fn a_failure_to_share_files_does_not_keep_a_watch_from_its_scan() {
+    on(XFS, |ground| {
+        if guest(ground, "guest").is_none() {
+            return;
+        }
+        std::thread::sleep(SETTLED);
+        share_once(ground, 1 << 20);
+        let record = records(ground).remove(0);
+        std::os::unix::fs::chown(&record, Some(65534), None).unwrap();
+        let content = random_blocks(1, 4);
+        ["one", "two"].iter().for_each(|name| drop(ground.file(name, &content)));
+        let rounds = Cell::new(0);
+        let began = || {
+            rounds.set(rounds.get() + 1);
+            if rounds.get() == 10 {
+                std::os::unix::fs::chown(&record, Some(0), None).unwrap();
+            }
+        };
+        let heard = heard(ground, Duration::ZERO, &began, &has_shared_files);
+        let at = |wanted: fn(&Heard) -> bool| heard.iter().position(wanted);
+        let failed = at(|heard| matches!(heard, Heard::Failed(why) if why.contains("belongs to")));
+        let passed = at(|heard| *heard == Heard::Passed);
+        let shared = at(|heard| matches!(heard, Heard::Files(..)));
+        assert!(failed == Some(0) && passed.is_some() && passed < shared, "{heard:?}");
+        // The same failure is not told again in each round.
+        let failures = heard.iter().filter(|heard| matches!(heard, Heard::Failed(_))).count();
+        assert_eq!(failures, 1, "{heard:?}");
+    });
+}
+
+#[test]
+fn a_watch_leaves_files_of_images_that_are_not_stable_to_a_later_round() {
+    const STABLE_FOR: Duration = Duration::from_secs(2);
+    on(XFS, |ground| {
+        if guest(ground, "guest").is_none() {
+            return;
+        }
+        let made = Instant::now();
+        let heard = heard(ground, STABLE_FOR, &|| {}, &has_shared_files);
+        let Some(Heard::Files(at, 1, _)) = heard.iter().find(|heard| matches!(heard, Heard::Files(..))) else {
+            panic!("{heard:?}");
+        };
+        assert!(at.duration_since(made) + SETTLED >= STABLE_FOR, "{heard:?}");
+    });
+}
