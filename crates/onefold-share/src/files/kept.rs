@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn records_of_other_tiers_and_of_other_versions_are_not_used() {
         let hashing = hashing_of(EXAMINATION_VERSION);
-        let keeping = Keeping { tiers: 0b10, hashing, now: Timestamp::default(), is_dry_run: false };
+        let keeping = Keeping { tiers: 0b10, hashing, now: Timestamp::default(), is_dry_run: false, bytes_max: 0 };
         let is_alike = |tiers, hashing| keeping.is_alike(&GuestHead { tiers, hashing, ..GuestHead::default() });
         assert!(is_alike(0b10, hashing));
         assert!(!is_alike(0b110, hashing));

@@ -134,8 +134,8 @@ impl<'a> Pace<'a> {
         }
     }
 
-    /// Returns the pace with a question that any thread may ask: whether the work is to end at once. Reads of the readers
-    /// of guests ask it, between two looks at the wish. It is asked often, and should be cheap.
+    /// Returns the pace with a question that any thread may ask: whether the work is to end at once. The readers of
+    /// guests ask it at each read, between two looks at the wish. It should be cheap.
     #[must_use]
     pub fn stopped_by(self, stop: &'a (dyn Fn() -> bool + Sync)) -> Pace<'a> {
         Pace { stop, ..self }

@@ -7,8 +7,8 @@ use onefold_block::Clock;
 use super::bucket::{self, Bucket};
 use super::{Pace, SLEEP_MAX, Stopped};
 
-/// Paces reads that come from inside of long work, which cannot hand a [`Pace`] down to them. What is read counts against
-/// the limit of that pace.
+/// Paces reads that come from inside of long work, which cannot hand a [`Pace`] down to them. They count against the
+/// limit of that pace.
 #[derive(Clone, Copy)]
 pub(crate) struct ReadPace<'p> {
     rate: Option<NonZeroU64>,

@@ -16,8 +16,8 @@ use crate::files::{DatabaseLook, FilesOptions, Reading, Tier, share_files};
 use crate::format::watch::WatchPhase;
 use crate::pass::{PassError, PassOptions};
 use crate::scan::TICK;
-use crate::state::State;
 use crate::state::watches::WatchFile;
+use crate::state::{State, StateError};
 
 /// After files were shared, the watch leaves them alone for so many times as long as that took.
 const PAUSE_FACTOR: u32 = 10;

@@ -1,11 +1,12 @@
 //! Equal files of guests: what is kept of images, and when a watch shares them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use onefold_block::clock::SystemClock;
@@ -19,6 +20,7 @@ use onefold_share::selection::Selection;
 use onefold_share::state::State;
 use onefold_share::watch::{Surroundings, WatchEvent, WatchOptions, Windows, watch};
 use onefold_substrate::{Machine, MinuteOfDay, OpenImages};
+use parking_lot::Mutex;
 
 use crate::ground::{FOLDER, Ground, K, STARTING, XFS, on, random_blocks, skip};
 
@@ -83,15 +85,20 @@ enum Heard {
 }
 
 /// Watches until the test has heard enough.
-fn heard(ground: &Ground, stable_for: Duration, began: &dyn Fn(), is_enough: &dyn Fn(&[Heard]) -> bool) -> Vec<Heard> {
+fn heard(
+    ground: &Ground,
+    stable_for: Duration,
+    began: &dyn Fn(),
+    is_enough: &(dyn Fn(&[Heard]) -> bool + Sync),
+) -> Vec<Heard> {
     let roots = [PathBuf::new()];
     let machine = Rounds { machine: LinuxMachine::new(&ground.substrate), began };
-    let (heard, start) = (RefCell::new(Vec::new()), Instant::now());
+    let (heard, start) = (Mutex::new(Vec::new()), Instant::now());
     let surroundings = Surroundings {
         seams: Seams { substrate: &ground.substrate, clock: &SystemClock, random: &SystemRandom, notices: &|_| {} },
         cpu: &ProcessCpu,
         machine: &machine,
-        stop: &|| is_enough(&heard.borrow()) || start.elapsed() > PATIENCE,
+        stop: &|| is_enough(&heard.lock()) || start.elapsed() > PATIENCE,
     };
     let options = WatchOptions {
         selection: Selection::new(&roots, &|_, _| true),
@@ -118,7 +125,7 @@ fn heard(ground: &Ground, stable_for: Duration, began: &dyn Fn(), is_enough: &dy
             WatchEvent::Failed(why) => Heard::Failed(why.to_string()),
             _ => return,
         };
-        heard.borrow_mut().push(event);
+        heard.lock().push(event);
     });
     watched.unwrap();
     heard.into_inner()
@@ -189,9 +196,10 @@ fn a_watch_shares_images_at_its_start_though_they_have_records() {
         std::thread::sleep(SETTLED);
         share_once(ground, 1 << 20);
         assert_eq!(records(ground).len(), 2);
-        let rounds = Cell::new(0);
-        let began = || rounds.set(rounds.get() + 1);
-        let heard = heard(ground, Duration::ZERO, &began, &|heard| has_shared_files(heard) || rounds.get() > 5);
+        let rounds = AtomicU32::new(0);
+        let began = || _ = rounds.fetch_add(1, Ordering::Relaxed);
+        let is_enough = |heard: &[Heard]| has_shared_files(heard) || rounds.load(Ordering::Relaxed) > 5;
+        let heard = heard(ground, Duration::ZERO, &began, &is_enough);
         assert!(matches!(heard[..], [Heard::Files(_, 2, _), ..]), "{heard:?}");
     });
 }

@@ -1,8 +1,8 @@
-//! The disk of an image as the readers of guests get it: it hears that the work ends, keeps to the limits, and notes what
-//! the readers skip.
+//! The disk of an image as the readers of guests get it: it hears that the work ends, keeps to the limits, and notes
+//! what the readers skip.
 //!
-//! A hostile guest can have its readers search for hours, and readers go on behind a part that they cannot read. So each
-//! read asks whether the work goes on, and the reads of one image have a sum. Bytes count above the cache, because a
+//! A hostile guest can have its readers search for hours, and readers go on behind a part that they cannot read. So
+//! each read asks whether the work goes on, and the reads of one image have a sum. Bytes count above the cache, because a
 //! search in the cache takes time, too. They are paid for below it.
 
 use std::ops::Range;
