@@ -174,3 +174,9 @@ files 3
 rm "$kept"/*
 files 0
 (($(number examined.images_with_packages <"$dir/run") == 2)) || fail "an image without a superblock was read"
+
+# The limit holds for what is read of guests, and a run that waits for it ends when it is told to.
+rm "$kept"/*
+ended=0
+timeout -s INT -k 5 2 "$ONEFOLD" share files --quiet --io-limit 64K "$images" >"$dir/limited" 2>&1 || ended=$?
+((ended == 124)) || fail "with a limit, the run ended with $ended: $(cat "$dir/limited")"
