@@ -201,7 +201,7 @@ fn walk(
         return Err(AnalyzeError::TooManyGroups(options.groups.len()));
     }
     let spill = |source| AnalyzeError::Spill { folder: options.folder.clone(), source };
-    let memory = Memory::of(options.memory_bytes);
+    let memory = Memory::of(options.memory_bytes, survey.is_some());
     let records = Sorter::new(&options.folder);
     let threads = thread::available_parallelism().map_or(1, |count| count.get().min(THREADS_MAX));
     let mut batches: Vec<Batch<'_>> = (0..threads).map(|_| records.batch(memory.records / threads)).collect();
@@ -235,10 +235,12 @@ struct Memory {
 }
 
 impl Memory {
-    /// Shares `bytes` out; an eighth is for all else.
-    fn of(bytes: u64) -> Memory {
+    /// Shares `bytes` out; an eighth is for all else. Runs and offsets are counted when all images have been read. Until
+    /// then a survey takes up to seven sixteenths, beside the records of the image before.
+    fn of(bytes: u64, has_survey: bool) -> Memory {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        Memory { records: bytes / 16 * 9, runs: bytes / 4, offsets: bytes / 16 }
+        let records = if has_survey { bytes / 16 * 7 } else { bytes / 16 * 9 };
+        Memory { records, runs: bytes / 4, offsets: bytes / 16 }
     }
 }
 

@@ -120,7 +120,8 @@ mod tests {
             (0, 1, 1, 0, Lists::REALIGNED, 0),
             (0, 1, IMAGES_MAX - 1, 3, Lists::AS_IT_IS, 300),
             (0, 0xff, 0, 1, Lists::AS_IT_IS, 1),
-            (200, 0, 0, 0, Lists::AS_IT_IS, 0),
+            (200, 0, 0, 0, Lists::AS_IT_IS.and(Lists::REALIGNED).and(Lists::WITH_DATA_AREAS), 0),
+            (200, 0, 0, 1, Lists::WITH_DATA_AREAS, 0),
         ] {
             digest.fill(byte);
             let record = Record { variant, content: Content::of_digest(digest), image, index, lists, owner };
