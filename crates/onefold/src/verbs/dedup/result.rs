@@ -141,8 +141,9 @@ impl Findings {
         let unexamined = self.by_files.iter().flat_map(|found| &found.unexamined);
         let by_content =
             |(path, why): &(PathBuf, String)| format!("`{}` is shared by content only: {}", path.shown(), why.shown());
-        lines.extend(unexamined.map(by_content));
+        // These make the command fail, so they come first where not all lines are shown.
         lines.extend(self.left.iter().map(|(path, why)| format!("`{}` is not shared: {why}", path.shown())));
+        lines.extend(unexamined.map(by_content));
         if lines.len() > NAMED_MAX {
             let left = lines.len() - NAMED_MAX;
             lines.truncate(NAMED_MAX);
