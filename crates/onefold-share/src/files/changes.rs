@@ -88,6 +88,18 @@ impl DatabaseLook {
         }
         Ok(next)
     }
+
+    /// Returns this look with what the one `before` knew of some images. Nobody has shared these since, so a later look
+    /// finds them changed again.
+    pub(crate) fn without(mut self, images: &[FileNo], before: &DatabaseLook) -> DatabaseLook {
+        for image in images {
+            match before.seen.get(image) {
+                Some(seen) => _ = self.seen.insert(*image, *seen),
+                None => _ = self.seen.remove(image),
+            }
+        }
+        self
+    }
 }
 
 /// Returns what is kept of an image.

@@ -118,9 +118,10 @@ pub fn share_files<S: Substrate>(state: &State<'_, S>, options: &FilesOptions<'_
     if let Some(keeping) = &keeping {
         keeping.sweep(state, &marks, &pass.selection, &listed)?;
     }
+    let mut unstable = Vec::new();
     if !options.stable_for.is_zero() {
         let now = state.now()?;
-        listed.retain(|file| is_stable(&file.stat, now, options.stable_for));
+        unstable.extend(listed.extract_if(.., |file| !is_stable(&file.stat, now, options.stable_for)));
     }
     let Found { runs, mut examined, packages, failed, strangers, believed } =
         find(state, &listed, options, keeping.as_ref())?;
@@ -147,6 +148,7 @@ pub fn share_files<S: Substrate>(state: &State<'_, S>, options: &FilesOptions<'_
         given_up,
         failed,
         strangers,
+        unstable: unstable.into_iter().map(|file| file.number).collect(),
         passed,
         find_time: found.saturating_sub(began),
         share_time: pass.clock.monotonic().saturating_sub(found),

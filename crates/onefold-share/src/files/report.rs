@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::finder::PackageBytes;
 use super::tier::Tier;
+use crate::format::FileNo;
 use crate::format::guest::COUNTS;
 use crate::pass::{Outcome, Passed};
 
@@ -23,6 +24,8 @@ pub struct FilesReport {
     pub failed: Vec<(PathBuf, String)>,
     /// Images that were not made from the template, by the names of their packages.
     pub strangers: Vec<PathBuf>,
+    /// Images that were left out because their content has changed too lately.
+    pub unstable: Vec<FileNo>,
     /// What was shared.
     pub passed: Passed,
     /// How long it took until the list of runs was complete.

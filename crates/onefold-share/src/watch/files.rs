@@ -19,7 +19,7 @@ use crate::scan::TICK;
 use crate::state::watches::WatchFile;
 use crate::state::{State, StateError};
 
-/// After files were shared, the watch leaves them alone for so many times as long as that took.
+/// After each turn of files, the watch leaves them alone for so many times as long as that took.
 const PAUSE_FACTOR: u32 = 10;
 
 /// Sharing of files between the rounds of a watch.
@@ -31,6 +31,9 @@ pub(super) struct FilesTurns {
     due: Option<Duration>,
     /// Why files could not be shared in the last round that tried it. The same is not told twice in a row.
     trouble: Option<String>,
+    /// Whether the end of a window cut the last try off. The round after it scans first: else a search that takes longer
+    /// than each window would keep the watch from scanning for good.
+    was_cut: bool,
 }
 
 impl FilesTurns {
@@ -50,7 +53,7 @@ impl FilesTurns {
 }
 
 impl<S: Substrate> Watcher<'_, S> {
-    /// Shares equal files of guests, if that is wanted, a package database has changed, and it is not too soon. A
+    /// Shares equal files of guests, if that is wanted, a package database has changed, and the turn of files has come. A
     /// failure is told, and the round goes on.
     ///
     /// # Errors
@@ -58,14 +61,22 @@ impl<S: Substrate> Watcher<'_, S> {
     pub(super) fn share_files(&mut self, state: &State<'_, S>, file: &mut WatchFile<'_, S>) -> Result<(), PassError> {
         let clock = self.surroundings.seams.clock;
         let began = clock.monotonic();
-        if !self.options.shares_files || !self.files.is_due(began) {
+        let was_cut = std::mem::take(&mut self.files.was_cut);
+        // The end of a window is for the pass.
+        let has_turn = !was_cut && self.files.is_due(began) && !self.gate.is_closing(self.pass_time);
+        if !self.options.shares_files || !has_turn {
             return Ok(());
         }
-        let trouble = match self.share_changed_files(state, file) {
+        let outcome = self.share_changed_files(state, file);
+        // Looks count, too: those of hostile images read much.
+        self.files.worked(began, clock.monotonic());
+        let trouble = match outcome {
             Ok(()) => None,
-            Err(PassError::State(StateError::Interrupted)) => return Err(StateError::Interrupted.into()),
+            Err(PassError::State(StateError::Interrupted)) => {
+                self.files.was_cut = true;
+                return Err(StateError::Interrupted.into());
+            }
             Err(error) => {
-                self.files.worked(began, clock.monotonic());
                 let trouble = Some(error.to_string());
                 if self.files.trouble != trouble {
                     (self.tell)(WatchEvent::Failed(&error));
@@ -102,14 +113,15 @@ impl<S: Substrate> Watcher<'_, S> {
         let report = share_files(state, &options)?;
         // As in a run: the scan trusts files that are older than itself.
         seams.clock.sleep(2 * TICK);
-        let now = seams.clock.monotonic();
-        let elapsed = now.saturating_sub(began);
-        self.files.worked(began, now);
+        let elapsed = seams.clock.monotonic().saturating_sub(began);
         self.status.shared_bytes += report.passed.shared.now;
         self.status.freed_bytes += report.passed.shared.freed;
         (self.tell)(WatchEvent::FilesShared { changed: look.changed, report: &report, elapsed });
-        // Only now: what a failure has left is shared in the next round.
-        self.files.databases = look;
+        let trouble = &report.passed.trouble;
+        if !trouble.is_full && trouble.busy.is_empty() {
+            // Only now: a later turn shares what a failure has left.
+            self.files.databases = look.without(&report.unstable, &self.files.databases);
+        }
         Ok(())
     }
 
@@ -131,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_wait_for_ten_times_as_long_as_sharing_them_took() {
+    fn files_wait_for_ten_times_as_long_as_their_turn_took() {
         let seconds = Duration::from_secs;
         let mut turns = FilesTurns::default();
         assert!(turns.is_due(Duration::ZERO));

@@ -54,6 +54,8 @@ fn guest_with(ground: &Ground, name: &str, files: Option<&Path>) -> Option<()> {
 struct Rounds<'a> {
     machine: LinuxMachine<'a>,
     began: &'a dyn Fn(),
+    /// What the clock on the wall shows; that of the machine without it.
+    time_of_day: Option<&'a dyn Fn() -> MinuteOfDay>,
 }
 
 impl Machine for Rounds<'_> {
@@ -62,7 +64,7 @@ impl Machine for Rounds<'_> {
     }
 
     fn time_of_day(&self) -> MinuteOfDay {
-        self.machine.time_of_day()
+        self.time_of_day.map_or_else(|| self.machine.time_of_day(), |time| time())
     }
 
     fn name(&self) -> String {
@@ -81,6 +83,7 @@ enum Heard {
     /// When, of how many images, and how long it took.
     Files(Instant, u64, Duration),
     Passed,
+    LeftOff,
     Failed(String),
 }
 
@@ -91,8 +94,21 @@ fn heard(
     began: &dyn Fn(),
     is_enough: &(dyn Fn(&[Heard]) -> bool + Sync),
 ) -> Vec<Heard> {
+    heard_in(ground, stable_for, began, None, is_enough)
+}
+
+/// Watches from ten in the evening to six in the morning by a clock on the wall, or always without one, until the test
+/// has heard enough.
+fn heard_in(
+    ground: &Ground,
+    stable_for: Duration,
+    began: &dyn Fn(),
+    time_of_day: Option<&dyn Fn() -> MinuteOfDay>,
+    is_enough: &(dyn Fn(&[Heard]) -> bool + Sync),
+) -> Vec<Heard> {
     let roots = [PathBuf::new()];
-    let machine = Rounds { machine: LinuxMachine::new(&ground.substrate), began };
+    let machine = Rounds { machine: LinuxMachine::new(&ground.substrate), began, time_of_day };
+    let windows = time_of_day.map_or_else(Windows::default, |_| Windows(vec!["22:00-06:00".parse().unwrap()]));
     let (heard, start) = (Mutex::new(Vec::new()), Instant::now());
     let surroundings = Surroundings {
         seams: Seams { substrate: &ground.substrate, clock: &SystemClock, random: &SystemRandom, notices: &|_| {} },
@@ -110,7 +126,7 @@ fn heard(
         space: SpaceOptions::default(),
         limits: Limits::default(),
         interval: Duration::from_millis(10),
-        windows: Windows::default(),
+        windows,
         load_max: None,
         stable_for,
         batch_percent: 0,
@@ -122,6 +138,7 @@ fn heard(
         let event = match event {
             WatchEvent::FilesShared { changed, elapsed, .. } => Heard::Files(Instant::now(), changed, elapsed),
             WatchEvent::Passed { .. } => Heard::Passed,
+            WatchEvent::LeftOff => Heard::LeftOff,
             WatchEvent::Failed(why) => Heard::Failed(why.to_string()),
             _ => return,
         };
@@ -258,6 +275,36 @@ fn a_failure_to_share_files_does_not_keep_a_watch_from_its_scan() {
         // The same failure is not told again in each round.
         let failures = heard.iter().filter(|heard| matches!(heard, Heard::Failed(_))).count();
         assert_eq!(failures, 1, "{heard:?}");
+    });
+}
+
+/// A hostile guest can have a search last longer than each window.
+#[test]
+fn a_window_that_ends_in_the_search_for_files_does_not_keep_the_next_one_from_its_scan() {
+    on(XFS, |ground| {
+        if guest(ground, "guest").is_none() {
+            return;
+        }
+        let content = random_blocks(1, 4);
+        ["one", "two"].iter().for_each(|name| drop(ground.file(name, &content)));
+        std::thread::sleep(SETTLED);
+        let (rounds, asked) = (Cell::new(0), Cell::new(0));
+        let began = || {
+            rounds.set(rounds.get() + 1);
+            asked.set(0);
+            // So long the watch believes in what the clock showed last.
+            std::thread::sleep(Duration::from_millis(1100));
+        };
+        // The first window is open when the round begins, and over once the search asks.
+        let time_of_day = || {
+            asked.set(asked.get() + 1);
+            MinuteOfDay::new(if rounds.get() == 1 && asked.get() > 2 { 7 } else { 23 }, 0).unwrap()
+        };
+        let heard = heard_in(ground, Duration::ZERO, &began, Some(&time_of_day), &has_shared_files);
+        let at = |wanted: fn(&Heard) -> bool| heard.iter().position(wanted);
+        let (left, passed) = (at(|heard| *heard == Heard::LeftOff), at(|heard| *heard == Heard::Passed));
+        let shared = at(|heard| matches!(heard, Heard::Files(..)));
+        assert!(left == Some(0) && passed.is_some() && passed < shared, "{heard:?}");
     });
 }
 

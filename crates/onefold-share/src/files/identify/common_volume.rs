@@ -48,7 +48,7 @@ impl Identifying<'_> {
         let mut image = Image {
             rank,
             circle,
-            disk: &disk,
+            disk: &paced,
             bytes_left,
             read_left: bytes_left,
             shared,

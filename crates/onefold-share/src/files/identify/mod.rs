@@ -184,7 +184,7 @@ impl Identifying<'_> {
         let (pieces, known) = (Pieces::default(), None);
         let recorder = Recorder::new(kept_bytes_max(&stat, self.kept_bytes_max));
         let mut image =
-            Image { rank, circle, disk: &*disk, bytes_left, read_left: bytes_left, shared, pieces, recorder, known };
+            Image { rank, circle, disk: &paced, bytes_left, read_left: bytes_left, shared, pieces, recorder, known };
         let (before, refused_before) = (self.examined, self.packages.refused());
         let added = self.add_guest(&mut image, &WatchedDisk::new(&cached, &reads), kept);
         reads.check()?;

@@ -69,7 +69,7 @@ pub(in crate::files) fn each_packaged<S: Substrate>(
         let mut bytes_left = claimed_bytes_max(&stat);
         let visited = Guest::open(&watched).map_err(IdentifyError::from).and_then(|guest| {
             each_system(&guest, &mut |system| match packages::open(&system.tree)? {
-                Some(database) => visit_system(&*disk, system, database.as_ref(), visit, &mut bytes_left),
+                Some(database) => visit_system(&paced, system, database.as_ref(), visit, &mut bytes_left),
                 None => Ok(()),
             })
         });

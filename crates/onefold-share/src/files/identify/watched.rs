@@ -8,6 +8,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use onefold_block::BLOCK_BYTES_U64;
 use onefold_disk::{Disk, DiskError, InFile};
 use onefold_substrate::FileStat;
 
@@ -61,6 +62,15 @@ impl<'p> GuestReads<'p> {
         self.has_failed.load(Ordering::Relaxed)
     }
 
+    /// Counts bytes that the readers ask for.
+    fn ask(&self, bytes: u64) -> Result<(), DiskError> {
+        self.heard(self.pace.go_on())?;
+        if self.bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) > self.bytes_max {
+            return Err(DiskError::Other("its readers want too much of it".into()));
+        }
+        Ok(())
+    }
+
     fn heard(&self, heard: Result<(), Stopped>) -> Result<(), DiskError> {
         heard.map_err(|stopped| {
             self.is_stopped.store(true, Ordering::Relaxed);
@@ -91,6 +101,8 @@ impl Disk for PacedDisk<'_> {
     }
 
     fn in_file(&self, offset: u64) -> Result<InFile, DiskError> {
+        // However short a piece is, looking for it costs something. A hostile qcow2 image has millions of them.
+        self.reads.ask(BLOCK_BYTES_U64)?;
         self.disk.in_file(offset)
     }
 
@@ -126,13 +138,8 @@ impl Disk for WatchedDisk<'_> {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
-        let reads = self.reads;
-        reads.heard(reads.pace.go_on())?;
-        let length = into.len() as u64;
-        if reads.bytes.fetch_add(length, Ordering::Relaxed).saturating_add(length) > reads.bytes_max {
-            return Err(DiskError::Other("its readers want too much of it".into()));
-        }
-        self.disk.read(offset, into).inspect_err(|_| reads.has_failed.store(true, Ordering::Relaxed))
+        self.reads.ask(into.len() as u64)?;
+        self.disk.read(offset, into).inspect_err(|_| self.reads.has_failed.store(true, Ordering::Relaxed))
     }
 }
 

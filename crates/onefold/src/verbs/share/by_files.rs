@@ -120,6 +120,7 @@ mod tests {
             given_up: Vec::new(),
             failed: Vec::new(),
             strangers: Vec::new(),
+            unstable: Vec::new(),
             passed,
             find_time: Duration::ZERO,
             share_time: Duration::ZERO,

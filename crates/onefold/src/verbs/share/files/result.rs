@@ -200,8 +200,9 @@ impl FilesFindings {
 
     /// Returns the result for machines.
     pub(super) fn json(&self) -> Value {
-        let FilesReport { examined, tiers, packages, given_up, failed, strangers, passed, find_time, share_time } =
-            &self.report;
+        let FilesReport {
+            examined, tiers, packages, given_up, failed, strangers, passed, find_time, share_time, ..
+        } = &self.report;
         let shared = &passed.shared;
         json!({
             "root": machine_name(&self.root),

@@ -210,6 +210,7 @@ mod tests {
             given_up: Vec::new(),
             failed: vec![("a.raw".into(), "it is no disk".to_owned())],
             strangers: Vec::new(),
+            unstable: Vec::new(),
             passed: Passed::default(),
             find_time: Duration::ZERO,
             share_time: Duration::ZERO,
