@@ -2,10 +2,14 @@
 //!
 //! A listing reads the blocks in their own order and each once, whatever the tree says, so a damaged tree costs no more
 //! names than its damaged blocks have. A search goes down the tree; where that is damaged, it lists.
+//!
+//! Any number of directories may name the same clusters, and an index block without names is sound in all of them. So
+//! a listing makes the directory the owner of what it reads, and ends where another directory is the owner.
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
+use super::Ntfs;
 use super::file::MftFile;
 use super::index::{self, IndexEntry, IndexRoot, Node};
 use super::mft::Mft;
@@ -13,7 +17,8 @@ use super::names::{FileName, UpperCase};
 use super::record::{BITMAP, INDEX_ALLOCATION, INDEX_ROOT, Reference};
 use super::stream::Stream;
 use crate::bytes::Bytes;
-use crate::error::{Damage, DamageLog, GuestError};
+use crate::directory_owners::UNOWNED_BLOCKS;
+use crate::error::{Damage, GuestError};
 use crate::filesystem::{SEARCHED_BYTES_MAX, TOO_LONG_TO_SEARCH};
 
 /// Name of the attributes of an index of names: `$I30` in UTF-16.
@@ -27,6 +32,9 @@ const DAMAGED_BLOCKS_MAX: u32 = 64;
 const MAP_PIECE_BYTES: usize = 4096;
 /// More blocks than a directory can have: a volume has at most 2^32 files, and each block has a name.
 const BLOCKS_MAX: u64 = 1 << 32;
+
+/// Called with each name and its file, until it breaks.
+type VisitName<'v> = dyn FnMut(Reference, FileName<'_>) -> ControlFlow<()> + 'v;
 
 /// A directory that is open.
 pub(super) struct Directory<'d> {
@@ -55,26 +63,18 @@ impl<'d> Directory<'d> {
         Ok(Directory { number, root, blocks, map, mft })
     }
 
-    /// Calls `visit` with each name, until it breaks. Damaged blocks are noted in `log` and skipped.
+    /// Calls `visit` with each name, until it breaks. Damaged blocks are noted in `ntfs` and skipped. A block that
+    /// another directory owns is noted, and ends the listing.
     ///
     /// # Errors
     /// Those of the disk, and when too much is damaged.
-    pub(super) fn each(
-        &self,
-        log: &DamageLog,
-        visit: &mut dyn FnMut(Reference, FileName<'_>) -> ControlFlow<()>,
-    ) -> Result<(), GuestError> {
-        self.each_before(BLOCKS_MAX, log, visit)
+    pub(super) fn each(&self, ntfs: &Ntfs<'_>, visit: &mut VisitName<'_>) -> Result<(), GuestError> {
+        self.each_before(BLOCKS_MAX, ntfs, visit)
     }
 
     /// As [`Directory::each`], up to block `end` of the index.
-    fn each_before(
-        &self,
-        end: u64,
-        log: &DamageLog,
-        visit: &mut dyn FnMut(Reference, FileName<'_>) -> ControlFlow<()>,
-    ) -> Result<(), GuestError> {
-        let mut visitor = Visitor { directory: self, log, visit, damaged: 0 };
+    fn each_before(&self, end: u64, ntfs: &Ntfs<'_>, visit: &mut VisitName<'_>) -> Result<(), GuestError> {
+        let mut visitor = Visitor { directory: self, ntfs, visit, visited: 0, damaged: 0 };
         let root = visitor.node(self.root.node, self.mft.place_of(self.number))?;
         if root.is_break() {
             return Ok(());
@@ -83,10 +83,11 @@ impl<'d> Directory<'d> {
         let count = self.block_count(blocks).min(end);
         let mut first = 0;
         while first < count {
-            let piece = log.skip(self.map_piece(first))?.unwrap_or_else(|| vec![0xff; MAP_PIECE_BYTES]);
-            if piece.is_empty() {
-                break;
-            }
+            let piece = match ntfs.damage.skip(self.map_piece(first))? {
+                Some(piece) if piece.is_empty() || visitor.claim_map(first).is_break() => break,
+                Some(piece) => piece,
+                None => vec![0xff; MAP_PIECE_BYTES],
+            };
             for (index, byte) in (first..).step_by(8).zip(piece) {
                 let used =
                     (0..8).filter(|bit| byte >> bit & 1 == 1).map(|bit| index + bit).filter(|block| *block < count);
@@ -162,15 +163,10 @@ impl<'d> Directory<'d> {
     }
 
     /// As [`Directory::find`], by going through all names.
-    pub(super) fn find_slowly(
-        &self,
-        name: &[u16],
-        upper: &UpperCase,
-        log: &DamageLog,
-    ) -> Result<Option<Reference>, GuestError> {
-        let (mut exact, mut similar) = (None, None);
+    pub(super) fn find_slowly(&self, name: &[u16], ntfs: &Ntfs<'_>) -> Result<Option<Reference>, GuestError> {
+        let (mut exact, mut similar, upper) = (None, None, ntfs.upper());
         let searched = SEARCHED_BYTES_MAX / u64::from(self.root.block_bytes);
-        self.each_before(searched, log, &mut |reference, found| {
+        self.each_before(searched, ntfs, &mut |reference, found| {
             if found.units.iter().eq(name.iter().copied()) {
                 exact = Some(reference);
                 return ControlFlow::Break(());
@@ -190,23 +186,51 @@ impl<'d> Directory<'d> {
 /// A listing under way.
 struct Visitor<'v> {
     directory: &'v Directory<'v>,
-    log: &'v DamageLog,
-    visit: &'v mut dyn FnMut(Reference, FileName<'_>) -> ControlFlow<()>,
+    ntfs: &'v Ntfs<'v>,
+    visit: &'v mut VisitName<'v>,
+    /// Blocks that were read.
+    visited: u64,
     damaged: u32,
 }
 
 impl Visitor<'_> {
+    /// Makes the directory the owner of the part of its map that begins with block `first`. Breaks where that part lies
+    /// in a hole, since a map has none, and where another directory is the owner.
+    fn claim_map(&self, first: u64) -> ControlFlow<()> {
+        let Some(map) = &self.directory.map else { return ControlFlow::Continue(()) };
+        let place = map.place_of(self.directory.mft.clusters().bytes, first / 8);
+        place.map_or(ControlFlow::Break(()), |place| self.claim(place, first / 8 / MAP_PIECE_BYTES as u64))
+    }
+
+    /// Makes the directory the owner of the cluster at `place`, unless fewer than [`UNOWNED_BLOCKS`] were `visited`
+    /// before. Notes it, and breaks, where another directory is the owner.
+    fn claim(&self, place: u64, visited: u64) -> ControlFlow<()> {
+        if visited < UNOWNED_BLOCKS {
+            return ControlFlow::Continue(());
+        }
+        let clusters = self.directory.mft.clusters();
+        let claimed = self.ntfs.directory_owners.lock().claim(place / clusters.bytes, self.directory.number);
+        let Err(problem) = claimed else { return ControlFlow::Continue(()) };
+        self.ntfs.damage.note(clusters.volume.damage(place, STRUCTURE, problem));
+        ControlFlow::Break(())
+    }
+
     /// Visits the names of a block.
     fn block(&mut self, blocks: &Stream, number: u64) -> Result<ControlFlow<()>, GuestError> {
         let (directory, block_bytes) = (self.directory, u64::from(self.directory.root.block_bytes));
         let offset = number * block_bytes;
+        let place = blocks.place_of(directory.mft.clusters().bytes, offset);
+        if place.is_some_and(|place| self.claim(place, self.visited).is_break()) {
+            return Ok(ControlFlow::Break(()));
+        }
+        self.visited += 1;
+        let place = place.unwrap_or(0);
         let mut block = vec![0; usize::try_from(block_bytes).unwrap_or(0)];
         match directory.read_block(blocks, offset, &mut block) {
             Err(GuestError::Damaged(damage)) => return self.skip(damage),
             outcome => outcome?,
         }
         let unit = directory.root.unit_bytes(directory.mft.clusters().bytes);
-        let place = blocks.place_of(directory.mft.clusters().bytes, offset).unwrap_or(0);
         match index::decode_block(&mut block, offset / unit) {
             Ok(node) => self.node(node, place),
             Err(problem) => self.skip_at(place, problem),
@@ -237,7 +261,7 @@ impl Visitor<'_> {
     }
 
     fn skip(&mut self, damage: Damage) -> Result<ControlFlow<()>, GuestError> {
-        self.log.note(damage.clone());
+        self.ntfs.damage.note(damage.clone());
         self.damaged += 1;
         if self.damaged > DAMAGED_BLOCKS_MAX { Err(damage.into()) } else { Ok(ControlFlow::Continue(())) }
     }

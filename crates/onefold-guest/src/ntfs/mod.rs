@@ -38,6 +38,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
+use crate::directory_owners::DirectoryOwners;
 use crate::error::{Damage, DamageLog, GuestError};
 use crate::filesystem::{DirectoryEntry, FileNumber, FileStat, FileSystemFacts, FileSystemKind, State};
 use crate::volume::VolumeReader;
@@ -79,6 +80,8 @@ pub struct Ntfs<'a> {
     recent: Mutex<Option<(FileNumber, Arc<Content>)>>,
     /// What is known of files with a list of attributes. They may have many names and many records.
     stats: Mutex<HashMap<FileNumber, Result<FileStat, Damage>>>,
+    /// The directory of each cluster of an index that was listed.
+    directory_owners: Mutex<DirectoryOwners>,
 }
 
 /// Opens the NTFS of a volume; `None` where it holds something else.
@@ -117,6 +120,7 @@ fn open_with<'a>(volume: &VolumeReader<'a>, boot: Boot) -> Result<Ntfs<'a>, Gues
         is_file_lost: AtomicBool::new(false),
         recent: Mutex::default(),
         stats: Mutex::default(),
+        directory_owners: Mutex::default(),
     };
     let root = ntfs.system_file(ROOT)?;
     Directory::open(&root, &ntfs.mft)?;
@@ -293,7 +297,7 @@ impl Ntfs<'_> {
         let found = match directory.find(&units, self.upper()) {
             Err(GuestError::Damaged(damage)) => {
                 self.damage.note(damage);
-                directory.find_slowly(&units, self.upper(), &self.damage)?
+                directory.find_slowly(&units, self)?
             }
             found => found?,
         };

@@ -59,7 +59,7 @@ impl FileSystem for Ntfs<'_> {
         visit: &mut dyn FnMut(DirectoryEntry) -> ControlFlow<()>,
     ) -> Result<(), GuestError> {
         let file = self.open_file(directory.0)?;
-        Directory::open(&file, &self.mft)?.each(&self.damage, &mut |reference, name| {
+        Directory::open(&file, &self.mft)?.each(self, &mut |reference, name| {
             self.shown(directory.0, reference, name).map_or(ControlFlow::Continue(()), &mut *visit)
         })
     }

@@ -288,6 +288,66 @@ fn a_name_does_not_lead_to_the_next_file_of_its_record() {
     });
 }
 
+/// A block without names has no sign of the directory that it belongs to.
+#[test]
+fn a_block_of_an_index_belongs_to_one_directory() {
+    if !tools() {
+        return;
+    }
+    let Some(images) = Images::new() else { return };
+    let recipe = "mkdir many two; for file in $(seq 300); do echo >many/\"a file with the number $file\"; done
+        cd ..; umount mounted";
+    images.script(&format!("{MOUNT}{recipe}"), ["16M"]);
+    let image = images.path("image");
+    let (many, two, blocks) = with_ntfs(&image, |ntfs| {
+        let files = tree(ntfs);
+        let (many, two, mut blocks) = (files["many"].0, files["two"].0, Vec::new());
+        ntfs.each_extent(many, &mut |extent| {
+            blocks.extend((extent.place..extent.place + extent.length_bytes).step_by(4096));
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+        (many, two, blocks)
+    });
+    assert!(blocks.len() > 8, "{blocks:?}");
+    let file = File::open(&image).unwrap();
+    // The first entry of each further block becomes its last one, which has no name.
+    for place in blocks.into_iter().skip(4) {
+        let mut first = [0; 4];
+        file.read_exact_at(&mut first, place + 24).unwrap();
+        let first = u32::from_le_bytes(first);
+        write_at(&image, place + 28, &(first + 16).to_le_bytes());
+        write_at(&image, place + 24 + u64::from(first), &[0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 2, 0, 0, 0]);
+    }
+    // The record of one directory, with the sequence and the number of the other.
+    let (from, to) = (MFT + many.0 * RECORD_BYTES, MFT + two.0 * RECORD_BYTES);
+    let mut record = vec![0; 1024];
+    file.read_exact_at(&mut record, from).unwrap();
+    for field in [16..18, 44..48] {
+        file.read_exact_at(&mut record[field.clone()], to + field.start as u64).unwrap();
+    }
+    write_at(&image, to, &record);
+    with_ntfs(&image, |ntfs| {
+        let listed = |directory| {
+            let mut names = 0;
+            ntfs.each_entry(directory, &mut |_| {
+                names += 1;
+                std::ops::ControlFlow::Continue(())
+            })
+            .unwrap();
+            let problems: Vec<&str> = ntfs.damage().first().iter().map(|damage| damage.problem).collect();
+            (names, problems)
+        };
+        let whole = listed(many);
+        assert!(whole.0 > 0 && whole.1.is_empty(), "{whole:?}");
+        let (names, mut problems) = listed(two);
+        assert_eq!((names, problems.pop()), (0, Some("another directory has the same block")));
+        assert!(problems.iter().all(|problem| *problem == "it has names of another directory"), "{problems:?}");
+        assert_eq!(ntfs.look_up(two, b"a file with the number 100").unwrap(), None);
+        assert_eq!(listed(many).0, whole.0, "it is listed again");
+    });
+}
+
 #[test]
 fn a_directory_that_contains_itself_is_listed_without_itself() {
     let Some(images) = image() else { return };
