@@ -17,6 +17,11 @@ const STEP_BYTES: u64 = 4096;
 /// What one directory takes at most: it may say that it has 2^60 bytes, of which readers search only so many.
 const DIRECTORY_STEPS_MAX: u64 = SEARCHED_BYTES_MAX / STEP_BYTES;
 
+/// Returns the steps that the bytes of a directory take where a name is looked up in it.
+fn look_up_steps(stat: &FileStat) -> u64 {
+    (stat.size_bytes / STEP_BYTES).min(DIRECTORY_STEPS_MAX)
+}
+
 /// What is done about a symbolic link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
@@ -38,6 +43,17 @@ pub struct Found {
 }
 
 impl Tree<'_> {
+    /// Returns the steps that the bytes of a directory take where a name is looked up in it. A directory of unknown
+    /// length takes as many as the longest.
+    pub(super) fn look_up_steps(&self, directory: GuestFile) -> u64 {
+        self.stat(directory).map_or(DIRECTORY_STEPS_MAX, |stat| look_up_steps(&stat))
+    }
+
+    /// Returns the steps that the bytes of a directory take where all of its names are listed.
+    pub(super) fn listing_steps(&self, directory: GuestFile) -> u64 {
+        self.stat(directory).map_or(DIRECTORY_STEPS_MAX, |stat| stat.size_bytes / STEP_BYTES)
+    }
+
     /// Returns the file of a path. A path without a leading slash begins at the root, too, and `..` at the root stays
     /// there.
     ///
@@ -64,7 +80,7 @@ impl Tree<'_> {
         while let Some(name) = ahead.next() {
             let steps = match name.as_slice() {
                 b"." | b".." => 1,
-                _ => 1 + (way.here().stat.size_bytes / STEP_BYTES).min(DIRECTORY_STEPS_MAX),
+                _ => 1 + look_up_steps(&way.here().stat),
             };
             let Some(left) = steps_left.checked_sub(steps) else {
                 // Shorter paths that share them find none left, either.

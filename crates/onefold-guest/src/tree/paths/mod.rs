@@ -4,7 +4,8 @@
 //! up the names that the trie has there, in one reading. Where a name is a symbolic link with more names below it, as
 //! `/lib` on today's systems, these are moved to where the link leads, and looked for in the next round. So each
 //! directory is read once in a round, a round follows one link of every path, and there are as many rounds as a path
-//! may have links: the work is linear in directories and paths, whatever a hostile guest lists.
+//! may have links: the work is linear in directories and paths, whatever a hostile guest lists. Directories may still
+//! be long, and several paths may lead to one of them, so that a call reads 16 GiB of them at most.
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,9 @@ use std::ops::ControlFlow;
 
 use trie::{ROOT, Trie};
 
+use super::find::STEPS_MAX;
 use super::{GuestFile, Links, PATH_BYTES_MAX, Problem, ProblemLog, Tree};
+use crate::error::GuestError;
 use crate::filesystem::FileKind;
 
 /// Symbolic links to directories that a set follows.
@@ -26,6 +29,8 @@ const LINK_STEPS_MAX: u64 = 1 << 20;
 const ROUNDS_MAX: usize = 40;
 /// So few names are looked up by the directory's own index.
 const LOOK_UPS_MAX: usize = 2;
+/// What is not read: a directory after so many bytes of directories in a call.
+const TOO_LONG_TOGETHER: &str = "a directory after 16 GiB of others";
 /// Readings of one directory in a call. Links of several rounds may lead to it; more come from a directory that
 /// contains itself.
 const READINGS_MAX: u32 = 64;
@@ -44,6 +49,9 @@ pub struct PathSet {
     link_steps_left: u64,
     /// How often each directory was read in this call.
     readings: HashMap<GuestFile, u32>,
+    /// How many steps the directories may still take in this call: one for each 4 KiB of a directory, each time that
+    /// all of it may be read.
+    directory_steps_left: u64,
 }
 
 /// The path that was added last. Package lists are in order, so that the next one mostly begins alike.
@@ -70,6 +78,7 @@ impl PathSet {
             links_followed: 0,
             link_steps_left: LINK_STEPS_MAX,
             readings: HashMap::new(),
+            directory_steps_left: STEPS_MAX,
         }
     }
 
@@ -154,6 +163,7 @@ impl PathSet {
     /// it has no file.
     pub fn resolve(&mut self, tree: &Tree<'_>, problems: &ProblemLog) {
         self.readings.clear();
+        self.directory_steps_left = STEPS_MAX;
         if let Some(root) = self.trie.name_mut(ROOT) {
             root.file = Some(tree.root());
         }
@@ -205,27 +215,37 @@ impl PathSet {
             problems.note(Problem::of_file(&path, "too many paths lead to this directory"));
             return;
         }
+        if let Err(error) = self.read_names(tree, directory, file) {
+            problems.note(Problem::of_file(&self.path(PathId(directory)), error.to_string()));
+        }
+    }
+
+    /// Looks for the names below a directory whose file is `file`. Each look-up may read as much as a listing does,
+    /// where the index of the directory is damaged.
+    fn read_names(&mut self, tree: &Tree<'_>, directory: u32, file: GuestFile) -> Result<(), GuestError> {
         let wanted: Vec<u32> = self.trie.children(directory).take(LOOK_UPS_MAX + 1).collect();
-        let outcome = if wanted.len() <= LOOK_UPS_MAX {
-            wanted.into_iter().try_for_each(|name| {
-                let found = tree.system(file.system).look_up(file.file, self.trie.text_of(name))?;
-                if let Some(found) = found {
-                    let seen = tree.seen(GuestFile { system: file.system, file: found });
-                    self.found(tree, name, seen, None);
-                }
-                Ok(())
-            })
-        } else {
-            tree.each_entry(file, &mut |entry, seen| {
+        let is_looked_up = wanted.len() <= LOOK_UPS_MAX;
+        let steps = match is_looked_up {
+            true => tree.look_up_steps(file) * wanted.len() as u64,
+            false => tree.listing_steps(file),
+        };
+        let left = self.directory_steps_left.checked_sub(steps);
+        self.directory_steps_left = left.ok_or(GuestError::Unsupported(TOO_LONG_TOGETHER))?;
+        if !is_looked_up {
+            return tree.each_entry(file, &mut |entry, seen| {
                 if let Some(name) = self.trie.child(directory, &entry.name) {
                     self.found(tree, name, seen, entry.kind);
                 }
                 ControlFlow::Continue(())
-            })
-        };
-        if let Err(error) = outcome {
-            problems.note(Problem::of_file(&self.path(PathId(directory)), error.to_string()));
+            });
         }
+        for name in wanted {
+            if let Some(found) = tree.system(file.system).look_up(file.file, self.trie.text_of(name))? {
+                let seen = tree.seen(GuestFile { system: file.system, file: found });
+                self.found(tree, name, seen, None);
+            }
+        }
+        Ok(())
     }
 
     /// Notes the file of a name. Its kind is needed only where there are names below it.

@@ -101,6 +101,33 @@ fn a_directory_that_contains_itself_is_not_read_for_every_path() {
     assert_eq!((found, problems.count()), (65, 1));
 }
 
+/// Each look-up may read 256 MiB, where the index of the directory is damaged.
+#[test]
+fn giant_directories_are_read_until_their_steps_are_used() {
+    let mut system = MemoryFileSystem::default();
+    for number in 0..100 {
+        system.write(&format!("/d{number:02}/x"), "");
+        system.write(&format!("/d{number:02}/y"), "");
+        let directory = system.directory(&format!("/d{number:02}"));
+        system.stat_mut(directory).unwrap().size_bytes = 256 << 20;
+    }
+    let tree = Tree::new(&system);
+    let (mut set, problems) = (PathSet::new(), ProblemLog::default());
+    let paths = (0..100).flat_map(|number| ["x", "y"].map(|name| format!("/d{number:02}/{name}")));
+    let ids: Vec<PathId> = paths.map(|path| set.add(path.as_bytes()).unwrap()).collect();
+    // Two look-ups in a directory take 512 MiB.
+    set.resolve(&tree, &problems);
+    let found = ids.iter().filter(|id| set.file(**id).is_some()).count();
+    assert_eq!((found, problems.count()), (64, 68));
+    assert_eq!(problems.first()[0].to_string(), "/d32: a directory after 16 GiB of others cannot be read");
+    // A third name has all names listed, which takes half as much.
+    let mut set = PathSet::new();
+    let paths = (0..100).flat_map(|number| ["x", "y", "z"].map(|name| format!("/d{number:02}/{name}")));
+    let ids: Vec<PathId> = paths.map(|path| set.add(path.as_bytes()).unwrap()).collect();
+    set.resolve(&tree, &problems);
+    assert_eq!(ids.iter().filter(|id| set.file(**id).is_some()).count(), 128);
+}
+
 #[test]
 fn a_name_that_no_directory_can_have_is_no_path() {
     let mut set = PathSet::new();
