@@ -64,6 +64,7 @@ impl Xfs<'_> {
         let damage = |problem| self.reader.damage(inode.place, STRUCTURE, problem);
         let length = inode.size_bytes.min(INDEX_START);
         let blocks = length.min(end).div_ceil(block_bytes);
+        let is_v5 = self.superblock.features.is_v5();
         let (mut visited, mut damaged, mut next, mut mapped, mut is_cut) = (0, 0, 0, 0, false);
         let mut runs = DisjointRuns::default();
         self.each_mapping(&inode.data, 0, &mut |mapping| {
@@ -84,7 +85,10 @@ impl Xfs<'_> {
                     return Err(damage("too much of it is damaged").into());
                 }
                 let offset = (number << self.superblock.directory_block_log).max(mapping.offset);
-                self.claim_block(inode, linear + (offset - mapping.offset), visited)?;
+                let block = linear + (offset - mapping.offset);
+                if !is_v5 {
+                    self.claim_block(inode, block, visited)?;
+                }
                 visited += 1;
                 match self.damage.skip(self.entries_of_block(inode, number, visit))? {
                     Some(ControlFlow::Continue(())) => {}
@@ -92,7 +96,12 @@ impl Xfs<'_> {
                         is_cut = true;
                         return Ok(ControlFlow::Break(()));
                     }
-                    None => damaged += 1,
+                    None => {
+                        if is_v5 {
+                            self.claim_block(inode, block, u64::from(damaged))?;
+                        }
+                        damaged += 1;
+                    }
                 }
             }
             next = end.max(next);
@@ -107,13 +116,14 @@ impl Xfs<'_> {
         Ok(())
     }
 
-    /// Makes a directory the owner of a block, of which `visited` others were read. Those of version 5 note their owner
-    /// themselves.
+    /// Makes a directory the owner of a block, unless fewer than [`UNOWNED_BLOCKS`] came `before` it: blocks that were
+    /// read in version 4, and damaged ones in version 5. There a sound block notes its owner itself, and counts as
+    /// damaged for every other directory.
     ///
     /// # Errors
     /// Where another directory has the block.
-    fn claim_block(&self, inode: &Inode<'_>, linear: u64, visited: u64) -> Result<(), Damage> {
-        if self.superblock.features.is_v5() || visited < UNOWNED_BLOCKS {
+    fn claim_block(&self, inode: &Inode<'_>, linear: u64, before: u64) -> Result<(), Damage> {
+        if before < UNOWNED_BLOCKS {
             return Ok(());
         }
         let claimed = self.directory_owners.lock().claim(linear, inode.number.0);

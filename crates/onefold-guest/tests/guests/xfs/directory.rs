@@ -149,6 +149,41 @@ fn a_block_of_version_4_belongs_to_one_directory() {
     });
 }
 
+/// A block of version 5 notes its owner, which was compared once all of it was read: any number of inodes could lead to
+/// the blocks of one directory, and each read a thousand of them.
+#[test]
+fn a_block_of_version_5_is_read_in_vain_for_one_directory() {
+    let Some(images) = empty() else { return };
+    let script = r#"
+        export TEST_DIR=. TEST_DEV=image QA_CHECK_FS=1
+        { printf '/\n0 0\nd--755 0 0\none d--755 0 0\n$\ntwo d--755 0 0\n$\nmany d--755 0 0\n'
+          seq -f 'a-file-with-a-long-name-%g p--644 0 0' 1200; printf '$\n$\n'; } >proto
+        truncate -s 100M image
+        mkfs.xfs -q -p proto image
+        inode() { xfs_db -r -c "path $1" -c 'stack' image | sed -n 's/.*byte offset \([0-9]*\), .*/\1/p'; }
+        for name in one two; do
+            number=$(xfs_db -r -c "path /$name" -c 'print v3.inumber' image)
+            dd if=image of=image bs=1 count=512 skip="$(inode /many)" seek="$(inode "/$name")" conv=notrunc status=none
+            xfs_db -x -c "inode ${number##* }" -c "write -d v3.inumber ${number##* }" image
+        done"#;
+    images.script(&prepared(script), [""; 0]);
+    with_xfs(&images.path("image"), |xfs| {
+        let names = |name| {
+            let mut names = 0;
+            xfs.each_entry(directory(xfs, name), &mut |_| {
+                names += 1;
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+            names
+        };
+        assert_eq!((names("one"), names("two"), names("many")), (0, 0, 1200));
+        let mut problems: Vec<&str> = xfs.damage().first().iter().map(|damage| damage.problem).collect();
+        assert_eq!(problems.pop(), Some("another directory has the same block"));
+        assert!(problems.len() > 8 && problems.iter().all(|problem| *problem == "it belongs to something else"));
+    });
+}
+
 /// A search for one name read all of the directory.
 #[test]
 fn a_giant_directory_without_an_index_is_not_searched() {
