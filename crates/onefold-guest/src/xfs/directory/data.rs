@@ -35,7 +35,7 @@ pub(super) struct EntryBlock<'b> {
     /// Its bytes, and where they are.
     pub(super) found: Found<'b>,
     /// The byte after its last entry.
-    end: usize,
+    pub(super) end: usize,
     /// The byte at which its own index begins, and the number of names in it, where it is the whole directory.
     pub(super) index: Option<(usize, usize)>,
 }

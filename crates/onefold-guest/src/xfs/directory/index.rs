@@ -10,7 +10,7 @@
 
 use super::data::{EntryBlock, Part};
 use super::name::Wanted;
-use super::{INDEX_START, STRUCTURE};
+use super::{DirectoryBlock, INDEX_START, STRUCTURE};
 use crate::bytes::Bytes;
 use crate::error::GuestError;
 use crate::filesystem::FileNumber;
@@ -22,8 +22,9 @@ use crate::xfs::seal::Found;
 /// The magic numbers of the only leaf, and of leaves of a tree, in versions 4 and 5.
 const ONLY_LEAF_MAGIC: [u16; 2] = [0xd2f1, 0x3df1];
 const LEAF_MAGIC: [u16; 2] = [0xd2ff, 0x3dff];
-/// Leaves that are followed for one hash, and entries with it that are compared. Sound directories have few: the chance
-/// of each pair of names is one in 2^32. With more of them all entries are searched.
+/// Leaves that are followed for one hash, and entries with it that are compared. Few names have equal hashes by chance.
+/// The hash has no key and is linear, so a user can choose any number of such names. With more of them all entries are
+/// searched.
 const LEAVES_MAX: u32 = 16;
 const EQUAL_HASHES_MAX: u32 = 64;
 
@@ -35,6 +36,16 @@ struct Search<'n> {
     compared: u32,
     /// A file whose name differs in its case only.
     similar: Option<FileNumber>,
+    /// The block of the last entry.
+    last: Option<LastBlock>,
+}
+
+/// A block of entries that was checked. Entries with one hash often lie in the same block.
+struct LastBlock {
+    number: u64,
+    block: DirectoryBlock,
+    /// The byte after its last entry.
+    end: usize,
 }
 
 /// What the index says of a name.
@@ -90,7 +101,7 @@ impl Xfs<'_> {
         let Some(first) = self.directory_block(&inode.data, 0)? else {
             return Err(self.reader.damage(inode.place, STRUCTURE, "it has no first block").into());
         };
-        let mut search = Search { wanted, hash: wanted.hash(), compared: 0, similar: None };
+        let mut search = Search { wanted, hash: wanted.hash(), compared: 0, similar: None, last: None };
         let index = self.entry_block(&first, inode.number.0)?.index;
         if let Some((start, count)) = index {
             let index = IndexBlock { bytes: first.bytes, place: first.place, level: None, entries: start, count };
@@ -193,8 +204,18 @@ impl Xfs<'_> {
         if address >= inode.size_bytes {
             return Err(missing());
         }
-        let block = self.directory_block(&inode.data, address / block_bytes)?.ok_or_else(missing)?;
-        let block: EntryBlock<'_> = self.entry_block(&block, inode.number.0)?;
+        let number = address / block_bytes;
+        let last = match search.last.take().filter(|last| last.number == number) {
+            Some(last) => last,
+            None => {
+                let block = self.directory_block(&inode.data, number)?.ok_or_else(missing)?;
+                let end = self.entry_block(&block, inode.number.0)?.end;
+                LastBlock { number, block, end }
+            }
+        };
+        let LastBlock { block, end, .. } = &*search.last.insert(last);
+        let found = Found { bytes: Bytes(&block.bytes), place: block.place, structure: STRUCTURE };
+        let block = EntryBlock { found, end: *end, index: None };
         let at = usize::try_from(address % block_bytes).unwrap_or(usize::MAX);
         let (Part::Entry(raw), _) = self.part(&block, at)? else { return Err(missing()) };
         if !search.wanted.is_met_by(raw.name) {
