@@ -19,6 +19,7 @@ pub struct Budget {
 struct Shared {
     left_bytes: AtomicUsize,
     is_short: AtomicBool,
+    has_too_many: AtomicBool,
 }
 
 impl Default for Budget {
@@ -31,7 +32,8 @@ impl Budget {
     /// Returns a budget of so many bytes.
     #[must_use]
     pub fn new(bytes: usize) -> Budget {
-        Budget { shared: Arc::new(Shared { left_bytes: AtomicUsize::new(bytes), is_short: AtomicBool::new(false) }) }
+        let (is_short, has_too_many) = (AtomicBool::new(false), AtomicBool::new(false));
+        Budget { shared: Arc::new(Shared { left_bytes: AtomicUsize::new(bytes), is_short, has_too_many }) }
     }
 
     /// Draws `wanted_bytes`, or what is left where that is less. The bytes return when the draw is dropped.
@@ -39,12 +41,28 @@ impl Budget {
     pub fn draw(&self, wanted_bytes: usize) -> Draw {
         let left = &self.shared.left_bytes;
         let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left - left.min(wanted_bytes)));
-        Draw { budget: self.clone(), bytes: taken.unwrap_or_else(|left| left).min(wanted_bytes) }
+        Draw { budget: self.clone(), bytes: taken.unwrap_or_else(|left| left).min(wanted_bytes), wanted_bytes }
     }
 
     /// Notes that a map is not what it would be with more memory.
     pub fn note_short(&self) {
         self.shared.is_short.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that a structure of a map has no room for more rows than `rows`.
+    pub fn note_full(&self, rows: Rows) {
+        if rows.is_capped {
+            self.shared.has_too_many.store(true, Ordering::Relaxed);
+        } else {
+            self.note_short();
+        }
+    }
+
+    /// Returns whether a map has more pieces than are kept, however much memory there is: more of it counts as
+    /// allocated.
+    #[must_use]
+    pub fn has_too_many(&self) -> bool {
+        self.shared.has_too_many.load(Ordering::Relaxed)
     }
 
     /// Returns whether a map is not what it would be with more memory: more of it counts as allocated.
@@ -59,13 +77,24 @@ impl Budget {
 pub struct Draw {
     budget: Budget,
     bytes: usize,
+    wanted_bytes: usize,
+}
+
+/// How many rows a structure of a map may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// Their number.
+    pub max: usize,
+    /// Whether more memory would not make it larger.
+    is_capped: bool,
 }
 
 impl Draw {
     /// Returns how many rows of `row_bytes` fit into one of `parts` equal parts of the draw, at most `rows_max`.
     #[must_use]
-    pub fn rows(&self, parts: usize, row_bytes: usize, rows_max: usize) -> usize {
-        (self.bytes / parts.max(1) / row_bytes.max(1)).min(rows_max)
+    pub fn rows(&self, parts: usize, row_bytes: usize, rows_max: usize) -> Rows {
+        let fitting = self.bytes / parts.max(1) / row_bytes.max(1);
+        Rows { max: fitting.min(rows_max), is_capped: fitting >= rows_max || self.bytes >= self.wanted_bytes }
     }
 
     /// Returns all but `bytes` to the budget.
@@ -92,7 +121,7 @@ mod tests {
         let mut first = budget.draw(70);
         let second = budget.clone().draw(70);
         assert_eq!((first.bytes, second.bytes), (70, 30));
-        assert_eq!((first.rows(2, 7, 100), first.rows(2, 7, 3), second.rows(0, 0, 9)), (5, 3, 9));
+        assert_eq!([first.rows(2, 7, 100), first.rows(2, 7, 3), second.rows(0, 0, 9)].map(|rows| rows.max), [5, 3, 9]);
         first.shrink(90);
         first.shrink(20);
         assert_eq!(budget.draw(1000).bytes, 50);
@@ -101,5 +130,21 @@ mod tests {
         assert!(!budget.is_short());
         budget.clone().note_short();
         assert!(budget.is_short());
+    }
+
+    #[test]
+    fn more_memory_is_asked_for_only_where_it_makes_room() {
+        let budget = Budget::new(100);
+        let (whole, rest) = (budget.draw(70), budget.draw(70));
+        for (rows, is_capped) in [
+            (rest.rows(1, 7, 5), false),
+            (rest.rows(1, 7, 4), true),
+            (whole.rows(2, 7, 5), true),
+            (whole.rows(2, 7, 6), true),
+        ] {
+            let noted = Budget::new(0);
+            noted.note_full(rows);
+            assert_eq!((noted.has_too_many(), noted.is_short()), (is_capped, !is_capped), "{rows:?}");
+        }
     }
 }

@@ -161,8 +161,8 @@ impl Fat<'_> {
         let set_bytes = u64::from(self.layout.end()).div_ceil(64) * 8;
         let sets_bytes = usize::try_from(SETS * set_bytes).unwrap_or(usize::MAX);
         let (sets, rest) = (budget.draw(sets_bytes), budget.draw(RUNS_MAX * size_of::<Allocation>()));
-        let runs_max = rest.rows(1, size_of::<Allocation>(), RUNS_MAX);
-        if sets.rows(1, sets_bytes, 1) == 0 || runs_max == 0 {
+        let run_rows = rest.rows(1, size_of::<Allocation>(), RUNS_MAX);
+        if sets.rows(1, sets_bytes, 1).max == 0 || run_rows.max == 0 {
             budget.note_short();
             let class = AllocationClass::Doubtful;
             return Ok(vec![Allocation { start_bytes: 0, length_bytes: volume_bytes, class }]);
@@ -186,8 +186,8 @@ impl Fat<'_> {
                 (false, false) => AllocationClass::Free,
             };
             runs.add(self.layout.cluster_bytes, class);
-            if runs.runs.len() >= runs_max {
-                budget.note_short();
+            if runs.runs.len() >= run_rows.max {
+                budget.note_full(run_rows);
                 runs.add(u64::MAX, AllocationClass::Doubtful);
                 break;
             }

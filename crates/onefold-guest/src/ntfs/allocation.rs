@@ -45,7 +45,8 @@ struct Use {
 /// Returns the map of a volume.
 pub(super) fn map(ntfs: &Ntfs<'_>, budget: &Budget) -> Result<Vec<Allocation>, GuestError> {
     let draw = budget.draw(MEMORY_BYTES_MAX);
-    let runs_max = draw.rows(PARTS, size_of::<Use>(), RUNS_MAX);
+    let run_rows = draw.rows(PARTS, size_of::<Use>(), RUNS_MAX);
+    let runs_max = run_rows.max;
     let bitmap = ClusterMap::open(ntfs)?;
     let room = ntfs.geometry.clusters.min(ntfs.mft.clusters().volume.size_bytes() / ntfs.geometry.cluster_bytes);
     let bits = bitmap.as_ref();
@@ -77,7 +78,7 @@ pub(super) fn map(ntfs: &Ntfs<'_>, budget: &Budget) -> Result<Vec<Allocation>, G
     base.push(Use { first, end: ntfs.geometry.clusters, class: AllocationClass::Doubtful });
     let whole = overlay(&base.runs, &reached.uses, runs_max);
     if [base.runs.len(), reached.uses.len(), whole.len()].into_iter().any(|length| length >= runs_max) {
-        budget.note_short();
+        budget.note_full(run_rows);
     }
     Ok(finish(ntfs, whole))
 }

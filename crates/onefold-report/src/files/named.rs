@@ -241,6 +241,9 @@ pub(super) fn note_doubts(guest: &Guest<'_>, doubts: &mut Doubts) {
     if guest.budget().is_short() {
         doubts.note("its maps need more memory than there is for them: what did not fit counts as in doubt".to_owned());
     }
+    if guest.budget().has_too_many() {
+        doubts.note("its maps have more pieces than are kept: what did not fit counts as in doubt".to_owned());
+    }
     for (at, volume) in guest.volumes().iter().enumerate() {
         let Some(system) = volume.file_system() else { continue };
         let name = volume_name(&volume.volume.origin);

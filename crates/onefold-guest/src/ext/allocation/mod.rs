@@ -63,27 +63,32 @@ impl Tables<'_> {
         budget: &Budget,
     ) -> Result<(Vec<Allocation>, AllocationDifferences), GuestError> {
         let draw = budget.draw(MEMORY_BYTES_MAX);
-        let records_max = draw.rows(PARTS, size_of::<Record>(), RECORDS_MAX);
-        let mut records = Records::new(self.superblock.blocks_per_group, records_max);
+        let record_rows = draw.rows(PARTS, size_of::<Record>(), RECORDS_MAX);
+        let mut records = Records::new(self.superblock.blocks_per_group, record_rows.max);
         self.add_tables(&mut records)?;
         let mut bitmaps = Bitmaps::new(self);
-        let nodes_max = draw.rows(PARTS, NODE_BYTES, NODES_MAX);
-        let mut reach = Reach::new(self, &mut bitmaps, &mut records, nodes_max);
+        let node_rows = draw.rows(PARTS, NODE_BYTES, NODES_MAX);
+        let mut reach = Reach::new(self, &mut bitmaps, &mut records, node_rows.max);
         reach.run()?;
         let (mut differing, has_too_many) = ((0, reach.only_reached), reach.has_too_many);
-        let mut is_short = reach.has_too_many_nodes;
+        if reach.has_too_many_nodes {
+            budget.note_full(node_rows);
+        }
         drop(reach);
-        is_short |= records.is_coarse();
+        if records.is_coarse() {
+            budget.note_full(record_rows);
+        }
         let records = records.sorted();
         // Without checksums, a bitmap may call blocks free that a file has behind the damage.
         let is_lost = has_too_many || self.is_file_lost() && !self.superblock.features.has(features::METADATA_CSUM);
+        let run_rows = draw.rows(PARTS, size_of::<Allocation>(), RUNS_MAX);
         let mut runs = Runs {
             runs: Vec::new(),
             block_bytes: self.superblock.block_bytes,
             volume_bytes: self.source.reader().size_bytes(),
             records: records.iter().peekable(),
             free: if is_certain && !is_lost { AllocationClass::Free } else { AllocationClass::Doubtful },
-            runs_max: draw.rows(PARTS, size_of::<Allocation>(), RUNS_MAX),
+            runs_max: run_rows.max,
         };
         runs.push(0..self.superblock.first_data_block, AllocationClass::Outside);
         for number in 0..self.group_count() {
@@ -92,8 +97,8 @@ impl Tables<'_> {
         if let Some(number) = self.first_group_left_out() {
             runs.push(self.superblock.group_start(number)..self.superblock.block_count, AllocationClass::Doubtful);
         }
-        if is_short || runs.runs.len() >= runs.runs_max {
-            budget.note_short();
+        if runs.runs.len() >= runs.runs_max {
+            budget.note_full(run_rows);
         }
         let cluster_bytes = self.superblock.blocks_per_cluster * self.superblock.block_bytes;
         let differences = AllocationDifferences {

@@ -57,8 +57,8 @@ impl Xfs<'_> {
         }
         let superblock = &self.superblock;
         let draw = budget.draw(MEMORY_BYTES_MAX);
-        let runs_max = draw.rows(PARTS, size_of::<Run>(), RUNS_MAX);
-        let mut runs = Runs::new(u64::from(superblock.group_blocks), runs_max);
+        let run_rows = draw.rows(PARTS, size_of::<Run>(), RUNS_MAX);
+        let mut runs = Runs::new(u64::from(superblock.group_blocks), run_rows.max);
         for group in 0..superblock.groups {
             let header = self.free_runs(&mut runs, group)?;
             // All that it claims lies in the group itself.
@@ -67,13 +67,15 @@ impl Xfs<'_> {
         if let Some(start) = superblock.linear_run(superblock.log_start, superblock.log_blocks) {
             self.claim(&mut runs, start, u64::from(superblock.log_blocks), JOURNAL);
         }
-        let mut met = MapBlocks::of_at_most(draw.rows(PARTS, MAP_BLOCK_BYTES, MAP_BLOCKS_MAX));
+        let block_rows = draw.rows(PARTS, MAP_BLOCK_BYTES, MAP_BLOCKS_MAX);
+        let mut met = MapBlocks::of_at_most(block_rows.max);
         self.claim_files(&mut runs, &mut met)?;
         if met.is_full() {
             runs.doubt_all();
+            budget.note_full(block_rows);
         }
-        if runs.is_short || met.is_full() {
-            budget.note_short();
+        if runs.is_short {
+            budget.note_full(run_rows);
         }
         // Without checksums, both trees may call blocks free that a file has behind the damage.
         if !superblock.features.is_v5() && self.is_file_lost.load(Ordering::Relaxed) {

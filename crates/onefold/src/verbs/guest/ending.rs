@@ -1,9 +1,11 @@
 //! How a verb ends: what was damaged, doubtful or failed on the way, told on standard error or in the document.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use onefold_block::Show;
 use onefold_block::shown::ShownText;
+use onefold_guest::budget::Budget;
 use onefold_guest::content::VolumeContent;
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::State;
@@ -101,11 +103,7 @@ impl Ending {
         for problem in guest.table().iter().flat_map(|table| &table.problems) {
             self.damaged(format!("`{}`: {problem}", image.path().shown()));
         }
-        if guest.budget().is_short() {
-            let cannot = format!("cannot keep the allocation maps of `{}` in memory", image.path().shown());
-            let why = "they need more memory than --memory allows; what did not fit counts as allocated";
-            self.failed(Failure::new(cannot).because_of(why).hint("give more with --memory"));
-        }
+        self.look_at_budget(guest.budget(), image.path());
         guest.doubt().iter().for_each(|doubt| self.warn(format!("no volume is sure: {}", doubt.shown())));
         let mut all: BTreeSet<usize> = volumes.into_iter().collect();
         for group in guest.groups() {
@@ -123,6 +121,19 @@ impl Ending {
             }
         }
         all.into_iter().filter_map(|at| guest.volumes().get(at)).for_each(|volume| self.look_at_volume(volume));
+    }
+
+    /// Notes that allocation maps were too long: for the memory that there is, or for any.
+    fn look_at_budget(&mut self, budget: &Budget, image: &Path) {
+        let cannot = || Failure::new(format!("cannot keep the allocation maps of `{}` in memory", image.shown()));
+        if budget.is_short() {
+            let why = "they need more memory than --memory allows; what did not fit counts as allocated";
+            self.failed(cannot().because_of(why).hint("give more with --memory"));
+        }
+        if budget.has_too_many() {
+            let why = "they have more pieces than are kept with any memory; what did not fit counts as allocated";
+            self.failed(cannot().because_of(why));
+        }
     }
 
     fn look_at_volume(&mut self, volume: &GuestVolume<'_>) {
@@ -201,6 +212,25 @@ mod tests {
         }
         ending.problems(&problems);
         assert_eq!((ending.exit(), &ending.tell()["further"]), (Exit::Damage, &50.into()));
+    }
+
+    #[test]
+    fn more_memory_is_asked_for_only_where_it_helps() {
+        let told = |budget: &Budget| {
+            let mut ending = Ending::default();
+            ending.look_at_budget(budget, Path::new("a.raw"));
+            (ending.exit(), ending.tell()["failures"].clone())
+        };
+        let budget = Budget::new(100);
+        assert_eq!(told(&budget), (Exit::Done, json!([])));
+        budget.note_full(budget.draw(100).rows(1, 1, 4));
+        let error = "cannot keep the allocation maps of `a.raw` in memory";
+        let why = "they have more pieces than are kept with any memory; what did not fit counts as allocated";
+        let failures = json!([{ "error": error, "causes": [why], "hint": null }]);
+        assert_eq!(told(&budget), (Exit::Failed, failures));
+        budget.note_full(budget.draw(200).rows(1, 1, 400));
+        let (_, failures) = told(&budget);
+        assert_eq!((&failures[0]["hint"], &failures[1]["hint"]), (&json!("give more with --memory"), &Value::Null));
     }
 
     #[test]
