@@ -56,6 +56,11 @@ impl Qcow2Disk {
         Ok(Qcow2Disk { access, path: path.to_owned(), is_one_file: true })
     }
 
+    /// Returns whether the image is one file, without a backing file and a data file.
+    pub(crate) fn is_one_file(&self) -> bool {
+        self.is_one_file
+    }
+
     fn cannot_read(&self, why: io::Error) -> DiskError {
         cannot(ImageAction::Read, &self.path, why)
     }

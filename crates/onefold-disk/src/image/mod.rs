@@ -21,6 +21,9 @@ pub struct OpenImage {
     pub disk: Box<dyn Disk>,
     /// Its format, as it was given or recognised.
     pub format: ImageFormat,
+    /// Whether the disk lies in the file of the image alone: that has no backing file and no data file, and was not
+    /// converted. [`Disk::in_file`] tells no place otherwise.
+    pub is_one_file: bool,
 }
 
 impl std::fmt::Debug for OpenImage {
@@ -52,14 +55,18 @@ pub fn open(
             }
         },
     };
-    let disk: Box<dyn Disk> = match format {
-        ImageFormat::Raw => Box::new(FileDisk::new(file.file, &file.path)?),
-        ImageFormat::Qcow2 => Box::new(Qcow2Disk::open(file, further)?),
+    let (disk, is_one_file): (Box<dyn Disk>, bool) = match format {
+        ImageFormat::Raw => (Box::new(FileDisk::new(file.file, &file.path)?), true),
+        ImageFormat::Qcow2 => {
+            let disk = Qcow2Disk::open(file, further)?;
+            let is_one_file = disk.is_one_file();
+            (Box::new(disk), is_one_file)
+        }
         ImageFormat::Vmdk | ImageFormat::Vdi | ImageFormat::Vhdx | ImageFormat::Vpc => {
-            Box::new(convert(file, format, further, progress)?)
+            (Box::new(convert(file, format, further, progress)?), false)
         }
     };
-    Ok(OpenImage { disk, format })
+    Ok(OpenImage { disk, format, is_one_file })
 }
 
 /// Reads a qcow2 image that consists of this one file, which is open for reading. It names no other file that would be

@@ -159,6 +159,8 @@ fn a_chain_of_backing_files_reads_as_its_top() {
     let mut expected = folder.raw();
     expected[1 << 20..(1 << 20) + (64 << 10)].fill(7);
     assert!(content(image.disk.as_ref()) == expected);
+    assert!(!image.is_one_file);
+    assert!(open_any(&folder.path("base.raw")).unwrap().is_one_file);
 }
 
 #[test]
@@ -407,6 +409,7 @@ fn a_data_file_follows_the_rules_of_backing_files() {
     assert!(failure(&image).contains("outside"), "{}", failure(&image));
     let allowed = open_at(&image, None, &[other.0.path().to_owned()]).unwrap();
     assert!(content(allowed.disk.as_ref()) == folder.raw());
+    assert!(!allowed.is_one_file);
 }
 
 #[test]
@@ -569,6 +572,7 @@ fn an_image_that_is_opened_alone_tells_the_places_of_its_clusters() {
         let place = usize::try_from(disk.in_file(at as u64).unwrap().offset.unwrap()).unwrap();
         assert_eq!(file[place..place + 512], content[at..at + 512], "{at}");
     }
+    assert!(open_any(&plain).unwrap().is_one_file);
     let (disk, mut bytes) = (alone(&packed).unwrap(), [0; 512]);
     assert_eq!(disk.in_file(0).unwrap().offset, None);
     disk.read(4096, &mut bytes).unwrap();

@@ -60,10 +60,14 @@ pub(in crate::verbs) fn owned_byte(path: &Path, offset: u64) -> Result<OwnedByte
         None => return Err("it cannot be read".to_owned()),
     }
     let opened = onefold_disk::open(file, None, &[], &|_| std::ops::ControlFlow::Continue(()));
-    let disk = opened.map_err(|error| error.to_string())?.disk;
-    let cached = CachedDisk::new(disk.as_ref(), CACHE_BYTES);
+    let opened = opened.map_err(|error| error.to_string())?;
+    if !opened.is_one_file {
+        return Err("the image has a backing file or a data file".to_owned());
+    }
+    let cached = CachedDisk::new(opened.disk.as_ref(), CACHE_BYTES);
     let place = place_of(&cached, offset).map_err(|error| error.to_string())?;
-    let place = place.ok_or("no byte of the disk lies there: it is metadata of the image format, or compressed")?;
+    let nothing = "no byte of the disk lies there: it is metadata of the image format, compressed, or a snapshot's";
+    let place = place.ok_or(nothing)?;
     let guest = Guest::open(&cached).map_err(|error| error.to_string())?.with_budget(Budget::new(MAP_BYTES));
     let owners = guest.owners(&[place]).map_err(|error| error.to_string())?;
     owners.first().map_or_else(|| Ok(OwnedByte::default()), |owner| of_owner(&guest, owner).map_err(|e| e.to_string()))
@@ -188,6 +192,7 @@ impl OwnedByte {
 #[cfg(test)]
 mod tests {
     use std::ops::Range;
+    use std::process::Command;
 
     use onefold_disk::InFile;
 
@@ -224,6 +229,23 @@ mod tests {
         let disk = Parts(vec![(0..100, Some(500)), (100..150, None), (150..200, Some(300))]);
         let found = [500, 599, 600, 300, 349, 350, 0].map(|offset| place_of(&disk, offset).unwrap());
         assert_eq!(found, [Some(0), Some(99), None, Some(150), Some(199), None, None]);
+    }
+
+    /// Every byte of an overlay was called metadata.
+    #[test]
+    fn an_image_with_a_backing_file_tells_why_nothing_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let [base, overlay] = ["base.raw", "overlay.qcow2"].map(|name| folder.path().join(name));
+        std::fs::write(&base, [1; 1 << 16]).unwrap();
+        let mut make = Command::new("qemu-img");
+        make.args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b", "base.raw"]).arg(&overlay);
+        if !make.status().is_ok_and(|status| status.success()) {
+            eprintln!("SKIPPED: qemu-img is not installed (Debian: qemu-utils)");
+            return;
+        }
+        let told = owned_byte(&overlay, 0);
+        assert_eq!(told, Err("the image has a backing file or a data file".to_owned()));
+        assert!(owned_byte(&base, 0).is_ok(), "an image of one file");
     }
 
     #[test]
