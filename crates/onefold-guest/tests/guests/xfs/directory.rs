@@ -1,9 +1,13 @@
 //! Directories that take more work than they have names: false lengths, maps that repeat blocks, and equal hashes.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use onefold_disk::{Disk, DiskError, FileDisk};
 use onefold_guest::filesystem::{FileNumber, FileSystem};
+use onefold_guest::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
+use onefold_guest::xfs;
 
 use super::{empty, prepared, with_xfs};
 use crate::fixtures::Images;
@@ -114,6 +118,57 @@ for bits in itertools.product((0, 1), repeat=8):
         }
         assert_eq!(xfs.damage().first(), []);
     });
+}
+
+/// A disk that counts what is read of it.
+struct Counted {
+    disk: FileDisk,
+    reads: AtomicU64,
+}
+
+impl Disk for Counted {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+        self.disk.next_data(offset)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.disk.read(offset, into)
+    }
+}
+
+/// The block was read, and its checksum computed, for each of the names.
+#[test]
+fn names_with_equal_hashes_in_one_block_are_compared_in_one_reading() {
+    let Some(images) = empty() else { return };
+    let script = MAKE.replace("seq -f 'name-%g-of-a-directory' 400 | xargs touch", "python3 -c \"$1\"");
+    let names = "import itertools
+for bits in itertools.product((0, 1), repeat=5):
+    open(b''.join(bytes((0x62 ^ bit, 0x62 ^ bit << 7)) for bit in bits), 'w')";
+    images.script(&prepared(&script), [names]);
+    let path = images.path("image");
+    let disk = FileDisk::new(std::fs::File::open(&path).unwrap(), &path).unwrap();
+    let disk = Counted { disk, reads: AtomicU64::new(0) };
+    let ranges = vec![DiskRange { start_bytes: 0, length_bytes: disk.size_bytes() }];
+    let volume = Volume { origin: VolumeOrigin::WholeDisk, ranges };
+    let xfs = xfs::open(VolumeReader::new(&disk, &volume)).unwrap().expect("an XFS file system");
+    let (many, mut names) = (directory(&xfs, "many"), Vec::new());
+    xfs.each_entry(many, &mut |entry| {
+        names.push(entry.name);
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    let reads = names.iter().map(|name| {
+        let before = disk.reads.load(Ordering::Relaxed);
+        assert!(xfs.look_up(many, name).unwrap().is_some());
+        disk.reads.load(Ordering::Relaxed) - before
+    });
+    let most = reads.max();
+    assert!(names.len() == 32 && most.is_some_and(|reads| reads < 8), "{} names, {most:?} reads", names.len());
 }
 
 /// Without checksums and owners, any number of inodes could lead to one giant directory.
