@@ -42,8 +42,8 @@ impl DatabaseLook {
     /// `stable_for` ago is left to a later look.
     ///
     /// # Errors
-    /// Those of the state folder, and `Interrupted` when the pace wants the work to end: it is asked before each image is
-    /// opened, and at each read of one.
+    /// Those of the state folder, and `Interrupted` when the pace wants the work to end: it is asked before each image
+    /// is opened, and at each read of one.
     pub fn again<S: Substrate>(
         &self,
         state: &State<'_, S>,

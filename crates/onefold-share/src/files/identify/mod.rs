@@ -8,6 +8,7 @@ mod claims;
 mod common_volume;
 mod databases;
 mod disk;
+mod error;
 mod extents;
 mod kept;
 mod known;
@@ -24,22 +25,22 @@ mod watched;
 mod whole;
 
 use std::collections::BTreeSet;
-use std::io;
 use std::ops::ControlFlow;
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_disk::{CachedDisk, Disk, DiskError, ImageFormat};
+use onefold_disk::{CachedDisk, Disk};
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::{FileKind, FileStat};
 use onefold_guest::guest::Guest;
 use onefold_guest::packages::{self, Digest, PackageDatabase};
 use onefold_guest::tree::{GuestFile, PathId, PathSet};
-use onefold_substrate::{FileStat as HostStat, Refusal, Substrate};
+use onefold_substrate::{FileStat as HostStat, Substrate};
 
 use self::claims::{Circle, ClaimKey, Claims};
 use self::databases::DatabaseStamps;
 pub(super) use self::databases::databases_of;
 pub(super) use self::disk::SubstrateDisk;
+pub(super) use self::error::IdentifyError;
 pub(super) use self::kept::Examination;
 use self::kept::{Recorder, kept_bytes_max};
 use self::known::KnownFiles;
@@ -68,41 +69,6 @@ const DIGESTS_MAX: usize = 1_000_000;
 /// and a hostile guest has a million files that share one long list of extents.
 const BYTES_FOR_LENGTH_MAX: u64 = 4;
 const BYTES_MIN: u64 = 64 << 20;
-
-/// Why an image has no candidates, or no more.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum IdentifyError {
-    /// The image, or what is in it.
-    #[error(transparent)]
-    Guest(#[from] GuestError),
-    /// Its own file.
-    #[error(transparent)]
-    File(io::Error),
-    /// Its name leads to another file by now.
-    #[error("another file has its name now")]
-    Replaced,
-    /// The file system shares nothing of it.
-    #[error("it cannot share: {0}")]
-    Refused(Refusal),
-    /// It has a format whose guests are not read yet.
-    #[error("guests in images of the format {} are not read yet", .0.name())]
-    Format(ImageFormat),
-    /// Files of this substrate are read by their own thread only.
-    #[error("files of this file system cannot be read as disks")]
-    Unreadable,
-    /// The readers of its guest have asked for too many bytes of it.
-    #[error("its guest would have to be searched for too long")]
-    Exhausted,
-    /// A part of it could not be read, which may pass.
-    #[error("a part of it could not be read")]
-    Unread,
-    /// Temporary files. This ends the work.
-    #[error("{0}")]
-    Temporary(io::Error),
-    /// The user ended the work, or the state folder cannot be used.
-    #[error(transparent)]
-    Stopped(StateError),
-}
 
 /// Takes candidates of images, one image after the other.
 pub(super) struct Identifying<'a> {
@@ -407,10 +373,4 @@ fn described(system: &System<'_>, file: GuestFile, claim: KeptClaim, stat: &File
 /// up counts, if that is less.
 fn claimed_bytes_max(stat: &HostStat) -> u64 {
     stat.length.min(stat.allocated).saturating_mul(BYTES_FOR_LENGTH_MAX).saturating_add(BYTES_MIN)
-}
-
-impl From<DiskError> for IdentifyError {
-    fn from(error: DiskError) -> IdentifyError {
-        IdentifyError::Guest(error.into())
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use onefold_substrate::Files;
+use onefold_substrate::{Files, Refusal};
 use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
 use super::*;
