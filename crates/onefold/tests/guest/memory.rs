@@ -57,20 +57,7 @@ fn verbs_keep_no_names_of_the_files_that_they_go_through() {
 }
 
 /// Makes an ext4 whose bitmaps call every second block free: with 4 KiB each, 458,752 runs.
-const MAKE_FRAGMENTED: &str = r#"
-import struct, subprocess, sys
-path = sys.argv[1]
-with open(path, "wb") as image:
-    image.truncate(2 << 30)
-features = "^metadata_csum,^uninit_bg,^has_journal,^resize_inode,^64bit"
-subprocess.run(["mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-N", "1000", "-O", features, path], check=True)
-with open(path, "r+b") as image:
-    for group in range(2, 16):
-        image.seek(4096 + 32 * group)
-        bitmap, = struct.unpack("<I", image.read(4))
-        image.seek(bitmap * 4096)
-        image.write(b"\x55" * 4096)
-"#;
+const MAKE_FRAGMENTED: &str = include_str!("../common/make_fragmented.py");
 
 /// Such a map was told with a warning only, and as damage where the blocks of the maps of files did not fit.
 #[test]
