@@ -38,9 +38,10 @@ readonly GIB=$((1 << 30))
 # ntfs     two disks with NTFS that hold mostly the same files
 # lvm      the files of a server (demo's) on XFS on LVM2, laid out as Red Hat's installer
 #          does it; no Red Hat system, and it does not boot
-# fbs6     six machines, and in fbs42 as many as in the FBS paper: reflinks of a server (demo's)
-# fbs42    with an identity each, which then got the same LibreOffice. The image is an XFS with
-#          all of them. It takes an hour and about 25 GB; full copies would take 60 GB
+# fbs6     six machines: clones of a server (demo's) by reflink. Each has an identity of its
+#          own, and then got the same LibreOffice. The image is an XFS that holds all of them
+# fbs42    the same with 42 machines, as in the FBS paper. The build takes an hour and about
+#          25 GB; full copies would take 60 GB
 # emulated a deployable image of another architecture: nobody waits for it who does not ask, as all
 #          that the guest runs while it is built is emulated
 readonly IMAGES="

@@ -1,7 +1,7 @@
 //! Runs of blocks that must not overlap.
 //!
-//! A hostile map may lead to the same blocks again and again. A reader that follows each of them would do more work than
-//! the image has metadata.
+//! A hostile map may lead to the same blocks again and again. A reader that follows each of them would do more work
+//! than the image has metadata.
 
 use std::collections::BTreeMap;
 

@@ -5,10 +5,10 @@
 //! damage with a place. Damaged parts are skipped, and the rest is read. No parser of another language sees these
 //! bytes.
 //!
-//! Modules from below: `bytes`, `budget`, `disjoint`, `directory_owners`, `error`, `volume`, `partition`, `filesystem` (what all readers offer), then one module
-//! for each file system, and `content` (which of them a volume holds). Above them `tree` joins file systems as the
-//! guest does, `machine` recognises the system that is installed, `packages` reads its package database, and `guest`
-//! puts a whole disk together. Decision 17 says why the readers are our own.
+//! Modules from below: `bytes`, `budget`, `disjoint`, `directory_owners`, `error`, `volume`, `partition`, `filesystem`
+//! (what all readers offer), then one module for each file system, and `content` (which of them a volume holds). Above
+//! them `tree` joins file systems as the guest does, `machine` recognises the system that is installed, `packages`
+//! reads its package database, and `guest` puts a whole disk together. Decision 17 says why the readers are our own.
 
 pub mod budget;
 mod bytes;

@@ -1,7 +1,7 @@
 //! Finds locks without taking one: asks the kernel about a byte of an open file, or reads its list of all locks.
 //!
-//! The list takes long to read on a busy machine, since the kernel waits until no processor is in the midst of setting a
-//! lock. It names a file by its inode number and by the device of its file system. On Btrfs `stat` reports another
+//! The list takes long to read on a busy machine, since the kernel waits until no processor is in the midst of setting
+//! a lock. It names a file by its inode number and by the device of its file system. On Btrfs `stat` reports another
 //! device for a file: each subvolume has one of its own there. The list of mounts has the right one.
 
 use std::collections::HashMap;

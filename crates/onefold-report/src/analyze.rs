@@ -235,8 +235,8 @@ struct Memory {
 }
 
 impl Memory {
-    /// Shares `bytes` out; an eighth is for all else. Runs and offsets are counted when all images have been read. Until
-    /// then a survey takes up to seven sixteenths, beside the records of the image before.
+    /// Shares `bytes` out; an eighth is for all else. Runs and offsets are counted when all images have been read.
+    /// Until then a survey takes up to seven sixteenths, beside the records of the image before.
     fn of(bytes: u64, has_survey: bool) -> Memory {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let records = if has_survey { bytes / 16 * 7 } else { bytes / 16 * 9 };

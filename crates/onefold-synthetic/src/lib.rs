@@ -9,9 +9,9 @@
 //! maps, bitmaps and stores beside them, and brings inodes and counters up to date. It knows where things lie from the
 //! modules of the format alone. No part of the product uses it.
 //!
-//! Beside pools: [`index`] makes a sharing index of as many blocks, [`calls`] has the kernel share and does
-//! nothing else, [`guest`] asks the library about an image and prints nothing of it, and [`hashing`] hashes the same bytes
-//! in several ways.
+//! Beside pools: [`index`] makes a sharing index of as many blocks, [`calls`] has the kernel share and does nothing
+//! else, [`guest`] asks the library about an image and prints nothing of it, and [`hashing`] hashes the same bytes in
+//! several ways.
 
 pub mod calls;
 mod groups;

@@ -9,9 +9,9 @@ const LINKS_MAX: u32 = 40;
 /// Bytes of a path, and of the target of a link, that are followed, as in Linux.
 pub(crate) const PATH_BYTES_MAX: usize = 4096;
 
-/// The most steps that the look-up of one path may take. A name takes one step, and each [`STEP_BYTES`] of the directory
-/// that has it take one more, since not all directories have an index. A path through a dozen giant directories takes a
-/// fifth of the limit.
+/// The most steps that the look-up of one path may take. A name takes one step, and each [`STEP_BYTES`] of the
+/// directory that has it take one more, since not all directories have an index. A path through a dozen giant
+/// directories takes a fifth of the limit.
 pub(super) const STEPS_MAX: u64 = 1 << 22;
 const STEP_BYTES: u64 = 4096;
 /// What one directory takes at most: it may say that it has 2^60 bytes, of which readers search only so many.
@@ -43,8 +43,8 @@ pub struct Found {
 }
 
 impl Tree<'_> {
-    /// Returns the steps that the bytes of a directory take where a name is looked up in it. A directory of unknown
-    /// length takes as many as the longest.
+    /// Returns the steps that the bytes of a directory take where a name is looked up in it. A directory whose length
+    /// is not known takes the steps of the longest possible directory.
     pub(super) fn look_up_steps(&self, directory: GuestFile) -> u64 {
         self.stat(directory).map_or(DIRECTORY_STEPS_MAX, |stat| look_up_steps(&stat))
     }

@@ -82,8 +82,8 @@ impl Groups {
         again
     }
 
-    /// Notes that the bitmap of a group was not in memory. Returns how many bitmaps the caller should read from this group
-    /// on. The number doubles each time the search goes on where the last reading ended.
+    /// Notes that the bitmap of a group was not in memory. Returns how many bitmaps the caller should read from this
+    /// group on. The number doubles each time the search goes on where the last reading ended.
     pub(crate) fn note_bitmap_miss(&mut self, group: u64) -> u64 {
         let (next, before) = self.bitmap_search;
         let ahead = if group == next { (before * 2).clamp(1, BITMAP_GROUPS_AHEAD_MAX) } else { 1 };

@@ -1,7 +1,7 @@
 //! Which package databases have changed, for a watch that shares files again and again.
 //!
-//! An image whose times have not changed is not opened. Of another one, a few files and folders are looked up: nothing of
-//! a database is read.
+//! An image whose times have not changed is not opened. Of another one, a few files and folders are looked up: nothing
+//! of a database is read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,8 +38,8 @@ struct SeenImage {
 
 impl DatabaseLook {
     /// Looks again. An image that this look has not seen counts as changed: a record says that it was examined, and not
-    /// that it was shared with the others. The record spares opening the image. An image whose content changed less than
-    /// `stable_for` ago is left to a later look.
+    /// that it was shared with the others. The record spares opening the image. An image whose content changed less
+    /// than `stable_for` ago is left to a later look.
     ///
     /// # Errors
     /// Those of the state folder, and `Interrupted` when the pace wants the work to end: it is asked before each image

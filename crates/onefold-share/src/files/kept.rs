@@ -1,8 +1,8 @@
 //! Between two runs: an image that has not changed is not examined again.
 //!
 //! What a guest says of its files is kept in the state folder (`guests/NUMBER`), with the stamp that the image had
-//! before. Claims are kept as the guest makes them, and become numbers with the key of each run. Only whole searches are
-//! kept: what `--since` leaves out, or what is read for an experiment, depends on more than the image.
+//! before. Claims are kept as the guest makes them, and become numbers with the key of each run. Only whole searches
+//! are kept: what `--since` leaves out, or what is read for an experiment, depends on more than the image.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,8 +20,8 @@ use crate::selection::Selection;
 use crate::state::files::Marks;
 use crate::state::{State, StateError};
 
-/// The version of what this program finds in images. To be raised with each change of the guests' readers, or of what is
-/// claimed of files, that changes what an image is found to have: records of other versions are not used.
+/// The version of what this program finds in images. To be raised with each change of the guests' readers, or of what
+/// is claimed of files, that changes what an image is found to have: records of other versions are not used.
 const EXAMINATION_VERSION: u32 = 1;
 
 /// What is kept between runs, and how.

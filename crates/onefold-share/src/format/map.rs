@@ -9,7 +9,8 @@
 //! | length | in bytes, not zero, times four; and 1 where the place is known, 2 where the extent is only set aside |
 //! | place  | only where it is known: bytes from where the last known place ended, modulo 2^64, zigzag |
 //!
-//! Numbers are those of `number`, zigzag those that may be negative. The last frame holds the number of extents, 8 bytes.
+//! Numbers are those of `number`, zigzag those that may be negative. The last frame holds the number of extents, 8
+//! bytes.
 //!
 //! So an extent takes about eight bytes. A file with more than [`EXTENTS_MAX`] extents has no kept map.
 

@@ -1,5 +1,5 @@
-//! Numbers that take as many bytes as they need: seven bits in each byte, the lowest first; the top bit is set in all bytes
-//! but the last (LEB128). Zigzag is twice a number that is not negative, and -2x - 1 of one that is.
+//! Numbers that take as many bytes as they need: seven bits in each byte, the lowest first; the top bit is set in all
+//! bytes but the last (LEB128). Zigzag is twice a number that is not negative, and -2x - 1 of one that is.
 
 /// Returns the zigzag number of one that is negative where its top bit is set.
 pub(super) fn zigzag(number: u64) -> u64 {

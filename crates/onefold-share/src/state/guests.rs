@@ -1,5 +1,5 @@
-//! Kept guests: what guests said of their files when their images were examined last. An image that has not changed since
-//! is not examined again.
+//! Kept guests: what guests said of their files when their images were examined last. An image that has not changed
+//! since is not examined again.
 //!
 //! Nobody's lock is needed: what is kept of an image holds for its stamp alone, and is written as a whole.
 

@@ -31,8 +31,8 @@ pub(super) struct FilesTurns {
     due: Option<Duration>,
     /// Why files could not be shared in the last round that tried it. The same is not told twice in a row.
     trouble: Option<String>,
-    /// Whether the end of a window cut the last try off. The round after it scans first: else a search that takes longer
-    /// than each window would keep the watch from scanning for good.
+    /// Whether the end of a window cut the last try off. The round after it scans first: else a search that takes
+    /// longer than each window would keep the watch from scanning for good.
     was_cut: bool,
 }
 
@@ -53,8 +53,8 @@ impl FilesTurns {
 }
 
 impl<S: Substrate> Watcher<'_, S> {
-    /// Shares equal files of guests, if that is wanted, a package database has changed, and the turn of files has come. A
-    /// failure is told, and the round goes on.
+    /// Shares equal files of guests, if that is wanted, a package database has changed, and the turn of files has come.
+    /// A failure is told, and the round goes on.
     ///
     /// # Errors
     /// `Interrupted`.

@@ -5,8 +5,8 @@
 //! through all blocks finds every name.
 //!
 //! The work is bounded whatever inodes say: after its first blocks, a directory is read only as far as its blocks
-//! belong to no other one (`directory_owners.rs`), each of them once, and to a number of damaged blocks. A search for a name
-//! without a tree of hashes ends after a number of blocks.
+//! belong to no other one (`directory_owners.rs`), each of them once, and to a number of damaged blocks. A search for a
+//! name without a tree of hashes ends after a number of blocks.
 
 mod entries;
 mod hash;

@@ -6,8 +6,9 @@
 //! Blocks kept for trees and blocks set aside for copy-on-write are in no list of free runs, and count as allocated.
 //! The map is built only of a file system without doubts.
 //!
-//! Memory is bounded by a budget. A group whose free runs are too many counts as allocated as a whole. Once there are too many runs
-//! in use, further metadata counts as data, and a group is in doubt where a further block in use is free as well.
+//! Memory is bounded by a budget. A group whose free runs are too many counts as allocated as a whole. Once there are
+//! too many runs in use, further metadata counts as data, and a group is in doubt where a further block in use is free
+//! as well.
 
 mod runs;
 

@@ -48,8 +48,8 @@ fn verity_leaves_content_as_it_is_and_its_digest_is_that_of_its_descriptor() {
     with_ext(&images.path("image"), |fs| assert!(fs.verity(found(fs, &["sha256"])).is_err()));
 }
 
-/// Makes files of three lengths with each algorithm. `fsverity` makes tree and descriptor, which follow the content as in
-/// ext4. Prints for each file its name, its digest, and its blocks on the disk.
+/// Makes files of three lengths with each algorithm. `fsverity` makes tree and descriptor, which follow the content as
+/// in ext4. Prints for each file its name, its digest, and its blocks on the disk.
 const FIXTURE: &str = r#"
 truncate -s 64M image; mke2fs -q -F -t ext4 -b 4096 -O verity image
 for algorithm in sha256 sha512; do for length in 1 65536 600000; do

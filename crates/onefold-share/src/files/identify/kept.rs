@@ -18,8 +18,8 @@ use crate::scan::ListedFile;
 const PART_OF_IMAGE: u64 = 64;
 const BYTES_MIN: u64 = 1 << 20;
 
-/// Returns how many bytes are kept of an image at most: a guest may claim a million files of a few blocks. The run keeps
-/// at most `of_run` of any image.
+/// Returns how many bytes are kept of an image at most: a guest may claim a million files of a few blocks. The run
+/// keeps at most `of_run` of any image.
 pub(super) fn kept_bytes_max(stat: &FileStat, of_run: usize) -> usize {
     let most = (stat.length.min(stat.allocated) / PART_OF_IMAGE).saturating_add(BYTES_MIN);
     usize::try_from(most).unwrap_or(usize::MAX).min(of_run).min(GUEST_BYTES_MAX)
@@ -86,8 +86,8 @@ pub(in crate::files) struct Examination {
 
 impl Examination {
     /// Returns what is kept of the image, without what the caller knows of its head; none where that would be too long,
-    /// or where `names` had no room for all packages of the image: its files would stay without a package. `examined` are
-    /// the sums with this image.
+    /// or where `names` had no room for all packages of the image: its files would stay without a package. `examined`
+    /// are the sums with this image.
     pub(in crate::files) fn kept(self, examined: &Examined, names: &PackageNames) -> Option<KeptGuest> {
         if names.refused() > self.refused_before {
             return None;
@@ -101,9 +101,9 @@ impl Examination {
 }
 
 impl Identifying<'_> {
-    /// Adds the candidates of an image that has not changed since `guest` was kept of it: nothing of it is read. Which of
-    /// its blocks share on the host is asked anew, because sharing changes no time of a file. Returns false where the
-    /// image has changed after all.
+    /// Adds the candidates of an image that has not changed since `guest` was kept of it: nothing of it is read. Which
+    /// of its blocks share on the host is asked anew, because sharing changes no time of a file. Returns false where
+    /// the image has changed after all.
     ///
     /// # Errors
     /// As [`IdentifyError`] says.

@@ -1,8 +1,8 @@
 //! What is still known of an image that has changed: the files of its packages, where no package database of it has
 //! changed, and the probes of files that have not.
 //!
-//! Inodes and maps are read again all the same. What is spared is the texts of the databases, the look-up of each path in
-//! them, and three blocks of each file of no package.
+//! Inodes and maps are read again all the same. What is spared is the texts of the databases, the look-up of each path
+//! in them, and three blocks of each file of no package.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -101,8 +101,8 @@ impl KnownFiles {
 }
 
 impl Identifying<'_> {
-    /// Returns what is still known of an image by a kept guest; none where a database or a file of a package has changed,
-    /// or the guest had more files than could be examined.
+    /// Returns what is still known of an image by a kept guest; none where a database or a file of a package has
+    /// changed, or the guest had more files than could be examined.
     pub(super) fn known_files(
         &mut self,
         guest: &Guest<'_>,

@@ -126,8 +126,8 @@ struct OwnedFile {
 }
 
 impl Identifying<'_> {
-    /// Adds the candidates of an image; `rank` is the place of its number among those of all images, `kept` what an earlier
-    /// run of this kind kept of it. Returns what was examined.
+    /// Adds the candidates of an image; `rank` is the place of its number among those of all images, `kept` what an
+    /// earlier run of this kind kept of it. Returns what was examined.
     ///
     /// # Errors
     /// As [`IdentifyError`] says. All but the last two are of this image alone.
@@ -312,8 +312,8 @@ impl Identifying<'_> {
         Ok(())
     }
 
-    /// Returns the files of all packages of a system that have a digest, in the order of the file systems; none where it has
-    /// no database.
+    /// Returns the files of all packages of a system that have a digest, in the order of the file systems; none where
+    /// it has no database.
     fn packaged_files(
         &mut self,
         image: &Image<'_>,

@@ -2,8 +2,8 @@
 //! what the readers skip.
 //!
 //! A hostile guest can have its readers search for hours, and readers go on behind a part that they cannot read. So
-//! each read asks whether the work goes on, and the reads of one image have a sum. Bytes count above the cache, because a
-//! search in the cache takes time, too. They are paid for below it.
+//! each read asks whether the work goes on, and the reads of one image have a sum. Bytes count above the cache, because
+//! a search in the cache takes time, too. They are paid for below it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

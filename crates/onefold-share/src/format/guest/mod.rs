@@ -36,7 +36,7 @@ use super::{FileNo, FormatError};
 pub const GUEST_BYTES_MAX: usize = 32 << 20;
 /// Longest name of a package, in bytes.
 pub const NAME_BYTES_MAX: usize = 4096;
-/// Packages of one image, at most: twice as many as Debian has.
+/// The most packages that the record of one image may hold. Debian offers half of this number.
 pub const PACKAGES_MAX: usize = 150_000;
 /// Sums of what was examined.
 pub const COUNTS: usize = 9;

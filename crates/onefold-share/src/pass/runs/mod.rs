@@ -30,8 +30,8 @@ pub trait RunBatch {
         Ok(())
     }
 
-    /// Tells whether a part of a run from file to file, whose sides lie apart, is to be compared. The engine asks before
-    /// each call of the file system, so that a finder can give up in the middle of a run.
+    /// Tells whether a part of a run from file to file, whose sides lie apart, is to be compared. The engine asks
+    /// before each call of the file system, so that a finder can give up in the middle of a run.
     fn compares(&mut self, part: &Run) -> bool {
         let _ = part;
         true

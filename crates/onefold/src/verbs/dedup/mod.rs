@@ -1,8 +1,8 @@
 //! `onefold pool dedup`: what a pool's writes did not find is found afterwards.
 //!
-//! The engine of `onefold share` runs over the pool in this process, once for each sharing domain. With `--files`, equal
-//! files of guests share their blocks before that. Its records lie in
-//! the pool meanwhile, and go at the end: kept, they would hold blocks that no file has any more, until the next run.
+//! The engine of `onefold share` runs over the pool in this process, once for each sharing domain. With `--files`,
+//! equal files of guests share their blocks before that. Its records lie in the pool meanwhile, and go at the end:
+//! kept, they would hold blocks that no file has any more, until the next run.
 
 mod places;
 mod result;

@@ -173,8 +173,8 @@ fn a_file_that_another_host_has_found_outside_is_left_alone() {
     }
 }
 
-/// Seen: two hosts had given a file a number each. The pass judged the file by the first number, whose name was an old one
-/// inside of the selection, and opened it by the name of the second, which was outside.
+/// Seen: two hosts had given a file a number each. The pass judged the file by the first number, whose name was an old
+/// one inside of the selection, and opened it by the name of the second, which was outside.
 #[test]
 fn a_file_with_two_numbers_is_left_alone_where_one_of_them_has_a_name_outside() {
     let ground = Ground::new();
