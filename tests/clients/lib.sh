@@ -120,6 +120,15 @@ check_pool() {
     onefold pool check --quiet "$@" "$pool"
 }
 
+# number PATH: prints a number of the JSON document that comes in, by the names and places on the way to it (`tiers.0.files`).
+number() {
+    python3 -c 'import json, sys
+value = json.load(sys.stdin)
+for name in sys.argv[1].split("."):
+    value = value[int(name) if isinstance(value, list) else name]
+print(int(value))' "$1"
+}
+
 # pool_number MEMBER: one number of `stat`.
 pool_number() {
     onefold pool stat --json "$mnt" | python3 -c "import json, sys; print(json.load(sys.stdin)['pool'][sys.argv[1]])" "$1"

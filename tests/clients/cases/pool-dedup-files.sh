@@ -12,15 +12,6 @@ guest() {
     mke2fs -q -F -t ext4 -b 4096 -d "$dir/tree" "$image"
 }
 
-# number MEMBER: prints a number of a JSON document, by the path to it.
-number() {
-    python3 -c 'import json, sys
-value = json.load(sys.stdin)
-for name in sys.argv[1].split("."):
-    value = value[name]
-print(int(value))' "$1"
-}
-
 distinct_bytes() {
     onefold pool stat --json "$pool" | number pool.distinct_bytes
 }

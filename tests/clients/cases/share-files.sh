@@ -25,14 +25,6 @@ guest() {
     mke2fs -q -F -t ext4 -b "${block:-4096}" -d "$dir/tree" "$image"
 }
 
-number() {
-    python3 -c 'import json, sys
-value = json.load(sys.stdin)
-for name in sys.argv[1].split("."):
-    value = value[int(name) if isinstance(value, list) else name]
-print(int(value))' "$1"
-}
-
 free_bytes() {
     sync -f "$1"
     df --output=avail -B1 "$1" | tail -1

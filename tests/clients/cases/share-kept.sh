@@ -10,14 +10,6 @@ guest() {
     mke2fs -q -F -t ext4 -b 4096 -d "$dir/tree" "$1"
 }
 
-number() {
-    python3 -c 'import json, sys
-value = json.load(sys.stdin)
-for name in sys.argv[1].split("."):
-    value = value[int(name) if isinstance(value, list) else name]
-print(int(value))' "$1"
-}
-
 # files UNCHANGED FLAG...: shares files; so many images are not examined.
 files() {
     local expected=$1 unchanged

@@ -9,14 +9,6 @@ guest() {
     mke2fs -q -F -t ext4 -b 4096 -d "$dir/tree" "$1"
 }
 
-number() {
-    python3 -c 'import json, sys
-value = json.load(sys.stdin)
-for name in sys.argv[1].split("."):
-    value = value[name]
-print(int(value))' "$1"
-}
-
 # Places on the host's disk that the images take, in blocks.
 places() {
     sync -f "$images"

@@ -26,14 +26,6 @@ free_kib() {
     df --output=avail "$1" | tail -1
 }
 
-number() {
-    python3 -c 'import json, sys
-value = json.load(sys.stdin)
-for name in sys.argv[1].split("."):
-    value = value[name]
-print(int(value))' "$1"
-}
-
 whole() {
     (cd "$images" && sha256sum --quiet --check "$dir/sums")
 }
