@@ -114,6 +114,12 @@ impl SimulatedFileSystem {
         self.world().machine(host).opens.len()
     }
 
+    /// Returns how many images there are. The first ones may be fewer than were wished for: two may draw one name.
+    #[must_use]
+    pub fn images(&self) -> usize {
+        self.world().reference.names().count()
+    }
+
     /// Lets time pass.
     pub fn pass(&self, time: Duration) {
         self.world().pass(nanoseconds(time));
