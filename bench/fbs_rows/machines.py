@@ -168,21 +168,23 @@ class Copy:
 class MadeUp:
     """Makes a set of small machines, whose template is one of `guest_rows/made.py`."""
 
-    def __init__(self, bench, path):
+    def __init__(self, bench, path, settings=None):
         self._bench = bench
         self._path = path
-        self._settings = bench.settings
+        self._settings = settings or bench.settings
+        self._status = ""
 
-    def make(self, count):
+    def make(self, count, length=MADE_BYTES):
+        """Makes the file system, with so many machines."""
         new = self._path.with_suffix(".new.device")
         with open(new, "wb") as file:
-            file.truncate(MADE_BYTES)
+            file.truncate(length)
         system.run("mkfs.xfs", "-q", "-m", "reflink=1", new)
         with self._bench.mounted(new, name="made") as folder:
             made.image(folder / TEMPLATE, self._bench.folder / "tree", self._settings)
-            status = self._make_packages(folder / PACKAGES / "files")
+            self._status = self._make_packages(folder / PACKAGES / "files")
             for number in range(1, count + 1):
-                self._make_machine(folder, number, status)
+                self.add_machine(folder, number)
         new.rename(self._path)
 
     def _make_packages(self, tree):
@@ -194,7 +196,8 @@ class MadeUp:
         (tree / "var/lib/dpkg/status").write_text(status, encoding="utf-8")
         return status
 
-    def _make_machine(self, folder, number, status):
+    def add_machine(self, folder, number):
+        """Makes one more machine in the file system, which is mounted."""
         image = folder / f"machine-{number:02}.raw"
         system.run("cp", "--reflink=always", folder / TEMPLATE, image)
         with self._bench.mounted(image) as root:
@@ -211,7 +214,7 @@ class MadeUp:
                 else:
                     shutil.copy2(path, target)
             with open(root / "var/lib/dpkg/status", "a", encoding="utf-8") as file:
-                file.write(status)
+                file.write(self._status)
             self._write_log(root / "var/log/dpkg.log")
 
     def _write_log(self, path):

@@ -168,6 +168,34 @@ TABLE = {
         "made_packages": (100, 50, 4),
         "new_packages": (100, 50, 4),
     },
+    # bench/files.py: the sharing of guest files.
+    "files": {
+        "rounds": (2, 1, 1),
+        "run_seconds": (7200, 900, 1e6),
+        # As in the FBS paper, and as in its Figure 4.
+        "machines": (42, 6, 2),
+        # The disk on which a row's file system is made; more where the images need more.
+        "device_bytes": (6 * GIB, 4 * GIB, GIB),
+        # How many machines a new one comes to, and what they have besides the template.
+        "common_machines": ((10, 200), (5, 50), (2, 3)),
+        "common_packages": (20, 20, 4),
+        # Of the file that a guest writes to beside a pass.
+        "waits_bytes": (256 * MIB, 128 * MIB, 16 * MIB),
+        "fio_seconds": (4, 2, 1),
+        # Images with very many files, of which there are 50 in each package.
+        "many_images": (1000, 100, 3),
+        "many_packages": (2000, 400, 4),
+        "many_image_bytes": (3 * GIB, GIB, 512 * MIB),
+        "many_device_bytes": (6 * GIB, 4 * GIB, GIB),
+        "many_memory": (256 * MIB, 256 * MIB, 256 * MIB),
+        # Of made-up machines and images, as for bench/fbs.py.
+        "own_bytes": (12 * GIB, 10 * GIB, 4 * GIB),
+        "made_bytes": (512 * MIB, 512 * MIB, 512 * MIB),
+        "made_packages": (100, 50, 4),
+        "new_packages": (100, 50, 4),
+        # What the real images beside the bare calls may take together.
+        "images_bytes_max": (2700 * MIB, 2700 * MIB, 0),
+    },
 }
 
 # What no table can hold, as each program's arguments say it, with what there is without them.
@@ -181,6 +209,7 @@ CHOSEN = {
     "guest": {"images": (), "desktop": None, "onefold": None},
     "paper": {"index_bits": PAPER_INDEX_BITS, "tag_bits": PAPER_TAG_BITS},
     "fbs": {},
+    "files": {"images": ()},
 }
 
 
@@ -200,4 +229,4 @@ def sizes_of(program):
     return Sizes(*(kind(mode, *column, *chosen.values()) for mode, column in zip(Sizes._fields, columns, strict=True)))
 
 
-RUN, SCALE, SHARE, GUEST, PAPER, FBS = map(sizes_of, TABLE)
+RUN, SCALE, SHARE, GUEST, PAPER, FBS, FILES = map(sizes_of, TABLE)

@@ -1,0 +1,114 @@
+"""What every row about guest files is, and the bench that measures them."""
+
+import json
+import shutil
+from dataclasses import dataclass
+
+from lib import device, system
+from lib.data import CHUNK_BYTES
+from lib.rows.row import Row
+from lib.runner import Measuring
+from share_rows.ground import Ground
+from share_rows.row import ONEFOLD, OTHER
+
+MIB = 1 << 20
+# Nobody waits longer for one pass.
+SECONDS_MAX = 3600
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass: what it says in JSON, and what it took."""
+
+    told: dict
+    seconds: float
+    cpu_seconds: float
+
+    @property
+    def shared_bytes(self):
+        """Returns the bytes that share since this pass."""
+        return self.told["shared"]["now_bytes"]
+
+
+class FilesRow(Row):
+    """A row that shares files of guests, on disks that it makes before each turn.
+
+    `measure` returns triples of a line's key, a side, and a sample.
+    """
+
+    sides = (ONEFOLD, OTHER)
+    # Programs without which it is left out.
+    needed = ("mkfs.xfs", "mke2fs")
+
+    def __init__(self, settings):
+        self.lines = tuple(self.make_lines(settings))
+
+    def make_lines(self, settings):
+        """Returns what it adds to the table."""
+        raise NotImplementedError
+
+    def missing(self, settings):
+        lacking = [program for program in self.needed if shutil.which(program) is None]
+        return f"there is no {' and no '.join(lacking)}" if lacking else None
+
+    def measure(self, bench, settings, round_no):
+        raise NotImplementedError
+
+
+class FilesBench(Measuring):
+    """A folder of disks, on which each row makes what it needs."""
+
+    def __init__(self, bench):
+        # Of `fbs_rows`: it mounts guests, and has the set of machines.
+        self.guests = bench
+        self.place, self.programs, self.settings = bench.place, bench.programs, bench.settings
+        self._ground = None
+
+    def ground(self, kind, length):
+        """Returns an empty file system of a kind, mounted, on a disk of at least so many bytes; a former one is gone."""
+        self._close_ground()
+        ground = Ground(self.place, self.programs, kind)
+        if ground.device.exists() and ground.device.stat().st_size < length:
+            ground.device.unlink()
+        if not ground.device.exists():
+            device.allocate(ground.device, -(-length // CHUNK_BYTES) * CHUNK_BYTES)
+        self._ground = ground
+        ground.open()
+        return ground
+
+    def _close_ground(self):
+        if self._ground is not None:
+            self._ground.close()
+            self._ground = None
+
+    def open(self):
+        self.place.ballast.fill()
+
+    def prepare(self, row):
+        pass
+
+    def round(self, row, round_no, series):
+        self.place.ballast.fill()
+        with series.turn():
+            for key, side, sample in row.measure(self, self.settings, round_no):
+                series.add(key, side, sample)
+
+    def finish(self, row):
+        self.close()
+
+    def close(self):
+        self.guests.close()
+        self._close_ground()
+
+    start_anew = close
+
+
+def share(programs, verb, folder, *words):
+    """Makes one pass of `share`; returns a Pass. Raises BenchError where an image could not be examined or shared."""
+    command = (programs.onefold, "share", verb, "--quiet", "--json", *words, folder)
+    finished = system.run(*command, timeout=SECONDS_MAX)
+    told = json.loads(finished.text)
+    failed = [*told.get("failed", []), *told["trouble"]["failed"]]
+    if failed:
+        raise system.BenchError(f"`share {verb}` failed on {failed}")
+    return Pass(told, finished.seconds, finished.cpu_seconds)
