@@ -131,6 +131,8 @@ pub struct TierCounts {
     pub shared: u64,
     /// Shared before.
     pub before: u64,
+    /// Of blocks that share by a claim that was tried earlier in the run, with another source mostly.
+    pub repeated: u64,
     /// Compared, and different.
     pub differed: u64,
     /// One side is a hole or only set aside.
@@ -163,7 +165,8 @@ impl TierCounts {
 pub(super) fn of_outcome(counts: &mut TierCounts, outcome: Outcome) -> &mut u64 {
     match outcome {
         Outcome::Shared => &mut counts.shared,
-        Outcome::Before | Outcome::Done => &mut counts.before,
+        Outcome::Before => &mut counts.before,
+        Outcome::Done => &mut counts.repeated,
         Outcome::Differed => &mut counts.differed,
         Outcome::Empty | Outcome::SourceEmpty => &mut counts.empty,
         Outcome::TooShort => &mut counts.too_short,

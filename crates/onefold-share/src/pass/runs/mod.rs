@@ -51,8 +51,8 @@ pub enum Outcome {
     Shared,
     /// It shared already: both sides lie at one place.
     Before,
-    /// An earlier run of the batch has had it share, with this source or another one. Whether the sides are equal was
-    /// not looked at.
+    /// By an earlier run of the batch it shares, with this source or another one. Whether the sides are equal was not
+    /// looked at.
     Done,
     /// The two sides differ, or one is not that long any more.
     Differed,

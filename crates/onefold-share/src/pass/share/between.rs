@@ -5,7 +5,8 @@
 //! - this pass may read and change both files, and they belong to one domain. Another host may have the source: nothing
 //!   of it changes;
 //! - both sides end where their files do;
-//! - of runs into the same blocks the first one that is right counts, and the others find them done;
+//! - of runs into the same blocks the first one that is right counts, also where they shared before, and the others
+//!   find them done;
 //! - before each call, the finder says whether it still has these files compared;
 //! - both sides of a run within one file are apart in each call;
 //! - where the file system will not share between two files, it is asked once.
@@ -17,8 +18,8 @@ use std::collections::BTreeSet;
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::{FileHandle, Refusal, ShareError, Substrate};
 
-use super::Sharer;
-use super::done::Done;
+use super::done::{Done, Known};
+use super::{Sharer, Stretch};
 use crate::extents::Extents;
 use crate::format::FileNo;
 use crate::pass::PassError;
@@ -60,15 +61,43 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             // It is as long no more.
             self.count(&run.part(fitting, run.count - fitting), Outcome::Differed);
         }
-        for (first, end, is_done) in parts {
+        for (first, end, known) in parts {
             let part = run.part(first - run.first, end - first);
-            if is_done || self.distance(&run) == Some(0) {
-                self.count(&part, Outcome::Done);
-            } else {
-                self.share_whole(part)?;
+            match known {
+                _ if self.distance(&run) == Some(0) => self.count(&part, Outcome::Done),
+                Known::Done => self.count(&part, Outcome::Done),
+                Known::Before => self.look_again(part)?,
+                Known::Nothing => self.share_whole(part)?,
             }
         }
         Ok(())
+    }
+
+    /// Looks which blocks of a part share with this source, too. All of them share with that of an earlier run, and
+    /// were counted there.
+    fn look_again(&mut self, part: Run) -> Result<(), PassError> {
+        let mut at = 0;
+        while at < part.count {
+            self.options.pace.boundary()?;
+            let rest = part.part(at, part.count - at);
+            let (looked, outcome) = match self.stretch(&rest) {
+                Ok(Some((stretch, count))) => (rest.part(0, count), of_stretch(stretch)),
+                Ok(None) | Err(_) => (rest, Outcome::Done),
+            };
+            self.count_again(&looked, outcome);
+            at += looked.count;
+        }
+        Ok(())
+    }
+
+    /// Takes note of what shared before.
+    pub(super) fn note_before(&mut self, part: &Run) {
+        if !matches!(part.source, Source::File(_)) {
+            return;
+        }
+        if let Some(facts) = self.target.as_mut().and_then(|target| target.facts.as_mut()) {
+            facts.done.add_before(part.first, part.end());
+        }
     }
 
     /// Returns what comes of all runs between two files, where none is shared.
@@ -167,4 +196,9 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             }
         }
     }
+}
+
+/// Returns what comes of a stretch of a run into blocks that shared before.
+fn of_stretch(stretch: Stretch) -> Outcome {
+    if stretch == Stretch::Shared { Outcome::Before } else { Outcome::Done }
 }

@@ -14,7 +14,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         let bytes = part.bytes();
         let sum = match outcome {
             Outcome::Shared => Some(&mut self.shared.now),
-            Outcome::Before | Outcome::Done => Some(&mut self.shared.before),
+            Outcome::Before => Some(&mut self.shared.before),
+            Outcome::Done => Some(&mut self.shared.repeated),
             Outcome::Differed => Some(&mut self.shared.differed),
             Outcome::TooShort => Some(&mut self.shared.too_short),
             Outcome::Refused => Some(&mut self.shared.refused),
@@ -25,6 +26,17 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             // A finder decides how many runs between files there are, and each may be as long as any file.
             *sum = sum.saturating_add(bytes);
         }
+        self.tell(part, outcome);
+    }
+
+    /// Counts a part whose blocks an earlier run has counted, and tells the finder.
+    pub(super) fn count_again(&mut self, part: &Run, outcome: Outcome) {
+        self.shared.repeated = self.shared.repeated.saturating_add(part.bytes());
+        self.tell(part, outcome);
+    }
+
+    /// Tells the finder what came of a part.
+    fn tell(&mut self, part: &Run, outcome: Outcome) {
         // Where shares are declared, what came of a run is known later; there are no runs from file to file then.
         if matches!(part.source, Source::File(_)) {
             for part in self.joined.by_content(part) {

@@ -1,17 +1,63 @@
-//! Which blocks of a target share by now: of several runs into them the first one that is right counts.
+//! Which blocks of a target share by now: of several runs into them the first one that is right counts. A block that
+//! shared before stays with its source, too. Otherwise two right sources would take it from each other in every pass.
 
 use std::collections::BTreeMap;
 
 /// Ranges of a file that are remembered one by one, at most. Beyond that the lowest are forgotten: runs come in order.
 const RANGES_MAX: usize = 1 << 16;
 
-/// Ranges of blocks, apart: first block, and the one behind the last.
+/// What an earlier run has found of a range of blocks, or done with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// No run that is right has come to it.
+    Nothing,
+    /// It shared before this pass.
+    Before,
+    /// It shares since now.
+    Done,
+}
+
+/// Which blocks of a target share.
 #[derive(Debug, Default)]
-pub(super) struct Done(BTreeMap<u64, u64>);
+pub(super) struct Done {
+    now: Ranges,
+    before: Ranges,
+}
 
 impl Done {
-    /// Adds a range that is not empty. Returns false where another one was forgotten for it.
+    /// Adds a range that is not empty, and shares since now. Returns false where another one was forgotten for it.
     pub(super) fn add(&mut self, first: u64, end: u64) -> bool {
+        self.now.add(first, end)
+    }
+
+    /// Adds a range that is not empty, and shared before. The map shows what is forgotten of these.
+    pub(super) fn add_before(&mut self, first: u64, end: u64) {
+        self.before.add(first, end);
+    }
+
+    /// Returns a range in parts, and what is known of each.
+    pub(super) fn parts(&self, first: u64, end: u64) -> Vec<(u64, u64, Known)> {
+        let mut parts = Vec::new();
+        for (first, end, is_done) in self.now.parts(first, end) {
+            if is_done {
+                parts.push((first, end, Known::Done));
+                continue;
+            }
+            let of = |is_before| if is_before { Known::Before } else { Known::Nothing };
+            let seen = self.before.parts(first, end);
+            parts.extend(seen.into_iter().map(|(first, end, is_before)| (first, end, of(is_before))));
+        }
+        parts
+    }
+}
+
+/// Ranges of blocks, apart: first block, and the one behind the last.
+#[derive(Debug, Default)]
+struct Ranges(BTreeMap<u64, u64>);
+
+impl Ranges {
+    /// Adds a range that is not empty. Returns false where another one was forgotten for it.
+    fn add(&mut self, first: u64, end: u64) -> bool {
         let (mut first, mut end) = (first, end);
         while let Some((&start, &stop)) = self.0.range(..=end).next_back().filter(|&(_, stop)| *stop >= first) {
             (first, end) = (first.min(start), end.max(stop));
@@ -21,8 +67,8 @@ impl Done {
         self.0.len() <= RANGES_MAX || self.0.pop_first().is_none()
     }
 
-    /// Returns a range in parts, and which of them are done.
-    pub(super) fn parts(&self, first: u64, end: u64) -> Vec<(u64, u64, bool)> {
+    /// Returns a range in parts, and which of them are known.
+    fn parts(&self, first: u64, end: u64) -> Vec<(u64, u64, bool)> {
         let (mut parts, mut at) = (Vec::new(), first);
         let from = self.0.range(..=first).next_back().map_or(first, |(start, _)| *start);
         for (&start, &stop) in self.0.range(from..end) {
@@ -49,23 +95,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_done_agrees_with_a_set() {
+    fn what_is_known_agrees_with_two_sets() {
         let random = SeededRandom::new(4);
         for _ in 0..300 {
-            let (mut done, mut set) = (Done::default(), BTreeSet::new());
+            let (mut done, mut now, mut before) = (Done::default(), BTreeSet::new(), BTreeSet::new());
             for _ in 0..20 {
                 let first = random.below(60);
                 let end = first + 1 + random.below(9);
+                let known = |block| match (now.contains(&block), before.contains(&block)) {
+                    (true, _) => Known::Done,
+                    (false, true) => Known::Before,
+                    (false, false) => Known::Nothing,
+                };
                 let mut at = first;
-                for (from, to, is_done) in done.parts(first, end) {
+                for (from, to, what) in done.parts(first, end) {
                     assert!(from == at && to > from);
-                    assert!((from..to).all(|block| set.contains(&block) == is_done), "{done:?}");
+                    assert!((from..to).all(|block| known(block) == what), "{done:?}");
                     at = to;
                 }
                 assert_eq!(at, end);
-                done.add(first, end);
-                set.extend(first..end);
-                assert!(done.0.iter().zip(done.0.iter().skip(1)).all(|((_, end), (next, _))| end < next), "{done:?}");
+                if random.below(2) == 0 {
+                    done.add(first, end);
+                    now.extend(first..end);
+                } else {
+                    done.add_before(first, end);
+                    before.extend(first..end);
+                }
+                for Ranges(ranges) in [&done.now, &done.before] {
+                    assert!(
+                        ranges.iter().zip(ranges.iter().skip(1)).all(|((_, end), (next, _))| end < next),
+                        "{done:?}"
+                    );
+                }
             }
         }
     }
@@ -75,7 +136,8 @@ mod tests {
         let mut done = Done::default();
         for range in 0..3 * RANGES_MAX as u64 {
             assert_eq!(done.add(2 * range, 2 * range + 1), range < RANGES_MAX as u64);
+            done.add_before(2 * range, 2 * range + 1);
         }
-        assert_eq!(done.0.len(), RANGES_MAX);
+        assert_eq!([done.now.0.len(), done.before.0.len()], [RANGES_MAX; 2]);
     }
 }

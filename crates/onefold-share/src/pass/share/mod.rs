@@ -42,8 +42,10 @@ use crate::state::{State, StateError};
 pub struct Shared {
     /// Shared by this pass.
     pub now: u64,
-    /// Shared already.
+    /// Shared before this pass. Each block counts once, whatever number of runs lead into it.
     pub before: u64,
+    /// Of runs from file to file: into blocks that an earlier run of the batch has counted, as shared now or before.
+    pub repeated: u64,
     /// What came free by it, for all that maps told: of what was shared now, what nobody else referred to; or, where
     /// room comes free by whole extents, the extents that nobody refers to any more, less what was copied for it.
     pub freed: u64,
@@ -208,8 +210,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             }
             Source::Zeros => self.share_whole(run)?,
         }
-        let Shared { now, before, differed, too_short, refused, .. } = *self.shared;
-        let bytes = [now, before, differed, too_short, refused].into_iter().fold(0, u64::saturating_add);
+        let Shared { now, before, repeated, differed, too_short, refused, .. } = *self.shared;
+        let bytes = [now, before, repeated, differed, too_short, refused].into_iter().fold(0, u64::saturating_add);
         if (self.options.progress)(PassProgress::Sharing { bytes }).is_break() {
             return Err(StateError::Interrupted.into());
         }
@@ -232,7 +234,10 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             Ok(Some((stretch, count))) => {
                 let part = run.part(0, count);
                 match stretch {
-                    Stretch::Shared => self.count(&part, Outcome::Before),
+                    Stretch::Shared => {
+                        self.note_before(&part);
+                        self.count(&part, Outcome::Before);
+                    }
                     Stretch::Empty => self.count(&part, Outcome::Empty),
                     Stretch::SourceEmpty => self.count(&part, Outcome::SourceEmpty),
                     Stretch::Apart if part.bytes() < self.options.min_run_bytes => {

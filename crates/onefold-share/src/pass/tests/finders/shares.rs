@@ -81,13 +81,60 @@ fn of_runs_into_the_same_blocks_the_first_right_one_counts() {
     ];
     let (passed, finder) = ground.share_runs(&runs);
     assert_eq!(
-        (passed.shared.now, passed.shared.differed, passed.shared.before),
-        (16 * K, 16 * K, 18 * K),
+        (passed.shared.now, passed.shared.differed, passed.shared.before, passed.shared.repeated),
+        (16 * K, 16 * K, 0, 18 * K),
         "{passed:?}"
     );
     let of = |key| [Outcome::Shared, Outcome::Done, Outcome::Differed].map(|outcome| finder.came(key, outcome));
     assert_eq!([of(1), of(2), of(3), of(4)], [[0, 0, 16], [10, 0, 0], [6, 6, 0], [0, 12, 0]]);
     assert_eq!(passed.shared.freed, 16 * K);
+    // The next pass counts each block once, too: as shared before.
+    let (passed, finder) = ground.share_runs(&runs);
+    assert_eq!(
+        (passed.shared.now, passed.shared.differed, passed.shared.before, passed.shared.repeated),
+        (0, 16 * K, 16 * K, 18 * K),
+        "{passed:?}"
+    );
+    let of = |key| [Outcome::Before, Outcome::Done, Outcome::Differed].map(|outcome| finder.came(key, outcome));
+    assert_eq!([of(1), of(2), of(3), of(4)], [[0, 0, 16], [10, 0, 0], [6, 6, 0], [6, 6, 0]]);
+}
+
+/// Two sources hold the same and lie apart, since no run leads from one to the other. The second one used to take the
+/// target away from the first in the second pass, and the first took it back in the third.
+#[test]
+fn what_shares_with_one_source_stays_there_whatever_others_hold() {
+    let ground = Ground::new();
+    for path in ["one", "other", "target"] {
+        ground.write(path, 1, 10);
+    }
+    let runs = [(("one", 0), ("target", 0), 10, 1), (("other", 0), ("target", 0), 10, 2)];
+    let (passed, _) = ground.share_runs(&runs);
+    assert_eq!((passed.shared.now, passed.shared.before, passed.shared.repeated), (10 * K, 0, 10 * K), "{passed:?}");
+    let calls = ground.file_system.counters().shares;
+    for _ in 0..2 {
+        let (passed, finder) = ground.share_runs(&runs);
+        assert_eq!(
+            (passed.shared.now, passed.shared.before, passed.shared.repeated),
+            (0, 10 * K, 10 * K),
+            "{passed:?}"
+        );
+        assert_eq!((finder.came(1, Outcome::Before), finder.came(2, Outcome::Done)), (10, 10));
+    }
+    assert_eq!(ground.file_system.counters().shares, calls);
+}
+
+/// A source that shares with the target is evidence for its finder, whichever run came first.
+#[test]
+fn sources_at_one_place_are_all_told() {
+    let ground = Ground::new();
+    for path in ["one", "other", "target"] {
+        ground.write(path, 1, 10);
+    }
+    ground.share_runs(&[(("one", 0), ("other", 0), 10, 1), (("one", 0), ("target", 0), 10, 1)]);
+    let (passed, finder) =
+        ground.share_runs(&[(("one", 0), ("target", 0), 10, 1), (("other", 0), ("target", 0), 10, 2)]);
+    assert_eq!((passed.shared.now, passed.shared.before, passed.shared.repeated), (0, 10 * K, 10 * K), "{passed:?}");
+    assert_eq!((finder.came(1, Outcome::Before), finder.came(2, Outcome::Before)), (10, 10));
 }
 
 #[test]

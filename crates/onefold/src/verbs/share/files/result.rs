@@ -232,6 +232,7 @@ impl FilesFindings {
                 "compared_bytes": counts.compared(),
                 "shared_bytes": counts.shared,
                 "before_bytes": counts.before,
+                "repeated_bytes": counts.repeated,
                 "differed_bytes": counts.differed,
                 "empty_bytes": counts.empty,
                 "too_short_bytes": counts.too_short,
@@ -250,6 +251,7 @@ impl FilesFindings {
             "shared": {
                 "now_bytes": shared.now,
                 "before_bytes": shared.before,
+                "repeated_bytes": shared.repeated,
                 "freed_bytes": self.freed(),
                 "pinned_bytes": shared.pinned,
                 "rewritten_bytes": shared.rewritten,
