@@ -120,18 +120,30 @@ check_pool() {
     onefold pool check --quiet "$@" "$pool"
 }
 
-# number PATH: prints a number of the JSON document that comes in, by the names and places on the way to it (`tiers.0.files`).
+# member PATH: prints a member of the JSON document that comes in, by the names and places on the way to it (`tiers.0.files`);
+# tools/member.awk says how.
+member() {
+    awk -v path="$1" -f "$tools/member.awk" || fail "the document has no $1"
+}
+
+# number PATH: prints a member as a whole number: 1 for what is true, and of a list how many members it has.
 number() {
-    python3 -c 'import json, sys
-value = json.load(sys.stdin)
-for name in sys.argv[1].split("."):
-    value = value[int(name) if isinstance(value, list) else name]
-print(int(value))' "$1"
+    local value
+    value=$(member "$1")
+    case $value in
+        true) value=1 ;;
+        false | '[]' | '{}') value=0 ;;
+        '['*) value=${value:1:-1} ;;
+        '{'*) value=${value:1:-1} ;;
+        *.*) value=${value%.*} ;;
+    esac
+    [[ $value =~ ^-?[0-9]+$ ]] || fail "$1 is no number: $value"
+    printf '%s\n' "$value"
 }
 
 # pool_number MEMBER: one number of `stat`.
 pool_number() {
-    onefold pool stat --json "$mnt" | python3 -c "import json, sys; print(json.load(sys.stdin)['pool'][sys.argv[1]])" "$1"
+    onefold pool stat --json "$mnt" | number "pool.$1"
 }
 
 # make_image FILE MIB SEED: a sparse image with repeated, unique and zero blocks. The same seed makes the same one.
@@ -158,6 +170,24 @@ fails_with() {
     fi
     printf '%s\n' "$said"
     grep -qF -e "$reason" <<<"$said" || fail "the reason is not \"$reason\": $*"
+}
+
+# as_user COMMAND...: runs it as an ordinary user.
+as_user() {
+    setpriv --reuid 65534 --regid 65534 --clear-groups "$@"
+}
+
+# let_users_in: has others reach the case's folder and the program.
+let_users_in() {
+    local path=$dir
+    while [[ $path != / ]]; do
+        as_user test -x "$path" || chmod o+x "$path" || skip "no way to $dir"
+        path=$(dirname "$path")
+    done
+    if ! as_user test -x "$ONEFOLD"; then
+        cp "$ONEFOLD" "$dir/onefold"
+        ONEFOLD=$dir/onefold
+    fi
 }
 
 # attach_loop FILE [FLAG...]: sets $loop to a new loop device over the file.

@@ -168,8 +168,10 @@ main() {
     wanted=$(wc -l <<<"$cases")
     mkdir -p "$parent"
     work=$(mktemp -d "$(readlink -f "$parent")/onefold-clients.XXXXXX")
-    trap 'rm -f "$work"/*.report "$work/results"; rmdir "$work" 2>/dev/null || true' EXIT
+    trap 'rm -rf "$work/guests"; rm -f "$work"/*.report "$work/results"; rmdir "$work" 2>/dev/null || true' EXIT
     : >"$work/results"
+    # Disks of guests, which cases with guests copy.
+    export GUESTS=$work/guests
 
     xargs --max-procs="${JOBS:-$(nproc)}" --max-args=1 "$here/run.sh" --in "$work" <<<"$cases" || true
 

@@ -1,10 +1,11 @@
 # What analyze --files tells of small Debian systems adds up, and is what went into them; its page opens in a browser
 needs mke2fs debugfs e2fsck
+# shellcheck source=../guests.sh
+source "$repo/tests/clients/guests.sh"
+
+make_tree "$dir/tree" 3
 for seed in 1 2 3; do
-    rm -rf "$dir/tree"
-    python3 "$tools/make_debian.py" "$dir/tree" "guest-$seed" "$seed"
-    truncate -s 64M "$dir/$seed.raw"
-    mke2fs -q -F -t ext4 -b 4096 -d "$dir/tree" "$dir/$seed.raw"
+    guest_bytes=64M guest "$dir/$seed.raw" "$seed"
 done
 # A deleted file leaves its bytes; another version of a package is installed in one system only.
 debugfs -w -R 'rm /srv/log' "$dir/3.raw" 2>/dev/null

@@ -3,14 +3,8 @@
 needs mke2fs qemu-img setfattr python3
 mount_flags+=(--dedup off)
 
-# guest IMAGE SEED [FLAG]: a disk with a small system that has the packages of all others at places of its own.
-guest() {
-    local image=$1 seed=$2 flag=${3-}
-    rm -rf "$dir/tree"
-    python3 "$tools/make_debian.py" "$dir/tree" "guest-$seed" "$seed" ${flag:+"$flag"}
-    truncate -s 64M "$image"
-    mke2fs -q -F -t ext4 -b 4096 -d "$dir/tree" "$image"
-}
+# shellcheck source=../guests.sh
+source "$repo/tests/clients/guests.sh"
 
 distinct_bytes() {
     onefold pool stat --json "$pool" | number pool.distinct_bytes

@@ -1,48 +1,13 @@
 # Files that packages of several guests have share their blocks on XFS and Btrfs; lying guests and bad images change nothing
 # limit: 120 s
 needs mkfs.xfs mkfs.btrfs losetup mke2fs setpriv e2fsck debugfs
-as_user() {
-    setpriv --reuid 65534 --regid 65534 --clear-groups "$@"
-}
-
-# Others reach the file system and the program.
-path=$dir
-while [[ $path != / ]]; do
-    as_user test -x "$path" || chmod o+x "$path" || skip "no way to $dir"
-    path=$(dirname "$path")
-done
-if ! as_user test -x "$ONEFOLD"; then
-    cp "$ONEFOLD" "$dir/onefold"
-    ONEFOLD=$dir/onefold
-fi
-
-# guest IMAGE SEED [FLAG]: a disk with a small system that has the packages of all others at places of its own.
-guest() {
-    local image=$1 seed=$2 flag=${3-}
-    rm -rf "$dir/tree"
-    python3 "$tools/make_debian.py" "$dir/tree" "guest-$seed" "$seed" ${flag:+"$flag"}
-    truncate -s 64M "$image"
-    mke2fs -q -F -t ext4 -b "${block:-4096}" -d "$dir/tree" "$image"
-}
+# shellcheck source=../guests.sh
+source "$repo/tests/clients/guests.sh"
+let_users_in
 
 free_bytes() {
     sync -f "$1"
     df --output=avail -B1 "$1" | tail -1
-}
-
-whole() {
-    (cd "$images" && sha256sum --quiet --check "$dir/sums")
-}
-
-new_file_system() {
-    local kind=$1
-    truncate -s 1G "$dir/$kind.raw"
-    attach_loop "$dir/$kind.raw"
-    "mkfs.$kind" -q "$loop" 2>/dev/null
-    mkdir "$dir/$kind"
-    mount "$loop" "$dir/$kind"
-    images=$dir/$kind/images
-    mkdir "$images"
 }
 
 mkdir "$dir/made"
@@ -51,12 +16,11 @@ for seed in 1 2 3; do
 done
 
 for kind in xfs btrfs; do
-    new_file_system "$kind"
+    new_host "$kind"
     cp --sparse=always "$dir"/made/*.raw "$images"
     printf 'KDMV\1\0\0\0' | cat - "$images/1.raw" >"$images/other.vmdk"
     head -c 1M /dev/zero >"$images/none.raw"
-    sync -f "$images"
-    (cd "$images" && sha256sum ./*) >"$dir/sums"
+    remember '*'
     before=$(free_bytes "$images")
 
     # A dry run names the packages, and shares nothing.
@@ -80,10 +44,9 @@ for kind in xfs btrfs; do
     # The next run finds it in the maps, and `share run` finds nothing of it again.
     shared_of_raw=$shared
     onefold share files --tiers 1 --json --quiet "$images" >"$dir/again"
-    (($(number shared.now_bytes <"$dir/again") == 0)) || fail "it shared twice"
-    (($(number shared.before_bytes <"$dir/again") == shared)) || fail "maps show something else than was shared"
+    seen_again "$dir/run" "$dir/again"
     rm "$images/other.vmdk"
-    sed -i '/other.vmdk/d' "$dir/sums"
+    forget other.vmdk
     onefold share run --json --quiet "$images" >"$dir/run"
     whole
     # What is left are two files of no package, 90 blocks long, and texts of the systems.
@@ -98,8 +61,7 @@ new_case() {
     rm -rf "$images" "$dir/btrfs/.onefold"
     mkdir "$images"
     cp --sparse=always "$dir"/made/*.raw "$images"
-    (cd "$images" && sha256sum ./*.raw) >"$dir/sums"
-    sync -f "$images"
+    remember
 }
 new_case
 onefold share exclude "$images/1.raw" >/dev/null
@@ -118,7 +80,7 @@ onefold share files --tiers 1 --json --quiet --include '[12].raw' "$images" >"$d
 # A guest whose database lies: nothing changes.
 new_case
 guest "$images/liar.raw" 9 --lie
-(cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+remember
 onefold share files --tiers 1 --json --quiet "$images" >"$dir/run"
 whole
 (($(number tiers.0.differed_bytes <"$dir/run") > 100000)) || fail "no lie was met"
@@ -151,8 +113,7 @@ guest "$images/liar.raw" 9 --lie
 onefold share files --tiers 1 --quiet "$images" >/dev/null
 mv "$dir"/aside/*.raw "$images"
 rm -r "$dir/aside"
-sync -f "$images"
-(cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+remember
 onefold share files --tiers 1 --json --quiet "$images" >"$dir/run"
 whole
 (($(number tiers.0.second_bytes <"$dir/run") > 500000)) || fail "the liar was not the first source"
@@ -168,8 +129,7 @@ if command -v qemu-img >/dev/null; then
     done
     qemu-img convert -c -O qcow2 "$images/1.raw" "$images/packed.qcow2"
     qemu-img create -q -f qcow2 -b 1.raw -F raw "$images/overlay.qcow2"
-    sync -f "$images"
-    (cd "$images" && sha256sum ./*) >"$dir/sums"
+    remember '*'
     onefold share files --tiers 1 --json --quiet "$images" >"$dir/run"
     whole
     (($(number examined.images_with_packages <"$dir/run") == 4)) || fail "not all qcow2 images were read"
@@ -208,8 +168,7 @@ PYTHON
     umount "$dir/guest-$start"
     losetup --detach "$loop"
 done
-sync -f "$images"
-(cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+remember
 onefold share files --tiers 1 --json --quiet --include 1.raw --include at-2048.raw "$images" >"$dir/run"
 whole
 (($(number shared.now_bytes <"$dir/run") > 5 << 20)) || fail "XFS and ext4 share $(number shared.now_bytes <"$dir/run")"
@@ -236,8 +195,7 @@ for seed in 4 5; do
     head -c $((100000 + seed * 4096)) /dev/urandom >"$dir/own"
     debugfs -w -R "write $dir/own own" "$images/copy-$seed.raw" >/dev/null 2>&1
 done
-sync -f "$images"
-(cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+remember
 onefold share files --tiers 2 --json --quiet "$images" >"$dir/run"
 whole
 (($(number tiers.1.shared_bytes <"$dir/run") > 16 << 20)) || fail "tier 2: $(number tiers.1.shared_bytes <"$dir/run")"
@@ -249,7 +207,7 @@ onefold share files --tiers 1,2 --json --quiet "$images" >"$dir/run"
 new_case
 truncate -s 3M "$images/2.raw"
 head -c 8M /dev/urandom | dd of="$images/3.raw" bs=1M seek=1 conv=notrunc status=none
-(cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+remember
 onefold share files --tiers 1 --quiet "$images" >"$dir/out"
 whole
 

@@ -2,13 +2,8 @@
 # limit: 240 s
 needs mkfs.xfs mkfs.btrfs losetup mke2fs filefrag debugfs
 
-# guest IMAGE SEED: a disk with a small system that has the packages of all others at places of its own.
-guest() {
-    rm -rf "$dir/tree"
-    python3 "$tools/make_debian.py" "$dir/tree" "guest-$2" "$2"
-    truncate -s 32M "$1"
-    mke2fs -q -F -t ext4 -b 4096 -d "$dir/tree" "$1"
-}
+# shellcheck source=../guests.sh
+source "$repo/tests/clients/guests.sh"
 
 # files UNCHANGED FLAG...: shares files; so many images are not examined.
 files() {
@@ -19,15 +14,10 @@ files() {
     ((unchanged == expected)) || fail "$kind: $unchanged images were not examined, and not $expected ($*)"
 }
 
-whole() {
-    (cd "$images" && sha256sum --quiet --check "$dir/sums")
-}
-
 # change COMMAND: has the second guest do what debugfs does.
 change() {
     debugfs -w -R "$1" "$images/2.raw" 2>/dev/null
-    sync -f "$images"
-    (cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+    remember
     sleep 0.1
 }
 
@@ -39,17 +29,11 @@ known() {
 }
 
 new_file_system() {
-    truncate -s 1G "$dir/$kind.raw"
-    attach_loop "$dir/$kind.raw"
+    new_host "$kind"
     [[ $kind != xfs ]] || device=$loop
-    "mkfs.$kind" -q "$loop" 2>/dev/null
-    mount=$dir/$kind images=$dir/$kind/images kept=$dir/$kind/.onefold/guests
-    mkdir "$mount"
-    mount "$loop" "$mount"
-    mkdir "$images"
+    kept=$mount/.onefold/guests
     cp --sparse=always "$dir"/made/*.raw "$images"
-    sync -f "$images"
-    (cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+    remember
     # Times of a file that was just written do not tell of later changes.
     sleep 0.1
 }
@@ -76,11 +60,9 @@ for kind in xfs btrfs; do
 
     # What is kept says the same as the images, though sharing has set times of them (XFS).
     files 3
-    (($(number shared.now_bytes <"$dir/run") == 0)) || fail "$kind: it shared twice"
-    (($(number shared.before_bytes <"$dir/run") == shared)) || fail "$kind: maps show something else than was shared"
+    seen_again "$dir/first" "$dir/run"
     for sum in images_with_packages packages files empty_files resident_bytes unwritten_bytes; do
-        before=$(number "examined.$sum" <"$dir/first") now=$(number "examined.$sum" <"$dir/run")
-        ((before == now)) || fail "$kind: $sum is $now, and was $before"
+        same_number "examined.$sum" "$dir/first" "$dir/run"
     done
     files 3 --dry-run
 
@@ -108,8 +90,7 @@ for kind in xfs btrfs; do
     files 0
     for sum in examined.files examined.packages examined.images_with_packages examined.resident_bytes \
         tiers.0.believed_bytes tiers.1.believed_bytes tiers.2.believed_bytes tiers.3.believed_bytes; do
-        before=$(number "$sum" <"$dir/known") now=$(number "$sum" <"$dir/run")
-        ((before == now)) || fail "$kind: $sum is $before with what is known, and $now without"
+        same_number "$sum" "$dir/known" "$dir/run"
     done
     change "set_inode_field /usr/bin/tool-0-1 mtime 1700000000"
     known 0
@@ -120,13 +101,13 @@ for kind in xfs btrfs; do
 
     # A machine that comes later finds what is kept of the others.
     guest "$images/4.raw" 4
-    (cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+    remember
     sleep 0.1
     files 3
     whole
     (($(number shared.now_bytes <"$dir/run") > 1 << 20)) || fail "$kind: a new machine shares nothing"
     rm "$images/4.raw"
-    sed -i '/4.raw/d' "$dir/sums"
+    forget 4.raw
     files 3
     (($(find "$kept" -type f | wc -l) == 3)) || fail "$kind: an image that is gone is kept: $(ls "$kept")"
 
@@ -153,14 +134,14 @@ done
 
 # Nothing of an unchanged image is read: without its superblock, which goes under the file system, no guest could be opened.
 kind=xfs mount=$dir/xfs images=$dir/xfs/images kept=$dir/xfs/.onefold/guests
-(cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+remember
 files 3
 place=$(filefrag -v -b4096 "$images/1.raw" | awk '$1 == "0:" { sub(/\.\./, "", $4); print $4 }')
 umount "$mount"
 dd if=/dev/zero of="$device" bs=4096 seek="$place" count=1 conv=notrunc,fsync status=none
 mount "$device" "$mount"
 cmp -s -n 4096 "$images/1.raw" /dev/zero || fail "the superblock is still there"
-(cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+remember
 files 3
 (($(number examined.images_with_packages <"$dir/run") == 3)) || fail "an unchanged image was opened"
 rm "$kept"/*

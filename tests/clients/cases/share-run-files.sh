@@ -1,13 +1,8 @@
 # What `share files` and `share run` share is the same in either order, neither undoes what the other did, and `share run --files` does both
 # limit: 240 s
 needs mkfs.xfs mkfs.btrfs losetup mke2fs filefrag
-# guest IMAGE SEED: a disk with a small system that has the packages of all others at places of its own.
-guest() {
-    rm -rf "$dir/tree"
-    python3 "$tools/make_debian.py" "$dir/tree" "guest-$2" "$2"
-    truncate -s 64M "$1"
-    mke2fs -q -F -t ext4 -b 4096 -d "$dir/tree" "$1"
-}
+# shellcheck source=../guests.sh
+source "$repo/tests/clients/guests.sh"
 
 # Places on the host's disk that the images take, in blocks.
 places() {
@@ -21,18 +16,13 @@ for line in sys.stdin:
 print(len(blocks))'
 }
 
-whole() {
-    (cd "$images" && sha256sum --quiet --check "$dir/sums")
-}
-
 # add IMAGE...: copies images into the file system.
 add() {
     local image
     for image; do
         cp --sparse=always "$dir/made/$image.raw" "$images"
     done
-    sync -f "$images"
-    (cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+    remember
 }
 
 new_case() {
@@ -55,13 +45,7 @@ done
 dd if="$dir/made/2.raw" of="$dir/made/blob.raw" bs=1M skip=4 count=24 status=none
 
 for kind in xfs btrfs; do
-    truncate -s 1G "$dir/$kind.raw"
-    attach_loop "$dir/$kind.raw"
-    "mkfs.$kind" -q "$loop" 2>/dev/null
-    mount=$dir/$kind images=$dir/$kind/images
-    mkdir "$mount"
-    mount "$loop" "$mount"
-    mkdir "$images"
+    new_host "$kind"
 
     # Content first. A machine that comes later joins what is shared, though its files lie in fewer pieces.
     new_case

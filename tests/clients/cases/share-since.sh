@@ -1,6 +1,8 @@
 # `share files --since` looks at what came after a template or a date, and says why something is no template
 # limit: 120 s
 needs mkfs.xfs losetup mke2fs
+# shellcheck source=../guests.sh
+source "$repo/tests/clients/guests.sh"
 # disk IMAGE: an ext4 with the tree.
 disk() {
     truncate -s 64M "$1"
@@ -8,21 +10,17 @@ disk() {
 }
 
 tree() {
-    rm -rf "$dir/tree"
-    python3 "$tools/make_debian.py" "$dir/tree" "guest-$1" "$1"
+    make_tree "$dir/tree" "$1"
 }
 
-number() {
-    python3 -c 'import json, sys
-value = json.load(sys.stdin)
-for name in sys.argv[1].split("."):
-    value = value[int(name) if isinstance(value, list) else name]
-print(len(value) if isinstance(value, list) else int(value))' "$1" <"$dir/run"
+# found PATH: a number of what the last run has found.
+found() {
+    number "$1" <"$dir/run"
 }
 
 files() {
     onefold share files --json --quiet "$@" "$images" >"$dir/run"
-    (cd "$images" && sha256sum --quiet --check "$dir/sums")
+    whole
 }
 
 # The template lacks a package that its clones have.
@@ -30,39 +28,32 @@ tree 1
 sed -i '/^Package: tool-7$/,/^$/d' "$dir/tree/var/lib/dpkg/status"
 rm "$dir"/tree/var/lib/dpkg/info/tool-7.* "$dir"/tree/usr/*/tool-7-* "$dir"/tree/usr/share/doc/tool-7-*
 disk "$dir/template.raw"
-truncate -s 1G "$dir/xfs.raw"
-attach_loop "$dir/xfs.raw"
-mkfs.xfs -q "$loop"
-images=$dir/xfs/images
-mkdir "$dir/xfs"
-mount "$loop" "$dir/xfs"
-mkdir "$images"
+new_host xfs
 for seed in 1 2; do
     tree "$seed"
     disk "$images/$seed.raw"
     # What both have written in one second would be equal by its time, too.
     sleep 1
 done
-sync -f "$images"
-(cd "$images" && sha256sum ./*.raw) >"$dir/sums"
+remember
 
 files --dry-run --tiers 1
-all=$(number tiers.0.believed_bytes)
+all=$(found tiers.0.believed_bytes)
 files --dry-run --tiers 1,3,5 --since 2001-01-01
-(($(number tiers.0.believed_bytes) == all && $(number examined.older_packages) == 0)) || fail "all is later than 2001"
+(($(found tiers.0.believed_bytes) == all && $(found examined.older_packages) == 0)) || fail "all is later than 2001"
 files --dry-run --tiers 1,3,5 --since 2037-01-01T12:00
-(($(number tiers.0.believed_bytes) == 0 && $(number tiers.2.believed_bytes) == 0)) || fail "nothing is later than 2037"
-(($(number examined.older_packages) == 2 * 9 && $(number examined.older_files) > 100)) || fail "what is older was not counted"
+(($(found tiers.0.believed_bytes) == 0 && $(found tiers.2.believed_bytes) == 0)) || fail "nothing is later than 2037"
+(($(found examined.older_packages) == 2 * 9 && $(found examined.older_files) > 100)) || fail "what is older was not counted"
 
 files --tiers 1 --since "$dir/template.raw"
-later=$(number tiers.0.believed_bytes)
-(($(number packages) == 1)) || fail "more than one package is new: $(number packages)"
+later=$(found tiers.0.believed_bytes)
+(($(found packages) == 1)) || fail "more than one package is new: $(found packages)"
 grep -q '"tool-7 1.7 amd64"' "$dir/run" || fail "the new package is not named"
-((later > 0 && later < all / 4 && $(number tiers.0.shared_bytes) == later)) || fail "$later of $all bytes were shared"
-(($(number examined.older_packages) == 2 * 8 && $(number strangers) == 0)) || fail "the template's packages were looked at"
+((later > 0 && later < all / 4 && $(found tiers.0.shared_bytes) == later)) || fail "$later of $all bytes were shared"
+(($(found examined.older_packages) == 2 * 8 && $(found strangers) == 0)) || fail "the template's packages were looked at"
 # All files of the clones are later than the template, and those of no package are still told from packaged ones.
 files --dry-run --tiers 3,5 --since "$dir/template.raw"
-(($(number tiers.2.believed_bytes) == 50 * 4096)) || fail "$(number tiers.2.believed_bytes) bytes of dated files"
+(($(found tiers.2.believed_bytes) == 50 * 4096)) || fail "$(found tiers.2.believed_bytes) bytes of dated files"
 
 # What is no template, or of others.
 says() {
@@ -83,4 +74,4 @@ mkdir -p "$dir/tree/var/lib/dpkg"
 printf 'Package: %s\nStatus: install ok installed\nArchitecture: all\nVersion: 1\n\n' one two three >"$dir/tree/var/lib/dpkg/status"
 disk "$dir/other.raw"
 files --dry-run --tiers 1 --since "$dir/other.raw"
-(($(number strangers) == 2 && $(number tiers.0.believed_bytes) == all)) || fail "images of another template were not named"
+(($(found strangers) == 2 && $(found tiers.0.believed_bytes) == all)) || fail "images of another template were not named"

@@ -2,14 +2,8 @@
 # limit: 120 s
 needs mkfs.xfs mkfs.btrfs losetup mke2fs debugfs e2fsck getfattr python3
 
-# Prints a member of a JSON document, by the path to it.
-member() {
-    python3 -c 'import json, sys
-value = json.load(sys.stdin)
-for name in sys.argv[1].split("."):
-    value = value[int(name)] if isinstance(value, list) else value[name]
-print(json.dumps(value))' "$1"
-}
+# shellcheck source=../guests.sh
+source "$repo/tests/clients/guests.sh"
 
 # state IMAGE STATE [OPTION...]: prints how many bytes of an image are in a state.
 state() {
@@ -44,25 +38,11 @@ overwrite() {
     sync -f "$1"
 }
 
-# guest IMAGE SEED: a disk with a small system that has the packages of all others at places of its own.
-guest() {
-    rm -rf "$dir/tree"
-    python3 "$tools/make_debian.py" "$dir/tree" "guest-$2" "$2"
-    truncate -s 64M "$1"
-    mke2fs -q -F -t ext4 -b 4096 -d "$dir/tree" "$1"
-}
-
 guest "$dir/template" 1
 guest "$dir/other" 2
 
 for kind in xfs btrfs; do
-    truncate -s 1G "$dir/$kind.raw"
-    attach_loop "$dir/$kind.raw"
-    "mkfs.$kind" -q "$loop" 2>/dev/null
-    mkdir "$dir/$kind"
-    mount "$loop" "$dir/$kind"
-    images=$dir/$kind/images
-    mkdir "$images"
+    new_host "$kind"
     cp --sparse=always "$dir/template" "$images/template.raw"
     sync -f "$images"
 

@@ -1,20 +1,8 @@
 # A user who owns the root folder of an XFS gets no block of root's files out of a state folder, whatever the user put there
 # limit: 120 s
 needs mkfs.xfs losetup setpriv filefrag
-as_user() {
-    setpriv --reuid 65534 --regid 65534 --clear-groups "$@"
-}
-
-# Others reach the file system, so that nothing but its own permissions keeps them out.
-path=$dir
-while [[ $path != / ]]; do
-    as_user test -x "$path" || chmod o+x "$path" || skip "no way to $dir"
-    path=$(dirname "$path")
-done
-if ! as_user test -x "$ONEFOLD"; then
-    cp "$ONEFOLD" "$dir/onefold"
-    ONEFOLD=$dir/onefold
-fi
+# Nothing but its own permissions keeps others out of the file system.
+let_users_in
 
 truncate -s 512M "$dir/xfs.raw"
 attach_loop "$dir/xfs.raw"

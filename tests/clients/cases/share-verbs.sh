@@ -2,15 +2,6 @@
 # limit: 60 s
 needs mkfs.xfs mkfs.btrfs losetup getfattr
 
-# Prints a member of a JSON document, by the path to it.
-member() {
-    python3 -c 'import json, sys
-value = json.load(sys.stdin)
-for name in sys.argv[1].split("."):
-    value = value[int(name)] if isinstance(value, list) else value[name]
-print(json.dumps(value))' "$1"
-}
-
 # is MEMBER VALUE COMMAND...: a member of what a verb says has a value.
 is() {
     local path=$1 expected=$2 found

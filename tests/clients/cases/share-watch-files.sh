@@ -2,13 +2,8 @@
 # limit: 240 s
 needs mkfs.xfs losetup mke2fs debugfs python3
 
-# guest IMAGE SEED: a disk with a small system that has the packages of all others at places of its own.
-guest() {
-    rm -rf "$dir/tree"
-    python3 "$tools/make_debian.py" "$dir/tree" "guest-$2" "$2"
-    truncate -s 64M "$1"
-    mke2fs -q -F -t ext4 -b 4096 -d "$dir/tree" "$1"
-}
+# shellcheck source=../guests.sh
+source "$repo/tests/clients/guests.sh"
 
 # sum MEMBER: a number of all that the watch shared by files.
 sum() {
@@ -25,13 +20,8 @@ has_shared() {
     (($(sum shared_bytes) >= $1))
 }
 
-truncate -s 1G "$dir/xfs.raw"
-attach_loop "$dir/xfs.raw"
-mkfs.xfs -q "$loop"
-mkdir "$dir/xfs"
-mount "$loop" "$dir/xfs"
-images=$dir/xfs/images
-mkdir "$images"
+make_tree "$dir/tree" 3
+new_host xfs
 for seed in 1 2 3; do
     guest "$images/$seed.raw" "$seed"
 done
@@ -46,13 +36,13 @@ before=$(sum shared_bytes)
 # A guest that writes to its files, and not to its packages, is left to the scan.
 debugfs -w -R "write $dir/tree/srv/log /srv/another" "$images/3.raw" 2>/dev/null
 wait_until 30 grep -q '"passed"' "$dir/told"
-sleep 2
+sleep 1
 first=$(passes)
-sleep 3
+sleep 2
 (($(passes) == first)) || fail "files were shared again and again: $(cat "$dir/told")"
 debugfs -w -R "write $dir/tree/srv/log /srv/one_more" "$images/3.raw" 2>/dev/null
 # The watch leaves files alone for ten times as long as sharing them took.
-sleep "$(python3 -c 'print(3 + 11 * float(input()))' <<<"$(sum seconds)")"
+sleep "$(python3 -c 'print(2 + 11 * float(input()))' <<<"$(sum seconds)")"
 (($(passes) == first)) || fail "a file of no package had files shared: $(cat "$dir/told")"
 
 # An update of two guests: a package with one file. Its place differs from guest to guest.
@@ -71,10 +61,10 @@ for seed in 1 2; do
         printf 'rm /var/lib/dpkg/status\nwrite %s /var/lib/dpkg/status\n' "$dir/status"
     } | debugfs -w -f - "$images/$seed.raw" >/dev/null 2>&1
 done
-sha256sum "$images"/*.raw >"$dir/sums"
+remember
 kill -CONT "$watch"
 wait_until 60 has_shared $((before + (3 << 20)))
 kill -TERM "$watch"
 wait "$watch" || fail "the watch ended with code $?: $(cat "$dir/err")"
-sha256sum --quiet --check "$dir/sums"
+whole
 note "$(grep '"files_shared"' "$dir/told" | tail -1)"
