@@ -4,7 +4,7 @@
 //! Hosts that have one file system mounted share it and nothing else: no server, no messages. All that they know of
 //! each other is in one folder of that file system, and none of it is there to keep data right: blocks are only ever
 //! shared by [`Sharing::share`](onefold_substrate::Sharing::share), which compares them first.
-//! docs/decisions/0011-sharing.md has the frame.
+//! docs/decisions/0011-sharing.md and the records that it names have the frame.
 
 pub mod block_state;
 pub mod clone;

@@ -92,6 +92,6 @@ def write_runs(file, block, told):
 
 
 def lock_path(root, file):
-    """The file whose lock says that somebody has an image: see docs/decisions/0011-sharing.md."""
+    """The file whose lock says that somebody has an image: see docs/decisions/0025-scan-and-watch.md."""
     kind, raw = kernel.handle(file)
     return f"{root}/.onefold/locks/file.{(kind.to_bytes(4, 'little') + raw).hex()}"

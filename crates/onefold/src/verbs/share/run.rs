@@ -151,7 +151,7 @@ pub(super) fn open_substrate(root: &Path, consent: ConsentArgs, accepted: RootAr
     Ok(substrate)
 }
 
-/// OCFS2 shares in two steps, between which a block reads as zeros: docs/decisions/0011-sharing.md.
+/// OCFS2 shares in two steps, between which a block reads as zeros: docs/decisions/0024-sharing-file-systems.md.
 fn without_consent() -> Failure {
     Failure::new("cannot share blocks")
         .because_of(
