@@ -6,10 +6,10 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{XattrFlags, fgetxattr, fgetxattr_query, fremovexattr, fsetxattr};
 use rustix::io::{Errno, retry_on_intr};
 
-/// Times that an attribute is read that becomes longer all the time.
+/// Maximum number of attempts to read an attribute that keeps growing.
 const TRIES: usize = 10;
 
-/// Returns an attribute; none where there is none of this name, or there are none at all.
+/// Returns an attribute; `None` if the file has no attribute of this name or the file system has no attributes.
 pub(super) fn get(file: impl AsFd, name: &str) -> io::Result<Option<Vec<u8>>> {
     let file = file.as_fd();
     for _ in 0..TRIES {
@@ -18,7 +18,7 @@ pub(super) fn get(file: impl AsFd, name: &str) -> io::Result<Option<Vec<u8>>> {
             Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
             Err(errno) => return Err(errno.into()),
         };
-        // Not empty: an empty buffer asks for the length.
+        // Never empty: an empty buffer would ask for the length only.
         let mut value = vec![0_u8; length.max(1)];
         match retry_on_intr(|| fgetxattr(file, name, &mut value[..])) {
             Ok(found) => {
@@ -33,7 +33,7 @@ pub(super) fn get(file: impl AsFd, name: &str) -> io::Result<Option<Vec<u8>>> {
     Err(Errno::RANGE.into())
 }
 
-/// Sets an attribute, or removes it; one that is not there is removed.
+/// Sets an attribute, or removes it. Removing a missing attribute succeeds.
 pub(super) fn set(file: &OwnedFd, name: &str, value: Option<&[u8]>) -> io::Result<()> {
     match value {
         Some(value) => Ok(retry_on_intr(|| fsetxattr(file, name, value, XattrFlags::empty()))?),

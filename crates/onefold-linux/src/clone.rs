@@ -12,17 +12,17 @@ use crate::file::LinuxFile;
 use crate::names::Root;
 use crate::share;
 
-/// Creates a clone of a file. What has a name and could not be filled is removed again.
+/// Creates a clone of a file. If cloning fails after the name was created, the name is removed again.
 pub(super) fn create_clone(root: &Root, source: &LinuxFile, path: &Path) -> Result<LinuxFile, ShareError> {
     let from = rustix::fs::fstat(source.as_fd()).map_err(io::Error::from)?;
     let (file, folder) = root.create_file(path, Mode::from_raw_mode(from.st_mode & 0o777))?;
     let clone = LinuxFile::created(file, folder);
-    // A file that is overwritten in place gives its blocks only to one that is, too; what is empty can be made one.
+    // A `nodatacow` file shares its blocks only with another one. The flag can be set as long as a file is empty.
     if let Ok(flags) = ioctl_getflags(source.as_fd())
         && flags.contains(IFlags::NOCOW)
     {
         let own = ioctl_getflags(clone.as_fd()).unwrap_or(IFlags::empty());
-        // Where that fails, cloning does, and says why.
+        // If this fails, cloning fails, too, and reports why.
         let _ = ioctl_setflags(clone.as_fd(), own | IFlags::NOCOW);
     }
     match ioctl_ficlone(clone.as_fd(), source.as_fd()) {

@@ -1,10 +1,11 @@
-//! The hint that keeps copies on write small (XFS): one field among attributes that the kernel takes only all together.
+//! The hint that keeps copies on write small (XFS). It is one field among attributes that the kernel sets only
+//! together.
 //!
-//! There is no call that sets the hint alone, and none that sets attributes only if they are still what was read:
-//! between reading and setting, a change of another program would be lost. So the file is taken for this opening alone
-//! meanwhile (a write lease): a program that opens it then waits for a moment, and changes it afterwards. A file that
-//! another program keeps open cannot be taken. For it, reading and setting follow each other at once, and what is there
-//! afterwards is looked at.
+//! No call sets the hint alone, and none sets attributes only if they still have the values that were read. A change
+//! that another program makes between reading and setting would be lost. So this module first takes a write lease on
+//! the file: a program that opens the file then waits for a moment, and makes its change afterwards. A file that
+//! another program keeps open cannot be leased. For such a file, setting follows reading at once, and the attributes
+//! are checked afterwards.
 
 use std::io;
 use std::thread;
@@ -16,13 +17,13 @@ use rustix::io::Errno;
 use crate::file::LinuxFile;
 use crate::sys::{self, Attributes};
 
-/// How often a file is asked for that another program has open: most have it for a moment.
+/// Number of attempts to lease a file that another program has open: most programs have it open for a moment only.
 const TAKES: u32 = 5;
 const TAKE_PAUSE: Duration = Duration::from_millis(2);
-/// How often the hint is set anew after another program has set what it had read before.
+/// Number of times the hint is set, as another program may overwrite it with attributes that it had read before.
 const TRIES: u32 = 3;
 
-/// The calls that are made for it.
+/// The system calls that setting the hint takes.
 trait Calls {
     /// Returns the attributes.
     fn read(&self) -> Result<Attributes, Errno>;
@@ -30,10 +31,10 @@ trait Calls {
     /// Sets the attributes.
     fn write(&self, attributes: Attributes) -> Result<(), Errno>;
 
-    /// Takes the file for this opening alone. Tells whether it is taken.
+    /// Leases the file for this opening alone. Returns whether it succeeded.
     fn take(&self) -> bool;
 
-    /// Gives the file up.
+    /// Ends the lease.
     fn give_up(&self);
 
     /// Waits for a program that has the file open.
@@ -54,7 +55,7 @@ impl Calls for LinuxFile {
     }
 
     fn give_up(&self) {
-        // What cannot be ended now ends when the file is closed.
+        // A lease that cannot be ended now ends when the file is closed.
         let _ = sys::end_lease(self);
     }
 
@@ -63,7 +64,7 @@ impl Calls for LinuxFile {
     }
 }
 
-/// Gives a file the hint, unless it has one. Tells whether its attributes were set.
+/// Sets the hint on a file, unless the file has one. Returns whether the attributes were set.
 pub(super) fn keep_copies_small(file: &LinuxFile) -> io::Result<bool> {
     Ok(set_hint(file)?)
 }
@@ -114,20 +115,20 @@ mod tests {
 
     use super::*;
 
-    /// Some other flag, as `chattr` sets it.
+    /// Another flag, which `chattr` sets.
     const NODUMP: u32 = 0x80;
 
-    /// What another program does to the attributes of a file.
+    /// A change that another program makes to a file's attributes.
     type Act = Box<dyn FnOnce(&Cell<Attributes>)>;
 
     /// A file, and another program that changes its attributes between two calls.
     struct Shared {
         attributes: Cell<Attributes>,
-        /// How many calls of this program are made before the other one acts.
+        /// Number of calls that this program makes before the other one acts.
         calls_left: Cell<u32>,
-        /// What the other one does; it waits while the file is taken.
+        /// The change that the other program makes; it waits while the file is leased.
         act: RefCell<Option<Act>>,
-        /// How often the file cannot be taken.
+        /// Number of times the file refuses a lease.
         refusals: Cell<u32>,
         is_taken: Cell<bool>,
     }
@@ -182,7 +183,7 @@ mod tests {
         Attributes { flags: 1, extent_bytes: 8192, extents: 3, project: 5, cow_extent_bytes: 0, padding: [0; 8] }
     }
 
-    /// Sets the hint while another program acts after so many calls. Returns what the file has in the end.
+    /// Sets the hint while another program acts after `calls` calls. Returns the attributes that the file ends up with.
     fn among(calls: u32, refusals: u32, act: impl FnOnce(&Cell<Attributes>) + 'static) -> Attributes {
         let file = Shared {
             attributes: Cell::new(plain()),
@@ -212,7 +213,7 @@ mod tests {
         }
     }
 
-    /// A file that another program keeps open cannot be taken: only a change between the two calls is lost.
+    /// A file that another program keeps open cannot be leased: a change between the two calls is lost, and no other.
     #[test]
     fn of_a_file_that_is_kept_open_one_moment_is_left() {
         let lost = (0..40).filter(|calls| {
@@ -226,11 +227,12 @@ mod tests {
         assert_eq!(lost.count(), 1);
     }
 
-    /// What a program sets had been read before: the hint goes with it, and is set on top.
+    /// Another program sets attributes that it had read before. They overwrite the hint, which is then set on top of
+    /// them.
     #[test]
     fn the_hint_is_set_again_on_what_another_program_had_read_before() {
         let stale = |file: &Cell<Attributes>| file.set(Attributes { project: 9, ..plain() });
-        // The write is the call after the first look, five refusals with four pauses, and the reading.
+        // The writing call follows the first reading, five refusals with four pauses, and the second reading.
         let writing = 1 + 2 * TAKES - 1 + 1;
         let found = among(writing + 1, u32::MAX, stale);
         assert!(has_hint(&found) && found.project == 9, "{found:?}");
@@ -248,7 +250,7 @@ mod tests {
         };
         assert_eq!(set_hint(&file), Ok(false));
         assert_eq!(file.attributes.get().cow_extent_bytes, 1 << 20);
-        // It came while the file could not be taken.
+        // The other program sets its hint while the file refuses the lease.
         let found = among(2, 3, move |file| file.set(with_hint));
         assert_eq!(found.cow_extent_bytes, 1 << 20);
     }

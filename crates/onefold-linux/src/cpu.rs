@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use onefold_substrate::CpuTime;
 
-/// The processor time of this process, the kernel's work for it included.
+/// The processor time of this process, including the time that the kernel works for it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessCpu;
 

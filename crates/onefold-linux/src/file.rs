@@ -16,24 +16,24 @@ use rustix::io::{Errno, retry_on_intr};
 
 use crate::sys;
 
-/// Read at once to bring it in; of shorter ranges that costs less than sending them.
+/// Size of one read that brings data in. For shorter ranges, reading costs less than `sendfile`.
 const READ_BYTES: usize = 16 << 10;
 
-/// What can be done through a descriptor.
+/// What a descriptor can be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opened {
     ReadOnly,
     ReadWrite,
 }
 
-/// An open regular file. Dropping it closes it, and lets go of its lock.
+/// An open regular file. Dropping it closes the file and releases its lock.
 #[derive(Debug)]
 pub struct LinuxFile {
     file: Arc<std::fs::File>,
     opened: Opened,
-    /// The folder that it was created in, until its name there is durable.
+    /// The folder that the file was created in, until its name there is durable.
     folder: Mutex<Option<OwnedFd>>,
-    /// When its lease was seen to be whole last.
+    /// When the lease was last seen intact.
     leased: Mutex<Option<Instant>>,
 }
 
@@ -46,13 +46,13 @@ impl LinuxFile {
         LinuxFile { folder: Mutex::new(Some(folder)), ..LinuxFile::new(file, Opened::ReadWrite) }
     }
 
-    /// Tells whether bytes can be written to it. Where not, it can still be what blocks are shared into.
+    /// Returns whether bytes can be written to the file. If not, blocks may still be shared into it.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.opened == Opened::ReadWrite
     }
 
-    /// Returns the file as something that does not keep it open.
+    /// Returns a reference that does not keep the file open.
     pub(super) fn weak(&self) -> Weak<std::fs::File> {
         Arc::downgrade(&self.file)
     }
@@ -77,7 +77,8 @@ impl LinuxFile {
         prefetch(&self.file, offset, length);
     }
 
-    /// Sends long ranges to `nowhere`: that waits for the disk as reading does, and copies nothing.
+    /// Brings a range into memory. Long ranges are sent to `nowhere`: that waits for the disk as reading does, but
+    /// copies nothing.
     pub(super) fn bring_in(&self, nowhere: Option<&OwnedFd>, offset: u64, length: u64) -> io::Result<()> {
         let (mut at, end) = (offset, offset + length);
         if let Some(nowhere) = nowhere.filter(|_| length > READ_BYTES as u64) {
@@ -86,7 +87,7 @@ impl LinuxFile {
                 match retry_on_intr(|| rustix::fs::sendfile(nowhere, &self.file, Some(&mut at), left)) {
                     Ok(0) => return Ok(()),
                     Ok(_) => {}
-                    // A file system that does not send is read.
+                    // A file system without `sendfile` is read.
                     Err(Errno::INVAL | Errno::NOSYS) => break,
                     Err(errno) => return Err(errno.into()),
                 }
@@ -110,7 +111,7 @@ impl LinuxFile {
     }
 
     pub(super) fn write_back(&self, offset: u64, length: u64) {
-        // Where the kernel will not, it is written when it is made durable. So is what failed here, which is told then.
+        // If the kernel refuses, `fsync` writes the range. It also reports a failure of this write.
         let _ = sys::write_back(&self.file, offset, length);
     }
 
@@ -126,7 +127,7 @@ impl LinuxFile {
     }
 
     pub(super) fn sync(&self) -> io::Result<()> {
-        // Never repeated: an error is told once, and what was lost is not tried again by the kernel.
+        // Never repeated: the kernel reports an error once, and does not write the lost data again.
         rustix::fs::fsync(&self.file).map_err(|errno| full(errno.into()))?;
         let mut folder = self.folder.lock();
         if let Some(folder) = folder.as_ref() {
@@ -144,15 +145,15 @@ impl LinuxFile {
         }
     }
 
-    /// Makes all of the file system durable.
+    /// Makes the whole file system durable.
     pub(super) fn sync_all(&self) -> io::Result<()> {
         rustix::fs::syncfs(&self.file).map_err(|errno| full(errno.into()))
     }
 
-    /// Takes the file for this opening alone: a write lease.
+    /// Takes a write lease, so that no other opening of the file exists.
     pub(super) fn try_exclusive(&self) -> io::Result<bool> {
         self.check_writable()?;
-        // Before the call: somebody may want it at once.
+        // Before the call: another process may ask for the file at once.
         let now = Instant::now();
         match sys::take_lease(&self.file) {
             Ok(()) => {
@@ -173,14 +174,14 @@ impl LinuxFile {
         is_wanted
     }
 
-    /// The kernel does not tell a lease that is wanted from one that it has taken away: the time since it was whole
-    /// does.
+    /// The kernel reports a lease that is wanted and one that it has taken away in the same way. The time since the
+    /// lease was last intact tells them apart.
     pub(super) fn is_exclusive_lost(&self, lasts: impl Fn() -> Duration) -> bool {
         self.is_exclusive_wanted() && self.leased.lock().is_none_or(|leased| leased.elapsed() >= lasts())
     }
 
     pub(super) fn leave_exclusive(&self) {
-        // What cannot be ended now ends when the file is closed.
+        // A lease that cannot be ended now ends when the file is closed.
         let _ = sys::end_lease(&self.file);
     }
 
@@ -201,18 +202,18 @@ impl AsFd for LinuxFile {
     }
 }
 
-/// How long a lease is counted on once somebody wants the file: half of what the kernel has him wait, for calls take
-/// time, too.
+/// How long a lease is relied on after another process asked for the file: half of the time that the kernel lets it
+/// wait, as calls take time, too.
 pub(super) fn lease_lasts() -> Duration {
     let told = std::fs::read_to_string("/proc/sys/fs/lease-break-time").ok();
     let seconds = told.and_then(|told| told.trim().parse().ok()).filter(|seconds| *seconds > 0).unwrap_or(45);
     Duration::from_secs(seconds) / 2
 }
 
-/// Any thread reads by it.
+/// Reads a file from any thread.
 struct LinuxReader {
     file: Arc<std::fs::File>,
-    /// As [`crate::LinuxSubstrate::has_large_pages`] says.
+    /// See [`crate::LinuxSubstrate::has_large_pages`].
     has_large_pages: bool,
 }
 
@@ -229,7 +230,7 @@ impl Reader for LinuxReader {
 }
 
 fn prefetch(file: &std::fs::File, offset: u64, length: u64) {
-    // Where the kernel will not, the reading takes longer.
+    // If the kernel refuses, reading takes longer.
     let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(length), Advice::WillNeed);
 }
 
@@ -244,7 +245,7 @@ fn read_at(file: &std::fs::File, offset: u64, into: &mut [u8]) -> io::Result<usi
     Ok(done)
 }
 
-/// A quota that is used up is no space.
+/// Reports a used-up quota as a full file system.
 fn full(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::QuotaExceeded => io::Error::new(io::ErrorKind::StorageFull, error),

@@ -1,19 +1,19 @@
 //! A Linux file system with reflinks: XFS, Btrfs or OCFS2.
 //!
-//! **What holds.** Sharing is `FIDEDUPERANGE`: the kernel locks both files, waits for what is being written to them,
-//! compares, and changes only which blocks the second one refers to. Times do not change, and no reader or writer
-//! notices but by waiting. Names are resolved by the kernel, beneath the root, on one mount, through no symbolic link.
+//! **What holds.** Sharing is `FIDEDUPERANGE`: the kernel locks both files, waits for writes in progress, compares, and
+//! changes only which blocks the second file refers to. Times do not change. Readers and writers notice nothing but a
+//! wait. The kernel resolves names beneath the root, on one mount, and follows no symbolic links.
 //!
-//! **What does not.** Maps and free space are told late: XFS frees what was removed in the background, so that blocks
-//! look shared for a moment after their last other reference is gone, and free space grows after the call returned. On
-//! Btrfs free space is a guess, and an extent of which one block is shared looks shared as a whole. A Btrfs that is
-//! full to the last refuses every share for want of metadata, although sharing would make room: start before it is.
+//! **What does not.** Maps and free space lag behind. XFS frees removed blocks in the background, so blocks look shared
+//! for a moment after their last other reference is gone, and free space grows after the call has returned. On Btrfs
+//! free space is an estimate, and an extent with one shared block looks shared as a whole. A completely full Btrfs
+//! refuses every share, as it has no room for metadata, although sharing would make room: share before it is full.
 //!
 //! **OCFS2 is worse** (`ocfs2_reflink_remap_extent`; seen in guests that lost power). Once the ranges are found equal,
-//! it first makes the destination a hole, in one transaction of its journal, and refers to the source's blocks in
-//! another. A host that dies between them, or a file system that is full or fails by then, leaves zeros where the bytes
-//! were, and the call can report success. Both ranges are also widened to whole clusters after the comparison, which is
-//! why clusters must be as large as blocks. XFS and Btrfs replace the old reference by the new one in one transaction.
+//! it first makes the destination a hole, in one journal transaction, and refers to the source's blocks in another. If
+//! the host dies between them, or the file system is full or fails by then, zeros replace the bytes, and the call can
+//! even report success. OCFS2 also widens both ranges to whole clusters after the comparison, so clusters must be as
+//! large as blocks. XFS and Btrfs replace the old reference by the new one in one transaction.
 
 mod attributes;
 mod clone;
@@ -62,24 +62,25 @@ use names::Root;
 pub use package_tools::DpkgDeb;
 pub use probe::ProbeError;
 
-/// A Linux file system with reflinks, from a folder of it downwards.
+/// A Linux file system with reflinks, from one of its folders downwards.
 #[derive(Debug)]
 pub struct LinuxSubstrate {
     root: Root,
-    /// The root's path, as it was opened.
+    /// The root's path, as given to `open`.
     path: PathBuf,
     abilities: Abilities,
-    /// Where bytes can be sent to that nobody wants; none where there is no such place.
+    /// A sink (`/dev/null`) for bytes that are read only to bring them into memory; `None` if it cannot be opened.
     nowhere: Option<OwnedFd>,
-    /// How many calls were made, of those that every work makes again and again.
+    /// Number of calls so far, of the kinds that all work makes repeatedly.
     calls: AtomicU64,
-    /// Files that were locked, as long as they are open.
+    /// Files whose lock was taken, as long as they are open.
     locked: Mutex<Vec<Weak<std::fs::File>>>,
 }
 
 impl LinuxSubstrate {
-    /// Opens the file system beneath `root`, once it has shared two blocks of a file without a name in `scratch`, a
-    /// folder beneath the root (empty for the root itself). What is mounted beneath it later does not belong to it.
+    /// Opens the file system beneath `root`. First shares two blocks of an unnamed file in `scratch`, a folder beneath
+    /// the root (empty for the root itself), as a trial. File systems mounted beneath the root later do not belong to
+    /// it.
     ///
     /// # Errors
     /// See [`ProbeError`].
@@ -92,36 +93,35 @@ impl LinuxSubstrate {
         Ok(LinuxSubstrate { root: opened, path: root.to_owned(), abilities, nowhere, calls, locked })
     }
 
-    /// Opens for reading only what could not be opened for writing, if the kernel lets the caller share into it
-    /// nevertheless: it asks for no more than the owner or root. So read-only snapshots of Btrfs are reached, and files
-    /// that are append-only or without the right to write; immutable ones open as well, and are refused when shared
-    /// into.
+    /// Opens for reading a file that could not be opened for writing, if the kernel lets the caller share into it
+    /// nevertheless: that takes only the owner or root. This reaches read-only snapshots of Btrfs, append-only files,
+    /// and files without write permission. Immutable files open as well, but the kernel refuses to share into them.
     fn open_to_share_into(&self, path: &Path, refusal: io::Error) -> io::Result<LinuxFile> {
         let Ok(file) = self.root.open_file(path, OFlags::RDONLY) else { return Err(refusal) };
         if may_share_into(&file)? { Ok(LinuxFile::new(file, Opened::ReadOnly)) } else { Err(refusal) }
     }
 
-    /// What [`Exclusive::prepare_clone`] does on OCFS2, but for the look whether it is done: where other file systems
-    /// tell an extent as shared, that ends with the clone.
+    /// Does what [`Exclusive::prepare_clone`] does on OCFS2, but skips the check for success: on file systems that
+    /// report whether an extent is shared, the mark ends with the clone.
     ///
     /// # Errors
-    /// As [`Exclusive::prepare_clone`].
+    /// See [`Exclusive::prepare_clone`].
     pub fn clone_whole_extents(source: At<'_, LinuxFile>, length: u64, scratch: &LinuxFile) -> Result<(), ShareError> {
         whole_first::clone_whole_extents(source, length, scratch, false)
     }
 
-    /// Returns how many calls were made so far, of those that every work makes again and again. Where it stays the same
-    /// for long, a call hangs.
+    /// Returns the number of calls so far, of the kinds that all work makes repeatedly. If it stays the same for long,
+    /// a call hangs.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Gives up all locks that were taken through this, whatever else this process does: other hosts and processes may
-    /// take them. Returns how many. For a process that is about to end while one of its calls hangs in the kernel: as
-    /// long as that call does not return, the kernel closes no file of the process.
+    /// Releases all locks that were taken through this substrate, even while other calls run: other hosts and processes
+    /// may then take them. Returns the number of released locks. A process uses this when it is about to end while one
+    /// of its calls hangs in the kernel: until that call returns, the kernel closes no file of the process.
     ///
-    /// Nothing is given up where a share takes two steps (OCFS2): another host would fill a hole that the call is about
-    /// to fill.
+    /// Releases nothing if a share takes two steps (OCFS2): another host would fill a hole that the call is about to
+    /// fill.
     pub fn give_up_locks(&self) -> usize {
         if self.abilities.shares_in_two_steps {
             return 0;
@@ -143,9 +143,9 @@ impl LinuxSubstrate {
         locked.push(file.weak());
     }
 
-    /// Tells whether the kernel brings in by large pages what is read, but by single ones what is asked for ahead. To
-    /// ask took a fifth of the processor time of a pass on XFS, and writing an index anew reached two thirds of the
-    /// rate. The kernel reads ahead by itself, and where two threads read, the disk is as busy.
+    /// Returns whether the kernel reads into large pages, but prefetches into single ones. On such a file system (XFS),
+    /// prefetching took a fifth of the processor time of a pass, and rebuilding an index reached two thirds of the
+    /// rate. The kernel reads ahead by itself, and two reading threads keep the disk as busy.
     fn has_large_pages(&self) -> bool {
         self.abilities.kind == SubstrateKind::Xfs
     }
@@ -167,11 +167,10 @@ impl Files for LinuxSubstrate {
         Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?)
     }
 
-    /// Opens a regular file. What is read through it leaves no trace in the time of last access, if the caller is its
-    /// owner or root.
+    /// Opens a regular file. If the caller is its owner or root, reads do not change the time of last access.
     ///
-    /// With [`Access::Write`] a file opens too that may only be shared into (see [`LinuxFile::is_writable`]): bytes
-    /// cannot be written to it then. An owner's lease is not waited for, the call fails with `WouldBlock`.
+    /// With [`Access::Write`], a file that may only be shared into opens as well (see [`LinuxFile::is_writable`]):
+    /// bytes cannot be written to it. The call does not wait for an owner's lease, but fails with `WouldBlock`.
     fn open(&self, path: &Path, access: Access) -> io::Result<LinuxFile> {
         self.note_call();
         match access {
@@ -188,7 +187,7 @@ impl Files for LinuxSubstrate {
         }
     }
 
-    /// Opens a regular file by its handle, for who has `CAP_DAC_READ_SEARCH`.
+    /// Opens a regular file by handle. Requires `CAP_DAC_READ_SEARCH`.
     fn open_handle(&self, handle: &FileHandle, access: Access) -> io::Result<LinuxFile> {
         let (flags, opened) = match access {
             Access::Read => (OFlags::RDONLY, Opened::ReadOnly),
@@ -244,15 +243,15 @@ impl Files for LinuxSubstrate {
 
     /// Makes a file's content and length durable (`fsync`), and the name that [`Files::create`] gave it.
     ///
-    /// Names given by `link` and `rename` and removals are not waited for: they reach the disk in the order in which
-    /// they were made, within the half minute in which each of these file systems writes its journal. A name that
-    /// survives leads to the whole content, if this was called before the name was given.
+    /// Does not wait for names given by `link` and `rename`, nor for removals. They reach the disk in the order in
+    /// which they were made, within half a minute, the interval at which each of these file systems writes its journal.
+    /// If `sync` was called before a name was given, a name that survives leads to the whole content.
     fn sync(&self, file: &LinuxFile) -> io::Result<()> {
         file.sync()
     }
 
-    /// Writes back what is only in memory, by asking for a map of what is then (`FIEMAP_FLAG_SYNC`): `fsync` of a file
-    /// of Btrfs that a guest has written much to logs its map, and the guest waits for that (half a second was seen).
+    /// Writes back dirty data by asking for a map of it (`FIEMAP_FLAG_SYNC`). On Btrfs, `fsync` of a file that a guest
+    /// has written much to logs the file's map, and the guest waits for that (half a second was seen).
     fn settle(&self, file: &LinuxFile) -> io::Result<()> {
         Ok(sys::settled_extents(file).map(drop)?)
     }
@@ -330,12 +329,13 @@ impl Names for LinuxSubstrate {
         names::protection(self.root.open_any(path)?)
     }
 
-    /// Returns a user's number by `/etc/passwd`: users of system services are there, whatever else the host asks.
+    /// Returns a user's number from `/etc/passwd`. System users are listed there, whatever other sources the host uses.
     fn user_named(&self, name: &str) -> Option<u32> {
         users::number_of(name)
     }
 
-    /// Tells whether the process has `CAP_SYS_ADMIN`: to others the kernel shows no attribute `trusted.NAME`.
+    /// Returns whether the process has `CAP_SYS_ADMIN`: the kernel hides `trusted.NAME` attributes from other
+    /// processes.
     fn reads_trusted_attributes(&self) -> bool {
         rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN))
     }
@@ -346,9 +346,9 @@ impl Names for LinuxSubstrate {
 }
 
 impl Locks for LinuxSubstrate {
-    /// Takes the file's lock (`flock`, exclusive). Locks of `fcntl(2)` would do on one host; on OCFS2 they are not seen
-    /// by others. It belongs to this opening of the file: a second one, of the same process too, is kept out, and a
-    /// child that was forked without an `exec` holds it on. An OCFS2 that is mounted with `localflocks` would keep out
+    /// Takes the file's lock (`flock`, exclusive). Locks of `fcntl(2)` would do on one host, but on OCFS2 other hosts
+    /// do not see them. The lock belongs to this opening of the file. It keeps out a second opening, even by the same
+    /// process, and a child forked without `exec` keeps it held. An OCFS2 mounted with `localflocks` would keep out
     /// this host only, and is refused.
     fn try_lock(&self, file: &LinuxFile) -> io::Result<bool> {
         let is_taken = file.try_lock(FlockOperation::NonBlockingLockExclusive)?;
@@ -358,14 +358,14 @@ impl Locks for LinuxSubstrate {
         Ok(is_taken)
     }
 
-    /// Asks for a shared lock: many have it at once.
+    /// Tries a shared lock: many openings can hold it at once.
     fn is_locked(&self, file: &LinuxFile) -> io::Result<bool> {
         Ok(!file.try_lock(FlockOperation::NonBlockingLockShared)?)
     }
 
-    /// Returns which files of a folder are locked by processes of this host, as `/proc/locks` has it. Locks of other
-    /// hosts (OCFS2), and of processes that this one cannot see, are not told. On Btrfs a lock on a file of another
-    /// subvolume that has the same inode number is taken for one.
+    /// Returns the files of a folder that processes of this host have locked, from `/proc/locks`. Locks of other hosts
+    /// (OCFS2) and of processes invisible to this one are missing. On Btrfs, a locked file of another subvolume with
+    /// the same inode number counts as locked, too.
     fn held_locks(&self, folder: &Path) -> io::Result<Vec<HeldLock>> {
         locks::held(&self.root, folder)
     }
@@ -376,23 +376,24 @@ impl Sharing for LinuxSubstrate {
         &self.abilities
     }
 
-    /// Returns the next extents of a file, at most 512. What was written and not yet written back has no place.
+    /// Returns the next extents of a file, at most 512. Data not yet written back has no place.
     ///
-    /// On Btrfs an extent is told as a whole: it is shared if any part of it is referred to elsewhere.
+    /// Btrfs reports an extent as a whole: it is shared if any part of it is referred to elsewhere.
     fn extents(&self, file: &LinuxFile, from: u64) -> io::Result<Vec<MappedExtent>> {
         self.note_call();
         map::extents(file, from)
     }
 
-    /// Compares and shares, in one call of the kernel, or in several where it stops early: if it then says that the
-    /// rest differs, or fails, the first part is shared. A range that its owner has cut off meanwhile differs.
+    /// Compares and shares, in one call of the kernel, or in several if it stops early. If a later call reports a
+    /// difference or fails, the first part stays shared. A range that its owner has meanwhile truncated counts as
+    /// different.
     ///
-    /// [`Compared::Shared`] says for sure that the ranges were equal. That all of their blocks are shared now only maps
-    /// tell: kernels from 4.20 on repeat the length that was asked for, even where they ran out of space on the way.
+    /// [`Compared::Shared`] proves that the ranges were equal. Only maps show whether all of their blocks are shared
+    /// now: kernels from 4.20 on report the requested length even if they ran out of space on the way.
     ///
     /// # Panics
-    /// When offsets or length are not whole blocks, or the length is zero or above the most: the kernel would take some
-    /// of those for equal without comparing anything.
+    /// If offsets or length are not whole blocks, or the length is zero or above the maximum: the kernel would report
+    /// some of those ranges as equal without comparing anything.
     fn share(&self, source: At<'_, LinuxFile>, into: At<'_, LinuxFile>, length: u64) -> Result<Compared, ShareError> {
         share::share(source, into, length)
     }
@@ -400,14 +401,14 @@ impl Sharing for LinuxSubstrate {
     /// Clones a range (`FICLONERANGE`).
     ///
     /// # Panics
-    /// As [`LinuxSubstrate::share`].
+    /// See [`LinuxSubstrate::share`].
     fn clone_range(&self, source: At<'_, LinuxFile>, into: At<'_, LinuxFile>, length: u64) -> Result<(), ShareError> {
         share::clone_range(source, into, length)
     }
 
-    /// Makes the whole file system durable on OCFS2 and Btrfs. On OCFS2 it is not known what `fsync` covers of a share.
-    /// On Btrfs `fsync` of a file of which very many blocks were shared logs its map as a whole, and writers of the
-    /// file wait meanwhile (half a second for 90,000 blocks, where `syncfs` kept nobody waiting for more than 10 ms).
+    /// Makes the whole file system durable on OCFS2 and Btrfs. On OCFS2 it is unknown what part of a share `fsync`
+    /// covers. On Btrfs, `fsync` of a file with very many newly shared blocks logs its whole map while writers of the
+    /// file wait (half a second for 90,000 blocks; with `syncfs` no writer waited for more than 10 ms).
     fn sync_shares(&self, file: &LinuxFile) -> io::Result<()> {
         match self.abilities.kind {
             SubstrateKind::Ocfs2 | SubstrateKind::Btrfs => file.sync_all(),
@@ -423,9 +424,9 @@ impl Sharing for LinuxSubstrate {
         file.punch(offset, length)
     }
 
-    /// Clones a whole file (`FICLONE`): the source is locked meanwhile, so that it is of one moment. The new file
-    /// belongs to the caller; its permissions are those of the source that the umask, or the folder's default ACL,
-    /// leaves.
+    /// Clones a whole file (`FICLONE`). The kernel locks the source meanwhile, so the clone is of one moment. The new
+    /// file belongs to the caller. Its permissions are those of the source, as limited by the umask or the folder's
+    /// default ACL.
     fn create_clone(&self, source: &LinuxFile, path: &Path) -> Result<LinuxFile, ShareError> {
         clone::create_clone(&self.root, source, path)
     }
@@ -434,7 +435,7 @@ impl Sharing for LinuxSubstrate {
         share::refusal(file)
     }
 
-    /// Returns the number of the latest transaction on Btrfs, to who has `CAP_SYS_ADMIN`. None of a file that is
+    /// Returns the number of the latest transaction on Btrfs. Requires `CAP_SYS_ADMIN`. `None` for files that are
     /// overwritten in place, and on other file systems.
     fn generation(&self, file: &LinuxFile) -> io::Result<Option<u64>> {
         match self.abilities.kind {
@@ -443,7 +444,7 @@ impl Sharing for LinuxSubstrate {
         }
     }
 
-    /// Returns extents of those leaves of a file's tree that were written since a transaction
+    /// Returns the extents in those leaves of a file's tree that were written since a transaction
     /// (`BTRFS_IOC_TREE_SEARCH_V2`).
     fn changed_since(&self, file: &LinuxFile, generation: u64, from: u64) -> io::Result<Vec<AgedExtent>> {
         match self.abilities.kind {
@@ -452,9 +453,8 @@ impl Sharing for LinuxSubstrate {
         }
     }
 
-    /// Returns how much room there is for users other than root. On Btrfs it is only about right: what is not yet set
-    /// aside for data or for metadata counts as if it all became data, and the last of it may be refused long before it
-    /// is used up.
+    /// Returns the room for users other than root. On Btrfs it is approximate: space not yet set aside for data or
+    /// metadata counts as if it all became data, and Btrfs may refuse writes long before the last of it is used.
     fn room(&self) -> io::Result<Room> {
         let host = rustix::fs::fstatvfs(self.root.folder())?;
         let bytes = |blocks: u64| blocks.saturating_mul(host.f_frsize);
@@ -463,11 +463,11 @@ impl Sharing for LinuxSubstrate {
 }
 
 impl Exclusive for LinuxSubstrate {
-    /// On OCFS2, clones all extents of which a part is in the range, and that nobody shares, as wholes, and drops the
-    /// clones. It marks extents whose blocks it counts, and splits an extent of which only a part is cloned for the
-    /// first time. Where the file's map has to grow for that (each 250 extents or so), the kernel runs out of what it
-    /// had reserved in its journal: the host stops, or the file system does (`ocfs2_add_refcount_flag`, seen with 6.1).
-    /// What is marked is not split.
+    /// On OCFS2, clones each unshared extent that the range touches as a whole, and drops the clones. OCFS2 marks
+    /// extents whose blocks it counts, and splits an extent when a part of it is cloned for the first time. If the
+    /// file's map has to grow for the split (every 250 extents or so), the kernel exceeds its reservation in the
+    /// journal, and the host or the file system stops (`ocfs2_add_refcount_flag`, seen with 6.1). Marked extents are
+    /// not split.
     fn prepare_clone(&self, source: At<'_, LinuxFile>, length: u64, scratch: &LinuxFile) -> Result<(), ShareError> {
         match self.abilities.kind {
             SubstrateKind::Ocfs2 => whole_first::clone_whole_extents(source, length, scratch, true),
@@ -475,8 +475,8 @@ impl Exclusive for LinuxSubstrate {
         }
     }
 
-    /// Takes a write lease (`F_SETLEASE`): who opens the file waits in the kernel until it is left, or for
-    /// `lease-break-time`, 45 seconds as a rule. Takes the owner of the file or `CAP_LEASE`.
+    /// Takes a write lease (`F_SETLEASE`): a process that opens the file waits in the kernel until the lease ends, at
+    /// most for `lease-break-time`, usually 45 seconds. Requires the owner of the file or `CAP_LEASE`.
     fn try_exclusive(&self, file: &LinuxFile) -> io::Result<bool> {
         file.try_exclusive()
     }
@@ -485,7 +485,7 @@ impl Exclusive for LinuxSubstrate {
         file.is_exclusive_wanted()
     }
 
-    /// Half of `lease-break-time` after the lease was seen to be whole last.
+    /// The lease counts as lost half of `lease-break-time` after it was last seen intact.
     fn is_exclusive_lost(&self, file: &LinuxFile) -> bool {
         file.is_exclusive_lost(file::lease_lasts)
     }
@@ -496,7 +496,7 @@ impl Exclusive for LinuxSubstrate {
 }
 
 impl WholeExtents for LinuxSubstrate {
-    /// Returns slices on Btrfs, to who has `CAP_SYS_ADMIN`.
+    /// Returns slices on Btrfs. Requires `CAP_SYS_ADMIN`.
     fn slices(&self, file: &LinuxFile, from: u64) -> io::Result<Vec<Slice>> {
         match self.abilities.kind {
             SubstrateKind::Btrfs => whole::slices(file, from),
@@ -504,18 +504,18 @@ impl WholeExtents for LinuxSubstrate {
         }
     }
 
-    /// Returns references on Btrfs, to who has `CAP_SYS_ADMIN`, also those of snapshots and of files that are deleted
-    /// and still open.
+    /// Returns references on Btrfs, including those of snapshots and of deleted files that are still open. Requires
+    /// `CAP_SYS_ADMIN`.
     fn references(&self, extent: WholeExtent) -> io::Result<Vec<Reference>> {
         match self.abilities.kind {
-            // The root itself is open for names only.
+            // The root itself is open for path look-ups only (`O_PATH`).
             SubstrateKind::Btrfs => whole::references(&self.root.open_folder(Path::new(""))?, extent),
             _ => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
-    /// Returns what is left for metadata on Btrfs, which may be used up while there is room for data; elsewhere what is
-    /// free.
+    /// Returns the room left for metadata on Btrfs, which may run out while there is room for data; elsewhere the free
+    /// space.
     fn room_for_records(&self) -> io::Result<u64> {
         let free = self.room()?.free;
         match self.abilities.kind {
@@ -526,10 +526,10 @@ impl WholeExtents for LinuxSubstrate {
 }
 
 impl CopyHints for LinuxSubstrate {
-    /// Has XFS set aside one block at a time for copies on write into this file (`FS_XFLAG_COWEXTSIZE`). As it comes,
-    /// it sets aside 32 around each small write into shared blocks, and gives them back after five minutes: sharing
-    /// would first cost space. A size that somebody has set stays. Takes the owner or root, not a descriptor for
-    /// writing. Nothing happens on other file systems.
+    /// Makes XFS set aside one block at a time for copies on write into this file (`FS_XFLAG_COWEXTSIZE`). By default
+    /// it sets aside 32 blocks around each small write into shared blocks, and returns them after five minutes, so
+    /// sharing would first cost space. A size that is already set stays. Requires the owner or root, but no descriptor
+    /// for writing. Does nothing on other file systems.
     fn keep_copies_small(&self, file: &LinuxFile) -> io::Result<bool> {
         if self.abilities.kind != SubstrateKind::Xfs {
             return Ok(false);
@@ -538,17 +538,17 @@ impl CopyHints for LinuxSubstrate {
     }
 }
 
-/// Tells whether the kernel lets this process share into a file that it has open for reading only (`may_dedupe_file`).
+/// Returns whether the kernel lets this process share into a file that is open for reading only (`may_dedupe_file`).
 fn may_share_into(file: &OwnedFd) -> io::Result<bool> {
     let owner = rustix::fs::fstat(file)?.st_uid;
     let capabilities = rustix::thread::capabilities(None)?;
     Ok(owner == rustix::process::geteuid().as_raw() || capabilities.effective.contains(CapabilitySet::SYS_ADMIN))
 }
 
-/// Returns what a name in a folder stands for, or none if it is gone.
+/// Returns the kind of an entry of a folder; `None` if the entry is gone.
 fn listed_kind(folder: impl AsFd, name: &std::ffi::CStr, told: FileType) -> io::Result<Option<ListedKind>> {
     let kind = match told {
-        // Not every file system keeps the kind in the folder.
+        // Not every file system stores the kind in the folder.
         FileType::Unknown => match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => FileType::from_raw_mode(stat.st_mode),
             Err(Errno::NOENT) => return Ok(None),

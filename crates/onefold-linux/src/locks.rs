@@ -1,8 +1,8 @@
 //! Finds locks without taking one: asks the kernel about a byte of an open file, or reads its list of all locks.
 //!
-//! The list takes long to read on a busy machine, since the kernel waits until no processor is in the midst of setting
-//! a lock. It names a file by its inode number and by the device of its file system. On Btrfs `stat` reports another
-//! device for a file: each subvolume has one of its own there. The list of mounts has the right one.
+//! On a busy machine the list takes long to read: the kernel waits until no processor is setting a lock. The list names
+//! a file by its inode number and by the device of its file system. On Btrfs, `stat` reports another device for a file,
+//! as each subvolume has a device of its own. The list of mounts has the right one.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,22 +15,22 @@ use rustix::fs::Dir;
 use crate::names::Root;
 use crate::{mounts, path_of, sys};
 
-/// As often the list is read at most, where it changes all the time.
+/// Maximum number of times the list is read while it keeps changing.
 const READS: u32 = 8;
 
-/// A file, as the list names it: device and inode number.
+/// A file as the list names it: device and inode number.
 type Locked = (u32, u32, u64);
 
-/// Returns whether somebody else has a lock on a byte of an open file, which the kernel sets for reading or writing
-/// (`fcntl(2)`, "Advisory record locking"). Nobody can tell that it was asked.
+/// Returns whether another process holds a lock on a byte of an open file (`fcntl(2)`, "Advisory record locking"), for
+/// reading or writing. Other processes cannot notice the question.
 ///
 /// # Errors
-/// When the file system of the file cannot tell.
+/// If the file's file system cannot answer.
 pub fn is_byte_locked(file: impl AsFd, offset: u64) -> io::Result<bool> {
     Ok(sys::is_byte_locked(file, offset)?)
 }
 
-/// Returns which files of a folder are locked.
+/// Returns the locked files of a folder.
 pub(super) fn held(root: &Root, folder: &Path) -> io::Result<Vec<HeldLock>> {
     let device = mounts::mount_of(root.folder())?.device;
     let locks = locks(|| std::fs::read_to_string("/proc/locks"))?;
@@ -45,8 +45,8 @@ pub(super) fn held(root: &Root, folder: &Path) -> io::Result<Vec<HeldLock>> {
     Ok(held)
 }
 
-/// Reads the list until it is the same twice. The kernel gives it page by page, and where a lock of an earlier page has
-/// gone meanwhile, leaves out one of the next; so what any reading has counts.
+/// Reads the list until it is the same twice. The kernel returns it page by page, and skips a lock of a later page if
+/// one of an earlier page has gone meanwhile. So the result has every lock that any of the readings showed.
 fn locks(mut read: impl FnMut() -> io::Result<String>) -> io::Result<HashMap<Locked, Option<u32>>> {
     let (mut locks, mut last) = (HashMap::new(), None);
     for _ in 0..READS {
@@ -60,7 +60,7 @@ fn locks(mut read: impl FnMut() -> io::Result<String>) -> io::Result<HashMap<Loc
     Ok(locks)
 }
 
-/// Returns who has the whole-file locks of the list. Those who wait for one have none.
+/// Returns the holders of the whole-file locks in the list. Processes that wait for a lock hold none.
 fn parse_locks(text: &str) -> HashMap<Locked, Option<u32>> {
     text.lines().filter_map(parse_lock).collect()
 }
@@ -100,7 +100,7 @@ mod tests {
 
         let path = tempfile::NamedTempFile::new().unwrap();
         let (ours, theirs) = (path.reopen().unwrap(), path.reopen().unwrap());
-        // Nobody needs more than to read the file.
+        // Reading permission is enough.
         let ours_read_only = std::fs::File::open(path.path()).unwrap();
         let seen = || [is_byte_locked(&ours, 101).unwrap(), is_byte_locked(&ours_read_only, 101).unwrap()];
         assert_eq!(seen(), [false, false]);
@@ -119,7 +119,7 @@ mod tests {
         let mut readings = [line(1), line(1) + &line(2), line(1) + &line(2), line(3)].into_iter();
         let found = locks(|| Ok(readings.next().unwrap())).unwrap();
         assert_eq!(found, [((0xfd, 0x0a, 1), Some(7)), ((0xfd, 0x0a, 2), Some(7))].into());
-        // Where it is never the same twice, that is the end of it, too.
+        // Reading also ends if the list is never the same twice.
         let mut number = 0;
         let ever_new = || {
             number += 1;

@@ -1,4 +1,4 @@
-//! The machine that a watch runs on: load, the clock on the wall, and which images its processes have open.
+//! The machine that a watch runs on: its load, its local time, and which images its processes have open.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirEntry};
@@ -10,14 +10,14 @@ use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags, statx};
 
 use crate::{LinuxSubstrate, sys};
 
-/// This machine, as far as it has to do with a file system.
+/// This machine, with the file system whose open files matter.
 #[derive(Clone, Copy, Debug)]
 pub struct LinuxMachine<'a> {
     substrate: &'a LinuxSubstrate,
 }
 
 impl<'a> LinuxMachine<'a> {
-    /// Returns the machine, which looks for open files of this file system.
+    /// Returns this machine, which looks for open files of `substrate`.
     #[must_use]
     pub fn new(substrate: &'a LinuxSubstrate) -> LinuxMachine<'a> {
         LinuxMachine { substrate }
@@ -31,7 +31,7 @@ impl Machine for LinuxMachine<'_> {
 
     fn time_of_day(&self) -> MinuteOfDay {
         let (hour, minute) = sys::local_time().unwrap_or_default();
-        // A machine without a clock is at midnight.
+        // A machine whose local time is unknown counts as being at midnight.
         MinuteOfDay::new(hour, minute).or(MinuteOfDay::new(0, 0)).expect("midnight is a time of day")
     }
 
@@ -39,12 +39,12 @@ impl Machine for LinuxMachine<'_> {
         rustix::system::uname().nodename().to_string_lossy().into_owned()
     }
 
-    /// Looks through the descriptors of all processes that `/proc` shows: root sees those of all users, and those of
-    /// containers. What the kernel itself has open (loop devices, exports of blocks) has none.
+    /// Searches the descriptors of all processes in `/proc`: root sees those of all users and of containers. Files that
+    /// the kernel itself has open (loop devices, block exports) have no descriptor.
     fn open_for_writing(&self, images: &[&Path]) -> io::Result<OpenImages> {
         let mut by_inode = BTreeMap::new();
         for path in images {
-            // One that cannot be opened, or has gone, is nobody's.
+            // No process is looked for at an image that cannot be opened or has gone.
             let Ok(file) = self.substrate.open(path, Access::Read) else { continue };
             let (Ok(stat), Ok(inode)) = (self.substrate.stat(&file), inode_of(&file, c"")) else { continue };
             by_inode.insert(inode, stat.handle);
@@ -67,15 +67,15 @@ impl Machine for LinuxMachine<'_> {
             let process_no = name.to_str().and_then(|name| name.parse().ok());
             if let (false, Some(process_no)) = (found.images.is_empty(), process_no) {
                 open.handles.extend(found.images.iter().cloned());
-                // A process that hides its counters counts as one that writes little.
+                // A process whose counters are hidden counts as one that writes little.
                 if let Some(written_bytes) = written_by(&process.path(), found.is_direct) {
                     open.writers.push(Writer { process: process_no, written_bytes, images: found.images });
                 }
             }
             match looked {
-                // It has ended.
+                // The process has ended.
                 Err(error) if is_gone(&error) => {}
-                // Whatever one process has open must not hide the images of all others.
+                // One process with an unreadable descriptor must not hide the images of all others.
                 Err(_) => open.unseen_processes += 1,
                 Ok(()) => {}
             }
@@ -84,44 +84,45 @@ impl Machine for LinuxMachine<'_> {
     }
 }
 
-/// What tells a file from all others of this machine, while it is open.
+/// Identifies a file among all others of this machine while it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Inode {
     device: (u32, u32),
     number: u64,
 }
 
-/// The images that are looked for.
+/// The images to look for.
 struct Images {
     by_inode: BTreeMap<Inode, FileHandle>,
-    /// The numbers of their inodes alone.
+    /// The inode numbers alone.
     numbers: BTreeSet<u64>,
 }
 
-/// Returns the inode of a file. Asks no server: of a network file system that hangs, what the kernel remembers does.
+/// Returns the inode of a file. Asks no server: for a network file system that hangs, the kernel's cached answer is
+/// enough.
 fn inode_of(folder: impl rustix::fd::AsFd, path: impl rustix::path::Arg) -> io::Result<Inode> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = statx(folder, path, flags, StatxFlags::INO)?;
     Ok(Inode { device: (stat.stx_dev_major, stat.stx_dev_minor), number: stat.stx_ino })
 }
 
-/// Returns how many bytes a process has written since it began: for all its threads, and those that have ended.
+/// Returns the number of bytes that a process has written since it began, including threads that have ended.
 fn written_by(process: &Path, is_direct: bool) -> Option<u64> {
     written_of(&fs::read_to_string(process.join("io")).ok()?, is_direct)
 }
 
-/// Returns what `/proc/PID/io` tells of the bytes that a process has written.
+/// Returns the number of written bytes from the text of `/proc/PID/io`.
 ///
-/// `write_bytes` counts each direct write by its length, also through io_uring. A write into the page cache counts as
-/// its whole folio there, which may be two mebibytes for a block. So the lengths of write calls (`wchar`) are the bound
-/// for such writes. Buffered writes through io_uring are in no `wchar`, and count too little.
+/// `write_bytes` counts each direct write by its length, also through io_uring. But it counts a write into the page
+/// cache as its whole folio, which may be two mebibytes for one block. So the lengths of write calls (`wchar`) bound
+/// the count for such writes. `wchar` omits buffered writes through io_uring, which are therefore counted too low.
 fn written_of(told: &str, is_direct: bool) -> Option<u64> {
     let value = |name: &str| told.lines().find_map(|line| line.strip_prefix(name))?.trim().parse::<u64>().ok();
     let written = value("write_bytes:")?;
     Some(if is_direct { written } else { written.min(value("wchar:")?) })
 }
 
-/// What a process has open for writing.
+/// The images that a process has open for writing.
 #[derive(Default)]
 struct Found {
     images: BTreeSet<FileHandle>,
@@ -147,8 +148,8 @@ fn look_at(process: &Path, images: &Images, found: &mut Found) -> io::Result<()>
     Ok(())
 }
 
-/// Returns the image that a descriptor writes to, and whether it does so with `O_DIRECT`. Only what looks like one is
-/// touched: a look at a file of another file system may hang with that.
+/// Returns the image that a descriptor writes to, and whether it uses `O_DIRECT`. Touches only descriptors that may be
+/// an image: `stat` of a file on a hanging file system may hang as well.
 fn image_at<'a>(
     process: &Path,
     descriptor: &DirEntry,
@@ -162,12 +163,12 @@ fn image_at<'a>(
     Ok(images.by_inode.get(&inode_of(CWD, &path)?).map(|handle| (handle, told.is_direct)))
 }
 
-/// What `/proc/PID/fdinfo/FD` tells.
+/// The fields of `/proc/PID/fdinfo/FD`.
 #[derive(Debug, PartialEq, Eq)]
 struct Told {
     is_for_writing: bool,
     is_direct: bool,
-    /// Kernels before 5.14 do not tell.
+    /// `None` from kernels before 5.14.
     inode: Option<u64>,
 }
 

@@ -13,14 +13,14 @@ const LAST: u32 = 0x1;
 const UNWRITTEN: u32 = 0x800;
 const SHARED: u32 = 0x2000;
 
-/// What says that the place is none, or not where the bytes are as they are: unknown, delayed, encoded, encrypted, not
-/// aligned, within metadata, in a block with other tails.
+/// Flags of an extent that has no place, or whose place does not hold the plain bytes: unknown, delayed, encoded,
+/// encrypted, not aligned, within metadata, in a block with other tails.
 const WITHOUT_PLACE: u32 = 0x2 | 0x4 | 0x8 | 0x80 | 0x100 | 0x200 | 0x400;
 
-/// Returns the next extents of a file. Nothing is written back for it (`FIEMAP_FLAG_SYNC`): a map is asked for often,
-/// of files that guests write to, and what has no place yet is not worth to be shared now.
+/// Returns the next extents of a file. Writes nothing back first (`FIEMAP_FLAG_SYNC`): maps of files that guests write
+/// to are requested often, and data without a place is not worth sharing yet.
 ///
-/// Extents behind the end of the file, which XFS sets aside for what may be appended, are not told.
+/// Leaves out extents behind the end of the file, which XFS sets aside for appends.
 pub(super) fn extents(file: &LinuxFile, from: u64) -> io::Result<Vec<MappedExtent>> {
     let end = file.length()?.checked_next_multiple_of(BLOCK_BYTES_U64).unwrap_or(u64::MAX);
     let mut from = from;
@@ -47,8 +47,8 @@ pub(super) struct Whole {
     pub(super) length: u64,
 }
 
-/// Returns the extents that have a part in a range, and go on beyond it, and are not shared. Those that are only set
-/// aside are extents like the others to who clones them.
+/// Returns the unshared extents that overlap a range and reach beyond it. To the kernel's clone call, extents that are
+/// only set aside (unwritten) are like the others.
 pub(super) fn unmarked(file: &LinuxFile, from: u64, length: u64) -> io::Result<Vec<Whole>> {
     let (mut at, end) = (from, from.saturating_add(length));
     let mut found = Vec::new();
@@ -71,8 +71,8 @@ fn unmarked_whole(extent: &RawExtent, from: u64, end: u64) -> Option<Whole> {
     (is_plain && !is_within).then_some(Whole { offset: extent.logical, length: extent.length })
 }
 
-/// Returns what is told within `from..end`: Btrfs gives whole extents, whatever part of them was asked for. What is out
-/// of order was moved meanwhile, and is left out.
+/// Returns the parts of extents within `from..end`: Btrfs reports whole extents, whatever range was asked for. Leaves
+/// out extents that are out of order: they moved during the call.
 fn clipped(told: &[RawExtent], from: u64, end: u64) -> Vec<MappedExtent> {
     let mut position = from;
     let mut extents = Vec::with_capacity(told.len());

@@ -1,7 +1,6 @@
-//! The kernel's list of mounts (`mountinfo`): which device a mount is of, and with which options.
+//! The kernel's list of mounts (`mountinfo`): the device and the options of each mount.
 //!
-//! Others choose the names in it, and how long it is. So it is read line by line, and no longer line than any that
-//! counts.
+//! Other users choose the names in the list and its length. So it is read line by line, and lines are bounded.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -10,22 +9,22 @@ use rustix::fs::{AtFlags, StatxFlags};
 
 /// The list, as this thread sees it.
 const LIST: &str = "/proc/thread-self/mountinfo";
-/// Longest line: paths of 4096 bytes, each of which may be written as four, and options of a page.
+/// Maximum length of a line: paths of 4096 bytes, each byte written as up to four, and options of a page.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// A mount, as the list has it.
+/// A mount in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mount {
     /// The device of the file system: major and minor number.
     pub(super) device: (u32, u32),
-    /// Options of the mount, and of its file system.
+    /// Options of the mount and of its file system.
     pub(super) options: Vec<String>,
 }
 
 /// Returns the mount that an open file or folder is on.
 ///
 /// # Errors
-/// `NotFound` where the list does not have it; `Unsupported` where the kernel does not tell its number (before Linux
+/// `NotFound` if the list lacks the mount; `Unsupported` if the kernel does not report mount numbers (before Linux
 /// 5.8).
 pub(super) fn mount_of(file: impl AsFd) -> io::Result<Mount> {
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
@@ -66,9 +65,8 @@ fn skip_line(list: &mut impl BufRead) -> io::Result<()> {
     }
 }
 
-/// Returns the mount that a line is about, if it has this number: number, parent, device, root, place, options, any
-/// number of other fields, a dash, kind, source, options of the file system. White space in a field is written as octal
-/// numbers.
+/// Returns the mount of a line, if it has this number. Fields: number, parent, device, root, place, options, any number
+/// of other fields, a dash, kind, source, options of the file system. White space in a field is written in octal.
 fn mount_in(line: &[u8], number: u64) -> Option<Mount> {
     let mut fields = line.trim_ascii_end().split(|byte| *byte == b' ').map(String::from_utf8_lossy);
     if fields.next()?.parse() != Ok(number) {
@@ -105,7 +103,7 @@ mod tests {
         assert_eq!(options, ["rw", "relatime", "rw", "_netdev", "heartbeat=local", "localflocks"]);
         assert_eq!(found(LIST, 41).unwrap().options, ["rw", "rw", "heartbeat=local", "coherency=full"]);
         assert_eq!(found(LIST, 3), None);
-        // The last line has no end where the list is cut.
+        // A truncated list ends without a newline.
         assert_eq!(found(LIST.trim_end(), 41).unwrap().device, (8, 17));
     }
 
@@ -119,7 +117,7 @@ mod tests {
         assert_eq!(found("36 1 8:1 / / rw,localflocks shared:1\n", 36).unwrap().options, ["rw", "localflocks"]);
         let long = format!("7 1 8:1 / /{} rw - a b c\n{LIST}", "x".repeat(1 << 20));
         assert_eq!(found(&long, 36), found(LIST, 36), "a long line is passed over");
-        // What is behind the most that is read of a line is no line of its own.
+        // The part of a line beyond the maximum must not count as a line of its own.
         let forged = format!("7 1 8:1 / /{}40 22 8:16 / / rw - a b c\n{LIST}", "x".repeat(64 << 10));
         assert_eq!(found(&forged, 40), found(LIST, 40));
         assert!(find(&b"40 22 8:16 / /\xff rw - ocfs2 /dev/x rw,localflocks\n"[..], 40).unwrap().is_some());

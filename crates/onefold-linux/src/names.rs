@@ -1,8 +1,8 @@
 //! Names beneath the root.
 //!
-//! The owners of the images may rename and replace things during a look-up. So no path is ever resolved by hand: the
-//! kernel does it from the descriptor of the root, or of a folder that is kept open, and refuses symbolic links, other
-//! mounts and ways out in the same step.
+//! Owners of images may rename and replace files and folders during a look-up. So this module never resolves a path by
+//! hand: the kernel does it, from the descriptor of the root or of a kept folder. In the same step it refuses symbolic
+//! links, other mounts, and ways out of the root.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,14 +17,14 @@ use rustix::io::{Errno, retry_on_intr};
 
 use crate::sys::{self, RawHandle};
 
-/// The folder beneath which all names are.
+/// The folder above all names.
 #[derive(Debug)]
 pub(super) struct Root {
     folder: Arc<OwnedFd>,
     kept: Mutex<Vec<KeptFolder>>,
 }
 
-/// A folder that stays open: paths that begin with its path are resolved from here, whatever has its name by then.
+/// A folder that stays open: paths that begin with its path are resolved from it, whatever bears its name by then.
 #[derive(Debug)]
 struct KeptFolder {
     path: PathBuf,
@@ -32,15 +32,15 @@ struct KeptFolder {
 }
 
 impl Root {
-    /// Opens the root. Its own path is the caller's word: symbolic links in it are followed.
+    /// Opens the root. Its own path is trusted: symbolic links in it are followed.
     pub(super) fn open(path: &Path) -> Result<Root, Errno> {
-        // O_PATH: nothing is read through it, so that the right to enter the folder is enough.
+        // O_PATH: nothing is read through it, so permission to enter the folder is enough.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?;
         Ok(Root { folder: Arc::new(folder), kept: Mutex::default() })
     }
 
-    /// Opens a folder and keeps it; returns what protects it. The empty path is the root itself.
+    /// Opens a folder and keeps it open; returns its protection. The empty path is the root itself.
     pub(super) fn keep(&self, path: &Path) -> io::Result<Protection> {
         let Some(folder) = self.open_by_name(path)? else { return protection(&self.folder) };
         let protection = protection(&folder)?;
@@ -68,11 +68,11 @@ impl Root {
         if !self.kept.lock().iter().any(|kept| kept.path == path) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        // A descriptor of O_PATH takes no mode; this one is of the same folder.
+        // fchmod refuses an O_PATH descriptor, so the folder is opened again from it.
         Ok(rustix::fs::fchmod(self.open_folder(path)?, mode)?)
     }
 
-    /// Opens a folder by its name in the folder above; none for the root.
+    /// Opens a folder by its name in the parent folder; `None` for the root.
     fn open_by_name(&self, path: &Path) -> io::Result<Option<OwnedFd>> {
         let path = checked(path)?;
         let (Some(name), Some(above)) = (path.file_name(), path.parent()) else { return Ok(None) };
@@ -96,7 +96,7 @@ impl Root {
         &self.folder
     }
 
-    /// Opens a folder, for reading what is in it.
+    /// Opens a folder for listing.
     pub(super) fn open_folder(&self, path: &Path) -> io::Result<OwnedFd> {
         let path = checked(path)?;
         Ok(quietly(OFlags::DIRECTORY, |flags| self.open_beneath(path, flags, Mode::empty()))?)
@@ -105,20 +105,20 @@ impl Root {
     /// Opens a regular file.
     pub(super) fn open_file(&self, path: &Path, access: OFlags) -> io::Result<OwnedFd> {
         let path = checked(path)?;
-        // To open a device can do something to it, and what O_PATH opens is not opened. Between the look and the
-        // opening another thing may take the name; only who may make devices can put one there, and a pipe does not
-        // wait.
+        // Opening a device can have effects, and O_PATH opens nothing. Another file may take the name between the check
+        // and the opening, but only a process that may make devices can put a device there, and O_NONBLOCK does not
+        // wait for a pipe.
         check_regular(&self.open_beneath(path, OFlags::PATH, Mode::empty())?)?;
-        // O_NONBLOCK is without meaning for regular files, but for one thing: a lease that the owner has taken is not
-        // waited for, the call fails with EAGAIN.
+        // For regular files, O_NONBLOCK has a single effect: if the owner holds a lease, the call fails with EAGAIN
+        // instead of waiting.
         let file = quietly(access | OFlags::NONBLOCK, |flags| self.open_beneath(path, flags, Mode::empty()))?;
         check_regular(&file)?;
         Ok(file)
     }
 
-    /// Opens a regular file by its handle. `NotFound` where there is none any more.
+    /// Opens a regular file by its handle. `NotFound` if it no longer exists.
     pub(super) fn open_handle(&self, handle: &RawHandle, access: OFlags) -> io::Result<OwnedFd> {
-        // What is open for names only stands for no mount.
+        // An O_PATH descriptor cannot name a mount in this call.
         let mount = self.open_folder(Path::new(""))?;
         let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match retry_on_intr(|| sys::open_by_handle(mount.as_fd(), handle, flags)) {
@@ -129,10 +129,10 @@ impl Root {
         Ok(file)
     }
 
-    /// Opens a regular file or a folder, for what is said of it rather than what is in it.
+    /// Opens a regular file or a folder for its metadata, not its content.
     pub(super) fn open_any(&self, path: &Path) -> io::Result<OwnedFd> {
         let path = checked(path)?;
-        // As in `open_file`.
+        // The check is needed for the reasons given in `open_file`.
         let found = rustix::fs::fstat(self.open_beneath(path, OFlags::PATH, Mode::empty())?)?;
         if !matches!(FileType::from_raw_mode(found.st_mode), FileType::RegularFile | FileType::Directory) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -140,8 +140,7 @@ impl Root {
         Ok(quietly(OFlags::RDONLY | OFlags::NONBLOCK, |flags| self.open_beneath(path, flags, Mode::empty()))?)
     }
 
-    /// Creates a file with these permissions, or what the umask leaves of them; returns it and the folder that it is
-    /// in.
+    /// Creates a file with the given permissions, less those that the umask removes. Returns the file and its folder.
     pub(super) fn create_file(&self, path: &Path, mode: Mode) -> io::Result<(OwnedFd, OwnedFd)> {
         let (folder, name) = self.split(path, OFlags::RDONLY)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -149,7 +148,7 @@ impl Root {
         Ok((file, folder))
     }
 
-    /// Returns the folder that a name is in, only good for going on from there, and the name.
+    /// Returns the folder of a name, fit only as the base of further look-ups, and the name.
     pub(super) fn parent<'a>(&self, path: &'a Path) -> io::Result<(OwnedFd, &'a OsStr)> {
         self.split(path, OFlags::PATH)
     }
@@ -170,13 +169,13 @@ impl Root {
 fn open_beneath(folder: &OwnedFd, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let flags = flags | OFlags::CLOEXEC;
-    // No O_NOFOLLOW: together with O_PATH it would open a symbolic link itself. NO_SYMLINKS refuses those at the
-    // end too.
+    // No O_NOFOLLOW: together with O_PATH it would open a symbolic link itself. NO_SYMLINKS also refuses one at the
+    // end.
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     retry_on_intr(|| openat2(folder, path, flags, mode, resolve))
 }
 
-/// Returns what protects an open file or folder.
+/// Returns the protection of an open file or folder.
 pub(super) fn protection(opened: impl AsFd) -> io::Result<Protection> {
     let stat = rustix::fs::fstat(opened)?;
     #[allow(clippy::useless_conversion, reason = "the width of the count differs between machines")]
@@ -184,13 +183,13 @@ pub(super) fn protection(opened: impl AsFd) -> io::Result<Protection> {
     Ok(Protection { owner: UserNo(stat.st_uid), mode: stat.st_mode & Protection::MODE, links })
 }
 
-/// Refuses paths that could lead out of the root, or need the kernel's care not to: `..` and absolute ones.
+/// Refuses `..` and absolute paths, which could lead out of the root.
 fn checked(path: &Path) -> io::Result<&Path> {
     let is_beneath = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     is_beneath.then_some(path).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
-/// Opens without leaving a trace in the time of last access, where that is permitted: to the owner and to root.
+/// Opens without changing the time of last access if the kernel permits it: to the owner and to root.
 fn quietly(flags: OFlags, open: impl Fn(OFlags) -> Result<OwnedFd, Errno>) -> Result<OwnedFd, Errno> {
     match open(flags | OFlags::NOATIME) {
         Err(Errno::PERM) => open(flags),

@@ -1,4 +1,4 @@
-//! `dpkg-deb`, which unpacks package archives: they are hostile, and so it runs without privileges.
+//! `dpkg-deb`, which unpacks package archives. Archives are hostile, so it runs without privileges.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -15,12 +15,12 @@ use crate::sys;
 use crate::volume_tools::{NOBODY, PATHS, Running, read_bounded};
 
 const DPKG_DEB: Tool = Tool { program: "dpkg-deb", package: "dpkg" };
-/// What each of its processes may take: processor time in seconds, memory in bytes, and no file.
+/// Limits for each of its processes: processor time in seconds, memory in bytes, and no file.
 const LIMITS: &[(Resource, u64)] =
     &[(Resource::Cpu, 1800), (Resource::As, 4 << 30), (Resource::Fsize, 0), (Resource::Core, 0)];
-/// Time in which it has to have written something more.
+/// Maximum time without output.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
-/// Time in which it has to end once its output was read.
+/// Maximum time from the end of its output to its exit.
 const END_MAX: Duration = Duration::from_secs(30);
 
 /// Runs `dpkg-deb`.
@@ -56,7 +56,7 @@ impl PackageTools for DpkgDeb {
             (taken, ended, complaint.join().unwrap_or_default())
         });
         match ended.map_err(failed)? {
-            // Where it failed by itself, its message says more than the end of its output.
+            // If the program failed by itself, its message says more than the end of its output.
             Some(status) if !status.success() && status.code().is_some() => {
                 let line = complaint.lines().find(|line| !line.is_empty()).unwrap_or("no message").to_owned();
                 Err(ToolError::Failed { tool, complaint: line })
@@ -86,7 +86,7 @@ fn start(archive: &File, part: ArchivePart) -> io::Result<Running> {
     Ok(Running(command.args([argument, "-"]).spawn()?))
 }
 
-/// What the program writes. A read fails once nothing came for long.
+/// The program's output. A read fails after a long silence.
 struct Output(ChildStdout);
 
 impl Read for Output {

@@ -1,4 +1,4 @@
-//! What the file system beneath a folder can do, found out by trying.
+//! Probes what the file system beneath a folder can do.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,19 +15,19 @@ use crate::names::Root;
 use crate::share::{self, SHARE_BYTES_MAX};
 use crate::{map, mounts};
 
-/// Why a folder's file system can't be used for sharing. Nothing is left behind in it then.
+/// Why a folder's file system can't be used for sharing. A failed probe leaves nothing behind.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// The root can't be opened as a folder.
     #[error("cannot open {} as a folder; give one of the file system whose files are to share blocks", path.shown())]
     Root {
-        /// What was asked for.
+        /// The given path.
         path: PathBuf,
-        /// The operating system's word.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// It is not one of the kinds that share.
+    /// The kind of file system cannot share.
     #[error(
         "cannot share blocks in {}: it is on {kind}, which cannot; move the files to XFS, Btrfs or OCFS2",
         path.shown()
@@ -38,7 +38,7 @@ pub enum ProbeError {
         /// Name of the kind, or its number.
         kind: String,
     },
-    /// It is of a kind that shares, but was made without.
+    /// The kind of file system can share, but this one was made without reflinks.
     #[error(
         "cannot share blocks in {}: this {kind} file system was made without reflinks; {}",
         path.shown(), with_reflinks(*kind)
@@ -46,10 +46,10 @@ pub enum ProbeError {
     NoReflinks {
         /// The root.
         path: PathBuf,
-        /// What kind it is.
+        /// The kind of file system.
         kind: SubstrateKind,
     },
-    /// Its blocks are not those of Onefold.
+    /// Its block size is not Onefold's.
     #[error(
         "cannot share blocks in {}: its blocks have {bytes} bytes, and those of images {BLOCK_BYTES}, which could not \
          be shared singly; move the files to a file system that was made with {}",
@@ -58,12 +58,12 @@ pub enum ProbeError {
     BlockBytes {
         /// The root.
         path: PathBuf,
-        /// What kind it is.
+        /// The kind of file system.
         kind: SubstrateKind,
-        /// The size of its blocks.
+        /// Size of its blocks, in bytes.
         bytes: u64,
     },
-    /// OCFS2 gives out space in clusters of more than a block.
+    /// OCFS2 allocates space in clusters of more than a block.
     #[error(
         "cannot share blocks in {}: its clusters have {bytes} bytes, and OCFS2 shares whole clusters after comparing \
          only what was asked for, so that bytes that differ could be replaced; move the files to a file system that \
@@ -73,10 +73,10 @@ pub enum ProbeError {
     ClusterBytes {
         /// The root.
         path: PathBuf,
-        /// The size of its clusters.
+        /// Size of its clusters, in bytes.
         bytes: u64,
     },
-    /// OCFS2 is mounted so that locks of files keep out programs of the same host only.
+    /// OCFS2 is mounted with file locks that keep out programs of the same host only.
     #[error(
         "cannot share blocks in {}: it is mounted with `localflocks`, so that hosts do not see each other's locks and would \
          share in the same image; unmount it and mount it without that option, on every host",
@@ -86,16 +86,16 @@ pub enum ProbeError {
         /// The root.
         path: PathBuf,
     },
-    /// It is mounted for reading only.
+    /// The file system is mounted read-only.
     #[error(
         "cannot share blocks in {}: it can only be read; mount it for writing (mount -o remount,rw)",
         path.shown()
     )]
     ReadOnly {
-        /// The root, or the folder for trials.
+        /// The root, or the scratch folder.
         path: PathBuf,
     },
-    /// The kernel does not have a call that is needed.
+    /// The kernel lacks a call that is needed.
     #[error(
         "cannot share blocks in {}: the kernel has no {call}, or this process may not use it; Linux {since} has it, \
          and a sandbox may have to be told to allow it",
@@ -106,7 +106,7 @@ pub enum ProbeError {
         path: PathBuf,
         /// Name of the call.
         call: &'static str,
-        /// The first version with it.
+        /// The first kernel version that has it.
         since: &'static str,
     },
     /// The kernel said that it shared two equal blocks, and the map of extents shows that it did not.
@@ -118,17 +118,17 @@ pub enum ProbeError {
     NotShared {
         /// The root.
         path: PathBuf,
-        /// What kind it is.
+        /// The kind of file system.
         kind: SubstrateKind,
     },
-    /// A step of the trial failed in another way.
+    /// A step of the trial failed for another reason.
     #[error("cannot {op} to try sharing in {}", path.shown())]
     Io {
-        /// What failed.
+        /// The step that failed.
         op: &'static str,
-        /// The folder for trials.
+        /// The scratch folder.
         path: PathBuf,
-        /// The operating system's word.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -153,7 +153,7 @@ fn block_option(kind: SubstrateKind) -> &'static str {
     }
 }
 
-/// Kinds by the number that `statfs(2)` gives; for those that cannot share, their name.
+/// Kinds by the number that `statfs(2)` returns; for kinds that cannot share, their name.
 const KINDS: [(u32, Result<SubstrateKind, &str>); 22] = [
     (0x5846_5342, Ok(SubstrateKind::Xfs)),
     (0x9123_683e, Ok(SubstrateKind::Btrfs)),
@@ -179,7 +179,7 @@ const KINDS: [(u32, Result<SubstrateKind, &str>); 22] = [
     (0x3153_464a, Err("JFS")),
 ];
 
-/// Finds out what the file system of `root` can do, by sharing two equal blocks of a file without a name in its folder
+/// Probes what the file system of `root` can do, by sharing two equal blocks of an unnamed file in its folder
 /// `scratch`. `path` is for messages.
 pub(super) fn probe(root: &Root, path: &Path, scratch: &Path) -> Result<Abilities, ProbeError> {
     let folder = root.folder();
@@ -196,7 +196,7 @@ pub(super) fn probe(root: &Root, path: &Path, scratch: &Path) -> Result<Abilitie
     check_clusters(folder, kind, path)?;
     check_locks(kind, path, || mounts::mount_of(folder).map(|mount| mount.options))?;
     let scratch_folder = root.open_folder(scratch).map_err(|error| match raw(&error) {
-        // Forbidden calls are PERM in some sandboxes; no folder is.
+        // Some sandboxes report a forbidden call as PERM; a folder never does.
         Some(Errno::NOSYS | Errno::PERM) => {
             ProbeError::KernelTooOld { path: path.to_owned(), call: "openat2(2)", since: "5.6" }
         }
@@ -222,13 +222,13 @@ pub(super) fn probe(root: &Root, path: &Path, scratch: &Path) -> Result<Abilitie
 
 fn kind(folder: &OwnedFd) -> Result<Result<SubstrateKind, String>, Errno> {
     let number = rustix::fs::fstatfs(folder)?.f_type;
-    // The field is signed on some machines and has 32 bits that matter on all.
+    // The field is signed on some machines; 32 bits of it matter on all.
     let number = u32::try_from(number & 0xffff_ffff).unwrap_or(u32::MAX);
     let known = KINDS.iter().find(|(known, _)| *known == number);
     Ok(known.map_or_else(|| Err(format!("a file system of type {number:#x}")), |(_, kind)| kind.map_err(str::to_owned)))
 }
 
-/// OCFS2 tells its cluster's size as what is best to read and write at once.
+/// Checks the cluster size of OCFS2, which it reports as the preferred size for reads and writes.
 fn check_clusters(folder: &OwnedFd, kind: SubstrateKind, path: &Path) -> Result<(), ProbeError> {
     if kind != SubstrateKind::Ocfs2 {
         return Ok(());
@@ -239,7 +239,7 @@ fn check_clusters(folder: &OwnedFd, kind: SubstrateKind, path: &Path) -> Result<
     if bytes == BLOCK_BYTES_U64 { Ok(()) } else { Err(ProbeError::ClusterBytes { path: path.to_owned(), bytes }) }
 }
 
-/// Makes sure that hosts see each other's locks of files. On OCFS2 an option of the mount decides about that.
+/// Checks that hosts see each other's file locks. On OCFS2 a mount option decides this.
 fn check_locks(
     kind: SubstrateKind,
     path: &Path,
@@ -262,17 +262,17 @@ fn check_locks(
     }
 }
 
-/// Creates a file without a name.
+/// Creates an unnamed file.
 fn scratch_file(folder: &OwnedFd) -> io::Result<LinuxFile> {
     match rustix::fs::openat(folder, c".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR) {
         Ok(file) => Ok(LinuxFile::new(file, Opened::ReadWrite)),
-        // OCFS2 has none (`O_TMPFILE`).
+        // OCFS2 lacks unnamed files (`O_TMPFILE`).
         Err(Errno::OPNOTSUPP | Errno::ISDIR) => removed_scratch_file(folder),
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// How many names are tried: the process's number is not the only one of its kind in a file system of many hosts.
+/// Number of names to try: on a file system of many hosts, another process may have the same number.
 const NAMES_TRIED: u32 = 100;
 
 /// Creates a file and removes its name.
@@ -293,8 +293,8 @@ fn removed_scratch_file(folder: &OwnedFd) -> io::Result<LinuxFile> {
     Err(Errno::EXIST.into())
 }
 
-/// Has two equal blocks shared and looks whether they are. The blocks are such that no compression gains by them, and
-/// apart, so that none is tried on both at once: compressed blocks have no place of their own.
+/// Shares two equal blocks and returns whether they are shared. The blocks are incompressible, and apart, so that
+/// compression is not tried on both at once: compressed blocks have no place of their own.
 fn try_to_share(file: &LinuxFile) -> Result<bool, ShareError> {
     const SECOND: u64 = 2 * BLOCK_BYTES_U64;
     let mut block = [0; BLOCK_BYTES];
@@ -316,7 +316,7 @@ fn abilities(kind: SubstrateKind) -> Abilities {
         kind,
         block_bytes: u32::try_from(BLOCK_BYTES).expect("a block is small"),
         share_bytes_max: SHARE_BYTES_MAX,
-        // Btrfs flags an extent of which any part is referred to elsewhere, OCFS2 may keep the flag for good.
+        // Btrfs flags an extent if any part of it is referred to elsewhere; OCFS2 may keep the flag forever.
         tells_last_reference: kind == SubstrateKind::Xfs,
         frees_whole_extents: kind == SubstrateKind::Btrfs,
         is_clustered: kind == SubstrateKind::Ocfs2,
@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(std::fs::read(&taken).unwrap(), b"of another host");
     }
 
-    /// Hosts of such a mount would take each other's locks for free.
+    /// Hosts of such a mount would see each other's held locks as free.
     #[test]
     fn locks_that_other_hosts_do_not_see_are_refused() {
         let path = Path::new("/images");
@@ -357,7 +357,7 @@ mod tests {
         assert!(matches!(check(ocfs2, &["rw", "localflocks", "rw"]), Err(ProbeError::LocalLocks { .. })));
         check(ocfs2, &["rw", "subvol=/localflocks", "nolocalflocks"]).unwrap();
         check(SubstrateKind::Xfs, &["localflocks"]).unwrap();
-        // Where it cannot be told, it is not taken for granted.
+        // If the options are unknown, sound locks are not assumed.
         let failing = |kind: io::ErrorKind| check_locks(ocfs2, path, || Err(kind.into()));
         assert!(matches!(failing(io::ErrorKind::NotFound), Err(ProbeError::Io { .. })));
         assert!(matches!(failing(io::ErrorKind::Unsupported), Err(ProbeError::KernelTooOld { .. })));

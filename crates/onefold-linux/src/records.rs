@@ -1,28 +1,28 @@
-//! How much room Btrfs has for its own records (metadata): kept apart from that for data, it can be used up long before
-//! that.
+//! The room that Btrfs has for its own records (metadata). It is separate from the room for data, and can run out long
+//! before that.
 
 use crate::sys::SpaceInfo;
 
 const DATA: u64 = 1;
 const METADATA: u64 = 1 << 2;
-/// Kinds of copies: on one device (DUP), on two (RAID1, RAID10), on three, on four.
+/// Kinds of copies: two (DUP on one device; RAID1, RAID10 on two), three, four.
 const TWICE: u64 = 1 << 4 | 1 << 5 | 1 << 6;
 const THREE_TIMES: u64 = 1 << 9;
 const FOUR_TIMES: u64 = 1 << 10;
-/// Kept by Btrfs so that something can always be removed.
+/// A reserve that Btrfs keeps so that files can always be removed.
 const RESERVE: u64 = 1 << 49;
-/// Out of reach beside its reserve, as each transaction first asks for the most that it may need: one of 320 MiB
-/// refused to rename a file with 13.6 MiB unused and a reserve of 5.6.
+/// Unusable beside the reserve, as each transaction first reserves the maximum that it may need: a Btrfs of 320 MiB
+/// refused to rename a file with 13.6 MiB unused and a reserve of 5.6 MiB.
 const OUT_OF_REACH: u64 = 12 << 20;
-/// What is not set aside yet comes in pieces: less than that may not become room for records.
+/// Unallocated space is handed out in pieces: less than a piece may not become room for records.
 const PIECE_BYTES: u64 = 32 << 20;
 
-/// Returns how much is left for records, by what is set aside for what, and what is free for data.
+/// Returns the room left for records, from the allocated space of each kind and the bytes free for data.
 pub(super) fn left(infos: &[SpaceInfo], free: u64) -> u64 {
     let of = |flag: u64| infos.iter().filter(move |info| info.flags & flag != 0 && info.flags & RESERVE == 0);
     let unused = |info: &SpaceInfo| info.total.saturating_sub(info.used);
     if infos.iter().any(|info| info.flags & (DATA | METADATA) == DATA | METADATA && info.flags & RESERVE == 0) {
-        // One room for both.
+        // Data and metadata share one room.
         return free;
     }
     let reserved: u64 = infos.iter().filter(|info| info.flags & RESERVE != 0).map(|info| info.total).sum();
@@ -56,10 +56,10 @@ mod tests {
     fn what_is_left_for_records_is_what_is_set_aside_and_what_may_be() {
         let [data, system, reserve] = [info(DATA, 100, 60), info(2, 8, 1), info(METADATA | RESERVE, 6, 0)];
         let metadata = |used| info(METADATA | 1 << 5, 32, used);
-        // 40 MiB free in data; the rest is not set aside, and each MiB of records takes two of it.
+        // 40 MiB are free in data. The rest is unallocated, and each MiB of records takes two of it.
         assert_eq!(left(&[data, system, metadata(20), reserve], 140 * MIB), 50 * MIB);
         assert_eq!(left(&[data, system, metadata(4), reserve], 40 * MIB), 10 * MIB);
-        // Too little to be made room for records.
+        // Too little to become room for records.
         assert_eq!(left(&[data, system, metadata(4), reserve], 60 * MIB), 10 * MIB);
         assert_eq!(left(&[data, system, metadata(30), reserve], 0), 0);
         assert_eq!(left(&[info(DATA | METADATA, 100, 60), reserve], 33 * MIB), 33 * MIB);

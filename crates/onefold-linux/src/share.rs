@@ -1,4 +1,4 @@
-//! Comparing and sharing, cloning, and what the kernel's refusals mean.
+//! Comparing and sharing, cloning, and the meaning of the kernel's refusals.
 
 use std::io;
 
@@ -11,14 +11,14 @@ use rustix::io::Errno;
 use crate::file::LinuxFile;
 use crate::sys::{self, Deduped};
 
-/// The longest range of one call, in bytes. Kernels before 4.20 stop there on Btrfs, newer ones take 1 GiB; but both
-/// files are locked for the whole call, and a guest that writes waits as long. Callers choose far less.
+/// The longest range of one call, in bytes. Kernels before 4.20 stop there on Btrfs; newer ones take 1 GiB. But the
+/// call locks both files throughout, and a writing guest waits for it. Callers choose far less.
 pub(super) const SHARE_BYTES_MAX: u64 = 16 << 20;
 
 type Place<'a> = At<'a, LinuxFile>;
 
 /// # Panics
-/// When offsets or length are not as the trait says.
+/// If offsets or length violate the rules of the trait.
 pub(super) fn share(source: Place<'_>, into: Place<'_>, length: u64) -> Result<Compared, ShareError> {
     check_range(source, into, length);
     let mut done = 0;
@@ -26,8 +26,7 @@ pub(super) fn share(source: Place<'_>, into: Place<'_>, length: u64) -> Result<C
         match sys::dedupe_range(behind(source, done), behind(into, done), length - done) {
             Ok(Deduped::Differ) => return Ok(Compared::Differ),
             Ok(Deduped::Same(bytes)) => {
-                // Less than was asked for is taken as what it says, and the rest asked for again; only ever by whole
-                // blocks.
+                // The kernel may report fewer bytes than requested, always whole blocks. The rest is requested again.
                 let progress = bytes.min(length - done);
                 let progress = progress - progress % BLOCK_BYTES_U64;
                 if progress == 0 {
@@ -35,7 +34,7 @@ pub(super) fn share(source: Place<'_>, into: Place<'_>, length: u64) -> Result<C
                 }
                 done += progress;
             }
-            // The owner cut one of the files meanwhile. That is no more an error than a write would be.
+            // The owner has truncated one of the files meanwhile. Like a write, this is not an error.
             Err(Errno::INVAL) if !is_within(source, length)? || !is_within(into, length)? => {
                 return Ok(Compared::Differ);
             }
@@ -46,14 +45,14 @@ pub(super) fn share(source: Place<'_>, into: Place<'_>, length: u64) -> Result<C
 }
 
 /// # Panics
-/// When offsets or length are not as the trait says.
+/// If offsets or length violate the rules of the trait.
 pub(super) fn clone_range(source: Place<'_>, into: Place<'_>, length: u64) -> Result<(), ShareError> {
     check_range(source, into, length);
     sys::clone_range(source, into, length).map_err(|errno| meaning(errno, source, into, length))
 }
 
-/// Asserts what the kernel would not refuse but get wrong: of a request for less than a block it says that the ranges
-/// are the same, and has compared nothing; a length of zero clones all there is.
+/// Asserts rules whose violation the kernel does not refuse but mishandles. It reports ranges shorter than a block as
+/// equal without comparing them, and a length of zero clones the whole file.
 fn check_range(source: Place<'_>, into: Place<'_>, length: u64) {
     let is_whole = |bytes: u64| bytes.is_multiple_of(BLOCK_BYTES_U64);
     assert!(length > 0 && is_whole(length), "a range of {length} bytes is not of whole blocks");
@@ -72,22 +71,23 @@ fn is_within(place: Place<'_>, length: u64) -> io::Result<bool> {
     Ok(place.offset + length <= place.file.length()?)
 }
 
-/// What a refusal means. The kernel has one number for several causes; they are told apart by a look at the files.
+/// Returns the meaning of a refusal. The kernel has one number for several causes; a look at the files tells them
+/// apart.
 pub(super) fn meaning(errno: Errno, source: Place<'_>, into: Place<'_>, length: u64) -> ShareError {
     match errno {
         Errno::PERM if has_flag(into.file, IFlags::IMMUTABLE) => ShareError::Refused(Refusal::Immutable),
-        // BADF: a clone into what was opened for reading only.
+        // BADF: the destination of a clone was opened for reading only.
         Errno::PERM | Errno::ACCESS | Errno::BADF => ShareError::Refused(Refusal::NotPermitted),
         Errno::TXTBSY => ShareError::Refused(Refusal::Swap),
         Errno::INVAL if has_flag(source.file, IFlags::NOCOW) != has_flag(into.file, IFlags::NOCOW) => {
             ShareError::Refused(Refusal::NoCopyOnWrite)
         }
-        // What the caller got wrong, or a clone from beyond the end.
+        // A caller's mistake, or a clone from beyond the end.
         Errno::INVAL if overlap(source, into, length) || !is_within(source, length).unwrap_or(true) => {
             ShareError::Io(errno.into())
         }
-        // Other pairs that exclude each other: with and without checksums (Btrfs), in different places of one file
-        // system (XFS with a real-time device), with different refcount trees (OCFS2).
+        // Other incompatible pairs: with and without checksums (Btrfs), on different devices of one file system (XFS
+        // with a real-time device), with different refcount trees (OCFS2).
         Errno::INVAL | Errno::XDEV | Errno::OPNOTSUPP => ShareError::Refused(Refusal::Apart),
         Errno::AGAIN | Errno::BUSY | Errno::INTR => ShareError::Busy,
         Errno::NOSPC | Errno::DQUOT => ShareError::Full,
@@ -95,12 +95,12 @@ pub(super) fn meaning(errno: Errno, source: Place<'_>, into: Place<'_>, length: 
     }
 }
 
-/// What a refusal to clone a whole file means.
+/// Returns the meaning of a refusal to clone a whole file.
 pub(super) fn meaning_of_clone(errno: Errno, source: &LinuxFile, into: &LinuxFile) -> ShareError {
     meaning(errno, At { file: source, offset: 0 }, At { file: into, offset: 0 }, 0)
 }
 
-/// What the kernel would refuse a file for, whatever it is shared with, or with any that is as usual.
+/// Returns why the kernel would refuse a file as either end of a share with an ordinary file; `None` if no cause shows.
 pub(super) fn refusal(file: &LinuxFile) -> io::Result<Option<Refusal>> {
     if has_flag(file, IFlags::IMMUTABLE) {
         return Ok(Some(Refusal::Immutable));
@@ -111,7 +111,7 @@ pub(super) fn refusal(file: &LinuxFile) -> io::Result<Option<Refusal>> {
     Ok(has_flag(file, IFlags::NOCOW).then_some(Refusal::NoCopyOnWrite))
 }
 
-/// Tells whether a file is in use as swap space: only the kernel's list of such files says so.
+/// Returns whether a file is in use as swap space: only the kernel's list of such files shows it.
 fn is_swap(file: &LinuxFile) -> io::Result<bool> {
     // A kernel without swapping has no list.
     let Ok(list) = std::fs::read_to_string("/proc/swaps") else { return Ok(false) };
@@ -120,7 +120,7 @@ fn is_swap(file: &LinuxFile) -> io::Result<bool> {
         .any(|path| rustix::fs::stat(path).is_ok_and(|it| (it.st_dev, it.st_ino) == (own.st_dev, own.st_ino))))
 }
 
-/// Returns the paths in the list. White space in them is written as octal numbers.
+/// Returns the paths in the list. White space in them is written in octal.
 fn swap_files(list: &str) -> impl Iterator<Item = String> {
     list.lines().skip(1).filter_map(|line| {
         let (path, rest) = line.split_once([' ', '\t'])?;

@@ -1,4 +1,4 @@
-//! What a file is and when it was changed.
+//! A file's identity, sizes and times.
 
 use std::io;
 
@@ -10,11 +10,10 @@ use rustix::io::Errno;
 
 use crate::sys::{self, RawHandle};
 
-/// Sectors of `stx_blocks`, in bytes.
+/// Unit of `stx_blocks`, in bytes.
 const STAT_SECTOR_BYTES: u64 = 512;
 
-/// Stands where a handle has its type, in one that is made up here: the number that no file system may use
-/// (`FILEID_INVALID`).
+/// Handle type of a handle that is made up here: the number that no file system may use (`FILEID_INVALID`).
 const MADE_UP: i32 = 0xff;
 
 pub(super) fn stat(file: impl AsFd) -> io::Result<FileStat> {
@@ -31,9 +30,9 @@ pub(super) fn stat(file: impl AsFd) -> io::Result<FileStat> {
     })
 }
 
-/// Returns the kernel's handle, its type before it: inode number and generation, on Btrfs with the subvolume's number,
-/// which tells files of a snapshot from those that they were. XFS may give a file another type of handle when it is
-/// mounted with `inode32`; such a file looks like a new one then, which costs a scan.
+/// Returns the kernel's handle with its type in front. It holds the inode number and generation, and on Btrfs the
+/// number of the subvolume, which tells files of a snapshot from their originals. XFS may change the handle type of a
+/// file when it is mounted with `inode32`; such a file then looks like a new one, which costs a scan.
 fn handle(file: BorrowedFd<'_>, stat: &Statx) -> io::Result<FileHandle> {
     match sys::file_handle(file) {
         Ok(handle) => Ok(encode(&handle)),
@@ -48,7 +47,7 @@ fn encode(handle: &RawHandle) -> FileHandle {
     FileHandle::new(&bytes).expect("the kernel's longest handle fits with its type")
 }
 
-/// Returns the kernel's handle of one; `Unsupported` where it is one that was made up here.
+/// Returns the kernel's form of a handle; `Unsupported` for a made-up one.
 pub(super) fn decode(handle: &FileHandle) -> io::Result<RawHandle> {
     let (kind, bytes) = handle.as_bytes().split_first_chunk().ok_or(io::ErrorKind::InvalidInput)?;
     match i32::from_le_bytes(*kind) {
@@ -57,8 +56,9 @@ pub(super) fn decode(handle: &FileHandle) -> io::Result<RawHandle> {
     }
 }
 
-/// Device, inode number and time of birth: two files never have all three in common, even if the number is given out
-/// again. The device's number may be another one after a restart. None where the file system does not tell births.
+/// Makes up a handle from device, inode number and time of birth: no two files ever have all three in common, even if
+/// the inode number is reused. The device number may change at a restart. `None` if the file system does not report
+/// births.
 fn made_up(stat: &Statx) -> Option<FileHandle> {
     StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME).then_some(())?;
     let parts: [&[u8]; 6] = [

@@ -1,7 +1,8 @@
 //! The calls that have no safe wrapper: comparing and sharing, cloning, maps of extents, XFS attributes, handles,
-//! leases, the clock on the wall, limits of programs that are started.
+//! leases, the local time, and limits for child processes.
 //!
-//! All unsafe code of the crate is here. Every structure is the kernel's, field by field; its layout is asserted.
+//! All unsafe code of the crate is here. Every structure mirrors the kernel's, field by field; assertions check its
+//! layout.
 
 #![expect(unsafe_code, reason = "these system calls have no safe wrapper")]
 
@@ -18,8 +19,8 @@ use rustix::io::Errno;
 use rustix::ioctl::{Getter, Opcode, Setter, Updater, ioctl, opcode};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Has a program begin with limits, or with those that it would have if they are lower. It has them from its first
-/// instruction on, and so have all that it starts.
+/// Starts a program with these limits, or with its inherited ones where they are lower. They hold from its first
+/// instruction on, and for all processes that it starts.
 pub(super) fn limit(command: &mut Command, limits: &'static [(Resource, u64)]) {
     let set = move || {
         for (resource, most) in limits {
@@ -32,7 +33,7 @@ pub(super) fn limit(command: &mut Command, limits: &'static [(Resource, u64)]) {
     unsafe { command.pre_exec(set) };
 }
 
-/// `struct file_dedupe_range` with the only destination that is ever asked for behind it.
+/// `struct file_dedupe_range`, followed by its only destination.
 #[repr(C)]
 struct DedupeRange {
     source_offset: u64,
@@ -52,12 +53,12 @@ const _: () = assert!(offset_of!(DedupeRange, destination) == DEDUPE_HEADER_BYTE
 
 const FIDEDUPERANGE: Opcode = opcode::read_write::<[u8; DEDUPE_HEADER_BYTES]>(0x94, 54);
 
-/// What one `FIDEDUPERANGE` did.
+/// Outcome of one `FIDEDUPERANGE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deduped {
-    /// So many bytes from the start of the ranges are equal, and shared.
+    /// This many bytes from the start of the ranges are equal, and shared.
     Same(u64),
-    /// Somewhere the ranges differ.
+    /// The ranges differ somewhere.
     Differ,
 }
 
@@ -99,7 +100,7 @@ struct CloneRange {
 const FICLONERANGE: Opcode = opcode::write::<CloneRange>(0x94, 13);
 const _: () = assert!(size_of::<CloneRange>() == 32);
 
-/// Makes a range refer to the blocks of another one.
+/// Makes a range refer to the blocks of another range.
 pub(super) fn clone_range<F: AsFd>(source: At<'_, F>, into: At<'_, F>, length: u64) -> Result<(), Errno> {
     let range = CloneRange {
         source: i64::from(source.file.as_fd().as_raw_fd()),
@@ -129,11 +130,11 @@ pub(super) struct RawExtent {
     pub(super) reserved2: [u32; 3],
 }
 
-/// How many extents one call gives at most: 28 KiB of them. Btrfs walks the references of each one to tell whether it
-/// is shared, so that a call for all of a big file could take seconds.
+/// Maximum number of extents that one call returns: 28 KiB of them. Btrfs walks the references of each extent to find
+/// out whether it is shared, so one call for all of a big file could take seconds.
 pub(super) const EXTENTS_MAX: usize = 512;
 
-/// `struct fiemap` with room for extents behind it.
+/// `struct fiemap`, followed by room for extents.
 #[repr(C)]
 struct ExtentMap {
     start: u64,
@@ -150,8 +151,8 @@ const _: () = assert!(offset_of!(ExtentMap, extents) == MAP_HEADER_BYTES && size
 
 const FS_IOC_FIEMAP: Opcode = opcode::read_write::<[u8; MAP_HEADER_BYTES]>(b'f', 11);
 
-/// Returns the first extents of a range, as the file system tells them: the first one may begin before it. Nothing is
-/// written back first.
+/// Returns the first extents of a range, as the file system reports them: the first one may begin before the range.
+/// Writes nothing back first.
 pub(super) fn extents(file: impl AsFd, start: u64, length: u64) -> Result<Vec<RawExtent>, Errno> {
     map(file, start, length, 0)
 }
@@ -159,9 +160,9 @@ pub(super) fn extents(file: impl AsFd, start: u64, length: u64) -> Result<Vec<Ra
 /// `FIEMAP_FLAG_SYNC`.
 const WRITES_BACK: u32 = 1;
 
-/// Has the whole file written back first, whatever the range, and returns the first extents of it.
+/// Writes the whole file back first, whatever the range, and returns its first extents.
 pub(super) fn settled_extents(file: impl AsFd) -> Result<Vec<RawExtent>, Errno> {
-    // Of a short range, as the map is of no use here.
+    // A short range, as the map itself is not needed.
     map(file, 0, 1, WRITES_BACK)
 }
 
@@ -186,7 +187,7 @@ pub(super) struct Attributes {
     pub(super) extent_bytes: u32,
     pub(super) extents: u32,
     pub(super) project: u32,
-    /// In which unit space is set aside for copies on write, in bytes; counts if the flag for it is set.
+    /// Unit in which space is set aside for copies on write, in bytes. It counts only if its flag is set.
     pub(super) cow_extent_bytes: u32,
     pub(super) padding: [u8; 8],
 }
@@ -198,7 +199,7 @@ const FS_IOC_FSGETXATTR: Opcode = opcode::read::<Attributes>(b'X', 31);
 const FS_IOC_FSSETXATTR: Opcode = opcode::write::<Attributes>(b'X', 32);
 const _: () = assert!(size_of::<Attributes>() == 28);
 
-/// Returns the attributes that XFS has of a file beyond the usual ones.
+/// Returns the attributes that XFS keeps of a file beyond the usual ones.
 pub(super) fn attributes(file: impl AsFd) -> Result<Attributes, Errno> {
     // SAFETY: the opcode writes one `fsxattr`, which is what `Attributes` is.
     let call = unsafe { Getter::<FS_IOC_FSGETXATTR, Attributes>::new() };
@@ -206,7 +207,7 @@ pub(super) fn attributes(file: impl AsFd) -> Result<Attributes, Errno> {
     unsafe { ioctl(file, call) }
 }
 
-/// Sets the attributes that XFS has of a file beyond the usual ones.
+/// Sets the attributes that XFS keeps of a file beyond the usual ones.
 pub(super) fn set_attributes(file: impl AsFd, attributes: Attributes) -> Result<(), Errno> {
     // SAFETY: the opcode reads one `fsxattr`, which is what `Attributes` is.
     let call = unsafe { Setter::<FS_IOC_FSSETXATTR, Attributes>::new(attributes) };
@@ -214,7 +215,7 @@ pub(super) fn set_attributes(file: impl AsFd, attributes: Attributes) -> Result<
     unsafe { ioctl(file, call) }
 }
 
-/// `struct btrfs_ioctl_search_args_v2` with room for what is found behind it.
+/// `struct btrfs_ioctl_search_args_v2`, followed by room for the result.
 #[repr(C)]
 struct TreeSearch {
     tree: u64,
@@ -230,13 +231,13 @@ struct TreeSearch {
 }
 
 const TREE_SEARCH_HEADER_BYTES: usize = 112;
-/// About six hundred items of a file's map.
+/// Room for about six hundred items of a file's map.
 const TREE_BUFFER_BYTES: usize = 48 << 10;
 const _: () = assert!(offset_of!(TreeSearch, buffer) == TREE_SEARCH_HEADER_BYTES);
 
 const BTRFS_IOC_TREE_SEARCH_V2: Opcode = opcode::read_write::<[u8; TREE_SEARCH_HEADER_BYTES]>(0x94, 17);
 
-/// An item of a tree of Btrfs.
+/// An item of a Btrfs tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TreeItem {
     /// The last part of its key.
@@ -244,8 +245,8 @@ pub(super) struct TreeItem {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Returns the first items of an object of Btrfs that are of one kind, within offsets: of the tree of this number, or
-/// with none of the subvolume in which the file is.
+/// Returns the first items of one kind of a Btrfs object, within a range of offsets. They come from the tree of the
+/// given number, or without one from the tree of the file's subvolume.
 pub(super) fn tree_items(
     file: impl AsFd,
     tree: Option<u64>,
@@ -255,8 +256,7 @@ pub(super) fn tree_items(
     tree_items_since(file, tree, object, offsets, 0)
 }
 
-/// As [`tree_items`], but only those that are in a block of the tree with items that were changed in a generation or
-/// later.
+/// Like [`tree_items`], but returns only items in tree blocks that were changed in the given generation or later.
 pub(super) fn tree_items_since(
     file: impl AsFd,
     tree: Option<u64>,
@@ -283,7 +283,7 @@ pub(super) fn tree_items_since(
     Ok(items_of(&search.buffer, search.item_count, object, kind))
 }
 
-/// Takes apart what the kernel has found: a header of 32 bytes and the item's bytes, again and again.
+/// Splits the kernel's result into items: a header of 32 bytes and the item's bytes, repeated.
 fn items_of(buffer: &[u8], count: u32, object: u64, kind: u8) -> Vec<TreeItem> {
     let (mut items, mut rest) = (Vec::new(), buffer);
     for _ in 0..count {
@@ -300,7 +300,7 @@ fn items_of(buffer: &[u8], count: u32, object: u64, kind: u8) -> Vec<TreeItem> {
     items
 }
 
-/// `struct btrfs_ioctl_fs_info_args`, as far as it is needed.
+/// `struct btrfs_ioctl_fs_info_args`, as far as needed here.
 #[repr(C)]
 struct FileSystemInfo {
     before: [u64; 6],
@@ -314,7 +314,7 @@ const _: () = assert!(offset_of!(FileSystemInfo, flags) == 48 && size_of::<FileS
 /// `BTRFS_FS_INFO_FLAG_GENERATION`, since Linux 5.9.
 const WITH_GENERATION: u64 = 2;
 
-/// Returns the number of the latest transaction of Btrfs that was begun. None where the kernel does not tell.
+/// Returns the number of the latest Btrfs transaction that was begun. `None` if the kernel does not report it.
 pub(super) fn generation(file: impl AsFd) -> Result<Option<u64>, Errno> {
     let mut info = Box::new(FileSystemInfo { before: [0; 6], flags: WITH_GENERATION, generation: 0, behind: [0; 120] });
     // SAFETY: the opcode reads and writes one `btrfs_ioctl_fs_info_args`, which has the size of `info`.
@@ -324,7 +324,7 @@ pub(super) fn generation(file: impl AsFd) -> Result<Option<u64>, Errno> {
     Ok((info.flags & WITH_GENERATION != 0).then_some(info.generation))
 }
 
-/// `struct btrfs_ioctl_space_info`: what Btrfs has set aside for a kind of content, and how much of it is used.
+/// `struct btrfs_ioctl_space_info`: the space that Btrfs has allocated for a kind of content, and its used part.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SpaceInfo {
@@ -334,10 +334,10 @@ pub(super) struct SpaceInfo {
     pub(super) used: u64,
 }
 
-/// Kinds that are told at most. There are four, or twice as many while a file system is converted.
+/// Maximum number of kinds. There are four, or twice as many while a file system is converted.
 const SPACE_INFOS_MAX: usize = 32;
 
-/// `struct btrfs_ioctl_space_args` with room behind it.
+/// `struct btrfs_ioctl_space_args`, followed by room for the result.
 #[repr(C)]
 struct SpaceInfos {
     capacity: u64,
@@ -349,7 +349,7 @@ const SPACE_HEADER_BYTES: usize = 16;
 const BTRFS_IOC_SPACE_INFO: Opcode = opcode::read_write::<[u8; SPACE_HEADER_BYTES]>(0x94, 20);
 const _: () = assert!(offset_of!(SpaceInfos, infos) == SPACE_HEADER_BYTES && size_of::<SpaceInfo>() == 24);
 
-/// Returns what Btrfs has set aside for which kind of content.
+/// Returns the space that Btrfs has allocated for each kind of content.
 pub(super) fn space_infos(file: impl AsFd) -> Result<Vec<SpaceInfo>, Errno> {
     let infos = [SpaceInfo::default(); SPACE_INFOS_MAX];
     let mut spaces = SpaceInfos { capacity: SPACE_INFOS_MAX as u64, count: 0, infos };
@@ -374,33 +374,33 @@ struct LogicalInodes {
 const BTRFS_IOC_LOGICAL_INO_V2: Opcode = opcode::read_write::<LogicalInodes>(0x94, 59);
 const _: () = assert!(size_of::<LogicalInodes>() == 56);
 
-/// Also where other parts of the extent are referred to.
+/// Also report references to other parts of the extent.
 const IGNORE_OFFSET: u64 = 1;
-/// References that are told at most, of three numbers each.
+/// Maximum number of references in a result, of three numbers each.
 pub(super) const REFERENCES_MAX: usize = 2048;
 
-/// `struct btrfs_data_container` with room behind it.
+/// `struct btrfs_data_container`, followed by room for the result.
 #[repr(C)]
 struct FoundInodes {
     bytes_left: u32,
     bytes_missing: u32,
-    /// Numbers that were found, three for each reference.
+    /// Count of the numbers that were found, three for each reference.
     count: u32,
     missed: u32,
     numbers: [[u64; 3]; REFERENCES_MAX],
 }
 
-/// Who refers to an extent of Btrfs.
+/// A reference to an extent of Btrfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct InodeReference {
     pub(super) inode: u64,
-    /// Where in the file the item of its map begins, in bytes.
+    /// Offset in the file at which the item of its map begins, in bytes.
     pub(super) offset: u64,
-    /// The subvolume's tree.
+    /// The tree of the subvolume.
     pub(super) tree: u64,
 }
 
-/// Returns all references to an extent of Btrfs. `OVERFLOW` where there are too many.
+/// Returns all references to an extent of Btrfs. `OVERFLOW` if there are too many.
 pub(super) fn references(file: impl AsFd, place: u64) -> Result<Vec<InodeReference>, Errno> {
     let numbers = [[0; 3]; REFERENCES_MAX];
     let mut found = Box::new(FoundInodes { bytes_left: 0, bytes_missing: 0, count: 0, missed: 0, numbers });
@@ -425,15 +425,15 @@ pub(super) fn references(file: impl AsFd, place: u64) -> Result<Vec<InodeReferen
     Ok(references.map(|&[inode, offset, tree]| InodeReference { inode, offset, tree }).collect())
 }
 
-/// The longest handle there is (`MAX_HANDLE_SZ`), in bytes.
+/// Length of the longest handle (`MAX_HANDLE_SZ`), in bytes.
 pub(super) const HANDLE_BYTES_MAX: usize = 128;
 
-/// `struct file_handle` with room for the longest one.
+/// `struct file_handle`, followed by room for the longest one.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RawHandle {
     byte_count: u32,
-    /// Which layout the bytes have: the file system's own number.
+    /// Layout of the bytes, as numbered by the file system.
     pub(super) kind: i32,
     bytes: [u8; HANDLE_BYTES_MAX],
 }
@@ -461,7 +461,7 @@ pub(super) fn file_handle(file: BorrowedFd<'_>) -> Result<RawHandle, Errno> {
 }
 
 impl RawHandle {
-    /// Returns the handle with this type and these bytes, if they are not too many.
+    /// Returns the handle of this type and these bytes; `None` if there are too many.
     pub(super) fn new(kind: i32, bytes: &[u8]) -> Option<RawHandle> {
         let mut handle = RawHandle { byte_count: u32::try_from(bytes.len()).ok()?, kind, bytes: [0; HANDLE_BYTES_MAX] };
         handle.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
@@ -469,7 +469,7 @@ impl RawHandle {
     }
 }
 
-/// Opens a file by its handle, on the file system on which `mount` is open.
+/// Opens a file by its handle, on the file system of `mount`.
 pub(super) fn open_by_handle(mount: BorrowedFd<'_>, handle: &RawHandle, flags: OFlags) -> Result<OwnedFd, Errno> {
     let (number, mount, handle) = (libc::SYS_open_by_handle_at, mount.as_raw_fd(), std::ptr::from_ref(handle));
     // SAFETY: `handle` has as many bytes as it says, and outlives the call, which only reads it.
@@ -481,17 +481,17 @@ pub(super) fn open_by_handle(mount: BorrowedFd<'_>, handle: &RawHandle, flags: O
     }
 }
 
-/// `F_SETSIG`: which signal tells that a lease is to end.
+/// `F_SETSIG`: chooses the signal that announces the end of a lease.
 const SET_SIGNAL: libc::c_int = 10;
 
-/// Takes a write lease: nobody else has the file open until somebody waits for it.
+/// Takes a write lease. It holds while no other process opens the file.
 pub(super) fn take_lease(file: impl AsFd) -> Result<(), Errno> {
-    // The usual signal would end the process; this one does nothing. Whether the lease is to end is asked.
+    // The default signal would end the process; this one does nothing. The program polls the lease instead.
     fcntl(file.as_fd(), SET_SIGNAL, libc::SIGURG)?;
     fcntl(file.as_fd(), libc::F_SETLEASE, libc::F_WRLCK).map(drop)
 }
 
-/// Tells whether a file is under a write lease that nobody waits for the end of.
+/// Returns whether a file has a write lease that no process waits for.
 pub(super) fn has_lease(file: impl AsFd) -> bool {
     fcntl(file.as_fd(), libc::F_GETLEASE, 0) == Ok(libc::F_WRLCK)
 }
@@ -501,11 +501,11 @@ pub(super) fn end_lease(file: impl AsFd) -> Result<(), Errno> {
     fcntl(file.as_fd(), libc::F_SETLEASE, libc::F_UNLCK).map(drop)
 }
 
-/// Returns whether somebody else has a lock on a byte of a file, for reading or for writing (`F_OFD_GETLK`). An open
-/// file description is somebody else to every other one.
+/// Returns whether another open file description holds a lock on a byte of a file, for reading or writing
+/// (`F_OFD_GETLK`).
 pub(super) fn is_byte_locked(file: impl AsFd, offset: u64) -> Result<bool, Errno> {
     let start = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
-    // A lock for writing meets every other lock. The call sets none, so the file need not be open for writing.
+    // A write lock conflicts with every other lock. The call sets none, so the file need not be open for writing.
     let (kind, whence) = (libc::c_short::try_from(libc::F_WRLCK), libc::c_short::try_from(libc::SEEK_SET));
     let (Ok(l_type), Ok(l_whence)) = (kind, whence) else { return Err(Errno::INVAL) };
     let mut lock = libc::flock { l_type, l_whence, l_start: start, l_len: 1, l_pid: 0 };
@@ -516,35 +516,34 @@ pub(super) fn is_byte_locked(file: impl AsFd, offset: u64) -> Result<bool, Errno
     }
 }
 
-/// Has the kernel begin to write a range to the disk (`sync_file_range`).
+/// Makes the kernel start writing a range to the disk (`sync_file_range`).
 pub(super) fn write_back(file: impl AsFd, offset: u64, length: u64) -> Result<(), Errno> {
     let as_signed = |number| i64::try_from(number).map_err(|_| Errno::INVAL);
     let (offset, length) = (as_signed(offset)?, as_signed(length)?);
     let file = file.as_fd().as_raw_fd();
-    // SAFETY: the call takes numbers, and changes nothing in memory.
+    // SAFETY: the call takes numbers, and changes no memory.
     match unsafe { libc::sync_file_range(file, offset, length, libc::SYNC_FILE_RANGE_WRITE) } {
         0 => Ok(()),
         _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
     }
 }
 
-/// `fcntl` with a number.
+/// `fcntl` with a number as its argument.
 fn fcntl(file: BorrowedFd<'_>, command: libc::c_int, argument: libc::c_int) -> Result<libc::c_int, Errno> {
-    // SAFETY: the commands above take a number, and change nothing in memory.
+    // SAFETY: the commands above take a number, and change no memory.
     match unsafe { libc::fcntl(file.as_raw_fd(), command, argument) } {
         -1 => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
         answer => Ok(answer),
     }
 }
 
-/// Returns the hour and the minute of the day where this machine is; none where the system cannot tell.
+/// Returns the local hour and minute; `None` if the system does not know them.
 pub(super) fn local_time() -> Option<(u16, u16)> {
-    // SAFETY: takes nothing and gives nothing; reads the environment, which this program never changes once it has
-    // begun.
+    // SAFETY: takes and returns nothing; reads the environment, which this program never changes after its start.
     unsafe { tzset() };
     // SAFETY: `tm` is made of integers and a pointer that may be null.
     let mut local: libc::tm = unsafe { std::mem::zeroed() };
-    // SAFETY: a null pointer is allowed, and stands for no place where the time is written, too.
+    // SAFETY: a null pointer is allowed, and means that the time is only returned.
     let now = unsafe { libc::time(std::ptr::null_mut()) };
     // SAFETY: both pointers are to variables of this function, and are not kept.
     let told = unsafe { libc::localtime_r(&raw const now, &raw mut local) };
@@ -555,7 +554,6 @@ pub(super) fn local_time() -> Option<(u16, u16)> {
 }
 
 unsafe extern "C" {
-    /// Looks anew where the machine is: somebody may have moved it since the last time. POSIX; the crate `libc` leaves
-    /// it out.
+    /// Reads the time zone again: an administrator may have changed it. POSIX; the crate `libc` lacks it.
     fn tzset();
 }

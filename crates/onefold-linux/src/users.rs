@@ -2,15 +2,15 @@
 
 use std::fs;
 
-/// Where users are listed.
+/// The table of users.
 const TABLE: &str = "/etc/passwd";
 
-/// Returns a user's number; none where the table has no such user, or cannot be read.
+/// Returns a user's number; `None` if the table lacks the user or cannot be read.
 pub(super) fn number_of(name: &str) -> Option<u32> {
     number_in(&fs::read_to_string(TABLE).ok()?, name)
 }
 
-/// Returns the number in the first line of a table that has this name: `name:password:number:...`.
+/// Returns the number from the table's first line with this name: `name:password:number:...`.
 fn number_in(table: &str, name: &str) -> Option<u32> {
     table.lines().find_map(|line| {
         let mut fields = line.split(':');

@@ -1,8 +1,8 @@
 //! The programs of e2fsprogs, which make and change the metadata of a common volume.
 //!
-//! A program gets the volume as an open file, under `/proc/self/fd`: no name is resolved again, and no other file can
-//! take its place. It runs as the owner of the volume, in a bounded time. `debugfs` reports failures in its messages
-//! alone, so that every message but its own name counts as one.
+//! A program gets the volume as an open file under `/proc/self/fd`: no name is resolved again, and no other file can
+//! take its place. It runs as the owner of the volume, with a time limit. `debugfs` reports failures only in its
+//! messages, so every message but its own name counts as one.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -23,19 +23,19 @@ const TUNE2FS: Tool = Tool { program: "tune2fs", package: "e2fsprogs" };
 const DEBUGFS: Tool = Tool { program: "debugfs", package: "e2fsprogs" };
 const E2FSCK: Tool = Tool { program: "e2fsck", package: "e2fsprogs" };
 
-/// Where these programs are looked for. Users do not have the last ones in their `PATH`.
+/// Where these programs are looked up. The last folders are missing from users' `PATH`.
 pub(super) const PATHS: &str = "/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/sbin";
-/// The user or group without rights.
+/// The user and group without rights.
 pub(super) const NOBODY: u32 = 65534;
-/// Time that a program may take. A volume with a million files takes some minutes.
+/// Maximum run time of a program. A volume with a million files takes some minutes.
 const TIME_MAX: Duration = Duration::from_secs(3600);
-/// Bytes of messages that are kept.
+/// Maximum number of bytes that are kept of messages.
 const COMPLAINT_BYTES_MAX: u64 = 4 << 10;
-/// The longest time between two looks at whether a program has ended.
+/// Maximum time between two checks for the end of a program.
 const POLL_MAX: Duration = Duration::from_millis(20);
-/// Features of a volume: nothing writes into it but these programs, so that it needs no journal.
+/// Features of a volume. Only these programs write to it, so it needs no journal.
 const FEATURES: &str = "^has_journal,^resize_inode,metadata_csum,64bit,extent,^inline_data";
-/// Held while a descriptor is inherited, so that no other run of these programs inherits it, too.
+/// Held while a program inherits a descriptor, so that no other program started here inherits it, too.
 static STARTING: Mutex<()> = Mutex::new(());
 
 impl VolumeTools for LinuxSubstrate {
@@ -67,10 +67,10 @@ impl VolumeTools for LinuxSubstrate {
     }
 }
 
-/// Runs a program on a file with some input, and returns the beginning of what it wrote to standard error.
+/// Runs a program on a file with the given input, and returns the beginning of its standard error.
 ///
 /// # Errors
-/// As [`ToolError`] says; `Failed` where its exit status is not 0.
+/// See [`ToolError`]; `Failed` if the exit status is not 0.
 fn run(tool: Tool, arguments: &[&str], file: &LinuxFile, owner: UserNo, input: &str) -> Result<String, ToolError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => ToolError::Missing { tool },
@@ -79,7 +79,7 @@ fn run(tool: Tool, arguments: &[&str], file: &LinuxFile, owner: UserNo, input: &
     let mut child = Running(start(tool, arguments, file, owner).map_err(failed)?);
     let (stdin, stdout, stderr) = (child.0.stdin.take(), child.0.stdout.take(), child.0.stderr.take());
     let (status, said, complaint) = thread::scope(|scope| {
-        // A program that ends early reads no further: its status says more than the pipe.
+        // A program that ends early stops reading: its status says more than the broken pipe.
         scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
         let said = scope.spawn(move || stdout.map(read_bounded).unwrap_or_default());
         let complaint = scope.spawn(move || stderr.map(read_bounded).unwrap_or_default());
@@ -96,7 +96,7 @@ fn run(tool: Tool, arguments: &[&str], file: &LinuxFile, owner: UserNo, input: &
     }
 }
 
-/// Returns what a program that failed has said: the first line that says something of the volume.
+/// Returns the message of a failed program: its first line that concerns the volume.
 fn told(texts: &[&str], status: ExitStatus) -> String {
     let is_telling = |line: &&str| !line.is_empty() && !is_banner(line) && !line.starts_with("Pass ");
     let line = texts.iter().flat_map(|text| text.lines()).map(str::trim).find(is_telling);
@@ -109,13 +109,13 @@ fn is_banner(line: &str) -> bool {
         .any(|tool| line.strip_prefix(tool.program).is_some_and(|rest| rest.starts_with(" 1.") && rest.ends_with(')')))
 }
 
-/// Starts a program, whose last argument is the file.
+/// Starts a program with the file as its last argument.
 fn start(tool: Tool, arguments: &[&str], file: &LinuxFile, owner: UserNo) -> io::Result<Child> {
     let mut command = Command::new(tool.program);
     command.env_clear().env("PATH", PATHS).env("LC_ALL", "C").current_dir("/");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if rustix::process::geteuid().is_root() && owner != UserNo::ROOT {
-        // A group of the number of the user may be that of others. The file is for its owner alone.
+        // The group with the user's number may belong to others. The file is for its owner alone.
         command.uid(owner.0).gid(NOBODY);
     }
     let _starting = STARTING.lock();
@@ -128,7 +128,7 @@ fn start(tool: Tool, arguments: &[&str], file: &LinuxFile, owner: UserNo) -> io:
 pub(super) struct Running(pub(super) Child);
 
 impl Running {
-    /// Waits for its end; `None` where it takes longer.
+    /// Waits for the program to end; `None` if that takes longer than `time_max`.
     pub(super) fn wait(&mut self, time_max: Duration) -> io::Result<Option<ExitStatus>> {
         let began = Instant::now();
         let mut pause = Duration::from_micros(500);
@@ -145,7 +145,7 @@ impl Running {
     }
 
     pub(super) fn kill(&mut self) {
-        // Both fail only where it has ended already.
+        // Both calls fail only if the program has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -157,11 +157,11 @@ impl Drop for Running {
     }
 }
 
-/// Returns the beginning of a text. The rest is read and dropped, so that its writer never waits for long.
+/// Returns the beginning of a text. Reads and drops the rest, so that its writer never waits for long.
 pub(super) fn read_bounded(from: impl Read) -> String {
     let mut bytes = Vec::new();
     let mut bounded = from.take(COMPLAINT_BYTES_MAX);
-    // A broken pipe ends the text as its end would.
+    // A broken pipe ends the text like its regular end.
     let _ = bounded.read_to_end(&mut bytes);
     let _ = io::copy(&mut bounded.into_inner(), &mut io::sink());
     String::from_utf8_lossy(&bytes).into_owned()

@@ -1,8 +1,8 @@
-//! Whole extents of Btrfs: what lies in them, and who refers to them.
+//! Whole extents of Btrfs: their slices and the references to them.
 //!
-//! Maps (`FIEMAP`) tell where a slice lies, not of which extent it is a part. The items of a file's tree do
-//! (`BTRFS_IOC_TREE_SEARCH_V2`), and the extent's references lead back to files (`BTRFS_IOC_LOGICAL_INO_V2`). Both take
-//! `CAP_SYS_ADMIN`.
+//! Maps (`FIEMAP`) report where a slice lies, but not to which extent it belongs. The items of a file's tree do
+//! (`BTRFS_IOC_TREE_SEARCH_V2`), and the extent's references lead back to files (`BTRFS_IOC_LOGICAL_INO_V2`). Both
+//! calls require `CAP_SYS_ADMIN`.
 
 use std::io;
 
@@ -14,20 +14,20 @@ use rustix::io::Errno;
 use crate::file::LinuxFile;
 use crate::sys::{self, TreeItem};
 
-/// Kinds of items: of an inode, and of a part of its data.
+/// Kinds of items: an inode, and a part of its data.
 const INODE_ITEM: u8 = 1;
 const EXTENT_DATA: u8 = 108;
 
-/// How a part of a file's data is kept; zero is within the item.
+/// How a part of a file's data is stored; zero means within the item.
 const REGULAR: u8 = 1;
 const SET_ASIDE: u8 = 2;
 
-/// The type of the handles that Btrfs gives (`FILEID_BTRFS_WITHOUT_PARENT`).
+/// The type of Btrfs handles (`FILEID_BTRFS_WITHOUT_PARENT`).
 const HANDLE_KIND: i32 = 0x4d;
 
-/// The longest extent of data (`BTRFS_MAX_EXTENT_SIZE`), in bytes.
+/// Maximum length of a data extent (`BTRFS_MAX_EXTENT_SIZE`), in bytes.
 const EXTENT_BYTES_MAX: u64 = 128 << 20;
-/// How far before an offset it is first looked for what begins before it: a file in pieces has something there.
+/// Distance of the first search for a slice that begins before an offset: a fragmented file has one that near.
 const NEAR_BYTES: u64 = 64 << 10;
 
 /// Returns the next slices of a file.
@@ -39,7 +39,7 @@ pub(super) fn slices(file: &LinuxFile, from: u64) -> io::Result<Vec<Slice>> {
         let found = items(key..=u64::MAX)?;
         let mut slices: Vec<Slice> = found.iter().filter_map(slice_of).collect();
         if key == from && found.first().is_none_or(|first| first.offset > from) {
-            // Something that begins before may reach as far as here.
+            // A slice that begins before `from` may reach beyond it.
             let mut distance = NEAR_BYTES;
             let before = loop {
                 let near = items(from.saturating_sub(distance)..=from.saturating_sub(1))?;
@@ -55,8 +55,8 @@ pub(super) fn slices(file: &LinuxFile, from: u64) -> io::Result<Vec<Slice>> {
     }
 }
 
-/// Returns the number of the latest transaction, where the items of a file's map tell all that changes in it: not where
-/// it is overwritten in place (`nodatacow`), and only to who may read items.
+/// Returns the number of the latest transaction, if the items of a file's map show all changes from then on. They do
+/// not if the file is overwritten in place (`nodatacow`) or the process may not read items.
 pub(super) fn generation(file: &LinuxFile) -> io::Result<Option<u64>> {
     if rustix::fs::ioctl_getflags(file)?.contains(IFlags::NOCOW) {
         return Ok(None);
@@ -68,7 +68,7 @@ pub(super) fn generation(file: &LinuxFile) -> io::Result<Option<u64>> {
     Ok(sys::generation(file)?)
 }
 
-/// Returns the next extents of a file in those parts of its map that were changed since a generation.
+/// Returns the next extents of a file, from those parts of its map that changed since a generation.
 pub(super) fn changed_since(file: &LinuxFile, generation: u64, from: u64) -> io::Result<Vec<AgedExtent>> {
     let inode = rustix::fs::fstat(file.as_fd())?.st_ino;
     let mut key = from;
@@ -81,12 +81,12 @@ pub(super) fn changed_since(file: &LinuxFile, generation: u64, from: u64) -> io:
     }
 }
 
-/// Understands an item of a file's data, however it is stored. None for holes.
+/// Decodes an item of a file's data, however it is stored. `None` for holes.
 fn aged_extent_of(item: &TreeItem) -> Option<AgedExtent> {
     let bytes = &item.bytes;
     let (generation, whole, kind) = (long(bytes, 0)?, long(bytes, 8)?, *bytes.get(20)?);
     if !matches!(kind, REGULAR | SET_ASIDE) {
-        // Within the item: as long as the bytes, decoded.
+        // Stored within the item: the length is that of the decoded bytes.
         let extent = AgedExtent { offset: item.offset, length: whole, place: None, is_unwritten: false, generation };
         return (whole > 0 && item.offset.checked_add(whole).is_some()).then_some(extent);
     }
@@ -96,17 +96,17 @@ fn aged_extent_of(item: &TreeItem) -> Option<AgedExtent> {
     is_sound.then_some(AgedExtent {
         offset: item.offset,
         length,
-        // Of what is compressed it is the place of nothing, but the same as long as the extent is the same.
+        // For compressed data this is no real place, but it stays the same as long as the extent does.
         place: Some(place.wrapping_add(within)),
         is_unwritten: kind == SET_ASIDE,
         generation,
     })
 }
 
-/// Returns who refers to an extent.
+/// Returns the references to an extent.
 pub(super) fn references(folder: &OwnedFd, extent: WholeExtent) -> io::Result<Vec<Reference>> {
     let mut found = match sys::references(folder, extent.place) {
-        // It is gone.
+        // The extent is gone.
         Err(Errno::NOENT) => return Ok(Vec::new()),
         Err(Errno::OVERFLOW) => return Err(io::ErrorKind::InvalidInput.into()),
         found => found.map_err(unsupported)?,
@@ -114,7 +114,7 @@ pub(super) fn references(folder: &OwnedFd, extent: WholeExtent) -> io::Result<Ve
     found.sort_unstable();
     found.dedup();
     let mut references = Vec::with_capacity(found.len());
-    // In order: the references of a file are side by side.
+    // The list is in order: references of one file are adjacent.
     let mut last: Option<(u64, u64, Option<FileHandle>)> = None;
     for reference in found {
         let handle = match &last {
@@ -127,22 +127,22 @@ pub(super) fn references(folder: &OwnedFd, extent: WholeExtent) -> io::Result<Ve
     Ok(references)
 }
 
-/// Returns the handle that the kernel would give of an inode. None where there is none.
+/// Returns the handle that the kernel would give an inode. `None` if the inode does not exist.
 fn handle(folder: &OwnedFd, inode: u64, tree: u64) -> io::Result<Option<FileHandle>> {
     let items = match sys::tree_items(folder, Some(tree), (inode, INODE_ITEM), 0..=u64::MAX) {
         Err(Errno::NOENT) => return Ok(None),
         items => items.map_err(unsupported)?,
     };
     let Some(generation) = items.first().and_then(|item| long(&item.bytes, 0)) else { return Ok(None) };
-    // The kernel cuts it in the same way.
+    // The kernel truncates it in the same way.
     let generation = u32::try_from(generation & u64::from(u32::MAX)).unwrap_or(0);
     let parts: [&[u8]; 4] =
         [&HANDLE_KIND.to_le_bytes(), &inode.to_ne_bytes(), &tree.to_ne_bytes(), &generation.to_ne_bytes()];
     Ok(FileHandle::new(&parts.concat()))
 }
 
-/// Understands an item of a file's data (`struct btrfs_file_extent_item`). None for what is kept within it, compressed
-/// or encrypted, and for holes.
+/// Decodes an item of a file's data (`struct btrfs_file_extent_item`). `None` for data that is stored within it,
+/// compressed or encrypted, and for holes.
 fn slice_of(item: &TreeItem) -> Option<Slice> {
     let bytes = &item.bytes;
     let (encodings, kind) = (bytes.get(16..20)?, *bytes.get(20)?);
@@ -165,7 +165,7 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
 }
 
-/// What cannot be told here is no fault of the device.
+/// Reports a missing ability as `Unsupported`: it is no fault of the device.
 fn unsupported(errno: Errno) -> io::Error {
     match errno {
         Errno::NOTTY => Errno::OPNOTSUPP.into(),

@@ -1,5 +1,5 @@
-//! OCFS2: clones of parts of extents, which its kernel code does not reserve enough for, are preceded by clones of the
-//! wholes.
+//! OCFS2: clones whole extents before parts of them. For a clone of a part alone, its kernel code reserves too little
+//! journal space.
 
 use std::io;
 
@@ -10,12 +10,12 @@ use crate::file::LinuxFile;
 use crate::map::{self, Whole};
 use crate::{share, sys};
 
-/// Who writes to the extents meanwhile undoes what is done here. It is looked at so often, at most.
+/// Maximum number of attempts: a process that writes to the extents meanwhile undoes their marks.
 const TRIES: u32 = 4;
 
-/// Clones the extents of which a part is in a range, and that are not marked as shared, as wholes into `scratch`, and
-/// cuts that off again. Where marks stay, the function looks whether all extents have one now. The file counts as busy
-/// if it changes all the time.
+/// Clones each unmarked extent that overlaps a range into `scratch` as a whole, and cuts the clones off again. If
+/// `marks_stay`, checks afterwards that all extents are marked as shared, and repeats. The file counts as busy if it
+/// keeps changing.
 pub(super) fn clone_whole_extents(
     source: At<'_, LinuxFile>,
     length: u64,
@@ -30,7 +30,7 @@ pub(super) fn clone_whole_extents(
         }
         for whole in wholes {
             match clone_whole(source.file, whole, end, scratch) {
-                // What was told as the last extent is not the whole any more, or not the end.
+                // The file's end has moved: the last extent is no longer whole, or no longer the last.
                 Err(_) if source.file.length()? != end => break,
                 cloned => cloned?,
             }
@@ -42,16 +42,16 @@ pub(super) fn clone_whole_extents(
     Err(ShareError::Busy)
 }
 
-/// Clones an extent of a file that ends at `end`.
+/// Clones a whole extent of a file whose length is `end`.
 fn clone_whole(file: &LinuxFile, whole: Whole, end: u64, scratch: &LinuxFile) -> Result<(), ShareError> {
     let Whole { offset, length } = whole;
-    // Up to the end of the file, wherever that is within its last block: the call takes the last extent whole then.
+    // Ends at the end of the file, wherever that is within its last block: the call then takes the last extent whole.
     let length = end.saturating_sub(offset).min(length);
     if length == 0 {
         return Ok(());
     }
     let from = At { file, offset };
-    // Behind the block that keeps the file in its tree of references, so that the file ends with the clone.
+    // Goes behind the block that keeps the file in its tree of references, so that the clone is the end of the file.
     let into = At { file: scratch, offset: BLOCK_BYTES_U64 };
     let cloned = sys::clone_range(from, into, length).map_err(|errno| share::meaning(errno, from, into, length));
     let cut = scratch.set_len(BLOCK_BYTES_U64);
