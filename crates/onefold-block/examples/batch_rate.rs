@@ -14,7 +14,7 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo, ReadOp, Wr
 const TOTAL_BYTES: usize = 128 << 20;
 const REPETITIONS: usize = 3;
 
-/// A pattern of access.
+/// An access pattern.
 struct Pattern {
     name: &'static str,
     ops: usize,
@@ -31,7 +31,7 @@ const PATTERNS: [Pattern; 6] = [
     Pattern { name: "8 x 1 MiB scattered", ops: 8, blocks_per_op: 256, is_scattered: true },
 ];
 
-/// Returns where the next batch's operations go.
+/// Returns the places of the next batch's operations.
 fn places(pattern: &Pattern, block_count: u64, random: &SeededRandom) -> Vec<BlockNo> {
     let blocks = pattern.blocks_per_op as u64;
     let slots = block_count / blocks;
@@ -40,7 +40,7 @@ fn places(pattern: &Pattern, block_count: u64, random: &SeededRandom) -> Vec<Blo
     (0..pattern.ops as u64).map(|index| BlockNo(place(index) * blocks)).collect()
 }
 
-/// Prints the median rate of a `batch` done again and again.
+/// Prints the median rate of a repeated `batch`.
 fn measure(what: &str, pattern: &Pattern, mut batch: impl FnMut() -> std::io::Result<()>) -> std::io::Result<()> {
     let batch_bytes = pattern.ops * pattern.blocks_per_op * BLOCK_BYTES;
     let batches = (TOTAL_BYTES / batch_bytes).min(500);

@@ -12,7 +12,7 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES, BufferPool, Fingerprint, Fingerp
 const BLOCKS: usize = 4096;
 const ROUNDS: usize = 40;
 
-/// Runs `pass`, which goes over `bytes` bytes, and prints the best rate seen.
+/// Runs `pass`, which processes `bytes` bytes, and prints the best rate.
 fn measure(what: &str, bytes: usize, mut pass: impl FnMut()) {
     let best = (0..ROUNDS).map(|_| {
         let start = Instant::now();
@@ -39,7 +39,7 @@ fn main() -> std::io::Result<()> {
     let scattered: Vec<&[u8]> = data.chunks(BLOCK_BYTES).rev().collect();
     measure("fingerprints, scattered blocks", bytes, || key.fingerprint_each(&scattered, &mut out));
 
-    // Zero but for the last byte: every block is read to its end.
+    // Zero except for the last byte, so that every block is read to its end.
     let mut nearly_zero = AlignedBuffer::zeroed(BLOCKS);
     nearly_zero.blocks_mut().for_each(|block| block[BLOCK_BYTES - 1] = 1);
     measure("zero test of blocks that end in a one", bytes, || {

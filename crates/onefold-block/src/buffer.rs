@@ -19,7 +19,7 @@ const _: () = assert!(size_of::<Page>() == BLOCK_BYTES, "pages lie side by side 
 
 /// A buffer aligned to [`BLOCK_BYTES`] and a whole number of blocks long; reads and writes through it are not copied.
 ///
-/// One that came from a [`BufferPool`] goes back there when dropped.
+/// A buffer from a [`BufferPool`] returns there when dropped.
 pub struct AlignedBuffer {
     pages: Box<[Page]>,
     pool: Weak<Shelf>,
@@ -32,7 +32,7 @@ impl AlignedBuffer {
         AlignedBuffer { pages: vec![ZERO_PAGE; block_count].into_boxed_slice(), pool: Weak::new() }
     }
 
-    /// Returns a buffer that holds `bytes`, its last block filled up with zeros.
+    /// Returns a buffer that holds `bytes`, with its last block padded with zeros.
     #[must_use]
     pub fn copy_of(bytes: &[u8]) -> AlignedBuffer {
         let mut buffer = AlignedBuffer::zeroed(bytes.len().div_ceil(BLOCK_BYTES));
@@ -46,13 +46,13 @@ impl AlignedBuffer {
         self.pages.len()
     }
 
-    /// Returns the block at `index`, or nothing past the end.
+    /// Returns the block at `index`, or `None` past the end.
     #[must_use]
     pub fn block(&self, index: usize) -> Option<&[u8; BLOCK_BYTES]> {
         self.pages.get(index).map(|page| &page.0)
     }
 
-    /// Returns the block at `index` to be changed, or nothing past the end.
+    /// Returns the block at `index` for changing, or `None` past the end.
     #[must_use]
     pub fn block_mut(&mut self, index: usize) -> Option<&mut [u8; BLOCK_BYTES]> {
         self.pages.get_mut(index).map(|page| &mut page.0)
@@ -63,13 +63,13 @@ impl AlignedBuffer {
         self.pages.iter().map(|page| &page.0)
     }
 
-    /// Returns the blocks in order, to be changed.
+    /// Returns the blocks in order, for changing.
     pub fn blocks_mut(&mut self) -> impl ExactSizeIterator<Item = &mut [u8; BLOCK_BYTES]> + DoubleEndedIterator {
         self.pages.iter_mut().map(|page| &mut page.0)
     }
 }
 
-/// Tells whether O_DIRECT accepts `bytes` as it is.
+/// Returns whether O_DIRECT accepts `bytes` as it is.
 #[must_use]
 pub fn is_aligned(bytes: &[u8]) -> bool {
     bytes.as_ptr().addr().is_multiple_of(BLOCK_BYTES) && bytes.len().is_multiple_of(BLOCK_BYTES)
@@ -89,8 +89,8 @@ impl Deref for AlignedBuffer {
 impl DerefMut for AlignedBuffer {
     #[expect(unsafe_code, reason = "pages are seen as the bytes they are made of")]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and the exclusive borrow of `self` makes this the only way to the bytes; any bytes
-        // written are a valid `Page`.
+        // SAFETY: as in `deref`, and the exclusive borrow of `self` makes this the only access to the bytes; any
+        // written bytes are a valid `Page`.
         unsafe { slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.pages.len() * BLOCK_BYTES) }
     }
 }
@@ -123,23 +123,23 @@ impl Drop for AlignedBuffer {
     }
 }
 
-/// Keeps dropped buffers of one size for the next taker, who then pays neither for fresh pages nor for zeroing them.
+/// Keeps dropped buffers of one size for reuse, which saves allocating and zeroing fresh pages.
 ///
-/// Bounded: buffers beyond the pool's capacity are simply freed, and takers beyond it get fresh ones.
+/// Bounded: the pool frees buffers beyond its capacity, and an empty pool allocates fresh ones.
 #[derive(Clone, Debug)]
 pub struct BufferPool {
     shelf: Arc<Shelf>,
 }
 
 impl BufferPool {
-    /// Returns an empty pool for buffers of `block_count` blocks that keeps at most `bytes_max` of unused ones.
+    /// Returns an empty pool for buffers of `block_count` blocks that keeps at most `bytes_max` bytes of unused ones.
     #[must_use]
     pub fn new(block_count: usize, bytes_max: usize) -> BufferPool {
         let buffers_max = bytes_max / (block_count.max(1) * BLOCK_BYTES);
         BufferPool { shelf: Arc::new(Shelf { block_count, buffers_max, unused: Mutex::new(Vec::new()) }) }
     }
 
-    /// Returns a buffer of the pool's size, whose content is whatever its last user left in it.
+    /// Returns a buffer of the pool's size. Its content is whatever its last user left in it.
     #[must_use]
     pub fn take(&self) -> AlignedBuffer {
         let unused = self.shelf.unused.lock().pop();
@@ -147,14 +147,14 @@ impl BufferPool {
         AlignedBuffer { pages, pool: Arc::downgrade(&self.shelf) }
     }
 
-    /// Returns the bytes held for later takers.
+    /// Returns the number of bytes kept for reuse.
     #[must_use]
     pub fn unused_bytes(&self) -> usize {
         self.shelf.unused.lock().len() * self.shelf.block_count * BLOCK_BYTES
     }
 }
 
-/// Where a pool keeps what is not in use.
+/// The unused buffers of a pool.
 struct Shelf {
     block_count: usize,
     buffers_max: usize,

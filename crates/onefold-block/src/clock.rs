@@ -22,10 +22,11 @@ impl Timestamp {
 
 /// Tells the time. The core never asks the operating system itself.
 pub trait Clock: Send + Sync {
-    /// Returns the current time. Two calls may return the same value; it may go backwards when the machine's does.
+    /// Returns the current time. Two calls may return the same value, and it may go backwards if the machine's clock
+    /// does.
     fn now(&self) -> Timestamp;
 
-    /// Returns the time since a moment that is fixed while the machine runs. It never goes backwards, and it goes on
+    /// Returns the time since a moment that is fixed while the machine runs. It never goes backwards, and continues
     /// while the machine is suspended.
     fn monotonic(&self) -> Duration;
 
@@ -64,7 +65,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock for tests: each look at it moves it on by one microsecond, so that times are distinct and replay.
+/// A clock for tests: each reading advances it by one microsecond, so that times are distinct and reproducible.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     microseconds: AtomicU64,
@@ -77,7 +78,7 @@ impl ManualClock {
         ManualClock { microseconds: AtomicU64::new(u64::from(seconds) * 1_000_000) }
     }
 
-    /// Moves the clock on.
+    /// Advances the clock.
     pub fn advance_seconds(&self, seconds: u32) {
         self.microseconds.fetch_add(u64::from(seconds) * 1_000_000, Ordering::Relaxed);
     }

@@ -36,7 +36,7 @@ impl Extent {
         BlockNo(self.first.0 + self.count.get() as u64)
     }
 
-    /// Tells whether `block` is one of the run.
+    /// Returns whether `block` is one of the run.
     #[must_use]
     pub const fn contains(self, block: BlockNo) -> bool {
         self.first.0 <= block.0 && block.0 < self.end().0

@@ -1,11 +1,12 @@
-//! Fingerprints: what stands for a block's content.
+//! Fingerprints: digests that stand for the content of a block.
 //!
-//! The first 128 bits of BLAKE3 keyed with a secret of the pool and the sharing domain, so that nobody without the key
-//! can prepare two blocks with one fingerprint, and equal blocks of two domains have nothing in common.
+//! A fingerprint is the first 128 bits of BLAKE3, keyed with a secret of the pool and the sharing domain. So nobody
+//! without the key can prepare two blocks with one fingerprint, and equal blocks of two domains have unrelated
+//! fingerprints.
 //!
-//! One block is too short to fill the wide registers that BLAKE3 is fast with, so many blocks are hashed side by side:
-//! the first chunk of each, then the second of each, and so on up the trees, which are all of one shape. This uses
-//! `blake3::platform`, which is public but not documented: its version is pinned, and the results are tested against
+//! One block is too short to fill the wide registers that make BLAKE3 fast, so many blocks are hashed side by side: the
+//! first chunk of each, then the second of each, and so on up the trees, which all have the same shape. This uses
+//! `blake3::platform`, which is public but undocumented: its version is pinned, and tests compare the results with
 //! `blake3::keyed_hash`.
 
 use std::fmt;
@@ -43,19 +44,19 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// The secret that fingerprints of one sharing domain are made with.
+/// The secret key for fingerprints of one sharing domain.
 #[derive(Clone)]
 pub struct FingerprintKey {
     bytes: [u8; FingerprintKey::BYTES],
     words: [u32; 8],
-    /// What is left of a fingerprint; all of it but in tests.
+    /// Mask of the fingerprint bits that are kept; all of them except in tests.
     kept: u128,
 }
 
-/// What keeps this use of a pool's key apart from any other. Part of the on-disk format.
+/// Separates this use of a pool's key from any other. Part of the on-disk format.
 const DOMAIN_CONTEXT: &str = "onefold 2026-11-21 fingerprint key of a sharing domain";
-/// What keeps the keys of plain files' sharing domains apart from any other use of a state folder's key. Part of the
-/// on-disk format.
+/// Separates the keys for plain files' sharing domains from any other use of a state folder's key. Part of the on-disk
+/// format.
 const PLAIN_DOMAIN_CONTEXT: &str = "onefold 2026-11-23 fingerprint key of a sharing domain of plain files";
 
 const CHUNK_BYTES: usize = blake3::CHUNK_LEN;
@@ -64,7 +65,7 @@ const NODE_BYTES: usize = blake3::OUT_LEN;
 const PARENT_BYTES: usize = 2 * NODE_BYTES;
 const _: () = assert!(CHUNKS == 4, "a block's tree is four chunks, two parents and the root");
 
-/// Blocks hashed side by side: the most that any processor's registers take.
+/// Number of blocks hashed side by side: the maximum that any processor's registers take.
 const LANES: usize = 16;
 
 /// Flags of BLAKE3's compression function (section 2.2 of its paper).
@@ -106,8 +107,8 @@ impl FingerprintKey {
         FingerprintKey::new(*hasher.finalize().as_bytes())
     }
 
-    /// Returns this key, but with fingerprints of which all bits after the first `bits` are zero: different blocks then
-    /// often have the same. For tests only.
+    /// Returns this key with only the first `bits` bits of its fingerprints kept and the others zero: different blocks
+    /// then often collide. For tests only.
     #[doc(hidden)]
     #[must_use]
     pub fn shortened(self, bits: u8) -> FingerprintKey {
@@ -115,7 +116,7 @@ impl FingerprintKey {
         FingerprintKey { kept: !dropped, ..self }
     }
 
-    /// Makes a fingerprint of a digest's first bytes.
+    /// Makes a fingerprint from a digest's first bytes.
     fn keep(&self, digest: [u8; Fingerprint::BYTES]) -> Fingerprint {
         Fingerprint((u128::from_be_bytes(digest) & self.kept).to_be_bytes())
     }
@@ -134,7 +135,7 @@ impl FingerprintKey {
     /// Puts the fingerprints of consecutive blocks into `out`, twice as fast as one at a time.
     ///
     /// # Panics
-    /// When `data` is not exactly as many blocks as `out` has places.
+    /// When `data` has not exactly one block for each place in `out`.
     pub fn fingerprint_blocks(&self, data: &[u8], out: &mut [Fingerprint]) {
         let (blocks, rest) = data.as_chunks::<BLOCK_BYTES>();
         assert!(rest.is_empty() && blocks.len() == out.len(), "one place for each whole block");
@@ -150,7 +151,7 @@ impl FingerprintKey {
     /// Puts the fingerprints of scattered blocks into `out`, as fast as [`FingerprintKey::fingerprint_blocks`].
     ///
     /// # Panics
-    /// When one of `blocks` is not [`BLOCK_BYTES`] long, or `out` has not one place for each.
+    /// When one of `blocks` is not [`BLOCK_BYTES`] long, or `out` does not have one place for each.
     pub fn fingerprint_each(&self, blocks: &[&[u8]], out: &mut [Fingerprint]) {
         assert_eq!(blocks.len(), out.len(), "one place for each block");
         for (blocks, out) in blocks.chunks(LANES).zip(out.chunks_mut(LANES)) {
@@ -168,14 +169,14 @@ impl FingerprintKey {
     /// Hashes up to [`LANES`] blocks side by side, level by level.
     fn fingerprint_lanes(&self, blocks: &[&[u8; BLOCK_BYTES]], out: &mut [Fingerprint]) {
         if let ([block], [out]) = (blocks, &mut *out) {
-            // A lone block does better the other way round: its four chunks side by side.
+            // A lone block is hashed faster with its four chunks side by side.
             *out = self.fingerprint(*block);
             return;
         }
         let platform = Platform::detect();
         let mut level = [0; LANES * NODE_BYTES];
 
-        // Each pair of chunks makes a parent: left half, right half.
+        // Each pair of chunks has a parent: left half, right half.
         let mut parents = [[[0; PARENT_BYTES]; LANES]; CHUNKS / 2];
         for chunk in 0..CHUNKS {
             let mut inputs = [&[0; CHUNK_BYTES]; LANES];
@@ -287,7 +288,7 @@ mod tests {
         assert_eq!(of(0, 1), of(0, 1));
     }
 
-    /// These values are on disk in every pool: they never change.
+    /// These values are on disk in every pool, so they never change.
     #[test]
     fn fingerprints_match_the_stored_vectors() {
         let counting: Vec<u8> = (0..BLOCK_BYTES).map(|index| u8::try_from(index % 251).unwrap()).collect();

@@ -1,8 +1,8 @@
-//! The lowest layer of Onefold: what a block is, what stands for its content, and the seams through which every
-//! other crate reaches the outside world.
+//! The lowest layer of Onefold: blocks, their fingerprints, and the seams through which every other crate reaches the
+//! outside world.
 //!
-//! Nothing here knows a format, a file system or a network. Disk, clock and randomness are traits given at
-//! construction, so that one process can simulate any power cut and replay it from a seed.
+//! This crate knows no format, file system or network. Disk, clock and randomness are traits given at construction, so
+//! that one process can simulate any power cut and replay it from a seed.
 
 pub mod block;
 pub mod buffer;

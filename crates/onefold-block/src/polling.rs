@@ -1,14 +1,14 @@
-//! Looking for what a thread waits for, again and again, for a moment before the thread sleeps.
+//! Polling: a thread checks for a result repeatedly for a moment before it sleeps.
 //!
-//! A thread that sleeps has to be woken. Where its processor has halted meanwhile, as processors of virtual machines
-//! do, that takes twenty microseconds and more, and the thread that wakes it pays nearly half of them. A request that
-//! is answered from memory takes less than that.
+//! A sleeping thread has to be woken. If its processor has halted meanwhile, as processors of virtual machines do,
+//! waking takes twenty microseconds and more, and costs the waking thread nearly half of that. A request that is
+//! answered from memory takes less.
 //!
-//! So a thread looks before it sleeps, within bounds:
-//! - It looks only if waits are short at the moment: after one that was longer than [`LONGEST`] it looks for half as
-//!   long, and soon not at all, until a wait was short again. An idle process looks never.
-//! - It looks only while a processor would be idle otherwise ([`Processors`]).
-//! - Between two looks it yields: another thread may have been woken on its processor.
+//! So a thread polls before it sleeps, within bounds:
+//! - It polls only while waits are short. After each wait longer than [`LONGEST`] it polls for half as long, and soon
+//!   not at all, until a wait is short again. An idle process never polls.
+//! - It polls only while a processor would be idle otherwise ([`Processors`]).
+//! - Between two checks it yields: another thread may have been woken on its processor.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,16 +18,16 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::processors::Processors;
 
-/// The longest time for which a thread looks, and the longest wait that counts as short.
+/// The longest time for which a thread polls, and the longest wait that counts as short.
 const LONGEST: Duration = Duration::from_micros(100);
-/// For less time than this no thread looks: it would hardly find anything.
+/// Minimum time of polling: in less than this, a thread would hardly find a result.
 const SHORTEST: Duration = Duration::from_micros(10);
 
-/// What is known of one kind of wait. Threads that wait for the same share it.
+/// Statistics of one kind of wait. Threads that wait for the same kind of result share them.
 #[derive(Debug)]
 pub struct Polling {
     seams: Option<Seams>,
-    /// How long to look, in nanoseconds.
+    /// How long to poll, in nanoseconds.
     budget_ns: AtomicU64,
 }
 
@@ -42,12 +42,12 @@ impl std::fmt::Debug for Seams {
     }
 }
 
-/// A wait that has begun; `None` where nobody looks in any case.
+/// A wait that has begun; `None` if no thread polls.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait(Option<Duration>);
 
 impl Polling {
-    /// Returns the knowledge of waits that have never been seen. Without `processors` all threads sleep at once.
+    /// Returns the statistics before any wait. Without `processors` all threads sleep at once.
     #[must_use]
     pub fn new(processors: Option<Arc<dyn Processors>>, clock: Arc<dyn Clock>) -> Polling {
         let seams = processors.map(|processors| Seams { processors, clock });
@@ -60,10 +60,10 @@ impl Polling {
         Wait(self.seams.as_ref().map(|seams| seams.clock.monotonic()))
     }
 
-    /// Looks until `look` returns something, for as long as it is worth it. After nothing the caller sleeps, and tells
-    /// [`Polling::slept`] afterwards.
+    /// Polls until `look` returns a result, for as long as that is worthwhile. After `None` the caller sleeps, and then
+    /// calls [`Polling::slept`].
     ///
-    /// A function of its own in the program, so that samples of a process tell what polling takes.
+    /// Never inlined, so that samples of a process show the cost of polling.
     #[inline(never)]
     pub fn look<T>(&self, wait: Wait, mut look: impl FnMut() -> Option<T>) -> Option<T> {
         let (Some(seams), Some(began)) = (&self.seams, wait.0) else { return None };
@@ -84,7 +84,7 @@ impl Polling {
         }
     }
 
-    /// Notes that what was waited for is there, after a sleep.
+    /// Records that the result came after a sleep.
     #[inline(never)]
     pub fn slept(&self, wait: Wait) {
         let (Some(seams), Some(began)) = (&self.seams, wait.0) else { return };
@@ -126,7 +126,7 @@ mod tests {
             Trial { polling: Polling::new(Some(processors.clone()), clock.clone()), clock, processors }
         }
 
-        /// Waits for what is there after `time`, and returns how often it was looked for, and whether that found it.
+        /// Waits for a result that comes after `time`. Returns the number of checks, and whether one of them found it.
         fn wait_for(&self, time: Duration) -> (u32, bool) {
             let wait = self.polling.begin();
             let (until, mut looks) = (self.clock.monotonic() + time, 0);
@@ -159,7 +159,7 @@ mod tests {
         let trial = Trial::new();
         trial.wait_for(SOON);
         let looks: Vec<u32> = (0..6).map(|_| trial.wait_for(LATE).0).collect();
-        // Each look and the question for the time take a microsecond of this clock.
+        // Each check and each reading of the time take a microsecond of this clock.
         assert!(looks[0] <= 50 && looks[0] >= 30, "{looks:?}");
         assert!(looks.windows(2).all(|pair| pair[1] < pair[0] || pair[1] == 0), "{looks:?}");
         assert_eq!(looks[4..], [0, 0], "{looks:?}");

@@ -1,4 +1,4 @@
-//! The seam to the machine's processors: whether one of them has nothing to do.
+//! The seam to the machine's processors: whether one of them is idle.
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -8,30 +8,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Tells whether processors are idle. The core never asks the operating system itself.
+/// Reports whether processors are idle. The core never asks the operating system itself.
 pub trait Processors: Debug + Send + Sync {
-    /// Tells whether fewer threads beside the calling one are ready to run than there are processors. `now` is the time
-    /// on a monotonic clock; the answer may be a little older.
+    /// Returns whether fewer threads besides the calling one are ready to run than there are processors. `now` is the
+    /// time on a monotonic clock; the answer may be slightly older.
     fn have_idle(&self, now: Duration) -> bool;
 }
 
-/// How long an answer is believed, in microseconds: also that no processor is idle, the first time. To ask takes one or
-/// two.
+/// How long an answer is trusted, in microseconds. This also holds for the first answer that no processor is idle.
+/// Asking the kernel takes one or two.
 const BELIEF_MIN_US: u64 = 100;
-/// How long it is believed in the end that no processor is idle: twice as long after each such answer. So a machine
-/// that stays busy is hardly asked. There a question before each wait costs other programs more than looking could
+/// Upper bound for trusting that no processor is idle, in microseconds: the time doubles after each such answer, so a
+/// busy machine is hardly asked. There, a question before each wait would cost other programs more than polling could
 /// gain.
 const BELIEF_MAX_US: u64 = 6_400;
 
 /// The machine's own processors.
 #[derive(Debug)]
 pub struct SystemProcessors {
-    /// `/proc/loadavg`; none where there is no such file: then no processor is known to be idle.
+    /// `/proc/loadavg`; `None` if the file is missing: then no processor counts as idle.
     load: Option<File>,
     count: usize,
-    /// When the kernel was asked last, in microseconds, doubled, and one more where a processor was idle.
+    /// When the kernel was last asked, in microseconds, doubled, plus one if a processor was idle.
     answer: AtomicU64,
-    /// How long that answer is believed, in microseconds.
+    /// How long that answer is trusted, in microseconds.
     belief_us: AtomicU64,
 }
 
@@ -39,8 +39,8 @@ impl Default for SystemProcessors {
     fn default() -> SystemProcessors {
         SystemProcessors {
             load: File::open("/proc/loadavg").ok(),
-            // Of a process that may use a part of the machine, this is the part. Threads are counted on all of it, so
-            // such a process seldom takes a processor for idle.
+            // For a process limited to a part of the machine, this is that part. Threads are counted on the whole
+            // machine, so such a process seldom considers a processor idle.
             count: thread::available_parallelism().map_or(1, NonZero::get),
             answer: AtomicU64::new(0),
             belief_us: AtomicU64::new(0),
@@ -76,7 +76,7 @@ impl Processors for SystemProcessors {
     }
 }
 
-/// Returns how many threads are ready to run, that which asks among them, from what proc_loadavg(5) describes.
+/// Returns the number of threads ready to run, including the asking one, from the text of proc_loadavg(5).
 fn threads_ready(load: &[u8]) -> Option<usize> {
     let threads = std::str::from_utf8(load).ok()?.split(' ').nth(3)?;
     threads.split_once('/')?.0.parse().ok()
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(pauses[..7], [100, 200, 400, 800, 1_600, 3_200, 6_400]);
         assert!(pauses[7..].iter().all(|&pause| pause == 6_400), "{pauses:?}");
 
-        // A processor was idle: that is believed for a short time, and the next answer again.
+        // A processor was idle: that is trusted for a short time, and so is the next answer.
         processors.answer.store(9_050_000 << 1 | 1, Ordering::Relaxed);
         processors.belief_us.store(BELIEF_MIN_US, Ordering::Relaxed);
         assert!(processors.have_idle(Duration::from_micros(9_050_050)));

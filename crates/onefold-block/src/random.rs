@@ -7,7 +7,7 @@ pub trait Random: Send + Sync {
     /// Fills `into` with random bytes.
     ///
     /// # Errors
-    /// When the operating system has no randomness to give.
+    /// When the operating system cannot provide random bytes.
     fn fill(&self, into: &mut [u8]) -> std::io::Result<()>;
 }
 
@@ -32,7 +32,7 @@ pub struct SeededRandom {
 }
 
 impl SeededRandom {
-    /// Returns the generator that `seed` names.
+    /// Returns the generator with this seed.
     #[must_use]
     pub fn new(seed: u64) -> SeededRandom {
         SeededRandom { state: Mutex::new(seed) }

@@ -1,13 +1,13 @@
 //! Names and foreign text in a form that is safe to print.
 //!
-//! A file name is any bytes without `/` and NUL, chosen by the owner of the folder; a message of another program, or of
-//! a library about a foreign image, often quotes such names. Printed as they are, they move the cursor, recolour or
+//! A file name is any bytes without `/` and NUL, chosen by the owner of the folder. Messages of other programs, or of a
+//! library about a foreign image, often quote such names. If printed unchanged, they can move the cursor, recolour or
 //! retitle a terminal, forge lines of a log, or reverse the order of the letters around them.
 //!
-//! [`Show::shown`] is for a name: the result is unambiguous, because the backslash and the backtick, which messages put
-//! around names, are escaped as well. [`ShownText`] is for text that already consists of messages: it escapes the same
-//! characters but neither backslash nor backtick, so that a name which was shown before stays as it is.
-//! [`ShownOutput`] is for what another program printed.
+//! [`Show::shown`] is for a name: its result is unambiguous, because it also escapes the backslash and the backtick,
+//! which messages put around names. [`ShownText`] is for text that already consists of messages: it escapes the same
+//! characters except backslash and backtick, so that names which were already escaped do not change. [`ShownOutput`] is
+//! for the output of another program.
 //!
 //! | in the name | shown as |
 //! |---|---|
@@ -25,11 +25,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::str::Utf8Chunk;
 
-/// Most bytes of another program's output that are shown.
+/// Maximum number of bytes of another program's output that are shown.
 const OUTPUT_BYTES_MAX: usize = 4 << 10;
 
-/// Characters besides the controls of ASCII that are not shown as they are, as sorted ranges: the general categories
-/// Cc, Cf, Zl and Zp, and the property `Default_Ignorable_Code_Point`, of Unicode 14.
+/// Characters besides the ASCII controls that are not shown unchanged, as sorted ranges: the general categories Cc, Cf,
+/// Zl and Zp, and the property `Default_Ignorable_Code_Point`, of Unicode 14.
 const HIDDEN: [(u32, u32); 26] = [
     (0x7f, 0x9f),
     (0xad, 0xad),
@@ -59,11 +59,11 @@ const HIDDEN: [(u32, u32); 26] = [
     (0xe0000, 0xe0fff),
 ];
 
-/// Returns whether a character controls a terminal or the direction of text, or cannot be seen.
+/// Returns whether a character controls a terminal or the direction of text, or is invisible.
 #[must_use]
 pub fn is_hidden(character: char) -> bool {
     let code = u32::from(character);
-    // Nearly all text is this.
+    // Nearly all text takes this path.
     if (0x20..0x7f).contains(&code) {
         return false;
     }
@@ -80,7 +80,7 @@ fn range_order(first: u32, last: u32, code: u32) -> std::cmp::Ordering {
     }
 }
 
-/// Names that messages show. In scope, it takes the place of [`Path::display`], which a lint forbids.
+/// Names in messages. In scope, it replaces [`Path::display`], which a lint forbids.
 pub trait Show {
     /// Returns the name in a form that is safe to print and unambiguous.
     fn shown(&self) -> ShownName<'_>;
@@ -110,7 +110,7 @@ impl Show for [u8] {
     }
 }
 
-/// A name as it is shown. Width and precision of a format are ignored.
+/// A name in printable form. Width and precision of a format are ignored.
 #[derive(Clone, Copy, Debug)]
 pub struct ShownName<'a>(&'a [u8]);
 
@@ -121,7 +121,7 @@ impl fmt::Display for ShownName<'_> {
     }
 }
 
-/// Text of messages as it is shown, the last defence before a stream: names in it were shown already.
+/// Text of messages in printable form, the last defence before a stream: names in it are already escaped.
 #[derive(Clone, Copy, Debug)]
 pub struct ShownText<'a> {
     text: &'a str,
@@ -129,13 +129,13 @@ pub struct ShownText<'a> {
 }
 
 impl<'a> ShownText<'a> {
-    /// Shows text that stands on one line: its newlines are escaped.
+    /// Shows text on one line: its newlines are escaped.
     #[must_use]
     pub fn line(text: &'a str) -> ShownText<'a> {
         ShownText { text, keeps_lines: false }
     }
 
-    /// Shows text of several lines: its newlines stay.
+    /// Shows text on several lines: its newlines stay.
     #[must_use]
     pub fn lines(text: &'a str) -> ShownText<'a> {
         ShownText { text, keeps_lines: true }
@@ -148,8 +148,8 @@ impl fmt::Display for ShownText<'_> {
     }
 }
 
-/// What another program printed, on one line: its lines are trimmed and joined by `; `, empty ones are left out. At
-/// most 4 KiB are shown.
+/// The output of another program, on one line: its lines are trimmed and joined by `; `, and empty ones are left out.
+/// At most 4 KiB are shown.
 #[derive(Clone, Copy, Debug)]
 pub struct ShownOutput<'a>(pub &'a [u8]);
 
@@ -177,7 +177,7 @@ fn write_chunk(f: &mut impl Write, chunk: &Utf8Chunk<'_>, is_escaped: impl Fn(ch
 
 /// Writes the stretches between escaped characters as a whole.
 fn write_text(f: &mut impl Write, text: &str, is_escaped: impl Fn(char) -> bool) -> fmt::Result {
-    // Nearly all text: the processor compares many bytes at once.
+    // Nearly all text is plain: the processor compares many bytes at once.
     if text.bytes().fold(true, |is_plain, byte| is_plain & matches!(byte, 0x20..0x7f) & !matches!(byte, b'\\' | b'`')) {
         return f.write_str(text);
     }
@@ -214,7 +214,7 @@ mod tests {
         (0..=0x0010_ffff).filter_map(char::from_u32)
     }
 
-    /// Reads back what [`Show::shown`] wrote.
+    /// Decodes the output of [`Show::shown`].
     fn read_back(shown: &str) -> Vec<u8> {
         let (mut bytes, mut rest) = (Vec::new(), shown);
         while let Some(at) = rest.find('\\') {

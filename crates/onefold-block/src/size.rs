@@ -1,4 +1,4 @@
-//! Sizes as people read them.
+//! Sizes in readable form.
 
 const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
 

@@ -4,13 +4,13 @@ use crate::BLOCK_BYTES;
 
 static ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 
-/// Tells whether all of `bytes` are zero. Nothing at all counts as zero.
+/// Returns whether all of `bytes` are zero. An empty slice counts as zero.
 ///
-/// Comparing with a block of zeros in the first-level cache is what the C library's `memcmp` does with the widest
-/// registers that the processor has, and it stops at the first difference.
+/// Comparing with a block of zeros in the first-level cache lets the C library's `memcmp` use the widest registers that
+/// the processor has. It stops at the first difference.
 #[must_use]
 pub fn is_zero(bytes: &[u8]) -> bool {
-    // Most blocks differ at once: that answer is worth having without a call.
+    // Most blocks differ at once; this check answers without a call.
     if let Some(first) = bytes.first_chunk::<8>()
         && *first != [0; 8]
     {

@@ -1,4 +1,4 @@
-//! The device over real files: what the contract of `BlockDevice` says, against the operating system.
+//! Tests the contract of `BlockDevice` over real files, against the operating system.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 const BLOCKS: u64 = 600;
 
-/// A folder on a real disk, where O_DIRECT means something.
+/// A folder on a real disk, where O_DIRECT takes effect.
 fn folder() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -34,7 +34,7 @@ fn kind<T>(result: io::Result<T>) -> ErrorKind {
     result.map(|_| ()).unwrap_err().kind()
 }
 
-/// A buffer of whole blocks that starts at an address O_DIRECT takes, or just after one.
+/// A buffer of whole blocks that starts at an address that O_DIRECT accepts, or just after one.
 struct TestBuffer {
     memory: AlignedBuffer,
     start: usize,
@@ -121,7 +121,7 @@ fn a_file_agrees_with_memory_under_random_operations() {
     file.sync().unwrap();
 }
 
-/// What was wrong: a loop device counted as endless, although its writes take room of the file system under its file.
+/// Regression: a loop device counted as endless, although its writes take room of the file system under its file.
 #[test]
 fn a_loop_device_has_the_room_of_the_file_behind_it() {
     let folder = folder();
@@ -263,7 +263,7 @@ fn discarded_space_goes_back_to_the_file_system() {
     assert!(after.blocks() <= before - 128 * 8 + 16, "{} of {before} sectors left", after.blocks());
 }
 
-/// The folder in which the test below finds a file system of 256 KiB, when it runs itself again inside one.
+/// The folder in which the test below finds a file system of 256 KiB when it runs itself again inside one.
 const SMALL_FOLDER: &str = "ONEFOLD_TEST_SMALL_FOLDER";
 
 #[test]

@@ -29,7 +29,8 @@ pub(super) fn limit(command: &mut Command, limits: &'static [(Resource, u64)]) {
         }
         Ok(())
     };
-    // SAFETY: between fork and exec this makes two system calls for each limit: it allocates nothing, and takes no lock.
+    // SAFETY: between fork and exec this makes two system calls for each limit. It allocates nothing, and takes no
+    // lock.
     unsafe { command.pre_exec(set) };
 }
 

@@ -5,20 +5,20 @@ use std::fmt;
 /// What a file system can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Abilities {
-    /// What kind of file system it is.
+    /// The kind of file system.
     pub kind: SubstrateKind,
     /// Unit of sharing, in bytes.
     pub block_bytes: u32,
     /// The longest range that one call of [`Sharing::share`](crate::Sharing::share) takes, in bytes.
     pub share_bytes_max: u64,
-    /// Whether a map tells that nobody else refers to an extent
+    /// Whether a map shows that nothing else refers to an extent
     /// ([`MappedExtent::is_shared`](crate::MappedExtent::is_shared)).
     pub tells_last_reference: bool,
-    /// Whether an extent's blocks come free only when none of them is referred to any more.
+    /// Whether an extent's blocks are freed only when none of them is referred to any more.
     pub frees_whole_extents: bool,
     /// Whether other hosts may have the file system mounted.
     pub is_clustered: bool,
-    /// Whether a share may leave a hole where its host dies at it.
+    /// Whether a share may leave a hole if its host dies during it.
     pub shares_in_two_steps: bool,
     /// Whether the file system has sharing domains of its own, and never shares a block across them.
     pub has_own_domains: bool,
@@ -35,7 +35,7 @@ pub enum SubstrateKind {
     Ocfs2,
     /// A pool, in process.
     Pool,
-    /// The one of the tests.
+    /// The simulated file system of the tests.
     Simulated,
 }
 
@@ -54,8 +54,8 @@ impl fmt::Display for SubstrateKind {
 /// How much room a file system has, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// In all.
+    /// Total size.
     pub total: u64,
-    /// Free.
+    /// Free part.
     pub free: u64,
 }

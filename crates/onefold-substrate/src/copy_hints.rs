@@ -6,9 +6,9 @@ use crate::files::Files;
 
 /// Hints about copies on write (XFS). By default there are none.
 pub trait CopyHints: Files {
-    /// Has the file system set aside no more than is written where it copies shared blocks of this file on a write, if
-    /// it can be told so and nobody has told it anything else. Returns whether that is new; then the time of the last
-    /// change is, too, but not that of the content.
+    /// Makes the file system set aside only what is written when a write into this file copies shared blocks. Does
+    /// nothing if the file system has no such hint, or if the file already has one. Returns whether the hint is new: it
+    /// then changes the file's change time, but not its modification time.
     ///
     /// # Errors
     /// Those of the device; `PermissionDenied`.

@@ -1,4 +1,4 @@
-//! Files and folders: what stands for one, what is known of it, and who has locked it.
+//! Files and folders: their handles, their metadata, and their locks.
 
 use std::fmt;
 use std::io;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use onefold_block::Timestamp;
 
-/// What a file is opened for.
+/// The purpose for which a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Reading, as a source of shared blocks too.
+    /// Reading, also as the source of shared blocks.
     Read,
     /// Reading and writing.
     Write,
@@ -32,15 +32,15 @@ impl<F> Clone for At<'_, F> {
 
 impl<F> Copy for At<'_, F> {}
 
-/// What stands for a file as long as it exists, whatever its names: none of another file, even a later one, is equal.
+/// Identifies a file as long as it exists, whatever its names. No two files, even successive ones, have equal handles.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileHandle(Box<[u8]>);
 
 impl FileHandle {
-    /// The longest handle that Linux gives (`MAX_HANDLE_SZ`), and its type before it, in bytes.
+    /// Maximum length in bytes: the longest handle of Linux (`MAX_HANDLE_SZ`), and its type in front.
     pub const BYTES_MAX: usize = 128 + 4;
 
-    /// Returns the handle of these bytes, if they are not too many.
+    /// Returns the handle of these bytes; `None` if there are too many.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<FileHandle> {
         (bytes.len() <= FileHandle::BYTES_MAX).then(|| FileHandle(bytes.into()))
@@ -65,38 +65,38 @@ impl fmt::Debug for FileHandle {
     }
 }
 
-/// What a file is and when it was changed.
+/// Identity, size, owner and times of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileStat {
-    /// The file itself.
+    /// Identity of the file.
     pub handle: FileHandle,
     /// Length in bytes.
     pub length: u64,
-    /// Bytes that the file system counts for it.
+    /// Bytes that the file system counts as allocated to it.
     pub allocated: u64,
-    /// When its content changed last. Sharing does not change it.
+    /// When its content last changed. Sharing does not change it.
     pub modified: Timestamp,
-    /// When anything about it changed last.
+    /// When its content or metadata last changed.
     pub changed: Timestamp,
     /// User number of its owner.
     pub owner: u32,
-    /// How many names it has.
+    /// Number of its names.
     pub names: u32,
 }
 
 /// User number of root.
 pub const ROOT: u32 = 0;
 
-/// Something in a folder.
+/// An entry of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// Its name.
     pub name: PathBuf,
-    /// What it is.
+    /// Its kind.
     pub kind: ListedKind,
 }
 
-/// What something in a folder is.
+/// Kind of an entry of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListedKind {
     /// A regular file.
@@ -107,22 +107,21 @@ pub enum ListedKind {
     Other,
 }
 
-/// A file that somebody has locked.
+/// A locked file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HeldLock {
     /// Its name in its folder.
     pub name: PathBuf,
-    /// The process that has it, where it is one of this host's.
+    /// The process that holds the lock, if it is one of this host.
     pub process: Option<u32>,
 }
 
-/// Returns whether a file could not be opened because there is none of its name: nothing, or something that is no
-/// regular file.
+/// Returns whether opening failed because no regular file has the name: nothing has it, or something of another kind.
 #[must_use]
 pub fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{CrossesDevices, InvalidInput, IsADirectory, NotADirectory, NotFound};
     let kind = error.kind();
-    // A symbolic link has no kind of its own yet.
+    // Symbolic links have no stable error kind yet.
     matches!(kind, NotFound | NotADirectory | IsADirectory | InvalidInput | CrossesDevices)
         || error.raw_os_error() == Some(libc::ELOOP)
 }

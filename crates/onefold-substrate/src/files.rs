@@ -9,33 +9,33 @@ use onefold_block::Timestamp;
 use crate::file::{Access, FileHandle, FileStat};
 use crate::protection::{Protection, UserNo};
 
-/// Read at once to bring it in, where there is no other way.
+/// Size of one read that brings data in, if there is no other way.
 const READ_BYTES: u64 = 1 << 20;
 
-/// What any thread reads an open file by.
+/// Reads an open file from any thread.
 pub trait Reader: Send + Sync {
-    /// As [`Files::read_at`].
+    /// See [`Files::read_at`].
     ///
     /// # Errors
     /// Those of the device.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 
-    /// Told of a range that will be read after others: asks the disk for it where that pays. Nothing else depends on
-    /// it.
+    /// Announces a range that will be read after others, so that the disk can start on it if that pays. Nothing else
+    /// depends on it.
     fn prefetch(&self, offset: u64, length: u64) {
         let _ = (offset, length);
     }
 }
 
-/// Files of one file system, as a host has it mounted.
+/// The files of one file system, as mounted on one host.
 pub trait Files {
-    /// An open file. Dropping it closes it, and lets go of its lock.
+    /// An open file. Dropping it closes the file and releases its lock.
     type File;
 
-    /// Returns the user for whom this opens and creates files.
+    /// Returns the user as whom this process opens and creates files.
     fn user(&self) -> UserNo;
 
-    /// Returns what protects an open file.
+    /// Returns the protection of an open file.
     ///
     /// # Errors
     /// Those of the device.
@@ -50,15 +50,14 @@ pub trait Files {
     /// Opens a regular file.
     ///
     /// # Errors
-    /// Those of `openat2(2)`: `NotFound`; `PermissionDenied`; `CrossesDevices` where the path leads to another file
-    /// system; `FilesystemLoop` where it has a symbolic link; `InvalidInput` where it is no regular file.
+    /// Those of `openat2(2)`: `NotFound`; `PermissionDenied`; `CrossesDevices` if the path leads to another file
+    /// system; `FilesystemLoop` if it has a symbolic link; `InvalidInput` if it leads to no regular file.
     fn open(&self, path: &Path, access: Access) -> io::Result<Self::File>;
 
-    /// Opens a regular file by what stands for it, whatever its names.
+    /// Opens a regular file by its handle, whatever its names.
     ///
     /// # Errors
-    /// `Unsupported`, or `PermissionDenied`, where that cannot be done; `NotFound` where there is no such file any
-    /// more.
+    /// `Unsupported` or `PermissionDenied` if opening by handle is impossible; `NotFound` if the file no longer exists.
     fn open_handle(&self, handle: &FileHandle, access: Access) -> io::Result<Self::File> {
         let _ = (handle, access);
         Err(io::ErrorKind::Unsupported.into())
@@ -70,33 +69,33 @@ pub trait Files {
     /// `AlreadyExists`; those of [`Files::open`]; no space.
     fn create(&self, path: &Path) -> io::Result<Self::File>;
 
-    /// Returns what a file is and when it was changed.
+    /// Returns the identity, size, owner and times of a file.
     ///
     /// # Errors
     /// Those of the device.
     fn stat(&self, file: &Self::File) -> io::Result<FileStat>;
 
-    /// Reads from an offset until `into` is full or the file ends; returns how many bytes were read.
+    /// Reads from an offset until `into` is full or the file ends. Returns the number of bytes read.
     ///
     /// # Errors
     /// Those of the device.
     fn read_at(&self, file: &Self::File, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 
-    /// Returns what other threads read a file by. It keeps the file open, and its lock and exclusive use with it, until
-    /// it is dropped. None where only the caller's own thread may read.
+    /// Returns a reader of the file for other threads. Until it is dropped, the reader keeps the file open, with its
+    /// lock and exclusive use. `None` if only the caller's own thread may read.
     fn reader(&self, file: &Self::File) -> Option<Arc<dyn Reader>> {
         let _ = file;
         None
     }
 
-    /// As [`Files::reader`], of a file that stays open until the reader is dropped.
+    /// Like [`Files::reader`], but borrows a file that stays open until the reader is dropped.
     fn borrowed_reader<'f>(&'f self, file: &'f Self::File) -> Option<Arc<dyn Reader + 'f>> {
         let reader: Arc<dyn Reader> = self.reader(file)?;
         Some(reader)
     }
 
-    /// Returns the file for libraries that read files of the operating system only. It keeps the file open, as a reader
-    /// does. None where it is no such file.
+    /// Returns the file for libraries that read only files of the operating system. It keeps the file open, as a reader
+    /// does. `None` if the file is not one of the operating system's.
     ///
     /// # Errors
     /// Too many open files.
@@ -105,14 +104,14 @@ pub trait Files {
         Ok(None)
     }
 
-    /// Asks for a range to be brought into memory, and does not wait for it. Whoever reads it soon waits for less, and
-    /// nothing else depends on it.
+    /// Requests that a range be brought into memory, without waiting for it. A reader that follows soon waits for less.
+    /// Nothing else depends on it.
     fn prefetch(&self, file: &Self::File, offset: u64, length: u64) {
         let _ = (file, offset, length);
     }
 
-    /// Brings a range into memory and waits for it, so that whoever works on it next need not wait for the disk. What
-    /// is behind the end of the file is left out.
+    /// Brings a range into memory and waits for it, so that the next user of the range need not wait for the disk.
+    /// Ignores the part of the range behind the end of the file.
     ///
     /// # Errors
     /// Those of the device.
@@ -132,38 +131,38 @@ pub trait Files {
     /// Writes all of `from`. Nothing is durable before [`Files::sync`].
     ///
     /// # Errors
-    /// No space; those of the device. Any part may have been written then.
+    /// No space; those of the device. Any part of `from` may have been written then.
     fn write_at(&self, file: &Self::File, offset: u64, from: &[u8]) -> io::Result<()>;
 
-    /// Asks for what was written to a range to be brought to the disk, and does not wait for it. [`Files::sync`] has
-    /// less to wait for then, and nothing else depends on it.
+    /// Requests that written data of a range be sent to the disk, without waiting for it. [`Files::sync`] then has less
+    /// to wait for. Nothing else depends on it.
     fn write_back(&self, file: &Self::File, offset: u64, length: u64) {
         let _ = (file, offset, length);
     }
 
-    /// Sets a file's length: what is beyond is dropped, what is new is a hole.
+    /// Sets a file's length. Data beyond the new end is dropped, and an added part is a hole.
     ///
     /// # Errors
     /// No space; those of the device.
     fn set_len(&self, file: &Self::File, length: u64) -> io::Result<()>;
 
-    /// Makes a file's content, length and times durable, and the name that it was created with, if it was created so. A
-    /// name given to it afterwards never leads to less.
+    /// Makes a file's content, length and times durable, and the name with which [`Files::create`] made it. A name that
+    /// the file gets afterwards never leads to an older state.
     ///
     /// # Errors
-    /// Those of the device; what was written before may be lost then.
+    /// Those of the device; earlier writes may be lost then.
     fn sync(&self, file: &Self::File) -> io::Result<()>;
 
-    /// Has all that was written to a file so far get its place, so that maps tell it. Whoever writes to it should not
-    /// wait for that, as he may for [`Files::sync`]; nothing is durable for it.
+    /// Gives all data written to a file so far its place on the device, so that maps show it. Other writers should not
+    /// have to wait for this, as they may for [`Files::sync`]. Makes nothing durable.
     ///
     /// # Errors
-    /// Those of the device; what was written before may be lost then.
+    /// Those of the device; earlier writes may be lost then.
     fn settle(&self, file: &Self::File) -> io::Result<()> {
         self.sync(file)
     }
 
-    /// Sets when a file's content changed last: for who has put back what was in it then.
+    /// Sets a file's modification time, for a caller that has restored the content of that time.
     ///
     /// # Errors
     /// `Unsupported`; `PermissionDenied`; those of the device.
@@ -172,7 +171,8 @@ pub trait Files {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// As [`Names::attribute`](crate::Names::attribute), of an open file: no other file can take its place meanwhile.
+    /// Like [`Names::attribute`](crate::Names::attribute), but of an open file: no other file can take its place
+    /// meanwhile.
     ///
     /// # Errors
     /// Those of the device.

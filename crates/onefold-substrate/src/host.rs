@@ -1,5 +1,5 @@
-//! The seam to the host that has a file system mounted: its load, its clock on the wall, processor time, and which
-//! images its processes have open.
+//! The seam to the host that mounts a file system: its load, its local time, its processor time, and which images its
+//! processes have open.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,19 +10,19 @@ use crate::file::FileHandle;
 
 /// The machine that a watch runs on.
 pub trait Machine {
-    /// Returns how many processes run or wait for a disk, averaged over a minute; none where the machine does not tell.
+    /// Returns the average number of processes that run or wait for a disk, over a minute; `None` if it is unknown.
     fn load(&self) -> Option<f64>;
 
-    /// Returns the time of day, as clocks on the wall show it.
+    /// Returns the local time of day.
     fn time_of_day(&self) -> MinuteOfDay;
 
-    /// Returns the name of the host, for people.
+    /// Returns the name of the host, for messages.
     fn name(&self) -> String;
 
-    /// Finds out which of some images processes of this machine have open for writing, but for this process.
+    /// Returns which of the given images processes of this machine, other than this one, have open for writing.
     ///
     /// # Errors
-    /// When the machine does not tell.
+    /// If the machine does not report it.
     fn open_for_writing(&self, images: &[&Path]) -> std::io::Result<OpenImages>;
 }
 
@@ -31,9 +31,9 @@ pub trait Machine {
 pub struct OpenImages {
     /// The images.
     pub handles: BTreeSet<FileHandle>,
-    /// Who has them open, as far as it is told what they write.
+    /// The processes that have them open, as far as their written bytes are known.
     pub writers: Vec<Writer>,
-    /// Processes whose open files this one may not see.
+    /// Number of processes whose open files are hidden from this one.
     pub unseen_processes: u64,
 }
 
@@ -42,24 +42,24 @@ pub struct OpenImages {
 pub struct Writer {
     /// Its number.
     pub process: u32,
-    /// Bytes that it has written since it began, wherever.
+    /// Bytes that it has written to any file since it began.
     pub written_bytes: u64,
     /// The images.
     pub images: BTreeSet<FileHandle>,
 }
 
-/// A minute of a day, from midnight on.
+/// A minute of a day, counted from midnight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MinuteOfDay(u16);
 
 impl MinuteOfDay {
-    /// Returns the minute of an hour and a minute; none where there is no such time.
+    /// Returns the minute for an hour and a minute; `None` if no such time exists.
     #[must_use]
     pub fn new(hour: u16, minute: u16) -> Option<MinuteOfDay> {
         (hour < 24 && minute < 60).then_some(MinuteOfDay(hour * 60 + minute))
     }
 
-    /// Returns how many minutes have passed since midnight.
+    /// Returns the number of minutes since midnight.
     #[must_use]
     pub fn since_midnight(self) -> u16 {
         self.0
@@ -72,8 +72,8 @@ impl fmt::Display for MinuteOfDay {
     }
 }
 
-/// Tells how much processor time was used.
+/// Reports the used processor time.
 pub trait CpuTime {
-    /// Returns the time that all threads have used together since the process began. Never falls.
+    /// Returns the time that all threads together have used since the process began. Never decreases.
     fn used(&self) -> Duration;
 }

@@ -1,20 +1,20 @@
 //! The substrate seam: a file system whose files can share blocks, as sharing sees it.
 //!
-//! Few words, and the kernel's: compare and share a range, clone a range, map of extents, lock, link. A Linux file
-//! system with reflinks implements them, and so do a pool and a simulated file system that any number of hosts have
-//! mounted.
+//! Its verbs are few, and the kernel's: compare and share a range, clone a range, read a map of extents, lock, link.
+//! Its implementations are a Linux file system with reflinks, a pool, and a simulated file system that any number of
+//! hosts mount.
 //!
-//! **What may be relied on.** [`Sharing::share`] compares and shares in one step: whatever is written meanwhile, by
-//! anybody on any host, and whoever dies at it, no file ever reads other bytes for it. Everything else here only says
-//! where it is worth to ask.
+//! **The promise.** [`Sharing::share`] compares and shares in one step. It never changes the bytes that a file reads,
+//! whatever any host writes meanwhile, and whichever host dies during it. Everything else here only shows where a call
+//! of `share` is worthwhile.
 //!
-//! One that [shares in two steps](Abilities::shares_in_two_steps) promises less ([`SubstrateKind::Ocfs2`]): it
-//! compares, makes the range a hole, and refers to the source's blocks after that. Who looks while the host lives sees
-//! neither step alone. But where the host dies between the two, or before [`Sharing::sync_shares`], or the call fails,
-//! the range may be a hole in the end. So on such a one `share` is only called for a range that a durable note names,
-//! by who has [exclusive use](Exclusive::try_exclusive) of the file.
+//! A file system that [shares in two steps](Abilities::shares_in_two_steps) promises less ([`SubstrateKind::Ocfs2`]).
+//! It compares, makes the range a hole, and then refers to the source's blocks. While the host lives, no reader sees
+//! one step alone. But the range may end as a hole if the host dies between the two steps or before
+//! [`Sharing::sync_shares`], or if the call fails. So on such a file system a caller of `share` has [exclusive
+//! use](Exclusive::try_exclusive) of the file, and has first named the range in a durable note.
 //!
-//! Paths are relative to the root that the substrate was opened at, never leave it, and no symbolic link is followed.
+//! Paths are relative to the root at which the substrate was opened, and never leave it. No symbolic link is followed.
 //! Offsets and lengths are in bytes.
 
 mod abilities;

@@ -15,16 +15,16 @@ pub trait Names: Files {
     /// `AlreadyExists`; no space.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Gives a file a second name. Of two hosts that try the same name, one fails.
+    /// Gives a file a second name. If two hosts try the same name, one of them fails.
     ///
     /// # Errors
     /// `AlreadyExists`; `NotFound`.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Gives a file another name, in place of whatever bore it.
+    /// Renames a file, replacing any file that has the new name.
     ///
     /// # Errors
-    /// `NotFound`. `PermissionDenied` where another host renames to the same name at this moment (OCFS2): try again.
+    /// `NotFound`. `PermissionDenied` if another host is renaming to the same name (OCFS2): try again.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file's name.
@@ -33,18 +33,18 @@ pub trait Names: Files {
     /// `NotFound`.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Returns what is in a folder, in no order, but for `.` and `..`.
+    /// Returns the entries of a folder in no order, without `.` and `..`.
     ///
     /// # Errors
     /// `NotFound`; `NotADirectory`.
     fn list(&self, folder: &Path) -> io::Result<Vec<Listed>>;
 
-    /// Opens a folder and keeps it open, and returns what protects it. From then on this substrate resolves every path
-    /// that begins with `folder` from the kept folder, even if another one takes the name. A folder that was kept by
-    /// that path before is no longer, nor are those below it. The empty path is the root, which is kept in any case.
+    /// Opens a folder, keeps it open, and returns its protection. From then on this substrate resolves every path that
+    /// begins with `folder` from the kept folder, even if another one takes the name. A folder previously kept by that
+    /// path is released, and so are the kept folders below it. The empty path is the root, which is always kept.
     ///
     /// # Errors
-    /// Those of [`Files::open`], but `NotADirectory` where it is no folder.
+    /// Those of [`Files::open`], but `NotADirectory` if the path leads to no folder.
     fn keep_folder(&self, folder: &Path) -> io::Result<Protection>;
 
     /// Returns whether the name of a kept folder still leads to it.
@@ -56,51 +56,50 @@ pub trait Names: Files {
     /// Sets the permission bits of a kept folder.
     ///
     /// # Errors
-    /// As [`Files::set_mode`]; `NotFound` for a folder that is not kept.
+    /// See [`Files::set_mode`]; `NotFound` for a folder that is not kept.
     fn set_folder_mode(&self, folder: &Path, mode: u32) -> io::Result<()>;
 
-    /// Returns an extended attribute of a file or folder (`user.NAME`); none where it has none of that name, or the
-    /// file system has none at all.
+    /// Returns an extended attribute of a file or folder (`user.NAME`); `None` if the attribute is missing or the file
+    /// system has no attributes.
     ///
     /// # Errors
-    /// Those of [`Files::open`], but that a folder is as good as a file.
+    /// Those of [`Files::open`], except that a folder is no error.
     fn attribute(&self, path: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
         let _ = (path, name);
         Ok(None)
     }
 
-    /// Gives a file or folder an extended attribute, or takes it away.
+    /// Sets or removes an extended attribute of a file or folder.
     ///
     /// # Errors
-    /// As [`Names::attribute`]; `Unsupported`; no space.
+    /// See [`Names::attribute`]; `Unsupported`; no space.
     fn set_attribute(&self, path: &Path, name: &str, value: Option<&[u8]>) -> io::Result<()> {
         let _ = (path, name, value);
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Returns what protects the file or folder of a name. By default, that of a folder of root's that everybody may
+    /// Returns the protection of the file or folder with a name. By default that of a folder of root that everyone may
     /// write into: such a folder guards nothing.
     ///
     /// # Errors
-    /// As [`Names::attribute`].
+    /// See [`Names::attribute`].
     fn path_protection(&self, path: &Path) -> io::Result<Protection> {
         let _ = path;
         Ok(Protection { owner: UserNo::ROOT, mode: 0o777, links: 1 })
     }
 
-    /// Returns the user number that this host knows by a name; none where it knows no such user.
+    /// Returns the number of the user with this name on this host; `None` if the host has no such user.
     fn user_named(&self, name: &str) -> Option<u32> {
         let _ = name;
         None
     }
 
-    /// Tells whether attributes that only root may set (`trusted.NAME`) can be read. Where not, they read as missing.
+    /// Returns whether attributes that only root may set (`trusted.NAME`) are readable. If not, they read as missing.
     fn reads_trusted_attributes(&self) -> bool {
         true
     }
 
-    /// Returns the path at which this host has the file system mounted, or from which on it was opened; empty where it
-    /// has none.
+    /// Returns the path at which this host mounts the file system, or at which it was opened; empty if it has none.
     fn mounted_at(&self) -> &Path {
         Path::new("")
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-/// What comparing showed.
+/// The outcome of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Compared {
@@ -19,10 +19,10 @@ pub enum ShareError {
     /// The file system refuses this file as it is.
     #[error("{0}")]
     Refused(Refusal),
-    /// There is no room for the metadata.
+    /// The file system has no room for the metadata.
     #[error("the file system is full")]
     Full,
-    /// Not now: another operation has the file system or the file. Worth to be tried again later.
+    /// Another operation is using the file system or the file. The caller may try again later.
     #[error("the file system is busy with the file")]
     Busy,
     /// Reading or writing failed.
@@ -30,18 +30,18 @@ pub enum ShareError {
     Io(#[from] io::Error),
 }
 
-/// Why a file is not shared as long as nobody changes it.
+/// Why a file cannot be shared until a user changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// It is immutable.
     Immutable,
     /// It is in use as swap space.
     Swap,
-    /// Its blocks are overwritten in place (`nodatacow`), those of the other file are not.
+    /// Its blocks are overwritten in place (`nodatacow`), but those of the other file are not.
     NoCopyOnWrite,
-    /// The two files cannot share with each other: another file system, another tree of references.
+    /// The two files cannot share with each other: they have different file systems or reference trees.
     Apart,
-    /// Whoever asks may not write it.
+    /// The caller may not write to it.
     NotPermitted,
     /// Sharing is switched off for it, or for the other file.
     SwitchedOff,

@@ -1,4 +1,4 @@
-//! All of the above in one bound.
+//! All substrate traits in one bound.
 
 use crate::copy_hints::CopyHints;
 use crate::exclusive::Exclusive;
@@ -7,7 +7,7 @@ use crate::names::Names;
 use crate::sharing::Sharing;
 use crate::whole_extents::WholeExtents;
 
-/// A file system whose files can share blocks, as one host has it mounted.
+/// A file system whose files can share blocks, as mounted on one host.
 pub trait Substrate: Names + Locks + Sharing + Exclusive + WholeExtents + CopyHints {}
 
 impl<T: Names + Locks + Sharing + Exclusive + WholeExtents + CopyHints> Substrate for T {}

@@ -1,4 +1,4 @@
-//! The seam to the programs of the host that make and change the metadata of a common volume.
+//! The seam to the host's programs that make and change the metadata of a common volume.
 
 use std::fmt;
 use std::io;
@@ -6,32 +6,32 @@ use std::io;
 use crate::files::Files;
 use crate::protection::UserNo;
 
-/// Programs that make an ext4 file system in a file, change its metadata, and check it. They run as `owner`, the owner
-/// of the file, whatever this process may do: their input is a file of that user.
+/// Programs that make an ext4 file system in a file, change its metadata, and check it. They run as `owner`, the file's
+/// owner, whatever rights this process has: their input is a file of that user.
 pub trait VolumeTools: Files {
-    /// Gives a file that this process made to a user, with the right to read and write for that user alone.
+    /// Gives a file that this process made to a user. Only that user may then read and write it.
     ///
     /// # Errors
-    /// `PermissionDenied` for all but root, unless the file is the user's own already; those of the device.
+    /// `PermissionDenied` for all but root, unless the user already owns the file; those of the device.
     fn give(&self, file: &Self::File, owner: UserNo) -> io::Result<()>;
 
-    /// Makes an empty ext4 file system in a file, which may be mounted read-only and by no process for writing. It has
-    /// blocks of 4 KiB and fills the whole file.
+    /// Makes an empty ext4 file system in a file, which no process has mounted for writing; read-only mounts are
+    /// allowed. It has blocks of 4 KiB and fills the whole file.
     ///
     /// # Errors
-    /// See [`ToolError`]. The content of the file is of no use then.
+    /// See [`ToolError`]. The content of the file is useless then.
     fn make_volume(&self, file: &Self::File, owner: UserNo) -> Result<(), ToolError>;
 
-    /// Runs commands of `debugfs` on the file system in a file, one a line.
+    /// Runs commands of `debugfs`, one per line, on the file system in a file.
     ///
     /// # Errors
-    /// See [`ToolError`]. Any part of the commands may have been carried out then.
+    /// See [`ToolError`]. Any part of the commands may have taken effect then.
     fn edit_volume(&self, file: &Self::File, owner: UserNo, commands: &str) -> Result<(), ToolError>;
 
-    /// Checks the file system in a file, and changes nothing.
+    /// Checks the file system in a file without changing it.
     ///
     /// # Errors
-    /// See [`ToolError`]; `Failed` where the file system is damaged.
+    /// See [`ToolError`]; `Failed` if the file system is damaged.
     fn check_volume(&self, file: &Self::File, owner: UserNo) -> Result<(), ToolError>;
 }
 
@@ -40,7 +40,7 @@ pub trait VolumeTools: Files {
 pub struct Tool {
     /// Its name.
     pub program: &'static str,
-    /// The Debian package that has it.
+    /// The Debian package that contains it.
     pub package: &'static str,
 }
 
@@ -50,10 +50,10 @@ impl fmt::Display for Tool {
     }
 }
 
-/// Why a program did not do what it was to do.
+/// Why a program failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// It is not on this host.
+    /// It is missing on this host.
     #[error("the program `{tool}` is missing (package {})", tool.package)]
     Missing {
         /// The program.
@@ -64,7 +64,7 @@ pub enum ToolError {
     Io {
         /// The program.
         tool: Tool,
-        /// What failed.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -74,7 +74,7 @@ pub enum ToolError {
         /// The program.
         tool: Tool,
     },
-    /// It says that something is wrong.
+    /// It reports a failure.
     #[error("`{tool}` reports: {complaint}")]
     Failed {
         /// The program.
@@ -87,7 +87,7 @@ pub enum ToolError {
 /// A part of a package archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArchivePart {
-    /// What describes the package, as a tar stream.
+    /// The description of the package, as a tar stream.
     Control,
     /// The files of the package, as a tar stream.
     Files,
@@ -96,13 +96,13 @@ pub enum ArchivePart {
 /// The program of the host that unpacks package archives. Archives are hostile: it runs without privileges, in bounded
 /// memory and time.
 pub trait PackageTools {
-    /// Returns which program it is.
+    /// Returns the program, for messages.
     fn tool(&self) -> Tool;
 
-    /// Unpacks a part of an archive, and has `take` read it.
+    /// Unpacks a part of an archive into `take`.
     ///
     /// # Errors
-    /// See [`ToolError`]; `Failed` where the file is no archive; those of `take` as `Io`.
+    /// See [`ToolError`]; `Failed` if the file is no archive; errors of `take` as `Io`.
     fn unpack(
         &self,
         archive: &std::fs::File,

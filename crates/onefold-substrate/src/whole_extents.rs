@@ -1,4 +1,4 @@
-//! Extents whose room comes free as a whole only.
+//! Extents that are freed only as a whole.
 
 use std::io;
 
@@ -7,32 +7,32 @@ use crate::sharing::Sharing;
 
 /// Extents that stay allocated until nothing refers to any part of them (Btrfs). By default there are none.
 pub trait WholeExtents: Sharing {
-    /// Returns in which whole extents the data of a file lies from an offset on, in order; only of use where
-    /// [`Abilities::frees_whole_extents`](crate::Abilities::frees_whole_extents). At most as many as the substrate
-    /// likes to give at once; ask again from the end of the last. Empty when there is nothing from the offset on. What
-    /// is stored in another way (compressed, within metadata, not yet written back) is left out.
+    /// Returns the slices of a file's data from an offset on, in order, with the whole extents that hold them. Useful
+    /// only with [`Abilities::frees_whole_extents`](crate::Abilities::frees_whole_extents). The substrate limits the
+    /// number of slices; the caller continues from the end of the last one. Empty if no slice follows. Data stored in
+    /// another form (compressed, within metadata, not yet written back) is left out.
     ///
     /// A hint like [`Sharing::extents`].
     ///
     /// # Errors
-    /// `Unsupported`, or `PermissionDenied`, where it cannot be told; those of the device.
+    /// `Unsupported` or `PermissionDenied` if the slices cannot be read; those of the device.
     fn slices(&self, file: &Self::File, from: u64) -> io::Result<Vec<Slice>> {
         let _ = (file, from);
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Returns who refers to any part of a whole extent, on this file system: each slice that lies in it once, in no
-    /// order. Empty where there is no such extent any more. A hint.
+    /// Returns the references to any part of a whole extent on this file system: each slice in it once, in no order.
+    /// Empty if the extent no longer exists. A hint.
     ///
     /// # Errors
-    /// As [`WholeExtents::slices`]; `InvalidInput` where there are more than can be told.
+    /// See [`WholeExtents::slices`]; `InvalidInput` if there are too many references to report.
     fn references(&self, extent: WholeExtent) -> io::Result<Vec<Reference>> {
         let _ = extent;
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Returns how much room is left for what the file system notes about files, in bytes: each piece of a file that
-    /// lies by itself takes a record. As much as is free, where that is one room.
+    /// Returns the room left for the file system's records about files, in bytes: each separate piece of a file takes a
+    /// record. Where records and data share one room, its free part.
     ///
     /// # Errors
     /// Those of the device.

@@ -1,20 +1,20 @@
-//! Neighbours joined: one request for blocks that follow each other on the device and in memory.
+//! Joins neighbours: one request for blocks that follow each other on the device and in memory.
 
 use std::ops::Range;
 
 use super::{ReadOp, WriteOp};
 use crate::{BLOCK_BYTES, BlockNo};
 
-/// Places of a list that follow each other.
+/// A run of places of a list whose blocks follow each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Which places. Never empty.
+    /// The places. Never empty.
     pub places: Range<usize>,
-    /// The block at the first of them; each further one has the next block. `None` where places have no block.
+    /// The block at the first place; each further place has the next block. `None` if the places have no block.
     pub first: Option<BlockNo>,
 }
 
-/// Cuts a list into runs of consecutive blocks and of places without one, in order.
+/// Splits a list into runs of consecutive blocks and of places without a block, in order.
 pub fn runs<T>(list: &[T], block_of: impl Fn(&T) -> Option<BlockNo>) -> impl Iterator<Item = Run> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -26,7 +26,7 @@ pub fn runs<T>(list: &[T], block_of: impl Fn(&T) -> Option<BlockNo>) -> impl Ite
     })
 }
 
-/// Returns what reads `blocks` one after another into `into`, which has one block of bytes for each.
+/// Returns the operations that read `blocks` one after another into `into`, which has one block of bytes for each.
 ///
 /// # Panics
 /// When `into` is too short.
@@ -41,7 +41,7 @@ pub fn reads_of<'a>(blocks: &[BlockNo], into: &'a mut [u8]) -> Vec<ReadOp<'a>> {
     batch
 }
 
-/// Returns what writes `from`, one block of bytes for each of `blocks`, to them.
+/// Returns the operations that write `from`, one block of bytes for each of `blocks`.
 ///
 /// # Panics
 /// When `from` is too short.

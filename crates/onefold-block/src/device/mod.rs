@@ -1,4 +1,4 @@
-//! The block device seam: a flat array of blocks and its real form.
+//! The block device seam: a flat array of blocks, and its real implementation.
 
 mod file;
 mod join;
@@ -20,7 +20,7 @@ pub const SECTOR_BYTES: usize = 512;
 pub struct ReadOp<'a> {
     /// The first block to read.
     pub first: BlockNo,
-    /// Where the blocks go; a whole number of blocks, not empty.
+    /// The buffer to fill; a whole number of blocks, not empty.
     pub into: &'a mut [u8],
 }
 
@@ -35,21 +35,22 @@ pub struct WriteOp<'a> {
 
 /// A flat array of blocks.
 ///
-/// **Durability.** A write may be lost, torn at a sector (512 bytes) or reordered with other writes until a later
-/// `sync` has returned. Calls may come from many threads; a read that overlaps a write under way may see either
-/// content, sector by sector.
+/// **Durability.** Until a later `sync` has returned, a write may be lost, torn at a sector (512 bytes) or reordered
+/// with other writes. Calls may come from many threads. A read that overlaps a write in progress may see the old or the
+/// new content of each sector.
 ///
-/// **Buffers.** The real device does O_DIRECT: buffers should be aligned to [`crate::BLOCK_BYTES`]
-/// ([`crate::AlignedBuffer`] is); others are copied.
+/// **Buffers.** The real device uses O_DIRECT: buffers should be aligned to [`crate::BLOCK_BYTES`], as
+/// [`crate::AlignedBuffer`] is; others are copied.
 ///
-/// **Errors.** No call is ever partly done and called a success: short reads and writes are continued or are errors. A
-/// full sparse backing file is [`io::ErrorKind::StorageFull`], nothing else is. After a failed `sync` the device's
-/// content is unknown; callers must not retry and believe.
+/// **Errors.** No call succeeds in part: short reads and writes are continued, or are errors. A full sparse backing
+/// file is [`io::ErrorKind::StorageFull`], and no other condition is. After a failed `sync` the device's content is
+/// unknown: callers must not retry it and rely on the result.
 pub trait BlockDevice: Send + Sync {
-    /// Returns the number of blocks; a tail shorter than a block does not count. May grow while open.
+    /// Returns the number of blocks; a tail shorter than a block does not count. The number may grow while the device
+    /// is open.
     ///
     /// # Errors
-    /// When the device can't be asked.
+    /// When the device cannot be measured.
     fn block_count(&self) -> io::Result<u64>;
 
     /// Fills all of `into` (a whole number of blocks) or fails. Past the end is an error.
@@ -70,24 +71,24 @@ pub trait BlockDevice: Send + Sync {
     /// Whatever the device reports.
     fn sync(&self) -> io::Result<()>;
 
-    /// Tells the device that the content of `count` blocks from `first` is no longer needed; they read as anything.
-    /// A device without the ability does nothing.
+    /// Tells the device that the content of `count` blocks from `first` is no longer needed. They may then read as
+    /// anything. A device without the ability does nothing.
     ///
     /// # Errors
     /// Whatever the device reports.
     fn discard(&self, first: BlockNo, count: u64) -> io::Result<()>;
 
-    /// Returns how many blocks that were never written can be written now, or nothing where every block has its place,
-    /// or where that cannot be asked: a thin volume does not tell. An estimate: others may take the room.
+    /// Returns how many never-written blocks can be written now. `None` if every block has its place, or if the room is
+    /// unknown, as on a thin volume. An estimate: others may take the room.
     fn room_blocks(&self) -> Option<u64> {
         None
     }
 
-    /// Reads a batch, with as many in flight as the device serves well and in any order. Fails if any of them fails,
-    /// and only when none is under way any more; the buffers hold anything then.
+    /// Reads a batch in any order, with as many operations in flight as suit the device. Fails if any of them fails,
+    /// once none is in flight any more; the buffers then hold anything.
     ///
     /// # Errors
-    /// As [`BlockDevice::read`].
+    /// See [`BlockDevice::read`].
     fn read_batch(&self, batch: &mut [ReadOp<'_>]) -> io::Result<()> {
         for op in batch {
             self.read(op.first, op.into)?;
@@ -95,11 +96,11 @@ pub trait BlockDevice: Send + Sync {
         Ok(())
     }
 
-    /// Writes a batch, with as many in flight as the device serves well and in any order: no two may share a block.
-    /// Fails if any of them fails, and only when none is under way any more; the others may be written.
+    /// Writes a batch in any order, with as many operations in flight as suit the device. No two operations may share a
+    /// block. Fails if any of them fails, once none is in flight any more; the others may have been written.
     ///
     /// # Errors
-    /// As [`BlockDevice::write`].
+    /// See [`BlockDevice::write`].
     fn write_batch(&self, batch: &[WriteOp<'_>]) -> io::Result<()> {
         for op in batch {
             self.write(op.first, op.from)?;

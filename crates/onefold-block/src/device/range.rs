@@ -1,10 +1,10 @@
-//! The one check of a transfer's place and length, made by every device before it moves a byte.
+//! The check of a transfer's place and length, which every device makes before it moves a byte.
 
 use std::io;
 
 use crate::{BLOCK_BYTES, BLOCK_BYTES_U64, BlockNo};
 
-/// A transfer that no device can do.
+/// A transfer that no device can perform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
     /// The buffer is not a whole number of blocks.
@@ -16,11 +16,11 @@ pub enum RangeError {
     /// Some of the blocks lie past the device's end.
     #[error("{count} blocks at {first} reach past the device's end at {block_count}")]
     PastEnd {
-        /// The first block asked for.
+        /// The first requested block.
         first: BlockNo,
-        /// How many were asked for.
+        /// Number of requested blocks.
         count: u64,
-        /// How many blocks the device has.
+        /// Number of blocks of the device.
         block_count: u64,
     },
 }
@@ -31,7 +31,7 @@ impl From<RangeError> for io::Error {
     }
 }
 
-/// Returns how many blocks `bytes` bytes are.
+/// Returns the number of blocks in `bytes` bytes.
 ///
 /// # Errors
 /// When they are not a whole number of blocks.

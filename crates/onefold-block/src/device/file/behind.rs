@@ -1,7 +1,7 @@
 //! The file behind a loop device.
 //!
-//! A lock on a loop device says nothing about the file that it shows, nor the other way round: whoever opens one would
-//! not meet whoever has the other open. So the file is locked as well.
+//! A lock on a loop device does not lock its backing file, nor the other way round: a process that opens one would not
+//! notice a process that has the other open. So the backing file is locked as well.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
@@ -9,22 +9,22 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Opens the file that the block device with this `metadata` shows; `None` if it is no loop device, or the file has no
-/// name any more that leads to it.
+/// Opens the backing file of the block device with this `metadata`; `None` if it is no loop device, or no name leads to
+/// the backing file any more.
 pub(super) fn open_behind(metadata: &Metadata) -> Option<File> {
     let number = metadata.rdev();
     let device = format!("/sys/dev/block/{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
-    // A partition lies in the folder of its disk.
+    // A partition's folder lies in that of its disk.
     let told = fs::read(Path::new(&device).join("loop/backing_file"))
         .or_else(|_| fs::read(Path::new(&device).join("../loop/backing_file")))
         .ok()?;
     let path = path_of(told)?;
-    // Asked before it is opened: by now the name may lead to anything.
+    // Checked before opening: by now the name may lead to anything.
     fs::metadata(&path).ok().filter(Metadata::is_file)?;
     File::open(path).ok()
 }
 
-/// Returns the path in what the kernel tells: a line.
+/// Returns the path in the kernel's answer, which is one line.
 fn path_of(mut told: Vec<u8>) -> Option<PathBuf> {
     (told.pop()? == b'\n').then(|| PathBuf::from(OsString::from_vec(told)))
 }

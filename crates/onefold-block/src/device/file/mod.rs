@@ -29,18 +29,18 @@ use crate::{BLOCK_BYTES_U64, BlockNo};
 /// All transfers are O_DIRECT where the file system allows it ([`FileDevice::is_direct`]); elsewhere they go through
 /// the page cache and `sync` makes them durable.
 ///
-/// A child made by `fork` inherits the lock, but must not use a device on which its parent has done batches: what they
-/// went through is not shared with the child. Open it after the fork.
+/// A child made by `fork` inherits the lock, but must not use a device on which its parent has run batches: the rings
+/// of those batches are not shared with the child. Open the device after the fork.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
-    /// Of a loop device: the file that it shows, open for its lock and its room.
+    /// The backing file of a loop device, open for its lock and its room.
     behind: Option<File>,
     path: PathBuf,
     kind: Kind,
     mode: OpenMode,
     is_direct: bool,
-    /// The number of blocks when last asked; it is asked again when a transfer does not fit.
+    /// The number of blocks when last measured; it is measured again when a transfer does not fit.
     block_count: AtomicU64,
     /// For callers whose buffers are not aligned.
     bounce: BufferPool,
@@ -55,25 +55,26 @@ impl FileDevice {
     /// Opens the file or block device at `path` and locks it: any number of readers, or one that writes.
     ///
     /// # Errors
-    /// [`DeviceError::InUse`] when another process, or this one, has it open in a way that excludes `mode`;
-    /// [`DeviceError::Unsuitable`] when it is neither a file nor a block device; [`DeviceError::Io`] otherwise.
+    /// [`DeviceError::InUse`] when a conflicting opening exists, in this process or another;
+    /// [`DeviceError::Unsuitable`] when the path leads to neither a file nor a block device; [`DeviceError::Io`]
+    /// otherwise.
     pub fn open(path: &Path, mode: OpenMode) -> Result<FileDevice, DeviceError> {
         open::open(path, mode, &[Caching::Direct, Caching::Buffered])
     }
 
-    /// Tells whether transfers go past the page cache. A page cache can hide a failed flush.
+    /// Returns whether transfers bypass the page cache. A page cache can hide a failed flush.
     #[must_use]
     pub const fn is_direct(&self) -> bool {
         self.is_direct
     }
 
-    /// Returns the path it was opened by.
+    /// Returns the path by which it was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns what the operating system knows of the open file or block device, whatever lies at its path by now.
+    /// Returns the metadata of the open file or block device, whatever lies at its path by now.
     ///
     /// # Errors
     /// Whatever the operating system reports.
@@ -95,7 +96,7 @@ impl FileDevice {
         }
     }
 
-    /// Performs the runs side by side if there are several.
+    /// Performs the runs in parallel if there are several.
     fn outcomes(&self, runs: &[Run], perform: impl FnOnce(&Rings) -> ring::Outcomes) -> ring::Outcomes {
         if runs.len() > 1 { perform(&self.rings) } else { vec![ring::NOT_DONE; runs.len()] }
     }
@@ -146,9 +147,10 @@ impl BlockDevice for FileDevice {
         Ok(())
     }
 
-    /// `fdatasync`: writes never change the file's size, and it brings the extents needed to find them.
+    /// Makes writes durable by `fdatasync`, which includes the extents needed to find them. Writes never change the
+    /// file's size.
     fn sync(&self) -> io::Result<()> {
-        // Not retried when interrupted: an error may have been reported once and never again.
+        // Not retried when interrupted: the system may report an error once and never again.
         rustix::fs::fdatasync(&self.file).map_err(transfer::io_error)
     }
 
@@ -216,8 +218,8 @@ impl BlockDevice for FileDevice {
     }
 }
 
-/// Turns what a ring said of a run into the run's end. `again` does all of it by plain calls: for a run that had no
-/// ring, and for the rare one that was interrupted or came out short.
+/// Returns the final outcome of a run from its outcome in a ring. `again` repeats the whole run by plain calls, for a
+/// run that had no ring, and for the rare one that was interrupted or incomplete.
 fn finish(outcome: Result<usize, Errno>, run: &Run, again: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     match outcome {
         Ok(bytes) if bytes == run.bytes => Ok(()),

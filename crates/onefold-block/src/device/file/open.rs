@@ -1,4 +1,4 @@
-//! Opening a file or block device, and keeping everyone else out of it.
+//! Opening a file or block device, and keeping all other processes out of it.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,7 @@ use super::{BOUNCE_BLOCKS, BOUNCE_BYTES_MAX, FileDevice};
 use crate::BLOCK_BYTES_U64;
 use crate::buffer::BufferPool;
 
-/// What a device is opened for.
+/// The purpose for which a device is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// Reading, beside other readers; writes fail.
@@ -29,53 +29,54 @@ pub enum OpenMode {
 /// Why a device could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// Someone else has it open or mounted.
+    /// Another process has it open or mounted.
     #[error("{path} is in use")]
     InUse {
         /// The device.
         path: PathBuf,
     },
-    /// It is something else.
+    /// It is neither a regular file nor a block device.
     #[error("{path} is neither a regular file nor a block device")]
     Unsuitable {
-        /// What was to be opened.
+        /// The given path.
         path: PathBuf,
     },
     /// The operating system refused.
     #[error("cannot {op} {path}")]
     Io {
-        /// What was tried: `open`, `lock` or `measure`.
+        /// The operation that failed: `open`, `lock` or `measure`.
         op: &'static str,
         /// The device.
         path: PathBuf,
-        /// Its answer.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// What kind of thing holds the blocks.
+/// Kind of the file that holds the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Regular,
     BlockDevice,
 }
 
-/// Whether the page cache is asked to keep out.
+/// Whether transfers bypass the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Caching {
     Direct,
     Buffered,
 }
 
-/// On a block device, udev takes the lock for a moment whenever a writer has closed it; that one is waited for.
+/// Number of attempts to lock. On a block device, udev takes the lock for a moment whenever a writer has closed it;
+/// these attempts wait for that.
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_WAIT: Duration = Duration::from_millis(50);
 
-/// Opens with the first of `cachings` that the file system has.
+/// Opens with the first of `cachings` that the file system supports.
 pub(super) fn open(path: &Path, mode: OpenMode, cachings: &[Caching]) -> Result<FileDevice, DeviceError> {
     let io = |op| move |source: io::Error| DeviceError::Io { op, path: path.to_owned(), source };
-    // Asked before opening: to open a pipe would wait for its other end.
+    // Checked before opening: opening a pipe would wait for its other end.
     let kind = kind_of(path, &std::fs::metadata(path).map_err(io("open"))?)?;
     let (file, caching) = match open_file(path, mode, kind, cachings) {
         Ok(opened) => opened,
@@ -111,7 +112,7 @@ pub(super) fn open(path: &Path, mode: OpenMode, cachings: &[Caching]) -> Result<
 pub(super) fn size_bytes(file: &File, kind: Kind) -> io::Result<u64> {
     match kind {
         Kind::Regular => Ok(file.metadata()?.len()),
-        // The position moves, which no positioned transfer notices.
+        // The seek moves the file position, which positioned transfers ignore.
         Kind::BlockDevice => Ok(rustix::fs::seek(file, SeekFrom::End(0))?),
     }
 }
@@ -134,7 +135,7 @@ fn open_file(path: &Path, mode: OpenMode, kind: Kind, cachings: &[Caching]) -> R
         OpenMode::ReadWrite => OFlags::RDWR,
     };
     if kind == Kind::BlockDevice && mode == OpenMode::ReadWrite {
-        // Keeps out mounts, volume managers and other writers that ask for the same.
+        // Keeps out mounts, volume managers and other writers that use the same flag.
         flags |= OFlags::EXCL;
     }
     for &caching in cachings {
@@ -143,7 +144,7 @@ fn open_file(path: &Path, mode: OpenMode, kind: Kind, cachings: &[Caching]) -> R
             Caching::Buffered => OFlags::empty(),
         };
         match rustix::fs::open(path, flags | cache_flag, Mode::empty()) {
-            // A file system without O_DIRECT says so when asked for it.
+            // A file system without O_DIRECT refuses the flag this way.
             Err(Errno::INVAL) => {}
             outcome => return outcome.map(|file| (file.into(), caching)),
         }

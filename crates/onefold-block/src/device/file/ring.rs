@@ -1,7 +1,7 @@
 //! Many transfers in flight at once, by io_uring.
 //!
 //! A call puts its runs into a ring and returns when all of them have completed: no buffer is ever in flight when its
-//! borrow ends. Rings are kept for the next call; where the system forbids them, callers do without.
+//! borrow ends. Rings are kept for the next call. If the system forbids rings, callers use plain calls.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -15,17 +15,17 @@ use rustix::io::Errno;
 
 use super::runs::Run;
 
-/// Transfers in flight at once.
+/// Maximum number of transfers in flight at once.
 const DEPTH: u32 = 64;
-/// Rings alive at once, in use or not; a caller beyond them does without.
+/// Maximum number of rings, in use or not; a caller beyond them uses plain calls.
 const RINGS_MAX: usize = 8;
-/// Between two looks for completions when the ring can no longer be waited on.
+/// Time between two checks for completions when the ring can no longer be waited on.
 const DRAIN_WAIT: Duration = Duration::from_millis(1);
 
-/// Each run's outcome: bytes transferred, or the system's error; [`NOT_DONE`] when it was never begun.
+/// Each run's outcome: bytes transferred, or the system's error; [`NOT_DONE`] if it was never begun.
 pub(super) type Outcomes = Vec<Result<usize, Errno>>;
 
-/// What a run comes out as that is still to be done by plain calls.
+/// Outcome of a run that remains to be done by plain calls.
 pub(super) const NOT_DONE: Result<usize, Errno> = Err(Errno::AGAIN);
 
 /// The rings of one device.
@@ -42,7 +42,7 @@ struct State {
 }
 
 impl Rings {
-    /// Reads the runs side by side, as far as there is a ring to be had.
+    /// Reads the runs in parallel, as far as a ring is available.
     #[expect(unsafe_code, reason = "see `drive`")]
     pub(super) fn read(&self, file: &File, runs: &[Run], slices: &mut [IoSliceMut<'_>]) -> Outcomes {
         let file = types::Fd(file.as_raw_fd());
@@ -60,7 +60,7 @@ impl Rings {
         })
     }
 
-    /// Writes the runs side by side, as far as there is a ring to be had.
+    /// Writes the runs in parallel, as far as a ring is available.
     #[expect(unsafe_code, reason = "see `drive`")]
     pub(super) fn write(&self, file: &File, runs: &[Run], slices: &[IoSlice<'_>]) -> Outcomes {
         let file = types::Fd(file.as_raw_fd());
@@ -117,18 +117,18 @@ fn slice_count(slices: usize) -> u32 {
     u32::try_from(slices).expect("runs have few slices")
 }
 
-/// Whether a ring may serve another call.
+/// Whether a ring may be used for another call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Soundness {
     Reusable,
-    /// It may hold entries that were never submitted, whose buffers are gone by the time it would submit them.
+    /// It may hold entries that were never submitted; a later call would submit them after their buffers are gone.
     Spent,
 }
 
-/// Performs the entries and returns their outcomes when none is in flight any more.
+/// Performs the entries and returns their outcomes once none is in flight any more.
 ///
 /// # Safety
-/// The files and memory that the entries point to stay valid, and memory to be filled untouched, during the call.
+/// During the call, the files and memory that the entries point to stay valid, and memory to be filled is not touched.
 #[expect(unsafe_code, reason = "the kernel works on memory behind the borrow checker's back")]
 unsafe fn drive(ring: &mut IoUring, entries: Vec<squeue::Entry>) -> (Outcomes, Soundness) {
     let mut outcomes = vec![NOT_DONE; entries.len()];
@@ -140,8 +140,8 @@ unsafe fn drive(ring: &mut IoUring, entries: Vec<squeue::Entry>) -> (Outcomes, S
     while in_flight > 0 || (soundness == Soundness::Reusable && waiting.peek().is_some()) {
         while soundness == Soundness::Reusable && in_flight < DEPTH as usize && !queue.is_full() {
             let Some((index, entry)) = waiting.next() else { break };
-            // SAFETY: what the entry points to is valid until this function returns, as its own contract says, and it
-            // returns only when nothing is in flight. The queue has room.
+            // SAFETY: the data that the entry points to is valid until this function returns, as its own contract says,
+            // and it returns only when nothing is in flight. The queue has room.
             if unsafe { queue.push(&entry.user_data(index)) }.is_ok() {
                 in_flight += 1;
             }
@@ -152,7 +152,7 @@ unsafe fn drive(ring: &mut IoUring, entries: Vec<squeue::Entry>) -> (Outcomes, S
         } else if let Err(error) = submitter.submit_and_wait(1)
             && error.kind() != io::ErrorKind::Interrupted
         {
-            // The kernel takes no more entries now. Those it has not taken are not in flight.
+            // The kernel takes no more entries now. Entries that it has not taken are not in flight.
             queue.sync();
             in_flight -= queue.len();
             soundness = Soundness::Spent;
@@ -177,8 +177,8 @@ mod tests {
     use crate::device::file::runs::into_runs;
     use crate::{AlignedBuffer, BLOCK_BYTES, BlockNo};
 
-    /// Scattered single blocks that are written to a new file through `rings`; returns their outcomes and what the
-    /// file holds there afterwards.
+    /// Writes scattered single blocks to a new file through `rings`; returns their outcomes and the file's content
+    /// there.
     fn write_scattered(rings: &Rings) -> (Outcomes, Vec<u8>) {
         let file = tempfile::tempfile().unwrap();
         let mut data = AlignedBuffer::zeroed(200);

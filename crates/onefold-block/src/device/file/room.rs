@@ -1,20 +1,20 @@
-//! How much a file can still take from the file system that it lies on.
+//! How much more a file can take from its file system.
 
 use std::fs::File;
 
 use crate::{BLOCK_BYTES, BLOCK_BYTES_U64};
 
-/// What `statfs(2)` says of a Btrfs file system, and of bcachefs and ZFS: they never write in place, so that even a
-/// file that was written in full takes room.
+/// The numbers by which `statfs(2)` names Btrfs, bcachefs and ZFS. They never write in place, so even a fully written
+/// file takes more room.
 const NEVER_IN_PLACE: [u64; 3] = [0x9123_683e, 0xca45_1a4e, 0x2fc1_2fc1];
 
-/// Sectors of `st_blocks`, in bytes.
+/// Unit of `st_blocks`, in bytes.
 const STAT_SECTOR_BYTES: u64 = 512;
 
-/// Returns how many blocks the file system of a regular file has room for, or nothing where each block of it has its
-/// place.
+/// Returns how many blocks the file system of a regular file has room for, or `None` if each block of the file already
+/// has its place.
 pub(super) fn room_blocks(file: &File) -> Option<u64> {
-    // What can't be asked has no room for sure.
+    // If the system does not answer, no room is assumed.
     let (Ok(stat), Ok(host)) = (rustix::fs::fstat(file), rustix::fs::fstatfs(file)) else { return Some(0) };
     let allocated = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(STAT_SECTOR_BYTES);
     let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);

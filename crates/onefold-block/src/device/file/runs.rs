@@ -1,4 +1,4 @@
-//! A batch put in order: operations that continue each other become one transfer.
+//! Sorts a batch and joins adjacent operations into one transfer.
 
 use std::ops::Range;
 
@@ -7,20 +7,20 @@ use crate::{BLOCK_BYTES_U64, BlockNo};
 /// Consecutive blocks whose buffers are some of a batch's slices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Run {
-    /// Where on the device, in bytes.
+    /// Offset on the device, in bytes.
     pub(super) offset: u64,
     /// Length in bytes.
     pub(super) bytes: usize,
-    /// Which of the sorted slices.
+    /// Range of the sorted slices.
     pub(super) slices: Range<usize>,
 }
 
-/// A run stays this short, so that a long sequence keeps several transfers in flight.
+/// Maximum length of a run, so that a long sequence keeps several transfers in flight.
 const RUN_BYTES_MAX: usize = 1 << 20;
-/// The system takes 1024 slices at once.
+/// Maximum number of slices in a run. The system takes 1024 at once.
 const RUN_SLICES_MAX: usize = 256;
 
-/// Sorts the operations by place and returns their slices in that order, with the runs they form.
+/// Sorts the operations by place. Returns their slices in that order, with the runs that they form.
 pub(super) fn into_runs<S>(mut operations: Vec<(BlockNo, S)>, bytes_of: impl Fn(&S) -> usize) -> (Vec<S>, Vec<Run>) {
     operations.sort_by_key(|(first, _)| *first);
     let mut runs: Vec<Run> = Vec::with_capacity(operations.len());
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use crate::BLOCK_BYTES;
 
-    /// Returns (first block, blocks, slices) of the runs that operations of (first block, blocks) form.
+    /// Returns the runs that operations, given as (first block, blocks), form: (first block, blocks, slices).
     fn runs_of(operations: &[(u64, usize)]) -> Vec<(u64, usize, Range<usize>)> {
         let operations = operations.iter().map(|&(first, blocks)| (BlockNo(first), blocks * BLOCK_BYTES)).collect();
         let (slices, runs) = into_runs(operations, |bytes| *bytes);

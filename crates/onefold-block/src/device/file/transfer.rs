@@ -1,4 +1,4 @@
-//! Positioned transfers that are complete or an error.
+//! Positioned transfers that either complete or fail.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -25,8 +25,8 @@ pub(super) fn write_at(file: &File, offset: u64, mut from: &mut [IoSlice<'_>]) -
     })
 }
 
-/// Returns the error a caller sees: a sparse file that cannot grow is always `StorageFull`, also when it is a quota
-/// that is used up.
+/// Returns the error that a caller sees. A sparse file that cannot grow is always `StorageFull`, even if a quota is the
+/// cause.
 pub(super) fn io_error(errno: Errno) -> io::Error {
     match errno {
         Errno::DQUOT => io::Error::new(io::ErrorKind::StorageFull, io::Error::from(errno)),
@@ -34,9 +34,9 @@ pub(super) fn io_error(errno: Errno) -> io::Error {
     }
 }
 
-/// Calls `step(done, progress)` until `length` bytes are done, `progress` being those since the call before. A step
-/// that ends inside a block is taken back to the block's start, because the next one must be aligned; one that gets
-/// nowhere is the end.
+/// Calls `step(done, progress)` until `length` bytes are done; `progress` counts the bytes of the previous call. If a
+/// step ends inside a block, the next one starts at that block again, because it must be aligned. A step without
+/// progress is the end.
 fn complete(
     length: usize,
     at_end: io::ErrorKind,
@@ -63,7 +63,7 @@ fn complete(
 mod tests {
     use super::*;
 
-    /// Runs `complete` over ready answers and returns the offsets asked for.
+    /// Runs `complete` over prepared answers and returns the requested offsets.
     fn run(length: usize, answers: &[Result<usize, Errno>]) -> (Vec<usize>, io::Result<()>) {
         let mut asked = Vec::new();
         let outcome = complete(length, io::ErrorKind::UnexpectedEof, |done, _| {

@@ -1,4 +1,4 @@
-//! Giving space back.
+//! Returning space to the file system or disk.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::Kind;
 
-/// Gives the space of `bytes` bytes at `offset` back to the file system or the disk, where it takes any.
+/// Returns the space of `bytes` bytes at `offset` to the file system or disk, if that takes any.
 pub(super) fn unmap(file: &File, kind: Kind, offset: u64, bytes: u64) -> io::Result<()> {
     let outcome = match kind {
         Kind::Regular => {
