@@ -207,7 +207,7 @@ fn walk(
     let mut batches: Vec<Batch<'_>> = (0..threads).map(|_| records.batch(memory.records / threads)).collect();
 
     let told = Told::new(images, progress);
-    let read = Reading { images, options, sample, hasher: Hasher::new(options.key), told };
+    let read = Reading { images, options, sample, hasher: Hasher::new(options.key), told, held_bytes: memory.held };
     let has_survey = survey.is_some();
     let read = read.all(&mut batches, survey)?;
     // Sorted side by side, as they were filled.
@@ -230,17 +230,18 @@ fn walk(
 /// Bytes of memory for each use.
 struct Memory {
     records: usize,
+    held: usize,
     runs: usize,
     offsets: usize,
 }
 
 impl Memory {
     /// Shares `bytes` out; an eighth is for all else. Runs and offsets are counted when all images have been read.
-    /// Until then a survey takes up to seven sixteenths, beside the records of the image before.
+    /// Until then a survey takes up to seven sixteenths, beside the records, and contents that wait for it a little.
     fn of(bytes: u64, has_survey: bool) -> Memory {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let records = if has_survey { bytes / 16 * 7 } else { bytes / 16 * 9 };
-        Memory { records, runs: bytes / 4, offsets: bytes / 16 }
+        let records = if has_survey { bytes / 64 * 27 } else { bytes / 16 * 9 };
+        Memory { records, held: bytes / 64, runs: bytes / 4, offsets: bytes / 16 }
     }
 }
 

@@ -2,22 +2,25 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_disk::CachedDisk;
+use onefold_disk::{CachedDisk, Disk};
 use onefold_guest::Partition;
 use onefold_sort::Batch;
 
-use crate::files::{BlockOwners, ImageSurvey, Survey, SurveyError};
+use crate::beside::{Beside, Surveyed};
+use crate::claims::{Claims, Source, Wait};
+use crate::files::{ImageSurvey, Survey, SurveyError};
 use crate::image::{Image, WatchedDisk};
 use crate::options::{AnalyzeError, Options, Progress, Stage};
 use crate::padded::Padded;
 use crate::realign::{Realigned, is_misaligned};
 use crate::record::{BLOCKS_MAX, Lists};
 use crate::sample::{Extent, Sample, Sampled};
-use crate::scan::{Grid, Hasher, ScanError, Scanned, scan};
+use crate::scan::{Grid, Hasher, Scanned, scan};
+use crate::scan_error::ScanError;
 
 const SECTOR_BYTES: u64 = 512;
 /// What is kept of a disk while its partition tables are read: entry after entry, a few bytes each.
@@ -47,11 +50,13 @@ pub(crate) struct Reading<'a> {
     pub(crate) sample: Option<&'a Sample>,
     pub(crate) hasher: Hasher,
     pub(crate) told: Told<'a>,
+    /// Memory for contents of blocks that wait for a survey.
+    pub(crate) held_bytes: usize,
 }
 
 impl Reading<'_> {
     /// Reads one image after the other, with one thread for each of `batches`, which get the records. Where `survey` is
-    /// there, it takes what the blocks belong to: of the next image while the blocks of one are read.
+    /// there, it takes what the blocks belong to: while they are read, and those of the next image after that.
     pub(crate) fn all(
         &self,
         batches: &mut [Batch<'_>],
@@ -64,15 +69,14 @@ impl Reading<'_> {
         let is_over = AtomicBool::new(false);
         let go_on = || if is_over.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { self.told.again() };
         thread::scope(|scope| {
-            // A surveyed image is handed over when its turn comes: one is ahead, and no more.
-            let (ahead, surveyed) = mpsc::sync_channel(0);
+            let (ahead, opened) = mpsc::channel();
             let (end, ended) = mpsc::channel();
             let is_over = &is_over;
             let reading = scope.spawn(move || {
                 // An image is closed when the next one is asked for.
                 let turns = std::iter::from_fn(|| {
                     let _ = end.send(());
-                    surveyed.recv().ok()
+                    opened.recv().ok()
                 });
                 let read = self.each(turns, batches);
                 // A survey that waits for the end of an image goes on with the channels closed, and ends.
@@ -87,27 +91,37 @@ impl Reading<'_> {
         })
     }
 
-    /// Opens and surveys one image after the other, and hands them over. `ended` says that the image before is closed:
-    /// once for each image in turn, the first one too. Of two copies the second is made when the first is gone.
+    /// Opens one image after the other, hands it over, and surveys it. `ended` says that the image before is closed:
+    /// once for each image in turn, the first one too. One image is open ahead of that turn and no more; of two copies
+    /// the second is made when the first is gone.
     fn survey_all(
         &self,
         survey: &mut Survey<'_>,
         go_on: &dyn Fn() -> ControlFlow<()>,
         ended: &mpsc::Receiver<()>,
-        ahead: &mpsc::SyncSender<Result<Opened, ScanError>>,
+        ahead: &mpsc::Sender<Result<Opened, ScanError>>,
     ) {
         let (mut is_before_copied, mut turns) = (false, 0);
         for (at, image) in self.images.iter().enumerate() {
-            while is_before_copied && image.is_copied && turns <= at {
+            let turn = if is_before_copied && image.is_copied { at + 1 } else { at };
+            while turns < turn {
                 if ended.recv().is_err() {
                     return;
                 }
                 turns += 1;
             }
             is_before_copied = image.is_copied;
-            let surveyed = self.opened(image).and_then(|opened| opened.surveyed(survey, at, go_on));
-            if ahead.send(surveyed).is_err() {
+            let (surveyed, survey_of) = mpsc::channel();
+            let opened = self.opened(image).map(|opened| Opened { survey: Some(survey_of), ..opened });
+            let disk = opened.as_ref().ok().map(|opened| (Arc::clone(&opened.disk), opened.has_writer));
+            if ahead.send(opened).is_err() {
                 return;
+            }
+            if let Some((disk, has_writer)) = disk {
+                let found = survey.read(disk.as_ref(), at, has_writer, go_on).map_err(scan_error);
+                // Its reader is the last that has it open.
+                drop(disk);
+                let _ = surveyed.send(found);
             }
         }
     }
@@ -150,7 +164,8 @@ impl Reading<'_> {
         }
         let tables = CachedDisk::new(disk, TABLES_CACHED_BYTES);
         let partitions = onefold_guest::partitions(&tables).map_err(ScanError::Disk)?;
-        Ok(Opened { watched, partitions, survey: None, owners: None })
+        let WatchedDisk { disk, has_changed, has_writer } = watched;
+        Ok(Opened { disk: Arc::from(disk), has_changed, has_writer, partitions, survey: None })
     }
 
     fn one(
@@ -161,73 +176,78 @@ impl Reading<'_> {
         batches: &mut [Batch<'_>],
         tell: &(dyn Fn(u64) -> ControlFlow<()> + Sync),
     ) -> Result<Whole, ScanError> {
-        let Opened { watched: WatchedDisk { disk, has_changed, .. }, partitions, survey, owners } = opened;
+        let Opened { disk, has_changed, partitions, survey, .. } = opened;
         let disk = disk.as_ref();
         let misaligned: Vec<Partition> = partitions.iter().copied().filter(is_misaligned).collect();
         if let Some(sample) = self.sample {
             let sampled = Sampled::new(disk, sample);
-            let scanned = scan(&sampled, at, Grid::plain(Lists::AS_IT_IS), &self.hasher, None, batches, tell)?;
+            let scanned = scan(&sampled, at, Grid::plain(), &self.hasher, of(Lists::AS_IT_IS), batches, tell)?;
             let extent = Some(sampled.into_extent());
             return Ok(Whole { scanned, misaligned, has_changed: has_changed(), extent, survey: None });
         }
-        let areas = survey.as_ref().map_or(&[][..], ImageSurvey::data_areas);
-        // What nothing moves lies the same way in the lists that follow.
-        let realigned_lists =
-            if areas.is_empty() { Lists::REALIGNED.and(Lists::WITH_DATA_AREAS) } else { Lists::REALIGNED };
-        let lists = if misaligned.is_empty() { Lists::AS_IT_IS.and(realigned_lists) } else { Lists::AS_IT_IS };
-        let mut moved = Vec::new();
-        if !misaligned.is_empty() {
-            moved.push((Realigned::new(disk, &partitions, &[]), realigned_lists));
-        }
-        if !areas.is_empty() {
-            moved.push((Realigned::new(disk, &partitions, areas), Lists::WITH_DATA_AREAS));
-        }
         let shifts = self.options.shifts.steps();
-        let passes = 1 + u64::from(shifts) + moved.len() as u64;
-        // Each pass is an equal part of what there is to do.
-        let part = |pass: u64| {
+        // Each pass is an equal part of what there is to do. Whether one goes over data areas may be known only when the
+        // first is over: what is shown then goes back a little.
+        let part = |pass: u64, passes: u64| {
             move |done: u64| {
                 tell(pass.saturating_mul(image.about_bytes).saturating_add(done.min(image.about_bytes)) / passes)
             }
         };
-        let scanned = scan(disk, at, Grid::plain(lists), &self.hasher, owners, batches, &part(0))?;
+        let first = |source: Source<'_>, batches: &mut [Batch<'_>]| {
+            let passes = 1 + u64::from(shifts) + u64::from(!misaligned.is_empty());
+            scan(disk, at, Grid::plain(), &self.hasher, source, batches, &part(0, passes))
+        };
+        let has_moved = !misaligned.is_empty();
+        let (scanned, survey) = match survey {
+            None => (first(of(Lists::as_they_lie(has_moved, false)), batches)?, None),
+            Some(survey) => {
+                let mut beside = Beside::new(survey, has_moved);
+                let mut ask = |wait: Wait| beside.ask(wait);
+                let scanned = first(Source::Awaited { ask: &mut ask, held_bytes: self.held_bytes }, batches);
+                beside.end(scanned)?
+            }
+        };
+        let areas = survey.as_ref().map_or(&[][..], ImageSurvey::data_areas);
+        let mut moved = Vec::new();
+        if has_moved {
+            moved.push((Realigned::new(disk, &partitions, &[]), Lists::with_partitions_moved(!areas.is_empty())));
+        }
+        if !areas.is_empty() {
+            moved.push((Realigned::new(disk, &partitions, areas), Lists::WITH_DATA_AREAS));
+        }
+        let passes = 1 + u64::from(shifts) + moved.len() as u64;
         for steps in 1..=shifts {
             let shifted = Padded::new(disk, u64::from(steps) * SECTOR_BYTES);
-            scan(&shifted, at, Grid::shifted(steps), &self.hasher, None, batches, &part(u64::from(steps)))?;
+            let part = part(u64::from(steps), passes);
+            scan(&shifted, at, Grid::shifted(steps), &self.hasher, of(Lists::AS_IT_IS), batches, &part)?;
         }
         for (pass, (moved, lists)) in (1 + u64::from(shifts)..).zip(moved) {
-            scan(&moved, at, Grid::realigned(lists), &self.hasher, None, batches, &part(pass))?;
+            scan(&moved, at, Grid::realigned(), &self.hasher, of(lists), batches, &part(pass, passes))?;
         }
         Ok(Whole { scanned, misaligned, has_changed: has_changed(), extent: None, survey })
     }
 }
 
-/// An image whose turn has come, or comes next.
-struct Opened {
-    watched: WatchedDisk,
-    partitions: Vec<Partition>,
-    /// What its blocks belong to, and the owner of each, where that is asked for.
-    survey: Option<ImageSurvey>,
-    owners: Option<BlockOwners>,
+/// Returns claims of these lists, without owners.
+fn of(lists: Lists) -> Source<'static> {
+    Source::Known(Claims::new(lists, None))
 }
 
-impl Opened {
-    /// Reads what the blocks belong to.
-    fn surveyed(
-        mut self,
-        survey: &mut Survey<'_>,
-        image: usize,
-        go_on: &dyn Fn() -> ControlFlow<()>,
-    ) -> Result<Opened, ScanError> {
-        match survey.read(self.watched.disk.as_ref(), image, self.watched.has_writer, go_on) {
-            Ok((found, owners)) => {
-                (self.survey, self.owners) = (Some(found), owners);
-                Ok(self)
-            }
-            Err(SurveyError::Disk(error)) => Err(ScanError::Disk(error)),
-            Err(SurveyError::Temporary(error)) => Err(ScanError::Spill(error)),
-            Err(SurveyError::Interrupted) => Err(ScanError::Interrupted),
-        }
+/// An image whose turn has come, or comes next.
+struct Opened {
+    disk: Arc<dyn Disk>,
+    has_changed: Box<dyn Fn() -> bool + Send>,
+    has_writer: bool,
+    partitions: Vec<Partition>,
+    /// Gets what its blocks belong to, where that is asked for.
+    survey: Option<mpsc::Receiver<Surveyed>>,
+}
+
+fn scan_error(error: SurveyError) -> ScanError {
+    match error {
+        SurveyError::Disk(error) => ScanError::Disk(error),
+        SurveyError::Temporary(error) => ScanError::Spill(error),
+        SurveyError::Interrupted => ScanError::Interrupted,
     }
 }
 

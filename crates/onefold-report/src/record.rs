@@ -57,6 +57,18 @@ impl Lists {
         Lists(self.0 | other.0)
     }
 
+    /// Returns the lists of blocks of partitions that lie at whole blocks, moved or not. What nothing moves lies the same
+    /// way in the lists that follow.
+    pub(crate) const fn with_partitions_moved(has_data_areas: bool) -> Lists {
+        if has_data_areas { Lists::REALIGNED } else { Lists::REALIGNED.and(Lists::WITH_DATA_AREAS) }
+    }
+
+    /// Returns the lists of the blocks of an image as they lie. `has_moved` says whether a partition begins inside a
+    /// block, `has_data_areas` whether the data area of a FAT does.
+    pub(crate) const fn as_they_lie(has_moved: bool, has_data_areas: bool) -> Lists {
+        if has_moved { Lists::AS_IT_IS } else { Lists::AS_IT_IS.and(Lists::with_partitions_moved(has_data_areas)) }
+    }
+
     pub(crate) fn has(self, one: Lists) -> bool {
         self.0 & one.0 != 0
     }

@@ -1,44 +1,43 @@
 //! The pass over the data: each piece of each image is read once, its blocks become records of all block sizes.
 
-use std::io;
 use std::ops::ControlFlow;
 use std::thread;
 
 use onefold_block::zero::is_zero;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, Fingerprint, FingerprintKey};
-use onefold_disk::{Disk, DiskError};
+use onefold_disk::Disk;
 use parking_lot::Mutex;
 
-use crate::files::{BlockOwners, PieceOwners};
+use crate::claims::{Claim, ClaimQueue, Hashed, Source, Wait};
 use crate::map_nodes::MapNodes;
-use crate::record::{Content, Lists, Record};
+use crate::record::{Content, Record};
+use crate::scan_error::ScanError;
 use crate::sizes::{Joiner, PIECE_BLOCKS, PIECE_BYTES, SIZES};
 use onefold_sort::Batch;
 
-/// Which blocks of a disk are looked at, and what they count for.
+/// Which blocks of a disk are looked at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grid {
     /// Variant of the 4 KiB blocks; larger sizes have the variants after it.
     pub(crate) variant: u8,
     /// How many sizes, from 4 KiB on.
     pub(crate) sizes: u8,
-    pub(crate) lists: Lists,
 }
 
 impl Grid {
     /// The blocks as they lie, in all sizes.
-    pub(crate) fn plain(lists: Lists) -> Grid {
-        Grid { variant: 0, sizes: SIZES, lists }
+    pub(crate) fn plain() -> Grid {
+        Grid { variant: 0, sizes: SIZES }
     }
 
     /// The blocks of images before which `steps` sectors of zeros were put, in all sizes.
     pub(crate) fn shifted(steps: u8) -> Grid {
-        Grid { variant: steps * SHIFT_VARIANTS, sizes: SIZES, lists: Lists::AS_IT_IS }
+        Grid { variant: steps * SHIFT_VARIANTS, sizes: SIZES }
     }
 
     /// The 4 KiB blocks of an image whose partitions were moved, or data areas within them.
-    pub(crate) fn realigned(lists: Lists) -> Grid {
-        Grid { variant: 0, sizes: 1, lists }
+    pub(crate) fn realigned() -> Grid {
+        Grid { variant: 0, sizes: 1 }
     }
 }
 
@@ -62,19 +61,6 @@ impl Hasher {
 /// Keeps fingerprints of bytes apart from fingerprints of fingerprints.
 const JOIN_CONTEXT: &str = "onefold 2026-11-22 analysis, blocks of two blocks";
 
-/// Why a pass ended before its end.
-#[derive(Debug)]
-pub(crate) enum ScanError {
-    /// The image cannot be read; other images can.
-    Disk(DiskError),
-    /// The image has more blocks than can be counted; other images can have fewer.
-    TooLong,
-    /// Rows could not be spilled.
-    Spill(io::Error),
-    /// The user wants to stop.
-    Interrupted,
-}
-
 /// What a pass over one image found, besides records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scanned {
@@ -85,18 +71,24 @@ pub(crate) struct Scanned {
     pub(crate) map_nodes: u64,
 }
 
-/// Passes over `disk` with one thread for each of `batches`. `owners` are those of its blocks, as far as they are asked
-/// for. `progress` is told how far in the image it is.
+/// Passes over `disk` with one thread for each of `batches`. `source` has what records take along besides contents.
+/// `progress` is told how far in the image it is.
 pub(crate) fn scan(
     disk: &dyn Disk,
     image: usize,
     grid: Grid,
     hasher: &Hasher,
-    owners: Option<BlockOwners>,
+    source: Source<'_>,
     batches: &mut [Batch<'_>],
     progress: &(dyn Fn(u64) -> ControlFlow<()> + Sync),
 ) -> Result<Scanned, ScanError> {
-    let cursor = Mutex::new(Cursor { offset: 0, read_bytes: 0, nodes: MapNodes::default(), owners, ended: None });
+    let cursor = Mutex::new(Cursor {
+        offset: 0,
+        read_bytes: 0,
+        nodes: MapNodes::default(),
+        claims: ClaimQueue::new(source),
+        ended: None,
+    });
     let scan = Scan { disk, image, grid, hasher, cursor: &cursor, progress };
     thread::scope(|scope| {
         let mut batches = batches.iter_mut();
@@ -120,47 +112,44 @@ pub(crate) fn scan(
 }
 
 /// How far the threads are.
-struct Cursor {
+struct Cursor<'a> {
     offset: u64,
     read_bytes: u64,
     nodes: MapNodes,
-    owners: Option<BlockOwners>,
+    claims: ClaimQueue<'a>,
     /// Why all threads stop.
     ended: Option<ScanError>,
 }
 
-/// A piece that a thread reads.
-struct Piece {
-    start: u64,
-    owners: Option<PieceOwners>,
-}
-
-impl Piece {
-    /// Returns the owner of a block, by its place in the piece.
-    fn owner(&self, block: u64) -> u16 {
-        let owners = self.owners.as_ref();
-        owners.and_then(|owners| owners.get(usize::try_from(block).ok()?)).copied().unwrap_or(0)
-    }
+/// What a thread does next.
+enum Step {
+    /// It reads the piece at this byte, whose claim may not be known yet.
+    Read(u64, Option<Claim>),
+    /// It makes records of what waited for its claim.
+    Record(Hashed, Claim),
+    /// There is nothing left to do.
+    End,
 }
 
 /// What the threads share.
-struct Scan<'a> {
+struct Scan<'a, 'c> {
     disk: &'a dyn Disk,
     image: usize,
     grid: Grid,
     hasher: &'a Hasher,
-    cursor: &'a Mutex<Cursor>,
+    cursor: &'a Mutex<Cursor<'c>>,
     progress: &'a (dyn Fn(u64) -> ControlFlow<()> + Sync),
 }
 
-impl Scan<'_> {
+impl Scan<'_, '_> {
     /// Takes piece after piece until there is none, or some thread failed.
     fn work(&self, batch: &mut Batch<'_>) {
         let mut buffer = AlignedBuffer::zeroed(PIECE_BLOCKS);
         loop {
-            let outcome = match self.next_piece() {
-                Ok(Some(piece)) => self.piece(&piece, &mut buffer, batch),
-                Ok(None) => return,
+            let outcome = match self.next_step() {
+                Ok(Step::Read(start, claim)) => self.piece(start, claim, &mut buffer, batch),
+                Ok(Step::Record(hashed, claim)) => self.record(hashed, &claim, batch),
+                Ok(Step::End) => return,
                 Err(error) => Err(error),
             };
             if let Err(error) = outcome {
@@ -170,10 +159,34 @@ impl Scan<'_> {
         }
     }
 
-    /// Returns the next piece that may hold data.
-    fn next_piece(&self) -> Result<Option<Piece>, ScanError> {
+    fn next_step(&self) -> Result<Step, ScanError> {
         let mut cursor = self.cursor.lock();
-        if cursor.ended.is_some() || cursor.offset >= self.disk.size_bytes() {
+        loop {
+            if cursor.ended.is_some() {
+                return Ok(Step::End);
+            }
+            cursor.claims.arrive(Wait::No)?;
+            if let Some((hashed, claim)) = cursor.claims.next_held() {
+                return Ok(Step::Record(hashed, claim));
+            }
+            if !cursor.claims.is_full()
+                && let Some(start) = self.next_piece(&mut cursor)?
+            {
+                let claim = cursor.claims.piece(start / BLOCK_BYTES as u64)?;
+                return Ok(Step::Read(start, claim));
+            }
+            if !cursor.claims.is_waiting() {
+                return Ok(Step::End);
+            }
+            // Nothing is left to be read meanwhile. Threads that still hash a piece wait for the lock, and have their
+            // claims then.
+            cursor.claims.arrive(Wait::Yes)?;
+        }
+    }
+
+    /// Returns the byte at which the next piece begins that may hold data.
+    fn next_piece(&self, cursor: &mut Cursor<'_>) -> Result<Option<u64>, ScanError> {
+        if cursor.offset >= self.disk.size_bytes() {
             return Ok(None);
         }
         let Some(data) = self.disk.next_data(cursor.offset).map_err(ScanError::Disk)? else {
@@ -183,33 +196,45 @@ impl Scan<'_> {
         let end = start.saturating_add(PIECE_BYTES);
         cursor.offset = end;
         cursor.read_bytes += end.min(self.disk.size_bytes()).saturating_sub(start);
-        let first_block = start / BLOCK_BYTES as u64;
-        let owners =
-            cursor.owners.as_mut().map(|owners| owners.piece(first_block)).transpose().map_err(ScanError::Spill)?;
         match (self.progress)(start) {
-            ControlFlow::Continue(()) => Ok(Some(Piece { start, owners })),
+            ControlFlow::Continue(()) => Ok(Some(start)),
             ControlFlow::Break(()) => Err(ScanError::Interrupted),
         }
     }
 
-    fn piece(&self, piece: &Piece, buffer: &mut AlignedBuffer, batch: &mut Batch<'_>) -> Result<(), ScanError> {
-        let start = piece.start;
+    fn piece(
+        &self,
+        start: u64,
+        claim: Option<Claim>,
+        buffer: &mut AlignedBuffer,
+        batch: &mut Batch<'_>,
+    ) -> Result<(), ScanError> {
         let left = self.disk.size_bytes().saturating_sub(start);
         let length = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
         // The image's last block may be short: what is missing counts as zeros.
         buffer[length..].fill(0);
         self.disk.read(start, &mut buffer[..length]).map_err(ScanError::Disk)?;
-        let mut level = self.contents(buffer);
-        let first = start / BLOCK_BYTES as u64;
-        self.note_mapped(first, &level);
+        let hashed = Hashed { first: start / BLOCK_BYTES as u64, contents: self.contents(buffer) };
+        self.note_mapped(&hashed);
+        let claimed = match claim {
+            Some(claim) => Some((hashed, claim)),
+            None => self.cursor.lock().claims.claimed(hashed),
+        };
+        claimed.map_or(Ok(()), |(hashed, claim)| self.record(hashed, &claim, batch))
+    }
+
+    /// Makes records of the blocks of a piece, in all sizes.
+    fn record(&self, hashed: Hashed, claim: &Claim, batch: &mut Batch<'_>) -> Result<(), ScanError> {
+        let Hashed { first, contents: mut level } = hashed;
         for size in 0..self.grid.sizes {
             if size > 0 {
                 self.hasher.joiner.join(&mut level);
             }
-            for (index, content) in ((first >> size)..).zip(&level) {
+            for (at, content) in level.iter().enumerate() {
                 let Some(content) = *content else { continue };
-                let (variant, lists) = (self.grid.variant + size, self.grid.lists);
-                let owner = if size == 0 { piece.owner(index - first) } else { 0 };
+                let (variant, lists) = (self.grid.variant + size, claim.lists);
+                let owner = if size == 0 { claim.owner(at) } else { 0 };
+                let index = (first >> size) + at as u64;
                 let record = Record { variant, content, image: self.image, index, lists, owner };
                 batch.push(record.encode()).map_err(ScanError::Spill)?;
             }
@@ -236,9 +261,9 @@ impl Scan<'_> {
         contents
     }
 
-    fn note_mapped(&self, first: u64, level: &[Option<Content>]) {
+    fn note_mapped(&self, hashed: &Hashed) {
         let mut cursor = self.cursor.lock();
-        for (index, content) in (first..).zip(level) {
+        for (index, content) in (hashed.first..).zip(&hashed.contents) {
             if content.is_some() {
                 cursor.nodes.note(index);
             }

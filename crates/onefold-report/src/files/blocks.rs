@@ -106,7 +106,8 @@ pub(crate) struct BlockOwners {
 pub(crate) type PieceOwners = [u16; PIECE_BLOCKS];
 
 impl BlockOwners {
-    pub(super) fn new(runs: Ordered, numbers: Vec<u16>) -> BlockOwners {
+    /// Returns the owners that runs have: first block, the block after the last, and an index into `numbers`.
+    pub(crate) fn new(runs: Ordered, numbers: Vec<u16>) -> BlockOwners {
         BlockOwners { runs, run: None, numbers }
     }
 
