@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo build test lint crash damage posix xfstests races sim soak kill test-cluster test-guest test-kernel fuzz long bench bench-paper bench-scale bench-share bench-guest bench-fbs bench-files bench-analyze corpus fmt clean
+.PHONY: help demo build test lint crash damage posix xfstests races sim soak kill test-cluster test-guest test-files test-kernel fuzz long bench bench-paper bench-scale bench-share bench-guest bench-fbs bench-files bench-analyze corpus fmt clean
 
 help: ## Shows this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -47,11 +47,14 @@ test-cluster: ## Boots three hosts with one OCFS2 and has them share while they 
 test-guest: ## Reads guests of all mkfs options, hundreds of dirty images, boots one full of noise, fuzzes. FUZZ_SECONDS=n.
 	@scripts/long/target.sh test-guest
 
+test-files: ## Shares files of guests while they work; kills each verb, has calls fail, fills disks. ONEFOLD_FILES_SECONDS=n.
+	@scripts/long/target.sh test-files
+
 test-kernel: ## Boots Debian 12's kernel (6.1) and runs POSIX, clone and kill tests there; ten minutes. CASES="posix killed".
 	@scripts/install-deps.sh build kernel
 	@source scripts/lib.sh && use_rust_toolchain && cargo build --release --locked && tests/kernel/run.sh $(CASES)
 
-fuzz: ## Feeds hostile bytes to every decoder and whole pools, guided by coverage. FUZZ_SECONDS=n for each of 15 targets.
+fuzz: ## Feeds hostile bytes to every decoder and whole pools, guided by coverage. FUZZ_SECONDS=n for each of 21 targets.
 	@scripts/long/target.sh fuzz
 
 posix: ## Public POSIX suites, fsx and stress-ng at length, under each kind of mount. FSX_SEEDS and others: scripts/posix.sh.

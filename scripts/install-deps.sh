@@ -7,6 +7,7 @@
 #   demo    what builds and boots the demo's disk images
 #   bench   what the benchmarks measure with
 #   corpus  what builds all of the corpus's disk images
+#   files   what has calls of the kernel fail
 #   fuzz    what the fuzzing engine is built with
 #   cluster what boots hosts with a cluster file system
 #   kernel  what boots a guest with another kernel
@@ -24,7 +25,7 @@ source "$here/lib.sh"
 
 # Package lists older than this are fetched again before an installation.
 readonly LISTS_MINUTES_MAX=1440
-readonly GROUPS_KNOWN='build, test, suites, demo, bench, corpus, fuzz, cluster and kernel'
+readonly GROUPS_KNOWN='build, test, suites, demo, bench, corpus, files, fuzz, cluster and kernel'
 
 # Debian's newest Rust, made to build web browsers, has names of its own. It displaces
 # an older `rustc` and `cargo` from Debian.
@@ -71,6 +72,7 @@ test                            xorriso                 xorriso
 test                            debsums                 debsums
 test                            chromium                chromium
 test                            fonts-dejavu-core       /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
+files                           strace                  strace
 fuzz                            g++                     c++
 demo,bench,corpus,cluster,kernel mmdebstrap              mmdebstrap
 test,demo,bench,corpus          fdisk                   sfdisk

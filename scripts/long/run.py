@@ -29,15 +29,16 @@ DOCUMENT = REPOSITORY / "docs" / "reliability.md"
 # first two take the time that they take, and the others make up for it.
 SHARES = {
     "test-cluster": 50,
-    "posix": 35,
-    "soak": 30,
-    "kill": 20,
+    "posix": 30,
+    "soak": 25,
+    "kill": 15,
     "crash": 20,
     "damage": 10,
     "races": 10,
     "sim": 15,
     "fuzz": 15,
-    "test-guest": 35,
+    "test-guest": 30,
+    "test-files": 20,
 }
 SECONDS_MIN = 60
 # How much longer than its share a target may take: what is larger.

@@ -1,0 +1,132 @@
+"""A whole guest updates itself in QEMU while its files are shared with another one's.
+
+The guest is a copy of a Debian image with a service that installs and removes packages, again and again, before anybody can
+log in. Once it is down, its file system is sound and its packages' files are what their database says.
+"""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+from host import Failed, call, expect_no_panic
+
+BOOT = Path(__file__).resolve().parents[2] / "scripts" / "boot-image.sh"
+BOOT_S = 900
+UPDATES = 3
+SERVICE = """\
+[Unit]
+Description=Updates packages again and again
+After=local-fs.target
+Before=getty.target serial-getty@ttyS0.service
+[Service]
+Type=oneshot
+ExecStart=/bin/sh /srv/updates
+StandardOutput=journal+console
+[Install]
+WantedBy=multi-user.target
+"""
+SCRIPT = """\
+set -e
+for round in $(seq {updates}); do
+    for version in $(seq {versions}); do
+        dpkg --install /srv/archives/*_$version.deb
+        dpkg --purge extra-0
+    done
+done
+sync
+touch /srv/updated
+sync
+"""
+
+
+def root_partition(image):
+    """Where the largest partition of an image begins and how long it is, in bytes."""
+    table = json.loads(call("sfdisk", "--json", image))["partitiontable"]
+    sector = table.get("sectorsize", 512)
+    largest = max(table["partitions"], key=lambda partition: partition["size"])
+    return largest["start"] * sector, largest["size"] * sector
+
+
+class Partition:
+    """The root file system of an image, on a loop device."""
+
+    def __init__(self, image, *flags):
+        start, length = root_partition(image)
+        words = ["losetup", "--find", "--show", *flags, "--offset", start, "--sizelimit", length, image]
+        self.device = call(*words).strip()
+
+    def __enter__(self):
+        return self.device
+
+    def __exit__(self, *_):
+        call("losetup", "--detach", self.device)
+
+
+def prepare(image, archives, versions, mountpoint):
+    """Puts packages into a guest, and what installs them when it boots."""
+    mountpoint.mkdir()
+    with Partition(image) as device:
+        call("mount", device, mountpoint)
+        try:
+            (mountpoint / "srv/archives").mkdir(parents=True)
+            for archive in archives.values():
+                shutil.copy(archive, mountpoint / "srv/archives")
+            script = SCRIPT.format(updates=UPDATES, versions=versions)
+            (mountpoint / "srv/updates").write_text(script, encoding="ascii")
+            (mountpoint / "etc/systemd/system/updates.service").write_text(SERVICE, encoding="ascii")
+            wanted = mountpoint / "etc/systemd/system/multi-user.target.wants"
+            wanted.mkdir(exist_ok=True)
+            (wanted / "updates.service").symlink_to("../updates.service")
+        finally:
+            call("umount", mountpoint)
+
+
+def expect_updated(image, mountpoint):
+    """The guest has ended its updates, is sound, and has the files of its packages. Returns how many."""
+    with Partition(image) as device:
+        # It was shut down: there is no journal to replay.
+        call("e2fsck", "-fn", device)
+        call("mount", "-o", "ro,noload", device, mountpoint)
+        try:
+            if not (mountpoint / "srv/updated").exists():
+                raise Failed("the guest in QEMU has not ended its updates")
+            call("debsums", "--silent", "--all", f"--root={mountpoint}", "--admindir=/var/lib/dpkg")
+            return len(list((mountpoint / "var/lib/dpkg/info").glob("*.md5sums")))
+        finally:
+            call("umount", mountpoint)
+
+
+def booted(host, image, archives, versions, counts, folder):
+    """Boots a guest beside a copy of itself, and shares until it is down again."""
+    host.fill([])
+    for name in ("booted.raw", "asleep.raw"):
+        call("cp", "--sparse=always", image, host.images / name)
+    guest, mountpoint = host.images / "booted.raw", folder / "booted"
+    prepare(guest, archives, versions, mountpoint)
+    host.remember("asleep.raw")
+    words = [BOOT, "--timeout", str(BOOT_S), "--log", str(folder / "console"), str(guest)]
+    with open(folder / "boot.log", "wb") as log:
+        qemu = subprocess.Popen(words, stdout=log, stderr=log)
+    try:
+        passes = 0
+        while qemu.poll() is None:
+            verb = [["files"], ["run", "--files"]][passes % 2]
+            done = subprocess.run(
+                host.words(*verb, "--quiet", host.images), capture_output=True, text=True, timeout=BOOT_S, check=False
+            )
+            expect_no_panic(done.stdout + done.stderr, "beside QEMU")
+            if done.returncode not in (0, 1):
+                raise Failed(f"beside QEMU, {verb} ended with {done.returncode}: {done.stderr}")
+            passes += 1
+    finally:
+        qemu.terminate()
+        qemu.wait()
+    if qemu.returncode != 0:
+        console = (folder / "console").read_text(encoding="utf-8", errors="replace")[-2000:]
+        raise Failed(f"the guest does not boot: {(folder / 'boot.log').read_text(encoding='utf-8')}{console}")
+    counts["passes beside guests"] += passes
+    counts["packages checked after a boot"] += expect_updated(guest, mountpoint)
+    host.expect_whole("beside QEMU")
+    mountpoint.rmdir()
+    counts["boots"] += 1
