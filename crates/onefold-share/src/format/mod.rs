@@ -107,7 +107,7 @@ impl fmt::Debug for FingerprintPrefix {
     }
 }
 
-/// Number of a file in `files/`. Never given out again.
+/// Number of a file in `files/`. It is seldom given out again: only by a host that has not seen the higher ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileNo(pub u32);
 
