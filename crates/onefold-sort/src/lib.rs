@@ -5,10 +5,12 @@
 mod ordered;
 mod sort_writer;
 mod spool;
+mod spooling;
 
 pub use ordered::{Ordered, OrderedWriter};
 pub use sort_writer::SortWriter;
 pub use spool::{Spool, SpoolReader, SpoolWriter};
+pub use spooling::Spooling;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -228,6 +230,11 @@ pub struct Merge {
 }
 
 impl Merge {
+    /// Tells whether all rows are in memory.
+    fn is_in_memory(&self) -> bool {
+        self.inputs.iter().all(|input| matches!(input, Input::Memory(_)))
+    }
+
     fn new(mut inputs: Vec<Input>) -> io::Result<Merge> {
         let mut heads = BinaryHeap::with_capacity(inputs.len());
         for (at, input) in inputs.iter_mut().enumerate() {

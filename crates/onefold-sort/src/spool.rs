@@ -3,14 +3,14 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::{BUFFER_BYTES, ROW_BYTES, Row, decode, encode};
 
 /// Takes rows down, in order. They lie in memory as long as they are few, and in a file without a name from then on.
 #[derive(Debug)]
-pub struct SpoolWriter<'a> {
-    folder: &'a Path,
+pub struct SpoolWriter {
+    folder: PathBuf,
     rows_max: usize,
     rows: Vec<Row>,
     file: Option<BufWriter<File>>,
@@ -38,11 +38,12 @@ pub struct SpoolReader<'a> {
     buffered: u64,
 }
 
-impl<'a> SpoolWriter<'a> {
+impl SpoolWriter {
     /// Returns an empty list, of which at most `memory_bytes` are in memory and the rest in a file in `folder`.
     #[must_use]
-    pub fn new(folder: &'a Path, memory_bytes: usize) -> SpoolWriter<'a> {
-        SpoolWriter { folder, rows_max: (memory_bytes / ROW_BYTES).max(1), rows: Vec::new(), file: None, filed: 0 }
+    pub fn new(folder: &Path, memory_bytes: usize) -> SpoolWriter {
+        let rows_max = (memory_bytes / ROW_BYTES).max(1);
+        SpoolWriter { folder: folder.to_owned(), rows_max, rows: Vec::new(), file: None, filed: 0 }
     }
 
     /// Adds a row.
@@ -53,7 +54,7 @@ impl<'a> SpoolWriter<'a> {
         if self.rows.len() == self.rows_max {
             let file = match &mut self.file {
                 Some(file) => file,
-                none => none.insert(BufWriter::with_capacity(BUFFER_BYTES, tempfile::tempfile_in(self.folder)?)),
+                none => none.insert(BufWriter::with_capacity(BUFFER_BYTES, tempfile::tempfile_in(&self.folder)?)),
             };
             self.filed += self.rows.len() as u64;
             for row in self.rows.drain(..) {

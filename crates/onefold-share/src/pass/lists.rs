@@ -1,7 +1,7 @@
 //! The lists that a pass sorts before it works: what logs tell, and what is to be done.
 //!
-//! Each takes its memory with its first row. Read, sorted, sorted again: three lists are never at their most at once,
-//! two may be.
+//! Each takes its memory with its first row. What logs tell keeps half of its memory while the plan goes through it and
+//! fills the other lists.
 
 use std::io;
 use std::path::Path;

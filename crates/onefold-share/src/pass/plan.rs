@@ -8,7 +8,7 @@
 use std::io;
 use std::vec;
 
-use onefold_sort::{Ordered, OrderedWriter, Spool, SpoolReader};
+use onefold_sort::{Spool, SpoolWriter, Spooling};
 use onefold_substrate::Substrate;
 
 use super::arenas::Arenas;
@@ -30,8 +30,8 @@ use crate::state::shards::Shard;
 pub(super) struct Sources<'b, S: Substrate> {
     /// All of the index, in order, with what batches hold; the plan takes them.
     pub(super) shards: Vec<Shard<'b, S>>,
-    /// In order of the digests.
-    pub(super) seen: Spool,
+    /// In order of the digests. They are kept as the plan goes through them.
+    pub(super) seen: Spooling,
     pub(super) written: WrittenRanges,
     /// As they were after the shards were opened.
     pub(super) arenas: Arenas,
@@ -40,7 +40,7 @@ pub(super) struct Sources<'b, S: Substrate> {
 /// What is to be done.
 pub(super) struct Plan {
     /// What becomes of entries, in order of their digests.
-    pub(super) changes: Ordered,
+    pub(super) changes: Spool,
     pub(super) counts: PlanCounts,
     /// The shards that were read.
     pub(super) known: KnownShards,
@@ -77,13 +77,13 @@ pub(super) fn plan<'b, S: Substrate>(
     options: &PassOptions<'_>,
 ) -> Result<Plan, PassError> {
     let Sources { shards, seen, written, arenas } = sources;
-    let changes = OrderedWriter::new(options.temporary_folder, part_bytes(options) / 8);
+    let changes = SpoolWriter::new(options.temporary_folder, part_bytes(options) / 8);
     let (dropped, counts) = (SlotSet::default(), PlanCounts::default());
     let mut planner = Planner { changes, lists, named, dropped, written, arenas, counts };
     let shards = std::mem::take(shards).into_iter();
     let mut entries = Entries { state, shards, shard: None, known: Vec::new(), next: None };
     entries.advance()?;
-    let mut seen = SeenStream { rows: seen.read(0, u64::MAX), next: None };
+    let mut seen = SeenStream { rows: seen, next: None };
     seen.advance()?;
     loop {
         options.pace.boundary()?;
@@ -171,7 +171,7 @@ impl<S: Substrate> Entries<'_, '_, S> {
 
 /// What was seen, one place ahead.
 struct SeenStream<'a> {
-    rows: SpoolReader<'a>,
+    rows: &'a mut Spooling,
     next: Option<Seen>,
 }
 
@@ -216,7 +216,7 @@ struct Content {
 }
 
 struct Planner<'a> {
-    changes: OrderedWriter<'a>,
+    changes: SpoolWriter,
     lists: &'a mut Lists,
     /// Slots that entries name which stay as they are.
     named: &'a mut SlotSet,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use onefold_block::{BLOCK_BYTES_U64, Timestamp};
-use onefold_sort::{Merge, SortWriter, Spool};
+use onefold_sort::{Merge, SortWriter, Spooling};
 use onefold_substrate::Substrate;
 
 use super::arenas::Arenas;
@@ -12,7 +12,7 @@ use super::collect::{Collected, Occasion, collect};
 use super::engine::Engine;
 use super::indexing::Indexing;
 use super::intake::Taken;
-use super::lists::{Lists, Told, part_bytes, spool, spool_both};
+use super::lists::{Lists, Told, part_bytes, spool_both};
 use super::outcome::{PassError, Passed};
 use super::plan::{Plan, Sources, plan};
 use super::publish::{KnownShards, LOCK_PAUSE, LOCK_TRIES};
@@ -133,6 +133,9 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
 
     /// Opens what the plan looks at: the index beside what logs tell.
     fn open_index(&mut self, told: Told) -> Result<Sources<'b, S>, PassError> {
+        let (folder, memory_bytes) = (self.engine.options.temporary_folder, part_bytes(self.engine.options) / 8);
+        // They are merged while the plan goes through them.
+        let seen = Spooling::new(told.seen.finish()?, folder, memory_bytes);
         let state = self.engine.state;
         self.indexing.index.generations = state.newest_generations()?;
         let (shards, batches) = state.open_index(Prefix::WHOLE, &mut None)?;
@@ -143,7 +146,6 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         }
         // The arena is looked at after the index, so that whatever the index names is there to be seen.
         let arenas = Arenas::look(state, self.engine.options.pace)?;
-        let seen = self.spool(told.seen.finish()?)?;
         Ok(Sources { shards, seen, written: told.written, arenas })
     }
 
@@ -175,7 +177,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
             candidates: Candidates::new(lists.candidates.finish()?),
             others: Others::new(lists.others.finish()?),
             targets: Targets::new(lists.targets.finish()?),
-            planned: Planned { changes: self.spool(changes)?, seen: sources.seen },
+            planned: Planned { changes, seen: sources.seen.finish()? },
             known,
         };
         Ok(Some(Work { planning, requests: lists.requests.finish()?, arenas: sources.arenas, dropped }))
@@ -299,10 +301,5 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
             self.engine.images.let_go(number, now)?;
         }
         Ok(())
-    }
-
-    /// Keeps rows that come in order.
-    fn spool(&self, rows: impl Iterator<Item = std::io::Result<onefold_sort::Row>>) -> Result<Spool, PassError> {
-        Ok(spool(rows, self.engine.options.temporary_folder, part_bytes(self.engine.options) / 8)?)
     }
 }
