@@ -1,4 +1,4 @@
-//! Who may use a file or folder: its owner, its permission bits, and its names.
+//! The protection of a file or folder: its owner, its permission bits, and its names.
 
 use std::fmt;
 
@@ -17,15 +17,15 @@ impl fmt::Display for UserNo {
     }
 }
 
-/// What protects a file or folder.
+/// The protection of a file or folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protection {
     /// The owner.
     pub owner: UserNo,
-    /// Permission bits, with set-uid, set-gid and sticky: the low 12 bits of `st_mode`. On a file with an access
-    /// control list, the bits of the group are the most that the list grants.
+    /// Permission bits, with set-uid, set-gid and sticky: the low 12 bits of `st_mode`. If a file has an access control
+    /// list, the group's bits are the maximum that the list grants.
     pub mode: u32,
-    /// How many names lead to a file. Means nothing for a folder.
+    /// Number of names of a file. Means nothing for a folder.
     pub links: u64,
 }
 
@@ -36,7 +36,7 @@ impl Protection {
     pub const OTHERS_WRITE: u32 = 0o022;
     /// The sticky bit.
     pub const STICKY: u32 = 0o1000;
-    /// What a mode is made of.
+    /// All bits of a mode.
     pub const MODE: u32 = 0o7777;
 
     /// Returns whether the bits of the group and of others grant nothing.

@@ -1,4 +1,4 @@
-//! A device that fails when told to.
+//! A device that fails on request.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,30 +28,30 @@ pub enum Call {
 /// Kinds of calls.
 const CALLS: usize = 5;
 
-/// When a call fails.
+/// The calls that fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// The one of this number, counted from 1 over the calls of its kind.
+    /// The call of this number, counted from 1 over the calls of its kind.
     Nth(u64),
-    /// The one of this number and all later ones.
+    /// The call of this number and all later ones.
     FromNth(u64),
-    /// Each by itself, so many times in a million, drawn by the device's seed.
+    /// Each call on its own with this probability in a million, drawn by the device's seed.
     PerMillion(u32),
 }
 
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// With an I/O error; nothing is done.
+    /// With an I/O error, without effect.
     Io,
-    /// With [`io::ErrorKind::StorageFull`]; nothing is done.
+    /// With [`io::ErrorKind::StorageFull`], without effect.
     StorageFull,
-    /// With an I/O error after some of the sectors were transferred: a short write or read. What a short read has not
-    /// filled holds anything. A call that transfers nothing: as [`Fault::Io`].
+    /// With an I/O error after some of the sectors were transferred: a short write or read. The rest of a short read's
+    /// buffer holds anything. For a call that transfers nothing, the same as [`Fault::Io`].
     Torn,
 }
 
-/// Wraps a device and makes chosen calls fail. Counts all calls.
+/// Wraps a device and makes selected calls fail. Counts all calls.
 #[derive(Debug)]
 pub struct FaultyDevice<D> {
     inner: D,
@@ -61,34 +61,34 @@ pub struct FaultyDevice<D> {
 }
 
 impl<D: BlockDevice> FaultyDevice<D> {
-    /// Returns a device that fails in nothing yet; `seed` decides all that is left to chance.
+    /// Returns a device without faults so far; `seed` decides all random choices.
     #[must_use]
     pub fn new(inner: D, seed: u64) -> FaultyDevice<D> {
         let counts = Default::default();
         FaultyDevice { inner, rules: Mutex::new(Vec::new()), random: SeededRandom::new(seed), counts }
     }
 
-    /// Makes calls of one kind fail. Of several rules that apply to a call, the first given counts.
+    /// Makes calls of one kind fail. If several rules apply to a call, the first one given counts.
     pub fn fail(&self, call: Call, when: When, fault: Fault) {
         self.rules.lock().push((call, when, fault));
     }
 
-    /// Makes no further call fail.
+    /// Ends all faults.
     pub fn heal(&self) {
         self.rules.lock().clear();
     }
 
-    /// Returns how many calls of a kind there were, failed ones too.
+    /// Returns the number of calls of a kind, including failed ones.
     pub fn count(&self, call: Call) -> u64 {
         self.counts[call as usize].load(Ordering::Relaxed)
     }
 
-    /// Returns the device within.
+    /// Returns the wrapped device.
     pub const fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// Counts the call and returns the fault it has, if any.
+    /// Counts the call and returns its fault, if any.
     fn fault(&self, call: Call) -> Option<Fault> {
         let number = self.counts[call as usize].fetch_add(1, Ordering::Relaxed) + 1;
         let applies = |when: When| match when {
@@ -104,7 +104,7 @@ impl<D: BlockDevice> FaultyDevice<D> {
         self.fault(call).map_or(Ok(()), |fault| Err(error(fault)))
     }
 
-    /// Returns some number of whole sectors, in bytes, fewer than `length`.
+    /// Returns a random number of whole sectors, in bytes, fewer than `length`.
     fn short(&self, length: usize) -> usize {
         let sectors = self.random.below((length / SECTOR_BYTES) as u64);
         usize::try_from(sectors).expect("below a length") * SECTOR_BYTES
@@ -127,7 +127,7 @@ impl<D: BlockDevice> FaultyDevice<D> {
     }
 }
 
-/// Returns the error that a fault shows to the caller.
+/// Returns the error that the caller of a faulty call sees.
 fn error(fault: Fault) -> io::Error {
     match fault {
         Fault::StorageFull => io::ErrorKind::StorageFull.into(),
@@ -177,7 +177,7 @@ impl<D: BlockDevice> BlockDevice for FaultyDevice<D> {
         self.inner.discard(first, count)
     }
 
-    /// The operations after a failed one are done all the same: they may have been under way.
+    /// Performs the operations after a failed one all the same: they may have been in flight.
     fn read_batch(&self, batch: &mut [ReadOp<'_>]) -> io::Result<()> {
         let results: Vec<_> = batch.iter_mut().map(|op| self.read(op.first, op.into)).collect();
         results.into_iter().collect()
@@ -198,7 +198,7 @@ mod tests {
         FaultyDevice::new(MemoryDevice::new(8), 1)
     }
 
-    /// Writes one block so many times and returns the numbers of the writes that failed.
+    /// Writes one block `writes` times and returns the numbers of the writes that failed.
     fn failed_writes(device: &FaultyDevice<MemoryDevice>, writes: u64) -> Vec<u64> {
         (1..=writes).filter(|_| device.write(BlockNo(0), &[1; BLOCK_BYTES]).is_err()).collect()
     }

@@ -1,4 +1,4 @@
-//! A device that holds certain writes up until it is told to let them pass: what others do meanwhile can be seen.
+//! A device that holds up certain writes until it is opened, so that a test sees what other threads do meanwhile.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use parking_lot::{Condvar, Mutex};
 use onefold_block::BlockDevice;
 use onefold_block::BlockNo;
 
-/// Wraps a device and holds up writes whose first block begins with a mark, as long as it is closed. It begins closed.
+/// Wraps a device. While it is closed, it holds up writes whose first block begins with a mark. It begins closed.
 #[derive(Debug)]
 pub struct GatedDevice<D> {
     inner: D,
@@ -23,13 +23,13 @@ impl<D: BlockDevice> GatedDevice<D> {
         GatedDevice { inner, mark, is_open: Mutex::new(false), opened: Condvar::new() }
     }
 
-    /// Lets everything pass from now on.
+    /// Lets all writes pass from now on.
     pub fn open(&self) {
         *self.is_open.lock() = true;
         self.opened.notify_all();
     }
 
-    /// Returns the device behind.
+    /// Returns the wrapped device.
     pub fn inner(&self) -> &D {
         &self.inner
     }

@@ -1,20 +1,20 @@
-//! Images of devices in memory: sparse, and copied at no cost.
+//! Images of devices in memory: sparse, and copied at almost no cost.
 //!
-//! A radix tree whose nodes are shared between the copies: a copy costs one reference, and the first change of a
-//! block after it a path of nodes. A test can thus hold a million crash images that differ in a few blocks each.
+//! An image is a radix tree whose nodes are shared between the copies. A copy costs one reference, and the first change
+//! of a block after it a path of nodes. So a test can hold a million crash images that differ in a few blocks each.
 
 use std::fmt;
 use std::sync::Arc;
 
 use onefold_block::{BLOCK_BYTES, BlockNo};
 
-/// One block's content, shared by the images that agree on it.
+/// One block's content, shared by the images that have it in common.
 pub type SharedBlock = Arc<[u8; BLOCK_BYTES]>;
 
 const FANOUT_BITS: u32 = 5;
 const FANOUT: usize = 1 << FANOUT_BITS;
 
-/// The content of a device at one moment. Blocks that were never set are zero and take no memory.
+/// The content of a device at one moment. Never-set blocks are zero and take no memory.
 #[derive(Clone)]
 pub struct MemoryImage {
     block_count: u64,
@@ -42,7 +42,7 @@ impl MemoryImage {
         self.block_count
     }
 
-    /// Returns the content of `block`, or nothing when it was never set (it is zero then) or lies past the end.
+    /// Returns the content of `block`; `None` if it was never set (and so is zero) or lies past the end.
     #[must_use]
     pub fn get(&self, block: BlockNo) -> Option<&SharedBlock> {
         if block.0 >= self.block_count {
@@ -76,7 +76,7 @@ impl MemoryImage {
         }
     }
 
-    /// Sets the number of blocks: new ones are zero, those past the new end are gone.
+    /// Sets the number of blocks: added ones are zero, and those past the new end are dropped.
     pub fn resize(&mut self, block_count: u64) {
         let kept: Vec<_> = if block_count < self.block_count {
             let all = std::mem::replace(self, MemoryImage::new(0));
@@ -120,7 +120,7 @@ fn height_for(block_count: u64) -> u32 {
     index_bits.div_ceil(FANOUT_BITS).max(1)
 }
 
-/// Returns the place in a node at `level` under which `block` is found.
+/// Returns the slot in a node at `level` that leads to `block`.
 const fn slot(block: BlockNo, level: u32) -> usize {
     #[expect(clippy::cast_possible_truncation, reason = "masked to the fan-out")]
     let low = (block.0 >> (level * FANOUT_BITS)) as usize;
@@ -144,7 +144,7 @@ fn collect(node: &Node, first: u64, level: u32, into: &mut Vec<(BlockNo, SharedB
 }
 
 impl PartialEq for MemoryImage {
-    /// Compares contents: a block that was never set equals one set to zeros.
+    /// Compares contents: a never-set block equals one set to zeros.
     fn eq(&self, other: &MemoryImage) -> bool {
         const ZERO: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
         let covers = |one: &MemoryImage, other: &MemoryImage| {

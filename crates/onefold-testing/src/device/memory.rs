@@ -10,9 +10,9 @@ use onefold_block::BlockDevice;
 use onefold_block::device::{check_on_device, whole_blocks};
 use onefold_block::{BLOCK_BYTES, BlockNo};
 
-/// A device whose blocks are memory; only those that were written take any, so that one of many terabytes is cheap.
+/// A device whose blocks are in memory. Only written blocks take memory, so a device of many terabytes is cheap.
 ///
-/// Discarded blocks read as zero. `sync` has nothing to do.
+/// Discarded blocks read as zero. `sync` does nothing.
 #[derive(Debug)]
 pub struct MemoryDevice {
     image: RwLock<MemoryImage>,
@@ -25,7 +25,7 @@ impl MemoryDevice {
         MemoryDevice::from(MemoryImage::new(block_count))
     }
 
-    /// Returns the device's present content; later writes do not change it. Costs next to nothing.
+    /// Returns the device's present content; later writes do not change it. Costs almost nothing.
     #[must_use]
     pub fn image(&self) -> MemoryImage {
         self.image.read().clone()
@@ -36,7 +36,7 @@ impl MemoryDevice {
         self.image.write().resize(block_count);
     }
 
-    /// Sets consecutive blocks without copying them. The caller has checked that they are on the device.
+    /// Sets consecutive blocks without copying them. The caller has checked that they lie on the device.
     pub(super) fn set(&self, first: BlockNo, blocks: &[SharedBlock]) {
         let mut image = self.image.write();
         for (number, block) in (first.0..).zip(blocks) {

@@ -1,5 +1,4 @@
-//! Block devices that keep their blocks in memory, record what is done to them, fail, wait, run out of room, or are
-//! slow.
+//! Block devices for tests: they keep their blocks in memory, record calls, fail, wait, run out of room, or are slow.
 
 mod crash;
 mod faulty;

@@ -1,4 +1,4 @@
-//! A device that remembers all that was done to it, for tests of what a power cut may leave.
+//! A device that records every change, for tests of power cuts.
 
 use std::io;
 use std::sync::Arc;
@@ -11,46 +11,46 @@ use onefold_block::BlockDevice;
 use onefold_block::BlockNo;
 use onefold_block::device::{check_on_device, whole_blocks};
 
-/// One thing that happened to a recorded device.
+/// One event on a recorded device.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Blocks were written.
+    /// A write of blocks.
     Write {
-        /// The first of them.
+        /// The first block.
         first: BlockNo,
         /// Their contents.
         blocks: Arc<[SharedBlock]>,
     },
-    /// Blocks were given up.
+    /// A discard of blocks.
     Discard {
-        /// The first of them.
+        /// The first block.
         first: BlockNo,
-        /// How many.
+        /// Number of blocks.
         count: u64,
     },
     /// A `sync` returned: every earlier event is durable.
     Sync,
-    /// The workload made a promise, for example because an `fsync` of its own returned. See [`RecordingDevice::mark`].
+    /// The workload made a promise, for example because its own `fsync` returned. See [`RecordingDevice::mark`].
     Mark(u64),
 }
 
 impl Event {
-    /// Tells whether the event may change what the device holds.
+    /// Returns whether the event may change the device's content.
     pub(crate) const fn is_change(&self) -> bool {
         matches!(self, Event::Write { .. } | Event::Discard { .. })
     }
 }
 
-/// A device in memory that records every write, discard and sync in the order in which they happened.
+/// A device in memory that records every write, discard and sync in order.
 ///
-/// Threads may use it at once; each call happens at one moment, so that the order is a true one.
+/// Several threads may use it at once. Each call takes effect at one moment, so the order is well defined.
 #[derive(Debug)]
 pub struct RecordingDevice {
     start: MemoryImage,
     device: MemoryDevice,
-    /// The blocks that the device says it has: at most those of `start`.
+    /// The number of blocks that the device shows: at most that of `start`.
     block_count: AtomicU64,
-    /// Held while a change is made, so that events are in the order of their effects.
+    /// Held during a change, so that events are in the order of their effects.
     events: Mutex<Vec<Event>>,
 }
 
@@ -66,23 +66,23 @@ impl RecordingDevice {
         }
     }
 
-    /// Sets how many of its blocks the device shows from now on, as when a partition is made longer. Crash images have
-    /// all of them.
+    /// Sets how many of its blocks the device shows from now on, as growing a partition does. Crash images have all of
+    /// them.
     ///
     /// # Panics
-    /// When the image that the recording started with has fewer.
+    /// When the image at the start of the recording has fewer.
     pub fn show(&self, block_count: u64) {
         assert!(block_count <= self.start.block_count(), "the image has {} blocks", self.start.block_count());
         self.block_count.store(block_count, Ordering::Relaxed);
     }
 
-    /// Notes that at this point something was promised; what, is the caller's business. Crash images later than the
-    /// mark know of it ([`super::CrashImage::last_mark`]).
+    /// Records that the caller made a promise at this point; `tag` stands for it. Crash images cut after the mark know
+    /// it ([`super::CrashImage::last_mark`]).
     pub fn mark(&self, tag: u64) {
         self.events.lock().push(Event::Mark(tag));
     }
 
-    /// Returns what was recorded so far.
+    /// Returns the recording so far.
     #[must_use]
     pub fn recording(&self) -> Recording {
         Recording { start: self.start.clone(), events: self.events.lock().clone() }
@@ -126,7 +126,7 @@ impl BlockDevice for RecordingDevice {
     }
 }
 
-/// What happened to a device, in order, and what it held before.
+/// The events on a device, in order, and the content before them.
 #[derive(Clone, Debug)]
 pub struct Recording {
     start: MemoryImage,
@@ -140,7 +140,7 @@ impl Recording {
         &self.events
     }
 
-    /// Returns what the device held before the first event.
+    /// Returns the device's content before the first event.
     #[must_use]
     pub const fn start(&self) -> &MemoryImage {
         &self.start
@@ -152,7 +152,7 @@ impl Recording {
         before.iter().filter_map(|event| if let Event::Mark(tag) = event { Some(*tag) } else { None })
     }
 
-    /// Returns how many of the first `cut` events are completed syncs.
+    /// Returns the number of completed syncs among the first `cut` events.
     #[must_use]
     pub fn syncs_before(&self, cut: usize) -> usize {
         let before = &self.events[..cut.min(self.events.len())];

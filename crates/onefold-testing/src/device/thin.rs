@@ -1,4 +1,4 @@
-//! A sparse file on a file system that is nearly full.
+//! A sparse file on a nearly full file system.
 
 use std::io;
 
@@ -9,9 +9,9 @@ use onefold_block::BlockDevice;
 use onefold_block::device::whole_blocks;
 use onefold_block::{BLOCK_BYTES, BlockNo};
 
-/// A device in memory that has room for so many blocks more: a write to a block that was never written, or was
-/// discarded since, takes room, and fails with [`io::ErrorKind::StorageFull`] where none is left. What lies before that
-/// block is written then, as a file system does it.
+/// A device in memory with room for a limited number of new blocks. A write to a block that was never written, or was
+/// discarded since, takes room. If none is left, it fails with [`io::ErrorKind::StorageFull`]. The blocks of the write
+/// before that one are then written, as on a file system.
 #[derive(Debug)]
 pub struct ThinDevice {
     inner: MemoryDevice,
@@ -19,18 +19,18 @@ pub struct ThinDevice {
 }
 
 impl ThinDevice {
-    /// Returns a device with the content of `inner` and room for `room_blocks` blocks besides.
+    /// Returns a device with the content of `inner` and room for `room_blocks` more blocks.
     #[must_use]
     pub fn new(inner: MemoryDevice, room_blocks: u64) -> ThinDevice {
         ThinDevice { inner, room_blocks: Mutex::new(room_blocks) }
     }
 
-    /// Sets how many more blocks there is room for.
+    /// Sets the number of further blocks that fit.
     pub fn set_room(&self, blocks: u64) {
         *self.room_blocks.lock() = blocks;
     }
 
-    /// Returns the device within.
+    /// Returns the wrapped device.
     pub const fn inner(&self) -> &MemoryDevice {
         &self.inner
     }

@@ -1,4 +1,4 @@
-//! A device no faster than told, to measure how the layers above do on slow disks.
+//! A device with limited speed, to measure how the layers above behave on slow disks.
 
 use std::io;
 use std::thread;
@@ -9,14 +9,14 @@ use parking_lot::Mutex;
 use onefold_block::BlockNo;
 use onefold_block::{BlockDevice, ReadOp, WriteOp};
 
-/// Wraps a device and lets only so many bytes a second pass, reads and writes together.
+/// Wraps a device and limits the bytes per second of reads and writes together.
 ///
-/// It asks the operating system for the time and sleeps: for benchmarks, not for tests.
+/// It reads the system's clock and sleeps, so it is for benchmarks, not for tests.
 #[derive(Debug)]
 pub struct ThrottledDevice<D> {
     inner: D,
     bytes_per_second: u64,
-    /// When all that was let through so far would be done.
+    /// When all transfers admitted so far would be complete.
     busy_until: Mutex<Instant>,
 }
 
@@ -27,7 +27,7 @@ impl<D: BlockDevice> ThrottledDevice<D> {
         ThrottledDevice { inner, bytes_per_second: bytes_per_second.max(1), busy_until: Mutex::new(Instant::now()) }
     }
 
-    /// Waits until `bytes` more would have passed.
+    /// Waits until another `bytes` bytes would have been transferred.
     fn wait(&self, bytes: usize) {
         let now = Instant::now();
         let until = {

@@ -1,4 +1,4 @@
-//! The blocks of the simulated device: what each holds, and how many places refer to it.
+//! The blocks of the simulated device: the content of each, and its reference count.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,28 +20,28 @@ impl PhysicalNo {
 #[derive(Debug)]
 struct Physical {
     count: u32,
-    /// None when it is free.
+    /// `None` when it is free.
     content: Option<Content>,
-    /// Whether it was referred to by several places since it was allocated.
+    /// Whether several places have referred to it since it was allocated.
     was_shared: bool,
-    /// How many blocks were allocated before it, and this one.
+    /// Number of blocks allocated up to and including this one.
     generation: u64,
 }
 
 /// All blocks of the device.
 ///
-/// Invariants, held against the maps of all files by [`super::checks`]:
+/// Invariants, which [`super::checks`] compares with the maps of all files:
 /// 1. A block's count is the number of places in files that refer to it.
 /// 2. A block is free exactly when its count is 0, and counted as used otherwise.
 /// 3. At most `limit` blocks are used.
 #[derive(Debug)]
 pub(super) struct Blocks {
     blocks: Vec<Physical>,
-    /// Free ones among those that were used before.
+    /// Free blocks among those that were used before.
     freed: BTreeSet<u32>,
     used: u32,
     limit: u32,
-    /// How many blocks were ever allocated.
+    /// Number of allocations so far.
     generation: u64,
 }
 
@@ -54,12 +54,12 @@ impl Blocks {
         self.limit
     }
 
-    /// Returns a number that grows with each block that is allocated.
+    /// Returns a number that grows with each allocation.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Returns what that number was when a block was allocated.
+    /// Returns the value of that number when a block was allocated.
     pub(super) fn generation_of(&self, block: PhysicalNo) -> u64 {
         self.blocks[block.index()].generation
     }
@@ -81,7 +81,7 @@ impl Blocks {
         self.blocks[block.index()].was_shared
     }
 
-    /// Returns what an allocated block holds.
+    /// Returns the content of an allocated block.
     pub(super) fn content(&self, block: PhysicalNo) -> &Content {
         self.blocks[block.index()].content.as_ref().expect("a block that is referred to is allocated")
     }
@@ -108,19 +108,19 @@ impl Blocks {
         Ok(PhysicalNo(number))
     }
 
-    /// Changes what a block holds, in place.
+    /// Changes the content of a block, in place.
     pub(super) fn set_content(&mut self, block: PhysicalNo, content: Content) {
         self.blocks[block.index()].content = Some(content);
     }
 
-    /// One more place refers to the block.
+    /// Counts one more reference to the block.
     pub(super) fn raise(&mut self, block: PhysicalNo) {
         let block = &mut self.blocks[block.index()];
         block.count += 1;
         block.was_shared |= block.count > 1;
     }
 
-    /// One place less refers to the block; the last one frees it.
+    /// Counts one reference less; the last one frees the block.
     pub(super) fn lower(&mut self, block: PhysicalNo) {
         let physical = &mut self.blocks[block.index()];
         physical.count = physical.count.checked_sub(1).expect("who refers to a block is counted");
@@ -131,7 +131,7 @@ impl Blocks {
         }
     }
 
-    /// Tells what is wrong with counts, given how many places really refer to each block.
+    /// Compares the counts with the actual number of references to each block. Returns the first mismatch as an error.
     pub(super) fn check(&self, places: &[u32]) -> Result<(), String> {
         let mut used = 0;
         for (number, block) in self.blocks.iter().enumerate() {

@@ -1,15 +1,15 @@
 //! The invariants.
 //!
-//! 1. Every file reads exactly as its reference copy, and every name of an image leads to it. But where a share has
-//!    left a hole, an intent names it, and the slot that it names holds what is to be there.
+//! 1. Every file reads exactly as its reference copy, and every name of an image leads to it. Exception: where a share
+//!    has left a hole, an intent names it, and the slot that the intent names holds the right content.
 //! 2. Every block's count is the number of places that refer to it.
 //! 3. Free blocks and used ones add up to all.
-//! 4. A call that was to change only sharing changed no content.
+//! 4. A call that may change only sharing changed no content.
 //! 5. A block that several places refer to never changes.
-//! 6. No host has images of two users share a block.
+//! 6. No host makes images of two users share a block.
 //!
-//! After every step they are looked at where the step changed something ([`World::verify`]), from notes of their own
-//! about who refers to what; now and then everywhere, from nothing but the maps ([`World::check_all`]).
+//! After every step [`World::verify`] checks them where the step changed something, from the checks' own notes of who
+//! refers to what. Now and then [`World::check_all`] checks them everywhere, from nothing but the maps.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::rc::Rc;
@@ -24,29 +24,29 @@ use super::names::{Entry, FolderNo, Name};
 use super::outcome::Census;
 use super::world::World;
 
-/// Something that a step changed.
+/// A change that a step made.
 #[derive(Debug)]
 pub(super) enum Change {
-    /// A place in a file became another block.
+    /// A place in a file refers to another block.
     Mapped { file: FileNo, index: u64, before: Option<PhysicalNo>, content: Option<Content>, after: Option<PhysicalNo> },
-    /// A block holds something else.
+    /// A block has another content.
     Filled { block: PhysicalNo, before: Content },
-    /// A file's length.
+    /// A file has another length.
     Length(FileNo),
-    /// What a name leads to.
+    /// A name leads elsewhere.
     Named(FolderNo, Name),
 }
 
-/// What a step may change.
+/// The changes that a step may make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Allowed {
-    /// Anything that its kind of call may.
+    /// Anything that its kind of call may change.
     Content,
     /// Only which blocks are shared.
     Sharing,
 }
 
-/// Who refers to a block. The sum of the places is enough to know the only one.
+/// The references to a block. The sum of the places is enough to find a single one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Places {
     count: u32,
@@ -88,7 +88,7 @@ impl Checker {
         self.places.get(block.index()).map_or(0, |places| places.count)
     }
 
-    /// Returns the place that alone refers to a block.
+    /// Returns the single place that refers to a block.
     fn only_place(&self, block: PhysicalNo) -> Option<(FileNo, u64)> {
         let Places { count, sum } = self.places.get(block.index()).copied().unwrap_or_default();
         let file = u32::try_from(sum >> INDEX_BITS).ok().map(FileNo);
@@ -97,7 +97,7 @@ impl Checker {
 }
 
 impl World {
-    /// Looks at the invariants wherever the step changed something.
+    /// Checks the invariants wherever the step changed something.
     pub(super) fn verify(&mut self, allowed: Allowed) {
         if self.changes.is_empty() {
             return;
@@ -132,7 +132,7 @@ impl World {
         }
     }
 
-    /// Returns what a change made wrong.
+    /// Returns the violation that a change caused, if any.
     fn problem(&self, change: &Change, allowed: Allowed) -> Option<String> {
         match change {
             Change::Mapped { file, index, before, content, after } => {
@@ -184,7 +184,7 @@ impl World {
             .then(|| format!("the name {} of an image leads elsewhere", String::from_utf8_lossy(name)))
     }
 
-    /// Looks at all invariants everywhere.
+    /// Checks all invariants everywhere.
     pub(super) fn check_all(&mut self) -> Result<(), String> {
         self.counters.full_checks += 1;
         if let Some(problem) = &self.violation {
@@ -252,14 +252,14 @@ impl World {
         self.reference.names().find_map(|(folder, name, _)| self.name_problem(folder, name)).map_or(Ok(()), Err)
     }
 
-    /// Counts what images hold and take.
+    /// Counts the content of the images and the blocks that they take.
     pub(super) fn census(&self) -> Census {
         let images: BTreeSet<FileNo> = self.reference.names().map(|(_, _, no)| no).collect();
         let (used, total) = (u64::from(self.blocks.used()), u64::from(self.blocks.limit()));
         let mut census = Census { images: images.len() as u64, used, total, ..Census::default() };
-        // Most blocks hold one of few contents, by reference.
+        // Most blocks hold one of a few contents, by reference.
         let mut zeros = BTreeMap::new();
-        // Blocks of the device, for each user by itself: nothing is shared between two.
+        // Blocks of the device, separately for each user: two users share none.
         let mut physical = BTreeSet::new();
         for no in images {
             let file = self.files.get(no);

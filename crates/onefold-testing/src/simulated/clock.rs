@@ -9,10 +9,10 @@ use onefold_block::clock::Timestamp;
 
 use super::dice::nanoseconds;
 
-/// When simulated time begins, in nanoseconds since 1970: in 2026.
+/// Start of simulated time, in nanoseconds since 1970: in 2026.
 pub(super) const EPOCH_NS: u64 = 1_790_000_000_000_000_000;
 
-/// Returns a moment of simulated time as a time of day.
+/// Returns a moment of simulated time as a timestamp.
 pub(super) fn timestamp(ns: u64) -> Timestamp {
     Timestamp {
         seconds: i64::try_from(ns / 1_000_000_000).expect("a u64 of nanoseconds is under 2^35 seconds"),
@@ -20,16 +20,16 @@ pub(super) fn timestamp(ns: u64) -> Timestamp {
     }
 }
 
-/// Returns a time of day as nanoseconds; of one before 1970 none.
+/// Returns a timestamp in nanoseconds; 0 for one before 1970.
 pub(super) fn nanoseconds_of(time: Timestamp) -> u64 {
     u64::try_from(time.seconds).unwrap_or(0).saturating_mul(1_000_000_000) + u64::from(time.nanoseconds)
 }
 
 /// The clock of one incarnation of a host.
 ///
-/// A sleep only notes until when: the host is let go on at its next call of the file system, and what it does before
-/// that concerns nobody else. So the clock needs no way to the scheduler, and may be sent where clocks are sent. But
-/// work that sleeps for ever and calls nothing never gives way.
+/// A sleep only notes its end: the host pauses at its next call of the file system, and until then it affects no other
+/// host. So the clock needs no access to the scheduler, and may be sent to other threads. But work that sleeps forever
+/// without a call never yields.
 #[derive(Debug)]
 pub struct SimulatedClock {
     /// The time of the simulation, in nanoseconds from its start.
@@ -43,7 +43,7 @@ impl SimulatedClock {
         SimulatedClock { time, skew_ns, asleep_until: AtomicU64::new(0) }
     }
 
-    /// Returns when the host goes on, if it sleeps.
+    /// Returns when the sleep of the host ends, if it sleeps.
     pub(super) fn asleep_until(&self) -> Option<u64> {
         let until = self.asleep_until.load(Ordering::Relaxed);
         (until > self.time.load(Ordering::Relaxed)).then_some(until)
@@ -64,7 +64,7 @@ impl Clock for SimulatedClock {
     }
 
     fn sleep(&self, time: Duration) {
-        // A year at most, so that any number of sleeps stays a time.
+        // At most a year, so that the sum of any number of sleeps stays a valid time.
         let time = nanoseconds(time).min(31_536_000_000_000_000);
         self.asleep_until.store(self.local_ns().saturating_add(time), Ordering::Relaxed);
     }

@@ -1,15 +1,15 @@
-//! What a block holds.
+//! The content of blocks.
 
 use std::rc::Rc;
 
 use onefold_block::BLOCK_BYTES;
 use onefold_block::zero::is_zero;
 
-/// The content of one block. Never changes: a write puts another one in its place, so that a reference copy costs a
-/// pointer, and comparing with it mostly costs one too.
+/// The content of one block. Immutable: a write replaces it by another one. So a reference copy costs a pointer, and so
+/// do most comparisons with it.
 pub(super) type Content = Rc<[u8; BLOCK_BYTES]>;
 
-/// Tells whether two blocks read the same; none is a hole, which reads as zeros.
+/// Returns whether two blocks read the same; `None` is a hole, which reads as zeros.
 pub(super) fn reads_same(one: Option<&Content>, other: Option<&Content>) -> bool {
     match (one, other) {
         (None, None) => true,
@@ -18,26 +18,26 @@ pub(super) fn reads_same(one: Option<&Content>, other: Option<&Content>) -> bool
     }
 }
 
-/// Returns what a block holds after `bytes` were written into it from `at` on.
+/// Returns the content of a block after `bytes` were written into it at offset `at`.
 pub(super) fn merged(before: Option<&Content>, at: usize, bytes: &[u8]) -> Content {
     let mut block = before.map_or([0; BLOCK_BYTES], |content| **content);
     block[at..at + bytes.len()].copy_from_slice(bytes);
     Rc::new(block)
 }
 
-/// Returns what a block holds when only its first `length` bytes are kept.
+/// Returns the content of a block of which only the first `length` bytes are kept.
 pub(super) fn cut(before: &Content, length: usize) -> Content {
     let mut block = **before;
     block[length..].fill(0);
     Rc::new(block)
 }
 
-/// The contents that writers draw from: few, so that duplicates are common. The first is zeros.
+/// The contents from which writers draw: few, so that duplicates are common. The first is zeros.
 #[derive(Debug)]
 pub(super) struct Palette(Vec<Content>);
 
 impl Palette {
-    /// Returns so many distinct contents, zeros among them.
+    /// Returns a palette of `count` distinct contents, including zeros.
     pub(super) fn new(count: u32) -> Palette {
         let patterned = |number: u32| {
             let mut block = [0; BLOCK_BYTES];
@@ -50,12 +50,12 @@ impl Palette {
         Palette(std::iter::once(Rc::new([0; BLOCK_BYTES])).chain(patterned).collect())
     }
 
-    /// Returns how many contents there are.
+    /// Returns the number of contents.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns one of them.
+    /// Returns the content of this index.
     pub(super) fn get(&self, index: usize) -> &Content {
         &self.0[index]
     }

@@ -14,11 +14,11 @@ use super::options::Mistake;
 use super::rights::Owned;
 use super::world::{Actor, World};
 
-/// Bytes past which no file goes, so that offsets can be reckoned with: 2^52.
+/// Maximum length of a file, so that arithmetic with offsets cannot overflow: 2^52 bytes.
 const FILE_BYTES_MAX: u64 = 1 << 52;
 
 impl World {
-    /// Reads from an offset on; returns how much there was.
+    /// Reads from an offset; returns the number of bytes that the file had there.
     pub(super) fn read(&self, no: FileNo, offset: u64, into: &mut [u8]) -> usize {
         let file = self.files.get(no);
         let left = file.length.saturating_sub(offset);
@@ -35,7 +35,7 @@ impl World {
         length
     }
 
-    /// Tells whether a range has something of a block that cannot be read.
+    /// Returns whether a range touches an unreadable block.
     pub(super) fn has_bad_block(&self, no: FileNo, offset: u64, length: usize) -> bool {
         self.bad.range((no, 0)..=(no, u64::MAX)).any(|(_, index)| {
             let start = index * BLOCK_BYTES_U64;
@@ -43,12 +43,12 @@ impl World {
         })
     }
 
-    /// Returns what a block of a file holds; none is a hole.
+    /// Returns the content of a block of a file; `None` is a hole.
     pub(super) fn content_at(&self, no: FileNo, index: u64) -> Option<&Content> {
         self.files.get(no).block(index).map(|block| self.blocks.content(block))
     }
 
-    /// Writes bytes. When there is no room for all of them, the first ones are written.
+    /// Writes bytes. If the room runs out, the first of them are written.
     pub(super) fn write(&mut self, actor: Actor, no: FileNo, offset: u64, bytes: &[u8]) -> io::Result<()> {
         if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(Errno::FBIG.into());
@@ -61,7 +61,7 @@ impl World {
             self.put_block(actor, no, index, Some(content.clone()))?;
             self.lengthen(actor, no, offset + (done + count) as u64);
             if self.is_followed(actor, no) && was_left {
-                // Who writes into a block that nobody has filled yet has lost the rest of it.
+                // A write into an unfilled hole of a share loses the rest of the block.
                 self.reference.set(no, index, Some(content));
             } else if self.is_followed(actor, no) {
                 self.reference.write(no, index, within, piece, &content);
@@ -90,7 +90,7 @@ impl World {
         Ok(())
     }
 
-    /// Sets the length. What is beyond is dropped; what is new is a hole.
+    /// Sets the length. Data beyond it is dropped, and an added part is a hole.
     pub(super) fn set_length(&mut self, actor: Actor, no: FileNo, length: u64) -> io::Result<()> {
         if length > FILE_BYTES_MAX {
             return Err(Errno::FBIG.into());
@@ -110,7 +110,7 @@ impl World {
         if self.is_followed(actor, no) {
             self.reference.set_length(no, length);
             for index in length / BLOCK_BYTES_U64..before.div_ceil(BLOCK_BYTES_U64) {
-                // What is left of a block that nobody has filled is zeros for good.
+                // The rest of an unfilled block stays zero from now on.
                 if self.forget_hole(no, index) {
                     self.reference.set(no, index, None);
                 }
@@ -119,7 +119,7 @@ impl World {
         Ok(())
     }
 
-    /// Makes the block that a new length ends in zeros from there on.
+    /// Zeros the block in which the new length ends, from there on.
     fn cut_tail(&mut self, actor: Actor, no: FileNo, length: u64) -> io::Result<()> {
         let within = usize::try_from(length % BLOCK_BYTES_U64).expect("below a block's length");
         let index = length / BLOCK_BYTES_U64;
@@ -132,7 +132,7 @@ impl World {
         }
     }
 
-    /// Makes a range of bytes a hole; its ends, where they are within blocks, zeros.
+    /// Makes a range of bytes a hole. Where its ends lie within blocks, those parts become zeros.
     pub(super) fn punch(&mut self, actor: Actor, no: FileNo, offset: u64, length: u64) -> io::Result<()> {
         let end = offset.saturating_add(length).min(self.files.get(no).length);
         if offset >= end {
@@ -155,7 +155,8 @@ impl World {
         left.into_iter().try_for_each(|index| self.write_block(actor, no, index, None))
     }
 
-    /// Makes a block of a file hold something: in place where nobody else refers to it and the file system does so.
+    /// Changes the content of a block of a file: in place if nothing else refers to it and the file system works that
+    /// way.
     pub(super) fn put_block(
         &mut self,
         actor: Actor,
@@ -175,7 +176,7 @@ impl World {
         Ok(())
     }
 
-    /// Makes a block of a file hold something, for whatever reason.
+    /// Replaces the block at a place of a file, for whatever reason.
     pub(super) fn replace_block(&mut self, no: FileNo, index: u64, content: Option<Content>) -> io::Result<()> {
         let Some(content) = content else {
             self.remap(no, index, None);
@@ -190,12 +191,12 @@ impl World {
                 return Ok(());
             }
         }
-        // Behind the block before it, if that is free: what is written in sequence is one extent.
+        // Prefers the place behind the preceding block, so that sequential writes form one extent.
         let wanted = index.checked_sub(1).and_then(|before| self.files.get(no).block(before));
         let wanted = wanted.map(|block| PhysicalNo(block.0 + 1));
         let block = match self.blocks.allocate(wanted, content.clone()) {
             Ok(block) => block,
-            // What was removed holds its blocks until the removal is durable: now is the time.
+            // Removed files hold their blocks until the removal is durable. This makes removals durable to free them.
             Err(_) if self.settle_all_names() => self.blocks.allocate(wanted, content)?,
             Err(error) => return Err(error),
         };
@@ -203,7 +204,7 @@ impl World {
         Ok(())
     }
 
-    /// Makes a file at least so long.
+    /// Lengthens a file to at least this length.
     pub(super) fn lengthen(&mut self, actor: Actor, no: FileNo, length: u64) {
         if length > self.files.get(no).length {
             self.change_length(actor, no, length);
@@ -222,12 +223,12 @@ impl World {
         self.changes.push(Change::Length(no));
     }
 
-    /// Tells whether a change is one that the reference copy follows: an engine's of an image is not.
+    /// Returns whether the reference copy follows a change: it does not follow an engine's change of an image.
     pub(super) fn is_followed(&self, actor: Actor, no: FileNo) -> bool {
         matches!(actor, Actor::Writer(_)) || !self.files.get(no).is_image
     }
 
-    /// Makes a file. Nothing leads to it yet.
+    /// Makes a file. No name leads to it yet.
     pub(super) fn add_file(&mut self, actor: Actor) -> FileNo {
         let no = self.files.add();
         let owner = self.owner_for(actor, no);

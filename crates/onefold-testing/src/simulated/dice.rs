@@ -1,15 +1,15 @@
-//! What chance decides.
+//! Random decisions.
 
 use std::time::Duration;
 
-/// A seeded generator (SplitMix64) without a lock: it is asked several times in every step.
+/// A seeded generator (SplitMix64) without a lock: every step uses it several times.
 #[derive(Clone, Debug)]
 pub(super) struct Dice {
     state: u64,
 }
 
 impl Dice {
-    /// Returns the dice that `seed` names. Other purposes under one seed are other dice.
+    /// Returns the dice of a seed. Another purpose under the same seed has other dice.
     pub(super) fn new(seed: u64, purpose: u64) -> Dice {
         let mut dice = Dice { state: seed ^ purpose.wrapping_mul(0xd6e8_feb8_6659_fd93) };
         dice.state = dice.next();
@@ -35,17 +35,17 @@ impl Dice {
         usize::try_from(self.below(bound as u64)).expect("below a length")
     }
 
-    /// Tells whether something happens that does so many times in a million.
+    /// Returns true with this probability in a million.
     pub(super) fn happens(&mut self, per_million: u32) -> bool {
         per_million > 0 && self.below(1_000_000) < u64::from(per_million)
     }
 
-    /// Tells whether something happens that does so once in so many times.
+    /// Returns true once in this many times on average.
     pub(super) fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    /// Returns a time of more than nothing and at most `max`, in nanoseconds.
+    /// Returns a time above zero and at most `max`, in nanoseconds.
     pub(super) fn time_ns(&mut self, max: Duration) -> u64 {
         1 + self.below(nanoseconds(max))
     }

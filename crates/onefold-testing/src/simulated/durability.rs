@@ -1,12 +1,12 @@
-//! What a crash takes: everything that its host did and nobody made durable is lost or kept, as chance has it.
+//! Crashes: everything that the host did and did not make durable is lost or kept, by chance.
 //!
-//! Data goes block by block, names go in order: some first part of what the host did to them is kept. Other hosts have
-//! seen all of it before. A host that works on what another one left unsynced makes that durable first, as the lock
-//! manager of a cluster file system has it: so nothing that a crash undoes was built upon by others. That holds for
-//! each file (its data and length) and each folder (its names).
+//! Data is lost block by block; names are lost in order, so that a prefix of the host's changes is kept. Before a
+//! crash, other hosts have seen all changes. A host that builds on another host's unsynced changes first makes them
+//! durable, as the lock manager of a cluster file system does. So a crash undoes nothing that other hosts have built
+//! upon. This holds for each file (its data and length) and each folder (its names).
 //!
-//! Harsher than file systems are: data is not written back by itself, however long ago it was written; and what another
-//! host has only read may be lost. Names become durable by themselves after a while.
+//! This is harsher than real file systems. Data is never written back by itself, however old it is, and data that other
+//! hosts have only read may be lost. Names become durable by themselves after a while.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ use super::host::HostNo;
 use super::names::{Entry, FolderNo, Name};
 use super::world::World;
 
-/// A name that was made to lead elsewhere.
+/// A change of what a name leads to.
 #[derive(Debug)]
 pub(super) struct NameChange {
     pub(super) folder: FolderNo,
@@ -30,7 +30,7 @@ pub(super) struct NameChange {
     pub(super) after: Option<Entry>,
 }
 
-/// Changes of names that are durable together or not at all.
+/// Changes of names that become durable together or not at all.
 #[derive(Debug)]
 pub(super) struct UnsyncedNames {
     pub(super) at: u64,
@@ -38,7 +38,7 @@ pub(super) struct UnsyncedNames {
 }
 
 impl UnsyncedNames {
-    /// Returns the folders that undoing it would change, new ones too.
+    /// Returns the folders that undoing the changes would affect, including new ones.
     fn folders(&self) -> impl Iterator<Item = FolderNo> {
         self.changes.iter().flat_map(|change| {
             let made = if let Some(Entry::Folder(folder)) = change.after { Some(folder) } else { None };
@@ -48,21 +48,21 @@ impl UnsyncedNames {
 }
 
 impl World {
-    /// A host is about to change a file, or to have it made durable: what others left unsynced becomes durable.
+    /// Makes other hosts' unsynced changes of a file durable, before a host changes or syncs it.
     pub(super) fn take_over(&mut self, host: HostNo, no: FileNo) {
         if self.files.get(no).unsynced.by.is_some_and(|by| by != host) {
             self.make_durable(no);
         }
     }
 
-    /// Notes that a file is not durable as it is.
+    /// Notes that a file has unsynced changes.
     pub(super) fn mark_unsynced(&mut self, host: HostNo, no: FileNo) {
         if self.files.get_mut(no).unsynced.by.replace(host).is_none() {
             self.machine_mut(host).unsynced.insert(no);
         }
     }
 
-    /// Keeps the content that a block has before it is changed for the first time since it was durable.
+    /// Keeps the durable content of a block before its first unsynced change.
     pub(super) fn note_durable(&mut self, no: FileNo, index: u64) {
         let file = self.files.get_mut(no);
         let durable = file.unsynced.blocks.entry(index);
@@ -92,14 +92,14 @@ impl World {
         filled.retain(|index| !(first..first + count).contains(index));
     }
 
-    /// Syncs a file for a host, and its names where the file system does so.
+    /// Syncs a file for a host, and its names if the file system does that.
     pub(super) fn sync(&mut self, host: HostNo, no: FileNo) {
         self.make_durable(no);
         if self.options.habits.syncs_names_with_data {
             self.settle_first_names(host, usize::MAX);
         } else if self.shares_in_two_steps() {
-            // The name that it was created with. Where nothing rests on that, names are lost more often than they need
-            // be.
+            // The name with which it was created. Where no test depends on this, names are lost more often than
+            // necessary.
             let is_named = |change: &NameChange| change.after == Some(Entry::File(no));
             let names = &self.machine(host).unsynced_names;
             let last = names.iter().rposition(|names| names.changes.iter().any(is_named));
@@ -107,16 +107,17 @@ impl World {
         }
     }
 
-    /// A sync fails, and with it some of what should have become durable.
+    /// Fails a sync: some of the changes that it should make durable are lost.
     pub(super) fn fail_sync(&mut self, no: FileNo) {
         let unsynced = std::mem::take(&mut self.files.get_mut(no).unsynced.blocks);
         self.lose_blocks(no, unsynced);
     }
 
-    /// What a crashed host left unsynced in files is lost or kept.
+    /// Loses or keeps the data that a crashed host left unsynced.
     pub(super) fn lose_data(&mut self, host: HostNo) {
         while let Some(no) = self.machine_mut(host).unsynced.pop_first() {
-            // Making room for older bytes may make names durable, and free what nothing leads to: not this one.
+            // Making room for older bytes may make names durable and so free nameless files; this pin keeps the file
+            // itself.
             self.files.get_mut(no).opens += 1;
             let filled = self.files.get(no).unsynced.filled.clone();
             self.files.get_mut(no).unsynced.blocks.retain(|index, _| !filled.contains(index));
@@ -125,8 +126,8 @@ impl World {
             if let Some(length) = length.filter(|_| self.dice.one_in(2)) {
                 self.lose_length(no, length);
             }
-            // A hole that was punched is durable with its time, or not at all, where that is what tells it from one
-            // that a share has left.
+            // Where the modification time tells a punched hole from one that a share has left, both are durable
+            // together or not at all.
             let changed: Vec<u64> =
                 if self.shares_in_two_steps() { blocks.keys().copied().collect() } else { Vec::new() };
             let is_hole = |world: &World| changed.iter().any(|index| world.content_at(no, *index).is_none());
@@ -172,14 +173,14 @@ impl World {
         }
     }
 
-    /// Makes a block what it was before, as far as the file's length has it.
+    /// Restores a block's earlier content, as far as the file's length includes it.
     fn lose_block(&mut self, no: FileNo, index: u64, durable: Option<Content>) {
         let left = self.files.get(no).length - index * BLOCK_BYTES_U64;
         let durable = match (durable, usize::try_from(left)) {
             (Some(content), Ok(left)) if left < content.len() => Some(cut(&content, left)),
             (durable, _) => durable,
         };
-        // Where there is no room to bring the older bytes back, they are zeros.
+        // Without room for the older bytes, the block becomes zeros.
         let found = match self.replace_block(no, index, durable.clone()) {
             Ok(()) => durable,
             Err(_) => {
@@ -190,8 +191,8 @@ impl World {
         self.reference.set(no, index, found);
     }
 
-    /// A host is about to look at or change names in a folder: what others did to them becomes durable, and all that
-    /// they did before.
+    /// Makes other hosts' changes of names in a folder durable, and all that they did before, as a host is about to use
+    /// or change names there.
     pub(super) fn settle_names(&mut self, host: HostNo, folder: FolderNo) {
         let Some(other) = self.names.folder(folder).changed_by.filter(|by| *by != host) else { return };
         let unsynced = &self.machine(other).unsynced_names;
@@ -200,7 +201,7 @@ impl World {
         self.settle_first_names(other, count);
     }
 
-    /// Makes all names durable; tells whether any were not.
+    /// Makes all names durable; returns whether any were not.
     pub(super) fn settle_all_names(&mut self) -> bool {
         let mut any = false;
         for host in self.hosts() {
@@ -210,7 +211,7 @@ impl World {
         any
     }
 
-    /// Adds to what a crash of the host may undo, and takes from it what is older than any loss.
+    /// Adds to the changes that a crash of the host may undo, and drops those that have become durable by their age.
     pub(super) fn note_names(&mut self, host: HostNo, names: UnsyncedNames) {
         for folder in names.folders() {
             let folder = self.names.folder_mut(folder);
@@ -227,7 +228,7 @@ impl World {
         self.settle_first_names(host, count);
     }
 
-    /// Makes the first so many of a host's changes of names durable.
+    /// Makes the first `count` of a host's changes of names durable.
     fn settle_first_names(&mut self, host: HostNo, count: usize) {
         for _ in 0..count {
             let Some(names) = self.machine_mut(host).unsynced_names.pop_front() else { break };
@@ -251,7 +252,7 @@ impl World {
         }
     }
 
-    /// What a crashed host did to names is undone from some point on.
+    /// Undoes the changes of names of a crashed host from a random point on.
     pub(super) fn lose_names(&mut self, host: HostNo) {
         self.settle_old_names(host);
         let kept = self.dice.index(self.machine(host).unsynced_names.len() + 1);

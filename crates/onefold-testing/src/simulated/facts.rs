@@ -1,5 +1,4 @@
-//! What is said of files rather than held by them: attributes, locks that are held, refusals; and clones of whole
-//! files.
+//! Metadata of files: attributes, held locks, refusals; and clones of whole files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -57,7 +56,7 @@ impl World {
         self.tell(|world| format!("{} belongs to user {owner}", world.names.path_of(no)));
     }
 
-    /// Returns what protects a file or folder. All folders are root's, and nobody else's to write to.
+    /// Returns the protection of a file or folder. All folders belong to root, and only root may write to them.
     pub(super) fn path_protection(&self, path: &Path) -> io::Result<Protection> {
         if self.names.find_folder(path).is_ok() {
             return Ok(Protection { owner: UserNo::ROOT, mode: 0o755, links: 1 });
@@ -66,7 +65,7 @@ impl World {
         Ok(Protection { owner: UserNo(self.files.get(no).owner), mode: 0o600, links: 1 })
     }
 
-    /// Returns which files of a folder are locked, by whatever host.
+    /// Returns the locked files of a folder, whichever host holds the locks.
     pub(super) fn held_locks(&self, folder: &Path) -> io::Result<Vec<HeldLock>> {
         let folder = self.names.folder(self.names.find_folder(folder)?);
         let held = folder.entries.iter().filter_map(|(name, entry)| match entry {
@@ -79,7 +78,7 @@ impl World {
         Ok(held.collect())
     }
 
-    /// Creates a file that holds what another one holds.
+    /// Creates a file with the content of another one.
     pub(super) fn create_clone(&mut self, actor: Actor, source: FileNo, path: &Path) -> Result<FileNo, ShareError> {
         if let Some(refusal @ Refusal::Swap) = self.files.get(source).refusal {
             return Err(ShareError::Refused(refusal));

@@ -1,4 +1,4 @@
-//! The simulated file system from outside: for tests that make every call themselves, and for the scheduler.
+//! The simulated file system's interface for tests that make every call themselves, and for the scheduler.
 
 use std::cell::{Ref, RefCell, RefMut};
 use std::path::Path;
@@ -21,13 +21,13 @@ use super::rights::Owned;
 use super::world::{Actor, World};
 use super::writers::Writers;
 
-/// Where root's state folder has its identity.
+/// Path of the identity of root's state folder.
 const IDENTITY: &str = ".onefold/identity";
 
-/// A file system in memory that hosts have mounted.
+/// A file system in memory that hosts mount.
 ///
 /// Without a [`Simulation`](super::Simulation) nothing happens by itself: a test mounts it as one or more hosts, calls
-/// in any order that it likes, writes images, and crashes hosts. A call that breaks an invariant panics.
+/// in any order, writes images, and crashes hosts. A call that breaks an invariant panics.
 #[derive(Debug)]
 pub struct SimulatedFileSystem {
     world: Rc<RefCell<World>>,
@@ -35,7 +35,7 @@ pub struct SimulatedFileSystem {
 }
 
 impl SimulatedFileSystem {
-    /// Makes a file system with as many images as the options say.
+    /// Makes a file system with the number of images in the options.
     #[must_use]
     pub fn new(options: &SimulationOptions) -> SimulatedFileSystem {
         let mut world = World::new(options);
@@ -57,7 +57,7 @@ impl SimulatedFileSystem {
         Arc::new(SimulatedClock::new(Arc::clone(&world.time), Arc::clone(&world.machine(host).skew_ns)))
     }
 
-    /// Brings a host up, and mounts.
+    /// Starts a host and mounts the file system on it.
     pub(super) fn start(&self, host: HostNo, clock: Arc<SimulatedClock>) -> Mount {
         let mut world = self.world_mut();
         world.counters.starts += 1;
@@ -67,7 +67,7 @@ impl SimulatedFileSystem {
         Mount::new(&self.world, host, clock)
     }
 
-    /// Mounts as a host, outside of any schedule: each call is made at once, and sleeping lets time pass.
+    /// Mounts as a host, without a schedule: each call takes effect at once, and sleeping lets time pass.
     #[must_use]
     pub fn mount(&self, host: HostNo) -> Host<'static> {
         let clock = self.clock(host);
@@ -77,21 +77,21 @@ impl SimulatedFileSystem {
         Host { no: host, incarnation, substrate: SimulatedSubstrate::new(mount, None), clock, random }
     }
 
-    /// Mounts as somebody who is none of the hosts, whom no fault hits, to look on.
+    /// Mounts as an observer, which is none of the hosts and meets no faults.
     #[must_use]
     pub fn observe(&self) -> Host<'static> {
         let observer = self.world().observer();
         self.mount(observer)
     }
 
-    /// Crashes a host: what it did not sync is lost or kept, and its calls fail.
+    /// Crashes a host: its unsynced changes are lost or kept, and its calls fail.
     pub fn crash(&self, host: HostNo) {
         let mut world = self.world_mut();
         world.crash(host);
         world.verify(Allowed::Content);
     }
 
-    /// A host's work is over; what it left open is closed.
+    /// Ends a host's work and closes the files that it left open.
     pub(super) fn end_work(&self, host: HostNo) {
         let mut world = self.world_mut();
         world.end_work(host);
@@ -103,18 +103,18 @@ impl SimulatedFileSystem {
         self.world_mut().stall(host);
     }
 
-    /// Has a suspended host go on.
+    /// Resumes a suspended host.
     pub fn unstall(&self, host: HostNo) {
         self.world_mut().unstall(host);
     }
 
-    /// Returns how many files a host has open.
+    /// Returns the number of files that a host has open.
     #[must_use]
     pub fn open_files(&self, host: HostNo) -> usize {
         self.world().machine(host).opens.len()
     }
 
-    /// Returns how many images there are. The first ones may be fewer than were wished for: two may draw one name.
+    /// Returns the number of images. At first there may be fewer than requested: two may draw one name.
     #[must_use]
     pub fn images(&self) -> usize {
         self.world().reference.names().count()
@@ -125,17 +125,18 @@ impl SimulatedFileSystem {
         self.world().pass(nanoseconds(time));
     }
 
-    /// Makes one change by a writer, if any host is up.
+    /// Makes one change as a writer, if any host is up.
     pub fn let_writers_write(&self) {
         let mut world = self.world_mut();
         self.writers.borrow_mut().step(&mut world);
         world.verify(Allowed::Content);
     }
 
-    /// Writes bytes into an image, through a host; makes it if it is not there. Its folder must be: `images` is.
+    /// Writes bytes into an image through a host, and creates it if it is missing. Its folder must exist; `images`
+    /// does.
     ///
     /// # Errors
-    /// As those of the trait.
+    /// See the substrate traits.
     pub fn write_image(&self, host: HostNo, path: impl AsRef<Path>, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
         let mut world = self.world_mut();
         let writer = Actor::Writer(host);
@@ -153,7 +154,7 @@ impl SimulatedFileSystem {
     /// Gives an image to another user, through a host.
     ///
     /// # Errors
-    /// As those of the trait.
+    /// See the substrate traits.
     pub fn give_image(&self, host: HostNo, path: impl AsRef<Path>, owner: u32) -> std::io::Result<()> {
         let mut world = self.world_mut();
         let no = world.find_file(path.as_ref())?;
@@ -161,7 +162,7 @@ impl SimulatedFileSystem {
         Ok(())
     }
 
-    /// Has a block of an image fail to be read, or not any more.
+    /// Makes a block of an image unreadable, or readable again.
     ///
     /// # Errors
     /// `NotFound`.
@@ -179,7 +180,7 @@ impl SimulatedFileSystem {
     /// Removes an image, through a host.
     ///
     /// # Errors
-    /// As those of the trait.
+    /// See the substrate traits.
     pub fn remove_image(&self, host: HostNo, path: impl AsRef<Path>) -> std::io::Result<()> {
         let mut world = self.world_mut();
         let result = world.remove(Actor::Writer(host), path.as_ref());
@@ -187,12 +188,12 @@ impl SimulatedFileSystem {
         result
     }
 
-    /// Has all that takes room fail from now on, or no more: another one has filled the file system, or made room.
+    /// Makes the file system full, or not full again: all calls that take room fail while it is.
     pub fn set_full(&self, is_full: bool) {
         self.world_mut().options.faults.full = if is_full { 1_000_000 } else { 0 };
     }
 
-    /// Has the identity of the state folder be gone, as a repair of the file system may leave it. Durable at once.
+    /// Removes the identity of the state folder, as a repair of the file system may. Durable at once.
     pub fn lose_identity(&self) {
         let mut world = self.world_mut();
         let observer = Actor::Engine(world.observer());
@@ -203,20 +204,20 @@ impl SimulatedFileSystem {
         world.verify(Allowed::Content);
     }
 
-    /// Sets the time of day of a host ahead of that of the others.
+    /// Sets a host's time of day ahead of that of the other hosts.
     pub fn set_clock_ahead(&self, host: HostNo, time: Duration) {
         let skew = i64::try_from(nanoseconds(time)).unwrap_or(i64::MAX);
         self.world().machine(host).skew_ns.store(skew, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Mounts as [`SimulatedFileSystem::mount`] does, and works for a user from then on.
+    /// Mounts like [`SimulatedFileSystem::mount`], and works for a user from then on.
     #[must_use]
     pub fn mount_for(&self, host: HostNo, user: UserNo) -> Host<'static> {
         self.world_mut().machine_mut(host).user = user;
         self.mount(host)
     }
 
-    /// Gives a file or folder an owner and permission bits, as an administrator does.
+    /// Sets the owner and permission bits of a file or folder, as an administrator does.
     ///
     /// # Errors
     /// `NotFound`.
@@ -224,7 +225,7 @@ impl SimulatedFileSystem {
         self.world_mut().set_owned(path.as_ref(), Owned { owner, mode })
     }
 
-    /// Gives a folder another name, as an administrator or the owner of the folder above does.
+    /// Renames a folder, as an administrator or the owner of the parent folder does.
     ///
     /// # Errors
     /// `NotFound`; `AlreadyExists`.
@@ -232,7 +233,7 @@ impl SimulatedFileSystem {
         self.world_mut().rename_folder(from.as_ref(), to.as_ref())
     }
 
-    /// Makes all that is there durable.
+    /// Makes all changes durable.
     pub fn sync_all(&self) {
         let mut world = self.world_mut();
         world.settle_all_names();
@@ -244,10 +245,10 @@ impl SimulatedFileSystem {
         world.verify(Allowed::Content);
     }
 
-    /// Looks at all invariants everywhere.
+    /// Checks all invariants everywhere.
     ///
     /// # Errors
-    /// The first that does not hold.
+    /// The first violation.
     pub fn check(&self) -> Result<(), String> {
         self.world_mut().check_all()
     }
@@ -256,19 +257,19 @@ impl SimulatedFileSystem {
         self.world().violation.clone()
     }
 
-    /// Returns how often things happened.
+    /// Returns the event counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.world().counters
     }
 
-    /// Returns how many blocks of images are holes now that a share has left.
+    /// Returns how many blocks of images are now holes that a share has left.
     #[must_use]
     pub fn holes_left(&self) -> usize {
         self.world().left.len()
     }
 
-    /// Returns what the images hold and take.
+    /// Returns the content of the images and the blocks that they take.
     #[must_use]
     pub fn census(&self) -> Census {
         self.world().census()

@@ -1,4 +1,4 @@
-//! Files: a length, times, and which block of the device each of their blocks is.
+//! Files: their length, their times, and the device block behind each of their blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use super::sparse::Sparse;
 /// Extended attributes, by name.
 pub(super) type Attributes = BTreeMap<String, Vec<u8>>;
 
-/// A file, as long as it exists. Numbers are given out again, as those of inodes are.
+/// Number of an existing file. Numbers are reused, like those of inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct FileNo(pub(super) u32);
 
@@ -30,65 +30,65 @@ impl FileNo {
 /// A file.
 #[derive(Debug, Default)]
 pub(super) struct File {
-    /// How many files bore the number before.
+    /// Number of earlier files with the same number.
     pub(super) generation: u32,
     pub(super) owned: Owned,
     pub(super) length: u64,
-    /// Which block of the device each of its blocks is; the rest are holes.
+    /// The device block behind each of its blocks; the others are holes.
     pub(super) map: Sparse<PhysicalNo>,
-    /// In which generation each of its blocks became another one.
+    /// The generation in which each of its blocks last changed.
     pub(super) touched: BTreeMap<u64, u64>,
-    /// How many names lead to it.
+    /// Number of its names.
     pub(super) names: u32,
-    /// How often it is open.
+    /// Number of its openings.
     pub(super) opens: u32,
-    /// How many removals of its names may still be undone.
+    /// Number of removals of its names that may still be undone.
     pub(super) pins: u32,
     pub(super) modified: u64,
     pub(super) changed: u64,
-    /// Whether it belongs to the writers: hosts may share its blocks, and nothing else.
+    /// Whether it belongs to the writers: hosts may only share its blocks.
     pub(super) is_image: bool,
     pub(super) refusal: Option<Refusal>,
-    /// User number of its owner. A change of it is durable at once.
+    /// User number of its owner. A change of owner is durable at once.
     pub(super) owner: u32,
     /// Extended attributes. Their changes are durable at once.
     pub(super) attributes: Attributes,
     pub(super) unsynced: Unsynced,
     pub(super) lock: Option<Lock>,
-    /// Through which host a writer has it open, where that is a matter.
+    /// The host through which a writer has it open, where that matters.
     pub(super) in_use: Option<HostNo>,
-    /// Who has it for itself, on its host.
+    /// The opening that has exclusive use of it on its host.
     pub(super) exclusive: Option<Exclusive>,
-    /// An earlier answer about where its data lies, and from which offset on.
+    /// An earlier answer about its extents, with the offset that was asked for.
     pub(super) told: Option<(u64, Rc<[MappedExtent]>)>,
 }
 
 impl File {
-    /// Returns which block of the device one of its blocks is; none is a hole.
+    /// Returns the device block behind one of its blocks; `None` is a hole.
     pub(super) fn block(&self, index: u64) -> Option<PhysicalNo> {
         self.map.get(index).copied()
     }
 
-    /// Returns how many blocks the length takes.
+    /// Returns the number of blocks in its length.
     pub(super) fn block_count(&self) -> u64 {
         self.length.div_ceil(BLOCK_BYTES_U64)
     }
 }
 
-/// What the crash of a host may take from a file.
+/// The part of a file that its host's crash may undo.
 #[derive(Debug, Default)]
 pub(super) struct Unsynced {
-    /// The one host that changed it since all of it was durable.
+    /// The only host that changed the file since all of it was durable.
     pub(super) by: Option<HostNo>,
-    /// The durable content of blocks that were changed since.
+    /// The durable content of blocks that have changed since.
     pub(super) blocks: BTreeMap<u64, Option<Content>>,
-    /// Blocks that were shared in two steps, of which the second may be lost.
+    /// Blocks that were shared in two steps, of which a crash may undo the second.
     pub(super) shared: BTreeSet<u64>,
-    /// Holes of such that were filled.
+    /// Holes of such shares that were filled.
     pub(super) filled: BTreeSet<u64>,
     /// The durable length, if the present one is not.
     pub(super) length: Option<u64>,
-    /// When the durable content was changed last.
+    /// Modification time of the durable content.
     pub(super) modified: u64,
 }
 
@@ -96,13 +96,13 @@ pub(super) struct Unsynced {
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     slots: Vec<Option<File>>,
-    /// How many files bore each number before.
+    /// Number of earlier files for each number.
     generations: Vec<u32>,
     free: Vec<FileNo>,
 }
 
 impl Marks {
-    /// Gives a new file a number, one that was given before if there is one.
+    /// Gives a new file a number, a used one if any is free.
     pub(super) fn add(&mut self) -> FileNo {
         let no = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -124,7 +124,7 @@ impl Marks {
         self.slots[no.index()].as_ref()
     }
 
-    /// Returns a file that has a name or is open, so that it is there.
+    /// Returns a file that has a name or is open, so that it exists.
     pub(super) fn get(&self, no: FileNo) -> &File {
         self.find(no).expect("a file with a name, or an open one, exists")
     }
@@ -142,7 +142,7 @@ impl Marks {
     }
 }
 
-/// Splits a range of bytes at the bounds of blocks: which block, from where in it, how many bytes.
+/// Splits a range of bytes at block boundaries: block, offset within it, number of bytes.
 pub(super) fn pieces(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, usize)> {
     let mut done = 0;
     std::iter::from_fn(move || {

@@ -1,9 +1,9 @@
-//! Sharing in two steps, as OCFS2 does: the range becomes a hole, and refers to the source's blocks after that.
+//! Sharing in two steps, as on OCFS2: the range becomes a hole, and then refers to the source's blocks.
 //!
-//! Hosts that live see both steps as one. A crash may leave the hole, as long as what was shared was not made durable;
-//! so may a call that fails, and one that says that it did not. Images are *used* then: a writer opens one through its
-//! host and keeps it open for a while. Who has it open on the host keeps the engine there from having it for itself;
-//! engines of other hosts are kept out by the image's owner lock, which a door would hold.
+//! Living hosts see both steps as one. A crash may leave the hole until the share is durable; so may a call that fails,
+//! and even one that reports success. In this mode images are *used*: a writer opens one through its host and keeps it
+//! open for a while. While it is open, the engine on the same host cannot have exclusive use of it. The image's owner
+//! lock, which a door would hold, keeps out engines on other hosts.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ use super::world::World;
 
 const INTENTS: &str = ".onefold/intents";
 
-/// An opening that has a file for itself, on its host.
+/// An opening with exclusive use of a file, on its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Exclusive {
     pub(super) host: HostNo,
@@ -34,7 +34,7 @@ impl World {
         self.options.habits.shares_in_two_steps
     }
 
-    /// A range of an image was shared: until it is durable, a crash may leave holes of it.
+    /// Notes a share into an image: until it is durable, a crash may leave holes in its range.
     pub(super) fn note_shared(&mut self, host: HostNo, ranges: Ranges) {
         let into = ranges.into.0;
         if !self.shares_in_two_steps() || !self.files.get(into).is_image {
@@ -45,7 +45,7 @@ impl World {
         self.files.get_mut(into).unsynced.shared.extend(ranges.into.1..end);
     }
 
-    /// Tells whether a crash of a host may leave holes.
+    /// Returns whether a crash of a host may leave holes.
     pub(super) fn is_sharing(&self, host: HostNo) -> bool {
         self.machine(host).unsynced.iter().any(|no| {
             let unsynced = &self.files.get(*no).unsynced;
@@ -53,7 +53,7 @@ impl World {
         })
     }
 
-    /// The rest of a share that failed: some of it has become a hole.
+    /// Makes part of the rest of a failed share a hole.
     pub(super) fn leave_rest(&mut self, ranges: Ranges, done: u64) {
         let into = ranges.into.0;
         if !self.shares_in_two_steps() || !self.files.get(into).is_image || done == ranges.count {
@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// A block of an image becomes a hole, which nobody wanted.
+    /// Makes a block of an image an unwanted hole.
     pub(super) fn leave_hole(&mut self, no: FileNo, index: u64) {
         let reads_zero = reads_same(self.content_at(no, index), None);
         if index < self.files.get(no).block_count() && (!reads_zero || !reads_same(self.reference.get(no, index), None))
@@ -76,7 +76,8 @@ impl World {
         self.remap(no, index, None);
     }
 
-    /// What somebody wanted a block to be is what it is to be from now on. Tells whether a share had left it as a hole.
+    /// Ends the record of a hole, as a writer has decided the block's content. Returns whether a share had left the
+    /// hole.
     pub(super) fn forget_hole(&mut self, no: FileNo, index: u64) -> bool {
         !self.left.is_empty() && self.left.remove(&(no, index))
     }
@@ -85,8 +86,8 @@ impl World {
         self.left.range((no, 0)..=(no, u64::MAX)).next().is_some()
     }
 
-    /// Tells whether a block is a hole that a share has left, and can be filled again: an intent names it, and a slot
-    /// with what it is to hold.
+    /// Returns whether a block is a hole that a share has left and that can be filled: an intent names it, and its slot
+    /// holds the right content.
     pub(super) fn can_be_filled(&self, no: FileNo, index: u64) -> bool {
         self.left.contains(&(no, index))
             && self.content_at(no, index).is_none()
@@ -107,7 +108,7 @@ impl World {
         })
     }
 
-    /// Returns all shares that hosts have declared and that can be read.
+    /// Returns all readable declarations of shares by hosts.
     fn declared(&self) -> Vec<DeclaredShare> {
         let Ok(folder) = self.names.find_folder(Path::new(INTENTS)) else { return Vec::new() };
         let files = self.names.folder(folder).entries.values();
@@ -120,7 +121,7 @@ impl World {
         files.filter_map(read).collect()
     }
 
-    /// Takes a file for an opening alone, unless a writer has it open on this host.
+    /// Takes a file for one opening, unless a writer has it open on this host.
     pub(super) fn try_exclusive(&mut self, host: HostNo, open: OpenNo, no: FileNo) -> bool {
         let file = self.files.get_mut(no);
         if file.in_use == Some(host) || file.exclusive.is_some_and(|exclusive| exclusive.open != open) {
@@ -130,7 +131,7 @@ impl World {
         true
     }
 
-    /// A writer opens an image, if nobody keeps it from that.
+    /// Opens an image for a writer, unless an engine prevents it.
     pub(super) fn open_for_writer(&mut self, host: HostNo, no: FileNo) -> bool {
         if let Some(exclusive) = &mut self.files.get_mut(no).exclusive
             && exclusive.host == host
@@ -148,7 +149,7 @@ impl World {
         true
     }
 
-    /// Tells whether a file is the owner lock of an image that a writer has open on another host.
+    /// Returns whether a file is the owner lock of an image that a writer has open on another host.
     pub(super) fn is_owned_elsewhere(&self, host: HostNo, lock: FileNo) -> bool {
         if !self.shares_in_two_steps() {
             return false;
@@ -159,7 +160,7 @@ impl World {
         user.and_then(|(_, file)| file.in_use).is_some_and(|user| user != host)
     }
 
-    /// A crashed host uses nothing any more.
+    /// Ends all uses of files by a crashed host.
     pub(super) fn leave_all(&mut self, host: HostNo) {
         for file in self.files.all_mut() {
             file.in_use.take_if(|user| *user == host);
@@ -167,7 +168,7 @@ impl World {
         }
     }
 
-    /// What a crashed host had shared and not made durable may be holes; and what it had filled.
+    /// Makes some of a crashed host's undurable shares and filled holes into holes.
     pub(super) fn lose_shares(&mut self, no: FileNo) {
         let unsynced = &mut self.files.get_mut(no).unsynced;
         let (shared, filled) = (std::mem::take(&mut unsynced.shared), std::mem::take(&mut unsynced.filled));
@@ -179,7 +180,7 @@ impl World {
         }
     }
 
-    /// Tells whether a whole block of an image reads other than it is to, and cannot be filled.
+    /// Returns a message if a whole block of an image has the wrong content and cannot be filled.
     pub(super) fn lost_hole(&self) -> Option<String> {
         let is_lost = |(no, index): &&(FileNo, u64)| {
             let is_right = reads_same(self.content_at(*no, *index), self.reference.get(*no, *index));

@@ -1,4 +1,4 @@
-//! Hosts: what the file system knows of each, and what each has at hand.
+//! Hosts: the file system's record of each, and the seams that each works with.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -24,28 +24,28 @@ impl fmt::Display for HostNo {
     }
 }
 
-/// An opening of a file, never given out again.
+/// An opening of a file; its number is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct OpenNo(pub(super) u64);
 
-/// What a host's work is given when it starts.
+/// The seams that a host's work gets when it starts.
 #[derive(Debug)]
 pub struct Host<'run> {
-    /// Which host it is.
+    /// The host's number.
     pub no: HostNo,
-    /// How often it was started before.
+    /// Number of earlier starts.
     pub incarnation: u32,
-    /// The file system. Each call is a step, before which others may make theirs.
+    /// The file system. Each call is a step, and other hosts may make theirs before it.
     pub substrate: SimulatedSubstrate<'run>,
-    /// Its clock. Sleeping lets the others go on.
+    /// Its clock. Other hosts go on while it sleeps.
     pub clock: Arc<SimulatedClock>,
     /// Its randomness.
     pub random: Arc<SeededRandom>,
 }
 
 impl Host<'_> {
-    /// Returns what writers wrote through this host since this was last asked, for a write monitor. At most
-    /// [`SeenWrite::KEPT_MAX`]: older ones are dropped, as a monitor under load drops them. Empty unless
+    /// Returns the writes by writers through this host since the last call, for a write monitor. At most
+    /// [`SeenWrite::KEPT_MAX`]: older ones are dropped, as by a monitor under load. Empty unless
     /// [`SimulationOptions::tells_writes`](super::SimulationOptions::tells_writes).
     #[must_use]
     pub fn take_writes(&self) -> Vec<SeenWrite> {
@@ -58,48 +58,48 @@ impl Host<'_> {
 pub struct SeenWrite {
     /// The file.
     pub handle: FileHandle,
-    /// Its path at that time.
+    /// Its path at the time of the write.
     pub path: PathBuf,
-    /// What was done.
+    /// Kind of the change.
     pub kind: SeenKind,
-    /// Where it was written to, in bytes.
+    /// Offset of the write, in bytes.
     pub offset: u64,
-    /// How much was written, or how long the file is now.
+    /// Length of the write, or the new length of the file, in bytes.
     pub length: u64,
 }
 
-/// What a door sees done to a file.
+/// A kind of change to a file, as a door sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeenKind {
-    /// Something was written.
+    /// Bytes were written.
     Written,
     /// A range was punched out or set aside.
     Zeroed,
-    /// It was given another length.
+    /// The file's length was set.
     Truncated,
 }
 
 impl SeenWrite {
-    /// How many are kept for each host.
+    /// Maximum number of writes that are kept for each host.
     pub const KEPT_MAX: usize = 256;
 }
 
-/// What the file system knows of a host.
+/// The file system's record of a host.
 #[derive(Debug)]
 pub(super) struct Machine {
-    /// For whom it works.
+    /// The user for whom it works.
     pub(super) user: UserNo,
-    /// How often it crashed or was started anew: calls of an earlier incarnation fail.
+    /// Number of its crashes and restarts: calls of an earlier incarnation fail.
     pub(super) incarnation: u32,
     pub(super) is_up: bool,
     pub(super) is_stalled: bool,
     pub(super) opens: BTreeMap<OpenNo, FileNo>,
     pub(super) locks: Vec<FileNo>,
-    /// The files that it changed and did not sync.
+    /// The files that it changed and has not synced.
     pub(super) unsynced: BTreeSet<FileNo>,
-    /// The names that it changed and that may still be undone, oldest first.
+    /// Its changes of names that may still be undone, oldest first.
     pub(super) unsynced_names: VecDeque<UnsyncedNames>,
-    /// How far its time of day is off.
+    /// Offset of its time of day, in nanoseconds.
     pub(super) skew_ns: Arc<AtomicI64>,
     pub(super) seen_writes: VecDeque<SeenWrite>,
 }

@@ -1,5 +1,5 @@
-//! Locks of whole files, as a cluster's lock manager keeps them: they outlive their host until it was silent for so
-//! long that the others think it dead.
+//! Locks of whole files, as a cluster's lock manager keeps them: a lock of a silent host stays until the other hosts
+//! consider that host dead.
 
 use std::sync::atomic::Ordering;
 
@@ -8,12 +8,12 @@ use super::files::FileNo;
 use super::host::{HostNo, OpenNo};
 use super::world::World;
 
-/// A lock that somebody has.
+/// A held lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lock {
     pub(super) host: HostNo,
     pub(super) open: OpenNo,
-    /// When others may take it; never while its host is heard of.
+    /// When others may take it; `None` while its host responds.
     expires: Option<u64>,
 }
 
@@ -24,7 +24,7 @@ impl Lock {
 }
 
 impl World {
-    /// Takes a file's lock, unless somebody has it who was heard of lately.
+    /// Takes a file's lock, unless a host holds it that has responded lately.
     pub(super) fn try_lock(&mut self, host: HostNo, open: OpenNo, no: FileNo) -> bool {
         let now = self.time.load(Ordering::Relaxed);
         if self.is_owned_elsewhere(host, no) {
@@ -45,28 +45,28 @@ impl World {
         true
     }
 
-    /// Tells whether anybody has the lock.
+    /// Returns whether any host holds the lock.
     pub(super) fn is_locked(&self, host: HostNo, no: FileNo) -> bool {
         let now = self.time.load(Ordering::Relaxed);
         let lock = self.files.get(no).lock;
         self.is_owned_elsewhere(host, no) || lock.is_some_and(|lock| lock.expires.is_none_or(|expires| now < expires))
     }
 
-    /// Lets go of the lock that was taken through this opening, if there is one.
+    /// Releases the lock that was taken through this opening, if any.
     pub(super) fn unlock(&mut self, host: HostNo, open: OpenNo, no: FileNo) {
         if self.files.get(no).lock.is_some_and(|lock| lock.host == host && lock.open == open) {
             self.drop_lock(no);
         }
     }
 
-    /// Takes a file's lock away from whoever has it.
+    /// Removes a file's lock from its holder.
     pub(super) fn drop_lock(&mut self, no: FileNo) {
         if let Some(lock) = self.files.get_mut(no).lock.take() {
             self.machine_mut(lock.host).locks.retain(|locked| *locked != no);
         }
     }
 
-    /// Nothing is heard of a host from now on: its locks will expire.
+    /// Marks a host as silent from now on: its locks will expire.
     pub(super) fn fall_silent(&mut self, host: HostNo) {
         let expires = self.time.load(Ordering::Relaxed) + nanoseconds(self.options.lock_timeout);
         for no in self.machine(host).locks.clone() {
@@ -75,7 +75,7 @@ impl World {
         }
     }
 
-    /// A host that was suspended is heard of again. What has expired meanwhile is not its any more, and it is not told.
+    /// Lets a suspended host respond again. It has lost its expired locks, without notice.
     pub(super) fn be_heard(&mut self, host: HostNo) {
         let now = self.time.load(Ordering::Relaxed);
         for no in self.machine(host).locks.clone() {
@@ -84,7 +84,7 @@ impl World {
                 self.counters.locks_expired += 1;
                 self.drop_lock(no);
             } else if self.machine(host).opens.contains_key(&lock.open) {
-                // A lock of an earlier incarnation has no opening any more: nobody renews it.
+                // A lock of an earlier incarnation has no opening any more, so nothing renews it.
                 self.files.get_mut(no).lock = Some(Lock { expires: None, ..lock });
             }
         }

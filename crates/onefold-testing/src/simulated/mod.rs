@@ -1,10 +1,10 @@
-//! A simulated file system that any number of simulated hosts have mounted.
+//! A simulated file system that any number of simulated hosts mount.
 //!
-//! One file system in memory, one world of many hosts, one seed that decides all that happens. Each host's work is a
-//! coroutine on a stack of its own, so that the code of the engine runs here as it does anywhere: every call of
-//! [`Substrate`](onefold_substrate::Substrate) is one step, before which the scheduler may have another host make its
-//! call, a writer change an image, or a host crash, be suspended, come back. After every step the invariants are looked
-//! at (`checks`).
+//! One file system in memory serves many hosts, and one seed decides everything that happens. Each host's work is a
+//! coroutine on its own stack, so the engine's code runs here unchanged. Every call of
+//! [`Substrate`](onefold_substrate::Substrate) is one step. Before it, the scheduler may let another host make its
+//! call, a writer change an image, or a host crash, be suspended or come back. After every step the invariants are
+//! checked (`checks`).
 //!
 //! ```
 //! use onefold_block::Clock;
@@ -23,29 +23,29 @@
 //! }
 //! ```
 //!
-//! What the work does may depend on nothing but what it is given, or a seed does not replay: no other clock, nothing
-//! kept from one start to the next, no order of a hash table that decides about calls.
+//! For a seed to replay, the work may depend only on what it is given: on no other clock, on no state kept from one
+//! start to the next, and on no order of a hash table that decides about calls.
 //!
 //! Tests that make each call themselves, without a schedule, use [`SimulatedFileSystem`] alone.
 //!
 //! | part | is about |
 //! |---|---|
-//! | `scheduler`, `run` | whose step is next; [`Simulation`] and [`simulate`] |
-//! | `host`, `clock`, `mount`, `substrate` | what a host is given: a clock, randomness, and the trait with its faults |
-//! | `options`, `outcome` | what a simulation is made of, and what became of it |
+//! | `scheduler`, `run` | the order of steps; [`Simulation`] and [`simulate`] |
+//! | `host`, `clock`, `mount`, `substrate` | the seams of a host: a clock, randomness, and the trait with its faults |
+//! | `options`, `outcome` | the input and the result of a simulation |
 //! | `world` | the file system, of which the following are parts |
 //! | `blocks`, `files`, `sparse`, `data` | blocks of the device and their counts, files, reading and writing |
 //! | `names`, `namespace` | folders, and what changes them |
 //! | `sharing` | compare and share, clone, map |
-//! | `holes` | sharing in two steps, and what a crash leaves between them |
+//! | `holes` | sharing in two steps, and the holes that a crash leaves between them |
 //! | `rights` | users, owners and permission bits |
-//! | `facts` | attributes, who has locks, clones of files |
-//! | `durability`, `locks` | what a crash takes, and when locks expire |
-//! | `writers` | whoever uses the images |
-//! | `reference`, `checks` | what all files are to hold, and the invariants |
+//! | `facts` | attributes, held locks, clones of files |
+//! | `durability`, `locks` | what a crash undoes, and when locks expire |
+//! | `writers` | the users of the images |
+//! | `reference`, `checks` | the expected content of all files, and the invariants |
 //!
-//! What it does not do: extents that pin more than they show (Btrfs), room for metadata, several file systems under one
-//! root. `durability` says where it is harsher than file systems are.
+//! Not simulated: extents that pin more space than they show (Btrfs), room for metadata, and several file systems under
+//! one root. `durability` lists where it is harsher than real file systems.
 
 mod blocks;
 mod checks;

@@ -19,10 +19,10 @@ use super::host::{HostNo, OpenNo, SeenWrite};
 use super::names::{Caller, FolderNo, KeptFolders};
 use super::world::World;
 
-/// After how many failed calls a crashed host is not waited for any more.
+/// Number of failed calls after which a crashed host's work is torn down.
 const DEAD_CALLS_MAX: u32 = 1000;
 
-/// A mount, as long as its host does not crash.
+/// A mount, valid until its host crashes.
 pub(super) struct Mount {
     world: Rc<RefCell<World>>,
     pub(super) host: HostNo,
@@ -32,11 +32,11 @@ pub(super) struct Mount {
     clock: Arc<SimulatedClock>,
     pub(super) abilities: Abilities,
     dead_calls: Cell<u32>,
-    /// The images that the work may read and change; none where it may do so with all.
+    /// The images that the work may read and change; `None` for all.
     bounds: RefCell<Option<Bounds>>,
 }
 
-/// Tells whether an image that is opened by a path may be read and changed.
+/// Returns whether the work may read and change an image that is opened by this path.
 pub type Bounds = Rc<dyn Fn(&Path) -> bool>;
 
 impl Mount {
@@ -64,11 +64,11 @@ impl Mount {
     }
 }
 
-/// The simulated file system, as one incarnation of a host has it mounted.
+/// The simulated file system, as mounted by one incarnation of a host.
 #[derive(Clone)]
 pub struct SimulatedSubstrate<'run> {
     pub(super) mount: Rc<Mount>,
-    /// The way to the scheduler; none where somebody looks on from outside.
+    /// The way to the scheduler; `None` for an observer outside the schedule.
     yielder: Option<&'run Yielder<(), ()>>,
 }
 
@@ -84,9 +84,9 @@ pub struct SimulatedFile<'run> {
     pub(super) open: OpenNo,
     pub(super) no: FileNo,
     pub(super) access: Access,
-    /// Whether it lies in a folder that the mount keeps, and the caller has not looked at its protection yet.
+    /// Whether it lies in a kept folder of the mount and the caller has not checked its protection yet.
     pub(super) is_unchecked: Cell<bool>,
-    /// Whether it is an image outside of what the work may read and change.
+    /// Whether it is an image that the work may not read and change.
     is_outside: bool,
 }
 
@@ -99,7 +99,7 @@ impl fmt::Debug for SimulatedFile<'_> {
 impl Drop for SimulatedFile<'_> {
     fn drop(&mut self) {
         let mount = &self.substrate.mount;
-        // A host that slept holds its locks until it has slept. One that is being torn down does not wait for it.
+        // A sleeping host holds its locks until its sleep ends. A host that is being torn down does not wait for that.
         if mount.is_alive() && mount.clock.asleep_until().is_some() && !std::thread::panicking() {
             self.substrate.wait();
         }
@@ -122,7 +122,7 @@ impl<'run> SimulatedSubstrate<'run> {
         if machine.incarnation == self.mount.incarnation { machine.seen_writes.drain(..).collect() } else { Vec::new() }
     }
 
-    /// Lets others go on, and time pass.
+    /// Yields to the other hosts, and lets time pass.
     fn wait(&self) {
         match self.yielder {
             Some(yielder) => yielder.suspend(()),
@@ -135,7 +135,7 @@ impl<'run> SimulatedSubstrate<'run> {
         }
     }
 
-    /// Begins a call: the others may make theirs first, and the host may crash before it is made.
+    /// Begins a call: other hosts may make theirs first, and the host may crash before the call takes effect.
     fn arrive(&self) -> io::Result<()> {
         if self.mount.is_alive() {
             self.wait();
@@ -143,7 +143,7 @@ impl<'run> SimulatedSubstrate<'run> {
         if self.mount.is_alive() {
             return Ok(());
         }
-        // The work has nothing left to do, but may not know how to end: it is let go of here then.
+        // The work has nothing left to do, but may not know how to end: it is torn down here.
         let dead_calls = self.mount.dead_calls.get() + 1;
         self.mount.dead_calls.set(dead_calls);
         if dead_calls >= DEAD_CALLS_MAX {
@@ -152,7 +152,7 @@ impl<'run> SimulatedSubstrate<'run> {
         Err(io::Error::new(io::ErrorKind::NotConnected, "this host has crashed"))
     }
 
-    /// Makes a call, in one step.
+    /// Makes a call in one step.
     pub(super) fn call<T, E: From<io::Error> + fmt::Display>(
         &self,
         allowed: Allowed,
@@ -180,7 +180,7 @@ impl<'run> SimulatedSubstrate<'run> {
         result
     }
 
-    /// Asks something that takes no step: what the system has in memory anyway.
+    /// Answers a question that takes no step, from data that the system has in memory anyway.
     pub(super) fn ask<T>(&self, operate: impl FnOnce(&mut World) -> io::Result<T>) -> io::Result<T> {
         if !self.mount.is_alive() {
             return Err(io::ErrorKind::NotConnected.into());
@@ -193,26 +193,26 @@ impl<'run> SimulatedSubstrate<'run> {
         result
     }
 
-    /// Resolves paths from a folder from now on, whatever its name leads to.
+    /// Resolves paths from a folder from now on, wherever its name leads.
     pub(super) fn keep(&self, path: &Path, folder: FolderNo) {
         let mut kept = self.mount.kept.borrow_mut();
         let others = kept.iter().filter(|(other, _)| !other.starts_with(path)).cloned();
         *kept = Rc::new(others.chain([(path.to_owned(), folder)]).collect());
     }
 
-    /// Returns the folder that is kept by a path.
+    /// Returns the folder that is kept under a path.
     pub(super) fn kept(&self, path: &Path) -> Option<FolderNo> {
         self.mount.kept.borrow().iter().find(|(kept, _)| kept == path).map(|(_, folder)| *folder)
     }
 
     pub(super) fn opened(&self, world: &mut World, no: FileNo, access: Access) -> SimulatedFile<'run> {
         let open = world.add_open(self.mount.host, no);
-        // By no path: only maps are looked at that way.
+        // Opened without a path: the work only reads maps of such files.
         let is_outside = world.files.get(no).is_image && self.mount.bounds.borrow().is_some();
         SimulatedFile { substrate: self.clone(), open, no, access, is_unchecked: Cell::new(false), is_outside }
     }
 
-    /// As [`SimulatedSubstrate::opened`], for a file that was opened by its path.
+    /// Like [`SimulatedSubstrate::opened`], for a file that was opened by its path.
     pub(super) fn opened_at(&self, world: &mut World, path: &Path, no: FileNo, access: Access) -> SimulatedFile<'run> {
         let is_kept = self.mount.kept.borrow().iter().any(|(kept, _)| path.starts_with(kept));
         let mut file = self.opened(world, no, access);
@@ -221,13 +221,13 @@ impl<'run> SimulatedSubstrate<'run> {
         file
     }
 
-    /// Has it be a violation from now on that this host reads an image that it opens, or shares blocks of it, unless
-    /// the image was opened by a path of which `contain` says so. Without `contain`, the host may work on all images.
+    /// From now on, treats it as a violation if this host reads or shares an image that it opens, unless `contain`
+    /// accepts the path by which the image was opened. Without `contain`, the host may work on all images.
     pub fn bind(&self, contain: Option<Bounds>) {
         *self.mount.bounds.borrow_mut() = contain;
     }
 
-    /// To be asked before the bytes of a file are read or shared.
+    /// Checks these bounds; called before a file's bytes are read or shared.
     pub(super) fn check_bounds(&self, file: &SimulatedFile<'_>) {
         if file.is_outside && self.mount.is_alive() {
             let mut world = self.mount.world.borrow_mut();
@@ -236,7 +236,7 @@ impl<'run> SimulatedSubstrate<'run> {
         }
     }
 
-    /// A file of another mount would be a mistake of the caller that no file system could answer.
+    /// Asserts that the file belongs to this mount: no file system could report such a mistake of the caller.
     pub(super) fn own(&self, file: &SimulatedFile<'_>) {
         assert!(Rc::ptr_eq(&self.mount, &file.substrate.mount), "{file:?} was not opened through {self:?}");
         if file.is_unchecked.get() && self.mount.is_alive() {

@@ -1,4 +1,4 @@
-//! Names: folders, and what is in them.
+//! Names: folders and their entries.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +13,7 @@ use super::files::{Attributes, FileNo};
 use super::host::HostNo;
 use super::rights::{ENTER, Owned};
 
-/// A folder. Numbers are not given out again.
+/// Number of a folder. Numbers are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct FolderNo(pub(super) u32);
 
@@ -25,37 +25,37 @@ impl FolderNo {
     }
 }
 
-/// What a thing is called in its folder.
+/// Name of an entry in its folder.
 pub(super) type Name = Rc<[u8]>;
 
-/// What a name leads to.
+/// The target of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     File(FileNo),
     Folder(FolderNo),
-    /// A symbolic link; nobody follows it.
+    /// A symbolic link, which no call follows.
     Symlink,
 }
 
 /// Folders that a mount keeps open, by the paths that they had.
 pub(super) type KeptFolders = Rc<Vec<(PathBuf, FolderNo)>>;
 
-/// Who makes a call, if it is a host. Writers and tests may do everything.
+/// The host that makes a call. Writers and tests have no caller and may do everything.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) user: UserNo,
     pub(super) kept: KeptFolders,
 }
 
-/// A folder, and whose changes of it may still be undone.
+/// A folder, and the host whose changes of it may still be undone.
 #[derive(Debug)]
 pub(super) struct Folder {
     pub(super) owned: Owned,
     pub(super) entries: BTreeMap<Name, Entry>,
     pub(super) attributes: Attributes,
-    /// The one host that changed names in it which are not durable yet.
+    /// The only host with undurable changes of names in it.
     pub(super) changed_by: Option<HostNo>,
-    /// How many such changes there are.
+    /// Number of such changes.
     pub(super) changes: u32,
 }
 
@@ -65,14 +65,14 @@ impl Folder {
     }
 }
 
-/// Everybody may create names in the root, and only owners remove theirs.
+/// All users may create names in the root, and only owners remove theirs.
 const ROOT_MODE: u32 = 0o777 | Protection::STICKY;
 
 /// All folders. The first is the root.
 #[derive(Debug)]
 pub(super) struct Names {
     folders: Vec<Folder>,
-    /// Who makes the present call.
+    /// The host that makes the present call.
     pub(super) caller: Option<Caller>,
 }
 
@@ -81,7 +81,7 @@ impl Names {
         Names { folders: vec![Folder::new(Owned { owner: UserNo::ROOT, mode: ROOT_MODE })], caller: None }
     }
 
-    /// Makes a folder that no name leads to yet. Those of hosts are private, those of writers everybody's.
+    /// Makes a folder that no name leads to yet. Folders of hosts are private; those of writers are open to all.
     pub(super) fn add_folder(&mut self) -> FolderNo {
         let owned = match &self.caller {
             Some(caller) => Owned { owner: caller.user, mode: 0o700 },
@@ -99,25 +99,25 @@ impl Names {
         &mut self.folders[folder.index()]
     }
 
-    /// Returns what a name in a folder leads to.
+    /// Returns the target of a name in a folder.
     pub(super) fn get(&self, folder: FolderNo, name: &[u8]) -> Option<Entry> {
         self.folder(folder).entries.get(name).copied()
     }
 
-    /// Returns every name there is, of folders that were undone too.
+    /// Returns every name, including those in folders that were undone.
     pub(super) fn all(&self) -> impl Iterator<Item = (FolderNo, &Name, Entry)> {
         self.folders.iter().zip(0..).flat_map(|(folder, number)| {
             folder.entries.iter().map(move |(name, entry)| (FolderNo(number), name, *entry))
         })
     }
 
-    /// Finds the folder that a path ends in, and the name in it.
+    /// Finds the folder in which a path ends, and the name in it.
     ///
     /// # Errors
     /// As the trait says: `NotFound`, `NotADirectory`; `FilesystemLoop` at a symbolic link, `CrossesDevices` for a path
     /// that would leave the root.
     pub(super) fn resolve<'path>(&self, path: &'path Path) -> io::Result<(FolderNo, &'path [u8])> {
-        // A kept folder's own name is one in the folder above.
+        // The name of a kept folder itself is looked up in its parent.
         let (mut folder, path) = self.base(path, |rest| !rest.as_os_str().is_empty());
         let mut last: Option<&[u8]> = None;
         for component in path.components() {
@@ -153,8 +153,8 @@ impl Names {
         self.enter(self.find_folder(above)?, name.as_bytes())
     }
 
-    /// Returns the innermost folder on a path that the caller keeps, if the rest of the path is one to take, or the
-    /// root, and the rest.
+    /// Returns the innermost folder on a path that the caller keeps, if `takes` accepts the rest of the path, or else
+    /// the root; and the rest.
     fn base<'path>(&self, path: &'path Path, takes: impl Fn(&Path) -> bool) -> (FolderNo, &'path Path) {
         let kept = self.caller.iter().flat_map(|caller| caller.kept.iter());
         let on_path = kept.filter_map(|(kept, folder)| Some((*folder, path.strip_prefix(kept).ok()?)));
@@ -162,7 +162,7 @@ impl Names {
         taken.min_by_key(|(_, rest)| rest.as_os_str().len()).unwrap_or((FolderNo::ROOT, path))
     }
 
-    /// Fails if the caller has not these rights to a folder.
+    /// Fails if the caller lacks these rights to a folder.
     pub(super) fn permit(&self, folder: FolderNo, rights: u32) -> io::Result<()> {
         let may = self.caller.as_ref().is_none_or(|caller| self.folder(folder).owned.permits(caller.user, rights));
         if may { Ok(()) } else { Err(Errno::ACCESS.into()) }

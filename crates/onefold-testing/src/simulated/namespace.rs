@@ -76,7 +76,7 @@ impl World {
         let moved = self.file_entry(from.0, &from.1)?;
         match self.names.get(to.0, &to.1) {
             Some(Entry::Folder(_)) => return Err(Errno::ISDIR.into()),
-            // Two names of one file: POSIX has nothing happen.
+            // If both names lead to one file, POSIX requires that nothing happens.
             Some(Entry::File(replaced)) if replaced == moved => return Ok(()),
             _ => {}
         }
@@ -134,8 +134,8 @@ impl World {
         Ok(())
     }
 
-    /// Changes names together, in such a way that the crash of the host may undo it. What other hosts did in the
-    /// folders was made durable by the caller.
+    /// Changes names together, in a way that a crash of the host may undo. The caller has made the changes of other
+    /// hosts in these folders durable.
     pub(super) fn change_names(&mut self, actor: Actor, changes: Vec<(FolderNo, Name, Option<Entry>)>) {
         let mut done = Vec::with_capacity(changes.len());
         for (folder, name, after) in changes {
@@ -151,7 +151,7 @@ impl World {
         self.note_names(actor.host(), UnsyncedNames { at, changes: done });
     }
 
-    /// Makes a name lead to something else, or nowhere. The caller frees what nothing leads to any more.
+    /// Makes a name lead to another target, or none. The caller frees a file without names.
     pub(super) fn set_entry(&mut self, folder: FolderNo, name: &Name, after: Option<Entry>, is_followed: bool) {
         let entries = &mut self.names.folder_mut(folder).entries;
         let before = match after {

@@ -1,4 +1,4 @@
-//! What a simulation is made of.
+//! The options of a simulation.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,86 +7,85 @@ use onefold_substrate::{FileHandle, UserNo};
 
 use super::dice::Dice;
 
-/// What a simulation is made of. The same options give the same run, step by step.
+/// The options of a simulation. The same options give the same run, step by step.
 #[derive(Clone, Debug)]
 pub struct SimulationOptions {
-    /// Decides all that is left to chance.
+    /// Decides all random choices.
     pub seed: u64,
-    /// How many hosts have the file system mounted.
+    /// Number of hosts that mount the file system.
     pub hosts: u32,
-    /// How many steps a run takes. A step is one call of one host, one change by a writer, or one event.
+    /// Number of steps of a run. A step is one call of one host, one change by a writer, or one event.
     pub steps: u64,
-    /// How many images there are at first, and at least half as many and at most twice as many later.
+    /// Number of images at first. Later there are at least half and at most twice as many.
     pub images: u32,
-    /// How long images are at most, in blocks.
+    /// Maximum length of images, in blocks.
     pub image_blocks_max: u32,
-    /// How many contents writers choose from; one is zeros.
+    /// Number of contents that writers choose from; one is zeros.
     pub contents: u32,
-    /// How large the file system is, in blocks.
+    /// Size of the file system, in blocks.
     pub total_blocks: u32,
-    /// How many of a hundred steps are changes by writers.
+    /// Percentage of steps that are changes by writers.
     pub writer_percent: u32,
-    /// How many users the images belong to. With several, writers give images to other users now and then.
+    /// Number of users that own images. With several, writers give images to other users now and then.
     pub owners: u32,
-    /// Whether writers make files ones that the file system does not share, for a time.
+    /// Whether writers make some files refuse sharing for a time.
     pub refuses_files: bool,
-    /// Whether writers set the times of files back, as tools that keep times do.
+    /// Whether writers reset modification times of files, as tools that preserve times do.
     pub sets_times_back: bool,
-    /// How often a host crashes, in a million steps.
+    /// Crashes of a host in a million steps.
     pub crashes_per_million: u32,
-    /// How many of a hundred steps after which something that a host shared in two steps, or filled, is not durable are
-    /// its last.
+    /// Percentage of crashes at steps after which a share in two steps, or a filled hole, is not durable yet.
     pub crash_at_share_percent: u32,
-    /// How often a host is suspended and does not know it, in a million steps.
+    /// Suspensions of a host, unknown to it, in a million steps.
     pub stalls_per_million: u32,
-    /// How often the time of day of a host is set, by up to an hour, in a million steps.
+    /// Changes of a host's time of day, by up to an hour, in a million steps.
     pub clock_jumps_per_million: u32,
-    /// How often the identity of the state folder is lost, in a million steps.
+    /// Losses of the state folder's identity in a million steps.
     pub identity_losses_per_million: u32,
-    /// How many of a hundred steps stay with the host that made the last one.
+    /// Percentage of steps that stay with the host that made the last one.
     pub burst_percent: u32,
-    /// The longest time that a step takes. It takes some time up to that.
+    /// Maximum time of a step. Each step takes a random time up to that.
     pub step_time_max: Duration,
-    /// The longest time from a crash to the next start.
+    /// Maximum time from a crash to the next start.
     pub down_time_max: Duration,
-    /// The longest time that a host is suspended.
+    /// Maximum time of a suspension.
     pub stall_time_max: Duration,
-    /// The longest time from the end of a host's work to its next start.
+    /// Maximum time from the end of a host's work to its next start.
     pub rest_time_max: Duration,
-    /// How long a host must be silent until its locks are others' to take.
+    /// Time of silence after which others may take a host's locks.
     pub lock_timeout: Duration,
-    /// How long changes of names may be lost with their host.
+    /// Time for which changes of names may be lost with their host.
     pub names_unsynced_max: Duration,
-    /// How file times are rounded.
+    /// Granularity of file times.
     pub time_unit: Duration,
-    /// What fails, and how often.
+    /// The kinds and rates of faults.
     pub faults: Faults,
-    /// How the file system does what file systems do in several ways.
+    /// The variants of behaviour in which file systems differ.
     pub habits: Habits,
-    /// A mistake that the file system is to make, to see that it is found.
+    /// A deliberate mistake of the file system, to test that it is found.
     pub mistake: Option<Mistake>,
-    /// After how many steps all invariants are looked at for all files, not only for what the step touched.
+    /// Number of steps between checks of all invariants for all files, not only for those that a step touched.
     pub full_check_steps: u64,
-    /// Whether what writers write through each host is kept for [`Host::take_writes`](super::Host::take_writes).
+    /// Whether writes by writers through each host are kept for [`Host::take_writes`](super::Host::take_writes).
     pub tells_writes: bool,
-    /// How large the stack of a host is, in bytes.
+    /// Size of a host's stack, in bytes.
     pub stack_bytes: usize,
     /// Whether the last steps are kept as text, for the message of a failure.
     pub tells_steps: bool,
-    /// Whether it is a violation that a host uses a file in a folder that it keeps ([`Names::keep_folder`]) before it
-    /// has asked for the file's protection.
+    /// Whether it is a violation if a host uses a file in a folder that it keeps ([`Names::keep_folder`]) before it has
+    /// asked for the file's protection.
     ///
     /// [`Names::keep_folder`]: onefold_substrate::Names::keep_folder
     pub wants_checks: bool,
-    /// Returns what a file of the folder for intents declares; none where it declares nothing, or cannot be read. A
-    /// format that nothing here knows.
+    /// Decodes a file in the folder of intents; returns `None` if it declares nothing or is unreadable. The simulation
+    /// itself does not know the format.
     pub decode_declared: fn(&[u8]) -> Option<DeclaredShare>,
-    /// The users for whom the hosts work, in turn; all of them work for root where it is empty. An image belongs to the
-    /// user of the host on which it is created.
+    /// The users for whom the hosts work, in turn; if empty, all hosts work for root. An image belongs to the user of
+    /// the host on which it is created.
     pub users: Vec<UserNo>,
 }
 
-/// What a host has declared that it shares in one file, in two steps.
+/// A host's declaration of its shares into one file, in two steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredShare {
     /// The file.
@@ -95,14 +94,14 @@ pub struct DeclaredShare {
     pub runs: Vec<DeclaredRun>,
 }
 
-/// Consecutive blocks that are to share with consecutive slots of an arena file.
+/// Consecutive blocks that will share with consecutive slots of an arena file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredRun {
-    /// The first block, in the file that shares.
+    /// The first block, in the sharing file.
     pub first: u64,
-    /// How many.
+    /// Number of blocks.
     pub count: u64,
-    /// The arena file, from the root of the file system.
+    /// The arena file, relative to the root of the file system.
     pub arena: PathBuf,
     /// The first slot, in blocks from the beginning of the arena file.
     pub slot: u64,
@@ -157,7 +156,7 @@ impl SimulationOptions {
         number.map_or(UserNo::ROOT, |number| self.users[number])
     }
 
-    /// Returns options in which everything happens that may happen, how often and at what sizes decided by the seed.
+    /// Returns options in which everything possible happens; the seed decides rates and sizes.
     #[must_use]
     pub fn drawn(seed: u64, hosts: u32, steps: u64) -> SimulationOptions {
         let mut dice = Dice::new(seed, 0x0071);
@@ -206,11 +205,11 @@ impl SimulationOptions {
         SimulationOptions { owners, ..self }
     }
 
-    /// As [`SimulationOptions::drawn`], on a file system that shares in two steps.
+    /// Like [`SimulationOptions::drawn`], on a file system that shares in two steps.
     ///
-    /// Whoever the others think dead is dead there: it is reset. So no host is suspended for that long. Maps are looked
-    /// at under the file's lock, and are of the moment, but do not tell the last reference; times are what a crash
-    /// leaves of them, and no others.
+    /// On such a file system, a host that the others consider dead is reset and so is really dead. So no host is
+    /// suspended for that long. Maps are read under the file's lock and are current, but do not show the last
+    /// reference. Times after a crash are what the crash leaves; a loss does not change them.
     #[must_use]
     pub fn drawn_in_two_steps(
         seed: u64,
@@ -222,13 +221,12 @@ impl SimulationOptions {
         SimulationOptions { crash_at_share_percent: 10, ..options }
     }
 
-    /// Tells whether the file system says what was changed since a generation: where nothing is overwritten where it
-    /// lies.
+    /// Returns whether the file system can report changes since a generation: only if it never overwrites in place.
     pub(super) fn tells_generations(&self) -> bool {
         !self.habits.overwrites_in_place && !self.habits.shares_in_two_steps
     }
 
-    /// Returns the options for a file system that shares in two steps, where hosts declare what they share in files
+    /// Returns the options for a file system that shares in two steps, on which hosts declare their shares in files
     /// that `decode_declared` reads.
     #[must_use]
     pub fn in_two_steps(mut self, decode_declared: fn(&[u8]) -> Option<DeclaredShare>) -> SimulationOptions {
@@ -242,35 +240,36 @@ impl SimulationOptions {
     }
 }
 
-/// How often calls of hosts fail or mislead, each in a million of the calls that can.
+/// How often calls of hosts fail or mislead, in a million of the calls that can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
-    /// Any call fails with EIO. A write may have written its first part then, a share have shared it, a sync lost data.
+    /// Any call fails with EIO. A write or share may then have completed a first part, and a sync may have lost data.
     pub io: u32,
-    /// What takes room fails with ENOSPC; a share with [`ShareError::Full`](onefold_substrate::ShareError::Full).
+    /// A call that takes room fails with ENOSPC; a share with
+    /// [`ShareError::Full`](onefold_substrate::ShareError::Full).
     pub full: u32,
     /// A share or clone fails with [`ShareError::Busy`](onefold_substrate::ShareError::Busy).
     pub busy: u32,
     /// A share or clone is refused, as if the file could not be shared.
     pub refused: u32,
-    /// A rename fails with EACCES, as OCFS2's does beside another one to the same name.
+    /// A rename fails with EACCES, as on OCFS2 when another host renames to the same name.
     pub rename_denied: u32,
     /// A map of extents ends early.
     pub short_map: u32,
-    /// A map of extents is that of an earlier moment.
+    /// A map of extents shows an earlier moment.
     pub stale_map: u32,
-    /// A map of extents does not tell the places of what was just written.
+    /// A map of extents omits the places of newly written data.
     pub unplaced: u32,
 }
 
 impl Faults {
-    /// Nothing fails.
+    /// Returns no faults.
     #[must_use]
     pub const fn none() -> Faults {
         Faults::each(0)
     }
 
-    /// Everything fails equally often; maps mislead ten times as often.
+    /// Returns faults of equal rates, except that maps mislead ten times as often.
     #[must_use]
     pub const fn each(per_million: u32) -> Faults {
         let maps = per_million.saturating_mul(10);
@@ -287,27 +286,27 @@ impl Faults {
     }
 }
 
-/// What file systems do in one way or another, and sharing has to live with.
+/// Behaviour in which file systems differ and which sharing has to handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Habits {
-    /// Whether a block that nobody else refers to is overwritten where it is (XFS), or gets a new place (Btrfs).
+    /// Whether a block without other references is overwritten in place (XFS) or gets a new place (Btrfs).
     pub overwrites_in_place: bool,
-    /// Whether syncing a file makes names durable too that its host changed before.
+    /// Whether syncing a file also makes names durable that its host changed before.
     pub syncs_names_with_data: bool,
-    /// Whether an extent stops being told as shared when the others are gone (XFS), or stays so (OCFS2).
+    /// Whether an extent is no longer reported as shared once the other references are gone (XFS), or still is (OCFS2).
     pub tells_last_reference: bool,
-    /// Whether a file that lost something in a crash is seen to have changed then. Where it is not, its times may be
-    /// those of what was lost, and whoever goes by times does not look again.
+    /// Whether a loss in a crash updates the times of a file. If not, the file may keep the times of the lost state,
+    /// and a process that relies on times does not read it again.
     pub loss_changes_times: bool,
-    /// Whether the file system says of itself that blocks come free only as whole extents (Btrfs). Here they come free
-    /// one by one all the same: what is tried is the engine's way of working then, not what it saves.
+    /// Whether the file system claims to free blocks only as whole extents (Btrfs). The simulation still frees them one
+    /// by one: it tests how the engine works then, not what it saves.
     pub frees_whole_extents: bool,
-    /// Whether a share may leave a hole where its host crashes before it is durable (OCFS2). Writers open images then,
-    /// and keep them open for a while.
+    /// Whether a share may leave a hole if its host crashes before the share is durable (OCFS2). Writers then open
+    /// images and keep them open for a while.
     pub shares_in_two_steps: bool,
-    /// The longest range that one call shares, in blocks.
+    /// Maximum length of a range in one call of share, in blocks.
     pub share_blocks_max: u32,
-    /// How many extents one call gives at most.
+    /// Maximum number of extents in one result.
     pub extents_max: u32,
 }
 
@@ -326,17 +325,17 @@ impl Default for Habits {
     }
 }
 
-/// A mistake of the file system, that the invariants must find.
+/// A deliberate mistake of the file system, which the invariants must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistake {
     /// A share does not compare.
     ShareDoesNotCompare,
     /// A share does not raise the count of the block that it refers to.
     CountNotRaised,
-    /// A place that lets go of a block does not lower its count.
+    /// A place that drops its reference to a block does not lower the block's count.
     CountNotLowered,
-    /// A write changes a block in place that others refer to.
+    /// A write changes a block in place although others refer to it.
     SharedBlockOverwritten,
-    /// All files look as if they belonged to one user.
+    /// All files appear to belong to one user.
     OwnersHidden,
 }

@@ -1,8 +1,8 @@
-//! What became of a run.
+//! The results of a run.
 
 use std::fmt;
 
-/// How often things happened.
+/// Event counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Steps of all kinds.
@@ -15,27 +15,27 @@ pub struct Counters {
     pub writes: u64,
     /// Starts of hosts.
     pub starts: u64,
-    /// How often a host's work came to its end.
+    /// Times that a host's work came to its end.
     pub ends: u64,
     /// Crashes of hosts.
     pub crashes: u64,
     /// Suspensions of hosts.
     pub stalls: u64,
-    /// Blocks that a crash or a failed sync took back.
+    /// Blocks that a crash or a failed sync reverted.
     pub blocks_lost: u64,
-    /// Changes of names that a crash took back.
+    /// Changes of names that a crash reverted.
     pub names_lost: u64,
     /// Locks taken.
     pub locks: u64,
-    /// Locks that others took from a host that was silent, or that it found gone.
+    /// Locks that others took from a silent host, or that it found lost.
     pub locks_expired: u64,
-    /// Calls that failed or misled because they were to.
+    /// Calls that failed or misled on purpose.
     pub faults: u64,
-    /// Calls that shared.
+    /// Calls that shared blocks.
     pub shares: u64,
     /// Calls to share that found a difference.
     pub differs: u64,
-    /// Calls to share that were refused for what a file is.
+    /// Calls to share that were refused for a property of a file.
     pub refusals: u64,
     /// Blocks that sharing freed.
     pub blocks_freed_by_sharing: u64,
@@ -43,42 +43,43 @@ pub struct Counters {
     pub holes_left: u64,
     /// Losses of the state folder's identity.
     pub identities_lost: u64,
-    /// Looks at all invariants of all files.
+    /// Checks of all invariants of all files.
     pub full_checks: u64,
 }
 
-/// What the images hold and take. Only whole blocks count: a last one that is not whole cannot be shared.
+/// The content of the images and the blocks that they take. Only whole blocks count: a partial last one cannot be
+/// shared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    /// Images that have a name.
+    /// Images with a name.
     pub images: u64,
-    /// Blocks of images that hold anything but zeros.
+    /// Blocks of images with content other than zeros.
     pub image_blocks: u64,
-    /// Blocks of images that are no holes and hold zeros.
+    /// Blocks of images that hold zeros and are no holes.
     pub zero_blocks: u64,
-    /// Contents of `image_blocks`, for each owner by itself: how many blocks of the device would do, if all were shared
-    /// that may be.
+    /// Distinct contents of `image_blocks`, counted separately for each owner: the number of device blocks if
+    /// everything that may be shared were shared.
     pub distinct: u64,
-    /// Blocks of the device that `image_blocks` are; one that images of several owners have counts for each.
+    /// Device blocks behind `image_blocks`; a block in images of several owners counts once for each.
     pub physical: u64,
-    /// Blocks of the device in use by anything.
+    /// Device blocks in use.
     pub used: u64,
-    /// Blocks of the device.
+    /// Device blocks in all.
     pub total: u64,
 }
 
-/// What became of a run.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
-    /// How often things happened.
+    /// Event counters.
     pub counters: Counters,
-    /// What the images hold and take at the end.
+    /// Content and blocks of the images at the end.
     pub census: Census,
     /// The virtual time that passed, in seconds.
     pub seconds: u64,
-    /// What chance would decide next: two runs that came to this by different ways differ in it.
+    /// The next random number: it differs between two runs that reached this result by different ways.
     pub trail: u64,
 }
 
@@ -98,16 +99,16 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Why a run ended before its time.
+/// Why a run ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The seed that replays it.
     pub seed: u64,
-    /// The step after which it was seen.
+    /// The step after which the failure was seen.
     pub step: u64,
-    /// What was seen.
+    /// The failure.
     pub problem: String,
-    /// The last steps, where the options have them told.
+    /// The last steps, if the options keep them.
     pub story: Vec<String>,
 }
 

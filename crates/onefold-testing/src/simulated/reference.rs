@@ -1,7 +1,7 @@
-//! The reference copy: what every file is to hold, and which names images are to have.
+//! The reference copy: the expected content of every file, and the expected names of images.
 //!
-//! Changed by what writers write and the rules of loss take back, and for the engine's own files by what it writes into
-//! them. Knows nothing of blocks of the device, counts or sharing.
+//! It follows the writes of writers and the losses that the rules allow, and for the engine's own files the engine's
+//! writes. It knows nothing of device blocks, counts or sharing.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::sparse::Sparse;
 #[derive(Debug, Default)]
 struct Copy {
     length: u64,
-    /// Blocks that are not there are zeros.
+    /// Missing blocks are zeros.
     blocks: Sparse<Content>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Reference {
     copies: Vec<Option<Copy>>,
     /// The names of images.
     names: BTreeMap<(FolderNo, Name), FileNo>,
-    /// How often names were changed.
+    /// Number of changes of names.
     names_version: u64,
 }
 
@@ -49,7 +49,7 @@ impl Reference {
         self.copies[no.index()].as_mut().expect("every file has a copy")
     }
 
-    /// Returns how many files there are.
+    /// Returns the number of files.
     pub(super) fn file_count(&self) -> usize {
         self.copies.iter().flatten().count()
     }
@@ -62,18 +62,18 @@ impl Reference {
         self.copy(no).blocks.get(index)
     }
 
-    /// Returns the blocks that are there, in order.
+    /// Returns the existing blocks, in order.
     pub(super) fn blocks(&self, no: FileNo) -> impl Iterator<Item = (u64, &Content)> {
         self.copy(no).blocks.iter_from(0)
     }
 
-    /// A block becomes this.
+    /// Sets the content of a block.
     pub(super) fn set(&mut self, no: FileNo, index: u64, content: Option<Content>) {
         self.copy_mut(no).blocks.set(index, content);
     }
 
-    /// Bytes are written within a block. `whole` is what the file system made of it: where all of the block is written,
-    /// it is that, and the copy costs a pointer.
+    /// Writes bytes within a block. `whole` is the block that the file system made of it. If the write covers the whole
+    /// block, the copy uses that, which costs a pointer.
     pub(super) fn write(&mut self, no: FileNo, index: u64, within: usize, bytes: &[u8], whole: &Content) {
         let content =
             if bytes.len() == BLOCK_BYTES { whole.clone() } else { merged(self.get(no, index), within, bytes) };
@@ -95,7 +95,7 @@ impl Reference {
         copy.length = length;
     }
 
-    /// A name leads to an image from now on, or does not.
+    /// Sets or removes the image behind a name.
     pub(super) fn set_name(&mut self, folder: FolderNo, name: &Name, image: Option<FileNo>) {
         let key = (folder, name.clone());
         let before = match image {
@@ -105,7 +105,7 @@ impl Reference {
         self.names_version += u64::from(before != image);
     }
 
-    /// Returns the image that a name is to lead to.
+    /// Returns the image that a name should lead to.
     pub(super) fn name(&self, folder: FolderNo, name: &Name) -> Option<FileNo> {
         self.names.get(&(folder, name.clone())).copied()
     }

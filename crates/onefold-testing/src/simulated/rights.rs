@@ -1,4 +1,4 @@
-//! Users and what they may do: owners, permission bits, and folders that a mount keeps open.
+//! Users and their rights: owners, permission bits, and folders that a mount keeps open.
 
 use std::io;
 use std::path::Path;
@@ -14,10 +14,10 @@ use super::world::{Actor, World};
 pub(super) const READ: u32 = 0o4;
 /// The right to write.
 pub(super) const WRITE: u32 = 0o2;
-/// The right to reach what is in a folder.
+/// The right to reach the entries of a folder.
 pub(super) const ENTER: u32 = 0o1;
 
-/// The owner and the mode of a file or folder. A user is in no group.
+/// The owner and the mode of a file or folder. Users belong to no groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owned {
     pub(super) owner: UserNo,
@@ -42,7 +42,7 @@ impl Owned {
 }
 
 impl World {
-    /// Fails if the caller has not these rights to a file.
+    /// Fails if the caller lacks these rights to a file.
     pub(super) fn permit_file(&self, no: FileNo, rights: u32) -> io::Result<()> {
         let owned = self.files.get(no).owned;
         let may = self.names.caller.as_ref().is_none_or(|caller| owned.permits(caller.user, rights));
@@ -73,7 +73,7 @@ impl World {
         self.names.folder(folder).owned.protection(1)
     }
 
-    /// Returns the user that a new file belongs to. The first images, which the observer makes, are all users' in turn.
+    /// Returns the owner of a new file. The first images, which the observer makes, belong to all users in turn.
     pub(super) fn owner_for(&self, actor: Actor, no: FileNo) -> UserNo {
         match &self.names.caller {
             Some(caller) => caller.user,
@@ -94,7 +94,7 @@ impl World {
         Ok(())
     }
 
-    /// Gives a folder another name, as an administrator does, for good.
+    /// Renames a folder durably, as an administrator does.
     pub(super) fn rename_folder(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         let (above, name) = self.names.resolve(from)?;
         let (to_above, to_name) = self.names.resolve(to)?;
@@ -107,8 +107,8 @@ impl World {
         Ok(())
     }
 
-    /// Looks whether a host puts blocks where users may read them who could not before: into a file of its own making
-    /// that belongs to another user, or that others may use or could once.
+    /// Checks that a host does not expose blocks to new users. A file of its own that receives them must belong to its
+    /// user, and must never have been accessible to others.
     pub(super) fn check_exposure(&mut self, actor: Actor, into: FileNo) {
         let Actor::Engine(host) = actor else { return };
         let (file, user) = (self.files.get(into), self.machine(host).user);

@@ -10,7 +10,7 @@ use super::scheduler::Simulation;
 /// Runs a simulation to its end.
 ///
 /// # Panics
-/// When an invariant does not hold or the work panics: with the seed, the step and the steps before it.
+/// When an invariant is violated or the work panics. The message has the seed, the step and the steps before it.
 pub fn simulate(options: &SimulationOptions, work: impl Fn(&Host<'_>) + 'static) -> Outcome {
     let work = Rc::new(work);
     let run = |options: &SimulationOptions| {
@@ -22,15 +22,15 @@ pub fn simulate(options: &SimulationOptions, work: impl Fn(&Host<'_>) + 'static)
     match run(options) {
         Ok(outcome) => outcome,
         Err(failure) => {
-            // The same again, this time with the steps told.
+            // Runs the same again, this time keeping the steps as text.
             let told = run(&SimulationOptions { tells_steps: true, ..options.clone() });
             panic!("{}", told.err().filter(|told| told.step == failure.step).unwrap_or(failure));
         }
     }
 }
 
-/// Returns the seeds that a test runs: so many from `first` on, or the one that `ONEFOLD_SEED` names;
-/// `ONEFOLD_SIMULATIONS` sets how many, and `ONEFOLD_FIRST_SEED` is added to the first, for seeds that are new.
+/// Returns the seeds that a test runs: `count` seeds from `first` on, or only the one in `ONEFOLD_SEED`.
+/// `ONEFOLD_SIMULATIONS` sets the count, and `ONEFOLD_FIRST_SEED` is added to the first, to get new seeds.
 ///
 /// # Panics
 /// When one of them is not a number.

@@ -1,4 +1,4 @@
-//! The scheduler: which host makes its next call, or what else happens, one step after the other.
+//! The scheduler: picks the host that makes the next call, or another event, step by step.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,53 +20,53 @@ use super::mount::SimulatedSubstrate;
 use super::options::{Faults, SimulationOptions};
 use super::outcome::{Failure, Outcome};
 
-/// How often a crashed host is let go on at most, so that it ends by itself.
+/// Maximum number of times that a crashed host is resumed so that it ends by itself.
 const LAST_RESUMES: u32 = 3;
-/// How far the time of day of a host may be off: an hour.
+/// Maximum offset of a host's time of day: an hour.
 const SKEW_MAX_NS: u64 = 3_600_000_000_000;
 
 type Work = Rc<dyn Fn(&Host<'_>)>;
 
-/// A host, as the scheduler sees it.
+/// The scheduler's record of a host.
 struct Slot {
-    /// Its work; none while it is down, or rests.
+    /// Its work; `None` while the host is down or rests.
     coroutine: Option<Coroutine<(), (), ()>>,
     clock: Arc<SimulatedClock>,
     state: State,
-    /// Which of the times in the queue is the one that counts.
+    /// Number of the only valid entry for this host in the queue.
     wake: u64,
     starts: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Its next call may be made, and this is its place among those of which that is so.
+    /// Its next call may be made; the index is its place among the runnable hosts.
     Runnable(usize),
-    /// It waits for a time: to start, to wake, or to go on after it was suspended.
+    /// It waits for a time: to start, to wake, or to resume after a suspension.
     Waiting,
 }
 
 /// N hosts that do the same work over one simulated file system.
 ///
-/// Every step is one call of one host with all that it does until its next call, one change by a writer, or one event.
-/// The seed decides all of it; [`SimulationOptions::drawn`] has it decide the circumstances too.
+/// Every step is one call of one host, with all its work until its next call, one change by a writer, or one event. The
+/// seed decides all of it; with [`SimulationOptions::drawn`] it also decides the options.
 pub struct Simulation {
-    // Before the file system: what hosts hold open is closed when their stacks are dropped.
+    // Before the file system: dropping the stacks closes the files that hosts hold open.
     slots: Vec<Slot>,
     file_system: SimulatedFileSystem,
     work: Work,
     options: SimulationOptions,
     dice: Dice,
     runnable: Vec<HostNo>,
-    /// When each waiting host goes on, and the number that its slot has if that still holds.
+    /// When each waiting host goes on, with the number in its slot if the entry is still valid.
     waiting: BinaryHeap<Reverse<(u64, HostNo, u64)>>,
     current: Option<HostNo>,
     stacks: Vec<DefaultStack>,
 }
 
 impl Simulation {
-    /// Makes the file system with its first images, and has every host start some time soon. `work` is what each host
-    /// does; when it returns, the host rests and does it again.
+    /// Makes the file system with its first images, and schedules the start of every host. Each host runs `work`; when
+    /// it returns, the host rests and runs it again.
     #[must_use]
     pub fn new(options: &SimulationOptions, work: impl Fn(&Host<'_>) + 'static) -> Simulation {
         let file_system = SimulatedFileSystem::new(options);
@@ -90,16 +90,16 @@ impl Simulation {
         simulation
     }
 
-    /// Returns the file system, to look at from outside.
+    /// Returns the file system, for inspection from outside.
     #[must_use]
     pub fn file_system(&self) -> &SimulatedFileSystem {
         &self.file_system
     }
 
-    /// Takes so many steps.
+    /// Runs this many steps.
     ///
     /// # Errors
-    /// The first invariant that does not hold, or panic of the work.
+    /// The first violation of an invariant, or panic of the work.
     pub fn run(&mut self, steps: u64) -> Result<(), Failure> {
         let run = AssertUnwindSafe(|| {
             for _ in 0..steps {
@@ -118,8 +118,8 @@ impl Simulation {
         result.map_err(|problem| self.failure(problem))
     }
 
-    /// Ends faults, crashes, suspensions and writing, has every file be one that may be shared, and every host go on:
-    /// time for the hosts to finish their work.
+    /// Ends faults, crashes, suspensions and writing, makes every file shareable and resumes every host, so that the
+    /// hosts can finish their work.
     pub fn calm(&mut self) {
         self.options.writer_percent = 0;
         (self.options.crashes_per_million, self.options.stalls_per_million) = (0, 0);
@@ -154,7 +154,7 @@ impl Simulation {
         self.wait_until(host, start);
     }
 
-    /// Suspends a host for some time. It does not know of it.
+    /// Suspends a host for some time, without its knowledge.
     pub fn stall(&mut self, host: HostNo, time: Duration) {
         if self.slot(host).coroutine.is_some() {
             self.file_system.world_mut().tell(|_| format!("{host} is suspended for {time:?}"));
@@ -163,19 +163,19 @@ impl Simulation {
         }
     }
 
-    /// Ends the run, and looks at all invariants a last time.
+    /// Ends the run, and checks all invariants a last time.
     ///
     /// # Errors
-    /// As [`Simulation::run`].
+    /// See [`Simulation::run`].
     pub fn finish(mut self) -> Result<Outcome, Failure> {
         let checked = self.file_system.check();
-        // What hosts have open is closed.
+        // Closes the files that hosts have open.
         self.slots.clear();
         checked.and_then(|()| self.file_system.check()).map_err(|problem| self.failure(problem))?;
         Ok(self.outcome())
     }
 
-    /// Returns what became of the run so far.
+    /// Returns the result of the run so far.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         Outcome {
@@ -226,7 +226,7 @@ impl Simulation {
         }
     }
 
-    /// Has something happen to a host, or nothing.
+    /// Makes a random event happen to a host, or none.
     fn event(&mut self) -> bool {
         let drawn = self.dice.below(1_000_000);
         let crashes = u64::from(self.options.crashes_per_million);
@@ -257,7 +257,7 @@ impl Simulation {
         true
     }
 
-    /// Crashes a host where it may be in the middle of a share, now and then.
+    /// Crashes a host now and then while it may be in the middle of a share.
     fn crash_at_share(&mut self, host: HostNo) {
         let percent = u64::from(self.options.crash_at_share_percent);
         if percent > 0 && self.file_system.world().is_sharing(host) && self.dice.below(100) < percent {
@@ -265,7 +265,7 @@ impl Simulation {
         }
     }
 
-    /// Chooses the host whose call is made: often the one that made the last one.
+    /// Chooses the host that makes its call: often the same one as last time.
     fn choose(&mut self) -> Option<HostNo> {
         let stays = self.dice.below(100) < u64::from(self.options.burst_percent);
         let current = self.current.filter(|host| stays && matches!(self.slot(*host).state, State::Runnable(_)));
@@ -275,7 +275,7 @@ impl Simulation {
         chosen
     }
 
-    /// Lets a host make its call, and go on to its next.
+    /// Lets a host make its call and run to its next one.
     fn resume(&mut self, host: HostNo) {
         let slot = self.slot_mut(host);
         let coroutine = slot.coroutine.as_mut().expect("a runnable host has something to do");
@@ -296,7 +296,7 @@ impl Simulation {
         }
     }
 
-    /// Has hosts go on whose time has come.
+    /// Resumes hosts whose time has come.
     fn wake(&mut self) {
         let now = self.now();
         while let Some(Reverse((at, host, wake))) = self.waiting.peek().copied()
@@ -325,7 +325,7 @@ impl Simulation {
         }
     }
 
-    /// Has a host wait until a time, whatever it did or waited for before.
+    /// Makes a host wait until a time, whatever it did or waited for before.
     fn wait_until(&mut self, host: HostNo, time: u64) {
         if let State::Runnable(place) = self.slot(host).state {
             self.runnable.swap_remove(place);
@@ -340,7 +340,7 @@ impl Simulation {
         self.waiting.push(Reverse((time, host, wake)));
     }
 
-    /// Starts a host's work, on a stack of its own.
+    /// Starts a host's work on its own stack.
     fn start(&mut self, host: HostNo) {
         let clock = self.file_system.clock(host);
         let mount = self.file_system.start(host, Arc::clone(&clock));
@@ -359,7 +359,7 @@ impl Simulation {
     }
 }
 
-/// Returns what a panic said.
+/// Returns the message of a panic.
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     format!("the work panicked: {}", text.unwrap_or("without a message"))

@@ -13,7 +13,7 @@ use super::host::HostNo;
 use super::options::Mistake;
 use super::world::{Actor, World};
 
-/// Blocks of an extent that is said to come free as a whole.
+/// Blocks of an extent that the file system claims to free as a whole.
 const EXTENT_BLOCKS: u64 = 4;
 
 /// Two ranges of whole blocks.
@@ -25,13 +25,13 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    /// Returns each block of the source and the one that is to become it.
+    /// Returns the pairs of each source block and its destination block.
     fn pairs(self) -> impl Iterator<Item = (u64, u64)> {
         (0..self.count).map(move |step| (self.source.1 + step, self.into.1 + step))
     }
 }
 
-/// What a map of extents keeps back.
+/// The extents that a map withholds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MapLimits {
     pub(super) extents_max: usize,
@@ -39,10 +39,10 @@ pub(super) struct MapLimits {
 }
 
 impl World {
-    /// Holds two ranges of bytes against the rules of the trait.
+    /// Checks two ranges of bytes against the rules of the trait.
     ///
     /// # Errors
-    /// `InvalidInput` where they break them; a refusal for what the files are.
+    /// `InvalidInput` if they break the rules; a refusal for a property of the files.
     pub(super) fn ranges(&self, source: (FileNo, u64), into: (FileNo, u64), length: u64) -> Result<Ranges, ShareError> {
         let aligned = |bytes: u64| bytes.is_multiple_of(BLOCK_BYTES_U64);
         let within = |(no, offset): (FileNo, u64)| {
@@ -73,11 +73,11 @@ impl World {
         }
     }
 
-    /// Compares two ranges and shares them if they are equal; with `stop_after`, fails after so many blocks were
+    /// Compares two ranges and shares them if they are equal. With `stop_after`, fails after that many blocks were
     /// shared.
     ///
-    /// What is compared is made durable first, as the kernel writes both ranges before it looks: or a crash could take
-    /// from one file what the other was found to have too.
+    /// First makes the compared data durable, as the kernel writes both ranges back before it compares. Otherwise a
+    /// crash could revert one file to a content that differs from the one compared.
     pub(super) fn share(
         &mut self,
         host: HostNo,
@@ -106,7 +106,7 @@ impl World {
         if stop_after.is_some() {
             self.leave_rest(ranges, count);
             if self.shares_in_two_steps() && self.dice.one_in(2) {
-                // As kernels do that have shared a part.
+                // Like kernels that have shared a part.
                 return Ok(Compared::Shared);
             }
             return Err(ShareError::Io(Errno::IO.into()));
@@ -115,7 +115,7 @@ impl World {
         Ok(Compared::Shared)
     }
 
-    /// Sees that hosts share blocks of one user's images only. Images do not change hands while a host has them open.
+    /// Checks that a host shares blocks of one user's images only. Images keep their owner while a host has them open.
     fn check_owners(&mut self, ranges: Ranges) {
         let (source, into) = (ranges.source.0, ranges.into.0);
         if !self.files.get(into).is_image {
@@ -124,7 +124,7 @@ impl World {
         let owner = self.files.get(into).owner;
         for (from, _) in ranges.pairs() {
             let image = self.files.get(source);
-            // A file of a host's own that holds no clone holds zeros, or what is to be moved.
+            // A host's own file that holds no clone holds zeros, or data to be moved.
             let other = if image.is_image { Some(image.owner) } else { self.cloned_from.get(&(source, from)).copied() };
             if other.is_some_and(|other| other != owner) {
                 let path = self.names.path_of(into);
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    /// Notes whose blocks a host clones into a file of its own.
+    /// Notes the owner of the blocks that a host clones into its own file.
     fn note_cloned(&mut self, actor: Actor, ranges: Ranges) {
         let (source, into) = (self.files.get(ranges.source.0), self.files.get(ranges.into.0));
         if matches!(actor, Actor::Writer(_)) || !source.is_image || into.is_image {
@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    /// Forgets whose blocks were cloned into a file that is gone.
+    /// Forgets the owners of blocks that were cloned into a removed file.
     pub(super) fn forget_clones(&mut self, no: FileNo) {
         let mut others = self.cloned_from.split_off(&(no, 0));
         self.cloned_from.append(&mut others.split_off(&(no, u64::MAX)));
@@ -167,7 +167,7 @@ impl World {
             let block = self.files.get(source).block(from);
             self.remap(into, to, block);
             if self.is_followed(actor, into) {
-                // Of a hole that a share has left, a clone has the hole.
+                // A clone of a hole that a share has left has the hole, too.
                 let is_left = self.left.contains(&(source, from));
                 let content = self.reference.get(source, from).filter(|_| !is_left).cloned();
                 self.reference.set(into, to, content);
@@ -176,7 +176,7 @@ impl World {
         self.touch(actor.host(), into);
     }
 
-    /// Returns where the data of a file lies.
+    /// Returns the extents of a file's data.
     pub(super) fn extents(&self, no: FileNo, from: u64, limits: MapLimits) -> Vec<MappedExtent> {
         let file = self.files.get(no);
         let mut extents: Vec<MappedExtent> = Vec::new();
@@ -202,9 +202,10 @@ impl World {
         extents
     }
 
-    /// Returns in which whole extents the data of a file lies: a slice for each block.
+    /// Returns the whole extents of a file's data: a slice for each block.
     ///
-    /// Blocks come free one by one here; that they do so in fours is only said. What hosts do about it is the same.
+    /// The simulation frees blocks one by one, and only claims to free them in fours. That makes no difference to how
+    /// hosts work.
     pub(super) fn slices(&self, no: FileNo, from: u64) -> impl Iterator<Item = Slice> {
         let file = self.files.get(no);
         file.map.iter_from(from / BLOCK_BYTES_U64).map(|(index, &block)| {
@@ -220,7 +221,7 @@ impl World {
         })
     }
 
-    /// Returns the blocks of a file that became others in a generation or later, and their neighbours.
+    /// Returns the blocks of a file that changed in a generation or later, and their neighbours.
     pub(super) fn changed_since(&self, no: FileNo, generation: u64, from: u64) -> impl Iterator<Item = AgedExtent> {
         let file = self.files.get(no);
         let is_touched = move |index: u64| file.touched.get(&index).is_some_and(|touched| *touched >= generation);
@@ -235,7 +236,7 @@ impl World {
         })
     }
 
-    /// Returns which slices of all files lie in an extent.
+    /// Returns the slices of all files that lie in an extent.
     pub(super) fn references(&self, extent: WholeExtent) -> Vec<Reference> {
         let of = |no: FileNo| {
             let slices = self.slices(no, 0).filter(move |slice| slice.extent == extent);

@@ -1,4 +1,4 @@
-//! A sparse array: what is where in a file.
+//! A sparse array, for the blocks of a file.
 
 /// Slots of a leaf.
 const LEAF: usize = 32;
@@ -10,10 +10,10 @@ struct Leaf<T> {
     slots: [Option<T>; LEAF],
 }
 
-/// An array of up to 2^64 slots that takes memory for those that hold something, and for a few of their neighbours.
+/// An array of up to 2^64 slots. Only used slots and a few of their neighbours take memory.
 #[derive(Debug)]
 pub(super) struct Sparse<T> {
-    /// In order of their numbers. Small files without long holes have each leaf at its own number.
+    /// Sorted by number. In small files without long holes, each leaf is at the index of its number.
     leaves: Vec<Box<Leaf<T>>>,
     used: u64,
 }
@@ -29,12 +29,12 @@ fn split(index: u64) -> (u64, usize) {
 }
 
 impl<T> Sparse<T> {
-    /// Returns how many slots hold something.
+    /// Returns the number of used slots.
     pub(super) fn used(&self) -> u64 {
         self.used
     }
 
-    /// Returns the place of a leaf, or the one that it would have.
+    /// Returns the position of a leaf, or the one where it would be inserted.
     fn find(&self, number: u64) -> Result<usize, usize> {
         if let Ok(place) = usize::try_from(number)
             && self.leaves.get(place).is_some_and(|leaf| leaf.number == number)
@@ -49,7 +49,7 @@ impl<T> Sparse<T> {
         self.leaves[self.find(number).ok()?].slots[slot].as_ref()
     }
 
-    /// Sets what a slot holds; returns what it held.
+    /// Sets the value of a slot; returns the old value.
     pub(super) fn set(&mut self, index: u64, value: Option<T>) -> Option<T> {
         let (number, slot) = split(index);
         let place = match self.find(number) {
@@ -73,14 +73,14 @@ impl<T> Sparse<T> {
         before
     }
 
-    /// Returns what slots hold, in order, from one on.
+    /// Returns the used slots from an index on, in order.
     pub(super) fn iter_from(&self, first: u64) -> impl Iterator<Item = (u64, &T)> {
         let (Ok(place) | Err(place)) = self.find(split(first).0);
         let slots = self.leaves[place..].iter().flat_map(|leaf| leaf.slots.iter().zip(leaf.number * LEAF as u64..));
         slots.filter_map(move |(slot, index)| slot.as_ref().filter(|_| index >= first).map(|value| (index, value)))
     }
 
-    /// Returns the slots that hold something, in order, from one on: to change them.
+    /// Returns the indices of used slots from an index on, in order, so that the caller can change them.
     pub(super) fn indices_from(&self, first: u64) -> Vec<u64> {
         self.iter_from(first).map(|(index, _)| index).collect()
     }

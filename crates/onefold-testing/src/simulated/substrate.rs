@@ -1,4 +1,4 @@
-//! The file system as hosts call it: the trait, and the faults of each call.
+//! The file system as hosts call it: the traits, with the faults of each call.
 
 use std::io;
 use std::path::Path;
@@ -21,7 +21,7 @@ use super::rights::{Owned, READ, WRITE};
 use super::sharing::{MapLimits, Ranges};
 use super::world::{Actor, World};
 
-/// What a reader finds in its buffer after a failed read.
+/// Content of a reader's buffer after a failed read.
 const GARBAGE: u8 = 0xa5;
 
 impl<'run> SimulatedSubstrate<'run> {
@@ -103,12 +103,12 @@ impl<'run> SimulatedSubstrate<'run> {
     }
 }
 
-/// Fails now and then.
+/// Fails with the rate of I/O faults.
 fn io_fault(world: &mut World, host: HostNo) -> io::Result<()> {
     if world.fails(host, |faults| faults.io) { Err(Errno::IO.into()) } else { Ok(()) }
 }
 
-/// Returns the rights that opening a file takes.
+/// Returns the rights that opening a file requires.
 fn rights_for(access: Access) -> u32 {
     match access {
         Access::Read => READ,
@@ -120,7 +120,7 @@ fn changed_mode(owned: Owned, user: UserNo, mode: u32) -> io::Result<Owned> {
     if [UserNo::ROOT, owned.owner].contains(&user) { Ok(Owned { mode, ..owned }) } else { Err(Errno::PERM.into()) }
 }
 
-/// Says what is shared or cloned.
+/// Describes a share or clone.
 fn pair_line(
     world: &World,
     verb: &str,
@@ -179,7 +179,7 @@ impl<'run> Files for SimulatedSubstrate<'run> {
                 }
                 let found = world.files.all().find(|(no, file)| file.names > 0 && world.handle(*no) == *handle);
                 let Some(no) = found.map(|(no, _)| no) else {
-                    // Who is told that a file is gone is told so for good.
+                    // A file that is reported as gone must stay gone.
                     world.settle_all_names();
                     return Err(Errno::NOENT.into());
                 };
@@ -249,7 +249,8 @@ impl<'run> Files for SimulatedSubstrate<'run> {
 
     fn sync(&self, file: &SimulatedFile<'run>) -> io::Result<()> {
         self.call_file(file, "sync", |world, host| {
-            // What a failed sync loses of an image is the writers' to find out, by a sync of theirs.
+            // A failed sync by a host loses nothing of an image: its writers would have to notice by a sync of their
+            // own.
             if let Err(error) = io_fault(world, host) {
                 if !world.files.get(file.no).is_image {
                     world.fail_sync(file.no);
@@ -350,7 +351,7 @@ impl<'run> Names for SimulatedSubstrate<'run> {
             |world, _| {
                 world.counters.lists += 1;
                 let mut listed = world.list(folder)?;
-                // In no order: nobody shall rely on one.
+                // Varies the order: no caller may rely on one.
                 let first = world.dice.index(listed.len());
                 listed.rotate_left(first);
                 Ok(listed)
@@ -421,7 +422,7 @@ impl<'run> Sharing for SimulatedSubstrate<'run> {
         }
         self.call_file(file, "sync all", |world, host| {
             io_fault(world, host)?;
-            // One by one: what becomes durable with it may be that another one is gone.
+            // One by one: making one file durable may remove another one.
             while let Some(no) = world.machine(host).unsynced.first().copied() {
                 world.sync(host, no);
             }
@@ -429,7 +430,7 @@ impl<'run> Sharing for SimulatedSubstrate<'run> {
         })
     }
 
-    /// As Btrfs and OCFS2 do.
+    /// Like Btrfs and OCFS2.
     fn syncs_all_shares(&self) -> bool {
         self.abilities().frees_whole_extents || self.abilities().shares_in_two_steps
     }
@@ -573,7 +574,7 @@ impl<'run> Exclusive for SimulatedSubstrate<'run> {
     }
 
     fn leave_exclusive(&self, file: &SimulatedFile<'run>) {
-        // Who has crashed has left it.
+        // A crashed host has left it already.
         let _ = self.call_file(file, "leave", |world, _| {
             world.files.get_mut(file.no).exclusive.take_if(|exclusive| exclusive.open == file.open);
             Ok(())
@@ -623,7 +624,7 @@ impl World {
         }
     }
 
-    /// Returns a file's handle: its number, and how many files bore it before.
+    /// Returns a file's handle: its number, and the number of earlier files that had it.
     pub(super) fn handle(&self, no: FileNo) -> FileHandle {
         let bytes = [no.0.to_le_bytes(), self.files.get(no).generation.to_le_bytes()].concat();
         FileHandle::new(&bytes).expect("eight bytes are not too many")

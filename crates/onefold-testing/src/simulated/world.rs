@@ -19,15 +19,15 @@ use super::options::{Faults, Mistake, SimulationOptions};
 use super::outcome::Counters;
 use super::reference::Reference;
 
-/// How many of the last steps are kept as text.
+/// Number of last steps that are kept as text.
 const STORY_LINES: usize = 40;
 
-/// Who makes a change.
+/// The origin of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Actor {
-    /// The engine on a host: of images it may only share blocks.
+    /// The engine on a host, which may only share blocks of images.
     Engine(HostNo),
-    /// A writer, through a host, with which it loses what was not synced. Its changes are what images are to hold.
+    /// A writer on a host; a crash of the host loses its unsynced changes. Its changes define the content of images.
     Writer(HostNo),
 }
 
@@ -39,10 +39,10 @@ impl Actor {
     }
 }
 
-/// The file system that all hosts have mounted.
+/// The file system that all hosts mount.
 ///
-/// Its parts are changed by the verbs of the modules beside this one, each of one subject; all of them change blocks
-/// through [`World::remap`] and [`World::fill`], so that no change is missed by the checks.
+/// The neighbouring modules, each about one subject, have the verbs that change its parts. All of them change blocks
+/// through [`World::remap`] and [`World::fill`], so that the checks miss no change.
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) options: SimulationOptions,
@@ -54,20 +54,20 @@ pub(super) struct World {
     pub(super) names: Names,
     machines: Vec<Machine>,
     opened: u64,
-    /// The content of blocks that were set aside and not written: zeros, told from others that were written.
+    /// The content of blocks that are set aside but not written: zeros, distinct from written ones.
     pub(super) unwritten: Content,
     pub(super) reference: Reference,
     pub(super) checker: Checker,
-    /// Blocks of images that a share has left as holes, as long as nobody has written or filled them.
+    /// Blocks of images that a share has left as holes, until they are written or filled.
     pub(super) left: BTreeSet<(FileNo, u64)>,
-    /// The owner that an image had when a block of it was cloned into a file of a host's, for that place of the file.
+    /// For a place in a host's file: the owner of the image whose block was cloned there.
     pub(super) cloned_from: BTreeMap<(FileNo, u64), u32>,
-    /// Blocks of files that cannot be read.
+    /// Unreadable blocks of files.
     pub(super) bad: BTreeSet<(FileNo, u64)>,
-    /// What the present step changed.
+    /// The changes of the present step.
     pub(super) changes: Vec<Change>,
     pub(super) counters: Counters,
-    /// The first thing that was found wrong.
+    /// The first violation that was found.
     pub(super) violation: Option<String>,
     story: VecDeque<String>,
 }
@@ -104,7 +104,7 @@ impl World {
         &mut self.machines[host.0 as usize]
     }
 
-    /// Returns all hosts, and last the observer, whom no fault hits.
+    /// Returns all hosts, and last the observer, which meets no faults.
     pub(super) fn hosts(&self) -> impl Iterator<Item = HostNo> + use<> {
         (0..=self.options.hosts).map(HostNo)
     }
@@ -113,7 +113,7 @@ impl World {
         HostNo(self.options.hosts)
     }
 
-    /// Tells whether a call of a host is to fail in a way that does so many times in a million.
+    /// Returns whether a call of a host fails in a way that has this rate in a million.
     pub(super) fn fails(&mut self, host: HostNo, rate: impl FnOnce(&Faults) -> u32) -> bool {
         let fails = host != self.observer() && self.dice.happens(rate(&self.options.faults));
         self.counters.faults += u64::from(fails);
@@ -125,21 +125,21 @@ impl World {
         self.time.fetch_add(time_ns, Ordering::Relaxed);
     }
 
-    /// Returns the time that a host gives a file now.
+    /// Returns the time that a host now gives to a file.
     pub(super) fn file_time(&self, host: HostNo) -> u64 {
         let skew = self.machine(host).skew_ns.load(Ordering::Relaxed);
         let now = (EPOCH_NS + self.time.load(Ordering::Relaxed)).saturating_add_signed(skew);
         now - now % nanoseconds(self.options.time_unit).max(1)
     }
 
-    /// Notes that a file's content was changed by a host now.
+    /// Notes that a host changes a file's content now.
     pub(super) fn touch(&mut self, host: HostNo, no: FileNo) {
         let now = self.file_time(host);
         let file = self.files.get_mut(no);
         (file.modified, file.changed) = (now, now);
     }
 
-    /// Makes the block at a place of a file another one, and keeps count.
+    /// Makes a place of a file refer to another block, and updates the counts.
     pub(super) fn remap(&mut self, no: FileNo, index: u64, after: Option<PhysicalNo>) {
         let before = self.files.get_mut(no).map.set(index, after);
         if before == after {
@@ -166,7 +166,7 @@ impl World {
         self.changes.push(Change::Mapped { file: no, index, before, content, after });
     }
 
-    /// Makes a block hold something else, in place.
+    /// Changes the content of a block, in place.
     pub(super) fn fill(&mut self, block: PhysicalNo, content: Content) {
         let before = self.blocks.content(block).clone();
         self.blocks.set_content(block, content);
@@ -182,7 +182,7 @@ impl World {
         open
     }
 
-    /// Closes a file on a host; its lock goes with it. Nothing happens when a crash has closed it before.
+    /// Closes a file on a host and releases its lock. Does nothing if a crash has closed it before.
     pub(super) fn close(&mut self, host: HostNo, open: OpenNo) {
         if let Some(no) = self.machine_mut(host).opens.remove(&open) {
             self.unlock(host, open, no);
@@ -193,7 +193,7 @@ impl World {
         }
     }
 
-    /// Frees a file that nothing leads to any more.
+    /// Frees a file that no name or opening leads to any more.
     pub(super) fn reap(&mut self, no: FileNo) {
         let file = self.files.get(no);
         if (file.names, file.opens, file.pins) != (0, 0, 0) {
@@ -213,7 +213,7 @@ impl World {
         self.files.remove(no);
     }
 
-    /// A host dies: what it did not sync is lost or kept, its files are closed, its locks will expire.
+    /// Crashes a host: its unsynced changes are lost or kept, its files are closed, and its locks will expire.
     pub(super) fn crash(&mut self, host: HostNo) {
         self.counters.crashes += 1;
         self.fall_silent(host);
@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    /// The work of a host is over: what it left open is closed. The host itself goes on.
+    /// Ends the work of a host and closes the files that it left open. The host itself stays up.
     pub(super) fn end_work(&mut self, host: HostNo) {
         self.counters.ends += 1;
         self.machine_mut(host).incarnation += 1;
@@ -239,25 +239,25 @@ impl World {
         }
     }
 
-    /// A host is suspended: nothing is heard of it.
+    /// Suspends a host: it no longer responds.
     pub(super) fn stall(&mut self, host: HostNo) {
         self.counters.stalls += 1;
         self.machine_mut(host).is_stalled = true;
         self.fall_silent(host);
     }
 
-    /// A suspended host goes on, and does not know that it was.
+    /// Resumes a suspended host, without its knowledge.
     pub(super) fn unstall(&mut self, host: HostNo) {
         self.machine_mut(host).is_stalled = false;
         self.be_heard(host);
     }
 
-    /// Says what is wrong, if nothing was before.
+    /// Records a violation, unless an earlier one was recorded.
     pub(super) fn violated(&mut self, problem: String) {
         self.violation.get_or_insert(problem);
     }
 
-    /// Keeps a line about the present step, where lines are kept.
+    /// Keeps a line about the present step, if lines are kept.
     pub(super) fn tell(&mut self, line: impl FnOnce(&World) -> String) {
         if self.options.tells_steps {
             let line = format!("{:>8}  {}", self.counters.steps, line(self));

@@ -1,6 +1,6 @@
-//! Writers: whoever uses the images, and knows nothing of sharing.
+//! Writers: the users of the images, which know nothing of sharing.
 //!
-//! Each image is used through one host at a time, and through another one when that is silent.
+//! Each image is used through one host at a time, and through another one when that host is silent.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -16,16 +16,16 @@ use super::names::{FolderNo, Name};
 use super::sharing::Ranges;
 use super::world::{Actor, World};
 
-/// Where images are.
+/// The folders of images.
 const FOLDERS: [&str; 4] = ["images", "images/a", "images/b", "images/b/c"];
-/// How many images may be called by a number at once; few, so that names are soon used again.
+/// Number of names per image to choose from; few, so that names are soon used again.
 const NAMES_PER_IMAGE: u64 = 3;
-/// How many contents of whole images new ones begin as.
+/// Number of templates for the content of new images.
 const TEMPLATES: usize = 3;
-/// How long a run of blocks is that one change writes or copies, at most.
+/// Maximum length of the run of blocks that one change writes or copies.
 const RUN_BLOCKS_MAX: u64 = 4;
 const COPY_BLOCKS_MAX: u64 = 12;
-/// The first of several users that images belong to.
+/// User number of the first of several owners of images.
 const FIRST_OWNER: u32 = 1000;
 
 /// A name of an image.
@@ -42,20 +42,20 @@ pub(super) struct Writers {
     dice: Dice,
     owners: Dice,
     palette: Palette,
-    /// Contents that new images begin as, more or less.
+    /// Approximate contents of new images.
     templates: Vec<Vec<usize>>,
     folders: Vec<FolderNo>,
-    /// The images as the reference copy names them, as of its version.
+    /// The images named by the reference copy, as of its version.
     images: Vec<Image>,
     names_version: u64,
     homes: BTreeMap<FileNo, HostNo>,
 }
 
 impl Writers {
-    /// Makes the first images; all of it is durable.
+    /// Makes the first images, and makes them durable.
     pub(super) fn new(world: &mut World) -> Writers {
         let mut dice = Dice::new(world.options.seed, 0x3417);
-        // Apart, so that a seed runs as it did before there were several owners.
+        // Separate dice, so that a seed runs as it did before there were several owners.
         let owners = Dice::new(world.options.seed, 0x0e12);
         let palette = Palette::new(world.options.contents);
         let mut template = || (0..world.options.image_blocks_max).map(|_| dice.index(palette.len())).collect();
@@ -137,7 +137,7 @@ impl Writers {
         (!self.images.is_empty()).then(|| self.images[self.dice.index(self.images.len())].clone())
     }
 
-    /// Returns the host that an image is used through: another one than before, where that is silent.
+    /// Returns the host through which an image is used; another one than before if that is silent.
     fn home(&mut self, world: &World, no: FileNo) -> Option<HostNo> {
         let is_heard = |host: HostNo| world.machine(host).is_up && !world.machine(host).is_stalled;
         let moves = self.dice.one_in(200);
@@ -152,8 +152,8 @@ impl Writers {
         Some(home)
     }
 
-    /// Tells whether a writer has an image open through a host. One that has not opens it, if it can: rarely where a
-    /// share has left a hole, for who starts machines has images mended before.
+    /// Returns whether a writer has an image open through a host. If not, it opens the image if it can. It rarely opens
+    /// one with a hole that a share has left: a host repairs images before it starts their machines.
     fn uses(&mut self, world: &mut World, host: HostNo, no: FileNo) -> bool {
         match world.files.get(no).in_use {
             Some(user) if user == host => {
@@ -184,14 +184,14 @@ impl Writers {
         self.palette.get(self.dice.index(self.palette.len())).clone()
     }
 
-    /// Draws a run of blocks that an image may have.
+    /// Draws a run of blocks for an image.
     fn draw_run(&mut self, world: &World, most: u64) -> std::ops::Range<u64> {
         let end = u64::from(world.options.image_blocks_max);
         let first = self.dice.below(end);
         first..(first + 1 + self.dice.below(most)).min(end)
     }
 
-    /// Writes whole blocks, as far as there is room.
+    /// Writes whole blocks, as far as they fit.
     fn write_blocks(
         world: &mut World,
         writer: Actor,
@@ -209,13 +209,13 @@ impl Writers {
         Self::show(world, writer, image, SeenKind::Written, first * BLOCK_BYTES_U64, length);
     }
 
-    /// Lets a monitor on the host see a change.
+    /// Shows a change to a monitor on the host.
     fn show(world: &mut World, writer: Actor, image: &Image, kind: SeenKind, offset: u64, length: u64) {
         if !world.options.tells_writes {
             return;
         }
         let file_length = world.files.get(image.no).length;
-        // A write that found no room, or is of blocks that reach behind the end, has not made the file so long.
+        // A write that found no room, or whose blocks reach behind the end, leaves the file shorter than its range.
         let is_beyond = kind == SeenKind::Written && offset + length > file_length;
         let end = is_beyond.then_some((SeenKind::Truncated, 0, file_length));
         for (kind, offset, length) in std::iter::once((kind, offset, length)).chain(end) {
@@ -241,7 +241,7 @@ impl Writers {
         Self::write_blocks(world, writer, image, run.start, run.map(|_| Some(zeros.clone())));
     }
 
-    /// Sets room aside where there are holes, as `fallocate` does.
+    /// Sets room aside for holes, as `fallocate` does.
     fn set_aside(&mut self, world: &mut World, writer: Actor, image: &Image) {
         let run = self.draw_run(world, COPY_BLOCKS_MAX);
         for index in run.clone() {
@@ -252,7 +252,7 @@ impl Writers {
                 break;
             }
         }
-        // What was not a hole before is read again for nothing.
+        // The range includes blocks that were no holes; the monitor's reader reads those again in vain.
         let (offset, length) = (run.start * BLOCK_BYTES_U64, (run.end - run.start) * BLOCK_BYTES_U64);
         Self::show(world, writer, image, SeenKind::Written, offset, length);
     }
@@ -261,12 +261,12 @@ impl Writers {
         let offset = self.dice.below((u64::from(world.options.image_blocks_max) - 1) * BLOCK_BYTES_U64 + 1);
         let length = 1 + self.dice.index(BLOCK_BYTES);
         let content = self.draw_content();
-        // Where there was no room, some of it may have been written.
+        // If the room ran out, some of it may have been written.
         let _ = world.write(writer, image.no, offset, &content[..length]);
         Self::show(world, writer, image, SeenKind::Written, offset, length as u64);
     }
 
-    /// Copies what another image has, at the same place or another: runs of duplicates come so.
+    /// Copies a run of another image, to the same place or another, which makes runs of duplicates.
     fn copy_run(&mut self, world: &mut World, writer: Actor, image: &Image) {
         let Some(other) = self.draw_image() else { return };
         let from = self.draw_run(world, COPY_BLOCKS_MAX);
@@ -284,7 +284,7 @@ impl Writers {
         if self.dice.one_in(2) {
             length -= length % BLOCK_BYTES_U64;
         }
-        // Without room for the last block as cut, nothing is changed.
+        // Without room for the cut last block, nothing changes.
         if world.set_length(writer, image.no, length).is_ok() {
             Self::show(world, writer, image, SeenKind::Truncated, 0, length);
         }
@@ -294,20 +294,20 @@ impl Writers {
         let run = self.draw_run(world, RUN_BLOCKS_MAX);
         let offset =
             run.start * BLOCK_BYTES_U64 + if self.dice.one_in(2) { 0 } else { self.dice.below(BLOCK_BYTES_U64) };
-        // Without room for its ends, what was punched stays so.
+        // Without room for its ends, the punched part stays punched.
         let length = (run.end - run.start) * BLOCK_BYTES_U64;
         let _ = world.punch(writer, image.no, offset, length);
         Self::show(world, writer, image, SeenKind::Zeroed, offset, length);
     }
 
-    /// Draws a name that an image may have.
+    /// Draws a name for an image.
     fn draw_name(&mut self, world: &World) -> (FolderNo, Name) {
         let number = self.dice.below(u64::from(world.options.images) * NAMES_PER_IMAGE + 1);
         let folder = self.folders[self.dice.index(self.folders.len())];
         (folder, format!("disk{number}").into_bytes().into())
     }
 
-    /// Makes an image that is a template but for a few blocks.
+    /// Makes an image that differs from a template in a few blocks.
     fn create(&mut self, world: &mut World, writer: Actor) {
         let (folder, name) = self.draw_name(world);
         let Ok(no) = world.create_file(writer, folder, &name) else { return };
@@ -342,7 +342,7 @@ impl Writers {
     /// Makes a clone, as `cp --reflink` does.
     fn clone_image(&mut self, world: &mut World, writer: Actor, image: &Image) {
         if world.has_holes_left(image.no) {
-            // They would be the clone's, too, and nobody knew of them.
+            // The clone would have the holes, too, and no host would know of them.
             return;
         }
         let (folder, name) = self.draw_name(world);
@@ -361,7 +361,7 @@ impl Writers {
         file.refusal = if file.refusal.is_none() { Some(refusal) } else { None };
     }
 
-    /// Sets a file's time back, or puts something among the images that is none.
+    /// Sets a file's time back, or puts something else among the images.
     fn change_oddly(&mut self, world: &mut World, writer: Actor, image: &Image) {
         if self.dice.one_in(2) && world.options.sets_times_back {
             let earlier = self.dice.below(3_600_000_000_000);

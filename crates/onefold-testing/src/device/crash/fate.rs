@@ -1,4 +1,4 @@
-//! What becomes of one unsynced event when the power fails.
+//! The fate of one unsynced event when the power fails.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,30 +10,30 @@ use onefold_block::random::{Random, SeededRandom};
 
 pub(super) const SECTORS_PER_BLOCK: usize = BLOCK_BYTES / SECTOR_BYTES;
 
-/// A longer write is not torn sector by sector: each torn block takes memory of its own.
+/// Maximum length of a write that is torn sector by sector: each torn block takes memory of its own.
 const SCATTERED_SECTORS_MAX: usize = 64;
 
-/// The part of an event that reached the disk. A discard is whole or lost.
+/// The part of an event that reached the disk. A discard is complete or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Whole,
     Lost,
-    /// Only the first so many sectors are new.
+    /// Only this many first sectors are new.
     FirstSectors(usize),
-    /// Only the last so many sectors are new.
+    /// Only this many last sectors are new.
     LastSectors(usize),
     /// This sector is old, all others are new.
     WithoutSector(usize),
     /// Only this sector is new.
     OneSector(usize),
-    /// Each block is new or old, as the seed has it.
+    /// Each block is new or old, as the seed decides.
     SomeBlocks(u64),
-    /// Each sector is new or old, as the seed has it.
+    /// Each sector is new or old, as the seed decides.
     SomeSectors(u64),
 }
 
 impl Fate {
-    /// Returns the fate number `index` of the torn ones of a write of `sectors` sectors: the extremes first.
+    /// Returns torn fate number `index` of a write of `sectors` sectors, with the extremes first.
     pub(super) fn torn(index: u32, sectors: usize, seed: u64) -> Fate {
         match index {
             0 => Fate::FirstSectors(1),
@@ -48,7 +48,8 @@ impl Fate {
         }
     }
 
-    /// Returns a fate for a write of `sectors` sectors: half are whole, a quarter lost, a quarter torn somehow.
+    /// Returns a random fate for a write of `sectors` sectors: half are complete, a quarter lost, a quarter torn
+    /// somehow.
     pub(super) fn random(random: &SeededRandom, sectors: usize) -> Fate {
         match random.below(16) {
             0..8 => Fate::Whole,
@@ -60,12 +61,12 @@ impl Fate {
         }
     }
 
-    /// Returns whole or lost, for an event that is not torn.
+    /// Returns complete or lost, for an event that cannot be torn.
     pub(super) fn random_whole(seed: u64) -> Fate {
         if mix(seed, 0) & 1 == 1 { Fate::Whole } else { Fate::Lost }
     }
 
-    /// Tells whether sector `sector` of an event of `sectors` sectors is new.
+    /// Returns whether sector `sector` of an event of `sectors` sectors is new.
     fn is_new(self, sector: usize, sectors: usize) -> bool {
         match self {
             Fate::Whole => true,
@@ -79,7 +80,7 @@ impl Fate {
         }
     }
 
-    /// Returns the content of block `index` of a write of `blocks`, over what it held before (nothing is zeros).
+    /// Returns the content of block `index` of a write of `blocks` over its old content (`None` is zeros).
     pub(super) fn block(self, index: usize, blocks: &[SharedBlock], old: Option<SharedBlock>) -> Option<SharedBlock> {
         let sectors = blocks.len() * SECTORS_PER_BLOCK;
         let first = index * SECTORS_PER_BLOCK;
@@ -114,7 +115,7 @@ impl fmt::Display for Fate {
     }
 }
 
-/// What a discarded block reads as: whatever it pleases the disk.
+/// The content that a discarded block reads as: the disk may choose any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Discarded {
     Old,
@@ -123,7 +124,7 @@ pub(super) enum Discarded {
 }
 
 impl Discarded {
-    /// Returns what becomes of block `index` of the discard that is event `event`.
+    /// Returns the content of block `index` of the discard that is event `event`.
     pub(super) fn of(seed: u64, event: usize, index: u64) -> Discarded {
         match SeededRandom::new(seed ^ mix(event as u64, 0) ^ index.rotate_left(32)).below(3) {
             0 => Discarded::Old,
@@ -132,7 +133,7 @@ impl Discarded {
         }
     }
 
-    /// Returns bytes that nobody wrote.
+    /// Returns bytes that were never written.
     pub(super) fn garbage(seed: u64, event: usize) -> SharedBlock {
         let mut bytes = [0; BLOCK_BYTES];
         SeededRandom::new(mix(seed, event)).fill(&mut bytes).expect("seeded randomness never runs out");
@@ -149,7 +150,7 @@ pub(super) fn mix(seed: u64, index: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// Returns which sectors of a three-block write are new under `fate`, checking each for being new or old.
+    /// Returns the sectors of a three-block write that are new under `fate`. Checks that each sector is new or old.
     fn new_sectors(fate: Fate) -> Vec<usize> {
         let blocks: Vec<SharedBlock> = (0..3).map(|_| Arc::new([1; BLOCK_BYTES])).collect();
         let old = Arc::new([2; BLOCK_BYTES]);

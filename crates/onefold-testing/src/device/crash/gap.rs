@@ -1,4 +1,4 @@
-//! The events between two syncs, of which a power cut may leave any part.
+//! The events between two syncs. A power cut may leave any part of them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use super::fate::{Discarded, Fate};
 use crate::device::{Event, MemoryImage, SharedBlock};
 use onefold_block::BlockNo;
 
-/// Returns the gaps of a stream of events: each ends at a sync, the last one at the end.
+/// Returns the gaps of a stream of events: each ends at a sync, and the last one at the end of the stream.
 pub(super) fn gaps(events: &[Event]) -> Vec<Range<usize>> {
     let mut gaps = Vec::new();
     let mut start = 0;
@@ -21,7 +21,7 @@ pub(super) fn gaps(events: &[Event]) -> Vec<Range<usize>> {
     gaps
 }
 
-/// One gap, and for each block that it touches the events that do.
+/// One gap, with the events that touch each of its blocks.
 #[derive(Debug)]
 pub(super) struct Gap<'a> {
     events: &'a [Event],
@@ -46,10 +46,10 @@ impl<'a> Gap<'a> {
         blocks
     }
 
-    /// Sets `block` of `image` to what it holds when those of the gap's events that are before `cut` happened to
-    /// `base` with the fates that `fate_of` gives.
+    /// Sets `block` of `image` to its content after the gap's events before `cut` happened to `base`, with the fates
+    /// that `fate_of` returns.
     ///
-    /// Events on one block take effect in their order: a disk's cache holds the later one.
+    /// Events on one block take effect in order: a disk's cache holds the later one.
     pub(super) fn settle(
         &self,
         image: &mut MemoryImage,
@@ -70,7 +70,7 @@ impl<'a> Gap<'a> {
     }
 }
 
-/// Makes all of `event` happen to `image`.
+/// Applies all of `event` to `image`.
 pub(super) fn apply(event: &Event, index: usize, image: &mut MemoryImage, discard_seed: u64) {
     for block in blocks_of(event) {
         let old = image.get(block).cloned();
@@ -91,7 +91,7 @@ pub(super) fn blocks_of(event: &Event) -> impl Iterator<Item = BlockNo> + use<> 
     (first.0..first.0 + count).map(BlockNo)
 }
 
-/// Returns what `block`, one of those that `event` touches, holds after it.
+/// Returns the content of `block`, one of those that `event` touches, after the event.
 fn outcome(
     event: &Event,
     index: usize,
@@ -109,7 +109,7 @@ fn outcome(
             match Discarded::of(discard_seed, index, block.0 - first.0) {
                 Discarded::Old => old,
                 Discarded::Zero => None,
-                // What was never written may stay zero: a trim of the whole device must not fill memory.
+                // Never-written blocks may stay zero: a trim of the whole device must not fill memory.
                 Discarded::Garbage => old.map(|_| Discarded::garbage(discard_seed, index)),
             }
         }

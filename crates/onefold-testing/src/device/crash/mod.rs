@@ -1,7 +1,7 @@
-//! What a power cut may leave of a recorded device.
+//! The images that a power cut may leave of a recorded device.
 //!
-//! A disk may lose, tear at a sector or reorder all that no sync has covered; what a sync covered is there. Each image
-//! shares all but a few blocks with the others, so that a million of them are no matter of memory.
+//! A disk may lose, tear at a sector or reorder all writes that no sync has covered. Writes that a sync covered are
+//! present. Each image shares all but a few blocks with the others, so that a million of them fit in memory.
 
 mod fate;
 mod gap;
@@ -23,9 +23,9 @@ use onefold_block::random::SeededRandom;
 /// The device as one power cut left it.
 #[derive(Debug)]
 pub struct CrashImage {
-    /// The device after power came back; it may be written to.
+    /// The device after power returned; it may be written to.
     pub device: MemoryDevice,
-    /// How many events had begun when the power failed. Those before the last sync among them are whole.
+    /// Number of events that had begun when the power failed. Those before the last sync among them are complete.
     pub cut: usize,
     number: usize,
     seed: u64,
@@ -34,19 +34,19 @@ pub struct CrashImage {
 }
 
 impl CrashImage {
-    /// Returns the tag of the last mark before the cut: all that was promised up to it must hold.
+    /// Returns the tag of the last mark before the cut: all promises up to it must hold.
     #[must_use]
     pub const fn last_mark(&self) -> Option<u64> {
         self.last_mark
     }
 
-    /// Returns the image's number in its plan, by which [`Sample::Only`] makes it again.
+    /// Returns the image's number in its plan; [`Sample::Only`] makes it again.
     #[must_use]
     pub const fn number(&self) -> usize {
         self.number
     }
 
-    /// Returns a sentence that says what happened and how to make it happen again.
+    /// Returns a sentence that describes the power cut and how to reproduce it.
     #[must_use]
     pub fn description(&self) -> String {
         let CrashImage { cut, number, seed, shape, .. } = self;
@@ -54,7 +54,7 @@ impl CrashImage {
     }
 }
 
-/// The crash images of a recording, each made when it is asked for.
+/// The crash images of a recording, each made on demand.
 #[derive(Debug)]
 pub struct CrashImages<'a> {
     recording: &'a Recording,
@@ -63,16 +63,16 @@ pub struct CrashImages<'a> {
     gaps: Vec<Range<usize>>,
     gap_index: usize,
     gap: Gap<'a>,
-    /// The image at the start of the gap: all before is durable.
+    /// The image at the start of the gap: everything before is durable.
     base: MemoryImage,
-    /// The image after the first `prefix_cut` events, nothing lost.
+    /// The image after the first `prefix_cut` events with nothing lost.
     prefix: MemoryImage,
     prefix_cut: usize,
     last_mark: Option<u64>,
 }
 
 impl Recording {
-    /// Returns what a power cut may have left at any moment of the recording, as far as `plan` has it.
+    /// Returns the images that a power cut may have left at any moment of the recording, as selected by `plan`.
     #[must_use]
     pub fn crash_images(&self, plan: CrashPlan) -> CrashImages<'_> {
         let gaps = gaps(self.events());
@@ -90,8 +90,8 @@ impl Recording {
         }
     }
 
-    /// Returns the device's content after its first `cut` events with nothing lost, discarded blocks as `plan` has
-    /// them.
+    /// Returns the device's content after its first `cut` events with nothing lost. Discarded blocks read as `plan`
+    /// decides.
     #[must_use]
     pub fn image_after(&self, cut: usize, plan: &CrashPlan) -> MemoryImage {
         let mut image = self.start().clone();
@@ -123,7 +123,7 @@ impl CrashImages<'_> {
         self.prefix_cut = cut;
     }
 
-    /// Returns the content that `shape` leaves; the prefix is at the cut.
+    /// Returns the content that `shape` leaves. The prefix must be at the cut.
     fn content(&self, shape: Shape) -> MemoryImage {
         let (events, cut) = (self.recording.events(), self.prefix_cut);
         let mut image = match shape {

@@ -14,12 +14,12 @@ fn plan() -> CrashPlan {
     CrashPlan::with_seed(1)
 }
 
-/// Prefixes and whole changes lost or alone, nothing else.
+/// Prefixes, and whole changes lost or alone; nothing else.
 fn nothing_torn() -> CrashPlan {
     CrashPlan { torn_splits: 0, sectors: false, random_subsets_per_gap: 0, ..plan() }
 }
 
-/// Returns `count` blocks whose every sector says `tag`.
+/// Returns `count` blocks in which every sector holds `tag`.
 fn tagged(tag: u8, count: usize) -> Vec<u8> {
     vec![tag; count * BLOCK_BYTES]
 }
@@ -36,7 +36,7 @@ fn block_tags(image: &CrashImage) -> Vec<u8> {
     sector_tags(&image.device.image()).into_iter().step_by(BLOCK_BYTES / SECTOR_BYTES).collect()
 }
 
-/// A write of one block each to blocks 0, 1 and 0 again, then a sync, a promise, and a write to block 2.
+/// Writes one block each to blocks 0, 1 and 0 again, then a sync, a promise, and a write to block 2.
 fn small_recording() -> Recording {
     let device = RecordingDevice::new(MemoryImage::new(3));
     device.write(BlockNo(0), &tagged(1, 1)).unwrap();
@@ -110,7 +110,7 @@ fn each_sector_is_lost_once_alone_once_and_the_last_to_arrive_once() {
     }
 }
 
-/// Makes random calls, each write with a tag of its own.
+/// Makes random calls; each write has a tag of its own.
 fn random_recording(seed: u64) -> Recording {
     let random = SeededRandom::new(seed);
     let device = RecordingDevice::new(MemoryImage::new(BLOCKS));
@@ -128,7 +128,7 @@ fn random_recording(seed: u64) -> Recording {
     device.recording()
 }
 
-/// Returns for each sector the tags that it may have when power fails after `cut` events.
+/// Returns the tags that each sector may have when power fails after `cut` events.
 fn allowed_tags(recording: &Recording, cut: usize) -> Vec<HashSet<u8>> {
     let mut allowed = vec![HashSet::from([0]); usize::try_from(BLOCKS).unwrap() * BLOCK_BYTES / SECTOR_BYTES];
     let mut last = vec![0; allowed.len()];

@@ -1,4 +1,4 @@
-//! Each kind of fault happens, as the trait says, and only when it is to.
+//! Tests that each kind of fault happens as the trait says, and only on request.
 
 use onefold_substrate::{Files, Locks, Names, Sharing};
 
@@ -9,7 +9,7 @@ fn faulty(faults: Faults) -> SimulatedFileSystem {
     SimulatedFileSystem::new(&SimulationOptions { images: 0, faults, ..SimulationOptions::default() })
 }
 
-/// Makes a file that is there whatever fails, as nobody's calls do.
+/// Makes a file whatever fails, as it uses no host's calls.
 fn given(system: &SimulatedFileSystem, path: &str, blocks: &[u8]) {
     drop(file(&system.observe(), path, blocks));
 }
@@ -60,7 +60,7 @@ fn a_failed_write_has_written_some_first_part_and_a_failed_sync_lost_some() {
     let seen = || content(&observer, &observer.substrate.open(Path::new("a"), Access::Read).unwrap());
     let (mut parts, mut losses) = (0, 0);
     for _ in 0..100 {
-        // Whole blocks, so that each is one or the other.
+        // Whole blocks, so that each is either old or new.
         for block in 0..3 {
             while host.substrate.write_at(&file, block * B, &bytes(&[2])).is_err() {
                 parts += 1;

@@ -1,11 +1,11 @@
-//! What a crash takes, and what it does not.
+//! Tests of what a crash undoes, and what it does not.
 
 use onefold_substrate::{Files, Names, Sharing};
 use std::collections::BTreeSet;
 
 use super::*;
 
-/// Returns what is found for each of many seeds.
+/// Returns the distinct observations over many seeds.
 fn over_seeds<T: Ord>(observe: impl Fn(&SimulatedFileSystem) -> T) -> BTreeSet<T> {
     let look = |seed| {
         let system = empty(seed);
@@ -16,7 +16,7 @@ fn over_seeds<T: Ord>(observe: impl Fn(&SimulatedFileSystem) -> T) -> BTreeSet<T
     (0..200).map(look).collect()
 }
 
-/// Reads a file as somebody who saw nothing before; none if it is not there.
+/// Reads a file as an observer without earlier knowledge; `None` if it is missing.
 fn read(system: &SimulatedFileSystem, path: &str) -> Option<Vec<u8>> {
     let host = system.observe();
     let file = host.substrate.open(Path::new(path), Access::Read).ok()?;
@@ -178,7 +178,7 @@ fn what_was_cloned_from_stays_as_it_was_whoever_crashes() {
     assert_eq!(seen, BTreeSet::from([(vec![2], vec![2])]));
 }
 
-/// To bring older bytes back takes room, which makes names durable, and so may free the very file that they are of.
+/// Restoring older bytes takes room, which makes names durable, and so may free the very file that they belong to.
 #[test]
 fn a_crash_may_take_from_a_file_that_only_its_lost_removal_keeps() {
     let seen = (0..50).map(|seed| {

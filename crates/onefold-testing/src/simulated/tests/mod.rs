@@ -14,7 +14,7 @@ use super::{Host, HostNo, SimulatedFile, SimulatedFileSystem, SimulationOptions}
 
 const B: u64 = BLOCK_BYTES_U64;
 
-/// A file system without images, that three hosts may mount.
+/// Returns a file system without images that three hosts may mount.
 fn empty(seed: u64) -> SimulatedFileSystem {
     let options = SimulationOptions { seed, hosts: 3, images: 0, ..SimulationOptions::default() };
     SimulatedFileSystem::new(&options)
@@ -31,7 +31,7 @@ fn bytes(blocks: &[u8]) -> Vec<u8> {
     blocks.iter().flat_map(|byte| [*byte; BLOCK_BYTES]).collect()
 }
 
-/// Returns the first byte of each block, of which all bytes are to be that.
+/// Returns the first byte of each block, after checking that the others equal it.
 fn content<'run>(host: &Host<'run>, file: &SimulatedFile<'run>) -> Vec<u8> {
     let length = usize::try_from(host.substrate.stat(file).unwrap().length).unwrap();
     let mut content = vec![0; length + 1];

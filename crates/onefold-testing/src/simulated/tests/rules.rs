@@ -1,4 +1,4 @@
-//! The trait's words about names, files and locks.
+//! Tests of the trait's rules for names, files and locks.
 
 use std::io::ErrorKind;
 use std::time::Duration;

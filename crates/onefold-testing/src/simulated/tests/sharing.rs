@@ -1,4 +1,4 @@
-//! Comparing and sharing, cloning, maps; and that what goes wrong there is found.
+//! Tests of comparing and sharing, cloning and maps; and that mistakes there are found.
 
 use onefold_substrate::{Files, MappedExtent, Refusal, Sharing};
 
@@ -7,7 +7,7 @@ use super::super::files::FileNo;
 use super::super::world::{Actor, World};
 use super::*;
 
-/// What became of a try to share.
+/// Returns the outcome of an attempt to share, as text.
 fn outcome(result: Result<Compared, ShareError>) -> String {
     match result {
         Ok(compared) => format!("{compared:?}"),
@@ -159,8 +159,8 @@ fn files_of_one_write_lie_in_one_extent() {
     assert_eq!(host.substrate.extents(&one, 0).unwrap().len(), 1);
 }
 
-/// Does something wrong to an image beside another one, and returns what the checks after the step, and of all, say of
-/// it.
+/// Makes a mistake in an image beside another one. Returns whether the checks after the step, and those of everything,
+/// find it.
 fn found(wrong: impl FnOnce(&mut World, FileNo, FileNo)) -> (bool, bool) {
     let system = empty(1);
     system.write_image(HostNo(0), "images/one", 0, &bytes(&[1, 2, 3])).unwrap();
@@ -195,7 +195,7 @@ fn whatever_goes_wrong_is_found_after_the_step_and_in_full() {
         world.remap(other, 0, Some(block));
     };
     assert_eq!(found(counts_twice), both);
-    // What no step says that it changed is found in full only.
+    // A change that no step reports is found only by the full check.
     let counts_without_a_place = |world: &mut World, image, _| {
         let block = world.files.get(image).block(0).unwrap();
         world.blocks.raise(block);
