@@ -1,8 +1,8 @@
-//! For tests: something that happens again and again beside them.
+//! For tests: work that repeats beside them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Work that one thread does again and again until another has done enough, or has panicked.
+/// Work that one thread repeats until another thread has finished, or has panicked.
 #[derive(Default)]
 pub(crate) struct Again(AtomicBool);
 

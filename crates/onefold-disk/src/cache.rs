@@ -1,7 +1,7 @@
 //! A cache of the most recently read pages of a disk.
 //!
-//! Readers of tables and trees read a few bytes here and there, often again. Through an image of many layers, each such
-//! read is a search. The limit is in bytes, so that no disk decides how much memory it takes.
+//! Readers of tables and trees read a few bytes here and there, often repeatedly. Through an image of many layers, each
+//! such read is a search. The limit is in bytes, so that no disk decides how much memory the cache takes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -21,7 +21,7 @@ pub struct CachedDisk<'a> {
     pages: Mutex<Pages>,
 }
 
-/// The bytes of a page, which stay where they were read.
+/// The bytes of a page, which keep their place in memory.
 type Page = Arc<Box<[u8]>>;
 
 /// The cached pages, by their number on the disk.
@@ -50,8 +50,8 @@ impl Pages {
         Some(page)
     }
 
-    /// Returns memory for a page, of any content. Where the cache is full, it is that of the page that was not used for
-    /// longest, unless somebody reads it.
+    /// Returns memory for a page, of any content. If the cache is full, it is that of the least recently used page,
+    /// unless a thread is reading that page.
     fn memory(&mut self) -> Box<[u8]> {
         let oldest = (self.pages.len() == self.pages_max).then(|| self.by_use.pop_first()).flatten();
         let evicted = oldest.and_then(|(_, oldest)| Arc::into_inner(self.pages.remove(&oldest)?.0));
@@ -142,7 +142,7 @@ impl Disk for CachedDisk<'_> {
 mod tests {
     use super::*;
 
-    /// A disk whose bytes tell where they are; it notes what is read of it.
+    /// A disk whose bytes depend on their offset; it records the reads.
     struct Told {
         size_bytes: u64,
         /// Reads that reach this byte fail.

@@ -1,8 +1,8 @@
-//! The chain of files that an image leads to.
+//! The chain of files to which an image leads.
 //!
 //! An image names its own backing files, parents, data files and extents. A hostile image could name any file of this
-//! machine, and its content would become part of the disk. [`Folders`] decides which names are followed. A chain is
-//! bounded, and an error where it comes back to one of its own files.
+//! machine, whose content would become part of the disk. [`Folders`] decides which names are followed. The length of a
+//! chain is bounded, and a chain that returns to one of its own files is an error.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,10 @@ use crate::error::{ChainError, DiskError};
 use crate::folders::{Folders, Member};
 use crate::image_file::{Identity, ImageFile};
 
-/// Largest number of files in a chain, the image itself included.
+/// Maximum number of files in a chain, including the image itself.
 const CHAIN_LENGTH_MAX: usize = 64;
 
-/// The files that one image consists of, as far as they have been opened.
+/// The files of one image, as far as they have been opened.
 #[derive(Debug)]
 pub(crate) struct Chain {
     folders: Folders,
@@ -31,7 +31,7 @@ impl Chain {
         self.folders.image_folder().to_owned()
     }
 
-    /// Opens the next file of the chain: one that a file in `folder` calls `name`.
+    /// Opens the next file of the chain, which a file in `folder` calls `name`.
     ///
     /// # Errors
     /// Those of [`Chain::open`]; also if the chain is a loop or too long.
@@ -48,7 +48,7 @@ impl Chain {
         Ok(member)
     }
 
-    /// Opens a file with data, which one image may name several times and which leads nowhere itself.
+    /// Opens a data file. One image may name it several times, and it leads to no further file.
     ///
     /// # Errors
     /// If the name is not allowed, or the file cannot be opened.
@@ -60,8 +60,8 @@ impl Chain {
     }
 }
 
-/// Returns whether QEMU takes `name` for a protocol (`nbd:`, `ssh://`, `json:`, even `file:`) and not for a path: a
-/// colon comes before the first slash.
+/// Returns whether QEMU takes `name` for a protocol (`nbd:`, `ssh://`, `json:`, even `file:`) instead of a path,
+/// because a colon comes before the first slash.
 fn names_protocol(name: &str) -> bool {
     name.find([':', '/']).is_some_and(|at| name[at..].starts_with(':'))
 }

@@ -1,4 +1,4 @@
-//! Copying a sparse disk into something new. Holes and zero blocks are skipped; several threads read and write.
+//! Copies a sparse disk into a new sink. Holes and zero blocks are skipped; several threads read and write.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::{Mutex, PoisonError};
@@ -11,24 +11,24 @@ use crate::disk::{Disk, Sink};
 use crate::error::{DiskError, Work};
 use crate::progress::{OnProgress, Progress};
 
-/// Bytes read and written at a time: the largest request that a mounted pool takes.
+/// Bytes in one read and write: the largest request that a mounted pool takes.
 const PIECE_BYTES: u64 = 1 << 20;
 /// Upper bound; more threads have not made the copy of one disk faster.
 const THREADS_MAX: usize = 4;
 
-/// What was copied, in bytes: `size = written + zero`.
+/// Result of a copy, in bytes: `size = written + zero`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
     /// Bytes that were written.
     pub written_bytes: u64,
-    /// Holes and zero blocks, which were not.
+    /// Holes and zero blocks, which were skipped.
     pub zero_bytes: u64,
 }
 
 /// Copies all of `disk` into `sink`, which must read as zeros so far.
 ///
 /// # Errors
-/// When a read or write fails, and when `progress` stops it. The first error ends the work of all threads.
+/// When a read or write fails, or `progress` stops the copy. The first error ends the work of all threads.
 pub fn copy(disk: &dyn Disk, sink: &dyn Sink, progress: OnProgress<'_>) -> Result<Copied, DiskError> {
     let cursor = Mutex::new(Cursor { disk, data: 0..0, written_bytes: 0, error: None });
     let threads = thread::available_parallelism().map_or(1, |count| count.get().min(THREADS_MAX));
@@ -76,7 +76,7 @@ impl Cursor<'_> {
     }
 }
 
-/// Copies pieces until none is left or a thread has failed.
+/// Copies pieces until all are done or a thread has failed.
 fn work(cursor: &Mutex<Cursor<'_>>, disk: &dyn Disk, sink: &dyn Sink, progress: OnProgress<'_>) {
     let mut buffer = AlignedBuffer::zeroed(usize::try_from(PIECE_BYTES).map_or(1, |bytes| bytes / BLOCK_BYTES));
     let locked = || cursor.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,7 +103,7 @@ fn work(cursor: &Mutex<Cursor<'_>>, disk: &dyn Disk, sink: &dyn Sink, progress: 
     }
 }
 
-/// Copies one piece, run after run of blocks that are not zero. Returns the bytes written.
+/// Copies one piece, one run of nonzero blocks after another. Returns the number of bytes written.
 fn copy_piece(
     disk: &dyn Disk,
     sink: &dyn Sink,
@@ -122,7 +122,7 @@ fn copy_piece(
     Ok(written_bytes)
 }
 
-/// Returns the ranges of `bytes` that consist of blocks that are not all zero.
+/// Returns the ranges of `bytes` that consist of nonzero blocks.
 fn runs_of_data(bytes: &[u8]) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     for (index, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
@@ -166,7 +166,7 @@ mod tests {
         }
     }
 
-    /// Keeps what is written; fails at the write that touches `fails_at`.
+    /// Keeps the written bytes; fails at the write that touches `fails_at`.
     struct MemorySink {
         bytes: Mutex<Vec<u8>>,
         fails_at: Option<u64>,
@@ -193,7 +193,8 @@ mod tests {
         ControlFlow::Continue(())
     }
 
-    /// Three and a half MiB and 100 bytes: data, a zero block inside it, a hole, data to an unaligned end.
+    /// Returns a disk of three and a half MiB and 100 bytes: data, a zero block inside it, a hole, data to an unaligned
+    /// end.
     fn disk() -> MemoryDisk {
         let mut bytes: Vec<u8> = (0..(7 << 19) + 100).map(|index| 1 + u8::try_from(index % 251).unwrap()).collect();
         bytes[8192..12288].fill(0);

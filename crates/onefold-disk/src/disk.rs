@@ -1,10 +1,10 @@
-//! What can be read as a disk, and what can be filled as one.
+//! The traits of a readable disk, and of a sink for one.
 
 use std::ops::Range;
 
 use crate::error::DiskError;
 
-/// Longest disk that an image may hold, in bytes. A longer length in a header is taken for a lie: the search for data
+/// Maximum length of a disk in an image, in bytes. A longer one in a header is taken as false: the search for data
 /// would not end.
 pub const SIZE_BYTES_MAX: u64 = 1 << 44;
 
@@ -13,15 +13,15 @@ pub trait Disk: Send + Sync {
     /// Returns the length in bytes.
     fn size_bytes(&self) -> u64;
 
-    /// Returns the next range at or after `offset` that may hold something else than zeros; `None` when only zeros
-    /// follow. The range is not empty and does not end past the disk.
+    /// Returns the next range at or after `offset` that may hold nonzero bytes; `None` if only zeros follow. The range
+    /// is not empty and does not end past the disk.
     ///
     /// # Errors
     /// When the image is damaged or its device fails.
     fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError>;
 
-    /// Returns where the bytes from `offset` on lie in the file of the image. A disk that does not know says so of all
-    /// bytes.
+    /// Returns where the bytes from `offset` on lie in the file of the image. If the disk does not know, it returns a
+    /// range without an offset for all bytes.
     ///
     /// # Errors
     /// When the image is damaged or its device fails.
@@ -29,24 +29,24 @@ pub trait Disk: Send + Sync {
         Ok(InFile { offset: None, length_bytes: self.size_bytes().saturating_sub(offset) })
     }
 
-    /// Fills `into` from `offset`. What lies past the end reads as zeros.
+    /// Fills `into` from `offset`. Bytes past the end read as zeros.
     ///
     /// # Errors
-    /// When the image is damaged, has become shorter than it was when it was opened, or its device fails.
+    /// When the image is damaged, has become shorter since it was opened, or its device fails.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError>;
 }
 
 /// Where a range of a disk lies in the file of its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InFile {
-    /// Its first byte in the file; `None` where the file does not have these bytes as they are: they are a hole,
+    /// Its first byte in the file; `None` if the file does not hold these bytes as they are: they are a hole,
     /// compressed, or in another file of the chain.
     pub offset: Option<u64>,
-    /// How far this holds; 0 from the end of the disk on.
+    /// Length for which this holds; 0 from the end of the disk on.
     pub length_bytes: u64,
 }
 
-/// Something new that reads as zeros until it is written. Writes come from several threads and never overlap.
+/// A new target that reads as zeros until it is written. Writes come from several threads and never overlap.
 pub trait Sink: Sync {
     /// Writes all of `from` at `offset`.
     ///

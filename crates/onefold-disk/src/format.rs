@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Format of an image that is read.
+/// Format of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageFormat {
     /// The bytes of the disk, one to one.
@@ -22,7 +22,7 @@ pub enum ImageFormat {
 }
 
 impl ImageFormat {
-    /// Returns its name in QEMU's tools, which results use as well.
+    /// Returns the format's name in QEMU's tools, which results use as well.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -44,14 +44,14 @@ impl ImageFormat {
         }
     }
 
-    /// Returns the format that the first 512 bytes of a file show. A file without a known signature is raw.
+    /// Returns the format indicated by the first 512 bytes of a file. A file without a known signature is raw.
     #[must_use]
     pub fn of_head(head: &[u8]) -> ImageFormat {
         by_signature(head)
     }
 }
 
-/// Bytes at the start of a file that are examined; all signatures lie in them.
+/// Number of bytes examined at the start of a file; all signatures lie in them.
 const HEAD_BYTES: usize = 512;
 
 /// Returns the format of `file`; a file without a known signature is raw.

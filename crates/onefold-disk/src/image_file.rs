@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, ResolveFlags, SeekFrom, open, openat2, seek};
 use rustix::io::Errno;
 
-/// Calls of `openat2` at most, when renames elsewhere disturb it.
+/// Maximum number of `openat2` calls when concurrent renames disturb it.
 const ATTEMPTS_MAX: usize = 16;
 
 /// An image file that is open for reading: a regular file or a block device.
@@ -21,7 +21,7 @@ pub struct ImageFile {
     metadata: Metadata,
 }
 
-/// Identity of a file, whatever name leads to it.
+/// Identity of a file, whichever name leads to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     device: u64,
@@ -57,8 +57,8 @@ impl ImageFile {
 
     /// Opens the file of an `O_PATH` descriptor.
     ///
-    /// Such a descriptor has no effect on a pipe or a device, so the kind of file is known before it is opened: opening
-    /// a pipe can wait for ever, and opening some devices starts them.
+    /// An `O_PATH` descriptor has no effect on a pipe or a device, so the kind of file is known before it is opened:
+    /// opening a pipe can wait forever, and opening some devices starts them.
     pub(crate) fn of_handle(handle: OwnedFd, path: &Path) -> io::Result<ImageFile> {
         let handle = File::from(handle);
         let metadata = handle.metadata()?;
@@ -70,25 +70,25 @@ impl ImageFile {
         Ok(ImageFile { file, path: path.to_owned(), metadata })
     }
 
-    /// Takes a file that is open for reading; `path` is for messages.
+    /// Wraps a file that is open for reading; `path` is for messages.
     pub(crate) fn of_open(file: File, path: &Path) -> io::Result<ImageFile> {
         let metadata = file.metadata()?;
         Ok(ImageFile { file, path: path.to_owned(), metadata })
     }
 
-    /// Returns its metadata at the time of opening.
+    /// Returns the file's metadata at the time of opening.
     #[must_use]
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// Returns its length in bytes, also of a block device; 0 if the length cannot be found out.
+    /// Returns the length in bytes, also of a block device; 0 if it cannot be determined.
     #[must_use]
     pub fn length(&self) -> u64 {
         seek(&self.file, SeekFrom::End(0)).unwrap_or(0)
     }
 
-    /// Returns its identity.
+    /// Returns the file's identity.
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity::of(&self.metadata)
@@ -122,7 +122,7 @@ pub(crate) fn open_beneath(folder: impl AsFd, relative: &Path, further: ResolveF
     result
 }
 
-/// Returns a path that leads this process, or a child that inherits the descriptor, to the open file itself.
+/// Returns a path that leads to the open file itself, in this process or a child that inherits the descriptor.
 pub(crate) fn descriptor_path(file: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }

@@ -1,12 +1,12 @@
-//! Disks of virtual machines: reading, writing and copying them, whatever file they lie in.
+//! Disks of virtual machines: reading, writing and copying them, whatever files they lie in.
 //!
-//! A [`Disk`] is what a guest sees: a length, bytes, and holes between them. [`open`] reads an image as one. qcow2 goes
-//! through the library `imago`, which streams in both directions; all other formats but raw go through QEMU's own
-//! `qemu-img`. Images are hostile input: the files that they name are opened here, by the rules of `folders` and to a
-//! bounded depth, and both get them as open files. Neither opens a name out of a header.
+//! A [`Disk`] is the guest's view: a length, bytes, and holes between them. [`open`] opens an image as a disk. qcow2
+//! goes through the library `imago`, which streams in both directions. All other formats except raw go through QEMU's
+//! own `qemu-img`. Images are hostile input: this crate opens the files that they name, by the rules of `folders` and
+//! to a bounded depth, and passes them on as open files. Neither `imago` nor `qemu-img` opens a name from a header.
 //!
-//! This crate knows nothing of what is on a disk, and nothing of a command line: long work tells how far it is through
-//! a callback, and errors say what failed without advice.
+//! This crate knows neither the content of disks nor the command line. Long work reports its progress through a
+//! callback, and errors say what failed, without advice.
 
 #[cfg(test)]
 mod again;

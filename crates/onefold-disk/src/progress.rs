@@ -1,15 +1,15 @@
-//! How far long work is, and whether it goes on.
+//! Progress of long work, and whether it continues.
 
 use std::ops::ControlFlow;
 
-/// How far a piece of work is.
+/// Progress of one piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes that are done.
+    /// Bytes done so far.
     pub done_bytes: u64,
-    /// Bytes to do in all.
+    /// Bytes in all.
     pub total_bytes: u64,
 }
 
-/// What long work calls again and again, from several threads; `Break` stops it.
+/// Callback that long work calls repeatedly, from several threads; `Break` stops the work.
 pub type OnProgress<'a> = &'a (dyn Fn(Progress) -> ControlFlow<()> + Sync);

@@ -17,11 +17,11 @@ use crate::folders::Member;
 use crate::format::{ImageFormat, detect};
 use crate::image_file::ImageFile;
 
-/// A qcow2 image, with its backing files, as a disk.
+/// A qcow2 image with its backing files, as a disk.
 pub(crate) struct Qcow2Disk {
     access: FormatAccess<ImagoFile>,
     path: PathBuf,
-    /// Whether the image is one file: then every place that the library tells is in that file.
+    /// Whether the image is one file: then every offset from the library lies in that file.
     is_one_file: bool,
 }
 
@@ -32,7 +32,7 @@ impl Qcow2Disk {
         let mut chain = Chain::start(&image, further)?;
         let (access, is_one_file) =
             open_layers(image, &mut chain).map_err(|why| cannot(ImageAction::Open, &path, why))?;
-        // A made-up length would keep the search for data busy for ever.
+        // A false length would keep the search for data busy forever.
         if access.size() > SIZE_BYTES_MAX {
             return Err(cannot(ImageAction::Open, &path, ImageError::TooLarge));
         }
@@ -56,7 +56,7 @@ impl Qcow2Disk {
         Ok(Qcow2Disk { access, path: path.to_owned(), is_one_file: true })
     }
 
-    /// Returns whether the image is one file, without a backing file and a data file.
+    /// Returns whether the image is one file, without a backing file or a data file.
     pub(crate) fn is_one_file(&self) -> bool {
         self.is_one_file
     }
@@ -70,9 +70,9 @@ fn cannot(action: ImageAction, path: &Path, why: impl Into<ImageError>) -> DiskE
     DiskError::Image { action, format: ImageFormat::Qcow2, path: path.to_owned(), source: why.into() }
 }
 
-/// Opens an image and all files below it; returns whether there is none.
+/// Opens an image and all files below it; returns whether the image is the only file.
 ///
-/// The library opens nothing itself: it gets open files without names, so no name in a header can lead it anywhere.
+/// The library opens nothing itself: it gets open files without names, so no name in a header leads it anywhere.
 fn open_layers(image: ImageFile, chain: &mut Chain) -> Result<(FormatAccess<ImagoFile>, bool), ImageError> {
     let mut has_data_file = false;
     let mut layers: Vec<Qcow2<ImagoFile>> = Vec::new();
@@ -107,7 +107,7 @@ fn open_layers(image: ImageFile, chain: &mut Chain) -> Result<(FormatAccess<Imag
     Ok((below.expect("the image itself is a layer"), is_one_file))
 }
 
-/// Tells whether a backing file is qcow2 or raw, by the format that is stated for it, or else by its first bytes.
+/// Returns whether a backing file is qcow2 (else raw), by its stated format or else by its first bytes.
 fn is_qcow2(backing: &ImageFile, stated: Option<&str>) -> Result<bool, ImageError> {
     let unsupported =
         |format: &str| ImageError::BackingFormat { path: backing.path.clone(), format: format.to_owned() };
@@ -135,7 +135,7 @@ impl Disk for Qcow2Disk {
             let mapping = self.access.get_mapping(start, size - start);
             let (mapping, length) = mapping.map_err(|error| self.cannot_read(error))?;
             match mapping {
-                // Each round moves on, whatever the image says.
+                // Each round makes progress, whatever the image claims.
                 _ if length == 0 => return Ok(None),
                 Mapping::Eof { .. } => return Ok(None),
                 Mapping::Zero { .. } => start = start.saturating_add(length),
@@ -155,7 +155,7 @@ impl Disk for Qcow2Disk {
             Mapping::Raw { offset, .. } if self.is_one_file => Some(offset),
             _ => None,
         };
-        // No image makes a search stand still.
+        // No image can stop a search from making progress.
         let length_bytes = if length == 0 { left } else { length.min(left) };
         Ok(InFile { offset: place.filter(|_| length > 0), length_bytes })
     }
@@ -172,7 +172,7 @@ pub struct Qcow2Sink {
 }
 
 impl Qcow2Sink {
-    /// Makes an empty file, open for reading and writing, an empty image of `size_bytes`; `path` is for messages.
+    /// Makes an empty file, open for reading and writing, into an empty image of `size_bytes`; `path` is for messages.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -188,10 +188,10 @@ impl Qcow2Sink {
         Ok(Qcow2Sink { access, path: path.to_owned() })
     }
 
-    /// Makes everything durable.
+    /// Makes all writes durable.
     ///
     /// # Errors
-    /// When that fails; then nothing that was written may be relied on.
+    /// When that fails; no earlier write is reliable then.
     pub fn sync(&self) -> Result<(), DiskError> {
         self.access.flush().and_then(|()| self.access.sync()).map_err(|error| self.cannot_write(error))
     }

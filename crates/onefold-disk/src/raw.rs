@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::disk::{Disk, InFile, Sink};
 use crate::error::{DiskError, FileAction};
 
-/// Why a read within the length that a file had when it was opened finds no bytes.
+/// Message for a read that finds no bytes within the length that the file had when it was opened.
 const HAS_SHRUNK: &str = "it has become shorter since it was opened";
 
 /// A regular file or a block device with the bytes of a disk.
@@ -24,10 +24,10 @@ pub struct FileDisk {
 }
 
 impl FileDisk {
-    /// Takes an open file, whose path is for messages.
+    /// Wraps an open file; `path` is for messages.
     ///
     /// # Errors
-    /// If the length of the file cannot be found out.
+    /// If the length of the file cannot be determined.
     pub fn new(file: File, path: &Path) -> Result<FileDisk, DiskError> {
         let path = path.to_owned();
         // The metadata of a block device has no length, but seeking finds its end.
@@ -58,7 +58,7 @@ impl Disk for FileDisk {
         };
         let end = seek(&self.file, SeekFrom::Hole(start)).map_err(|errno| self.error(errno.into()))?;
         let end = end.min(self.size_bytes);
-        // If the file shrinks while it is read, the disk ends there.
+        // If the file has shrunk meanwhile, the disk ends there.
         Ok((start < end).then_some(start..end))
     }
 
@@ -74,7 +74,7 @@ impl Disk for FileDisk {
         let mut done = 0;
         while done < into.len() {
             match self.file.read_at(&mut into[done..], offset + done as u64) {
-                // Zeros would pass for content.
+                // Zeros would be taken for content.
                 Ok(0) => return Err(self.error(io::Error::new(io::ErrorKind::UnexpectedEof, HAS_SHRUNK))),
                 Ok(count) => done += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -93,20 +93,20 @@ pub struct FileSink {
 }
 
 impl FileSink {
-    /// Takes a new empty file and makes it `size_bytes` long; its path is for messages.
+    /// Wraps a new empty file and makes it `size_bytes` long; `path` is for messages.
     ///
     /// # Errors
-    /// If the file cannot be so long.
+    /// If the file cannot have that length.
     pub fn new(file: File, path: &Path, size_bytes: u64) -> Result<FileSink, DiskError> {
         let sink = FileSink { file, path: path.to_owned() };
         sink.file.set_len(size_bytes).map_err(|error| sink.error(error))?;
         Ok(sink)
     }
 
-    /// Makes everything durable.
+    /// Makes all writes durable.
     ///
     /// # Errors
-    /// When that fails; then nothing that was written may be relied on.
+    /// When that fails; no earlier write is reliable then.
     pub fn sync(&self) -> Result<(), DiskError> {
         self.file.sync_all().map_err(|error| self.error(error))
     }
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(into, [0; 8192]);
     }
 
-    /// Zeros in place of what is gone went into copies of guest files, as content.
+    /// Regression: zeros in place of lost bytes went into copies of guest files, as content.
     #[test]
     fn a_file_that_shrinks_while_it_is_read_is_an_error_and_no_zeros() {
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -1,4 +1,4 @@
-//! Temporary files without names, which leave room on their file system.
+//! Unnamed temporary files that leave room on their file system.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -10,10 +10,10 @@ use crate::disk::Sink;
 use crate::error::{DiskError, FileAction, RoomError};
 use crate::raw::FileSink;
 
-/// Free room that a temporary file leaves on its file system, in bytes.
+/// Free bytes that a temporary file leaves on its file system.
 const ROOM_KEPT_BYTES: u64 = 64 << 20;
 
-/// A temporary file in `$TMPDIR` or `/var/tmp`. It has no name, so nothing is left of it when the process ends.
+/// A temporary file in `$TMPDIR` or `/var/tmp`. It has no name, so it disappears when the process ends.
 #[derive(Debug)]
 pub(crate) struct TemporaryFile {
     pub(crate) file: File,
@@ -25,7 +25,7 @@ impl TemporaryFile {
     /// Makes a sparse file of `length` bytes.
     ///
     /// # Errors
-    /// If the file cannot be made or be so long, or the file system has too little room.
+    /// If the file cannot be made or cannot have that length, or the file system has too little room.
     pub(crate) fn create(length: u64) -> Result<TemporaryFile, DiskError> {
         let folder = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
         TemporaryFile::create_in(folder, length, ROOM_KEPT_BYTES)
@@ -48,7 +48,7 @@ impl TemporaryFile {
         }
     }
 
-    /// Returns an error when the file system has too little room for the file to grow.
+    /// Fails if the file system has too little room for the file to grow.
     pub(crate) fn check_room(&self) -> Result<(), DiskError> {
         let cannot = |source| DiskError::TemporaryCopy { folder: self.folder.clone(), source };
         let status = fstatvfs(&self.file).map_err(|errno| cannot(RoomError::Unknown(errno.into())))?;
@@ -60,14 +60,14 @@ impl TemporaryFile {
     }
 }
 
-/// Fills a temporary file while there is room for more.
+/// Fills a temporary file as long as there is room.
 pub(crate) struct TemporarySink<'a> {
     temporary: &'a TemporaryFile,
     sink: FileSink,
 }
 
 impl<'a> TemporarySink<'a> {
-    /// Begins to fill `temporary`, which becomes `length` bytes long; `path` is that of the image, for messages.
+    /// Starts to fill `temporary`, which gets `length` bytes; `path` is that of the image, for messages.
     pub(crate) fn new(temporary: &'a TemporaryFile, path: &Path, length: u64) -> Result<TemporarySink<'a>, DiskError> {
         let file = temporary.file.try_clone();
         let file =

@@ -1,8 +1,8 @@
 //! VMDK descriptors: the text that names the files (extents) of a VMDK disk.
 //!
 //! `qemu-img` opens extents by the names in a descriptor, and no option overrides that. So it never gets the image's
-//! own descriptor: it gets a stand-in, which names open files. A file with a sparse header can hold a descriptor, too;
-//! where `qemu-img` would obey it, the file is refused ([`Head::Inner`]).
+//! own descriptor, but a stand-in that names open files. A file with a sparse header can hold a descriptor, too; if
+//! `qemu-img` would obey it, the file is refused ([`Head::Inner`]).
 
 use std::fmt::Write;
 use std::fs::File;
@@ -11,21 +11,21 @@ use std::os::unix::fs::FileExt;
 
 use onefold_block::Show;
 
-/// Largest descriptor, in bytes: the same limit as in `qemu-img`.
+/// Maximum length of a descriptor, in bytes: the same limit as in `qemu-img`.
 const DESCRIPTOR_BYTES_MAX: usize = 1 << 20;
-/// Largest number of extents: 1 TiB in pieces of 2 GiB. Each is an open file.
+/// Maximum number of extents: 1 TiB in pieces of 2 GiB. Each is an open file.
 const EXTENTS_MAX: usize = 512;
 /// The kinds of extents that `qemu-img` reads.
 const KINDS: [&str; 5] = ["FLAT", "SPARSE", "VMFS", "VMFSSPARSE", "SESPARSE"];
 
-/// What a file with VMDK content begins with.
+/// The beginning of a file with VMDK content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Head {
-    /// A sparse extent: its header tells where its data is in the same file.
+    /// A sparse extent: its header says where its data lies in the same file.
     Sparse,
     /// A sparse header without capacity, which refers to a descriptor in the same file.
     Inner,
-    /// Neither; a descriptor, if it is VMDK.
+    /// Neither of these; a descriptor, if it is VMDK.
     Other,
 }
 
@@ -39,7 +39,7 @@ impl Head {
 
     fn of(bytes: &[u8]) -> Head {
         match bytes {
-            // Capacity at 12, offset of the descriptor at 28. A header that is cut short is read as zeros.
+            // Capacity at 12, offset of the descriptor at 28. The missing part of a truncated header reads as zeros.
             [b'K', b'D', b'M', b'V', header @ ..] => match header.get(8..16) {
                 Some(capacity) if capacity.iter().any(|&byte| byte != 0) => Head::Sparse,
                 _ => Head::Inner,
@@ -53,7 +53,7 @@ impl Head {
 /// Why a descriptor is not followed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DescriptorError {
-    /// It is too long to be one.
+    /// It is too long for a descriptor.
     #[error("it has neither a sparse header nor a descriptor of at most {DESCRIPTOR_BYTES_MAX} bytes")]
     TooLong,
     /// It has more extents than can be open at once.
@@ -62,10 +62,10 @@ pub enum DescriptorError {
     /// It has no extents.
     #[error("it names no extent")]
     NoExtent,
-    /// An extent, as the line that names it, is of a kind or form that `qemu-img` would pass over.
+    /// It has an extent of a kind or form that `qemu-img` would skip; the value is the extent's line.
     #[error("its descriptor has an extent that cannot be read: {}", .0.shown())]
     Extent(String),
-    /// A field, by its name, is missing or has a value that it cannot have.
+    /// A field is missing or has an impossible value; the value is the field's name.
     #[error("its descriptor lacks {0}, or has a strange one")]
     Field(&'static str),
 }
@@ -81,13 +81,13 @@ pub(crate) struct Descriptor {
     pub(crate) extents: Vec<Extent>,
 }
 
-/// A piece of the disk, in a file of its own.
+/// A piece of the disk, in its own file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     sectors: u64,
     kind: &'static str,
     pub(crate) name: String,
-    /// First sector within the file; flat extents have it.
+    /// First sector within the file; only flat extents have it.
     offset: Option<u64>,
 }
 
@@ -99,7 +99,7 @@ impl Extent {
 }
 
 impl Descriptor {
-    /// Reads the descriptor that `file` consists of.
+    /// Reads the descriptor from `file`, which consists of it.
     pub(crate) fn read(file: &File) -> io::Result<Result<Descriptor, DescriptorError>> {
         let mut bytes = vec![0; DESCRIPTOR_BYTES_MAX + 1];
         let length = read_at_most(file, &mut bytes)?;
@@ -144,7 +144,7 @@ impl Descriptor {
         Ok(Descriptor { create_type, content_id, parent_content_id, parent, extents })
     }
 
-    /// Returns the text of the stand-in, with the paths of the extents' open files in their order.
+    /// Returns the text of the stand-in, with the paths of the extents' open files in order.
     pub(crate) fn stand_in(&self, paths: &[String]) -> String {
         let mut text = format!(
             "# Disk DescriptorFile\nversion=1\nCID={}\nparentCID={}\ncreateType=\"{}\"\n",
@@ -179,7 +179,7 @@ impl Extent {
     }
 }
 
-/// Fills `into` from the start of `file`, up to the end of the file; returns the number of bytes.
+/// Fills `into` from the start of `file`, up to the file's end; returns the number of bytes.
 fn read_at_most(file: &File, into: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < into.len() {
@@ -215,7 +215,7 @@ mod tests {
             "# Disk DescriptorFile\nversion=1\nCID=8c4da5d6\nparentCID=ffffffff\ncreateType=\"twoGbMaxExtentFlat\"\n\
              RW 4192256 FLAT \"/proc/self/fd/7\" 0\nRW 128 FLAT \"/proc/self/fd/8\" 8\n"
         );
-        // Text that was decoded once more is the same.
+        // Decoding the result once more gives the same.
         assert_eq!(
             Descriptor::decode(&text).unwrap().stand_in(&["/proc/self/fd/7".into(), "/proc/self/fd/8".into()]),
             text

@@ -1,22 +1,22 @@
-//! Giant allocations are noticed: a length field must not decide how much memory is taken.
+//! Detects giant allocations: a length field must not decide how much memory is taken.
 
 use onefold_testing::allocator::Watched;
 pub use onefold_testing::allocator::{largest_bytes, live_bytes_peak};
 
-/// The largest single allocation that hostile input may cause, in bytes: what a pool's journal may be long, of which
-/// a superblock may claim the most, and a margin.
+/// Maximum size of a single allocation that hostile input may cause, in bytes: the maximum length of a pool's journal,
+/// which a superblock may claim, and a margin.
 pub const ALLOCATION_BYTES_MAX: usize = 65 << 20;
 
-/// The most memory in use at any moment while targets run, in bytes.
+/// Maximum memory in use at any moment while targets run, in bytes.
 pub const LIVE_BYTES_MAX: usize = 1 << 30;
 
 #[global_allocator]
 static ALLOCATOR: Watched = Watched;
 
-/// Checks that nothing giant was allocated so far.
+/// Asserts that no giant allocation has happened so far.
 ///
 /// # Panics
-/// When [`ALLOCATION_BYTES_MAX`] or [`LIVE_BYTES_MAX`] was passed.
+/// When [`ALLOCATION_BYTES_MAX`] or [`LIVE_BYTES_MAX`] was exceeded.
 pub fn assert_bounded() {
     let (largest, peak) = (largest_bytes(), live_bytes_peak());
     assert!(largest <= ALLOCATION_BYTES_MAX, "an allocation of {largest} bytes");

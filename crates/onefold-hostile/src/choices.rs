@@ -3,8 +3,8 @@
 use onefold_block::Random;
 use onefold_block::random::SeededRandom;
 
-/// Bytes from which decisions are drawn one after the other. When they are used up every further decision is 0, so
-/// that a fuzzer can shorten an input.
+/// Bytes from which decisions are drawn in sequence. Once they are used up, every further decision is 0, so that a
+/// fuzzer can shorten an input.
 #[derive(Clone, Debug)]
 pub struct Choices<'a> {
     rest: &'a [u8],
@@ -17,20 +17,20 @@ impl<'a> Choices<'a> {
         Choices { rest: bytes }
     }
 
-    /// Tells whether only zeros are left.
+    /// Returns whether only zeros are left.
     #[must_use]
     pub fn is_used_up(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// Takes up to `count` bytes as they are.
+    /// Takes up to `count` bytes unchanged.
     pub fn take(&mut self, count: usize) -> &'a [u8] {
         let (taken, rest) = self.rest.split_at(count.min(self.rest.len()));
         self.rest = rest;
         taken
     }
 
-    /// Takes all that is left.
+    /// Takes all remaining bytes.
     pub fn take_rest(&mut self) -> &'a [u8] {
         self.take(self.rest.len())
     }
@@ -50,7 +50,7 @@ impl<'a> Choices<'a> {
         self.little(8)
     }
 
-    /// Takes a number below `bound`; 0 where that is 0. Small bounds cost a byte, larger ones more.
+    /// Takes a number below `bound`, or 0 if `bound` is 0. Small bounds consume one byte, larger ones more.
     pub fn below(&mut self, bound: u64) -> u64 {
         let bytes = if bound <= 1 << 8 {
             1
@@ -63,18 +63,18 @@ impl<'a> Choices<'a> {
         if bound == 0 { 0 } else { number % bound }
     }
 
-    /// Takes an index of something that has `len` parts.
+    /// Takes an index below `len`.
     pub fn index(&mut self, len: usize) -> usize {
         usize::try_from(self.below(len as u64)).expect("below a length")
     }
 
-    /// Takes one of `all`, which is not empty.
+    /// Takes an element of `all`, which is not empty.
     pub fn one_of<'b, T>(&mut self, all: &'b [T]) -> &'b T {
         &all[self.index(all.len())]
     }
 }
 
-/// Returns the bytes that `seed` stands for: between none and 400.
+/// Returns the input of a seed: up to 400 bytes.
 #[must_use]
 pub fn seeded_bytes(seed: u64) -> Vec<u8> {
     let random = SeededRandom::new(seed);

@@ -1,4 +1,4 @@
-//! A device that does not take everything: what a pool writes must be where it belongs.
+//! A device that checks its writes: a pool must write each block where it belongs.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,16 +14,16 @@ use onefold_pool::format::superblock::Superblock;
 use onefold_testing::device::{MemoryDevice, MemoryImage};
 use parking_lot::Mutex;
 
-/// The most blocks that one input may read or write before it is taken for a hang.
+/// Maximum number of blocks that one input may read or write; more counts as a hang.
 const BLOCKS_MAX: u64 = 4_000_000;
 
-/// A device in memory which panics when
-/// 1. a write or discard reaches past its end (reads there are refused, as a real device does);
+/// A device in memory that panics when
+/// 1. a write or discard reaches past its end (it refuses such reads, as a real device does);
 /// 2. a block with a fixed place gets anything but a sound block of the kind that belongs there;
-/// 3. anything is written though there is no usable superblock that could have said where;
+/// 3. anything is written although no usable superblock could have said where;
 /// 4. so much is read and written that it looks like a loop.
 ///
-/// The places are those of the superblock that is on the device when a write comes: a hostile one may move them.
+/// The fixed places are those of the superblock on the device at the time of a write: a hostile one may move them.
 #[derive(Debug)]
 pub struct GuardedDevice {
     inner: MemoryDevice,
@@ -44,7 +44,7 @@ impl GuardedDevice {
         self.inner.resize(block_count);
     }
 
-    /// Returns the content as it is now.
+    /// Returns the present content.
     #[must_use]
     pub fn image(&self) -> MemoryImage {
         self.inner.image()
@@ -111,7 +111,7 @@ fn geometry_of(image: &MemoryImage) -> Option<Geometry> {
         .map(|superblock| superblock.geometry)
 }
 
-/// Fails unless `bytes` may be at `at`.
+/// Panics unless `bytes` may be at `at`.
 fn assert_belongs(geometry: &Geometry, at: BlockNo, bytes: &BlockBytes) {
     if at == SUPERBLOCK || at == SUPERBLOCK_COPY {
         assert!(Superblock::decode(bytes, at).is_ok(), "a superblock is overwritten with something else");
@@ -128,7 +128,7 @@ fn assert_belongs(geometry: &Geometry, at: BlockNo, bytes: &BlockBytes) {
     );
 }
 
-/// Returns what alone may be at `at`, if that is fixed. The journal's log takes any bytes.
+/// Returns the only kind of block that may be at `at`, if that is fixed. The journal's log takes any bytes.
 fn fixed_kind(geometry: &Geometry, at: BlockNo) -> Option<BlockKind> {
     if at.0 >= geometry.total_blocks {
         return None;

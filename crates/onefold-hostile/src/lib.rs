@@ -1,12 +1,12 @@
-//! Hostile input: bytes made to break Onefold, and what must hold of them.
+//! Hostile input: bytes made to break Onefold, and the guarantees that must hold for them.
 //!
-//! A [target](targets) is a function of bytes. From them it draws what to damage and what to do then; whatever they
-//! are, it must come back: with a value or an error, soon, without a giant allocation, and with nothing written
-//! where it does not belong. It panics where that does not hold. `tests/seeded.rs` runs every target on bytes that
-//! seeds give; the coverage-guided fuzzers under `fuzz/` run the same functions on bytes that they breed.
+//! A [target](targets) is a function of bytes. From them it draws the damage to make and the operations to try.
+//! Whatever the bytes are, it must return a value or an error, soon, without a giant allocation, and without writing
+//! anything in the wrong place. It panics if that does not hold. `tests/seeded.rs` runs every target on bytes from
+//! seeds; the coverage-guided fuzzers under `fuzz/` run the same functions on bytes that they generate.
 //!
-//! Whatever links this crate has [`onefold_testing::allocator::Watched`] as its allocator. No crate of the product
-//! does.
+//! Every program that links this crate has [`onefold_testing::allocator::Watched`] as its allocator. No crate of the
+//! product does.
 
 pub mod allocation;
 pub mod choices;

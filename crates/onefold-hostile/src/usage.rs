@@ -1,4 +1,4 @@
-//! What is done with a damaged pool: everything that its users could do, a bounded number of times.
+//! Uses a damaged pool: everything that its users could do, a bounded number of times.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -16,16 +16,16 @@ use crate::Choices;
 use crate::guard::GuardedDevice;
 use crate::samples::{ACL, MEMORY_BYTES, environment, new_file, noise, open_options};
 
-/// Files that are looked at. Hostile directories lead back to themselves.
+/// Maximum number of files to examine. Hostile directories lead back to themselves.
 const FILES_MAX: usize = 60;
-/// Entries of one directory that are looked at. One that yields more than it may have is a listing without end.
+/// Maximum number of entries of one directory. A listing that returns more has no end.
 const ENTRIES_MAX: usize = 100_000;
-/// Steps of reclaim after which it is taken to have no end: the samples need a few hundred.
+/// Maximum number of reclaim steps; more count as endless. The samples need a few hundred.
 const RECLAIM_STEPS_MAX: usize = 20_000;
-/// Jumps from hole to data to hole in one file.
+/// Maximum number of seeks from hole to data to hole in one file.
 const SEEKS_MAX: usize = 50;
 
-/// Does with the pool on `image` what `choices` say: errors are welcome, and nothing else than errors and values is.
+/// Uses the pool on `image` as `choices` say. Errors and values are the only valid outcomes.
 pub fn use_pool(choices: &mut Choices<'_>, image: MemoryImage) {
     let device = Arc::new(GuardedDevice::from(image));
     let plan = choices.byte();
@@ -62,10 +62,10 @@ fn use_open(choices: &mut Choices<'_>, pool: &Pool, device: &GuardedDevice) {
     let _ = pool.commit();
 }
 
-/// Drops what waits to be reclaimed.
+/// Reclaims everything that waits for it.
 ///
 /// # Panics
-/// When that has no end.
+/// When it has no end.
 fn reclaim(pool: &Pool) {
     for _ in 0..RECLAIM_STEPS_MAX {
         match pool.reclaim() {
@@ -76,7 +76,7 @@ fn reclaim(pool: &Pool) {
     panic!("reclaim does not end");
 }
 
-/// Lists and reads everything, as far as [`FILES_MAX`]. Returns the files and directories that were found.
+/// Lists and reads everything, up to [`FILES_MAX`]. Returns the files and directories that it found.
 fn look_around(pool: &Pool) -> Vec<Attr> {
     let _ = (pool.stat(), pool.fs_stat());
     let (mut found, mut seen, mut todo) = (Vec::new(), BTreeSet::new(), vec![Ino::ROOT]);
@@ -94,7 +94,7 @@ fn look_around(pool: &Pool) -> Vec<Attr> {
     found
 }
 
-/// Returns what a directory names.
+/// Returns the entries of a directory.
 ///
 /// # Panics
 /// When the listing does not end, or its cookies do not rise.
@@ -155,7 +155,7 @@ fn offset(choices: &mut Choices<'_>, attr: &Attr) -> u64 {
     *choices.one_of(&[0, 4096, 4096 * 507, 4096 * 508, end, end.saturating_sub(1), end / 2, 1 << 43, any])
 }
 
-/// Does one thing that changes the pool.
+/// Makes one change of the pool.
 pub(crate) fn do_one(choices: &mut Choices<'_>, pool: &Pool, device: &GuardedDevice, found: &[Attr]) {
     if found.is_empty() {
         return;

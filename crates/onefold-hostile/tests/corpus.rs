@@ -1,5 +1,5 @@
-//! Every input that the fuzzers bred and that reaches code of its own, and every one that once broke something: they
-//! are kept in `fuzz/corpus`, in a folder for each target.
+//! Runs every input of `fuzz/corpus`, which has a folder for each target. It keeps the fuzzers' inputs that reach code
+//! of their own, and those that once broke something.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -34,7 +34,7 @@ fn inputs_that_fuzzers_bred_break_nothing() {
             scope.spawn(try_all);
             try_all();
         });
-        // Past the capture of the test harness, which would hide it.
+        // Bypasses the capture of the test harness, which would hide it.
         writeln!(std::io::stderr(), "{}: {tried} inputs of its corpus", target.name).unwrap();
     }
 }

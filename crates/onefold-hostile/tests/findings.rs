@@ -1,4 +1,4 @@
-//! What hostile input has broken, each told as it was seen. (What was seen in one structure alone has its test there.)
+//! What hostile input has broken, each with its story. (A finding in a single structure has its test there.)
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::ops::ControlFlow;
@@ -22,7 +22,7 @@ fn check_options() -> CheckOptions {
     CheckOptions { memory_bytes: MEMORY_BYTES, verify_data: false, host: None }
 }
 
-/// Returns the sample with one more transaction in its journal, which says that `block` holds a `kind`.
+/// Returns the sample with one more transaction in its journal, which claims that `block` holds a `kind`.
 fn with_transaction(sample: &Sample, block: BlockNo, kind: BlockKind) -> MemoryImage {
     let mut image = sample.image.clone();
     let first = sample.geometry.journal_first;
@@ -44,8 +44,8 @@ fn with_transaction(sample: &Sample, block: BlockNo, kind: BlockKind) -> MemoryI
     image
 }
 
-/// Recovery believed any block that a transaction with a right checksum named, and a checkpoint or a repair wrote it to
-/// that place: a map node over a bitmap, or anything over a superblock.
+/// Recovery believed every block that a transaction with a correct checksum named. A checkpoint or a repair then wrote
+/// the block to that place: a map node over a bitmap, or anything over a superblock.
 #[test]
 fn a_journal_that_puts_blocks_where_they_do_not_belong_is_refused() {
     let sample = &samples()[0];
@@ -70,7 +70,7 @@ fn a_journal_that_puts_blocks_where_they_do_not_belong_is_refused() {
     Pool::open(Arc::new(GuardedDevice::from(sound)), open_options(), environment()).unwrap();
 }
 
-/// A root of the names tree that was a bitmap's place, where a forged page lay, was read and changed there.
+/// The root of the names tree was the place of a bitmap, where a forged page lay. It was read and changed there.
 #[test]
 fn a_pointer_to_a_structure_with_a_fixed_place_is_not_followed() {
     let sample = &samples()[0];
@@ -91,7 +91,7 @@ fn a_pointer_to_a_structure_with_a_fixed_place_is_not_followed() {
     }
 }
 
-/// Counts how often it is told.
+/// Counts its calls.
 #[derive(Default)]
 struct Counted(AtomicU64);
 
@@ -102,8 +102,8 @@ impl Progress for Counted {
     }
 }
 
-/// The numbers of a sparse file of terabytes were gathered block by block, for seconds to minutes; so was the search
-/// for the files that a damaged block hits.
+/// The block numbers of a sparse file of terabytes were collected block by block, for seconds to minutes. The search
+/// for the files that a damaged block affects took as long.
 #[test]
 fn a_file_of_terabytes_with_nothing_in_it_is_walked_in_a_moment() {
     let device = Arc::new(GuardedDevice::from(samples()[0].image.clone()));
@@ -116,7 +116,7 @@ fn a_file_of_terabytes_with_nothing_in_it_is_walked_in_a_moment() {
     assert_eq!((stat.unique_bytes, stat.zero_bytes), (4096, onefold_pool::FILE_BYTES_MAX - 4096));
     assert!(told.0.load(Ordering::Relaxed) < 100, "told {} times", told.0.load(Ordering::Relaxed));
 
-    // The block that was written holds something else now.
+    // The written block holds something else now.
     let block = (0..sample_blocks(&device)).find(|&at| read(&device, at) == [7; BLOCK_BYTES]).unwrap();
     device.write(BlockNo(block), &[8; BLOCK_BYTES]).unwrap();
     let report = pool.scrub(&ScrubOptions::default(), &NoProgress).unwrap();

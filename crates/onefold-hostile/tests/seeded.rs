@@ -1,7 +1,7 @@
-//! Every target on inputs that seeds give: what `make test` tries of hostile bytes.
+//! Runs every target on inputs from seeds: the part of `make test` about hostile bytes.
 //!
-//! - `ONEFOLD_SEED=n` with `ONEFOLD_TARGET=name` runs one input again; a failure prints both.
-//! - `ONEFOLD_HOSTILE_TIMES=n` tries n times as many.
+//! - `ONEFOLD_SEED=n` with `ONEFOLD_TARGET=name` repeats one input; a failure prints both.
+//! - `ONEFOLD_HOSTILE_TIMES=n` tries n times as many inputs.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -16,7 +16,7 @@ use onefold_hostile::allocation;
 use onefold_hostile::choices::seeded_bytes;
 use onefold_hostile::{TARGETS, Target};
 
-/// An input that takes so long does not end. On an idle machine none takes more than a second.
+/// Time after which an input counts as a hang. On an idle machine none takes more than a second.
 const PATIENCE: Duration = Duration::from_secs(120);
 const WORKERS: u64 = 2;
 
@@ -24,10 +24,10 @@ fn number_from(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// An input that runs now: since when, of which target, of which seed.
+/// A running input: its start, its target, its seed.
 type Running = (Instant, &'static str, u64);
 
-/// Ends the process with the name of the input that does not end.
+/// Ends the process and names the input that hangs.
 struct Watchdog {
     now: Arc<Mutex<Option<Running>>>,
     is_over: Arc<AtomicBool>,
@@ -62,7 +62,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// Tells whether the target came back from the input that `seed` stands for as it must. A panic has been printed.
+/// Returns whether the target returned from the seed's input as it must. A panic has already been printed.
 fn is_withstood(target: &Target, seed: u64) -> bool {
     let bytes = seeded_bytes(seed);
     catch_unwind(AssertUnwindSafe(|| {
@@ -100,7 +100,7 @@ fn hostile_bytes_give_values_or_errors_and_nothing_else() {
         });
         let broken_by = broken_by.into_inner().unwrap();
         assert!(broken_by.is_empty(), "again with: ONEFOLD_TARGET={} ONEFOLD_SEED= one of {broken_by:?}", target.name);
-        // Past the capture of the test harness, which would hide it.
+        // Bypasses the capture of the test harness, which would hide it.
         let (count, took) = (seeds.end - seeds.start, begun.elapsed().as_secs_f64());
         writeln!(std::io::stderr(), "{}: {count} hostile inputs in {took:.1} s", target.name).unwrap();
     }

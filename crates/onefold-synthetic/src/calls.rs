@@ -1,7 +1,7 @@
-//! The kernel's sharing calls and nothing around them: what an engine that uses them is measured against.
+//! The kernel's sharing calls and nothing around them: the baseline for an engine that uses them.
 //!
-//! The pairs are told; nothing is looked for, hashed or kept. Both ranges are read before each call, since the kernel
-//! reads page by page what is not in memory yet.
+//! The pairs are given; nothing is searched, hashed or kept. Both ranges are read before each call, since the kernel
+//! reads missing data page by page.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -9,53 +9,53 @@ use std::time::{Duration, Instant};
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::{At, Compared, ShareError, Substrate};
 
-/// Blocks that are equal, as a pair of ranges.
+/// Equal blocks, as a pair of ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// The first block of the source.
     pub source: u64,
     /// The first block of the target.
     pub target: u64,
-    /// How many there are.
+    /// Number of blocks.
     pub count: u64,
 }
 
 /// Why the calls ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum CallsError {
-    /// A line does not tell a pair.
+    /// A line is no pair.
     #[error("line {line}: `{text}` is not SOURCE TARGET COUNT, in blocks")]
     Line {
-        /// Which, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What is there.
+        /// Content of the line.
         text: String,
     },
     /// The files could not be read.
     #[error("cannot read the files")]
     Io(#[from] io::Error),
-    /// The kernel would not.
+    /// The kernel refused.
     #[error("block {0} is not shared")]
     Refused(u64, #[source] ShareError),
-    /// A pair is none.
+    /// The blocks of a pair differ.
     #[error("the blocks at {0} are not equal")]
     Differ(u64),
 }
 
-/// What the calls took.
+/// Cost of the calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Called {
-    /// How many there were.
+    /// Number of calls.
     pub calls: u64,
-    /// What they shared, in bytes.
+    /// Shared bytes.
     pub bytes: u64,
-    /// All of it, with the reads before each, and until the target was durable.
+    /// Total time, including the reads before each call, and until the target was durable.
     pub time: Duration,
     /// The longest call.
     pub longest: Duration,
 }
 
-/// Reads pairs, one a line.
+/// Reads pairs, one per line.
 ///
 /// # Errors
 /// `Line`; those of the reader.
@@ -72,10 +72,10 @@ pub fn read_pairs(lines: impl io::BufRead) -> Result<Vec<Pair>, CallsError> {
     Ok(pairs)
 }
 
-/// Has all pairs shared, in calls of at most `call_bytes`.
+/// Shares all pairs, in calls of at most `call_bytes`.
 ///
 /// # Errors
-/// As [`CallsError`] says.
+/// See [`CallsError`].
 pub fn share_pairs<S: Substrate>(
     substrate: &S,
     source: &S::File,

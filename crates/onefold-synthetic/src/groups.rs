@@ -1,4 +1,4 @@
-//! The structures of block groups while blocks of them are taken: bitmap and fingerprint store.
+//! The structures of block groups while their blocks are allocated: bitmap and fingerprint store.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use onefold_pool::format::store_page::{self, Entry};
 
 use crate::{SyntheticError, ensure_sound};
 
-/// Bitmap and store lie side by side.
+/// Number of blocks of bitmap and store, which are adjacent.
 const STRUCTURE_BLOCKS: u64 = BITMAP_BLOCKS + STORE_PAGES_PER_GROUP;
 
-/// The groups that are being filled. Each is read or made at its first touch, and written once.
+/// The groups that are being filled. Each is read or made when it is first used, and written once.
 pub(crate) struct Groups<'d> {
     pub(crate) device: &'d dyn BlockDevice,
     pub(crate) geometry: Geometry,
@@ -27,7 +27,7 @@ impl<'d> Groups<'d> {
         Groups { device, geometry, pool_tag, open: BTreeMap::new() }
     }
 
-    /// Opens a group: `is_ready` says that the pool has initialised it.
+    /// Opens a group; `is_ready` says whether the pool has initialised it.
     pub(crate) fn open(&mut self, group: u64, is_ready: bool) -> Result<(), SyntheticError> {
         if self.open.contains_key(&group) {
             return Ok(());
@@ -65,14 +65,14 @@ impl<'d> Groups<'d> {
         image
     }
 
-    /// Tells whether a block of an open group is free.
+    /// Returns whether a block of an open group is free.
     pub(crate) fn is_free(&self, block: BlockNo) -> bool {
         let (offset, byte, mask) = bit_place(block.0 % GROUP_BLOCKS);
         let image = &self.open[&(block.0 / GROUP_BLOCKS)];
         image.block(offset).expect("two bitmap blocks")[byte] & mask == 0
     }
 
-    /// Takes a block of an open group.
+    /// Allocates a block of an open group.
     pub(crate) fn take(&mut self, block: BlockNo, entry: &Entry) {
         let within = block.0 % GROUP_BLOCKS;
         let image = self.open.get_mut(&(block.0 / GROUP_BLOCKS)).expect("its group is open");
@@ -107,7 +107,7 @@ fn kind_at(offset: u64) -> BlockKind {
     if offset < BITMAP_BLOCKS { BlockKind::Bitmap } else { BlockKind::StorePage }
 }
 
-/// Returns where a block's bit lies: block of the structures, byte and mask.
+/// Returns the place of a block's bit: block of the structures, byte and mask.
 fn bit_place(within: u64) -> (usize, usize, u8) {
     let bit = within % BITS_PER_BITMAP_BLOCK;
     (index(within / BITS_PER_BITMAP_BLOCK), HEADER_BYTES + index(bit / 8), 1 << (bit % 8))

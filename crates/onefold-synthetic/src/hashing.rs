@@ -1,7 +1,7 @@
-//! The same bytes hashed in several ways: files as wholes, block by block, and many blocks side by side.
+//! The same bytes hashed in several ways: whole files, block by block, and many blocks side by side.
 //!
-//! The bytes lie in memory before the first way begins, so a time is one of hashing alone. Every file takes whole
-//! blocks, as it does on a disk; what its last block has behind the end is zero.
+//! The bytes are in memory before the first way begins, so the times are of hashing alone. Every file takes whole
+//! blocks, as on a disk; the rest of its last block is zero.
 
 use std::fmt;
 use std::fs;
@@ -15,14 +15,14 @@ use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::fingerprint::FingerprintKey;
 use onefold_block::{BLOCK_BYTES, Fingerprint};
 
-/// Files that are hashed, each in whole blocks.
+/// The files to hash, each in whole blocks.
 #[derive(Debug, Default)]
 pub struct Contents {
     files: Vec<Vec<u8>>,
 }
 
 impl Contents {
-    /// Reads the regular files below `folder` in the order of their names, the first `bytes_max` bytes of them all.
+    /// Reads the regular files below `folder` in the order of their names, up to `bytes_max` bytes in all.
     ///
     /// # Errors
     /// When a folder or a file cannot be read.
@@ -63,18 +63,18 @@ impl Contents {
     }
 }
 
-/// What each way took, in the order in which they ran.
+/// Cost of each way, in the order in which they ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hashed {
-    /// Files that were hashed.
+    /// Number of hashed files.
     pub files: u64,
-    /// Bytes of each way.
+    /// Bytes that each way hashed.
     pub bytes: u64,
-    /// Names of the ways, with the time of each.
+    /// Names of the ways, with their times.
     pub ways: Vec<(&'static str, Duration)>,
 }
 
-/// Hashes the contents in each way, one after the other, in one thread.
+/// Hashes the contents in each way, one after another, in one thread.
 #[must_use]
 pub fn hash(contents: &Contents) -> Hashed {
     let key = FingerprintKey::new([0; FingerprintKey::BYTES]);

@@ -1,8 +1,8 @@
-//! A sharing index of very many blocks that are on no disk, and a batch of news for it.
+//! A sharing index of very many blocks that exist on no disk, and a batch of new contents for it.
 //!
-//! What a pass costs at a size hangs on the index: it is read, and written anew, as a whole. Its entries name blocks of
-//! a sparse file, which is marked as read, so that no scan looks into it. Every entry is a unique block's: they are
-//! longer than those of shared ones. The news are contents that the index does not have, spread over all of it.
+//! The cost of a pass at a given size depends on the index, which is read and rewritten as a whole. Its entries name
+//! blocks of a sparse file, which is marked as read so that no scan reads it. Every entry is of a unique block: these
+//! are longer than entries of shared ones. The new contents are missing from the index, and spread over all of it.
 
 use std::io;
 use std::path::Path;
@@ -24,54 +24,54 @@ use onefold_substrate::{Access, Substrate};
 
 /// The file whose blocks the index names.
 pub const INDEXED: &str = "indexed";
-/// The file that the news are of.
+/// The file of the new contents.
 pub const NEW: &str = "new";
 
-/// A pass splits shards that are longer: these have at most so many entries.
+/// Maximum number of entries in a shard; a pass splits longer shards.
 const SHARD_ENTRIES: u64 = onefold_share::pass::SHARD_ENTRIES_MAX;
 
-/// What an index is to hold.
+/// The size of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexPlan {
-    /// Entries.
+    /// Number of entries.
     pub entries: u64,
-    /// Blocks that the next pass brings into it.
+    /// Number of blocks that the next pass adds to it.
     pub news: u64,
 }
 
-/// Why no index could be made.
+/// Why the index could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// There are more than an index can have, or none.
+    /// The number of blocks is zero, or above the maximum of an index.
     #[error("there can be from 1 to {max} blocks, {asked} were asked for")]
     Plan {
-        /// What was asked for.
+        /// Requested number.
         asked: u64,
-        /// The most that there can be.
+        /// Maximum number.
         max: u64,
     },
-    /// There is a state folder already; what it holds would be mixed with this.
+    /// A state folder exists already; its content would mix with this.
     #[error("there is an index already: delete the state folder first")]
     Taken,
-    /// The sparse files could not be made.
+    /// A sparse file could not be made.
     #[error("cannot make the file `{name}`")]
     File {
         /// Its name.
         name: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The state folder.
+    /// The state folder failed.
     #[error(transparent)]
     State(#[from] StateError),
 }
 
-/// Makes a state folder with such an index in the root of a file system, and one log. Returns the index's length in
-/// bytes.
+/// Makes a state folder with such an index, and one log, in the root of a file system. Returns the length of the index
+/// in bytes.
 ///
 /// # Errors
-/// As [`IndexError`] says.
+/// See [`IndexError`].
 pub fn make_index<S: Substrate>(substrate: &S, plan: IndexPlan) -> Result<u64, IndexError> {
     for asked in [plan.entries, plan.news] {
         if asked == 0 || asked >= FileBlock::LIMIT {
@@ -98,7 +98,7 @@ pub fn make_index<S: Substrate>(substrate: &S, plan: IndexPlan) -> Result<u64, I
     Ok(bytes)
 }
 
-/// Makes a file that is one hole, and notes it as read.
+/// Makes a file that is one hole, and marks it as read.
 fn sparse_file<S: Substrate>(
     state: &State<'_, S>,
     files: &mut Marks,
@@ -124,7 +124,7 @@ fn sparse_file<S: Substrate>(
     Ok(number)
 }
 
-/// Returns the shards of an index of this size, in order.
+/// Returns the shards of an index with this number of entries, in order.
 fn shards(entries: u64) -> Vec<Prefix> {
     let mut shards = vec![Prefix::WHOLE];
     while entries / (shards.len() as u64) > SHARD_ENTRIES {
@@ -135,14 +135,14 @@ fn shards(entries: u64) -> Vec<Prefix> {
     shards
 }
 
-/// Writes the first generation of a shard. Returns its length.
+/// Writes the first generation of a shard. Returns its length in bytes.
 fn write_shard<S: Substrate>(
     state: &State<'_, S>,
     plan: IndexPlan,
     shard: Prefix,
     indexed: FileNo,
 ) -> Result<u64, IndexError> {
-    // Digests have equal distances; their lower half looks random.
+    // Digests are evenly spaced; their lower half looks random.
     let distance = u64::MAX / plan.entries;
     let first = shard.first_word().div_ceil(distance);
     let words = (first..plan.entries).map(|number| (number, number * distance));
@@ -150,7 +150,7 @@ fn write_shard<S: Substrate>(
     let next = NextGeneration { prefix: shard, generation: 1, is_split: false };
     let published = state.publish_shard(next, |writer| {
         for (number, word) in words {
-            // Neighbours in the index are no neighbours in a file.
+            // Neighbours in the index are not adjacent in the file.
             let block = number.reverse_bits() >> (number_bits(plan.entries));
             let place = Place::Unique(indexed, FileBlock(block.min(plan.entries - 1)));
             writer.push(&Entry { digest: digest(word, mixed(number)), place })?;
@@ -163,7 +163,7 @@ fn write_shard<S: Substrate>(
     }
 }
 
-/// Returns by how much the bits of a number below a limit are shifted when they are reversed.
+/// Returns the shift that brings the reversed bits of a number below `limit` back into range.
 fn number_bits(limit: u64) -> u32 {
     (limit - 1).leading_zeros().min(u64::BITS - 1)
 }
@@ -175,7 +175,7 @@ fn digest(first: u64, second: u64) -> FingerprintPrefix {
     FingerprintPrefix(bytes)
 }
 
-/// Returns a number that looks random, and another one for each.
+/// Returns a number that looks random; different numbers give different results.
 fn mixed(number: u64) -> u64 {
     let mut mixed = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,17 +1,18 @@
 //! Pools that describe very many distinct blocks without holding their data, for developers.
 //!
-//! What a pool costs at a size (a mount, the filter, a removal) hangs on its metadata. A *described* block has all of
-//! it: a bit in its group's bitmap, an entry with a fingerprint of its own in the fingerprint store, a place in a fully
-//! mapped file. Its data was never written: on a sparse file it reads as zeros, and takes no room. So a pool of 1 TiB
-//! is made in seconds. `check` finds it clean; `check --data` and `scrub` find every described block damaged, as it is.
+//! The cost of a pool at a given size (a mount, the filter, a removal) depends on its metadata. A *described* block has
+//! all of it: a bit in its group's bitmap, an entry with its own fingerprint in the fingerprint store, a place in a
+//! fully mapped file. Its data was never written: on a sparse file it reads as zeros, and takes no room. So a pool of 1
+//! TiB is made in seconds. `check` finds it clean; `check --data` and `scrub` correctly report every described block as
+//! damaged.
 //!
-//! The pool, its files and their names are made by the pool itself; then, while it is closed, this crate writes file
-//! maps, bitmaps and stores beside them, and brings inodes and counters up to date. It knows where things lie from the
-//! modules of the format alone. No part of the product uses it.
+//! The pool itself makes the pool, its files and their names. While it is closed, this crate then adds file maps,
+//! bitmaps and stores, and updates inodes and counters. It knows the layout only from the modules of the format. No
+//! part of the product uses this crate.
 //!
-//! Beside pools: [`index`] makes a sharing index of as many blocks, [`calls`] has the kernel share and does nothing
-//! else, [`guest`] asks the library about an image and prints nothing of it, and [`hashing`] hashes the same bytes in
-//! several ways.
+//! Besides pools: [`index`] makes a sharing index of equally many blocks, [`calls`] makes only the kernel's sharing
+//! calls, [`guest`] runs the library on an image without printing, and [`hashing`] hashes the same bytes in several
+//! ways.
 
 pub mod calls;
 mod groups;
@@ -45,53 +46,53 @@ use groups::Groups;
 use map::MapBuilder;
 use places::Places;
 
-/// Room in a group for its own structures, and a little more.
+/// Usable blocks of a group beside its own structures.
 const GROUP_BLOCKS_USABLE: u64 = GROUP_BLOCKS - BITMAP_BLOCKS - STORE_PAGES_PER_GROUP;
 /// Room for the journal, the names tree and the unused end of a run of map nodes.
 const SPARE_BLOCKS: u64 = JOURNAL_BLOCKS_MAX + 4 * 4096;
 
-/// What a pool is to describe.
+/// The plan of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Distinct blocks, all files together.
+    /// Number of distinct blocks in all files together.
     pub blocks: u64,
-    /// Fully mapped files that they are shared out to, named `described-0` and so on.
+    /// Number of fully mapped files that share these blocks out among them, named `described-0` and so on.
     pub files: u64,
-    /// Blocks that stay free, at least.
+    /// Minimum number of blocks that stay free.
     pub free_blocks: u64,
 }
 
-/// What was made.
+/// Summary of a new pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Described {
-    /// Data blocks described.
+    /// Number of data blocks described.
     pub data_blocks: u64,
-    /// Map nodes written.
+    /// Number of map nodes written.
     pub map_nodes: u64,
-    /// Block groups in use.
+    /// Number of block groups in use.
     pub groups: u64,
 }
 
 /// Why a pool could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SyntheticError {
-    /// The plan makes no sense, or does not fit the device.
+    /// The plan is invalid, or does not fit the device.
     #[error("{0}")]
     Plan(&'static str),
     /// The device could not be opened.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The pool that all begins with could not be made.
+    /// The initial pool could not be made.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// The pool that has just been made is not as expected.
+    /// The new pool is not as expected.
     #[error("the new pool's {what} at block {block} is unusable: {why}")]
     Unexpected {
-        /// Which structure.
+        /// The structure.
         what: &'static str,
-        /// Where it is.
+        /// Its block.
         block: BlockNo,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
     /// The names tree could not be changed.
@@ -100,18 +101,18 @@ pub enum SyntheticError {
     /// The device failed.
     #[error("cannot {action} block {block}")]
     Io {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// Where.
+        /// The block.
         block: BlockNo,
-        /// Its answer.
+        /// The device's error.
         #[source]
         source: std::io::Error,
     },
 }
 
 impl Plan {
-    /// Returns how many blocks a device needs for this.
+    /// Returns the number of blocks that a device needs for this plan.
     #[must_use]
     pub fn device_blocks(&self) -> u64 {
         let node_blocks = self.blocks.div_ceil(FAN_OUT - 1) + 8 * self.files;
@@ -135,8 +136,8 @@ impl Plan {
     }
 }
 
-/// Makes a pool on a device that is large enough and, if it is to take little room, sparse. Whatever was there is gone.
-/// The pool is left as by a clean unmount, without a saved filter.
+/// Makes a pool on a device that is large enough, and sparse if the pool should take little room. Earlier content is
+/// lost. The pool is left as by a clean unmount, without a saved filter.
 ///
 /// # Errors
 /// An impossible plan; a device too small; device errors.
@@ -184,16 +185,16 @@ pub fn describe(
     Ok(Described { data_blocks: plan.blocks, map_nodes, groups: groups_in_use })
 }
 
-/// Opens a described pool and closes it again, so that it has a saved filter.
+/// Opens a described pool and closes it again, so that it gets a saved filter.
 ///
 /// # Errors
-/// As [`Pool::open`] and [`Pool::close`].
+/// See [`Pool::open`] and [`Pool::close`].
 pub fn save_filter(device: Arc<dyn BlockDevice>, memory_bytes: u64, environment: Environment) -> Result<(), PoolError> {
     let options = OpenOptions { background: false, memory_bytes, ..OpenOptions::default() };
     Pool::open(device, options, environment)?.close()
 }
 
-/// Makes a pool with the files, as long as they will be and still empty.
+/// Makes a pool with its files, which have their final length but are still empty.
 fn make_files(
     device: &Arc<dyn BlockDevice>,
     plan: &Plan,
@@ -208,7 +209,7 @@ fn make_files(
         return Err(SyntheticError::Plan("the device is too small for these blocks"));
     }
     Pool::create(device, &CreateOptions { label: "synthetic".to_owned(), ..CreateOptions::default() }, environment)?;
-    // Without a journal no filter is saved: its blocks will not stay free.
+    // Without a journal no filter is saved, whose blocks would not stay free.
     let options = OpenOptions { background: false, journaling: Journaling::Off, ..OpenOptions::default() };
     let pool = Pool::open(Arc::clone(device), options, environment.clone())?;
     let new = NewFile { kind: FileKind::Regular, mode: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
@@ -228,8 +229,8 @@ fn data_entry(block: BlockNo) -> Entry {
     Entry { fingerprint: fingerprint(block), count: 1, domain: 0, usage: BlockUse::Data, private: false }
 }
 
-/// Returns a fingerprint that looks like a keyed hash and is no other block's: both halves are permutations of the
-/// block's number.
+/// Returns a fingerprint that looks like a keyed hash and differs from that of every other block: both halves are
+/// permutations of the block's number.
 fn fingerprint(block: BlockNo) -> Fingerprint {
     let mix = |number: u64| {
         let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,4 +1,4 @@
-//! `onefold-synthetic`: what the benchmarks need beside the product.
+//! `onefold-synthetic`: tools that the benchmarks need beside the product.
 
 use std::error::Error;
 use std::fs::{File, OpenOptions};
@@ -20,7 +20,7 @@ use onefold_synthetic::hashing::{self, Contents};
 use onefold_synthetic::index::{IndexPlan, make_index};
 use onefold_synthetic::{Plan, SyntheticError, describe, save_filter};
 
-/// Makes what benchmarks measure size with: metadata of very many blocks whose data is nowhere.
+/// Makes data for benchmarks of size: metadata of very many blocks whose data does not exist.
 #[derive(Debug, Parser)]
 struct Arguments {
     #[command(subcommand)]
@@ -31,33 +31,33 @@ struct Arguments {
 enum Command {
     /// Make a pool that describes very many distinct blocks without their data
     ///
-    /// `onefold pool check` finds it clean; `check --data` and `scrub` find every block that is described damaged.
+    /// `onefold pool check` finds it clean; `check --data` and `scrub` report every described block as damaged.
     Pool(PoolArgs),
     /// Make a sharing index of very many blocks, and a log of new ones for the next `onefold share run` on PATH/new
     Index(IndexArgs),
-    /// Have the kernel share pairs of ranges, told on standard input: SOURCE TARGET COUNT in each line, in blocks of 4
+    /// Have the kernel share the pairs of ranges on standard input: SOURCE TARGET COUNT in each line, in blocks of 4
     /// KiB
     Calls(CallsArgs),
-    /// Have the library look into a raw image, and tell how long that takes
+    /// Have the library examine a raw image, and report how long that takes
     Guest(GuestArgs),
-    /// Hash the files below a folder in several ways, and tell how long each takes
+    /// Hash the files below a folder in several ways, and report how long each takes
     Hash(HashArgs),
 }
 
 #[derive(Args, Debug)]
 struct PoolArgs {
-    /// The sparse file to make; what is there is lost
+    /// The sparse file to make; its content is lost
     file: PathBuf,
     /// Distinct blocks of 4 KiB to describe; 268435456 are 1 TiB
     #[arg(long)]
     blocks: u64,
-    /// Fully mapped files that they are shared out to: described-0, described-1 and so on
+    /// Number of fully mapped files that share these blocks out among them: described-0, described-1 and so on
     #[arg(long, default_value_t = 1)]
     files: u64,
-    /// Blocks that stay free, at least
+    /// Minimum number of blocks that stay free
     #[arg(long, default_value_t = 2 << 20)]
     free_blocks: u64,
-    /// Leave a saved filter, as a clean unmount does, using this many MiB of memory; without it there is none
+    /// Leave a saved filter, as a clean unmount does, using this many MiB of memory; by default there is none
     #[arg(long, value_name = "MIB")]
     saved_filter: Option<u64>,
 }
@@ -69,7 +69,7 @@ struct IndexArgs {
     /// Entries of the index; 268435456 are those of 1 TiB
     #[arg(long)]
     entries: u64,
-    /// Blocks that the log tells of, none of which is in the index
+    /// Number of blocks in the log, none of which is in the index
     #[arg(long)]
     news: u64,
 }
@@ -78,18 +78,18 @@ struct IndexArgs {
 struct CallsArgs {
     /// The root of the file system
     root: PathBuf,
-    /// A file, named from the root
+    /// The source file, relative to the root
     source: PathBuf,
-    /// A file whose blocks are given up for those of the source
+    /// The target file, relative to the root, whose blocks are replaced by those of the source
     target: PathBuf,
-    /// Bytes of one call, at most
+    /// Maximum number of bytes in one call
     #[arg(long, default_value_t = 1 << 20)]
     call_bytes: u64,
 }
 
 #[derive(Args, Debug)]
 struct GuestArgs {
-    /// What is looked for
+    /// What to list
     #[arg(value_enum)]
     question: Question,
     /// The image
@@ -100,7 +100,7 @@ struct GuestArgs {
 struct HashArgs {
     /// The folder
     folder: PathBuf,
-    /// Bytes to hash, at most
+    /// Maximum number of bytes to hash
     #[arg(long, default_value_t = 512 << 20)]
     bytes: u64,
 }
@@ -109,7 +109,7 @@ struct HashArgs {
 enum Question {
     /// Every extent of every file, in the order of the disk
     Files,
-    /// The use of all bytes, and whether content of files was read for that
+    /// The use of all bytes, and whether file content was read for that
     Map,
 }
 

@@ -1,4 +1,4 @@
-//! A file map, built from its first leaf on.
+//! Builds a file map from its first leaf on.
 
 use onefold_block::{BLOCK_BYTES, BlockNo};
 use onefold_pool::format::BlockBytes;
@@ -20,7 +20,7 @@ impl Growing {
     const EMPTY: Growing = Growing { bytes: [0; BLOCK_BYTES], entries: 0, mapped: 0 };
 }
 
-/// A level of the map: its last node, and how many are complete.
+/// A level of the map: its last node, and the number of complete ones.
 struct Level {
     last: Growing,
     complete: u64,
@@ -42,7 +42,7 @@ impl MapBuilder {
         self.push(0, block, 1, places)
     }
 
-    /// Adds a node's next entry; completes the node with the last one.
+    /// Adds a node's next entry; the last entry completes the node.
     fn push(
         &mut self,
         level: usize,
@@ -61,7 +61,7 @@ impl MapBuilder {
         if node.entries == FAN_OUT_LEN { self.complete(level, places).map(|_| ()) } else { Ok(()) }
     }
 
-    /// Gives the last node of a level its place, and to the level above.
+    /// Places the last node of a level and adds it to the level above.
     fn complete(&mut self, level: usize, places: &mut Places<'_>) -> Result<BlockNo, SyntheticError> {
         let Growing { mut bytes, mapped, .. } = std::mem::replace(&mut self.levels[level].last, Growing::EMPTY);
         self.levels[level].complete += 1;
@@ -84,7 +84,7 @@ impl MapBuilder {
                 self.complete(level, places)?;
             }
             if self.levels[level].complete == 1 {
-                // The level above has this one node and nothing else: it is the root.
+                // The level above has only this one node: it is the root.
                 let above = &self.levels[level + 1].last.bytes;
                 let Some(MapEntry::Block(root)) = map_node::entry(above, 0) else { break };
                 return Ok(MapRoot::Tree { levels: u8::try_from(level + 1).expect("few levels"), root });

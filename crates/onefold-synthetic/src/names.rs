@@ -1,4 +1,4 @@
-//! Inodes that are given their maps: changes of values in the names tree, page by page.
+//! Gives inodes their maps by changing values in the names tree, page by page.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -66,7 +66,7 @@ impl<'d> Names<'d> {
         Names { pages, root }
     }
 
-    /// Gives a file that is all hole a map of `blocks` blocks.
+    /// Gives a file that is one hole a map of `blocks` blocks.
     pub(crate) fn set_map(&mut self, ino: Ino, map: MapRoot, blocks: u64) -> Result<(), SyntheticError> {
         let key = items::inode_key(ino);
         let value = tree::get(&mut self.pages, self.root, &key)?;

@@ -1,4 +1,4 @@
-//! Which blocks are taken for what: data one after another, map nodes from runs of their own, as the pool itself does.
+//! Allocates blocks: data in sequence, map nodes from runs of their own, as the pool itself does.
 
 use std::collections::VecDeque;
 
@@ -21,9 +21,9 @@ pub(crate) struct Places<'d> {
     /// Groups that the pool has initialised.
     ready: u64,
     next: BlockNo,
-    /// Blocks kept for nodes, not yet taken.
+    /// Blocks reserved for nodes, not yet used.
     node_run: VecDeque<BlockNo>,
-    /// Nodes that are not yet written, in ascending order.
+    /// Nodes not yet written, in ascending order.
     nodes: Vec<(BlockNo, BlockBytes)>,
     nodes_taken: u64,
 }
@@ -54,12 +54,12 @@ impl<'d> Places<'d> {
         }
     }
 
-    /// Makes the entry of a block that was taken.
+    /// Sets the entry of an allocated block.
     pub(crate) fn set_entry(&mut self, block: BlockNo, entry: &Entry) {
         self.groups.take(block, entry);
     }
 
-    /// Takes a block for a map node; `fill` is given its place and returns its content, which is sealed here.
+    /// Allocates a block for a map node. `fill` gets its place and returns its content, which is sealed here.
     pub(crate) fn take_node(&mut self, fill: impl FnOnce(BlockNo) -> BlockBytes) -> Result<BlockNo, SyntheticError> {
         if self.node_run.is_empty() {
             self.write_nodes()?;
@@ -77,7 +77,7 @@ impl<'d> Places<'d> {
         Ok(at)
     }
 
-    /// Returns how many map nodes were taken.
+    /// Returns the number of allocated map nodes.
     pub(crate) fn nodes_taken(&self) -> u64 {
         self.nodes_taken
     }
@@ -95,7 +95,7 @@ impl<'d> Places<'d> {
         Ok(())
     }
 
-    /// Writes all that is left. Returns how many groups are in use.
+    /// Writes everything that is left. Returns the number of groups in use.
     pub(crate) fn finish(mut self) -> Result<u64, SyntheticError> {
         self.write_nodes()?;
         self.groups.write_before(u64::MAX)?;

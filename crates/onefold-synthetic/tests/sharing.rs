@@ -1,4 +1,4 @@
-//! What is made for sharing is what the engine takes for its own, and the bare calls share.
+//! Tests that the engine accepts the synthetic index as its own, and that the bare calls share.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use onefold_synthetic::calls::{CallsError, Pair, read_pairs, share_pairs};
 use onefold_synthetic::index::{IndexError, IndexPlan, make_index};
 use onefold_testing::simulated::{Host, SimulatedFileSystem, SimulationOptions};
 
-/// A file system without images, and who has it mounted.
+/// Returns a file system without images, and a host that mounts it.
 fn mounted() -> (SimulatedFileSystem, Host<'static>) {
     let options = SimulationOptions { images: 0, total_blocks: 1 << 16, ..SimulationOptions::default() };
     let file_system = SimulatedFileSystem::new(&options);

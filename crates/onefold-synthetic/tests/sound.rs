@@ -1,4 +1,4 @@
-//! What is made is a pool like any other.
+//! Tests that a synthetic pool is a pool like any other.
 
 use std::sync::Arc;
 

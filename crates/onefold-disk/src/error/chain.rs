@@ -1,4 +1,4 @@
-//! Why an image is not followed to a further file that it names.
+//! Why a further file that an image names is not followed.
 
 use std::io;
 use std::path::PathBuf;
@@ -22,21 +22,21 @@ pub enum ChainError {
     OtherOwner {
         /// The file.
         path: PathBuf,
-        /// Who owns it, as a user number.
+        /// User number of the file's owner.
         owner: u32,
-        /// Who owns the image.
+        /// User number of the image's owner.
         image_owner: u32,
     },
     /// It is a block device in the image's own folder.
     #[error("`{}` is a block device beside the image", .0.shown())]
     Device(PathBuf),
-    /// It is in the chain already.
+    /// It is already in the chain.
     #[error("the chain of backing files comes back to `{}`: it is a loop", .0.shown())]
     Loop(PathBuf),
     /// The chain has too many files.
     #[error("the chain of backing files is longer than {length_max}")]
     TooLong {
-        /// The largest number of files, the image itself included.
+        /// The maximum number of files, including the image itself.
         length_max: usize,
     },
     /// It is neither a regular file nor a block device.
@@ -47,7 +47,7 @@ pub enum ChainError {
     Missing {
         /// The file.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
     /// It cannot be opened.
@@ -55,7 +55,7 @@ pub enum ChainError {
     Unopened {
         /// The file.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
 }

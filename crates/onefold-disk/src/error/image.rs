@@ -1,4 +1,4 @@
-//! Why an image cannot be read or written as the format that it has.
+//! Why an image cannot be read or written in its format.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,25 +10,25 @@ use onefold_block::size::human;
 use super::ChainError;
 use crate::vmdk::DescriptorError;
 
-/// Why an image cannot be read or written as the format that it has.
+/// Why an image cannot be read or written in its format.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// A further file that it names is not followed.
     #[error(transparent)]
     Chain(#[from] ChainError),
-    /// Its bytes make no sense as that format, or a call failed.
+    /// Its bytes are invalid in that format, or a call failed.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// Its disk is longer than [`SIZE_BYTES_MAX`](crate::SIZE_BYTES_MAX).
     #[error("file too large")]
     TooLarge,
-    /// An image that has to be one file has a backing file or a data file.
+    /// An image that must be one file has a backing file or a data file.
     #[error("it has a backing file or a data file")]
     OtherFiles,
-    /// A qcow2 image has a data file and does not say which.
+    /// A qcow2 image has a data file but no name for it.
     #[error("its data file has no name")]
     DataFileUnnamed,
-    /// A backing file of a qcow2 image has a format that is not read there.
+    /// A backing file of a qcow2 image has a format that is not supported there.
     #[error("its backing file `{}` has the format {}", path.shown(), format.shown())]
     BackingFormat {
         /// The backing file.
@@ -36,19 +36,19 @@ pub enum ImageError {
         /// Its format, as the image says or its first bytes show.
         format: String,
     },
-    /// It holds only what differs from another disk.
+    /// It holds only the differences from another disk.
     #[error("it holds only what differs from its parent, {}", parent.shown())]
     Differencing {
-        /// What is known of that other disk.
+        /// The known name or identity of that other disk.
         parent: String,
     },
     /// The descriptor of a VMDK disk is not followed.
     #[error(transparent)]
     Descriptor(#[from] DescriptorError),
-    /// A sparse header of VMDK would have a descriptor obeyed that lies in the same file.
+    /// A sparse header of VMDK refers to a descriptor in the same file, which QEMU would obey.
     #[error("the header of `{}` leads to a descriptor inside the file", .0.shown())]
     InnerDescriptor(PathBuf),
-    /// A file was something else when it was looked at a second time.
+    /// A file changed between two readings.
     #[error("`{}` changed while it was read", .0.shown())]
     Changed(PathBuf),
     /// `qemu-img` cannot be started.
@@ -57,10 +57,10 @@ pub enum ImageError {
     /// `qemu-img` took too long to read the headers.
     #[error("qemu-img did not come to an end with it")]
     Endless,
-    /// `qemu-img` failed and printed this, which may be nothing.
+    /// `qemu-img` failed and printed this message, which may be empty.
     #[error("{}", ShownOutput(.0.as_bytes()))]
     Complaint(String),
-    /// What `qemu-img` says about the image cannot be understood.
+    /// The answer of `qemu-img` about the image cannot be parsed.
     #[error(transparent)]
     Answer(#[from] serde_json::Error),
 }
@@ -68,15 +68,15 @@ pub enum ImageError {
 /// Why a temporary copy cannot grow.
 #[derive(Debug, thiserror::Error)]
 pub enum RoomError {
-    /// It is not known how much room there is.
+    /// The free room is unknown.
     #[error(transparent)]
     Unknown(io::Error),
     /// There is too little room.
     #[error("{} are free there, and {} stay free", human(*free_bytes), human(*kept_bytes))]
     TooLittle {
-        /// What is free.
+        /// Free bytes.
         free_bytes: u64,
-        /// What is left to others.
+        /// Bytes that stay reserved for other users of the file system.
         kept_bytes: u64,
     },
 }

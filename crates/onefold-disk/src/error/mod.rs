@@ -1,7 +1,6 @@
 //! Why a disk cannot be opened, read, written or copied.
 //!
-//! Errors say what failed and why. What a user may do about it depends on the program, which decides it by the
-//! variants.
+//! Errors say what failed and why. Advice to the user depends on the program, which chooses it by the variant.
 
 mod chain;
 mod image;
@@ -25,33 +24,33 @@ pub enum DiskError {
     /// A call on a file failed.
     #[error("cannot {action} `{}`", path.shown())]
     File {
-        /// What was tried.
+        /// The failed action.
         action: FileAction,
         /// The file.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
     /// An image cannot be used.
     #[error("cannot {action} the {} image `{}`", format.name(), path.shown())]
     Image {
-        /// What was tried.
+        /// The failed action.
         action: ImageAction,
-        /// The format that the image has, or was said to have.
+        /// The recognised or stated format of the image.
         format: ImageFormat,
         /// The image's own file.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         source: ImageError,
     },
-    /// There is no temporary file for the copy of an image.
+    /// The temporary file for a copy of an image cannot be made.
     #[error("cannot make a temporary file of {} in `{}`", human(*size_bytes), folder.shown())]
     TemporaryFile {
-        /// How long the file was to be.
+        /// The requested length of the file.
         size_bytes: u64,
         /// The folder for temporary files.
         folder: PathBuf,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
     /// The temporary copy of an image cannot grow.
@@ -59,35 +58,35 @@ pub enum DiskError {
     TemporaryCopy {
         /// The folder for temporary files.
         folder: PathBuf,
-        /// Why it failed.
+        /// The cause.
         source: RoomError,
     },
-    /// The callback for progress stopped the work.
+    /// The progress callback stopped the work.
     #[error("interrupted while {0}")]
     Stopped(Work),
-    /// A disk or sink that is not of this crate failed; the error is its own.
+    /// A disk or sink from outside this crate failed, with this error of its own.
     #[error(transparent)]
     Other(Box<dyn Error + Send + Sync>),
 }
 
-/// What was tried with a file or folder.
+/// A failed action on a file or folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileAction {
-    /// To find out its length.
+    /// Determining its length.
     Measure,
-    /// To find out where it lies.
+    /// Determining its path.
     Find,
-    /// To open an image and recognise its format.
+    /// Opening an image and recognising its format.
     OpenImage,
-    /// To open a folder that an image may refer to.
+    /// Opening a folder that an image may refer to.
     OpenFolder,
-    /// To copy an image before it is read.
+    /// Copying an image before it is read.
     Copy,
-    /// To read its bytes.
+    /// Reading its bytes.
     Read,
-    /// To read the copy of an image.
+    /// Reading the copy of an image.
     ReadCopy,
-    /// To write its bytes, or make them durable.
+    /// Writing its bytes, or making them durable.
     Write,
 }
 
@@ -106,16 +105,16 @@ impl fmt::Display for FileAction {
     }
 }
 
-/// What was tried with an image.
+/// A failed action on an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageAction {
-    /// To open it.
+    /// Opening it.
     Open,
-    /// To read the disk in it.
+    /// Reading its disk.
     Read,
-    /// To make it.
+    /// Creating it.
     Create,
-    /// To write the disk in it, or make it durable.
+    /// Writing its disk, or making it durable.
     Write,
 }
 

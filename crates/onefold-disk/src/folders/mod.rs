@@ -1,11 +1,11 @@
-//! Folders that the further files of an image may lie in.
+//! Folders in which the further files of an image may lie.
 //!
 //! 1. A folder that the caller names, and everything below it.
 //! 2. The image's own folder: only regular files directly in it that belong to the image's owner. Files further below
 //!    are not allowed, because an image in a home folder would reach `.ssh`.
 //!
-//! A folder is opened once. A name only chooses a folder and a path beneath it; the kernel then resolves that path
-//! beneath the descriptor of the folder and follows no symbolic link, so a name that is replaced meanwhile cannot lead
+//! Each folder is opened once. A name only chooses a folder and a path beneath it. The kernel then resolves that path
+//! beneath the folder's descriptor and follows no symbolic links, so a name that is replaced meanwhile cannot lead
 //! elsewhere. Mount points beneath a named folder are crossed, because an administrator made both; those in the image's
 //! own folder are not.
 
@@ -32,9 +32,9 @@ pub(crate) struct Member {
 /// The folders of one image.
 #[derive(Debug)]
 pub(crate) struct Folders {
-    /// Those that the caller named.
+    /// The folders that the caller named.
     named: Vec<Folder>,
-    /// The image's own; `None` if the file has no name there any more.
+    /// The image's own folder; `None` if the file no longer has its name there.
     own: Option<Folder>,
     image_folder: PathBuf,
     image_owner: u32,
@@ -57,7 +57,7 @@ impl Folder {
         Ok(Folder { handle, path: real, spelled: normalised(&std::path::absolute(path)?) })
     }
 
-    /// Returns the path beneath the folder that an absolute path means; `None` if it lies elsewhere.
+    /// Returns the part of an absolute path beneath the folder; `None` if the path lies elsewhere.
     fn remainder<'a>(&self, path: &'a Path) -> Option<&'a Path> {
         let remainder = path.strip_prefix(&self.path).or_else(|_| path.strip_prefix(&self.spelled)).ok()?;
         (!remainder.as_os_str().is_empty()).then_some(remainder)
@@ -75,7 +75,7 @@ impl Folders {
             })
         };
         let named = further.iter().map(open).collect::<Result<Vec<Folder>, DiskError>>()?;
-        // The kernel's own name of the open file, whatever links led to it.
+        // The kernel's own name of the open file, whichever links led to it.
         let real = fs::read_link(descriptor_path(&image.file)).map_err(|source| DiskError::File {
             action: FileAction::Find,
             path: image.path.clone(),
@@ -85,7 +85,7 @@ impl Folders {
         Ok(Folders { named, own: own_folder(image, &real), image_folder, image_owner: image.metadata().uid() })
     }
 
-    /// Returns the absolute path of the folder that the image lies in.
+    /// Returns the absolute path of the folder in which the image lies.
     pub(crate) fn image_folder(&self) -> &Path {
         &self.image_folder
     }
@@ -134,7 +134,7 @@ impl Folders {
     }
 }
 
-/// Returns the folder that has `image` under the last part of `real`.
+/// Returns the folder in which `image` has the last part of `real` as its name.
 fn own_folder(image: &ImageFile, real: &Path) -> Option<Folder> {
     let folder = Folder::open(real.parent()?).ok()?;
     let entry = statat(&folder.handle, real.file_name()?, AtFlags::SYMLINK_NOFOLLOW).ok()?;
@@ -160,8 +160,8 @@ fn open_in(folder: &Folder, remainder: &Path, further: ResolveFlags) -> Result<M
     Ok(Member { folder: path.parent().unwrap_or(Path::new("/")).to_owned(), file })
 }
 
-/// Returns an absolute path without `.` and `..`. A part before `..` that is a link makes no difference: links are not
-/// followed where the path is used.
+/// Returns an absolute path without `.` and `..`. A link before `..` makes no difference: users of the path follow no
+/// links.
 fn normalised(path: &Path) -> PathBuf {
     let mut parts = PathBuf::from("/");
     for component in path.components() {

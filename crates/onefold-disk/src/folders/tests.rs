@@ -1,4 +1,4 @@
-//! What an image may refer to, rule by rule.
+//! Tests of the files that an image may refer to, rule by rule.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::again::Again;
 
-/// A home folder with an image, and another folder beside it.
+/// A home folder with an image, and a folder beside it.
 struct Ground {
     top: tempfile::TempDir,
 }
@@ -54,7 +54,7 @@ fn files_directly_beside_the_image_are_followed() {
     }
 }
 
-/// `evil.qcow2` in a home folder named `.ssh/id_ed25519`, and the key was in the pool.
+/// Regression: `evil.qcow2` in a home folder named `.ssh/id_ed25519`, and the key ended up in the pool.
 #[test]
 fn files_below_the_images_folder_are_not() {
     let ground = Ground::new();
@@ -154,13 +154,13 @@ fn a_neighbour_of_another_owner_is_refused() {
 #[test]
 fn the_images_folder_is_the_one_that_has_it() {
     let ground = Ground::new();
-    // Through a link, the folder of the file itself counts.
+    // Through a link, the folder of the linked file counts.
     symlink(ground.path("home/image"), ground.path("other/image")).unwrap();
     let image = ImageFile::named(&ground.path("other/image")).unwrap();
     let folders = Folders::of(&image, &[]).unwrap();
     assert_eq!(content(folders.open(Path::new("base"), folders.image_folder()).unwrap()), "home/base");
 
-    // A file that was removed, even if another has its name now, has no neighbours.
+    // A removed file has no neighbours, even if another file now has its name.
     fs::rename(ground.path("other/secret"), ground.path("home/image")).unwrap();
     let folders = Folders::of(&image, &[]).unwrap();
     assert!(matches!(folders.open(Path::new("base"), folders.image_folder()), Err(ChainError::Outside(_))));
@@ -177,7 +177,7 @@ fn a_folder_that_is_replaced_during_a_run_stays_the_one_that_was_opened() {
     assert_eq!(content(folders.open(Path::new("base"), &here).unwrap()), "home/base");
 }
 
-/// The path was checked first and opened afterwards, and a link that came between led anywhere.
+/// Regression: the path was checked first and opened afterwards, so a link created in between led anywhere.
 #[test]
 fn a_link_that_is_swapped_in_meanwhile_leads_nowhere() {
     let ground = Ground::new();
@@ -197,7 +197,7 @@ fn a_link_that_is_swapped_in_meanwhile_leads_nowhere() {
         let mut opened = 0;
         let started = Instant::now();
         for attempt in 0.. {
-            // The other thread may be kept from running for a while, with the file away.
+            // The other thread may be suspended for a while, with the file moved away.
             if attempt >= 20_000 && (opened > 0 || started.elapsed() > Duration::from_secs(30)) {
                 break;
             }

@@ -1,4 +1,4 @@
-//! Opening an image as the disk in it, whatever its format.
+//! Opens the disk in an image, whatever its format.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ mod tests;
 pub struct OpenImage {
     /// Its bytes.
     pub disk: Box<dyn Disk>,
-    /// Its format, as it was given or recognised.
+    /// Its given or recognised format.
     pub format: ImageFormat,
-    /// Whether the disk lies in the file of the image alone: that has no backing file and no data file, and was not
-    /// converted. [`Disk::in_file`] tells no place otherwise.
+    /// Whether the disk lies in the image's file alone: without a backing file, a data file or conversion. Otherwise
+    /// [`Disk::in_file`] returns no offsets.
     pub is_one_file: bool,
 }
 
@@ -32,14 +32,14 @@ impl std::fmt::Debug for OpenImage {
     }
 }
 
-/// Reads an open file as an image, whose format is recognised by its first bytes where it is not given.
+/// Opens an open file as an image. If no format is given, it is recognised by the file's first bytes.
 ///
-/// `further` are folders that the image may refer to besides its own. `progress` is called only where the image has to
-/// be converted first.
+/// `further` are folders that the image may refer to besides its own. `progress` is called only if the image has to be
+/// converted first.
 ///
 /// # Errors
-/// When the image is no image of its format, refers to a file that it may not, or cannot be converted; also when
-/// `progress` stops the conversion.
+/// When the file is no image of the format, refers to a forbidden file, or cannot be converted; also when `progress`
+/// stops the conversion.
 pub fn open(
     file: ImageFile,
     format: Option<ImageFormat>,
@@ -69,8 +69,8 @@ pub fn open(
     Ok(OpenImage { disk, format, is_one_file })
 }
 
-/// Reads a qcow2 image that consists of this one file, which is open for reading. It names no other file that would be
-/// opened; `path` is for messages.
+/// Opens a qcow2 image that consists of this one file, which is open for reading. Follows no name to another file.
+/// `path` is for messages.
 ///
 /// # Errors
 /// When the image is damaged, or consists of several files.
@@ -78,7 +78,7 @@ pub fn open_alone(file: File, path: &Path) -> Result<Box<dyn Disk>, DiskError> {
     Ok(Box::new(Qcow2Disk::open_alone(file, path)?))
 }
 
-/// Returns the format that the first bytes of a file show; nothing where they cannot be read.
+/// Returns the format indicated by the first bytes of a file; `None` if they cannot be read.
 #[must_use]
 pub fn format_of(file: &ImageFile) -> Option<ImageFormat> {
     detect(&file.file).ok()

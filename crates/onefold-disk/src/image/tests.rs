@@ -1,4 +1,4 @@
-//! Images made by `qemu-img`, read here and compared with what `qemu-img` itself makes of them.
+//! Images made by `qemu-img`, read here and compared with what `qemu-img` itself reads.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use crate::progress::Progress;
 use crate::qcow2::Qcow2Sink;
 use crate::raw::FileSink;
 
-/// Tells whether `qemu-img` is there; tests without it say so.
+/// Returns whether `qemu-img` is installed; tests without it report that.
 fn has_qemu_img() -> bool {
     let found = Command::new("qemu-img").arg("--version").output().is_ok();
     if !found {
@@ -176,7 +176,7 @@ fn a_loop_in_the_backing_chain_is_an_error_and_no_hang() {
     assert!(failure(&one).contains("it is a loop"), "{}", failure(&one));
     qemu_img(&["rebase", "-u", "-F", "qcow2", "-b", "one.qcow2", text(&one)]);
     assert!(failure(&one).contains("it is a loop"), "{}", failure(&one));
-    // As a raw image its bytes are only bytes.
+    // As a raw image, its bytes are plain data.
     assert!(open_at(&one, Some(ImageFormat::Raw), &[]).is_ok());
 }
 
@@ -244,7 +244,7 @@ fn extents_of_a_vmdk_follow_the_rules_of_backing_files() {
     assert!(open_at(&image, Some(ImageFormat::Vmdk), &[]).is_err());
 }
 
-/// A sparse header without capacity makes `qemu-img` obey a descriptor in the same file.
+/// Returns a sparse header without capacity, which makes `qemu-img` obey a descriptor in the same file.
 fn vmdk_with_inner_descriptor(extent: &str) -> Vec<u8> {
     let mut bytes = vec![0; 4096];
     bytes[..4].copy_from_slice(b"KDMV");
@@ -265,7 +265,7 @@ fn a_descriptor_inside_a_sparse_vmdk_is_not_obeyed() {
     fs::write(folder.path("a.vmdk"), &inner).unwrap();
     let said = failure(&folder.path("a.vmdk"));
     assert!(said.contains("descriptor inside the file") && said.contains("a.vmdk"), "{said}");
-    // The same as an extent of another descriptor.
+    // The same, as an extent of another descriptor.
     let outer = flat_vmdk("a.vmdk")
         .replace("FLAT", "SPARSE")
         .replace(" 0\n", "\n")
@@ -289,7 +289,7 @@ fn a_vmdk_that_changes_after_it_was_checked_leads_nowhere() {
     let inner = vmdk_with_inner_descriptor(text(&secret));
     std::os::unix::fs::chown(&image, Some(65534), None).unwrap();
     let writer = File::options().write(true).open(&image).unwrap();
-    // Both heads last long enough for either program to see one and then the other.
+    // Both heads stay long enough for either program to see one and then the other.
     let again = Again::default();
     std::thread::scope(|scope| {
         let _stop = again.stop_when_dropped();
@@ -341,7 +341,7 @@ fn parents_of_a_vmdk_follow_the_rules_of_backing_files() {
     let allowed = open_at(&astray, None, &[other.0.path().to_owned()]).unwrap();
     assert!(content(allowed.disk.as_ref())[..raw.len()] == other.raw());
 
-    // The name of a parent stands in the descriptor inside the file.
+    // The parent's name is in the descriptor inside the file.
     let renamed = |to: &str| {
         let mut bytes = fs::read(&top).unwrap();
         let key = b"parentFileNameHint=\"";
@@ -448,7 +448,7 @@ fn a_backing_file_of_another_format_is_refused_and_not_read_as_raw() {
     qemu_img(&["create", "-q", "-f", "vmdk", text(&folder.path("base.vmdk")), "1M"]);
     qemu_img(&["create", "-q", "-f", "qcow2", "-F", "vmdk", "-b", "base.vmdk", text(&image)]);
     assert!(failure(&image).contains("the format vmdk"), "{}", failure(&image));
-    // Where no format is stated, its bytes would be another disk than that which QEMU shows.
+    // Without a stated format, reading it as raw would give another disk than the one QEMU shows.
     let mut bytes = fs::read(&image).unwrap();
     let at = bytes.windows(4).position(|window| window == [0xe2, 0x79, 0x2a, 0xca]).unwrap();
     bytes[at..at + 4].copy_from_slice(b"none");
@@ -456,7 +456,7 @@ fn a_backing_file_of_another_format_is_refused_and_not_read_as_raw() {
     assert!(failure(&image).contains("the format vmdk"), "{}", failure(&image));
 }
 
-/// The image was opened once for its format and again for its content, and it was another file then.
+/// Regression: the image was opened once for its format and again for its content, and was replaced in between.
 #[test]
 fn an_image_that_is_replaced_after_opening_stays_the_one_that_was_opened() {
     let folder = Folder::new();
@@ -531,7 +531,7 @@ fn a_qcow2_of_random_bytes_is_an_error_or_a_disk_but_never_a_panic() {
     };
     for round in 0..300 {
         let mut bytes = sound.clone();
-        // The header, and the tables behind it, are what decides.
+        // The header and the tables behind it decide the outcome.
         let within = if round % 2 == 0 { 112 } else { 32 << 10 };
         for _ in 0..1 + random(4) {
             let at = random(within);
@@ -539,7 +539,7 @@ fn a_qcow2_of_random_bytes_is_an_error_or_a_disk_but_never_a_panic() {
         }
         fs::write(&broken, &bytes).unwrap();
         let Ok(image) = open_at(&broken, Some(ImageFormat::Qcow2), &[]) else { continue };
-        // A size that was made up is not read to its end.
+        // A false size is not read to its end.
         let mut offset = 0;
         let mut into = vec![0; 64 << 10];
         for _ in 0..200 {
@@ -552,7 +552,7 @@ fn a_qcow2_of_random_bytes_is_an_error_or_a_disk_but_never_a_panic() {
     }
 }
 
-/// A hostile image names a file of somebody else. One that is opened alone has no other file.
+/// A hostile image names a file of another user. An image that is opened alone has no other file.
 #[test]
 fn an_image_that_is_opened_alone_tells_the_places_of_its_clusters() {
     if !has_qemu_img() {

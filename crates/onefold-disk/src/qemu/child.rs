@@ -13,9 +13,9 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use crate::error::ImageError;
 
 const PROGRAM: &str = "qemu-img";
-/// Time between two checks of a run: whether it has ended, and whether there is room for more.
+/// Time between two checks of a run, for its end and for the room that is left.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Bytes of its error messages that are kept.
+/// Maximum number of bytes that are kept of its error messages.
 const COMPLAINT_BYTES_MAX: u64 = 4 << 10;
 
 /// Held while files are inheritable, so that no other run of the program inherits them.
@@ -29,10 +29,10 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts the program. It finds `files` under their descriptors, which are the same numbers in both processes.
+    /// Starts the program. It inherits `files` under the same descriptor numbers as in this process.
     ///
     /// # Errors
-    /// [`ImageError::NotStarted`], which a missing program is.
+    /// [`ImageError::NotStarted`], also if the program is missing.
     pub(super) fn start(arguments: &[String], files: &[&File]) -> Result<Running, ImageError> {
         Running::try_start(arguments, files).map_err(ImageError::NotStarted)
     }
@@ -57,7 +57,7 @@ impl Running {
         Ok(running)
     }
 
-    /// Limits the length of files that it writes, in bytes.
+    /// Limits the length of the files that it writes, in bytes.
     pub(super) fn limit_file_length(&self, bytes: u64) -> io::Result<()> {
         let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
         prlimit(Pid::from_raw(i32::try_from(self.child.id()).unwrap_or(0)), Resource::Fsize, limit)?;
@@ -74,7 +74,7 @@ impl Running {
         self.child.try_wait()
     }
 
-    /// Returns the error with its messages, in a bounded length. Waits for its end.
+    /// Returns the error with its messages, up to a maximum length. Waits for the program to end.
     pub(super) fn complaint(&mut self) -> ImageError {
         ImageError::Complaint(self.complaint.take().and_then(|thread| thread.join().ok()).unwrap_or_default())
     }
@@ -82,17 +82,17 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only if it has ended already.
+        // Both calls fail only if the program has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Returns the first `bytes_max` bytes of a text. The rest is read and dropped, so that its writer never blocks.
+/// Returns the first `bytes_max` bytes of a text. Reads and drops the rest, so that its writer never blocks.
 pub(super) fn read_bounded(from: impl Read, bytes_max: u64) -> String {
     let mut bytes = Vec::new();
     let mut bounded = from.take(bytes_max);
-    // A broken pipe ends the text as its end would.
+    // A broken pipe ends the text like its regular end.
     let _ = bounded.read_to_end(&mut bytes);
     let dropped = io::copy(&mut bounded.into_inner(), &mut io::sink()).unwrap_or(0);
     let mut text = String::from_utf8_lossy(&bytes).into_owned();

@@ -1,4 +1,4 @@
-//! What `qemu-img info` says about one layer of an image.
+//! The answer of `qemu-img info` about one layer of an image.
 
 use std::fs::File;
 use std::thread;
@@ -9,18 +9,18 @@ use serde::Deserialize;
 use super::child::{POLL_INTERVAL, Running, read_bounded};
 use crate::error::ImageError;
 
-/// `qemu-img info` only reads headers; an image that keeps it busy for longer is hostile.
+/// Maximum run time. `qemu-img info` only reads headers; an image that keeps it busy for longer is hostile.
 const TIME_MAX: Duration = Duration::from_secs(60);
-/// Bytes of its answer that are read at most.
+/// Maximum number of bytes that are read of its answer.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// What `qemu-img info` says about one layer alone.
+/// The answer of `qemu-img info` about one layer alone.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Info {
     /// Length of the disk in bytes.
     pub(super) virtual_size: u64,
-    /// The layer below, where the layer names one.
+    /// The layer below, if the layer names one.
     pub(super) backing_filename: Option<String>,
 }
 

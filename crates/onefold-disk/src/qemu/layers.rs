@@ -1,4 +1,4 @@
-//! The layers of an image, as `qemu-img` gets them: open files, and for each the driver that reads it.
+//! The layers of an image in the form that `qemu-img` gets: open files, each with the driver that reads it.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -22,11 +22,11 @@ use crate::raw::FileDisk;
 use crate::temporary::{TemporaryFile, TemporarySink};
 use crate::vmdk::{Descriptor, Head};
 
-/// One layer of an image, as `qemu-img` gets it.
+/// One layer of an image, in the form that `qemu-img` gets.
 #[derive(Debug)]
 pub(super) struct Layer {
     driver: &'static str,
-    /// Its file, then the extents that the file names by their descriptors.
+    /// Its file, followed by the extents that the file's descriptor names.
     pub(super) files: Vec<File>,
     is_device: bool,
 }
@@ -37,7 +37,7 @@ impl Layer {
         Layer { driver, files: vec![file.file], is_device }
     }
 
-    /// Returns its node, above the node `backing`.
+    /// Returns the layer's node, on top of the node `backing`.
     fn node(&self, backing: &Value) -> Value {
         let driver = if self.is_device { "host_device" } else { "file" };
         let file = json!({ "driver": driver, "filename": descriptor_path(&self.files[0]) });
@@ -45,7 +45,7 @@ impl Layer {
     }
 }
 
-/// Returns the nodes of a chain, of which the first layer is the image itself.
+/// Returns the nodes of a chain whose first layer is the image itself.
 pub(super) fn tree(layers: &[Layer]) -> Value {
     layers.iter().rev().fold(Value::Null, |below, layer| layer.node(&below))
 }
@@ -80,10 +80,10 @@ pub(super) fn open_layers(
     Ok((layers, size_bytes.unwrap_or(0)))
 }
 
-/// Returns the layer of a file in one of the formats that never name another file to `qemu-img`.
+/// Returns the layer of a file whose format never makes `qemu-img` open another file.
 fn open_single(file: ImageFile, format: ImageFormat) -> Result<Layer, ImageError> {
     let mut footer = [0; 64];
-    // A file that is shorter is refused by `qemu-img`.
+    // `qemu-img` refuses a shorter file.
     if format == ImageFormat::Vpc && file.file.read_exact_at(&mut footer, 0).is_ok() {
         let is_differencing = footer.starts_with(b"conectix") && footer[60..64] == 4_u32.to_be_bytes();
         if is_differencing {
@@ -93,7 +93,7 @@ fn open_single(file: ImageFile, format: ImageFormat) -> Result<Layer, ImageError
     Ok(Layer::of_file(format.name(), file))
 }
 
-/// Returns the layer of a VMDK file with its extents, and the name of its parent if a descriptor of its own names one.
+/// Returns the layer of a VMDK file with its extents, and the name of its parent if its separate descriptor has one.
 fn open_vmdk(
     file: ImageFile,
     folder: &Path,
@@ -110,7 +110,7 @@ fn open_vmdk(
     let mut extents = Vec::new();
     for extent in &descriptor.extents {
         let opened = chain.open(&extent.name, folder).map_err(|why| subject.cannot_read(why))?.file;
-        // Of an extent, `qemu-img` reads only the header that the kind of the extent says.
+        // For an extent, `qemu-img` reads only the header that the extent's kind implies.
         let file = match extent.has_header() {
             true => checked_vmdk(opened, &[Head::Sparse, Head::Other], subject, progress)?,
             false => opened,
@@ -128,7 +128,7 @@ fn open_vmdk(
     Ok((Layer { driver: "vmdk", files, is_device: false }, descriptor.parent))
 }
 
-/// Returns a VMDK file that begins with one of `heads`, and stays so.
+/// Returns a VMDK file that begins with one of `heads`, and makes sure that it stays so.
 fn checked_vmdk(
     file: ImageFile,
     heads: &[Head],

@@ -1,9 +1,9 @@
-//! All other formats, through QEMU's own `qemu-img`, which converts them into a temporary raw file.
+//! All other formats: QEMU's own `qemu-img` converts them into a temporary raw file.
 //!
-//! `qemu-img` is given the whole tree of nodes: the driver and the open file (`/proc/self/fd/N`, inherited) of every
-//! layer, and the layer below it or none. So it recognises no format and follows no name. Three drivers know no names;
-//! that of VMDK obeys descriptors, which [`crate::vmdk`] prevents: a descriptor is replaced by a stand-in, and a file
-//! with a header that another user can change is copied first, so that `qemu-img` reads the bytes that were checked.
+//! `qemu-img` is given the whole tree of nodes: for every layer its driver, its open file (`/proc/self/fd/N`,
+//! inherited) and the layer below it, if any. So it detects no format and follows no name. Three drivers know no names.
+//! The VMDK driver obeys descriptors, which [`crate::vmdk`] prevents: a stand-in replaces a descriptor, and a file with
+//! a header that another user can change is copied first, so that `qemu-img` reads the bytes that were checked.
 
 mod child;
 mod info;
@@ -31,7 +31,7 @@ use layers::{open_layers, tree};
 
 const SECTOR_BYTES: u64 = 512;
 
-/// Format and path of the image that is read, for errors.
+/// Format and path of the image, for errors.
 #[derive(Clone, Copy, Debug)]
 struct Subject<'a> {
     format: ImageFormat,
@@ -39,15 +39,15 @@ struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// Returns the error that the image cannot be read.
+    /// Returns the error for an image that cannot be read.
     fn cannot_read(self, why: impl Into<ImageError>) -> DiskError {
         let source = why.into();
         DiskError::Image { action: ImageAction::Read, format: self.format, path: self.path.to_owned(), source }
     }
 }
 
-/// A disk that was converted. Its places are those of the temporary file: it does not know where its bytes lie in the
-/// file of the image.
+/// A converted disk. Its offsets are those of the temporary file: it does not know where its bytes lie in the image's
+/// file.
 #[derive(Debug)]
 pub(crate) struct ConvertedDisk(FileDisk);
 
@@ -65,10 +65,11 @@ impl Disk for ConvertedDisk {
     }
 }
 
-/// Converts an image into a temporary sparse raw file, which has no name and is deleted when the disk is dropped;
+/// Converts an image into a temporary sparse raw file, which has no name and is deleted when the disk is dropped.
 /// `further` are folders that the image may refer to besides its own.
 ///
-/// The file is as long as the disk from the start, and the conversion can neither lengthen it nor fill the file system.
+/// The file has the disk's full length from the start, and the conversion can neither lengthen it nor fill the file
+/// system.
 pub(crate) fn convert(
     image: ImageFile,
     format: ImageFormat,
@@ -85,19 +86,19 @@ pub(crate) fn convert(
     let length = size_bytes.next_multiple_of(SECTOR_BYTES);
     let copy = TemporaryFile::create(length)?;
     let target = format!("driver=raw,size={length},file.driver=file,file.filename={}", descriptor_path(&copy.file));
-    // The target exists, so its length is only checked.
+    // The target exists, so `qemu-img` only checks its length.
     let arguments = ["convert", "-p", "-S", "4k", "-n", "--target-is-zero", "--target-image-opts"].map(str::to_owned);
     let arguments = [&arguments[..], &[format!("json:{}", tree(&layers)), target]].concat();
     let mut files: Vec<&File> = layers.iter().flat_map(|layer| &layer.files).collect();
     files.push(&copy.file);
     let running = Running::start(&arguments, &files).map_err(|error| subject.cannot_read(error))?;
-    // `qemu-img` has no reason to lengthen the target; the limit holds even if an image takes control of it.
+    // `qemu-img` has no reason to lengthen the target; the limit holds even if an image takes control of the program.
     running.limit_file_length(length).map_err(|error| subject.cannot_read(error))?;
     follow(running, subject, length, &copy, progress)?;
     FileDisk::new(copy.file, &path).map(ConvertedDisk)
 }
 
-/// Follows a conversion to its end, and stops it when `progress` says so or there is no more room.
+/// Follows a conversion to its end. Stops it if `progress` says so or the room runs out.
 fn follow(
     mut running: Running,
     subject: Subject<'_>,
@@ -121,7 +122,7 @@ fn follow(
     if status.success() { Ok(()) } else { Err(subject.cannot_read(running.complaint())) }
 }
 
-/// Reports how far the conversion is.
+/// Reports the progress of the conversion.
 fn tell(progress: OnProgress<'_>, done_bytes: u64, total_bytes: u64) -> Result<(), DiskError> {
     match progress(Progress { done_bytes, total_bytes }).is_break() {
         true => Err(DiskError::Stopped(Work::Converting)),
@@ -129,7 +130,7 @@ fn tell(progress: OnProgress<'_>, done_bytes: u64, total_bytes: u64) -> Result<(
     }
 }
 
-/// Stores how many percent are done: `qemu-img -p` prints "    (12.34/100%)" again and again.
+/// Stores the percentage that is done: `qemu-img -p` prints "    (12.34/100%)" repeatedly.
 fn read_progress(output: ChildStdout, done: &AtomicU64) {
     let mut text = Vec::new();
     for byte in io::BufReader::new(output).bytes() {

@@ -1,4 +1,4 @@
-//! Damage to blocks that have a place of their own.
+//! Damage to blocks with a place of their own.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{fields, values};
 use crate::Choices;
 use crate::samples::{KINDS, Sample};
 
-/// The most changes that are made to one pool.
+/// Maximum number of changes to one pool.
 const CHANGES_MAX: u64 = 6;
 
 /// Returns the sample's device with up to [`CHANGES_MAX`] changes of its metadata blocks.
@@ -38,7 +38,7 @@ fn damage_one(choices: &mut Choices<'_>, sample: &Sample, image: &mut MemoryImag
     match choices.below(8) {
         0 => copy_field(choices, kind, &mut bytes),
         1 => {
-            // What another block says, as if it had been written here.
+            // The content of another block, as if it had been written here.
             let other = values::pointer(choices, sample);
             if let Some(content) = image.get(other) {
                 bytes = **content;
@@ -56,7 +56,7 @@ fn damage_one(choices: &mut Choices<'_>, sample: &Sample, image: &mut MemoryImag
         }
         _ => change_field(choices, sample, kind, &mut bytes),
     }
-    // Now and then the checksum does not fit: damage as disks do it.
+    // Now and then the checksum is wrong, as after damage by a disk.
     if choices.below(16) != 15 {
         if kind == BlockKind::Superblock {
             let tag = tag_of(&bytes);
@@ -67,7 +67,7 @@ fn damage_one(choices: &mut Choices<'_>, sample: &Sample, image: &mut MemoryImag
     image.set(at, Arc::new(bytes));
 }
 
-/// Gives a field a number that hurts.
+/// Sets a field to a harmful number.
 pub(super) fn change_field(choices: &mut Choices<'_>, sample: &Sample, kind: BlockKind, bytes: &mut BlockBytes) {
     let range = fields::pick(choices, kind, bytes);
     let mut wide = [0; 8];
@@ -80,7 +80,7 @@ pub(super) fn change_field(choices: &mut Choices<'_>, sample: &Sample, kind: Blo
     bytes[range.clone()].copy_from_slice(&wide[..range.len()]);
 }
 
-/// Puts into a field what another one of the block holds: two entries then name one thing.
+/// Copies another field of the block into a field, so that two entries name the same thing.
 fn copy_field(choices: &mut Choices<'_>, kind: BlockKind, bytes: &mut BlockBytes) {
     let from = fields::pick(choices, kind, bytes);
     let to = fields::pick(choices, kind, bytes);

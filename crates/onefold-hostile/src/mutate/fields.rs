@@ -1,5 +1,5 @@
-//! Where the fields of each kind of block are. The layouts are those of `onefold_pool::format` and of the names
-//! tree; a place that is wrong here costs nothing but the aim.
+//! The places of the fields in each kind of block. The layouts are those of `onefold_pool::format` and of the names
+//! tree. A wrong place here only makes the damage less targeted.
 
 use std::ops::Range;
 
@@ -66,7 +66,7 @@ const CELL: [(usize, usize); 26] = [
 ];
 const SLOTS_START: usize = 24;
 
-/// Returns the place of a field of a block of this kind.
+/// Returns the place of a random field of a block of this kind.
 pub(super) fn pick(choices: &mut Choices<'_>, kind: BlockKind, bytes: &BlockBytes) -> Range<usize> {
     let (first, length) = match kind {
         BlockKind::Superblock => *choices.one_of(&SUPERBLOCK),
@@ -85,11 +85,11 @@ pub(super) fn pick(choices: &mut Choices<'_>, kind: BlockKind, bytes: &BlockByte
         }
         BlockKind::TreePage => tree_field(choices, bytes),
     };
-    // A field that would reach past the block is cut: the aim is off in a damaged page.
+    // Cuts a field that would reach past the block, which happens in a damaged page.
     first.min(bytes.len() - 1)..(first + length).min(bytes.len())
 }
 
-/// Returns the place of an entry that is not all zeros, if there is one soon after a chosen one.
+/// Returns the place of an entry that is not all zeros, if one follows a randomly chosen one.
 fn used(
     choices: &mut Choices<'_>,
     bytes: &BlockBytes,
@@ -98,7 +98,7 @@ fn used(
 ) -> Range<usize> {
     let from = choices.index(count);
     let is_used = |index: &usize| bytes[range(*index)].iter().any(|&byte| byte != 0);
-    // Mostly something in use is hit, now and then something free.
+    // Mostly hits an entry in use, now and then a free one.
     let at = if from.is_multiple_of(8) { None } else { (0..count).map(|step| (from + step) % count).find(is_used) };
     range(at.unwrap_or(from))
 }
@@ -113,7 +113,7 @@ fn tree_field(choices: &mut Choices<'_>, bytes: &BlockBytes) -> (usize, usize) {
         _ => {
             let cell = number_at(SLOTS_START + 2 * choices.index(count)).min(bytes.len() - 1);
             let (offset, length) = if bytes[16] == 0 { *choices.one_of(&CELL) } else { *choices.one_of(&CELL[..3]) };
-            // An interior cell has the child's number where a leaf's has the value's length.
+            // An interior cell has the child's number where a leaf's cell has the value's length.
             if bytes[16] != 0 && choices.below(2) == 0 { (cell + 17, 8) } else { (cell + offset, length) }
         }
     }

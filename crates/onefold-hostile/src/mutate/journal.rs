@@ -1,5 +1,5 @@
-//! Damage to what recovery believes: records of the journal are changed, and then every checksum from there on is
-//! made right, those of blocks within records and those that chain transactions together.
+//! Damage that recovery believes: changes records of the journal, and then corrects every checksum from there on, both
+//! of blocks within records and of the chain of transactions.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,7 +24,7 @@ struct Log {
     chain: u32,
 }
 
-/// Returns the sample's device with a few changes of what its journal says. One that was closed has nothing to say.
+/// Returns the sample's device with a few changes to its journal. A closed pool has an empty journal.
 pub fn damage_journal(choices: &mut Choices<'_>, sample: &Sample) -> MemoryImage {
     let mut image = sample.image.clone();
     let Some(mut log) = read(&image, sample) else { return image };
@@ -43,7 +43,7 @@ fn log_block(geometry: &Geometry, number: u64) -> BlockNo {
     geometry.journal_first.plus(HEADER_SLOTS + number)
 }
 
-/// Reads the log. `None` where it is empty or wraps round its end, which no sample's does.
+/// Reads the log. `None` if it is empty or wraps around its end, which no sample's log does.
 fn read(image: &MemoryImage, sample: &Sample) -> Option<Log> {
     let Sample { geometry, pool_tag, identity, .. } = sample;
     let log_blocks = geometry.journal_blocks - HEADER_SLOTS;
@@ -73,14 +73,14 @@ fn read(image: &MemoryImage, sample: &Sample) -> Option<Log> {
     (!transactions.is_empty()).then_some(Log { bytes, transactions, chain: header.tail_chain })
 }
 
-/// One record within a transaction: what it says it is, and where it lies.
+/// One record within a transaction: its claimed kind, and its place.
 struct Place {
     kind: u8,
     block: BlockNo,
     range: Range<usize>,
 }
 
-/// Returns the records of a transaction, as far as they make sense.
+/// Returns the records of a transaction, as far as they are valid.
 fn places(transaction: &[u8]) -> Vec<Place> {
     let mut places = Vec::new();
     let mut at = OPENING_BYTES;
@@ -99,7 +99,7 @@ fn places(transaction: &[u8]) -> Vec<Place> {
     places
 }
 
-/// Returns the bytes of a ranges record after its block number, if it makes sense.
+/// Returns the number of bytes of a ranges record after its block number, if the record is valid.
 fn ranges_bytes(after: &[u8]) -> Option<usize> {
     let count = u16::from_le_bytes(*after.get(4..6)?.first_chunk()?);
     let mut at = 6;
@@ -138,7 +138,7 @@ fn change(choices: &mut Choices<'_>, sample: &Sample, transaction: &mut [u8]) {
     }
 }
 
-/// Makes all checksums right, as recovery will compute them.
+/// Corrects all checksums, as recovery will compute them.
 fn make_right(log: &mut Log) {
     let mut blocks: BTreeMap<BlockNo, BlockBytes> = BTreeMap::new();
     for range in log.transactions.clone() {
@@ -191,7 +191,7 @@ mod tests {
         let sample = &samples()[1];
         let log = read(&sample.image, sample).expect("a pool that was cut has a journal to replay");
         assert!(log.transactions.len() >= 3);
-        // The next number of an inode is a field of the pool state that any value will do for.
+        // The next inode number is a field of the pool state for which any value is valid.
         let mut bytes = log.bytes;
         let whole = places(&bytes[log.transactions[0].clone()]);
         let state = whole.iter().find(|place| place.kind == 1 && place.block.0 == 197).expect("the state is logged");

@@ -1,5 +1,4 @@
-//! Damage that is believed: fields of metadata blocks, and of the files of sharing, are changed and the checksums made
-//! right again.
+//! Damage that is believed: changes fields of metadata blocks and of sharing's files, and corrects the checksums.
 
 mod block;
 mod fields;

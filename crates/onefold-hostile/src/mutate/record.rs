@@ -1,4 +1,4 @@
-//! Damage to files of sharing's state folder, in the frames that all of them have (`onefold_share::format::record`).
+//! Damage to files of sharing's state folder, in their common frames (`onefold_share::format::record`).
 
 use onefold_share::format::FileBlock;
 use onefold_share::format::record::{HEADER_BYTES, PAYLOAD_BYTES_MAX};
@@ -7,12 +7,12 @@ use crate::Choices;
 
 const FRAME_HEADER_BYTES: usize = 8;
 const LAST: u32 = 1 << 31;
-/// Where a header has its kind, version, identity and subject, and how long these are.
+/// Places and lengths of a header's kind, version, identity and subject.
 const HEADER_FIELDS: [(usize, usize); 4] = [(8, 2), (10, 2), (16, 8), (32, 8)];
-/// How long the fields of payloads are, as far as they are numbers.
+/// Lengths of numeric fields in payloads.
 const FIELD_BYTES: [usize; 6] = [1, 2, 4, 5, 8, 12];
 
-/// Numbers at the edges of what fields can hold or formats allow.
+/// Numbers at the limits of fields or formats.
 const EDGES: [u64; 18] = [
     0,
     1,
@@ -34,7 +34,7 @@ const EDGES: [u64; 18] = [
     u64::MAX,
 ];
 
-/// Returns a number to put where `old` was: an edge, one nearby, a flipped bit, or anything.
+/// Returns a replacement for `old`: a limit, a nearby number, a flipped bit, or any number.
 pub fn hurtful_number(choices: &mut Choices<'_>, old: u64) -> u64 {
     match choices.below(8) {
         0..=3 => *choices.one_of(&EDGES),
@@ -45,7 +45,7 @@ pub fn hurtful_number(choices: &mut Choices<'_>, old: u64) -> u64 {
     }
 }
 
-/// Damages a file in one way, and mostly makes its checksums right again.
+/// Damages a file in one way, and mostly corrects its checksums.
 pub fn damage_record(choices: &mut Choices<'_>, bytes: &mut Vec<u8>) {
     let frames = frames(bytes);
     match choices.below(10) {
@@ -63,7 +63,7 @@ pub fn damage_record(choices: &mut Choices<'_>, bytes: &mut Vec<u8>) {
             bytes[at] = choices.byte();
         }
         4 if !frames.is_empty() => {
-            // A frame, or what is called one, twice or not at all.
+            // Duplicates or removes a frame, or what looks like one.
             let (frame, end) = *choices.one_of(&frames);
             if choices.below(2) == 0 {
                 let copy = bytes[frame..end].to_vec();
@@ -73,7 +73,7 @@ pub fn damage_record(choices: &mut Choices<'_>, bytes: &mut Vec<u8>) {
             }
         }
         5 if !frames.is_empty() => {
-            // Payload of any bytes.
+            // Fills a payload with any bytes.
             let (frame, end) = *choices.one_of(&frames);
             let count = choices.index(64);
             let payload = choices.take(count).to_vec();
@@ -96,13 +96,13 @@ pub fn damage_record(choices: &mut Choices<'_>, bytes: &mut Vec<u8>) {
         }
         _ => {}
     }
-    // Now and then a checksum does not fit: damage as disks do it.
+    // Now and then a checksum is wrong, as after damage by a disk.
     if choices.below(16) != 15 {
         seal_record(bytes);
     }
 }
 
-/// Makes all checksums of a file right, as far as there are frames.
+/// Corrects all checksums of a file, as far as it has frames.
 pub fn seal_record(bytes: &mut [u8]) {
     for (number, (frame, end)) in (0_u64..).zip(frames(bytes)) {
         let checksum = crc32c::crc32c(&number.to_le_bytes());
@@ -115,7 +115,7 @@ pub fn seal_record(bytes: &mut [u8]) {
     }
 }
 
-/// Returns where the frames begin and end that lie in the file as a whole.
+/// Returns the start and end of each frame that lies wholly in the file.
 fn frames(bytes: &[u8]) -> Vec<(usize, usize)> {
     let (mut frames, mut at) = (Vec::new(), HEADER_BYTES);
     while let Some(header) = bytes.get(at..at + FRAME_HEADER_BYTES) {
@@ -135,7 +135,7 @@ fn frame_flag(frame: &[u8]) -> u32 {
     frame.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) & LAST)
 }
 
-/// Gives a field a number that hurts. One that would reach past the end is cut.
+/// Sets a field to a harmful number. A field that would reach past the end is cut.
 fn change_number<'a>(
     choices: &mut Choices<'a>,
     bytes: &mut [u8],

@@ -1,4 +1,4 @@
-//! Numbers that hurt.
+//! Harmful numbers.
 
 use onefold_block::BlockNo;
 use onefold_pool::format::geometry::{HEARTBEAT, STATE, SUPERBLOCK, SUPERBLOCK_COPY};
@@ -6,7 +6,7 @@ use onefold_pool::format::geometry::{HEARTBEAT, STATE, SUPERBLOCK, SUPERBLOCK_CO
 use crate::Choices;
 use crate::samples::{KINDS, Sample};
 
-/// Numbers at the edges of what fields can hold or formats allow.
+/// Numbers at the limits of fields or formats.
 const EDGES: [u64; 20] = [
     0,
     1,
@@ -30,7 +30,7 @@ const EDGES: [u64; 20] = [
     u64::MAX,
 ];
 
-/// Returns a number to put where `old` was: an edge, one nearby, a flipped bit, another block, or anything.
+/// Returns a replacement for `old`: a limit, a nearby number, a flipped bit, another block, or any number.
 pub(super) fn number(choices: &mut Choices<'_>, old: u64, sample: &Sample) -> u64 {
     match choices.below(8) {
         0 | 1 => *choices.one_of(&EDGES),
@@ -42,7 +42,7 @@ pub(super) fn number(choices: &mut Choices<'_>, old: u64, sample: &Sample) -> u6
     }
 }
 
-/// Returns a block to point at: one of any structure, so that loops, sharing and mistaken identity come about.
+/// Returns a block to point at: one of any structure, to cause loops, sharing and mistaken identity.
 pub(super) fn pointer(choices: &mut Choices<'_>, sample: &Sample) -> BlockNo {
     let geometry = &sample.geometry;
     match choices.below(6) {

@@ -1,10 +1,10 @@
-//! Sizes as people write them on the command line.
+//! Sizes as users write them on the command line.
 
 use std::str::FromStr;
 
 use crate::Choices;
 
-// The binary has no library that could be linked here.
+// The binary has no library to link here.
 #[path = "../../../onefold/src/size.rs"]
 mod size;
 

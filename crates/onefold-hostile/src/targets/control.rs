@@ -1,4 +1,4 @@
-//! Messages of the control socket, as either side takes them.
+//! Messages of the control socket, as either side decodes them.
 
 use onefold_export::control::{ControlReply, ControlRequest};
 
@@ -49,7 +49,8 @@ pub(super) fn run(bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    /// Two of them had a form that no version ever had: what begins with them was never near a message.
+    /// Regression: two corpus inputs had a form that no version ever had, so inputs grown from them were never near a
+    /// message.
     #[test]
     fn the_sound_messages_are_understood() {
         for text in SOUND {

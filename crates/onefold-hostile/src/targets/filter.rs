@@ -1,4 +1,4 @@
-//! A saved filter whose chunks say anything, with checksums that fit.
+//! A saved filter whose chunks hold anything, with correct checksums.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,4 @@
-//! Decoders of the structures that have a block of their own.
+//! Decoders of structures that have a block of their own.
 
 use onefold_block::{BLOCK_BYTES, BlockNo};
 use onefold_pool::format::BlockBytes;
@@ -35,7 +35,7 @@ pub(super) fn run(bytes: &[u8]) {
     }
 }
 
-/// Returns a block of the sample, or an empty one, with the input's bytes laid over parts of it.
+/// Returns a block of the sample, or an empty one, with parts overwritten by the input's bytes.
 fn block(choices: &mut Choices<'_>, sample: &Sample, kind: BlockKind, at: BlockNo) -> BlockBytes {
     let mut bytes = sample.image.get(at).map_or([0; BLOCK_BYTES], |block| **block);
     while !choices.is_used_up() {

@@ -1,4 +1,4 @@
-//! Layouts that a hostile superblock may describe: those accepted must add up.
+//! Layouts that a hostile superblock may describe: accepted ones must be consistent.
 
 use onefold_block::BlockNo;
 use onefold_pool::StorePlacement;

@@ -48,8 +48,7 @@ pub(super) fn run(bytes: &[u8]) {
     }
 }
 
-/// Returns a regular file's inode of `length` bytes with the input's bytes laid over it, now and then of another
-/// length.
+/// Returns a regular file's inode of `length` bytes, now and then another length, overwritten by the input's bytes.
 fn value(choices: &mut Choices<'_>, length: usize) -> Vec<u8> {
     let mut value = vec![0; length];
     (value[0], value[3]) = (1, 1);

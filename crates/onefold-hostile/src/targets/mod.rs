@@ -1,4 +1,4 @@
-//! What is run on hostile bytes: each a function of them that returns, whatever they are.
+//! The targets of hostile bytes: functions that return, whatever the bytes are.
 
 mod command_line;
 mod control;
@@ -19,17 +19,17 @@ mod verbs;
 mod volumes;
 mod xfs;
 
-/// A decoder, or a whole pool, and how it is fed.
+/// A decoder, or a whole pool, with its way of using an input.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, which is also that of its fuzzer and its corpus.
+    /// Its name, also that of its fuzzer and its corpus.
     pub name: &'static str,
     /// Takes any bytes and returns.
     ///
     /// # Panics
-    /// When something does not hold that must.
+    /// When an invariant is violated.
     pub run: fn(&[u8]),
-    /// Inputs that a seeded run tries.
+    /// Number of inputs in a seeded run.
     pub seeded_count: u64,
 }
 

@@ -1,5 +1,5 @@
-//! NTFS volumes: bytes of small real images, changed where a reader believes them. The check values of NTFS (fix-ups)
-//! are the last two bytes of each 512 of a structure; a change leaves these alone, unless it is meant for them.
+//! NTFS volumes: small real images, changed where a reader believes them. The check values of NTFS (fix-ups) are the
+//! last two bytes of each 512 of a structure; a change spares them, unless it is meant for them.
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
@@ -16,12 +16,12 @@ use crate::Choices;
 
 const SECTOR_BYTES: u64 = 512;
 const SECTOR_LENGTH: usize = 512;
-/// Bytes that all reads of one input may have. A sound seed takes a hundredth of it.
+/// Maximum number of bytes that all reads for one input may have. A sound seed takes a hundredth of it.
 const READ_BYTES_MAX: u64 = 1 << 30;
-/// Names that a walk visits. A seed has fewer than a hundred.
+/// Maximum number of names that a walk visits. A seed has fewer than a hundred.
 const NAMES_MAX: usize = 2000;
 const DEPTH_MAX: usize = 20;
-/// Bytes of a file that are read.
+/// Maximum number of bytes to read of a file.
 const READ_LENGTH: usize = 6_000;
 
 /// The images: clusters of 512 and of 4096 bytes, records of 1 and 4 KiB. `seeds/make-ntfs.sh` makes them.
@@ -33,7 +33,7 @@ static SEEDS: LazyLock<[Seed; 2]> = LazyLock::new(|| {
 /// A sound image.
 struct Seed {
     image: Vec<u8>,
-    /// The sectors that hold something.
+    /// The sectors that are not zero.
     used: Vec<u64>,
 }
 
@@ -85,14 +85,14 @@ fn fill(image: &mut [u8], file: FileNumber, content: &[u8]) {
     }
 }
 
-/// A disk with changes over an image that stays as it is.
+/// A disk with changes over an image, which itself stays unchanged.
 struct Overlaid<'s> {
     image: &'s [u8],
-    /// The length of the disk, which may be less.
+    /// The length of the disk, which may be less than the image's.
     size_bytes: u64,
     changed: BTreeMap<u64, [u8; SECTOR_LENGTH]>,
     read_bytes: AtomicU64,
-    /// After these bytes, reads fail.
+    /// Number of bytes after which reads fail.
     fails_after: u64,
 }
 
@@ -170,7 +170,7 @@ pub(super) fn run(bytes: &[u8]) {
     }
 }
 
-/// What an input asks for. To ask for everything takes several times as long.
+/// The part of the reader that an input exercises. Exercising everything takes several times as long.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Names,
@@ -179,7 +179,7 @@ enum Part {
     All,
 }
 
-/// Changes a number somewhere in the structures.
+/// Changes a number in a random place of the structures.
 fn damage(choices: &mut Choices<'_>, seed: &Seed, disk: &mut Overlaid<'_>) {
     let sector = *choices.one_of(&seed.used);
     let at = match choices.below(8) {
@@ -190,14 +190,14 @@ fn damage(choices: &mut Choices<'_>, seed: &Seed, disk: &mut Overlaid<'_>) {
     let number = match choices.below(4) {
         0 => choices.number(),
         1 => *choices.one_of(&[0, 1, 5, 0xff, 0xffff, 0x7fff_ffff, u64::MAX >> 1, u64::MAX]),
-        // Structures hold offsets, lengths and numbers of records, which are small.
+        // Structures hold offsets, lengths and record numbers, which are small.
         _ => choices.below(256),
     };
     let length = *choices.one_of(&[1, 2, 2, 4, 8]);
     disk.change(sector, at, &number.to_le_bytes()[..length.min(SECTOR_LENGTH - at)]);
 }
 
-/// An error of the disk is passed on, or what was being read counts as damaged; nothing else happens.
+/// Checks that an error of the disk is passed on, or its structure counts as damaged, and nothing else happens.
 fn a_failed_read_is_told(choices: &mut Choices<'_>, mut disk: Overlaid<'_>, part: Part) {
     disk.fails_after = choices.below(disk.read_bytes.swap(0, Ordering::Relaxed).max(1));
     let reader = disk.reader();
@@ -207,7 +207,7 @@ fn a_failed_read_is_told(choices: &mut Choices<'_>, mut disk: Overlaid<'_>, part
     }
 }
 
-/// Asks what can be asked of a volume. Fails where the disk does, and nowhere else.
+/// Makes all queries of a volume. Fails if the disk does, and only then.
 fn use_part(ntfs: &Ntfs<'_>, disk_bytes: u64, part: Part) -> Result<(), GuestError> {
     if [Part::Names, Part::All].contains(&part) {
         walk(ntfs)?;
@@ -229,7 +229,7 @@ fn use_part(ntfs: &Ntfs<'_>, disk_bytes: u64, part: Part) -> Result<(), GuestErr
     outcome
 }
 
-/// Passes on an error of the disk; every other one is what damaged volumes may give.
+/// Passes on an error of the disk; accepts every other one, as damaged volumes may cause it.
 fn unless_damaged<T>(outcome: Result<T, GuestError>) -> Result<Option<T>, GuestError> {
     match outcome {
         Ok(value) => Ok(Some(value)),
@@ -238,7 +238,7 @@ fn unless_damaged<T>(outcome: Result<T, GuestError>) -> Result<Option<T>, GuestE
     }
 }
 
-/// Goes through all directories, as deep and as far as a caller would.
+/// Walks through all directories, as deep and as far as a caller would.
 fn walk(ntfs: &Ntfs<'_>) -> Result<(), GuestError> {
     let (mut ahead, mut visited) = (vec![(ntfs.root(), 0)], 0);
     while let Some((directory, depth)) = ahead.pop() {
@@ -261,7 +261,7 @@ fn walk(ntfs: &Ntfs<'_>) -> Result<(), GuestError> {
     Ok(())
 }
 
-/// What callers rely on: runs lie one after the other and cover the disk.
+/// Checks what callers rely on: runs follow one another and cover the disk.
 fn must_cover(map: &[Allocation], disk_bytes: u64) {
     let mut at = 0;
     for run in map {
@@ -271,7 +271,7 @@ fn must_cover(map: &[Allocation], disk_bytes: u64) {
     assert_eq!(at, disk_bytes);
 }
 
-/// Reads and maps a file; none of its bytes is free in `map`, which may be empty.
+/// Reads and maps a file; checks that none of its bytes is free in `map`, which may be empty.
 fn use_file(ntfs: &Ntfs<'_>, file: FileNumber, stat: &FileStat, map: &[Allocation]) -> Result<(), GuestError> {
     let mut last_end = 0;
     unless_damaged(ntfs.each_extent(file, &mut |extent: Extent| {

@@ -1,5 +1,5 @@
-//! Texts of a guest: its table of mounts, its release, the database and the logs of dpkg. A small system lies in
-//! memory; some of its texts are changed, and everything that reads them goes over it.
+//! Texts of a guest: its table of mounts, its release, the database and the logs of dpkg. A small system is in memory;
+//! some of its texts are changed, and all their readers run over it.
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -40,7 +40,7 @@ const TEXTS: [(&str, &str); 14] = [
     ("/var/lib/dpkg/statoverride", "root root 4755 /bin/sh\n"),
     ("/etc/dpkg/dpkg.cfg.d/small", "path-exclude=/usr/doc/*\npath-include=/usr/doc/[ab]?*/copyright\n"),
 ];
-/// What texts are changed with.
+/// Texts to insert.
 const TOKENS: [&[u8]; 22] = [
     b"\n",
     b"\n\n",
@@ -89,7 +89,7 @@ pub(super) fn run(bytes: &[u8]) {
     }
 }
 
-/// Returns a system of which some texts were changed.
+/// Returns a system with some changed texts.
 fn system(choices: &mut Choices<'_>) -> MemoryFileSystem {
     let mut system = MemoryFileSystem::default();
     for (path, link) in [("/bin", "usr/bin"), ("/lib", "/usr/lib"), ("/usr/bin/up", ".."), ("/usr/lib/ring/one", "one")]
@@ -149,7 +149,7 @@ fn change(choices: &mut Choices<'_>, text: &mut Vec<u8>) {
     }
 }
 
-/// Puts a log and an older part there, which is compressed after its text was changed, or changed afterwards.
+/// Adds a log and an older part of it, whose text is changed before its compression or after.
 fn put_logs(choices: &mut Choices<'_>, system: &mut MemoryFileSystem) {
     let mut text = LOG_LINES.as_bytes().to_vec();
     if choices.below(2) == 1 {
@@ -169,7 +169,7 @@ fn put_logs(choices: &mut Choices<'_>, system: &mut MemoryFileSystem) {
     system.write(name, packed);
 }
 
-/// Puts something there that no sound system has.
+/// Adds an entry that no sound system has.
 fn put_oddity(choices: &mut Choices<'_>, system: &mut MemoryFileSystem) {
     let path = *choices.one_of(&["/usr/bin", "/var/lib/dpkg/info", "/usr/doc", "/etc", "/usr/bin/ls", "/home"]);
     let Ok(found) = Tree::new(system).find(path.as_bytes(), Links::Keep).map(|found| found.file.file) else { return };
@@ -194,7 +194,7 @@ fn put_oddity(choices: &mut Choices<'_>, system: &mut MemoryFileSystem) {
     }
 }
 
-/// Counts what a walk comes to.
+/// Counts the results of a walk.
 #[derive(Default)]
 struct Counter {
     entries: usize,
@@ -222,7 +222,7 @@ fn walk(tree: &Tree<'_>) {
     }
 }
 
-/// Reads everything that a database offers, and checks what callers rely on.
+/// Reads everything in a database, and checks what callers rely on.
 fn read_database(tree: &Tree<'_>, database: &dyn PackageDatabase) {
     let packages = database.packages();
     assert!(packages.is_sorted_by_key(|package| (&package.name, &package.architecture)));
@@ -254,7 +254,7 @@ fn read_database(tree: &Tree<'_>, database: &dyn PackageDatabase) {
     _ = format!("{:?}", database.problems().first());
 }
 
-/// Every digest is compared once. A path with a name that no file has is not compared.
+/// Checks that every digest is compared once. A path whose name no file can have is not compared.
 fn must_add_up(found: &Verification, digests: u64, packages: usize) {
     let compared = found.equal_count + found.excluded_count + found.differences.len() as u64;
     assert!(compared <= digests, "{found:?} of {digests}");

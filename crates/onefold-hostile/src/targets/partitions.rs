@@ -11,20 +11,21 @@ use crate::Choices;
 
 const SECTOR_BYTES: u64 = 512;
 const SECTOR_LENGTH: usize = 512;
-/// A protective MBR, a GPT header with all its entries, or all chains of logical partitions that may be followed.
+/// Maximum number of reads: a protective MBR, a GPT header with all its entries, or all chains of logical partitions
+/// that may be followed.
 const READS_MAX: usize = 2048;
-/// Most bytes of GPT entries that are read.
+/// Maximum number of bytes of GPT entries to read.
 const ENTRIES_BYTES_MAX: u64 = 4 << 20;
-/// Numbers of sectors at which something begins or ends.
+/// Sector numbers at limits.
 const EDGES: [u64; 12] = [0, 1, 2, 3, 34, 63, 2048, 4095, 4096, u32::MAX as u64, 1 << 55, u64::MAX];
 const KINDS: [u8; 8] = [0x83, 0x05, 0x0f, 0x85, 0xee, 0x00, 0x07, 0x82];
 
-/// A disk of which only some sectors hold something.
+/// A disk with few sectors that are not zero.
 struct Sparse {
     bytes: u64,
     sectors: BTreeMap<u64, [u8; SECTOR_LENGTH]>,
     reads: AtomicUsize,
-    /// The number of the read that fails; none without a number.
+    /// Number of the read that fails; `None` for no failure.
     fails: Option<usize>,
 }
 
@@ -34,7 +35,7 @@ impl Sparse {
         sector[offset..offset + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Fills `into` from a byte of the disk.
+    /// Fills `into` from an offset of the disk.
     fn copy(&self, offset: u64, into: &mut [u8]) {
         let (mut at, mut rest) = (offset, into);
         while !rest.is_empty() {
@@ -49,7 +50,7 @@ impl Sparse {
         }
     }
 
-    /// Puts right checksums into the GPT header at `sector`, as far as it makes sense.
+    /// Corrects the checksums of the GPT header at `sector`, as far as it is valid.
     fn seal(&mut self, sector: u64, sector_bytes: u64) {
         let at = sector.checked_mul(sector_bytes).filter(|at| *at < self.bytes).map(|at| at / SECTOR_BYTES);
         let Some(header) = at.and_then(|at| self.sectors.get(&at)).copied() else { return };
@@ -69,7 +70,7 @@ impl Sparse {
     }
 }
 
-/// What the read that fails says.
+/// Message of the failing read.
 const GONE: &str = "the disk is gone";
 
 impl Disk for Sparse {
@@ -81,10 +82,10 @@ impl Disk for Sparse {
         panic!("a table is read where it must be, whatever is a hole");
     }
 
-    /// Fills `into` from a byte of the disk.
+    /// Fills `into` from an offset of the disk.
     ///
     /// # Panics
-    /// When that is not on the disk, or was asked for too often.
+    /// When the range is not on the disk, or there were too many reads.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         let end = offset.checked_add(into.len() as u64).expect("an offset that can be");
         assert!(end <= self.bytes, "{offset} to {end} of a disk of {} bytes", self.bytes);
@@ -130,7 +131,7 @@ pub(super) fn run(bytes: &[u8]) {
     a_failed_read_is_told(&mut choices, disk);
 }
 
-/// A table lists what lies on the disk, and says so where callers must not rely on it.
+/// Checks that a table lists what lies on the disk, and marks what callers must not rely on.
 fn table_must_hold(table: Option<&PartitionTable>, found: &[Partition], disk_bytes: u64) {
     let places: Vec<_> = table.into_iter().flat_map(|table| &table.entries).map(|entry| entry.place).collect();
     for place in &places {
@@ -143,7 +144,7 @@ fn table_must_hold(table: Option<&PartitionTable>, found: &[Partition], disk_byt
     assert_eq!(volumes.len(), places.len().max(usize::from(disk_bytes > 0)));
 }
 
-/// What callers rely on: partitions lie on the disk, one after the other.
+/// Checks what callers rely on: partitions lie on the disk, one after another.
 fn must_hold(found: &[Partition], disk_bytes: u64) {
     for partition in found {
         assert!(partition.length_bytes > 0 && partition.start_bytes > 0, "{partition:?}");
@@ -152,7 +153,7 @@ fn must_hold(found: &[Partition], disk_bytes: u64) {
     assert!(found.is_sorted_by(|one, next| one.end_bytes() <= next.start_bytes), "{found:?}");
 }
 
-/// An error of the disk is passed on whichever read has it, and ends the search.
+/// Checks that an error of the disk is passed on, whichever read fails, and ends the search.
 fn a_failed_read_is_told(choices: &mut Choices<'_>, mut disk: Sparse) {
     let reads = disk.reads.swap(0, Ordering::Relaxed);
     if reads == 0 {
@@ -166,7 +167,7 @@ fn a_failed_read_is_told(choices: &mut Choices<'_>, mut disk: Sparse) {
 
 fn put_mbrs(choices: &mut Choices<'_>, disk: &mut Sparse) {
     let mut table = 0;
-    // A chain of logical partitions hangs on the first table.
+    // A chain of logical partitions starts at the first table.
     for _ in 0..1 + choices.below(4) {
         disk.put(table, 510, &[0x55, 0xaa]);
         for slot in 0..choices.index(5) {
@@ -180,7 +181,7 @@ fn put_mbrs(choices: &mut Choices<'_>, disk: &mut Sparse) {
     }
 }
 
-/// Puts a GPT whose header lies in sector `own` of `sector_bytes`; its checksums come later.
+/// Writes a GPT whose header lies in sector `own` of `sector_bytes`; its checksums are set later.
 fn put_gpt(choices: &mut Choices<'_>, disk: &mut Sparse, own: u64, sector_bytes: u64) {
     disk.put(0, 510, &[0x55, 0xaa]);
     disk.put(0, 446 + 4, &[0xee]);
@@ -207,7 +208,7 @@ fn put_gpt(choices: &mut Choices<'_>, disk: &mut Sparse, own: u64, sector_bytes:
     }
 }
 
-/// Returns where something begins or ends: mostly near the beginning, sometimes anywhere.
+/// Returns a sector number: mostly near the beginning, sometimes any.
 fn number(choices: &mut Choices<'_>) -> u64 {
     match choices.below(4) {
         0 => choices.below(8192),

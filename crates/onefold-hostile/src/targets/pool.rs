@@ -1,4 +1,4 @@
-//! Whole pools with damage that is believed.
+//! Whole pools with believed damage.
 
 use crate::Choices;
 use crate::mutate::{damage_blocks, damage_journal};
@@ -13,7 +13,7 @@ pub(super) fn run_blocks(bytes: &[u8]) {
     use_pool(&mut choices, image);
 }
 
-/// Damages what a pool's journal says and uses it.
+/// Damages the journal of a pool and uses the pool.
 pub(super) fn run_journal(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     // The samples that have a journal to replay.

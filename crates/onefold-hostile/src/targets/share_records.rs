@@ -1,4 +1,4 @@
-//! Decoders of the files of sharing's state folder: identity, marks, write logs, shards of the index and their entries,
+//! Decoders of the files in sharing's state folder: identity, marks, write logs, shards of the index and their entries,
 //! intents, kept maps and guests, settings of domains.
 
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ const FILE: FileNo = FileNo(9);
 
 type Sim = SimulatedSubstrate<'static>;
 
-/// A file system with one file, which is written anew for each input.
+/// A file system with one file, which is rewritten for each input.
 struct Desk {
     substrate: Sim,
 }
@@ -44,7 +44,7 @@ impl Desk {
         self.substrate.open(Path::new("file"), Access::Write).expect("it was made")
     }
 
-    /// Returns what `write` writes.
+    /// Returns the bytes that `write` writes.
     fn written(&self, write: impl FnOnce(SimulatedFile<'static>)) -> Vec<u8> {
         self.substrate.set_len(&self.file(), 0).expect("there is room");
         write(self.file());
@@ -84,7 +84,7 @@ pub(super) fn run(bytes: &[u8]) {
     });
 }
 
-/// Whatever an administrator's settings hold: they are refused, or each domain is joined once.
+/// Checks an administrator's settings: they are refused, or each domain is joined once.
 fn settings(bytes: &[u8]) {
     let domain = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.parse::<Domain>().ok();
     let Ok(settings) = Settings::parse(bytes) else { return };
@@ -94,7 +94,7 @@ fn settings(bytes: &[u8]) {
     }
 }
 
-/// Returns the file that `sound` writes with damage, or any bytes.
+/// Returns the file that `sound` writes, damaged, or any bytes.
 fn damaged(choices: &mut Choices<'_>, desk: &Desk, sound: impl FnOnce(SimulatedFile<'static>)) -> Vec<u8> {
     if choices.below(8) == 7 {
         return choices.take_rest().to_vec();
@@ -220,7 +220,7 @@ fn cursor(choices: &mut Choices<'_>, desk: &Desk) {
     }
 }
 
-/// Returns the notes of a log, as far as it can be read, and whether that was to its end.
+/// Returns the readable notes of a log, and whether all of it was readable.
 fn notes(desk: &Desk, kind: LogKind, bytes: &[u8]) -> (Vec<Note>, Option<FileNo>) {
     let mut notes = Vec::new();
     let mut next = 0;

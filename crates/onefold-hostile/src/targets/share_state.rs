@@ -1,5 +1,5 @@
-//! A whole state folder of sharing with damage that is believed, over which scans, passes and a write monitor go.
-//! Images are on a simulated file system, which panics as soon as one of them reads otherwise than it was written.
+//! A whole state folder of sharing with believed damage, on which scans, passes and a write monitor run. Images are on
+//! a simulated file system, which panics as soon as one of them reads otherwise than it was written.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ use onefold_testing::simulated::{Host, HostNo, SimulatedFileSystem, SimulationOp
 use crate::Choices;
 use crate::mutate::{damage_record, hurtful_number, seal_record};
 
-/// Calls of the file system after which an input is taken to have no end: the sound sample needs about two thousand.
+/// Maximum number of calls of the file system; more count as a hang. The sound sample needs about two thousand.
 const CALLS_MAX: u64 = 200_000;
-/// Changes of the folder, at most.
+/// Maximum number of changes of the folder.
 const CHANGES_MAX: u64 = 6;
 /// The state folder of root, for whom the host works.
 const FOLDER: &str = ".onefold";
-/// Names that files of the folder may have, and that say something.
+/// Valid names of files in the folder.
 const NAMES: [&str; 14] = [
     "files/1",
     "files/0",
@@ -59,7 +59,7 @@ pub(super) fn run(bytes: &[u8]) {
         (0..12).for_each(|_| file_system.let_writers_write());
         file_system.pass(Duration::from_secs(1));
     }
-    // Logs that no pass has taken in.
+    // Logs that no pass has processed.
     let _ = scan_only(&host);
     for _ in 0..=choices.below(CHANGES_MAX) {
         let _ = damage(&mut choices, &host.substrate);
@@ -78,7 +78,7 @@ pub(super) fn run(bytes: &[u8]) {
     file_system.check().unwrap_or_else(|problem| panic!("{problem}"));
 }
 
-/// Does all that a host does. Errors are welcome.
+/// Does all work of a host. Errors are expected.
 fn share(host: &Host<'_>, choices: &mut Choices<'_>) {
     let Ok(state) = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}) else { return };
     let Ok(mut files) = Marks::load(&state) else { return };
@@ -103,7 +103,7 @@ fn scan_only(host: &Host<'_>) -> Option<()> {
     Some(())
 }
 
-/// Tells a write monitor of writes that never were, at places that no image has.
+/// Reports writes that never happened to a write monitor, at places that no image has.
 fn watch<'run, S: Substrate>(host: &Host<'run>, choices: &mut Choices<'_>, state: &State<'_, S>, files: &mut Marks) {
     let Some(path) = files.iter().map(|mark| mark.path.clone()).next() else { return };
     let policy = MonitorPolicy { memory_bytes: 512, ..MonitorPolicy::default() };
@@ -118,7 +118,7 @@ fn watch<'run, S: Substrate>(host: &Host<'run>, choices: &mut Choices<'_>, state
             _ => drop(monitor.tick(state)),
         }
     }
-    // What is said to be unseen of files of petabytes is not read to its end.
+    // Claimed unseen parts of files of petabytes are not read to their end.
     let _ = monitor.tick(state);
     monitor.lost_track();
     let _ = monitor.close(state, files);
@@ -161,8 +161,8 @@ fn damage<S: Substrate>(choices: &mut Choices<'_>, substrate: &S) -> io::Result<
     }
 }
 
-/// Gives a file another owner or others rights to it. The file system panics if blocks are put into one that others may
-/// read.
+/// Gives a file another owner, or gives others rights to it. The file system panics if blocks are then put into a file
+/// that others may read.
 fn expose<S: Substrate>(choices: &mut Choices<'_>, file_system: &SimulatedFileSystem, substrate: &S) -> io::Result<()> {
     let all = all_files(substrate, Path::new(FOLDER))?;
     if all.is_empty() {
@@ -173,7 +173,7 @@ fn expose<S: Substrate>(choices: &mut Choices<'_>, file_system: &SimulatedFileSy
     file_system.protect(choices.one_of(&all), owner, mode)
 }
 
-/// Gives a file another number, in its name and in its header, so that it is believed.
+/// Gives a file another number, in its name and in its header, so that readers believe it.
 fn renumber<S: Substrate>(choices: &mut Choices<'_>, substrate: &S, path: &Path) -> io::Result<()> {
     let number = hurtful_number(choices, 1);
     let name = match path.parent().and_then(Path::file_name).and_then(|folder| folder.to_str()) {
@@ -192,7 +192,7 @@ fn renumber<S: Substrate>(choices: &mut Choices<'_>, substrate: &S, path: &Path)
     substrate.rename(path, &Path::new(FOLDER).join(name))
 }
 
-/// Returns all files in a folder and those below, in order of their names.
+/// Returns all files in a folder and below, in the order of their names.
 fn all_files<S: Substrate>(substrate: &S, folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for listed in substrate.list(folder)? {
@@ -207,7 +207,7 @@ fn all_files<S: Substrate>(substrate: &S, folder: &Path) -> io::Result<Vec<PathB
     Ok(all)
 }
 
-/// Returns the beginning of a file. Arena files are a gibibyte of nothing for the most part.
+/// Returns the beginning of a file. Arena files are mostly a gibibyte of holes.
 fn content<S: Substrate>(substrate: &S, path: &Path) -> io::Result<Vec<u8>> {
     let file = substrate.open(path, Access::Read)?;
     let mut bytes = vec![0; 64 << 10];

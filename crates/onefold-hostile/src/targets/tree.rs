@@ -1,4 +1,4 @@
-//! The names tree on pages that are damaged, without a pool around it.
+//! The names tree on damaged pages, without a pool around it.
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
@@ -10,13 +10,13 @@ use onefold_pool::tree::{self, Finding, Key, Pages, TreeError};
 
 use crate::Choices;
 
-/// Pages that one operation may touch before it is taken for a hang: the sound tree has a dozen.
+/// Maximum number of pages that one operation may touch; more count as a hang. The sound tree has a dozen.
 const TOUCHES_MAX: usize = 100_000;
 
-/// Items of the sound tree: enough for three levels.
+/// Number of items of the sound tree: enough for three levels.
 const ITEMS: u64 = 250;
 
-/// Pages in memory, any of which may say anything.
+/// Pages in memory, any of which may hold anything.
 #[derive(Clone, Default)]
 struct AnyPages {
     pages: BTreeMap<BlockNo, BlockBytes>,
@@ -24,7 +24,7 @@ struct AnyPages {
     touches: usize,
 }
 
-/// Why a page cannot be had.
+/// Why a page is unavailable.
 #[derive(Debug, thiserror::Error)]
 enum PageError {
     #[error("there is no such page")]
@@ -64,7 +64,7 @@ impl Pages for AnyPages {
     }
 }
 
-/// Returns a sound tree of a few levels, and its root.
+/// Returns a sound tree of a few levels, with its root.
 fn sound() -> &'static (AnyPages, BlockNo) {
     static SOUND: OnceLock<(AnyPages, BlockNo)> = OnceLock::new();
     SOUND.get_or_init(|| {
@@ -93,7 +93,7 @@ pub(super) fn run(bytes: &[u8]) {
     }
     examine(&mut pages, root);
     for (what, number) in numbers.into_iter().take(40) {
-        // Whoever owns the pages takes them back after an error.
+        // The owner of the pages restores them after an error.
         let before = pages.clone();
         let old_root = root;
         let done = match what % 7 {

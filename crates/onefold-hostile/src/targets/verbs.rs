@@ -1,4 +1,4 @@
-//! A sound pool and arguments that make no sense: it must stay sound.
+//! A sound pool and invalid arguments: the pool must stay sound.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(super) fn run(bytes: &[u8]) {
             drop(pool.lookup(file, value).map(|attr| pool.release(attr.ino, 1)));
         }
         do_one(&mut choices, &pool, &device, &files);
-        // Numbers of files that are no more, or never were, are arguments, too.
+        // Numbers of removed files, or of files that never existed, are arguments, too.
         if let Some(file) = files.first_mut() {
             file.ino = Ino(choices.below(300));
         }

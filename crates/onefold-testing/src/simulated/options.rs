@@ -34,7 +34,8 @@ pub struct SimulationOptions {
     pub sets_times_back: bool,
     /// Crashes of a host in a million steps.
     pub crashes_per_million: u32,
-    /// Percentage of crashes at steps after which a share in two steps, or a filled hole, is not durable yet.
+    /// Percentage of steps at which a host crashes, among those after which one of its shares in two steps, or a hole
+    /// that it filled, is not durable yet.
     pub crash_at_share_percent: u32,
     /// Suspensions of a host, unknown to it, in a million steps.
     pub stalls_per_million: u32,

@@ -1,4 +1,4 @@
-//! Small real images, with changes that lie over them, and the checksums that make a reader believe these.
+//! Small real images with overlaid changes, and the checksums that make a reader believe them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,15 +9,15 @@ use onefold_disk::{Disk, DiskError};
 
 pub(super) const BLOCK_BYTES: u64 = 1024;
 const BLOCK_LENGTH: usize = 1024;
-/// Bytes that all reads of one input may have. A sound seed takes a hundredth of it.
+/// Maximum number of bytes that all reads for one input may have. A sound seed takes a hundredth of it.
 const READ_BYTES_MAX: u64 = 1 << 28;
 const JOURNAL_MAGIC: u32 = 0xc03b_3998;
-/// Features of a superblock, by the place of their word and their bit.
+/// Features of a superblock: the offset of their word, and their bit.
 const METADATA_CSUM: (u64, u32) = (0x64, 0x400);
 const UNINIT_BG: (u64, u32) = (0x64, 0x10);
 
-/// The images, which `seeds/make-ext.sh` makes: ext4 with much of what it can have, groups without checksums of blocks,
-/// ext2; then journals that are to be applied, without checksums and with them.
+/// The images, made by `seeds/make-ext.sh`: ext4 with many of its features, groups without checksums of blocks, ext2;
+/// then journals to replay, without checksums and with them.
 pub(super) static SEEDS: LazyLock<[Seed; 5]> = LazyLock::new(|| {
     [
         include_bytes!("../../../seeds/ext-4.seed").as_slice(),
@@ -32,7 +32,7 @@ pub(super) static SEEDS: LazyLock<[Seed; 5]> = LazyLock::new(|| {
 /// A sound image.
 pub(super) struct Seed {
     image: Vec<u8>,
-    /// First bytes of all stretches of 16 bytes that are not zero.
+    /// Offsets of all stretches of 16 bytes that are not zero.
     pub(super) used: Vec<u64>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Image {
     changes: BTreeMap<u64, u8>,
     read_bytes: AtomicU64,
     reads: AtomicU64,
-    /// The number of the read from which on all fail.
+    /// Number of the read from which on all reads fail.
     pub(super) fails_from: u64,
 }
 
@@ -103,7 +103,7 @@ impl Image {
         u32::from_be_bytes(self.bytes(at, 4).try_into().expect("four bytes"))
     }
 
-    /// Returns a number of the superblock as the seed has it: where structures are does not change.
+    /// Returns a number of the seed's superblock, so that the places of structures do not change.
     fn seeded(&self, at: usize, length: usize) -> u64 {
         let at = at + 1024;
         self.seed.image[at..at + length].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
@@ -125,7 +125,7 @@ impl Image {
         self.seeded(0x58, 2)
     }
 
-    /// Returns the first byte of a group's descriptor.
+    /// Returns the offset of a group's descriptor.
     pub(super) fn descriptor(&self, group: u64) -> u64 {
         2 * BLOCK_BYTES + group % self.groups() * self.descriptor_bytes()
     }
@@ -134,7 +134,7 @@ impl Image {
         if self.seeded(0x60, 4) & 0x80 == 0 { 32 } else { 64 }
     }
 
-    /// Returns the first byte of an inode, counted from 0 over all groups.
+    /// Returns the offset of an inode, counted from 0 over all groups.
     pub(super) fn inode(&self, index: u64) -> u64 {
         let at = usize::try_from(self.descriptor(index / self.inodes_per_group())).expect("a small image") + 8;
         let table = self.seed.image[at..at + 4].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
@@ -145,7 +145,7 @@ impl Image {
         sum(u32::MAX, &self.bytes(1024 + 0x68, 16))
     }
 
-    /// Makes the checksums of superblock, bitmaps, descriptors and inodes right.
+    /// Corrects the checksums of superblock, bitmaps, descriptors and inodes.
     pub(super) fn make_believed(&mut self) {
         if self.has(METADATA_CSUM) {
             for index in 0..self.groups() * self.inodes_per_group() {
@@ -211,7 +211,7 @@ impl Image {
         self.put(at + 0x1e, &found[..2]);
     }
 
-    /// Returns the first byte of a block of the journal, whose extents are in its inode.
+    /// Returns the offset of a block of the journal, whose extents are in its inode.
     pub(super) fn journal(&self, block: u64) -> u64 {
         let map = usize::try_from(self.inode(7) + 0x28).expect("a small image");
         let number = |at: usize, length: usize| {
@@ -223,7 +223,7 @@ impl Image {
         found.next().map_or(0, |(first, _, start)| (start + block - first) * BLOCK_BYTES)
     }
 
-    /// Makes the checksums of a journal right, version 3, as far as its blocks look like some.
+    /// Corrects the checksums of a version 3 journal, as far as its blocks look valid.
     pub(super) fn make_journal_believed(&mut self, blocks: u64) {
         let head = self.journal(0);
         self.put(head + 0xfc, &[0; 4]);

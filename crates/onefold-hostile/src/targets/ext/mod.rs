@@ -1,4 +1,4 @@
-//! ext2, ext3 and ext4: bytes of small real images, changed where a reader believes them, and journals.
+//! ext2, ext3 and ext4: small real images, changed where a reader believes them, and journals.
 
 mod image;
 
@@ -13,17 +13,17 @@ use onefold_guest::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
 
 use crate::Choices;
 
-/// Files and names that are used. A seed has a hundred; content that is taken for directories makes more.
+/// Maximum number of files and names to use. A seed has a hundred; content taken for directories makes more.
 const FILES_MAX: usize = 300;
 const EXTENTS_MAX: usize = 2000;
-/// Blocks of the journal that hold something, and some after them.
+/// Number of used blocks of the journal, and some after them.
 const JOURNAL_BLOCKS: u64 = 24;
-/// Fields of the superblock that decide where everything is.
+/// Fields of the superblock that decide the layout.
 const SUPERBLOCK_FIELDS: [u64; 24] = [
     0x0, 0x4, 0x14, 0x18, 0x1c, 0x20, 0x24, 0x28, 0x38, 0x3a, 0x4c, 0x54, 0x58, 0x5c, 0x60, 0x64, 0xce, 0xe0, 0xfe,
     0x104, 0x150, 0x168, 0x24c, 0x280,
 ];
-/// Numbers at which something ends.
+/// Numbers at limits.
 const EDGES: [u64; 12] = [0, 1, 2, 3, 0x7fff, 0x8000, 0x8001, 0xffff, 0x1_0000, 0xf30a, u32::MAX as u64, u64::MAX];
 
 pub(super) fn run(bytes: &[u8]) {
@@ -116,7 +116,7 @@ fn use_image(choices: &mut Choices<'_>, mut image: Image) {
     }
 }
 
-/// Returns whether an outcome is a failure of the disk. Everything else may happen.
+/// Passes on a failure of the disk; accepts every other outcome.
 fn disk_only<T>(outcome: Result<T, GuestError>) -> Result<Option<T>, GuestError> {
     match outcome {
         Ok(value) => Ok(Some(value)),
@@ -138,7 +138,7 @@ fn use_everything(fs: &Ext<'_>, size_bytes: u64) -> Result<(), GuestError> {
     check_allocation(fs, size_bytes)
 }
 
-/// Goes through the tree, each directory once.
+/// Walks the tree and visits each directory once.
 fn walk(fs: &Ext<'_>, files: &mut HashSet<FileNumber>) -> Result<(), GuestError> {
     let (mut ahead, mut seen) = (vec![fs.root()], HashSet::from([fs.root()]));
     while let Some(directory) = ahead.pop() {
@@ -183,7 +183,7 @@ fn use_file(fs: &Ext<'_>, file: FileNumber, size_bytes: u64) -> Result<(), Guest
     Ok(())
 }
 
-/// The map covers the volume in order, and nothing is free where maps are in doubt.
+/// Checks that the map covers the volume in order, and that nothing is free where maps are in doubt.
 fn check_allocation(fs: &Ext<'_>, size_bytes: u64) -> Result<(), GuestError> {
     let mut end = 0;
     for run in fs.allocation()? {
@@ -199,7 +199,7 @@ fn check_allocation(fs: &Ext<'_>, size_bytes: u64) -> Result<(), GuestError> {
 mod tests {
     use super::*;
 
-    /// Otherwise changes would be refused for their checksums, and no reader would get to them.
+    /// Regression guard: without this, readers would refuse changes by their checksums and never process them.
     #[test]
     fn seeds_are_sound_with_the_checksums_that_are_made_here() {
         for (index, seed) in SEEDS.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A disk of which few sectors hold something, with a limit to what may be read of it.
+//! A disk with few nonzero sectors, and a limit for reads.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,9 +9,9 @@ use onefold_guest::volume::{DiskRange, Volume, VolumeOrigin};
 
 pub(super) const SECTOR_BYTES: u64 = 512;
 pub(super) const SECTOR_LENGTH: usize = 512;
-/// Bytes that all reads of one input may have. A sound seed takes a hundredth of it.
+/// Maximum number of bytes that all reads for one input may have. A sound seed takes a hundredth of it.
 const READ_BYTES_MAX: u64 = 1 << 30;
-/// What the read that fails says.
+/// Message of the failing read.
 const GONE: &str = "the disk is gone";
 
 /// The sectors of a disk that are not zero.
@@ -38,7 +38,7 @@ impl Sectors {
         image
     }
 
-    /// Puts bytes at a place of the disk; what lies past its end is left out.
+    /// Writes bytes at an offset of the disk; bytes past its end are dropped.
     pub(super) fn put(&mut self, at: u64, bytes: &[u8]) {
         for (place, byte) in (at..self.size_bytes).zip(bytes) {
             let sector = self.sectors.entry(place / SECTOR_BYTES).or_insert([0; SECTOR_LENGTH]);
@@ -46,7 +46,7 @@ impl Sectors {
         }
     }
 
-    /// Fills `into` from a place of the disk.
+    /// Fills `into` from an offset of the disk.
     pub(super) fn copy(&self, at: u64, into: &mut [u8]) {
         into.fill(0);
         let end = at + into.len() as u64;
@@ -59,11 +59,11 @@ impl Sectors {
     }
 }
 
-/// A disk that counts what is read of it.
+/// A disk that counts the bytes read.
 pub(super) struct CountedDisk {
     pub(super) image: Sectors,
     read_bytes: AtomicU64,
-    /// After these bytes, reads fail.
+    /// Number of bytes after which reads fail.
     fails_after: u64,
     has_failed: AtomicBool,
 }
@@ -73,7 +73,7 @@ impl CountedDisk {
         CountedDisk { image, read_bytes: AtomicU64::new(0), fails_after: u64::MAX, has_failed: AtomicBool::new(false) }
     }
 
-    /// Has a later read fail than `part` of all that were made so far, in 256 parts. Returns whether there was a read.
+    /// Makes a later read fail, after `part` in 256 parts of the bytes read so far. Returns whether there was a read.
     pub(super) fn fail_after(&mut self, part: u64) -> bool {
         let read = self.read_bytes.swap(0, Ordering::Relaxed);
         self.fails_after = read * part / 256;
@@ -101,10 +101,10 @@ impl Disk for CountedDisk {
         Ok((offset < self.size_bytes()).then_some(offset..self.size_bytes()))
     }
 
-    /// Fills `into` from a byte of the disk.
+    /// Fills `into` from an offset of the disk.
     ///
     /// # Panics
-    /// When that is not on the disk, or too much was read.
+    /// When the range is not on the disk, or too much was read.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         let end = offset.checked_add(into.len() as u64).expect("an offset that can be");
         assert!(end <= self.size_bytes(), "{offset} to {end} of a disk of {} bytes", self.size_bytes());

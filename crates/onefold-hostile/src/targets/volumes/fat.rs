@@ -1,4 +1,4 @@
-//! FAT volumes: boot sector, tables, directories. FAT has no checksums, so that each change is believed.
+//! FAT volumes: boot sector, tables, directories. FAT has no checksums, so every change is believed.
 
 use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
@@ -14,9 +14,9 @@ use crate::Choices;
 
 /// More files than the records of the largest seed.
 const FILES_MAX: usize = 1 << 21;
-/// Files that are read. A seed has fewer than twenty; content that is taken for directories makes many.
+/// Maximum number of files to read. A seed has fewer than twenty; content taken for directories makes many.
 const FILES_USED: usize = 60;
-/// Bytes of a file that are read.
+/// Maximum number of bytes to read of a file.
 const READ_LENGTH: usize = 4000;
 
 static SEEDS: LazyLock<[Sectors; 3]> = LazyLock::new(|| {
@@ -73,7 +73,7 @@ fn damage(choices: &mut Choices<'_>, used: &[u64], image: &mut Sectors) {
     image.put(sector * SECTOR_BYTES + within, &number.to_le_bytes()[..length]);
 }
 
-/// Asks everything that can be asked of a volume. Fails where the disk does, and nowhere else.
+/// Makes all queries of a volume. Fails if the disk does, and only then.
 fn use_everything(fat: &Fat<'_>, volume_bytes: u64) -> Result<(), GuestError> {
     let free = free_ranges(fat, volume_bytes)?;
     let mut files = Vec::new();
@@ -94,7 +94,7 @@ fn use_everything(fat: &Fat<'_>, volume_bytes: u64) -> Result<(), GuestError> {
     Ok(())
 }
 
-/// Returns what the map calls free. The map covers the volume.
+/// Returns the free ranges of the map. Checks that the map covers the volume.
 fn free_ranges(fat: &Fat<'_>, volume_bytes: u64) -> Result<Vec<Range<u64>>, GuestError> {
     let runs = fat.allocation()?;
     let end = runs.iter().fold(0, |end, run| {
@@ -106,7 +106,7 @@ fn free_ranges(fat: &Fat<'_>, volume_bytes: u64) -> Result<Vec<Range<u64>>, Gues
     Ok(free.map(|run| run.start_bytes..run.end_bytes()).collect())
 }
 
-/// Reads a file and its map. None of its clusters is free.
+/// Reads a file and its map. Checks that none of its clusters is free.
 fn use_file(fat: &Fat<'_>, file: FileNumber, free: &[Range<u64>]) -> Result<(), GuestError> {
     let (mut next, mut count) = (0, 0);
     let outcome = fat.each_extent(file, &mut |extent| {
@@ -143,7 +143,7 @@ fn use_directory(fat: &Fat<'_>, directory: FileNumber) -> Result<(), GuestError>
     Ok(())
 }
 
-/// Damage of what was asked for is an answer.
+/// Passes on errors of the disk; damage of the volume is a valid answer.
 fn disk_errors_only<T>(outcome: Result<T, GuestError>) -> Result<(), GuestError> {
     match outcome {
         Err(error @ GuestError::Disk(_)) => Err(error),

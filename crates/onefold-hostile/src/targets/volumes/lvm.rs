@@ -1,5 +1,5 @@
-//! Whole disks with LVM2: labels, metadata areas and their text with right checksums; and headers of everything that is
-//! recognised.
+//! Whole disks with LVM2: labels, metadata areas and their text with correct checksums; and headers of all recognised
+//! kinds.
 
 use std::sync::LazyLock;
 
@@ -16,7 +16,7 @@ use crate::Choices;
 static SEED: LazyLock<Sectors> =
     LazyLock::new(|| Sectors::decode(include_bytes!("../../../seeds/lvm.seed").as_slice()));
 
-/// Where the physical volumes of the seed begin, and how long they are.
+/// Start and length of the seed's physical volumes.
 const VOLUMES: [(u64, u64); 2] = [(1 << 20, 5 << 20), (6 << 20, 4 << 20)];
 /// The label of a physical volume, and its first metadata area.
 const LABEL: u64 = 512;
@@ -53,7 +53,7 @@ const WORDS: [&str; 28] = [
     "#",
     "\0",
 ];
-/// Places and magics of what is recognised.
+/// Places and magics of the recognised kinds.
 const MAGICS: [(u64, &[u8]); 22] = [
     (0, b"LUKS\xba\xbe\0\x01"),
     (0, b"LUKS\xba\xbe\0\x02"),
@@ -82,7 +82,7 @@ const MAGICS: [(u64, &[u8]); 22] = [
 pub(crate) fn run(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let mut image = SEED.clone();
-    // The text of one physical volume stands for the whole group where the other one has none.
+    // If the other physical volume has no text, that of one stands for the whole group.
     let only = *choices.one_of(&[0, 1, 0, 1, 0, 1, 0, VOLUMES.len()]);
     for (at, volume) in VOLUMES.into_iter().enumerate() {
         if only < VOLUMES.len() && only != at {
@@ -106,14 +106,14 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-/// Returns LVM2's checksum: CRC-32 with another start, and not inverted.
+/// Returns LVM2's checksum: CRC-32 with another initial value, and not inverted.
 fn checksum(bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(!0xf597_a6cf);
     hasher.update(bytes);
     !hasher.finalize()
 }
 
-/// Changes a number in the label and header, or in the header of the metadata area, and makes checksums right.
+/// Changes a number in the label and header, or in the header of the metadata area, and corrects the checksums.
 fn damage_header(choices: &mut Choices<'_>, image: &mut Sectors, (start, _): (u64, u64)) {
     let label = start + LABEL;
     for _ in 0..1 + choices.below(3) {
@@ -155,7 +155,7 @@ fn seal_area(image: &mut Sectors, area: u64) {
     image.put(area, &checksum(&header[4..]).to_le_bytes());
 }
 
-/// Changes the text in the first metadata area, and makes checksums right.
+/// Changes the text in the first metadata area, and corrects the checksums.
 fn damage_text(choices: &mut Choices<'_>, image: &mut Sectors, (start, _): (u64, u64)) {
     let area = start + AREA;
     let mut header = [0; SECTOR_LENGTH];
@@ -167,7 +167,7 @@ fn damage_text(choices: &mut Choices<'_>, image: &mut Sectors, (start, _): (u64,
     for _ in 0..1 + choices.below(5) {
         change_text(choices, &mut text);
     }
-    // It begins anew where it no longer fits behind its old place.
+    // The text starts over at the front if it no longer fits behind its old place.
     let offset = if offset + text.len() as u64 > AREA_BYTES { SECTOR_LENGTH as u64 } else { offset };
     image.put(area + offset, &text);
     image.put(area + 40, &offset.to_le_bytes());
@@ -182,7 +182,7 @@ fn change_text(choices: &mut Choices<'_>, text: &mut Vec<u8>) {
     }
     let at = choices.index(text.len());
     match choices.below(16) {
-        // A number becomes another one.
+        // Replaces a number.
         0..13 => {
             let is_number = |pair: &[u8]| pair[0] == b' ' && pair[1].is_ascii_digit();
             let Some(from) = text[at..].windows(2).position(is_number).map(|blank| at + blank + 1) else { return };
@@ -212,7 +212,7 @@ fn change_text(choices: &mut Choices<'_>, text: &mut Vec<u8>) {
     }
 }
 
-/// Overwrites a volume's beginning, or some of it, with the header of something else.
+/// Overwrites the beginning of a volume, or part of it, with the header of another kind.
 fn put_magic(choices: &mut Choices<'_>, image: &mut Sectors, (start, length): (u64, u64)) {
     if choices.below(2) == 0 {
         image.put(start, &[0; 2048]);
@@ -228,7 +228,7 @@ fn put_magic(choices: &mut Choices<'_>, image: &mut Sectors, (start, length): (u
     }
 }
 
-/// Looks at all volumes of a disk.
+/// Examines all volumes of a disk.
 fn look(disk: &CountedDisk) {
     let Ok(table) = partition_table(disk) else { return };
     let mut physical = Vec::new();
@@ -245,7 +245,7 @@ fn look(disk: &CountedDisk) {
     }
 }
 
-/// The map covers the volume.
+/// Checks that the map covers the volume.
 fn must_cover(content: &VolumeContent<'_>, volume_bytes: u64) {
     let Ok(runs) = content.allocation(volume_bytes) else { return };
     let end = runs.iter().fold(0, |end, run| {
@@ -257,7 +257,7 @@ fn must_cover(content: &VolumeContent<'_>, volume_bytes: u64) {
     assert!(is_exact || runs.iter().all(|run| run.class != AllocationClass::Free), "{content:?}");
 }
 
-/// Logical volumes lie within the physical ones, and none of their extents is free or in another one.
+/// Checks that logical volumes lie within the physical ones, and that no extent of theirs is free or in another one.
 fn group_must_hold(group: &VolumeGroup, disk: &CountedDisk) {
     assert!(group.doubts.is_empty() || group.free.is_empty(), "{group:?}");
     let mut all: Vec<DiskRange> = group.free.clone();

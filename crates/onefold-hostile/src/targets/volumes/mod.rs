@@ -1,5 +1,5 @@
-//! Volumes: FAT, and what LVM2, swap and named kinds are on a disk. The seeds are small real images, made by
-//! `seeds/make-volumes.sh`; a change lies over its seed.
+//! Volumes: FAT, and LVM2, swap and named kinds on a disk. The seeds are small real images, made by
+//! `seeds/make-volumes.sh`; changes overlay a seed.
 
 mod disk;
 mod fat;

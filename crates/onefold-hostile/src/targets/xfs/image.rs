@@ -1,4 +1,4 @@
-//! A sample image, and a disk of it with changes that lie over it.
+//! A sample image, and a disk with changes over it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,14 +8,14 @@ use onefold_disk::{Disk, DiskError};
 
 const PAGE_BYTES: u64 = 4096;
 const PAGE_LENGTH: usize = 4096;
-/// The smallest thing that changes.
+/// The smallest unit of change, in bytes.
 pub(super) const SECTOR_BYTES: usize = 512;
-/// Far more than all calls together read of a sound sample.
+/// Maximum number of bytes to read, far more than all calls together read of a sound sample.
 const READ_BYTES_MAX: u64 = 1 << 30;
 
 type Page = Box<[u8; PAGE_LENGTH]>;
 
-/// An image as its file system's own tools made it.
+/// An image made by its file system's own tools.
 pub(super) struct Image {
     pub(super) size_bytes: u64,
     pages: BTreeMap<u64, Page>,
@@ -69,32 +69,32 @@ impl Image {
     }
 }
 
-/// Returns a byte's place in its page or sector.
+/// Returns a byte's offset within its page or sector.
 fn within(at: u64, bytes: u64) -> usize {
     usize::try_from(at % bytes).expect("less than a page")
 }
 
-/// A disk of an image with changes over it.
+/// A disk with changes over an image.
 pub(super) struct Changed<'i> {
     image: &'i Image,
     size_bytes: u64,
     sectors: BTreeMap<u64, [u8; SECTOR_BYTES]>,
     read_bytes: AtomicU64,
-    /// The reads that succeed before one fails.
+    /// Number of reads that succeed before one fails.
     reads_left: AtomicU64,
 }
 
-/// What the read that fails says.
+/// Message of the failing read.
 pub(super) const GONE: &str = "the disk is gone";
 
 impl<'i> Changed<'i> {
-    /// Returns an image as a disk of `size_bytes`, without changes. Behind the image there are zeros.
+    /// Returns an image as a disk of `size_bytes`, without changes. Bytes behind the image are zeros.
     pub(super) fn new(image: &'i Image, size_bytes: u64) -> Changed<'i> {
         let (read_bytes, reads_left) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
         Changed { image, size_bytes, sectors: BTreeMap::new(), read_bytes, reads_left }
     }
 
-    /// Lets a read fail after `reads` others.
+    /// Makes a read fail after `reads` others.
     pub(super) fn fail_after(&self, reads: u64) {
         self.reads_left.store(reads, Ordering::Relaxed);
     }
@@ -104,7 +104,7 @@ impl<'i> Changed<'i> {
         self.reads_left.load(Ordering::Relaxed) == 0
     }
 
-    /// Returns the bytes of a range with the changes so far.
+    /// Returns the bytes of a range, including the changes so far.
     pub(super) fn bytes(&self, offset: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         self.fill(offset, &mut bytes);
@@ -149,10 +149,10 @@ impl Disk for Changed<'_> {
         Ok((offset < self.size_bytes).then_some(offset..self.size_bytes))
     }
 
-    /// Fills `into` from a byte of the disk.
+    /// Fills `into` from an offset of the disk.
     ///
     /// # Panics
-    /// When that is not on the disk, or too much was read.
+    /// When the range is not on the disk, or too much was read.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         let end = offset.checked_add(into.len() as u64).expect("an offset that can be");
         assert!(end <= self.size_bytes, "{offset} to {end} of a disk of {} bytes", self.size_bytes);

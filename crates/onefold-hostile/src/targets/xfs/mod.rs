@@ -1,4 +1,4 @@
-//! XFS images of versions 4 and 5: fields of their structures are changed, checksums made right, and all of it is read.
+//! XFS images of versions 4 and 5: changes fields of their structures, corrects checksums, and reads everything.
 
 mod image;
 mod structures;
@@ -20,7 +20,7 @@ const SAMPLES: [&[u8]; 3] = [
     include_bytes!("../../../samples/xfs-4.sample"),
     include_bytes!("../../../samples/xfs-parents.sample"),
 ];
-/// Numbers at which something ends.
+/// Numbers at limits.
 const EDGES: [u64; 14] = [
     0,
     1,
@@ -37,9 +37,9 @@ const EDGES: [u64; 14] = [
     1 << 63,
     u64::MAX,
 ];
-/// Files of which everything is read.
+/// Maximum number of files of which everything is read.
 const FILES_MAX: usize = 400;
-/// The longest part of a file that is read.
+/// Maximum number of bytes to read of a file.
 const CONTENT_BYTES_MAX: usize = 5_000;
 
 /// A sample with its structures.
@@ -80,7 +80,7 @@ pub(super) fn run(bytes: &[u8]) {
     }
 }
 
-/// An error of the disk is passed on whichever read has it.
+/// Checks that an error of the disk is passed on, whichever read fails.
 fn a_failed_read_is_told(choices: &mut Choices<'_>, found: &dyn FileSystem, disk: &Changed<'_>) {
     disk.fail_after(1 + choices.below(400));
     let outcomes = [
@@ -93,14 +93,14 @@ fn a_failed_read_is_told(choices: &mut Choices<'_>, found: &dyn FileSystem, disk
     assert_eq!(is_told, disk.has_failed());
 }
 
-/// The disk never fails here.
+/// Asserts that the disk caused no failure: it never fails here.
 fn must_be_of_the_guest(error: &GuestError) {
     assert!(!matches!(error, GuestError::Disk(_)), "{error}");
 }
 
-/// Changes a structure in one place, or puts another one into its place.
+/// Changes a structure in one place, or replaces it by another one.
 fn change(choices: &mut Choices<'_>, sample: &Sample, disk: &mut Changed<'_>) {
-    // Each kind is as likely as the others, however many there are of it.
+    // Each kind is equally likely, however many structures it has.
     let mut any = || {
         let kind: &Vec<Structure> = choices.one_of(&sample.structures);
         *choices.one_of(kind)
@@ -112,7 +112,7 @@ fn change(choices: &mut Choices<'_>, sample: &Sample, disk: &mut Changed<'_>) {
             disk.put(target.place, &bytes);
         }
         1 => {
-            // Two parts of it change places.
+            // Two parts of it swap places.
             let (from, to) = (choices.index(target.length - 16), choices.index(target.length - 16));
             let part = disk.bytes(target.place + from as u64, 16);
             disk.put(target.place + to as u64, &part);
@@ -128,7 +128,7 @@ fn change(choices: &mut Choices<'_>, sample: &Sample, disk: &mut Changed<'_>) {
             disk.put(place, &new.to_be_bytes()[8 - width..]);
         }
     }
-    // Sometimes a wrong checksum is met.
+    // Sometimes a wrong checksum remains.
     if choices.below(16) != 1 {
         target.seal(disk);
     }
@@ -171,7 +171,7 @@ fn read_all(found: &dyn FileSystem, size_bytes: u64) {
     }
 }
 
-/// Reads what a file has. Each part may be damaged.
+/// Reads all parts of a file. Each part may be damaged.
 fn read_file(found: &dyn FileSystem, file: FileNumber, size_bytes: u64) -> Result<(), GuestError> {
     let stat = found.stat(file)?;
     let fits = size_bytes >= found.facts().size_bytes;
@@ -197,7 +197,7 @@ fn read_file(found: &dyn FileSystem, file: FileNumber, size_bytes: u64) -> Resul
     outcome
 }
 
-/// Lists a folder, and looks some of its names up.
+/// Lists a folder, and looks up some of its names.
 fn read_folder(found: &dyn FileSystem, folder: FileNumber) -> Result<(), GuestError> {
     let mut names = Vec::new();
     found.each_entry(folder, &mut |entry| {

@@ -1,11 +1,11 @@
-//! The structures of a sample: where they are, and where each has its checksum.
+//! The structures of a sample: their places, and the places of their checksums.
 
 use super::image::{Changed, Image, SECTOR_BYTES};
 
-/// All samples have blocks of this length.
+/// Block length of all samples.
 pub(super) const BLOCK_BYTES: usize = 1024;
 
-/// A kind of structure: what it begins with, from which byte, and where its checksum is in version 5.
+/// A kind of structure: its magic, the magic's offset, and the place of its checksum in version 5.
 struct Kind {
     at: usize,
     magic: &'static [u8],
@@ -17,7 +17,7 @@ const fn kind(at: usize, magic: &'static [u8], checksum: usize, length: usize) -
     Kind { at, magic, checksum, length }
 }
 
-/// All kinds that a reader reads, in both versions.
+/// All kinds that readers use, in both versions.
 const KINDS: [Kind; 35] = [
     kind(0, b"XFSB", 224, SECTOR_BYTES),
     kind(0, b"XAGF", 216, SECTOR_BYTES),
@@ -61,15 +61,15 @@ const KINDS: [Kind; 35] = [
 /// A structure of a sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Structure {
-    /// Its first byte.
+    /// Offset of its first byte.
     pub(super) place: u64,
-    /// Its length.
+    /// Its length in bytes.
     pub(super) length: usize,
-    /// Where its checksum is, if it has one.
+    /// Place of its checksum, if it has one.
     checksum: Option<usize>,
 }
 
-/// Returns the structures of an image, those of a kind together.
+/// Returns the structures of an image, grouped by kind.
 pub(super) fn structures(image: &Image) -> Vec<Vec<Structure>> {
     let is_v5 = image.bytes(101, 1)[0] & 0xf == 5;
     let sectors = image.sectors();
@@ -93,7 +93,7 @@ fn checksum(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl Structure {
-    /// Returns whether its checksum is right, or none: the log has records without.
+    /// Returns whether its checksum is right, or missing: the log has records without one.
     fn is_sealed(&self, image: &Image) -> bool {
         let Some(at) = self.checksum else { return true };
         let bytes = image.bytes(self.place, self.length);
@@ -101,7 +101,7 @@ impl Structure {
         stored == 0 || stored == checksum(&bytes, at)
     }
 
-    /// Makes the checksum right again. A record of the log gets none, which readers believe.
+    /// Corrects the checksum. A record of the log gets none, which readers accept.
     pub(super) fn seal(&self, disk: &mut Changed<'_>) {
         let Some(at) = self.checksum else { return };
         let bytes = disk.bytes(self.place, self.length);

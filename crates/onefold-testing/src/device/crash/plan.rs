@@ -1,4 +1,4 @@
-//! Which crash images are made of a recording.
+//! Selects the crash images to make of a recording.
 
 use std::fmt;
 
@@ -7,46 +7,48 @@ use super::gap::gaps;
 use crate::device::Event;
 use onefold_block::random::SeededRandom;
 
-/// Which crash images to make of a recording. The same plan makes the same images in the same order.
+/// Selects the crash images to make of a recording. The same plan makes the same images in the same order.
 ///
-/// Between two syncs the events are a *gap*. The number of images grows with the number of events and not with its
-/// square: what the singles leave out of the middle of a gap, the random subsets draw from.
+/// The events between two syncs are a *gap*. The number of images grows with the number of events, not with its square:
+/// the random subsets sample the combinations within a gap that the singles leave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrashPlan {
-    /// Decides everything that is random, and what discarded blocks read as.
+    /// Decides all random choices, and what discarded blocks read as.
     pub seed: u64,
-    /// Each prefix of the stream, with nothing of it lost.
+    /// Each prefix of the stream, with none of it lost.
     pub prefixes: bool,
-    /// At the end of each gap: each of its changes lost and all others there, and each of them alone there.
+    /// At the end of each gap: each of its changes lost with all others present, and each of them alone.
     pub singles: bool,
-    /// In how many ways each write is torn, both as the last one begun and with the rest of its gap there: after the
-    /// first sector, before the last, before all but the first, after all but the last, then at random.
+    /// Number of ways in which each write is torn, both as the last one begun and with the rest of its gap present. The
+    /// order is: after the first sector, before the last, before all but the first, after all but the last, then at
+    /// random.
     pub torn_splits: u32,
-    /// At the end of each gap: each sector of each of its writes lost and all else there, and each of them alone there;
-    /// and each write, as the last one begun, torn after each of its sectors.
+    /// At the end of each gap: each sector of each of its writes lost with everything else present, and each of them
+    /// alone. Also each write, as the last one begun, torn after each of its sectors.
     pub sectors: bool,
-    /// Images of each gap, cut at a random place, in which each change is there, lost or torn by chance.
+    /// Number of images of each gap, cut at a random place, in which chance decides whether each change is present,
+    /// lost or torn.
     pub random_subsets_per_gap: u32,
-    /// Which of those images are really made.
+    /// The part of those images that is made.
     pub sample: Sample,
 }
 
 /// A choice among the images of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sample {
-    /// All of them.
+    /// All images.
     All,
-    /// Image number `offset` and every `step`-th after it: several threads can share a plan.
+    /// Image number `offset` and every `step`-th after it, so that several threads can share a plan.
     EveryNth {
         /// Distance between two images; 0 counts as 1.
         step: usize,
         /// The first image.
         offset: usize,
     },
-    /// So many, or all if there are fewer: first every prefix, then equal numbers of images that differ by whole
-    /// events, by single sectors and by random subsets, drawn by the plan's seed.
+    /// At most this many: first every prefix, then equal numbers of images that differ by whole events, by single
+    /// sectors and by random subsets, drawn by the plan's seed.
     AtMost(usize),
-    /// The one of this number: to replay a failure.
+    /// The image of this number, to replay a failure.
     Only(usize),
 }
 
@@ -135,7 +137,7 @@ impl Sample {
     }
 }
 
-/// Draws `count` of more specs than that, as [`Sample::AtMost`] has it.
+/// Draws `count` specs out of more, as [`Sample::AtMost`] describes.
 fn draw(seed: u64, specs: Vec<Spec>, count: usize) -> Vec<Spec> {
     let mut kinds: [Vec<Spec>; Shape::KINDS] = Default::default();
     for spec in specs {
@@ -146,7 +148,7 @@ fn draw(seed: u64, specs: Vec<Spec>, count: usize) -> Vec<Spec> {
     }
     let [mut drawn, mut others @ ..] = kinds;
     drawn.truncate(count);
-    // The smallest first: what it lacks of its share is left to the larger ones.
+    // The smallest kind comes first: the larger ones share what it leaves of its quota.
     others.sort_by_key(Vec::len);
     let mut left = others.len();
     for mut kind in others {
@@ -158,27 +160,27 @@ fn draw(seed: u64, specs: Vec<Spec>, count: usize) -> Vec<Spec> {
     drawn
 }
 
-/// One crash image to be made.
+/// A crash image to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spec {
     /// Its place in the unsampled plan.
     pub(super) number: usize,
     pub(super) gap: usize,
-    /// How many events had begun when the power failed.
+    /// Number of events that had begun when the power failed.
     pub(super) cut: usize,
     pub(super) shape: Shape,
 }
 
-/// What of a gap before the cut is there.
+/// The part of a gap before the cut that is present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     Prefix,
-    /// All, except that one event has another fate.
+    /// All, except for one event with another fate.
     AllBut {
         event: usize,
         fate: Fate,
     },
-    /// Nothing but one event, with its fate.
+    /// One event alone, with its fate.
     Only {
         event: usize,
         fate: Fate,
@@ -191,7 +193,7 @@ pub(super) enum Shape {
 impl Shape {
     const KINDS: usize = 4;
 
-    /// Returns what kind of image it makes, as [`Sample::AtMost`] tells them apart; 0 is a prefix.
+    /// Returns the kind of the image, as [`Sample::AtMost`] distinguishes them; 0 is a prefix.
     const fn kind(self) -> usize {
         match self {
             Shape::Prefix => 0,
@@ -214,7 +216,7 @@ impl fmt::Display for Shape {
     }
 }
 
-/// Returns the sectors that an event writes.
+/// Returns the number of sectors that an event writes.
 pub(super) fn sectors_of(event: &Event) -> usize {
     match event {
         Event::Write { blocks, .. } => blocks.len() * SECTORS_PER_BLOCK,
