@@ -1,4 +1,4 @@
-//! Sound pools that are damaged later: small, with every structure that there is.
+//! Sound pools to be damaged: small, with every kind of structure.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,10 +16,10 @@ use onefold_pool::{
 };
 use onefold_testing::device::{MemoryDevice, MemoryImage};
 
-/// Memory that pools and checks get, in bytes.
+/// Memory of pools and checks, in bytes.
 pub const MEMORY_BYTES: u64 = onefold_pool::MEMORY_BYTES_MIN;
 
-/// The kinds of blocks that are damaged, each level of map nodes a kind of its own.
+/// The kinds of blocks to damage; each level of map nodes is a kind of its own.
 pub const KINDS: [BlockKind; 11] = [
     BlockKind::Superblock,
     BlockKind::State,
@@ -34,20 +34,20 @@ pub const KINDS: [BlockKind; 11] = [
     BlockKind::TreePage,
 ];
 
-/// A sound pool and where its structures are.
+/// A sound pool with the places of its structures.
 #[derive(Debug)]
 pub struct Sample {
-    /// Which one, for people.
+    /// Its name, for messages.
     pub name: &'static str,
     /// The device's content.
     pub image: MemoryImage,
     /// The pool's layout.
     pub geometry: Geometry,
-    /// The tag that its metadata blocks bear.
+    /// The tag of its metadata blocks.
     pub pool_tag: u32,
-    /// What opens its transactions.
+    /// The identity that its transactions begin with.
     pub identity: TransactionIdentity,
-    /// The places of the blocks of each of [`KINDS`]; a kind may have none.
+    /// The places of the blocks of each of [`KINDS`]; empty for a kind that the pool lacks.
     pub places: Vec<Vec<BlockNo>>,
 }
 
@@ -58,7 +58,7 @@ pub fn samples() -> &'static [Sample] {
     SAMPLES.get_or_init(|| {
         let in_groups = CreateOptions::default();
         let at_end = CreateOptions { store_placement: StorePlacement::AtEnd, ..CreateOptions::default() };
-        // The least that suffices: recovery reads all of it each time.
+        // The minimum, as recovery reads all of it each time.
         let small_journal = CreateOptions { journal_bytes: Some(1100 * 4096), ..CreateOptions::default() };
         [
             ("closed", 6000, &in_groups, End::Close),
@@ -72,24 +72,25 @@ pub fn samples() -> &'static [Sample] {
     })
 }
 
-/// How the making of a sample ends.
+/// How a sample is left.
 #[derive(Clone, Copy)]
 enum End {
-    /// In good order: an empty journal, a saved filter.
+    /// Cleanly closed: an empty journal, a saved filter.
     Close,
-    /// As by a power cut: a journal to replay.
+    /// As after a power cut: a journal to replay.
     Cut,
-    /// In good order, and of version 1 of the format: the next opening for writing upgrades it.
+    /// Cleanly closed, with version 1 of the format: the next opening for writing upgrades it.
     Old,
 }
 
-/// Returns an environment in which the same seed gives the same pool.
+/// Returns an environment in which a seed always gives the same pool.
 #[must_use]
 pub fn environment() -> Environment {
     Environment { clock: Arc::new(ManualClock::starting_at(1000)), random: Arc::new(SeededRandom::new(1)) }
 }
 
-/// Returns how pools are opened: no thread, so that everything happens where the input says.
+/// Returns the options for opening pools: without background threads, so that the input decides when everything
+/// happens.
 #[must_use]
 pub fn open_options() -> OpenOptions {
     OpenOptions { background: false, memory_bytes: MEMORY_BYTES, ..OpenOptions::default() }
@@ -132,7 +133,7 @@ fn make(name: &'static str, blocks: u64, options: &CreateOptions, end: End) -> R
     })
 }
 
-/// Makes a pool that was closed one of version 1 of the format: its metadata gets the tag that derives from the UUID.
+/// Converts a closed pool to version 1 of the format: its metadata gets the tag that derives from the UUID.
 fn make_old(image: &mut MemoryImage) {
     let decode = |bytes: &BlockBytes| Superblock::decode(bytes, SUPERBLOCK).ok();
     let new = image.get(SUPERBLOCK).and_then(|bytes| decode(bytes)).expect("just made");
@@ -152,7 +153,7 @@ fn make_old(image: &mut MemoryImage) {
     }
 }
 
-/// Returns bytes that are equal for equal seeds only.
+/// Returns bytes that are equal only for equal seeds.
 #[must_use]
 pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut data = vec![0; bytes];
@@ -160,7 +161,7 @@ pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     data
 }
 
-/// Returns what `create_file` is asked for.
+/// Returns the arguments for `create_file`.
 #[must_use]
 pub fn new_file(kind: FileKind) -> NewFile {
     NewFile { kind, mode: 0o644, umask: 0o022, uid: 1000, gid: 1000, rdev: 0 }
@@ -213,13 +214,13 @@ fn fill(pool: &Pool) -> Result<()> {
     let doomed = add(pool, Ino::ROOT, "doomed", FileKind::Regular)?;
     pool.write(doomed, 0, &noise(4, 2_200_000), Durability::Later)?;
     pool.unlink(Ino::ROOT, b"doomed")?;
-    // Never released: it stays on the list of orphans.
+    // Never released, so it stays on the list of orphans.
     let orphan = pool.create_unnamed(Ino::ROOT, &new_file(FileKind::Regular))?;
     pool.write(orphan.ino, 0, &noise(5, 100_000), Durability::Later)?;
     Ok(())
 }
 
-/// Fills the journal of a pool that is cut with a few transactions of all kinds of records.
+/// Fills the journal of a sample left as by a power cut with a few transactions of all kinds of records.
 fn change(pool: &Pool) -> Result<()> {
     for round in 0..3 {
         let file = add(pool, Ino::ROOT, &format!("new {round}"), FileKind::Regular)?;

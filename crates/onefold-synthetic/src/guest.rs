@@ -1,5 +1,4 @@
-//! What the library says of the guest in a raw image, with nothing printed: what is measured where no verb does only
-//! that.
+//! Measures what the library reads of the guest in a raw image, without printing it, where no verb does only that.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -13,27 +12,27 @@ use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::{AllocationClass, ExtentKind, TableKind};
 use onefold_guest::guest::{DiskRun, DiskUse, Guest, OrderError};
 
-/// Bytes of the cache of the disk, which are those of the program's `--memory` unless told.
+/// Size of the disk's cache in bytes: the program's default for `--memory`.
 const CACHE_BYTES: usize = 64 << 20;
-/// Bytes of the sort of all extents.
+/// Memory for sorting all extents, in bytes.
 const SORT_BYTES: usize = 64 << 20;
 
-/// What the list of all files in the order of the disk came to.
+/// Summary of the list of all files in the order of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Files that have an extent.
+    /// Extents of those files.
     pub files: u64,
-    /// Their extents.
+    /// Files with content inside a metadata structure, which shares no blocks.
     pub extents: u64,
     /// Files with content inside a metadata structure, which shares no blocks.
     pub inline_files: u64,
     /// Bytes of that content.
     pub inline_bytes: u64,
-    /// From the opening of the disk to the last extent.
+    /// Time from opening the disk to the last extent.
     pub time: Duration,
 }
 
-/// What the map of a disk came to.
+/// Summary of the map of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapped {
     /// Runs of the map.
@@ -42,12 +41,12 @@ pub struct Mapped {
     pub allocated_bytes: u64,
     /// Bytes of trees and lists that map files, attributes and free space.
     pub tree_bytes: u64,
-    /// Bytes at the places of headers of all kinds that were asked for while it was found out what the volumes hold, and
-    /// which the map calls content of files. They are read because another kind has its header there.
+    /// Bytes at the places of headers of all kinds that were read to identify the content of the volumes, although the
+    /// map calls them content of files. They are read because another kind has its header there.
     pub probed_bytes: u64,
-    /// Content of files that the readers asked their disk for once the volumes were open: none is needed for a map.
+    /// Bytes of file content that were read after the volumes were open: a map needs none.
     pub data_read_bytes: u64,
-    /// From the opening of the disk to the last run.
+    /// Time from opening the disk to the last run.
     pub time: Duration,
 }
 
@@ -76,7 +75,7 @@ pub fn files(disk: &dyn Disk) -> Result<Listed, OrderError> {
     Ok(Listed { files, extents, inline_files: inline.len() as u64, inline_bytes, time })
 }
 
-/// Makes the map of a disk, and holds what was read for it against the map.
+/// Makes the map of a disk, and compares the reads for it with the map.
 ///
 /// # Errors
 /// Those of [`Guest::disk_map`].
@@ -103,7 +102,7 @@ pub fn map(disk: &dyn Disk) -> Result<Mapped, GuestError> {
     })
 }
 
-/// Returns how many bytes of a range are content of files; `runs` are in order.
+/// Returns how many bytes of a range are file content; `runs` are in order.
 fn data_in(range: &Range<u64>, runs: &[DiskRun]) -> u64 {
     let first = runs.partition_point(|run| run.range.end_bytes() <= range.start);
     let runs = runs.iter().skip(first).take_while(|run| run.range.start_bytes < range.end);
@@ -111,14 +110,14 @@ fn data_in(range: &Range<u64>, runs: &[DiskRun]) -> u64 {
     data.map(|run| run.range.end_bytes().min(range.end) - run.range.start_bytes.max(range.start)).sum()
 }
 
-/// A disk that notes what it is asked for.
+/// A disk that records the ranges that are read.
 struct Asked<'a> {
     disk: &'a dyn Disk,
     ranges: Mutex<Vec<Range<u64>>>,
 }
 
 impl Asked<'_> {
-    /// Returns what was asked for since the last call.
+    /// Returns the ranges that were read since the last call.
     fn take(&self) -> Vec<Range<u64>> {
         std::mem::take(&mut *self.ranges.lock().unwrap_or_else(PoisonError::into_inner))
     }

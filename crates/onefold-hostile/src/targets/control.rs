@@ -49,8 +49,8 @@ pub(super) fn run(bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    /// Regression: two corpus inputs had a form that no version ever had, so inputs grown from them were never near a
-    /// message.
+    /// Regression: two of the sound messages had a form that no version ever had, so inputs grown from them never came
+    /// near a message.
     #[test]
     fn the_sound_messages_are_understood() {
         for text in SOUND {

@@ -199,7 +199,7 @@ fn check_allocation(fs: &Ext<'_>, size_bytes: u64) -> Result<(), GuestError> {
 mod tests {
     use super::*;
 
-    /// Regression guard: without this, readers would refuse changes by their checksums and never process them.
+    /// With wrong checksums, readers would refuse the changes and never process them.
     #[test]
     fn seeds_are_sound_with_the_checksums_that_are_made_here() {
         for (index, seed) in SEEDS.iter().enumerate() {
