@@ -15,62 +15,62 @@ use crate::options::Access;
 use crate::place::{PoolPlace, RunDirectory};
 use crate::stopper::Stopper;
 
-/// Chosen for a daemon, whatever its doors are.
+/// Options of a daemon, independent of its doors.
 #[derive(Clone)]
 pub struct DaemonOptions {
-    /// Where the pool lies. The control socket is named after it, so that clients which know the pool's path find the
-    /// daemon; without a place it is named after the pool's UUID.
+    /// Place of the pool. The control socket is named after it, so that clients which know the pool's path find the
+    /// daemon. Without a place, the socket is named after the pool's UUID.
     pub place: Option<PoolPlace>,
     /// Who may connect to the control socket.
     pub access: Access,
-    /// Directory of the control socket; `None` is `/run/onefold` for root and `$XDG_RUNTIME_DIR/onefold` for others.
+    /// Directory of the control socket; `None` means `/run/onefold` for root and `$XDG_RUNTIME_DIR/onefold` for others.
     pub control_directory: Option<PathBuf>,
-    /// Receives failures that no caller hears of.
+    /// Receives failures that no caller gets.
     pub log: Arc<dyn Log>,
 }
 
 impl Default for DaemonOptions {
-    /// Only root and the daemon's user may connect, to a socket that is named after the UUID.
+    /// Only root and the daemon's user may connect, to a socket named after the UUID.
     fn default() -> DaemonOptions {
         DaemonOptions { place: None, access: Access::Owner, control_directory: None, log: Arc::new(StderrLog) }
     }
 }
 
-/// Why a daemon can't be made. The pool is as it was, still open.
+/// Why a daemon cannot be made. The pool is unchanged and still open.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// The control socket can't be made.
+    /// The control socket cannot be made.
     #[error("cannot make the control socket")]
     Control(#[source] SocketError),
-    /// The pool can't tell what it is.
+    /// The pool cannot report its identity.
     #[error("the pool failed")]
     Pool(#[source] PoolError),
 }
 
-/// What went wrong between the start of a daemon and its end.
+/// Failures between the start of a daemon and its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Clients of a door could not be served to the end. The pool was closed in good order all the same.
+    /// A door failed before its end. The pool was closed cleanly all the same.
     #[error("{door} failed")]
     Door {
-        /// Which one, as [`crate::DoorHandle::name`] has it.
+        /// The door, as named by [`crate::DoorHandle::name`].
         door: String,
-        /// What the door reports.
+        /// The door's error.
         #[source]
         source: io::Error,
     },
-    /// No client of the control socket could be served, and so nobody was. The pool was closed in good order.
+    /// The control socket could not be served, so no door was served either. The pool was closed cleanly.
     #[error("cannot serve the control socket")]
     Control(#[source] SocketError),
-    /// The pool could not be closed in good order: changes since the last commit may be lost.
+    /// The pool could not be closed cleanly: changes since the last commit may be lost.
     #[error("the pool could not be closed in good order")]
     Close(#[source] PoolError),
-    /// The pool was closed in good order, but had lost writes that it had accepted.
+    /// The pool was closed cleanly, but had lost accepted writes.
     #[error("the pool was closed in good order, but not all that was written is in it")]
     Lost(#[source] PoolError),
 }
 
-/// A pool, its doors and its control socket. Clients wait until it is served; dropping it takes the doors away.
+/// A pool, its doors and its control socket. Clients wait until it is served. Dropping it removes the doors.
 pub struct Daemon {
     pool: Arc<Pool>,
     socket: ControlSocket,
@@ -100,13 +100,13 @@ impl Daemon {
         self.doors.push(door);
     }
 
-    /// Adds the door of a mount, which open files of control clients may belong to.
+    /// Adds the door of a mount, to which open files of control clients may belong.
     pub(crate) fn add_mount(&mut self, door: Box<dyn Door>, mount: ServedMount) {
         self.doors.push(door);
         self.mount = Some(mount);
     }
 
-    /// Tells whether one of the doors is a mount.
+    /// Returns whether one of the doors is a mount.
     pub(crate) fn is_mounted(&self) -> bool {
         self.mount.is_some()
     }
@@ -121,7 +121,7 @@ impl Daemon {
         &self.log
     }
 
-    /// Returns a handle by which another thread (of signals, say) can end the daemon: the doors that it has now.
+    /// Returns a handle by which another thread (for signals, say) can end the daemon's present doors.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper::new(self.pool.clone(), self.doors.iter().map(|door| door.handle()).collect())
@@ -133,8 +133,9 @@ impl Daemon {
         self.socket.path()
     }
 
-    /// Serves until the last door has ended, by whomever, and then closes the pool. A door that fails does not end the
-    /// others. Everything is on disk when this returns `Ok`; only then are clients told that wait for the end.
+    /// Serves until the last door has ended, for whatever reason, and then closes the pool. A door that fails does not
+    /// end the others. When this returns `Ok`, everything is on disk; only then do clients that wait for the end get
+    /// their answer.
     ///
     /// # Errors
     /// See [`ServeError`].
@@ -146,7 +147,7 @@ impl Daemon {
         let (control, served) = match ControlServer::start(socket, served) {
             Ok(control) => {
                 let served = serve_each(doors, &log);
-                // Whoever comes now is to find a pool that nobody serves, and to wait for its lock.
+                // New clients must find a pool without a daemon, and wait for its lock.
                 control.retire();
                 (Some(control), served)
             }
@@ -176,12 +177,12 @@ impl Daemon {
     }
 }
 
-/// Serves all doors until each has ended, the first one on this thread.
+/// Serves all doors until each has ended; the first one on this thread.
 ///
 /// # Errors
-/// Of the first door that failed.
+/// The error of the first door that failed.
 fn serve_each(doors: Vec<Box<dyn Door>>, log: &Arc<dyn Log>) -> Result<(), ServeError> {
-    // What the last door reports is returned at once.
+    // The error of the only door is returned at once, without a log line.
     let log = (doors.len() > 1).then_some(log);
     let mut doors = doors.into_iter();
     let first = doors.next();
@@ -189,7 +190,7 @@ fn serve_each(doors: Vec<Box<dyn Door>>, log: &Arc<dyn Log>) -> Result<(), Serve
     let others: Vec<_> = doors
         .map(|door| {
             let (name, log_of_thread) = (door.handle().name(), log.cloned());
-            // Without a thread the door is gone.
+            // If no thread can be started, the door is dropped.
             let thread =
                 thread::Builder::new().name("door".to_owned()).spawn(move || serve(door, log_of_thread.as_ref()));
             thread.map_err(|source| failed(name, source, log))
@@ -206,20 +207,20 @@ fn serve_each(doors: Vec<Box<dyn Door>>, log: &Arc<dyn Log>) -> Result<(), Serve
     served
 }
 
-/// Serves one door until it ends, or panics, which must not keep the daemon from closing the pool. Logs a failure if
-/// other doors may go on for long.
+/// Serves one door until it ends or panics; a panic must not keep the daemon from closing the pool. Logs a failure if
+/// other doors may continue for long.
 ///
 /// # Errors
-/// Why it failed.
+/// The failure of the door.
 fn serve(door: Box<dyn Door>, log: Option<&Arc<dyn Log>>) -> Result<(), ServeError> {
     let name = door.handle().name();
-    // What a panic leaves behind belongs to the door, which is gone; the pool guards its own state.
+    // A panic leaves only state of the door, which is gone; the pool guards its own state.
     let served = panic::catch_unwind(AssertUnwindSafe(|| door.serve()));
     let served = served.unwrap_or_else(|_| Err(io::Error::other("a thread of it panicked")));
     served.map_err(|source| failed(name, source, log))
 }
 
-/// Returns the failure of the door `name`. Logs it where there is a log.
+/// Returns the failure of the door `name`, and logs it if there is a log.
 fn failed(name: String, source: io::Error, log: Option<&Arc<dyn Log>>) -> ServeError {
     if let Some(log) = log {
         log.error(&format!("{name} failed: {source}"));

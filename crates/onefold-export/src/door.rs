@@ -1,4 +1,4 @@
-//! What a pool is reached through: doors, and how each of them ends.
+//! Doors, through which clients reach a pool, and how each of them ends.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,44 +9,44 @@ use onefold_block::Show;
 
 use crate::mount_holders::MountHolder;
 
-/// A transport through which clients reach a pool: a mount, a server of disks. It is set up, and its clients wait.
-/// Dropping it takes it away.
+/// A transport through which clients reach a pool: a mount, or a server of disks. It is set up, and its clients wait.
+/// Dropping it removes it.
 pub trait Door: Send {
     /// Returns the handle by which other threads end the door. The handle may outlive it.
     fn handle(&self) -> Arc<dyn DoorHandle>;
 
-    /// Serves clients until the door ends: by itself, by the handle, or because clients can be served no longer. When
-    /// this returns, no thread of the door uses the pool any more.
+    /// Serves clients until the door ends by itself or by its handle, or cannot serve clients any longer. When this
+    /// returns, no thread of the door uses the pool any more.
     ///
     /// # Errors
-    /// Why clients could be served no longer. The door is gone all the same.
+    /// Why the door could not serve clients any longer. The door is gone all the same.
     fn serve(self: Box<Self>) -> io::Result<()>;
 }
 
 /// Ends a door from another thread. Every call does nothing once the door has ended.
 pub trait DoorHandle: Send + Sync {
-    /// Returns what the door is, for people: "the mount at /mnt/images".
+    /// Returns the door's name for messages: "the mount at /mnt/images".
     fn name(&self) -> String;
 
-    /// Ends the door unless clients use it. Waits for at most `patience`, beside the time that it takes to end, for
-    /// clients that are about to go.
+    /// Ends the door unless clients use it. Waits at most `patience` for clients that are about to leave, in addition
+    /// to the time that the end itself takes.
     ///
     /// # Errors
-    /// Who uses it, or why it can't be ended. It serves on, but for [`EndError::StillHeld`].
+    /// The user of the door, or why it cannot be ended. It continues to serve, except after [`EndError::StillHeld`].
     fn try_end(&self, patience: Duration) -> Result<(), EndError>;
 
-    /// Has clients hand over what they keep of changes, as far as that is done within a bounded time. The pool then
-    /// knows all that it is about to make durable.
+    /// Makes clients hand over their cached changes, as far as a bounded time allows. The pool then has all data that
+    /// it is about to make durable.
     fn hand_over(&self);
 
     /// Ends the door in any case. Its clients get errors.
     ///
     /// # Errors
-    /// When not even that works.
+    /// When even that fails.
     fn end(&self) -> Result<(), EndError>;
 }
 
-/// Why a door did not end, or did not end the use of the pool.
+/// Why a door did not end, or its end did not end the use of the pool.
 #[derive(Debug, thiserror::Error)]
 pub enum EndError {
     /// Files are open, or a process has its working directory in the mount.
@@ -55,13 +55,13 @@ pub enum EndError {
     /// Clients of a door that is no mount use it.
     #[error("clients use {door}")]
     Clients {
-        /// The door, as [`DoorHandle::name`] has it.
+        /// The door, as named by [`DoorHandle::name`].
         door: String,
     },
     /// Another mount keeps the pool in use. Nothing was unmounted.
     #[error("{0}")]
     Held(MountHolder),
-    /// The mount is taken away, but another one that could not be seen before keeps the pool in use.
+    /// The mount is removed, but another one that was invisible before keeps the pool in use.
     #[error("the mount point is free, but the pool stays in use: {}", holder_shown(.0.as_ref()))]
     StillHeld(Option<MountHolder>),
     /// The operating system refused.
@@ -69,7 +69,7 @@ pub enum EndError {
     Refused {
         /// The mount point.
         path: PathBuf,
-        /// The operating system's word.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },

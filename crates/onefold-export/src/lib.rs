@@ -1,9 +1,9 @@
-//! The doors of Onefold: what a pool is reached through, and the daemon that serves it.
+//! The doors of Onefold, through which clients reach a pool, and the daemon that serves it.
 //!
-//! A [`Daemon`] has one pool, a control socket and any number of doors: a mount ([`Daemon::mount`]), and whatever else
-//! implements [`Door`]. It serves until the last door has ended, and then closes the pool. [`mount()`] makes one with a
-//! mount alone. Doors that serve disks do so over a [`volume::Volume`]. Nothing here knows a command line, and nothing
-//! here decides about data: each request becomes one call of [`onefold_pool::Pool`].
+//! A [`Daemon`] has one pool, a control socket and any number of doors: a mount ([`Daemon::mount`]), and other
+//! implementations of [`Door`]. It serves until the last door has ended, and then closes the pool. [`mount()`] makes a
+//! daemon with a mount alone. Doors that serve disks use a [`volume::Volume`]. This crate knows no command line and
+//! decides nothing about data: each request becomes one call of [`onefold_pool::Pool`].
 
 mod backing_device;
 pub mod control;

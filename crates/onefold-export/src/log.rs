@@ -1,8 +1,8 @@
-//! Where the doors report what no caller will hear of.
+//! The log for failures that no caller gets.
 
 use onefold_block::shown::ShownText;
 
-/// Receives one line for each failure that is answered with a bare number (an errno) or with nothing at all.
+/// Receives one line for each failure whose answer is a bare number (an errno), or that has no answer at all.
 pub trait Log: Send + Sync {
     /// Reports a failure. `message` is one line without a newline.
     fn error(&self, message: &str);
@@ -15,7 +15,7 @@ pub struct StderrLog;
 impl Log for StderrLog {
     fn error(&self, message: &str) {
         use std::io::Write;
-        // A daemon whose standard error is gone has nowhere left to complain.
+        // If standard error is gone, the daemon has nowhere left to report.
         let _ = writeln!(std::io::stderr().lock(), "onefold: {}", ShownText::line(message));
     }
 }

@@ -18,34 +18,34 @@ use crate::mount_table::device_at;
 use crate::options::MountOptions;
 use crate::unmount::{LiveMount, MountHandle, MountPoint};
 
-/// Why a pool could not be mounted. Nothing is mounted then, and the pool is as it was, still open.
+/// Why a pool could not be mounted. Nothing is mounted then, and the pool is unchanged and still open.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// The mount point can't be used.
+    /// The mount point cannot be used.
     #[error("cannot use {} as a mount point", path.shown())]
     Mountpoint {
-        /// What was asked for.
+        /// The given path.
         path: PathBuf,
-        /// The operating system's word.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The daemon has a mount already. A second one would not hear of what changes through the first.
+    /// The daemon already has a mount. A second one would not notice changes through the first.
     #[error("the daemon has the pool mounted already")]
     Twice,
-    /// The kernel refused the mount, or could not agree on how to talk.
+    /// The kernel refused the mount, or could not agree on a protocol.
     #[error("cannot mount at {}", path.shown())]
     Fuse {
-        /// What was asked for.
+        /// The given path.
         path: PathBuf,
-        /// The operating system's word.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The control socket can't be made.
+    /// The control socket cannot be made.
     #[error("cannot make the control socket")]
     Control(#[source] SocketError),
-    /// The pool can't tell what it is.
+    /// The pool cannot report its identity.
     #[error("the pool failed")]
     Pool(#[source] PoolError),
 }
@@ -60,7 +60,7 @@ impl From<DaemonError> for MountError {
 }
 
 /// Makes a daemon whose only door is a mount at `mountpoint`. Requests of the kernel wait until [`Daemon::serve`] is
-/// called. Threads are started: a process that means to fork does so before.
+/// called. This starts threads: a process that forks must do so before.
 ///
 /// # Errors
 /// See [`MountError`].
@@ -79,8 +79,8 @@ pub fn mount(pool: Arc<Pool>, mountpoint: &Path, options: &MountOptions) -> Resu
 }
 
 impl Daemon {
-    /// Mounts the pool at `mountpoint`, which makes the mount one of the doors. A daemon has one mount at most. What
-    /// `options` say of the control socket does not matter any more.
+    /// Mounts the pool at `mountpoint`, and adds the mount to the doors. A daemon has at most one mount. Settings for
+    /// the control socket in `options` have no effect here.
     ///
     /// # Errors
     /// See [`MountError`].
@@ -110,9 +110,9 @@ impl Daemon {
     }
 }
 
-/// Tells the kernel that the calling thread, and those it starts, serve a file system: memory they ask for is never
-/// freed by waiting for that file system. [`mount`] does it; a process that starts threads for a pool earlier does it
-/// before. Takes root; without the right to, nothing happens.
+/// Declares to the kernel that the calling thread, and threads that it starts, serve a file system: the kernel then
+/// never frees memory for them by waiting for that file system. [`mount`] calls this; a process that starts threads for
+/// a pool earlier must call it first. Requires root; has no effect without the right.
 pub fn mark_as_io_flusher() {
     let _ = rustix::process::configure_io_flusher_behavior(true);
 }
@@ -126,7 +126,7 @@ fn usable(mountpoint: &Path) -> Result<PathBuf, MountError> {
     Ok(path)
 }
 
-/// A pool that the kernel shows at a mount point.
+/// A mounted pool.
 struct FuseDoor {
     transport: Box<dyn Transport>,
     mount: Arc<LiveMount>,
@@ -138,11 +138,11 @@ impl Door for FuseDoor {
         Arc::new(MountHandle::new(self.mount.clone()))
     }
 
-    /// Answers the kernel until the pool is unmounted, by whomever.
+    /// Answers the kernel until the pool is unmounted, for whatever reason.
     fn serve(self: Box<Self>) -> io::Result<()> {
         let served = self.transport.serve();
         if served.is_err() {
-            // The kernel may still show the mount, and nobody answers there.
+            // The kernel may still show the mount, although no process answers there.
             if let Err(error) = self.mount.abandon() {
                 self.log.error(&format!("the mount could not be taken away: {error}"));
             }

@@ -1,9 +1,9 @@
-//! Other mounts that keep a pool in use when its own mount is taken away: bind mounts, and copies in the mount
-//! namespaces of other processes.
+//! Other mounts that keep a pool in use after its own mount is removed: bind mounts, and copies in the mount namespaces
+//! of other processes.
 //!
-//! An unmount does not end a file system that is mounted elsewhere as well, and the kernel does not say so. A new mount
-//! namespace begins with a copy of every mount. Where the folder that a mount lies in is shared with the copy's folder
-//! (mount_namespaces(7)), the unmount takes the copy away too; such a copy holds nothing.
+//! An unmount does not end a file system that is mounted elsewhere as well, and the kernel does not report that. A new
+//! mount namespace begins with a copy of every mount. If the parent folder of a mount is shared with that of its copy
+//! (mount_namespaces(7)), the unmount also removes the copy; such a copy keeps nothing in use.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -22,18 +22,18 @@ const POOL_KIND: &str = "fuse.onefold";
 /// Another mount that keeps a pool in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountHolder {
-    /// Where it is mounted, as seen in its mount namespace.
+    /// Its mount point, as seen in its mount namespace.
     pub mountpoint: PathBuf,
-    /// A process in its mount namespace; nothing for this process's own namespace.
+    /// A process in its mount namespace; `None` for this process's own namespace.
     pub process: Option<HolderProcess>,
 }
 
 /// A process in whose mount namespace a pool is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HolderProcess {
-    /// Its number, or that of the thread where a thread has a mount namespace of its own: what `nsenter` takes.
+    /// Its number, or that of a thread with its own mount namespace: the number that `nsenter` takes.
     pub id: u32,
-    /// The name of its program, as the kernel keeps it.
+    /// The name of its program, from the kernel.
     pub name: String,
 }
 
@@ -54,20 +54,20 @@ impl fmt::Display for MountHolder {
     }
 }
 
-/// The mount tables that this process can see.
+/// The mount tables visible to this process.
 pub(crate) struct VisibleMounts {
     own: MountTable,
     others: Vec<(HolderProcess, MountTable)>,
 }
 
 impl VisibleMounts {
-    /// Reads the tables of all mount namespaces. Those of processes that this one may not look at are left out.
+    /// Reads the tables of all mount namespaces, except those of processes that this one may not inspect.
     ///
-    /// A thread may have a mount namespace of its own (unshare(2)), and a process whose first thread has ended shows
-    /// none in its own folder: so this looks at threads.
+    /// A thread may have a mount namespace of its own (unshare(2)), and a process whose first thread has ended shows no
+    /// table in its own folder. So this inspects threads.
     ///
     /// # Errors
-    /// When its own table can't be read.
+    /// When this process's own table cannot be read.
     pub(crate) fn read() -> io::Result<VisibleMounts> {
         let mut namespaces: HashSet<PathBuf> = fs::read_link("/proc/self/ns/mnt").into_iter().collect();
         let mut others = Vec::new();
@@ -84,7 +84,7 @@ impl VisibleMounts {
                 namespaces.insert(namespace);
                 let name = fs::read(entry.path().join("comm")).unwrap_or_default();
                 let name = String::from_utf8_lossy(&name).trim_end().to_owned();
-                // The process is what an administrator can end. `nsenter` needs the thread.
+                // An administrator can end the process; `nsenter` needs the thread.
                 let id = if is_seen_in(&entry, &thread) { id } else { number_of(&thread).unwrap_or(id) };
                 others.push((HolderProcess { id, name }, MountTable::parse(&table)));
             }
@@ -92,16 +92,16 @@ impl VisibleMounts {
         Ok(VisibleMounts { own: MountTable::own()?, others })
     }
 
-    /// Returns where an unmount of `device` has to begin: at `mountpoint`, or, where its mount was taken away from
-    /// there, at the first of its mounts in this process's namespace.
+    /// Returns where an unmount of `device` has to begin: at `mountpoint`, or at the first of its mounts in this
+    /// process's namespace if the one at `mountpoint` was removed.
     pub(crate) fn first_mount_of(&self, device: DeviceNumber, mountpoint: &Path) -> Option<PathBuf> {
         let at_place = self.own.topmost_at(mountpoint).filter(|mount| mount.device == device);
         let first = at_place.or_else(|| self.own.mounts.iter().find(|mount| mount.device == device))?;
         Some(first.mountpoint.clone())
     }
 
-    /// Returns the mounts of `device` that stay when the mount at `mountpoint` is taken away, those of this process's
-    /// own namespace first. All of them, where `device` is not mounted there.
+    /// Returns the mounts of `device` that remain after the mount at `mountpoint` is removed; those of this process's
+    /// own namespace come first. Returns all of them if `device` is not mounted there.
     pub(crate) fn left_by_unmount(&self, mountpoint: &Path, device: DeviceNumber) -> Vec<MountHolder> {
         let unmounted = self.own.topmost_at(mountpoint).filter(|mount| mount.device == device);
         let place = unmounted.and_then(|mount| self.own.place_of(mount));
@@ -127,7 +127,7 @@ impl VisibleMounts {
         left
     }
 
-    /// Returns a peer group and all that receive unmounts from it.
+    /// Returns a peer group and all groups that receive unmounts from it.
     fn receivers_of(&self, group: u64) -> HashSet<u64> {
         let mut groups = HashSet::from([group]);
         loop {
@@ -146,12 +146,12 @@ impl VisibleMounts {
     }
 }
 
-/// Returns the number that an entry of `/proc` is named by; nothing for other entries.
+/// Returns the number in the name of an entry of `/proc`; `None` for other entries.
 fn number_of(entry: &DirEntry) -> Option<u32> {
     entry.file_name().to_str()?.parse().ok()
 }
 
-/// Tells whether the process shows the mount namespace of this one of its threads as its own.
+/// Returns whether the process's own folder shows the mount namespace of this thread.
 fn is_seen_in(process: &DirEntry, thread: &DirEntry) -> bool {
     process.file_name() == thread.file_name()
 }
@@ -161,18 +161,18 @@ impl MountTable {
         self.mounts.iter().find(|parent| parent.id == mount.parent)
     }
 
-    /// Returns the folder that a mount covers, as a path within the file system of that folder.
+    /// Returns the folder that a mount covers, as a path within that folder's file system.
     fn place_of(&self, mount: &TableMount) -> Option<PathBuf> {
         let parent = self.parent_of(mount)?;
         Some(parent.root.join(mount.mountpoint.strip_prefix(&parent.mountpoint).ok()?))
     }
 }
 
-/// Returns the mounts of the pool at `pool`, a canonical path, in the mount namespaces of other processes. Mounts of
-/// processes that this one may not look at are left out.
+/// Returns the mounts of the pool at `pool`, a canonical path, in the mount namespaces of other processes, except
+/// processes that this one may not inspect.
 ///
 /// # Errors
-/// When the kernel's tables can't be read.
+/// When the kernel's tables cannot be read.
 pub fn holders_elsewhere(pool: &Path) -> io::Result<Vec<MountHolder>> {
     let is_of_pool = |mount: &TableMount| mount.kind == OsStr::new(POOL_KIND) && mount.source == pool;
     let of_table = |(process, table): (HolderProcess, MountTable)| -> Vec<MountHolder> {
@@ -224,7 +224,7 @@ mod tests {
         assert!(left(OWN, &copy("shared:1 ")).is_empty());
         assert!(left(OWN, &copy("master:1 ")).is_empty());
         assert_eq!(left(OWN, &copy("master:2 ")), ["Some(9) /mnt"]);
-        // It receives from a group that receives.
+        // Receives from a group that itself receives.
         let between = "80 61 8:1 / /x rw shared:5 master:1 - ext4 /dev/sda1 rw\n";
         assert!(left(OWN, &format!("{between}{}", copy("master:5 "))).is_empty());
     }

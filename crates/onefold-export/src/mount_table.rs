@@ -1,11 +1,11 @@
-//! Looking up mounts in the kernel's own table, which asks nothing of the file systems in it.
+//! Looks up mounts in the kernel's own table, without a request to the file systems in it.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// Number of the device that a mounted file system counts as.
+/// Device number of a mounted file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceNumber {
     pub(crate) major: u32,
@@ -24,17 +24,17 @@ pub(crate) struct TableMount {
     pub(crate) id: u64,
     pub(crate) parent: u64,
     pub(crate) device: DeviceNumber,
-    /// The folder or file of the file system that is shown: `/` unless it is a bind mount of a part.
+    /// The folder or file of the file system that the mount shows: `/` unless it is a bind mount of a part.
     pub(crate) root: PathBuf,
     pub(crate) mountpoint: PathBuf,
-    /// The group of mounts that it sends mounts and unmounts to.
+    /// The group of mounts to which it sends mounts and unmounts.
     pub(crate) peer_group: Option<u64>,
-    /// The group of mounts that it receives mounts and unmounts from.
+    /// The group of mounts from which it receives mounts and unmounts.
     pub(crate) master_group: Option<u64>,
     /// Type of the file system, such as `fuse.onefold`.
     pub(crate) kind: OsString,
     pub(crate) source: PathBuf,
-    /// The user that mounted it, which the kernel says of FUSE file systems only.
+    /// The user that mounted it, which the kernel reports only for FUSE file systems.
     pub(crate) user: Option<u32>,
 }
 
@@ -42,32 +42,32 @@ impl MountTable {
     /// Returns the table of this process's mount namespace.
     ///
     /// # Errors
-    /// When it can't be read.
+    /// When it cannot be read.
     pub(crate) fn own() -> io::Result<MountTable> {
         Ok(MountTable::parse(&std::fs::read("/proc/self/mountinfo")?))
     }
 
-    /// Returns the mounts of a table's text; lines that make no sense are left out.
+    /// Returns the mounts in a table's text; invalid lines are left out.
     pub(crate) fn parse(text: &[u8]) -> MountTable {
         MountTable { mounts: text.split(|&byte| byte == b'\n').filter_map(parse_line).collect() }
     }
 
-    /// Returns the user that mounted the FUSE file system on `device`; nothing for others.
+    /// Returns the user that mounted the FUSE file system on `device`; `None` for other file systems.
     pub(crate) fn user_of(&self, device: DeviceNumber) -> Option<u32> {
         self.mounts.iter().find(|mount| mount.device == device)?.user
     }
 
-    /// Returns what is mounted at exactly `mountpoint`: the topmost mount, if there are several.
+    /// Returns the mount at exactly `mountpoint`: the topmost one, if there are several.
     pub(crate) fn topmost_at(&self, mountpoint: &Path) -> Option<&TableMount> {
         // A mount on top of another comes later in the table.
         self.mounts.iter().rev().find(|mount| mount.mountpoint == mountpoint)
     }
 }
 
-/// Returns the device of what is mounted at exactly `mountpoint` (the topmost, if several are), or nothing.
+/// Returns the device of the topmost mount at exactly `mountpoint`, or `None`.
 ///
 /// # Errors
-/// When the table can't be read.
+/// When the table cannot be read.
 pub(crate) fn device_at(mountpoint: &Path) -> io::Result<Option<DeviceNumber>> {
     Ok(MountTable::own()?.topmost_at(mountpoint).map(|mount| mount.device))
 }
@@ -95,7 +95,7 @@ fn parse_line(line: &[u8]) -> Option<TableMount> {
     Some(TableMount { id, parent, device, root, mountpoint, peer_group, master_group, kind, source, user })
 }
 
-/// Returns the user that FUSE itself names, which is the last mention: labels of security modules come before it.
+/// Returns the user in FUSE's own option, which is the last mention: labels of security modules come before it.
 fn parse_user(options: &[u8]) -> Option<u32> {
     parse_number(options.rsplit(|&byte| byte == b',').find_map(|option| option.strip_prefix(b"user_id="))?)
         .and_then(|user| user.try_into().ok())
@@ -110,7 +110,7 @@ fn parse_device(field: &[u8]) -> Option<DeviceNumber> {
     Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })
 }
 
-/// Undoes the table's escapes: space, tab, newline and backslash appear as a backslash and three octal digits.
+/// Decodes the table's escapes: space, tab, newline and backslash appear as a backslash and three octal digits.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;

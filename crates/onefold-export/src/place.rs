@@ -1,8 +1,8 @@
-//! Where control sockets lie, and by which names clients find them.
+//! Places and names of control sockets, by which clients find them.
 //!
-//! A daemon names its socket after the file or partition that its pool lies in ([`PoolPlace`]), in the run directory
-//! of its user. Clients look into the run directories of users whom they believe ([`RunDirectory`]). Why this is safe
-//! is told in `docs/decisions/0013-doors.md`.
+//! A daemon names its socket after the file or partition of its pool ([`PoolPlace`]), in the run directory of its user.
+//! Clients search the run directories of users whom they trust ([`RunDirectory`]). `docs/decisions/0013-doors.md`
+//! explains why this is safe.
 
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
@@ -14,18 +14,18 @@ use rustix::fs::{major, minor};
 
 /// Run directory of root's daemons.
 const ROOT_DIRECTORY: &str = "/run/onefold";
-/// Where the system makes the runtime directories of users, one each, named after their numbers.
+/// Where the system makes the runtime directories of users, one for each, named after their numbers.
 const USERS_DIRECTORY: &str = "/run/user";
-/// What others than the owner of a run directory may not have.
+/// Permissions that users other than the owner of a run directory must not have.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// The file or partition that a pool lies in, as the kernel numbers it. All paths to it lead to the same place, and as
-/// long as it is open no other file or partition has its numbers.
+/// The file or partition of a pool, as numbered by the kernel. All paths to it lead to the same place. While it is
+/// open, no other file or partition has its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolPlace {
     /// A regular file.
     File {
-        /// Number of the device that its file system counts as (`st_dev`).
+        /// Device number of its file system (`st_dev`).
         device: u64,
         /// Its inode number.
         inode: u64,
@@ -38,7 +38,7 @@ pub enum PoolPlace {
 }
 
 impl PoolPlace {
-    /// Returns the place that `metadata` tells of; nothing for what holds no pool.
+    /// Returns the place of a file with this `metadata`; `None` if its kind holds no pool.
     #[must_use]
     pub fn of(metadata: &Metadata) -> Option<PoolPlace> {
         let kind = metadata.file_type();
@@ -60,24 +60,24 @@ impl PoolPlace {
     }
 }
 
-/// A directory that only one user, and root, can put control sockets into.
+/// A directory in which only one user, and root, can put control sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunDirectory {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// The user whose daemons make their sockets there.
     pub user: u32,
 }
 
 impl RunDirectory {
-    /// Returns the directories that a client looks into for the daemon of a pool whose file belongs to user `owner`:
-    /// root's, its own user's, and for root the owner's.
+    /// Returns the directories that a client searches for the daemon of a pool whose file belongs to user `owner`:
+    /// root's, the client's own, and for root the owner's.
     #[must_use]
     pub fn of_pool_owned_by(owner: u32) -> Vec<RunDirectory> {
         RunDirectory::for_client(rustix::process::geteuid().as_raw(), owner, std::env::var_os)
     }
 
-    /// Returns the directories that a client of `user`, who has `environment`, looks into.
+    /// Returns the directories that a client of `user` with `environment` searches.
     fn for_client(user: u32, owner: u32, environment: impl Fn(&'static str) -> Option<OsString>) -> Vec<RunDirectory> {
         let mut directories = vec![RunDirectory { path: ROOT_DIRECTORY.into(), user: 0 }];
         if user != 0 {
@@ -89,12 +89,12 @@ impl RunDirectory {
         directories
     }
 
-    /// Returns a directory whose sockets are of the user of this process.
+    /// Returns a directory whose sockets belong to the user of this process.
     pub(crate) fn of_this_user(path: PathBuf) -> RunDirectory {
         RunDirectory { path, user: rustix::process::geteuid().as_raw() }
     }
 
-    /// Tells whether the directory is there and nobody but its user and root can change what is in it.
+    /// Returns whether the directory exists and only its user and root can change its content.
     pub(crate) fn is_trusted(&self) -> io::Result<bool> {
         // A link could lead to a directory of the same user with other sockets.
         let found = fs::symlink_metadata(&self.path)?;
@@ -106,7 +106,7 @@ impl RunDirectory {
         self.path.join(format!("{name}.sock"))
     }
 
-    /// Returns the directory for sockets of this process; nothing where its user has none.
+    /// Returns the directory for sockets of this process; `None` if its user has none.
     pub(crate) fn own() -> Option<RunDirectory> {
         let is_root = rustix::process::geteuid().is_root();
         let path = if is_root { Some(ROOT_DIRECTORY.into()) } else { own_directory(std::env::var_os) };
@@ -114,7 +114,7 @@ impl RunDirectory {
     }
 }
 
-/// Returns the run directory of a user other than root, who has `environment`.
+/// Returns the run directory of a user other than root with this `environment`.
 fn own_directory(environment: impl Fn(&'static str) -> Option<OsString>) -> Option<PathBuf> {
     let runtime = environment("XDG_RUNTIME_DIR").map(PathBuf::from)?;
     runtime.is_absolute().then(|| runtime.join("onefold"))

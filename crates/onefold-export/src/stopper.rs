@@ -1,4 +1,4 @@
-//! Ending a daemon: politely while nobody uses its doors, firmly when it must go.
+//! Ends a daemon: politely while no client uses its doors, or forcibly when it must stop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use onefold_pool::{Pool, PoolError};
 
 use crate::door::{DoorHandle, EndError};
 
-/// How long a polite end waits for clients that are about to go: for other mount namespaces, above all, for processes
-/// that run for a moment have one, too.
+/// How long a polite end waits for users that are about to leave, mainly for other mount namespaces: even short-lived
+/// processes may have one.
 const USERS_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Ends a daemon from another thread. Cheap to clone.
@@ -24,13 +24,13 @@ pub enum StopError {
     /// A door could not be ended.
     #[error("cannot end {door}")]
     Door {
-        /// Which one, as [`DoorHandle::name`] has it.
+        /// The door, as named by [`DoorHandle::name`].
         door: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: EndError,
     },
-    /// All doors are ended, but not everything is durable.
+    /// All doors have ended, but not everything is durable.
     #[error("cannot make the pool durable")]
     Sync(#[source] PoolError),
 }
@@ -40,43 +40,43 @@ impl Stopper {
         Stopper { pool, doors: doors.into() }
     }
 
-    /// Ends one door after the other, each if nobody uses it; the daemon ends with the last one. A kernel hands over
-    /// all it has cached before it lets go of a mount, so this needs the doors to be served. Does nothing if all have
-    /// ended. For each door it takes no longer than four seconds, beside the time that clients take to hand over.
+    /// Ends the doors one after another, each if no client uses it; the daemon ends with the last one. The kernel hands
+    /// over all cached changes before it releases a mount, so the doors must be served meanwhile. Does nothing if all
+    /// have ended. Each door takes at most four seconds, in addition to the time that clients take to hand over.
     ///
     /// # Errors
-    /// Of the first door that does not end. Those before it have ended, those after it have not. [`EndError::Busy`]
-    /// and [`EndError::Clients`] if somebody uses it; [`EndError::Held`] if a mount is shown elsewhere too, and
-    /// [`EndError::StillHeld`] if that shows only afterwards.
+    /// The error of the first door that does not end. The doors before it have ended; those after it have not.
+    /// [`EndError::Busy`] and [`EndError::Clients`] if the door is in use; [`EndError::Held`] if its file system is
+    /// also mounted elsewhere, and [`EndError::StillHeld`] if that shows only afterwards.
     pub fn try_end(&self) -> Result<(), EndError> {
         self.doors.iter().try_for_each(|door| door.try_end(USERS_WAIT_MAX))
     }
 
-    /// Makes everything durable that was written so far, as far as clients hand over in time what they have cached:
-    /// for an end that was refused.
+    /// Makes all earlier writes durable, including the cached changes that clients hand over in time. Used after an end
+    /// was refused.
     ///
     /// # Errors
-    /// What the pool reports.
+    /// The pool's error.
     pub(crate) fn commit(&self) -> Result<(), PoolError> {
         self.doors.iter().for_each(|door| door.hand_over());
         self.sync()
     }
 
-    /// Makes everything durable that the pool has; nothing where it is read-only.
+    /// Makes the pool's changes durable; does nothing if it is read-only.
     fn sync(&self) -> Result<(), PoolError> {
         if self.pool.is_read_only() { Ok(()) } else { self.pool.sync() }
     }
 
-    /// Ends all doors in any case, for a daemon that was told to stop:
+    /// Ends all doors in any case, for a daemon that must stop:
     ///
-    /// 1. Doors that nobody uses are ended.
-    /// 2. What clients of the others have cached is handed over, as far as that is done in a bounded time, and
-    /// 3. made durable: whoever is cut off loses nothing that was written before.
-    /// 4. The others are ended; whoever uses them gets errors.
+    /// 1. Doors without users are ended.
+    /// 2. Clients of the others hand over their cached changes, as far as a bounded time allows.
+    /// 3. These are made durable, so that a disconnected client loses no earlier write.
+    /// 4. The other doors are ended; their clients get errors.
     ///
     /// # Errors
-    /// When not even that works, of the first door that does not end; or when the pool can't make everything durable
-    /// (the doors end all the same).
+    /// When even that fails, the error of the first door that does not end; or the error of a pool that cannot make
+    /// everything durable (the doors end all the same).
     pub fn stop(&self) -> Result<(), StopError> {
         let (mut in_use, mut ended) = (Vec::new(), Ok(()));
         for door in &*self.doors {

@@ -1,4 +1,4 @@
-//! Ending a mount: politely while nobody uses it, by force when the daemon must go.
+//! Ends a mount: politely while no process uses it, or forcibly when the daemon must stop.
 
 use std::fs::File;
 use std::io;
@@ -19,14 +19,14 @@ use crate::fuse::{Invalidate, OpenFiles};
 use crate::mount_holders::VisibleMounts;
 use crate::mount_table::{DeviceNumber, device_at};
 
-/// How long a daemon that must go waits for the kernel to hand over what it has cached.
+/// How long a daemon that must stop waits for the kernel to hand over cached changes.
 const HAND_OVER_MAX: Duration = Duration::from_secs(5);
 
-/// How long the kernel may take to end the file system once its mount is taken away.
+/// How long the kernel may take to end the file system after its mount is removed.
 const END_WAIT_MAX: Duration = Duration::from_secs(2);
 const HOLDERS_POLL: Duration = Duration::from_millis(50);
 
-/// How long an unmount waits for the last writes of programs that have ended: as much as the kernel lets a mount hold
+/// How long an unmount waits for the last writes of ended programs: enough for as much as the kernel lets a mount hold
 /// back, on a slow disk.
 const LAST_WRITES_MAX: Duration = Duration::from_secs(60);
 /// Longer than a thread takes to receive one request.
@@ -37,16 +37,16 @@ pub(crate) struct MountHandle {
     mount: Arc<LiveMount>,
 }
 
-/// A mount, and what it takes to end it.
+/// A mount, with everything needed to end it.
 pub(crate) struct LiveMount {
     pub(crate) point: MountPoint,
     pub(crate) open_files: Arc<OpenFiles>,
     pub(crate) invalidator: Arc<dyn Invalidate>,
-    /// The kernel has let go: whatever is mounted there now, under whatever number, is something else.
+    /// The kernel has released the mount: a later mount with the same path or number is another one.
     pub(crate) has_ended: AtomicBool,
 }
 
-/// Where a pool is mounted, and as what.
+/// The path and device of a mounted pool.
 #[derive(Debug)]
 pub(crate) struct MountPoint {
     pub(crate) path: PathBuf,
@@ -56,9 +56,9 @@ pub(crate) struct MountPoint {
 /// How to unmount.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
-    /// Only if nobody uses the mount.
+    /// Only if no process uses the mount.
     Polite,
-    /// In any case. Whoever has files open gets errors from now on.
+    /// In any case. Processes with open files get errors from now on.
     Forced,
 }
 
@@ -73,20 +73,20 @@ impl DoorHandle for MountHandle {
         format!("the mount at {}", self.mount.point.path.shown())
     }
 
-    /// Unmounts if no process uses the mount and it is mounted nowhere else. The kernel hands over all it has cached
-    /// before it lets go.
+    /// Unmounts if no process uses the mount and it is mounted nowhere else. The kernel hands over all cached changes
+    /// before it releases the mount.
     fn try_end(&self, patience: Duration) -> Result<(), EndError> {
         self.mount.unmount_unless_held(patience)
     }
 
-    /// Hands the kernel's caches over, for five seconds at most: a program that goes on writing fills them as fast as
-    /// they are emptied. The thread that is left waiting in the kernel then ends with the connection.
+    /// Makes the kernel hand over its caches, for at most five seconds: a program that goes on writing fills them as
+    /// fast as they are emptied. A thread that still waits in the kernel then ends with the connection.
     fn hand_over(&self) {
         let (done, finished) = mpsc::channel();
         let mount = Arc::clone(&self.mount);
         let handing = thread::Builder::new().name("hand-over".to_owned()).spawn(move || {
             mount.hand_over_caches();
-            // Nobody listens any more after the time.
+            // After the timeout, nothing receives this any more.
             let _ = done.send(());
         });
         if handing.is_ok() {
@@ -94,8 +94,8 @@ impl DoorHandle for MountHandle {
         }
     }
 
-    /// Ends the connection and detaches the mount. A mount that is in use is not simply detached, for then it would
-    /// live on unseen until the last file is closed.
+    /// Ends the connection and detaches the mount. Detaching alone would not be enough: a mount in use would live on,
+    /// unseen, until the last file is closed.
     fn end(&self) -> Result<(), EndError> {
         self.mount.unmount(Manner::Forced)?;
         self.mount.abort_where_held()
@@ -103,23 +103,23 @@ impl DoorHandle for MountHandle {
 }
 
 impl LiveMount {
-    /// Notes that the kernel has let go of the mount.
+    /// Records that the kernel has released the mount.
     pub(crate) fn note_end(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
     }
 
-    /// Takes a mount away whose requests can't be answered any more.
+    /// Removes a mount whose requests cannot be answered any more.
     pub(crate) fn abandon(&self) -> Result<(), EndError> {
         self.unmount(Manner::Forced)
     }
 
-    /// Unmounts if no process uses the mount and it is mounted nowhere else. Waits for `patience` until mount
-    /// namespaces of other processes have let go; a second mount in the own namespace does not go away by itself.
+    /// Unmounts if no process uses the mount and it is mounted nowhere else. Waits up to `patience` for mount
+    /// namespaces of other processes to release it. A second mount in the own namespace does not go away by itself.
     fn unmount_unless_held(&self, patience: Duration) -> Result<(), EndError> {
         let started = Instant::now();
         loop {
             let visible = self.visible_mounts()?;
-            // Only while the connection lives, the device's number means this mount for certain.
+            // The device's number certainly means this mount only while the connection lives.
             if self.has_ended.load(Ordering::Relaxed) || !self.invalidator.is_connected() {
                 return Ok(());
             }
@@ -143,7 +143,7 @@ impl LiveMount {
         VisibleMounts::read().map_err(|source| EndError::Refused { path: self.point.path.clone(), source })
     }
 
-    /// Waits until the kernel has ended the file system after its mount was taken away.
+    /// Waits until the kernel has ended the file system after the removal of its mount.
     fn wait_for_end(&self) -> Result<(), EndError> {
         let started = Instant::now();
         while self.invalidator.is_connected() {
@@ -156,7 +156,7 @@ impl LiveMount {
         Ok(())
     }
 
-    /// Ends a connection that no mount of this namespace leads to any more, through the kernel's control file system.
+    /// Ends a connection whose mount is no longer visible in this namespace, through the kernel's control file system.
     fn abort_where_held(&self) -> Result<(), EndError> {
         if self.has_ended.load(Ordering::Relaxed) || !self.invalidator.is_connected() {
             return Ok(());
@@ -169,36 +169,37 @@ impl LiveMount {
         if self.has_ended.load(Ordering::Relaxed) { Ok(()) } else { self.point.unmount(manner) }
     }
 
-    /// Makes the kernel hand over what it has cached of changes: of shared mappings, and of its writeback cache. Only
-    /// files that are open have such changes: closing and unmapping wait for them.
+    /// Makes the kernel hand over cached changes: those of shared mappings and of its writeback cache. Only open files
+    /// have such changes, as closing and unmapping wait for them.
     fn hand_over_caches(&self) {
         if self.has_ended.load(Ordering::Relaxed) {
             return;
         }
-        // Where one of these fails the kernel has nothing to hand over to: the connection is broken already.
+        // If one of these calls fails, the connection is already broken, and the kernel has nowhere to hand changes
+        // over to.
         if self.point.is_mounted().unwrap_or(false)
             && let Ok(root) = File::open(&self.point.path)
         {
-            // Starts with all files at once. Whether it waits for them depends on the kernel.
+            // Starts the writes of all files at once. Whether it waits for them depends on the kernel.
             let _ = rustix::fs::syncfs(&root);
         }
         for ino in self.open_files.list() {
-            // Waits, and writes what was changed meanwhile.
+            // Waits, and writes later changes.
             let _ = self.invalidator.invalidate(ino);
         }
         self.wait_until_received(HAND_OVER_MAX);
     }
 
-    /// Waits for the writes of programs that have ended, before an unmount at `path`.
+    /// Waits for the writes of ended programs, before an unmount at `path`.
     fn wait_for_last_writes(&self, path: &Path) -> Result<(), EndError> {
         if self.open_files.is_empty() {
             return Ok(());
         }
-        // A question: only a second call in a row would unmount. In a mount that is in use the waiting might have no
-        // end.
+        // This call only asks: the first EXPIRE call never unmounts, only a second one in a row would. If the mount is
+        // in use, waiting for its writes might not end.
         match rustix::mount::unmount(path, UnmountFlags::NOFOLLOW | UnmountFlags::EXPIRE) {
             Err(Errno::BUSY) => Err(EndError::Busy),
-            // Users other than root may not ask.
+            // Only root may ask.
             Err(Errno::PERM) => {
                 self.wait_until_received(HAND_OVER_MAX);
                 Ok(())
@@ -210,10 +211,9 @@ impl LiveMount {
         }
     }
 
-    /// Waits until all writes that the kernel has begun are received, for `time` at most. Before Linux 6.16 neither
-    /// the calls above nor the last unmapping of a file wait for that, and the end of the connection drops what nobody
-    /// has received. What a thread has received it writes in any case: the pool is closed after the last thread has
-    /// ended.
+    /// Waits, for at most `time`, until all writes that the kernel has begun are received. Before Linux 6.16, neither
+    /// the calls above nor the last unmapping of a file wait for that, and the end of the connection drops unreceived
+    /// writes. Received writes are always carried out: the pool is closed only after the last thread has ended.
     fn wait_until_received(&self, time: Duration) {
         let started = Instant::now();
         // Such a write keeps its file from being released.
@@ -228,7 +228,7 @@ impl LiveMount {
 }
 
 impl MountPoint {
-    /// Tells whether the pool is mounted there. Something else may be by now.
+    /// Returns whether the pool is still mounted there, and not another file system.
     fn is_mounted(&self) -> Result<bool, EndError> {
         let refused = |source| EndError::Refused { path: self.path.clone(), source };
         Ok(device_at(&self.path).map_err(refused)? == Some(self.device))
@@ -236,7 +236,7 @@ impl MountPoint {
 
     fn unmount(&self, manner: Manner) -> Result<(), EndError> {
         let refused = |source| EndError::Refused { path: self.path.clone(), source };
-        // Whatever else is mounted there by now is not ours to unmount.
+        // Another file system that is mounted there by now must not be unmounted.
         if !self.is_mounted()? {
             return Ok(());
         }
@@ -245,7 +245,7 @@ impl MountPoint {
             Manner::Forced => UnmountFlags::NOFOLLOW | UnmountFlags::FORCE | UnmountFlags::DETACH,
         };
         match rustix::mount::unmount(&self.path, flags) {
-            // EINVAL: somebody was faster.
+            // EINVAL: another process has already unmounted it.
             Ok(()) | Err(Errno::INVAL) => Ok(()),
             Err(Errno::BUSY) => Err(EndError::Busy),
             Err(Errno::PERM) => self.unmount_by_helper(manner).map_err(refused)?,
@@ -253,13 +253,13 @@ impl MountPoint {
         }
     }
 
-    /// Unmounts as a user without the right to, through the set-user-id helper that mounted.
+    /// Unmounts for a user without the right to, through the set-user-id helper that made the mount.
     fn unmount_by_helper(&self, manner: Manner) -> io::Result<Result<(), EndError>> {
         let mut command = Command::new("fusermount3");
         command.arg("-u").args((manner == Manner::Forced).then_some("-z")).arg("--").arg(&self.path);
         let output = command.stdin(Stdio::null()).output()?;
         if manner == Manner::Forced {
-            // The helper can only detach; the connection is ended through the kernel's control file system.
+            // The helper can only detach; the kernel's control file system ends the connection.
             let abort = format!("/sys/fs/fuse/connections/{}/abort", self.device.minor);
             std::fs::write(abort, "1")?;
         }

@@ -21,12 +21,12 @@ fn open_direct(mount: &TestMount, name: &str) -> File {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(mount.path(name)).unwrap()
 }
 
-/// Mounts a new pool that shows in `st_blocks` what is mapped.
+/// Mounts a new pool whose `st_blocks` show mapped blocks.
 fn mount_showing_mapped_blocks() -> TestMount {
     TestMount::with(common::new_pool(), |options| options.st_blocks = StBlocks::Mapped)
 }
 
-/// Forgets what the kernel has cached of `file`, so that the next read asks the pool.
+/// Drops the kernel's cache of `file`, so that the next read reaches the pool.
 fn drop_cache(file: &File) {
     file.sync_all().unwrap();
     rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
@@ -51,7 +51,7 @@ fn random_reads_and_writes_agree_with_a_plain_array_in_every_way_of_access() {
         let at = below(BYTES - data.len());
         match round % 4 {
             0 => {
-                // Whole blocks at whole blocks, or the kernel refuses.
+                // The kernel refuses all but whole blocks at block boundaries.
                 let (at, blocks) = (at / 4096 * 4096, data.len() / 4096);
                 let data = AlignedBuffer::copy_of(&data[..blocks * 4096]);
                 direct.write_all_at(&data, at as u64).unwrap();
@@ -108,7 +108,7 @@ fn a_shared_mapping_and_direct_access_see_each_other() {
     let mount = TestMount::new();
     mount.create("file").set_len(MIB as u64).unwrap();
     let direct = open_direct(&mount, "file");
-    // Mapping a file that is open for direct access takes FUSE_DIRECT_IO_ALLOW_MMAP.
+    // Mapping a file that is open for direct access requires FUSE_DIRECT_IO_ALLOW_MMAP.
     let mapping = SharedMapping::new(&direct, MIB).unwrap();
     assert_eq!(mapping.get(5000), 0);
     mapping.set(5000, 42);
@@ -203,7 +203,7 @@ fn copying_a_range_shares_blocks_and_stays_apart_afterwards() {
     let source = mount.create("source");
     source.write_all_at(&data, 0).unwrap();
     let target = mount.create("target");
-    // Cached pages of the target must give way.
+    // Cached pages of the target must be dropped.
     target.write_all_at(&noise(2, MIB), 0).unwrap();
     source.sync_all().unwrap();
     let free = || rustix::fs::statvfs(mount.root()).unwrap().f_bfree;
@@ -265,7 +265,8 @@ fn blocks_cover_the_length_so_that_cp_clones_sparse_images() {
     mount.end();
 }
 
-/// Seen: tar stored an empty disk of 2 GB as 2 GB of zeros, because a file showed its length whatever it held.
+/// Seen: tar stored an empty disk of 2 GB as 2 GB of zeros, because `st_blocks` showed the length whatever the file
+/// held.
 #[test]
 fn little_data_shows_as_what_is_mapped_and_a_setting_goes_before() {
     if !can_mount() {

@@ -70,7 +70,7 @@ fn the_root_names_the_socket_and_nothing_else_does() {
     mount.end();
 }
 
-/// What was wrong: the client believed the path that a mount names. A user's mount could name the socket of root's
+/// What was wrong: the client trusted the path that a mount names. A user's mount could name the socket of root's
 /// daemon, and root's `pool umount` of it would have unmounted another pool.
 #[test]
 fn a_mount_that_names_the_socket_of_another_user_is_not_believed() {
@@ -92,7 +92,7 @@ fn a_mount_that_names_the_socket_of_another_user_is_not_believed() {
         let _own_mount = FalseMount::new(&point, 0, &socket(&mount));
         ControlClient::connect(&point).map(|_| ()).expect("its own user's");
     }
-    // An attribute of any folder.
+    // An attribute of an ordinary folder.
     let path = socket(&mount);
     match rustix::fs::setxattr(&point, CONTROL_XATTR, path.as_os_str().as_encoded_bytes(), XattrFlags::empty()) {
         Err(Errno::NOTSUP) => {}
@@ -174,7 +174,8 @@ fn a_clone_takes_what_a_mapping_of_the_source_wrote() {
     mount.end();
 }
 
-/// Seen on Linux 6.1, where `sync_file_range` does not wait: pages of a clone were old where writes were under way.
+/// Seen on Linux 6.1, where `sync_file_range` does not wait: pages of a clone were old if their writes were in
+/// progress.
 #[test]
 fn a_clone_takes_what_the_kernel_is_handing_over() {
     if !can_mount() {
@@ -304,7 +305,7 @@ fn hostile_lines_are_refused_and_harm_nobody() {
     let long = format!("{{\"verb\":\"{}\"}}", "x".repeat(100_000));
     for line in ["", "null", "{\"verb\":\"format\"}", "{\"verb\":\"scrub\",\"bytes_per_second\":-1}", &deep, &long] {
         let mut stream = UnixStream::connect(&path).unwrap();
-        // The daemon may close before it has all of a line that is too long.
+        // The daemon may close before it has received all of an overlong line.
         let _ = stream.write_all(line.as_bytes());
         let _ = stream.write_all(b"\n");
         let mut reply = String::new();
@@ -330,7 +331,7 @@ fn clients_are_bounded_and_root_finds_room_beside_guests() {
     let mount = TestMount::new();
     let path = socket(&mount);
     let guests: Vec<UnixStream> = as_nobody(|| (0..16).map(|_| UnixStream::connect(&path).unwrap()).collect());
-    // The one after the last is told so.
+    // A client beyond the maximum gets the reason.
     let mut refused = String::new();
     as_nobody(|| UnixStream::connect(&path).unwrap()).read_to_string(&mut refused).unwrap();
     assert!(refused.contains("too-many-clients"), "{refused}");

@@ -1,4 +1,4 @@
-//! The page of the control protocol, `docs/format/control.md`, held to what is sent and understood.
+//! Compares the page of the control protocol, `docs/format/control.md`, with the messages that are sent and understood.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 const PAGE: &str = include_str!("../../../docs/format/control.md");
 
-/// Returns the lines of the block of JSON below a heading.
+/// Returns the lines of the JSON block below a heading.
 fn vectors(heading: &str) -> Vec<String> {
     let (_, section) = PAGE.split_once(&format!("\n### {heading}\n")).unwrap();
     let (_, block) = section.split_once("```json\n").unwrap();
@@ -29,7 +29,7 @@ fn decoded<T: DeserializeOwned>(text: &str) -> T {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// Decodes the vectors below a heading, which must be written as they stand there.
+/// Decodes the vectors below a heading, and checks that they are encoded the same way.
 fn round_trip<T: DeserializeOwned + Serialize>(heading: &str) -> Vec<T> {
     let vectors = vectors(heading);
     let values: Vec<T> = vectors.iter().map(|text| decoded(text)).collect();
@@ -43,7 +43,7 @@ fn names(names: impl IntoIterator<Item = &'static str>) -> BTreeSet<&'static str
     names.into_iter().collect()
 }
 
-/// Every verb; whoever adds one adds it here, to [`VERBS`] and to the page.
+/// Every verb. A new verb is added here, to [`VERBS`] and to the page.
 fn verb(request: &ControlRequest) -> &'static str {
     match request {
         ControlRequest::Stat => "stat",
@@ -122,7 +122,7 @@ fn what_the_page_calls_refused_is_refused() {
     }
 }
 
-/// Tables and vectors of the page name the same things.
+/// The tables and the vectors of the page have the same names.
 #[test]
 fn the_tables_of_the_page_list_every_verb_and_every_kind() {
     let rows = |heading: &str| -> Vec<&str> {

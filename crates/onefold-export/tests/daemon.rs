@@ -1,4 +1,4 @@
-//! A daemon whose doors are the test's own: no mount, no root.
+//! A daemon with test doors only: no mount, no root.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
@@ -20,7 +20,7 @@ use onefold_export::{Daemon, DaemonOptions, MountError, MountOptions, ServeError
 use onefold_pool::{Durability, FileKind, Ino, NewFile, Pool};
 use onefold_testing::device::MemoryDevice;
 
-/// A pool in memory, served through doors of the test.
+/// A pool in memory, served through test doors.
 struct Served {
     device: Arc<MemoryDevice>,
     pool: Arc<Pool>,
@@ -50,7 +50,7 @@ impl Served {
         Served { device, pool, doors, stopper, socket, server, _folder: folder }
     }
 
-    /// Sends one request on a connection of its own and returns the last reply.
+    /// Sends one request on its own connection and returns the last reply.
     fn ask(&self, request: &ControlRequest) -> ControlReply {
         ask(&self.socket, request)
     }
@@ -103,7 +103,7 @@ fn assert_done(reply: &ControlReply) {
     assert!(matches!(reply, ControlReply::Done { .. }), "{reply:?}");
 }
 
-/// Writes a file that nothing makes durable but the end of the daemon.
+/// Writes a file that only the end of the daemon makes durable.
 fn write(pool: &Pool, name: &str, content: &[u8]) {
     let new = NewFile { kind: FileKind::Regular, mode: 0o600, umask: 0, uid: 0, gid: 0, rdev: 0 };
     let ino = pool.create_file(Ino::ROOT, name.as_bytes(), &new).unwrap().ino;
@@ -150,7 +150,7 @@ fn open_files_belong_to_no_pool_that_is_not_mounted() {
     served.end().unwrap();
 }
 
-/// The limits are those of the page, `docs/format/control.md`.
+/// The limits match the page, `docs/format/control.md`.
 #[test]
 fn requests_are_answered_in_order_and_one_that_is_too_long_or_unknown_ends_the_connection() {
     let served = Served::through(1);
@@ -280,7 +280,7 @@ fn a_daemon_that_is_dropped_takes_its_doors_away_and_leaves_the_pool_open() {
     pool.close().unwrap();
 }
 
-/// A daemon with a door of the test and a mount at `folder/mnt`.
+/// Returns a daemon with a test door and a mount at `folder/mnt`.
 fn mounted(folder: &Path, pool: Arc<Pool>) -> (Daemon, Arc<Steering>, PathBuf) {
     let mountpoint = folder.join("mnt");
     fs::create_dir(&mountpoint).unwrap();
@@ -292,8 +292,8 @@ fn mounted(folder: &Path, pool: Arc<Pool>) -> (Daemon, Arc<Steering>, PathBuf) {
     (daemon, door, mountpoint)
 }
 
-/// The kernel gives the number of a mount that has ended to any other, and a user could mount a file system that shows
-/// whatever inode number the user would like to read.
+/// The kernel may give the number of an ended mount to any other mount. A user could mount a file system that shows the
+/// number of any inode that the user wants to read.
 #[test]
 fn open_files_of_a_mount_that_has_ended_are_refused() {
     if !can_mount() {
@@ -339,7 +339,7 @@ fn an_unmount_leaves_a_daemon_that_has_another_door() {
     let mut client = ControlClient::connect(&mountpoint).unwrap();
     assert_eq!(client.file_stat(&file, &mut |_, _| ()).unwrap().apparent_bytes, 4096);
     drop(file);
-    // Programs that other tests start may have copies of open files for a moment.
+    // Programs that other tests start may briefly have copies of open files.
     let deadline = Instant::now() + LONG;
     while rustix::mount::unmount(&mountpoint, rustix::mount::UnmountFlags::empty()).is_err() {
         assert!(Instant::now() < deadline, "it stays busy");

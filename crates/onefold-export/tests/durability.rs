@@ -1,8 +1,8 @@
-//! What each call of a program has made durable when it returns, on a really mounted pool.
+//! What each system call has made durable when it returns, on a really mounted pool.
 //!
-//! The daemon is killed, or the power cut, right after the call: the pool's device then holds all that was written to
-//! it, or what was written before its last flush. The pool's own timer does not run. The promises that these tests show
-//! are on the page `docs/guide/promises.md`.
+//! The daemon is killed, or the power cut, right after the call: the pool's device then holds everything written to it,
+//! or everything written before its last flush. The pool's own timer does not run. `docs/guide/promises.md` lists the
+//! promises that these tests prove.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
@@ -22,7 +22,7 @@ use onefold_testing::device::{CrashPlan, Event, MemoryDevice, MemoryImage, Recor
 const BLOCKS: u64 = 16_384;
 const NEVER_MS: u32 = u32::MAX;
 
-/// A mounted pool on a device that remembers what was flushed.
+/// A mounted pool on a device that records its flushes.
 struct Trial {
     mount: TestMount<RecordingDevice>,
     device: Arc<RecordingDevice>,
@@ -36,7 +36,7 @@ impl Trial {
         Trial { mount, device }
     }
 
-    /// The device if the daemon is killed now, and if the power is cut now.
+    /// Returns the device as it is if the daemon is killed now, and if the power is cut now.
     fn ends(&self) -> [(&'static str, MemoryImage); 2] {
         let recording = self.device.recording();
         let flushed = recording.events().iter().rposition(|event| matches!(event, Event::Sync)).unwrap_or(0);
@@ -44,7 +44,7 @@ impl Trial {
         [("killed", self.device.image()), ("power cut", cut)]
     }
 
-    /// Fails unless `name` holds one of `contents` after either end; `None` is no such file.
+    /// Panics unless `name` holds one of `contents` after either end; `None` means no such file.
     #[track_caller]
     fn assert_left(&self, name: &str, contents: &[Option<&[u8]>]) {
         for (end, image) in self.ends() {
@@ -58,7 +58,7 @@ impl Trial {
         self.mount.create(name)
     }
 
-    /// A file with that content, durable.
+    /// Makes a durable file with this content.
     fn old(&self, name: &str, content: &[u8]) -> File {
         let file = self.create(name);
         file.write_all_at(content, 0).unwrap();
@@ -67,7 +67,7 @@ impl Trial {
     }
 }
 
-/// Opens what a device holds and returns the content of a file in the root.
+/// Opens a pool from a device's content and returns the content of a file in the root.
 fn content(image: MemoryImage, name: &str) -> Option<Vec<u8>> {
     let device = Arc::new(MemoryDevice::from(image));
     assert_clean(&device);
@@ -165,8 +165,8 @@ fn a_write_becomes_durable_by_itself_within_the_commit_interval() {
     }
 }
 
-/// The kernel asks a FUSE file system for nothing in `syncfs`: it hands over what it has cached, and that is all.
-/// Before Linux 6.16 it does not wait for that.
+/// In `syncfs`, the kernel only hands over its cached changes and sends a FUSE file system no request. Before Linux
+/// 6.16 it does not wait for the handover.
 #[test]
 fn syncfs_hands_over_what_the_kernel_has_cached_and_an_fsync_makes_it_durable() {
     if !can_mount() {
@@ -181,7 +181,7 @@ fn syncfs_hands_over_what_the_kernel_has_cached_and_an_fsync_makes_it_durable() 
     let root = File::open(trial.mount.root()).unwrap();
     rustix::fs::syncfs(&root).unwrap();
     trial.assert_left("file", &[Some(&old), Some(&new)]);
-    // Not of the file itself where the kernel has waited: what was handed over is the pool's by now.
+    // If the kernel has waited, an fsync of any file is enough: the changes already belong to the pool.
     if common::kernel_is_at_least(6, 16) {
         root.sync_all().unwrap()
     } else {
@@ -220,7 +220,7 @@ fn names_change_whole_and_are_durable_with_the_next_fsync_of_anything() {
     trial.assert_left("again", &[Some(&two)]);
 }
 
-/// Write anew beside, fsync, rename over: what editors and package managers do.
+/// Writing a new file, fsync, and renaming it over the old one: the method of editors and package managers.
 #[test]
 fn a_file_that_replaces_another_by_rename_is_the_old_one_or_the_new_one() {
     if !can_mount() {

@@ -1,4 +1,4 @@
-//! How mounts end: from outside, busy, told to stop, and never begun.
+//! How mounts end: unmounted from outside, while busy, by a stop, and before they were served.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
@@ -68,7 +68,7 @@ fn stop_ends_a_busy_mount_and_loses_nothing_written_before() {
     let data = noise(1, 3 << 20);
     let file = mount.create("file");
     file.write_all_at(&data, 0).unwrap();
-    // In the page cache only: no system call has handed it over.
+    // Only in the page cache: no system call has handed it over.
     let mapped = mount.create("mapped");
     mapped.set_len(4096).unwrap();
     let mapping = common::mapping::SharedMapping::new(&mapped, 4096).unwrap();
@@ -87,8 +87,7 @@ fn stop_ends_a_busy_mount_and_loses_nothing_written_before() {
     mount.end();
 }
 
-/// Before Linux 6.16, no call waits for writes that the kernel has begun; those that nobody had received went with the
-/// mount.
+/// Before Linux 6.16, no call waits for writes that the kernel has begun; unreceived ones were lost with the mount.
 #[test]
 fn stop_loses_nothing_that_the_kernel_is_handing_over() {
     if !can_mount() {
@@ -106,8 +105,8 @@ fn stop_loses_nothing_that_the_kernel_is_handing_over() {
     mount.end();
 }
 
-/// Before Linux 6.16, a program that has changed a mapping ends while its changes are on their way, and keeps no mount
-/// busy.
+/// Before Linux 6.16, a program that has changed a mapping can end while its changes are still on their way, and does
+/// not keep the mount busy.
 #[test]
 fn an_unmount_loses_nothing_of_a_program_that_has_just_ended() {
     if !can_mount() {
@@ -121,7 +120,7 @@ fn an_unmount_loses_nothing_of_a_program_that_has_just_ended() {
     mount.end();
 }
 
-/// Seen: the unmount took the mount point away and then waited without limit or word.
+/// Seen: the unmount removed the mount point and then waited without limit or message.
 #[test]
 fn a_bind_mount_keeps_the_pool_mounted_and_is_named() {
     if !can_mount() {
@@ -138,7 +137,7 @@ fn a_bind_mount_keeps_the_pool_mounted_and_is_named() {
         other => panic!("{other:?}"),
     }
     assert_eq!(fs::read(mount.path("file")).unwrap(), b"here", "nothing was unmounted");
-    // Its own mount is taken away by hand: the last one is then the one to unmount.
+    // The mount's own mount point is unmounted by hand, so that the last one is the one to unmount.
     run("umount", &["-i".as_ref(), mount.root().as_os_str()]);
     assert_eq!(fs::read(bind.path().join("file")).unwrap(), b"here");
     mount.stopper.try_end().unwrap();
@@ -147,7 +146,7 @@ fn a_bind_mount_keeps_the_pool_mounted_and_is_named() {
     assert_clean(&device);
 }
 
-/// A daemon that was told to stop left the mount point and lived on unseen.
+/// Seen: a stopped daemon removed its mount point and lived on unseen.
 #[test]
 fn stop_ends_a_mount_that_is_bound_elsewhere() {
     if !can_mount() {
@@ -167,14 +166,14 @@ fn stop_ends_a_mount_that_is_bound_elsewhere() {
     mount.end();
 }
 
-/// Seen: the mount point was gone, the pool was in use for as long as the process ran, and nothing said which.
+/// Seen: the mount point was gone, a process kept the pool in use until it ended, and no message named the process.
 #[test]
 fn a_process_with_another_mount_namespace_is_named_after_two_seconds() {
     if !can_mount() {
         return;
     }
     let mount = TestMount::new();
-    // The mounts of tests beside this one are none of its business.
+    // Mounts of other tests must not count.
     let leave_others = "awk -v own=\"$0\" '$3 == \"fuse.onefold\" && $2 != own { print $2 }' /proc/self/mounts | \
         xargs -r umount -i -l 2>/dev/null; exec sleep 60";
     let mut process = Command::new("unshare")
@@ -200,8 +199,8 @@ fn a_process_with_another_mount_namespace_is_named_after_two_seconds() {
     mount.end();
 }
 
-/// What was wrong: only the first thread of each process was looked at. The pool was unmounted, stayed in use, and
-/// nothing said by whom.
+/// What was wrong: only the first thread of each process was inspected. The pool was unmounted but stayed in use, and
+/// no message named the user.
 #[test]
 #[expect(unsafe_code, reason = "a thread may leave more than its mounts by the call")]
 fn a_thread_with_another_mount_namespace_is_named_after_two_seconds() {
@@ -213,10 +212,10 @@ fn a_thread_with_another_mount_namespace_is_named_after_two_seconds() {
     let (tell, told) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
     let thread = thread::spawn(move || {
-        // SAFETY: the descriptors stay common to all threads; only the view of mounts is the thread's own from here on.
+        // SAFETY: the descriptors stay common to all threads; only the mount namespace becomes the thread's own.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
         run("mount", &["--make-rprivate".as_ref(), "/".as_ref()]);
-        // The mounts of tests beside this one are none of its business.
+        // Mounts of other tests must not count.
         let visible = fs::read_to_string("/proc/thread-self/mounts").unwrap();
         for mount in visible.lines().filter(|mount| mount.contains(" fuse.onefold ")) {
             let other = Path::new(mount.split(' ').nth(1).unwrap());
@@ -250,7 +249,7 @@ fn stopping_what_is_over_does_nothing() {
     stopper.stop().unwrap();
     let (_, result) = mount.wait();
     result.unwrap();
-    // Something else may be there by now.
+    // Another directory may be there by now.
     fs::create_dir_all(&root).unwrap();
     run("mount", &["-t".as_ref(), "tmpfs".as_ref(), "none".as_ref(), root.as_os_str()]);
     stopper.stop().unwrap();
@@ -280,8 +279,8 @@ fn a_mount_that_is_never_served_goes_away_with_its_handle() {
     pool.close().unwrap();
 }
 
-/// What was wrong, found by reading: a mount that ended unasked was detached only. Its connection lives as long as
-/// anything in the daemon has it open, so whoever waited there for an answer waited on.
+/// What was wrong, found in a review: a mount that ended unasked was only detached. Its connection lives as long as
+/// anything in the daemon has it open, so processes that waited there for an answer waited on.
 #[test]
 fn nobody_waits_for_an_answer_of_a_mount_that_ended_unasked() {
     if !can_mount() {
@@ -294,9 +293,9 @@ fn nobody_waits_for_an_answer_of_a_mount_that_ended_unasked() {
     fs::create_dir(&mountpoint).unwrap();
     let pool = open(&device);
     let mounted = mount(pool.clone(), &mountpoint, &options).unwrap();
-    // A daemon's thread for signals holds the connection like that.
+    // A daemon's signal thread holds the connection like this.
     let stopper = mounted.stopper();
-    // Inside before the mount ends: a path would lead past it afterwards.
+    // Opened before the mount ends: the path would lead elsewhere afterwards.
     let root =
         rustix::fs::open(&mountpoint, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
     let (tell, told) = mpsc::channel();
@@ -338,8 +337,8 @@ fn one_thread_serves_as_well() {
     mount.end();
 }
 
-/// What was seen, once in many runs of another test: a daemon ended with an error, because the kernel told the thread
-/// that was about to read the release of a closed file of the unmount in the words of an abort.
+/// Seen once in many runs of another test: a daemon ended with an error. A thread was about to read the release of a
+/// closed file, and the kernel reported the unmount to it as an abort.
 #[test]
 fn an_unmount_right_after_files_were_closed_is_no_error() {
     if !can_mount() {

@@ -1,4 +1,4 @@
-//! How a daemon is found by the file of its pool, and which sockets are believed. Needs no mount.
+//! How a daemon is found by the file of its pool, and which sockets are trusted. Needs no mount.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
@@ -89,7 +89,7 @@ fn a_daemon_is_found_by_every_path_of_its_pool_and_by_no_copy() {
     pool.find("renamed").unwrap().unwrap().umount().unwrap();
     server.join().unwrap().unwrap();
     assert!(!pool.is_found("renamed"));
-    // The thread of the last client may take a moment to see that it went.
+    // The thread of the last client may take a moment to notice that the client has gone.
     let deadline = Instant::now() + LONG;
     while FileDevice::open(&pool.path("renamed"), OpenMode::ReadWrite).is_err() {
         assert!(Instant::now() < deadline, "somebody still has it open");
@@ -103,7 +103,7 @@ fn the_socket_of_a_dead_daemon_counts_as_none_and_the_next_daemon_takes_its_name
     let (daemon, _) = pool.daemon().unwrap();
     let socket = daemon.control_path().to_owned();
     drop(daemon);
-    // As after kill -9: the file stays, nobody listens.
+    // As after kill -9: the file stays, but no process listens.
     drop(UnixListener::bind(&socket).unwrap());
     assert!(socket.exists() && !pool.is_found("pool"));
     let (daemon, _door) = pool.daemon().unwrap();
@@ -129,8 +129,8 @@ fn sockets_in_folders_that_others_can_change_are_neither_made_nor_believed() {
     assert!(pool.daemon().is_ok());
 }
 
-/// Another user's daemon could be found in that user's own run directory, which holds a link to a socket of root: root
-/// would end another pool.
+/// Another user's run directory could hold a link to a socket of root, so that root, looking there for that user's
+/// daemon, would end another pool.
 #[test]
 fn a_socket_of_another_user_than_the_run_directorys_counts_as_none() {
     let pool = InAFile::new();
@@ -151,7 +151,7 @@ fn a_socket_of_another_user_than_the_run_directorys_counts_as_none() {
     assert!(matches!(of(0), Ok(true)));
 }
 
-/// Makes a socket at `path` that listens, but has no room for a client; it lasts as long as the returned files.
+/// Makes a socket at `path` that listens but has no room for a client; it lasts as long as the returned files.
 fn full_socket(path: &Path) -> Vec<OwnedFd> {
     let address = SocketAddrUnix::new(path).unwrap();
     let socket = |flags| socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
@@ -188,7 +188,7 @@ fn a_process_that_listens_and_takes_no_client_is_told_and_does_not_stop_the_next
     assert!(!pool.is_found("pool"));
 }
 
-/// Anything that a user can put at the path of a socket.
+/// Every kind of file that a user can put at the path of a socket.
 #[test]
 fn what_is_no_control_socket_counts_as_none() {
     let pool = InAFile::new();
@@ -210,7 +210,7 @@ fn what_is_no_control_socket_counts_as_none() {
     assert!(ControlClient::find(&place, &[long]).unwrap().is_none(), "a path that no socket can have");
 }
 
-/// Root looks into the directory of the owner of a pool, who could make root wait or fail.
+/// Root searches the directory of a pool's owner, who could make root wait or fail.
 #[test]
 fn what_fails_in_the_directory_of_another_user_counts_as_none() {
     if !rustix::process::geteuid().is_root() {

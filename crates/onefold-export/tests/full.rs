@@ -1,4 +1,4 @@
-//! Full pools and failing devices behind a real mount: which call is told.
+//! Full pools and failing devices behind a real mount: which call reports the failure.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
@@ -29,7 +29,7 @@ fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> Option<Errno> {
     result.expect_err("fails").raw_os_error().map(Errno::from_raw_os_error)
 }
 
-/// A full pool with a file and its clone, and the content of both.
+/// Returns a full pool with a file and its clone, and the content of both.
 fn full(change: impl FnOnce(&mut MountOptions)) -> (TestMount, Vec<u8>) {
     let mount = TestMount::with(new_pool_of(8192), change);
     let data = noise(1, SHARED_BLOCKS * BLOCK);
@@ -43,7 +43,7 @@ fn full(change: impl FnOnce(&mut MountOptions)) -> (TestMount, Vec<u8>) {
     (mount, data)
 }
 
-/// Takes all space there is.
+/// Takes all free space.
 fn fill(mount: &TestMount) {
     let filler = mount.create("filler");
     let (mut at, mut piece) = (0, 256 * BLOCK);
@@ -57,12 +57,12 @@ fn fill(mount: &TestMount) {
             }
         }
     }
-    // What failed to be written back stays in the cache; the pool does not have it.
+    // Data whose write-back failed stays in the cache; the pool does not have it.
     filler.set_len(at).unwrap();
     assert!(at > 10 << 20, "{at} bytes");
 }
 
-/// The clone is as it was, also after a remount; with space, the overwrite works.
+/// Checks that the clone is unchanged, also after a remount, and that the overwrite works once there is space.
 fn nothing_changed_and_space_helps(mount: TestMount, data: &[u8]) {
     let mount = mount.remount();
     assert!(fs::read(mount.path("clone")).unwrap() == data);
@@ -70,7 +70,7 @@ fn nothing_changed_and_space_helps(mount: TestMount, data: &[u8]) {
     fs::remove_file(mount.path("filler")).unwrap();
     let clone = File::options().write(true).open(mount.path("clone")).unwrap();
     let new = noise(7, 20 * BLOCK);
-    // The space comes back when the kernel has forgotten the removed file, which it does in its own time.
+    // The space is freed once the kernel has dropped the removed file, which takes some time.
     let started = Instant::now();
     while let Err(error) = clone.write_all_at(&new, 0).and_then(|()| clone.sync_all()) {
         assert!(started.elapsed() < Duration::from_secs(30), "{error}");
@@ -148,8 +148,8 @@ fn a_full_pool_unlinks_truncates_and_syncs() {
     mount.end();
 }
 
-/// What was seen: a sparse pool on a host that had filled up accepted 15 MiB and lost them. `fsync` of the file failed;
-/// `fsync` of a folder and of another file, and the unmount, succeeded.
+/// What was seen: a sparse pool on a full host accepted 15 MiB and lost them. `fsync` of the file failed, but `fsync`
+/// of a folder and of another file, and the unmount, succeeded.
 #[test]
 fn a_lost_write_is_reported_by_each_open_file_and_folder_by_its_file_later_and_by_the_unmount() {
     if !can_mount() {
@@ -167,7 +167,7 @@ fn a_lost_write_is_reported_by_each_open_file_and_folder_by_its_file_later_and_b
     }
     device.fail(Call::Write, When::FromNth(device.count(Call::Write) + 1), Fault::StorageFull);
     victim.write_all_at(&noise(1, BLOCK), 0).expect("accepted");
-    // The pool's numbers wait for the write.
+    // The query for the pool's numbers waits for the write.
     ControlClient::connect(&mount.root()).unwrap().stat().unwrap();
     device.heal();
     for file in [&victim, &other, &folder] {
@@ -194,8 +194,8 @@ fn a_lost_write_is_reported_by_each_open_file_and_folder_by_its_file_later_and_b
     assert_clean_on(&*device);
 }
 
-/// What was seen: the control socket's sync promised that all is durable, and succeeded after accepted writes had been
-/// lost.
+/// What was seen: the control socket's sync promises that everything is durable, and succeeded although accepted writes
+/// had been lost.
 #[test]
 fn a_sync_of_the_daemon_reports_lost_writes_once_and_takes_no_report_from_an_open_file() {
     if !can_mount() {
@@ -209,7 +209,7 @@ fn a_sync_of_the_daemon_reports_lost_writes_once_and_takes_no_report_from_an_ope
     client.sync().expect("nothing was lost yet");
     device.fail(Call::Write, When::FromNth(device.count(Call::Write) + 1), Fault::StorageFull);
     victim.write_all_at(&noise(1, BLOCK), 0).expect("accepted");
-    // The pool's numbers wait for the write.
+    // The query for the pool's numbers waits for the write.
     client.stat().unwrap();
     device.heal();
     let told = client.sync();
@@ -250,7 +250,7 @@ fn a_pool_that_stopped_answers_with_errors_says_why_and_can_be_read_and_unmounte
         device.fail(call, When::FromNth(device.count(call) + 1), Fault::Io);
         let failed = file.write_all_at(&noise(2, BLOCK), 0).and_then(|()| file.sync_all());
         assert_eq!(errno(failed), Some(Errno::IO));
-        // Once is enough: a device that works again is not believed.
+        // One failure is enough: a device that works again is not trusted.
         device.heal();
         assert_eq!(errno(file.sync_all()), Some(Errno::IO));
         assert_eq!(errno(file.write_all_at(b"more", 0)), Some(Errno::IO));
@@ -273,7 +273,7 @@ fn a_pool_that_stopped_answers_with_errors_says_why_and_can_be_read_and_unmounte
     }
 }
 
-/// How a block begins whose next transfer is a bug.
+/// First bytes of a block whose next transfer panics.
 const MARK: &[u8] = b"a bug";
 
 /// A device on which the transfer of a marked block panics, once.
@@ -319,9 +319,9 @@ fn read_directly(path: &Path) -> io::Result<()> {
     file.read_exact_at(&mut AlignedBuffer::zeroed(3), 0)
 }
 
-/// What was wrong, found by reading: a panic within a request was caught and answered, and then the daemon went on as
-/// if nothing had happened. Nobody knows what such a request has left half done; later calls built on it, and were
-/// promised.
+/// What was wrong, found in a review: a panic within a request was caught and answered, and the daemon continued as if
+/// nothing had happened. Such a request may leave unknown work half done. Later calls built on it, and were promised to
+/// be durable.
 #[test]
 fn a_panic_within_a_request_is_answered_and_stops_the_pool() {
     if !can_mount() {
@@ -339,14 +339,14 @@ fn a_panic_within_a_request_is_answered_and_stops_the_pool() {
         other.sync_all().unwrap();
         mount.device().is_armed.store(true, Ordering::Relaxed);
         let failed = match request {
-            // Not through the page cache: the kernel reads once more what it could not read ahead.
+            // Bypasses the page cache, as the kernel repeats a read that failed as readahead.
             "read" => read_directly(&mount.path("file")),
-            // It may be answered before it is carried out; what makes it durable is not.
+            // The write may be answered before it is carried out; the sync may not.
             _ => other.write_all_at(&marked(2), 0).and_then(|()| other.sync_all()),
         };
         assert_eq!(errno(failed), Some(Errno::IO), "{request}");
         assert!(!mount.device().is_armed.load(Ordering::Relaxed), "the bug was met");
-        // The same content once more: it must not wait for the one that ended so.
+        // The same content again: it must not wait for the write that panicked.
         assert_eq!(errno(other.write_all_at(&marked(2), 0)), Some(Errno::IO), "{request}");
         assert_eq!(errno(other.sync_all()), Some(Errno::IO), "{request}");
         assert_eq!(errno(fs::remove_file(mount.path("file"))), Some(Errno::IO), "{request}");

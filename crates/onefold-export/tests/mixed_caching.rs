@@ -1,5 +1,4 @@
-//! Direct writers beside readers through the page cache: once a write has completed, nobody reads what was there
-//! before.
+//! Direct writers beside readers through the page cache: once a write has completed, no reader gets the old content.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
@@ -36,7 +35,7 @@ fn versions_in(data: &[u8]) -> impl Iterator<Item = u64> {
 enum Opening {
     /// With `O_DIRECT`.
     Direct,
-    /// Without, and asks for `O_DIRECT` by `fcntl(2)` afterwards.
+    /// Without `O_DIRECT`, which it sets by `fcntl(2)` afterwards.
     DirectLater,
 }
 
@@ -53,8 +52,8 @@ fn open_to_write(mount: &TestMount, opening: Opening) -> File {
     }
 }
 
-/// Writes versions one after the other beside readers, and returns how many blocks a reader got older than a version
-/// that was complete before it began to read.
+/// Writes versions one after another beside readers. Returns how many blocks a reader got that were older than a
+/// version completed before the read began.
 fn stale_blocks(threads: usize, opening: Opening, rounds: u64, piece: usize) -> u64 {
     let mount = TestMount::with(new_pool(), |options| options.threads = NonZeroUsize::new(threads).unwrap());
     let cached = mount.create("disk");
@@ -74,7 +73,7 @@ fn stale_blocks(threads: usize, opening: Opening, rounds: u64, piece: usize) -> 
                 let mut data = vec![0; BYTES];
                 while !is_over.load(Ordering::SeqCst) {
                     if number == 0 {
-                        // Somebody who opens the file again each time, as a backup or `cat` does.
+                        // A reader that opens the file again each time, like a backup or `cat`.
                         look(&File::open(mount.path("disk")).unwrap(), &mut data);
                     } else {
                         look(cached, &mut data);
@@ -96,9 +95,9 @@ fn stale_blocks(threads: usize, opening: Opening, rounds: u64, piece: usize) -> 
     stale.into_inner()
 }
 
-/// Seen: after 17 of 141 asynchronous direct writes, as QEMU makes them with `cache=none`, a reader through the page
-/// cache got old blocks, also through a descriptor that was opened a second later. The kernel drops cached pages before
-/// such a write, and nobody dropped what was read while it was under way.
+/// Seen: after 17 of 141 asynchronous direct writes, as made by QEMU with `cache=none`, a reader through the page cache
+/// got old blocks, even through a descriptor opened a second later. The kernel drops cached pages before such a write,
+/// but nothing dropped pages that were read while it was in progress.
 #[test]
 fn cached_readers_see_completed_asynchronous_direct_writes() {
     if !can_mount() {

@@ -58,7 +58,7 @@ fn a_directory_of_thousands_lists_each_name_once() {
     let listed: Vec<String> = list().map(|entry| entry.file_name().into_string().unwrap()).collect();
     assert_eq!(listed.len(), names.len());
     assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), names);
-    // With attributes, and while the directory shrinks under the listing.
+    // With attributes, and while the directory shrinks during the listing.
     for (index, entry) in list().enumerate() {
         assert!(entry.metadata().unwrap().is_file());
         if index % 2 == 0 {
@@ -193,14 +193,14 @@ fn acls_are_kept_and_a_default_acl_stands_in_for_the_umask() {
     let dir = mount.path("dir");
     run("setfacl", &["-m".as_ref(), "u:1234:rwx,d:u:1234:rw,d:g::rx,d:o::-".as_ref(), dir.as_os_str()]);
     let made = dir.join("made");
-    // The shell's umask would take everything from the group.
+    // The shell's umask would remove all permissions of the group.
     run("sh", &["-c".as_ref(), format!("umask 077; touch {}", made.to_str().unwrap()).as_ref()]);
     let acl = run("getfacl", &["-nc".as_ref(), made.as_os_str()]);
     assert!(acl.contains("user:1234:rw-"), "{acl}");
     let plain = mount.path("plain");
     run("sh", &["-c".as_ref(), format!("umask 027; touch {}", plain.to_str().unwrap()).as_ref()]);
     assert_eq!(fs::metadata(&plain).unwrap().permissions().mode() & 0o777, 0o640);
-    // The ACL's mask is the group's permissions as stat shows them.
+    // The mask of the ACL is what stat shows as the group's permissions.
     run("setfacl", &["-m".as_ref(), "u:1234:rwx".as_ref(), plain.as_os_str()]);
     assert_eq!(fs::metadata(&plain).unwrap().permissions().mode() & 0o777, 0o670);
     let mount = mount.remount();
@@ -260,7 +260,7 @@ fn a_program_loses_its_privileges_when_others_write_to_it() {
         assert!(status.success(), "{change}");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o777, "{change}");
     }
-    // Root keeps them when it writes, not when it gives the file away.
+    // Root keeps these bits when it writes, but not when it changes the owner.
     let path = mount.path("program");
     fs::write(&path, b"x").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o6755)).unwrap();
@@ -271,7 +271,7 @@ fn a_program_loses_its_privileges_when_others_write_to_it() {
     mount.end();
 }
 
-/// Seen: `stat -c %A`, which asks for nothing but the mode, showed the old one for minutes (xfstests generic/355).
+/// Seen: `stat -c %A`, which requests only the mode, showed the old one for minutes (xfstests generic/355).
 #[test]
 fn the_mode_that_a_direct_write_changed_is_seen_at_once() {
     if !can_mount() {
@@ -301,8 +301,8 @@ fn the_mode_that_a_direct_write_changed_is_seen_at_once() {
     }
 }
 
-/// Seen: a writer outside of the file's group left the set-group-id bit where the group may not execute (xfstests
-/// generic/683 to 685). The owner could make a privilege of it later.
+/// Seen: a writer outside the file's group left the set-group-id bit on a file that the group may not execute (xfstests
+/// generic/683 to 685). The owner could later make a privilege of it.
 #[test]
 fn a_change_by_a_stranger_to_the_group_takes_the_set_group_id_bit() {
     if !can_mount() {
@@ -335,8 +335,8 @@ fn a_change_by_a_stranger_to_the_group_takes_the_set_group_id_bit() {
     mount.end();
 }
 
-/// Seen: a chown by root took the set-group-id bit of a file that its group may not execute (xfstests generic/193),
-/// because root is no member of that group. Root may give the bit, so the kernel leaves it.
+/// Seen: a chown by root cleared the set-group-id bit of a file that its group may not execute (xfstests generic/193),
+/// because root is not a member of that group. Root may set the bit, so the kernel keeps it.
 #[test]
 fn a_chown_by_a_process_that_may_give_the_set_group_id_bit_leaves_it() {
     if !can_mount() {
@@ -357,8 +357,7 @@ fn a_chown_by_a_process_that_may_give_the_set_group_id_bit_leaves_it() {
     mount.end();
 }
 
-/// Seen: `df` promised 0.2 % more than `fallocate` got (xfstests generic/103): the map of the file takes blocks as
-/// well.
+/// Seen: `df` promised 0.2 % more than `fallocate` could get (xfstests generic/103): the file's map takes blocks, too.
 #[test]
 fn a_file_gets_all_that_df_promises() {
     if !can_mount() {

@@ -1,4 +1,4 @@
-//! Who may do what on a really mounted pool, and what sharing domains keep apart.
+//! Permissions on a really mounted pool, and what sharing domains keep apart.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
@@ -39,7 +39,7 @@ fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Makes a directory that begins the sharing domain `domain` and belongs to nobody.
+/// Makes a directory of user nobody that begins the sharing domain `domain`.
 fn new_tenant(path: &Path, domain: &str) {
     fs::create_dir(path).unwrap();
     rustix::fs::setxattr(path, DOMAIN, domain.as_bytes(), XattrFlags::empty()).unwrap();
@@ -59,8 +59,8 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, ControlError>) -> FailureKind {
     }
 }
 
-/// Seen in a review: whoever owned an empty directory could put it into any sharing domain, write guesses there, and
-/// see from the numbers of the file which of them another tenant stores.
+/// Seen in a review: the owner of an empty directory could put it into any sharing domain, write guesses there, and see
+/// from the file's numbers which of them another tenant stores.
 #[test]
 fn a_tenant_cannot_put_himself_into_another_domain() {
     if !can_mount() {
@@ -107,7 +107,7 @@ fn files_of_two_domains_never_share_a_block() {
     let stat = client.file_stat(&file, &mut |_, _| ()).unwrap();
     assert_eq!((stat.unique_bytes, stat.shared_bytes), (MIB as u64, 0), "nothing tells that another has it too");
 
-    // Within a domain they do.
+    // Within a domain they share.
     fs::write(two.join("again"), &data).unwrap();
     client.sync().unwrap();
     assert_eq!(client.stat().unwrap().shared_bytes, MIB as u64);
@@ -151,8 +151,8 @@ fn no_name_crosses_from_one_domain_into_another_and_a_clone_is_a_copy() {
     mount.end();
 }
 
-/// Seen in a review: the numbers of a file were told to whoever could name it, though they say how much of it others
-/// hold too.
+/// Seen in a review: a file's numbers were reported to every process that could name it, although they reveal how much
+/// of it others hold too.
 #[test]
 fn what_a_file_shares_is_told_only_to_those_who_may_read_it() {
     if !can_mount() {
@@ -224,7 +224,8 @@ fn no_mount_gives_the_rights_of_a_programs_owner_or_devices() {
     mount.end();
 }
 
-/// Seen in a review: a clone by way of the control socket put new content into a set-user-id program and left the bit.
+/// Seen in a review: a clone through the control socket put new content into a set-user-id program and left the bit
+/// set.
 #[test]
 fn a_program_that_others_change_loses_the_rights_of_its_owner() {
     if !can_mount() {
@@ -258,9 +259,9 @@ fn a_program_that_others_change_loses_the_rights_of_its_owner() {
     mount.end();
 }
 
-/// Seen: each write of an ordinary user waited for all accepted writes to take effect, because the kernel asks for the
-/// loss of privileges with each of them. libvirt's QEMU, which is not root, wrote 9,900 blocks a second where root
-/// wrote 74,400.
+/// Seen: each write of an ordinary user waited until all accepted writes had taken effect, because the kernel requests
+/// the loss of privileges with each of them. libvirt's QEMU, which does not run as root, wrote 9,900 blocks a second
+/// where root wrote 74,400.
 #[test]
 fn writes_of_an_ordinary_user_are_accepted_before_they_take_effect() {
     const MARK: &[u8] = b"held up";
@@ -291,7 +292,7 @@ fn writes_of_an_ordinary_user_are_accepted_before_they_take_effect() {
         mount.device().open();
         outcome.expect("no write waits for another one");
     });
-    // What has a privilege to lose loses it before the content changes.
+    // A file with privileges loses them before its content changes.
     fs::set_permissions(mount.path("disk"), PermissionsExt::from_mode(0o4777)).unwrap();
     as_nobody(|| OpenOptions::new().write(true).open(mount.path("disk")).unwrap().write_all_at(b"x", 0).unwrap());
     assert_eq!(disk.metadata().unwrap().mode() & 0o7777, 0o777);
@@ -299,8 +300,8 @@ fn writes_of_an_ordinary_user_are_accepted_before_they_take_effect() {
     mount.end();
 }
 
-/// Seen: any user who could reach a file gave it attributes whose names begin with `system.`, since the kernel checks
-/// nothing there.
+/// Seen: any user who could reach a file could give it attributes whose names begin with `system.`, since the kernel
+/// does not check these.
 #[test]
 fn system_attributes_are_not_for_anybody() {
     if !can_mount() {

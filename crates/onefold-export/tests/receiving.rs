@@ -1,4 +1,4 @@
-//! Requests that wait for the device do not keep others from being received.
+//! Requests that wait for the device do not keep other requests from being received.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
@@ -21,10 +21,10 @@ use onefold_export::CONTROL_XATTR;
 use onefold_pool::OpenOptions as PoolOptions;
 use onefold_testing::device::MemoryDevice;
 
-/// Within this time a request that needs no device is answered, also on a busy machine.
+/// Maximum time for the answer to a request that needs no device, even on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Within this time a request reaches the daemon.
+/// Maximum time for a request to reach the daemon.
 const ON_ITS_WAY: Duration = Duration::from_millis(300);
 
 type Mount = TestMount<HeldDevice<MemoryDevice>>;
@@ -33,26 +33,26 @@ fn mount_with(threads: usize, device: Arc<HeldDevice<MemoryDevice>>) -> Mount {
     TestMount::with(device, |options| options.threads = NonZeroUsize::new(threads).unwrap())
 }
 
-/// Mounts a pool that two threads serve, prepares it, and mounts it once more, so that the caches hold nothing of it.
+/// Mounts a pool that two threads serve, prepares it, and mounts it again, so that the caches are empty.
 fn prepared(prepare: impl FnOnce(&Mount)) -> Mount {
     let mount = mount_with(2, Arc::new(HeldDevice::new(new_pool())));
     prepare(&mount);
     mount_with(2, mount.end())
 }
 
-/// Makes a file of eight blocks that differ.
+/// Makes a file of eight different blocks.
 fn write_disk(mount: &Mount) {
     fs::write(mount.path("disk"), noise(1, 8 * BLOCK_BYTES)).unwrap();
 }
 
-/// Returns whether the daemon answers a request that is all about memory: no pool is asked for this attribute.
+/// Returns whether the daemon answers a request that needs only memory: this attribute does not reach the pool.
 fn answers(root: &Path) -> bool {
     let (root, (answered, answer)) = (root.to_owned(), mpsc::channel());
     thread::spawn(move || answered.send(xattr_bytes(&root, CONTROL_XATTR).is_ok()));
     answer.recv_timeout(SOON).unwrap_or(false)
 }
 
-/// Has `request` wait for the device, and fails if another request is not answered meanwhile.
+/// Makes `request` wait for the device, and panics if another request is not answered meanwhile.
 fn assert_others_are_answered_beside<R: Send + 'static>(
     mount: &Mount,
     request: impl FnOnce(PathBuf) -> R + Send + 'static,
@@ -62,7 +62,7 @@ fn assert_others_are_answered_beside<R: Send + 'static>(
     let root = mount.root();
     let waiting = thread::spawn(move || request(root));
     let is_held = mount.device().wait_until_held(1, SOON);
-    // What is held may be what the request waits for, and the request still on its way.
+    // The held call may be one that the request waits for, with the request itself still on its way.
     thread::sleep(ON_ITS_WAY);
     let is_answered = answers(&mount.root());
     let has_waited = !waiting.is_finished();
@@ -77,8 +77,8 @@ fn open_direct(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(path).unwrap()
 }
 
-/// Seen: single reads, writes up to 64 KiB, cold names and commits were done by the one thread that received requests.
-/// Of 4 KiB reads two clients at depth 1 got hardly more than one, and everybody waited for a guest's small writes.
+/// Seen: the one receiving thread itself carried out single reads, writes up to 64 KiB, cold names and commits. With
+/// reads of 4 KiB, two clients at depth 1 got hardly more than one, and all clients waited for a guest's small writes.
 #[test]
 fn others_are_answered_beside_a_single_read() {
     if !can_mount() {
@@ -86,7 +86,7 @@ fn others_are_answered_beside_a_single_read() {
     }
     let mount = prepared(write_disk);
     let file = open_direct(&mount.path("disk"));
-    // The map of the file comes into memory, the block that is asked for below does not.
+    // This read brings the file's map into memory, but not the block that is read below.
     file.read_exact_at(&mut AlignedBuffer::zeroed(1), 0).unwrap();
     let block = assert_others_are_answered_beside(&mount, move |_| {
         let mut block = AlignedBuffer::zeroed(1);
@@ -143,7 +143,7 @@ fn others_are_answered_beside_a_verb_that_waits_for_an_accepted_write() {
     let file = open_direct(&mount.path("disk"));
     file.read_exact_at(&mut AlignedBuffer::zeroed(1), 0).unwrap();
     assert_others_are_answered_beside(&mount, move |root| {
-        // Accepted and answered; the file that is made next may not come before it.
+        // Accepted and answered; the file that is made next must not be committed before it.
         file.write_all_at(&AlignedBuffer::copy_of(&noise(2, BLOCK_BYTES)), 0).unwrap();
         File::create_new(root.join("made")).unwrap();
     });
@@ -151,7 +151,7 @@ fn others_are_answered_beside_a_verb_that_waits_for_an_accepted_write() {
     mount.end();
 }
 
-/// An operation that makes a transaction grow beyond its bound commits it, or waits for the commit under way.
+/// An operation that makes a transaction exceed its bound commits it, or waits for the commit in progress.
 #[test]
 fn others_are_answered_beside_files_that_are_made_while_a_commit_waits() {
     if !can_mount() {
@@ -183,7 +183,7 @@ fn others_are_answered_beside_files_that_are_made_while_a_commit_waits() {
     mount.end();
 }
 
-/// With one thread nobody else can receive: everything works all the same, one after the other.
+/// With one thread, no other thread can receive: everything still works, one request after another.
 #[test]
 fn one_thread_does_all_of_it() {
     if !can_mount() {
@@ -213,7 +213,7 @@ fn one_thread_does_all_of_it() {
     mount.end();
 }
 
-/// Processors that a test says are idle or not, and that count how often a thread asked because it found nothing.
+/// Processors that are idle as the test decides. They count how often a thread asked because it had found nothing.
 #[derive(Debug, Default)]
 struct TestProcessors {
     are_idle: AtomicBool,
@@ -227,7 +227,7 @@ impl Processors for TestProcessors {
     }
 }
 
-/// Threads that look for requests answer them all, and nobody looks any more soon after the last one.
+/// Polling threads answer all requests, and stop polling soon after the last one.
 #[test]
 fn threads_look_for_requests_while_there_are_some_and_not_when_idle() {
     if !can_mount() {
@@ -237,7 +237,7 @@ fn threads_look_for_requests_while_there_are_some_and_not_when_idle() {
     processors.are_idle.store(true, Ordering::SeqCst);
     let open = PoolOptions { processors: Some(processors.clone()), ..PoolOptions::default() };
     let mount = TestMount::opened(new_pool(), open, |options| options.processors = Some(processors.clone()));
-    // Whether two requests follow each other soon enough depends on what else runs on the machine.
+    // Whether two requests come close enough together depends on other load on the machine.
     let is_looked_for = (0..2000).any(|number| {
         let file = mount.create(&format!("made-{number}"));
         file.write_all_at(b"content", 0).unwrap();
@@ -245,7 +245,7 @@ fn threads_look_for_requests_while_there_are_some_and_not_when_idle() {
         processors.asked.load(Ordering::SeqCst) > 0
     });
     assert!(is_looked_for, "no request was looked for");
-    // What is still on its way when the last call returns, as the release of a file.
+    // Some requests are still on their way when the last call returns, such as the release of a file.
     thread::sleep(ON_ITS_WAY);
     let before = processors.asked.load(Ordering::SeqCst);
     thread::sleep(Duration::from_secs(1));

@@ -1,5 +1,5 @@
-//! Finds data and holes of files that processes have mapped. What a mapping holds is data, even before the pool has
-//! received it.
+//! Finds data and holes of files that processes have mapped. Changes in a mapping are data, even before the pool has
+//! received them.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
@@ -21,7 +21,7 @@ const PAGE: u64 = 4096;
 const MIB: u64 = 1 << 20;
 const BYTES: u64 = 16 * MIB;
 
-/// Returns the ranges of data that a program finds which skips holes.
+/// Returns the ranges of data that a program finds when it skips holes.
 fn data_ranges(file: &File) -> Vec<(u64, u64)> {
     let mut ranges = Vec::new();
     let mut at = 0;
@@ -37,8 +37,8 @@ fn data_ranges(file: &File) -> Vec<(u64, u64)> {
     }
 }
 
-/// Seen: a copy with `cp --sparse=always` lost what another process had written to a shared mapping and the kernel had
-/// not handed over: the kernel asks for data without handing it over, and the pool told of a hole.
+/// Seen: a copy with `cp --sparse=always` lost changes that another process had made in a shared mapping and that the
+/// kernel had not handed over. The kernel seeks for data without handing changes over, and the pool reported a hole.
 #[test]
 fn what_is_written_to_a_mapping_is_found_as_data() {
     if !can_mount() {
@@ -57,7 +57,7 @@ fn what_is_written_to_a_mapping_is_found_as_data() {
         for (value, place) in (1..).zip(places) {
             mapping.set(usize::try_from(place).unwrap(), value);
         }
-        // Without the ranges in between there would be nothing to copy.
+        // Without the ranges in between, nothing would be copied.
         let reader = File::open(mount.path("disk")).unwrap();
         let found = data_ranges(&reader);
         let page = |first: u64, count: u64| (first, first + count * PAGE);

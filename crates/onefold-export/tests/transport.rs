@@ -1,5 +1,5 @@
-//! What the kernel asks over `/dev/fuse` beyond the usual: the least times, nameless files, births, whiteouts, data
-//! that it has not handed over.
+//! Rare requests of the kernel over `/dev/fuse`: extreme times, nameless files, birth times, whiteouts, data that it
+//! has not handed over.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
@@ -26,8 +26,8 @@ fn unnamed(directory: &Path) -> File {
 
 #[test]
 fn the_least_and_the_greatest_times_are_kept_and_the_daemon_lives() {
-    // Seen: `touch -d` with a second of -2^63, which any user may ask for, made the FUSE library panic while it decoded
-    // the request; the thread ended, the request was never answered, and the mount hung.
+    // Seen: `touch -d` with a second of -2^63, which any user may request, made the FUSE library panic while it decoded
+    // the request. The thread ended, the request was never answered, and the mount hung.
     if !can_mount() {
         return;
     }
@@ -37,7 +37,7 @@ fn the_least_and_the_greatest_times_are_kept_and_the_daemon_lives() {
         set_times(&mount.path("file"), seconds);
         let found = fs::metadata(mount.path("file")).unwrap();
         assert_eq!((found.atime(), found.mtime()), (seconds, seconds));
-        // The kernel takes the fraction of the second away at either end.
+        // The kernel drops the fraction of the second at either end.
         let fraction = if seconds == i64::MIN || seconds == i64::MAX { 0 } else { 999_999_999 };
         assert_eq!((found.atime_nsec(), found.mtime_nsec()), (fraction, fraction), "at {seconds}");
     }
@@ -138,7 +138,7 @@ fn a_truncate_keeps_set_user_id_only_for_those_who_may_set_it() {
     set(0o6755);
     program.set_len(2).unwrap();
     assert_eq!(mode(), 0o6755, "root has CAP_FSETID");
-    // Root without CAP_FSETID: what counts is the capability, not the user.
+    // Root without CAP_FSETID: the capability counts, not the user.
     let path = mount.path("program");
     let arguments = ["--bounding-set", "-fsetid", "--inh-caps", "-fsetid", "truncate", "-s", "1"];
     let arguments: Vec<_> = arguments.iter().map(std::ffi::OsStr::new).chain([path.as_os_str()]).collect();
@@ -162,7 +162,7 @@ fn an_unlinked_file_that_the_daemon_never_saw_closed_is_gone_after_the_next_star
     let mut content = Vec::new();
     open.read_to_end(&mut content).unwrap();
     assert_eq!(content, vec![7; 1 << 20], "it lives while it is open");
-    // The daemon goes without waiting for those who have files open.
+    // The daemon ends without waiting for processes that have files open.
     mount.stopper.stop().unwrap();
     let (device, ended) = mount.wait();
     ended.unwrap();
@@ -175,7 +175,7 @@ fn an_unlinked_file_that_the_daemon_never_saw_closed_is_gone_after_the_next_star
 
 #[test]
 fn data_that_the_kernel_still_holds_is_no_hole() {
-    // Seen: with the writeback cache, SEEK_HOLE at the end of what was just written gave ENXIO and SEEK_DATA saw a
+    // Seen: with the writeback cache, SEEK_HOLE at the end of newly written data returned ENXIO, and SEEK_DATA saw a
     // hole: the kernel had not handed the data over. A copy that skips holes would have lost it.
     if !can_mount() {
         return;

@@ -69,7 +69,7 @@ fn sectors_are_written_within_blocks_and_their_neighbours_stay() {
     let disk = Disk::new();
     let mut expected = noise(1, usize::try_from(LENGTH).unwrap());
     disk.write(0, &expected);
-    // Within a block, over an edge, whole blocks off their places, the short tail.
+    // Within a block, over a boundary, whole blocks at unaligned offsets, the short tail.
     for (seed, offset, bytes) in [
         (2, BLOCK + 512, 512),
         (3, 3 * BLOCK - 512, 1024),
@@ -208,7 +208,7 @@ fn zeros_keep_their_space_or_free_it() {
     let mut expected = noise(1, usize::try_from(LENGTH).unwrap());
     disk.write(0, &expected);
     assert_eq!(disk.mapped_blocks(), 41);
-    // From the midst of block 2 to the midst of block 6: blocks 3 to 5 are whole.
+    // From the middle of block 2 to the middle of block 6: blocks 3 to 5 are whole.
     let range = 2 * BLOCK + 1024..6 * BLOCK + 512;
     disk.volume.zero(range.clone(), ZeroSpace::Kept, Durability::Later).unwrap();
     expected[usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()].fill(0);
@@ -229,7 +229,7 @@ fn a_discard_frees_whole_blocks_and_leaves_the_rest_as_it_is() {
     expected[3 * 4096..6 * 4096].fill(0);
     assert!(content(&disk.volume) == expected);
     assert_eq!(disk.mapped_blocks(), 38);
-    // Less than a block, and nothing but edges of two.
+    // Less than a block, and only the edges of two blocks.
     for range in [BLOCK..BLOCK + 512, BLOCK + 512..3 * BLOCK - 512] {
         disk.volume.discard(range).unwrap();
     }
@@ -297,7 +297,7 @@ fn only_regular_files_are_volumes_and_a_volume_keeps_its_file() {
     let Disk { pool, volume, ino, .. } = disk;
     assert_eq!(pool.attr(ino).unwrap().link_count, 0);
     drop(volume);
-    // A worker frees it.
+    // A background worker frees it.
     let deadline = Instant::now() + Duration::from_secs(20);
     while !matches!(pool.attr(ino), Err(PoolError::NotFound)) {
         assert!(Instant::now() < deadline, "nobody has it open, and it stays");

@@ -1,4 +1,5 @@
-//! What power cuts, lost writes and failing devices leave of a volume, on a file of a pool in memory. Needs no mount.
+//! The state of a volume after power cuts, lost writes and device failures, on a file of a pool in memory. Needs no
+//! mount.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod common;
@@ -14,14 +15,14 @@ use onefold_testing::device::{
     Call, CrashPlan, Event, Fault, FaultyDevice, MemoryDevice, RecordingDevice, Sample, When,
 };
 
-/// Changes of which some are promised to be durable. `states[count]` is the content after so many changes.
+/// Changes, some of them promised to be durable. `states[count]` is the content after `count` changes.
 struct Story {
     device: Arc<RecordingDevice>,
     states: Vec<Vec<u8>>,
 }
 
 impl Story {
-    /// Makes changes of all kinds and marks after which of them everything before was promised.
+    /// Makes changes of all kinds, and marks those after which everything before was promised.
     fn tell(seed: u64) -> Story {
         let start = new_pool_of(DEVICE_BLOCKS);
         let pool = open_pool(start.clone(), false);
@@ -105,7 +106,7 @@ fn a_change_that_is_not_durable_is_made_so_by_a_flush_alone() {
     assert!(syncs() > flushed);
 }
 
-/// A disk whose device can be made to fail.
+/// Returns a disk whose device can be made to fail.
 fn on_a_faulty_device() -> (Arc<FaultyDevice<MemoryDevice>>, Arc<Pool>, PoolVolume) {
     let device = Arc::new(FaultyDevice::new(MemoryDevice::from(new_pool_of(DEVICE_BLOCKS).image()), 1));
     let pool = open_pool(device.clone(), true);
@@ -145,7 +146,7 @@ fn a_volume_that_lost_an_accepted_write_never_flushes_again_and_others_do() {
 #[test]
 fn a_full_pool_refuses_a_write_and_goes_on() {
     let (device, _pool, volume) = on_a_faulty_device();
-    // A part of a block is written before it is answered.
+    // A write of a part of a block is carried out before it is answered.
     device.fail(Call::Write, When::FromNth(device.count(Call::Write) + 1), Fault::StorageFull);
     let written = volume.write(512, WriteData::copy_of(&noise(1, 512)), Durability::Later);
     assert!(matches!(written, Err(VolumeError::NoSpace)), "{written:?}");

@@ -1,4 +1,4 @@
-//! The side of the command line.
+//! The command line's side of the control socket.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,46 +22,46 @@ use crate::mount_table::{DeviceNumber, MountTable};
 use crate::options::CONTROL_XATTR;
 use crate::place::{PoolPlace, RunDirectory};
 
-/// How long a client waits for room in a daemon's queue of clients: a daemon takes each at once.
+/// Maximum wait for room in a daemon's queue of clients: a daemon accepts each at once.
 const QUEUE_WAIT_MAX: Duration = Duration::from_secs(1);
-/// How long a daemon may take to answer what takes no work of its own: as long as accepted writes may take on a slow
-/// disk.
+/// Maximum time for the daemon to answer a request without work of its own: as long as accepted writes may take on a
+/// slow disk.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Why a request did not do what it should.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// There is no mounted pool at that path.
+    /// No pool is mounted at that path.
     #[error("{} is not the mount point of a pool", path.shown())]
     NotAMount {
-        /// What was asked.
+        /// The given path.
         path: PathBuf,
     },
-    /// The daemon of the mount can't be reached.
+    /// The daemon of the mount cannot be reached.
     #[error("cannot reach the daemon at {}", path.shown())]
     Unreachable {
-        /// The socket, or the mount point where its name could not be asked.
+        /// The socket, or the mount point if the socket's name could not be read.
         path: PathBuf,
-        /// The operating system's word.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The socket that the mount names is not that of its own daemon.
+    /// The socket that the mount names does not belong to the mount's own daemon.
     #[error("the mount belongs to user {mount_user}, and the control socket that it names to user {socket_user}")]
     NotTheDaemon {
-        /// Who mounted it, as the kernel says.
+        /// User of the mount, as the kernel reports it.
         mount_user: u32,
-        /// Who listens at the socket, as the kernel says.
+        /// User of the process that listens at the socket, as the kernel reports it.
         socket_user: u32,
     },
-    /// The socket of a user's run directory belongs to another user.
+    /// Another user listens at the socket in a user's run directory.
     #[error("the control socket {} should be of user {user}, and user {socket_user} listens there", path.shown())]
     NotOfItsUser {
         /// The socket.
         path: PathBuf,
         /// The user of the run directory.
         user: u32,
-        /// Who listens at the socket, as the kernel says.
+        /// User of the process that listens at the socket, as the kernel reports it.
         socket_user: u32,
     },
     /// A process listens at the control socket and does not answer in time.
@@ -73,35 +73,34 @@ pub enum ControlError {
     /// The connection broke before the answer was complete.
     #[error("the connection to the daemon broke")]
     Broken(#[source] WireError),
-    /// The daemon's answer is not one that this version knows.
+    /// This version does not know the daemon's answer.
     #[error("the daemon gave an answer that makes no sense here")]
     UnknownAnswer,
-    /// What the kernel has cached of a file does not reach the daemon.
+    /// The kernel's cached changes of a file do not reach the daemon.
     #[error("cannot write back what is cached of the file")]
     HandOver(#[source] io::Error),
-    /// The daemon says no.
+    /// The daemon refused.
     #[error("{message}")]
     Refused {
         /// The kind of failure.
         kind: FailureKind,
-        /// The daemon's words.
+        /// The daemon's message.
         message: String,
     },
 }
 
-/// Makes the daemon know all that processes have changed of `file`, by shared mappings too, before a clone is made of
-/// it.
+/// Hands all changes of `file` over to the daemon, also those of shared mappings, before the file is cloned.
 ///
-/// Of all calls, only `fsync` and `fdatasync` wait for that on each kernel: before Linux 6.16 `sync_file_range` returns
-/// while writes are under way. So the changes become durable as well.
+/// On all kernels, only `fsync` and `fdatasync` wait for that: before Linux 6.16, `sync_file_range` returns while
+/// writes are in progress. So the changes become durable as well.
 ///
 /// # Errors
-/// [`ControlError::HandOver`] with the operating system's word.
+/// [`ControlError::HandOver`] with the error of the operating system.
 pub fn hand_over(file: &File) -> Result<(), ControlError> {
     file.sync_data().map_err(ControlError::HandOver)
 }
 
-/// Called with blocks done and blocks in all.
+/// Called with the number of blocks done and of blocks in all.
 pub type OnProgress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// A connection to the daemon of a pool.
@@ -113,13 +112,14 @@ pub struct ControlClient {
 impl ControlClient {
     /// Connects to the daemon that serves `mountpoint`.
     ///
-    /// The mount names the socket, and any user can mount what names somebody else's: with `umount`, root would unmount
-    /// another pool. So the socket has to belong to the user who mounted, as the kernel knows both.
+    /// The mount names the socket, and any user can mount a file system that names another user's socket. `umount` by
+    /// root would then unmount another pool. So the socket must belong to the user of the mount; the kernel reports
+    /// both users.
     ///
     /// # Errors
-    /// [`ControlError::NotAMount`] where `mountpoint` is something else, [`ControlError::Unreachable`] if nobody
-    /// listens, [`ControlError::Silent`] if the daemon takes no client, [`ControlError::NotTheDaemon`] where the mount
-    /// names the socket of another user.
+    /// [`ControlError::NotAMount`] if `mountpoint` is not one; [`ControlError::Unreachable`] if no process listens;
+    /// [`ControlError::Silent`] if the daemon accepts no client; [`ControlError::NotTheDaemon`] if the mount names the
+    /// socket of another user.
     pub fn connect(mountpoint: &Path) -> Result<ControlClient, ControlError> {
         let NamedSocket { path: socket, mount_user } = socket_of(mountpoint)?;
         let unreachable = |source| ControlError::Unreachable { path: socket.clone(), source };
@@ -131,17 +131,17 @@ impl ControlClient {
         Ok(ControlClient { stream, lines: LineReader::new(LINE_BYTES_MAX) })
     }
 
-    /// Connects to the daemon that serves the pool at `place`, if there is one with a socket in one of `directories`.
-    /// Whether the pool is mounted does not matter. What a directory holds is believed only if no user but its own, and
-    /// root, can have put it there, and its own listens.
+    /// Connects to the daemon that serves the pool at `place`; `None` if no daemon has a socket in one of
+    /// `directories`. Whether the pool is mounted does not matter. A directory is trusted only if nobody but its user
+    /// and root can change its content, and a socket only if the directory's user listens at it.
     ///
-    /// What is no socket, a socket that this process may not use, or one that a dead daemon has left counts as none. So
-    /// does whatever fails in a directory that is neither root's nor of the user of this process: its user could make
-    /// it fail. Takes a second at most for each directory.
+    /// A file that is no socket, a socket that this process may not use, and one left behind by a dead daemon count as
+    /// missing. So does any failure in a directory that belongs neither to root nor to the user of this process, as its
+    /// user could cause the failure. Takes at most a second for each directory.
     ///
     /// # Errors
-    /// [`ControlError::NotOfItsUser`]; [`ControlError::Silent`] where a process listens and takes no client;
-    /// [`ControlError::Unreachable`] where the operating system fails otherwise.
+    /// [`ControlError::NotOfItsUser`]; [`ControlError::Silent`] if a process listens but accepts no client;
+    /// [`ControlError::Unreachable`] for other failures of the operating system.
     pub fn find(place: &PoolPlace, directories: &[RunDirectory]) -> Result<Option<ControlClient>, ControlError> {
         let user = rustix::process::geteuid().as_raw();
         for directory in directories.iter().filter(|directory| directory.is_trusted().unwrap_or(false)) {
@@ -154,7 +154,7 @@ impl ControlClient {
         Ok(None)
     }
 
-    /// Connects to the daemon that serves the pool at `place`, if there is one with a socket in `directory`.
+    /// Connects to the daemon that serves the pool at `place`; `None` if no daemon has a socket in `directory`.
     fn find_in(directory: &RunDirectory, place: &PoolPlace) -> Result<Option<ControlClient>, ControlError> {
         let path = directory.socket(&place.socket_name());
         let stream = match connect_within(&path, QUEUE_WAIT_MAX) {
@@ -172,7 +172,7 @@ impl ControlClient {
         Ok(Some(ControlClient { stream, lines: LineReader::new(LINE_BYTES_MAX) }))
     }
 
-    /// Sends `request` with the open files that belong to it and waits for its answer, however long that takes.
+    /// Sends `request` with its open files and waits for the answer, however long that takes.
     ///
     /// # Errors
     /// [`ControlError::Refused`] with the daemon's reason, or a broken connection.
@@ -185,7 +185,7 @@ impl ControlClient {
         self.request_within(request, files, on_progress, None)
     }
 
-    /// As [`ControlClient::request`], but waits no longer than `patience`, if given, for each line of the answer.
+    /// Like [`ControlClient::request`], but waits at most `patience`, if given, for each line of the answer.
     fn request_within(
         &mut self,
         request: &ControlRequest,
@@ -195,7 +195,7 @@ impl ControlClient {
     ) -> Result<Answer, ControlError> {
         let mut send_error = match send_line(&self.stream, request, files) {
             Ok(()) => None,
-            // A daemon that does not listen has said why before it closed: that tells more.
+            // A daemon that stopped listening has sent the reason before it closed: that says more than this error.
             Err(error @ WireError::Io(_)) => Some(error),
             Err(error) => return Err(ControlError::Broken(error)),
         };
@@ -218,10 +218,10 @@ impl ControlClient {
         }
     }
 
-    /// Returns the pool's numbers. Waits for a minute at most; after that the connection is of no more use.
+    /// Returns the pool's numbers. Waits for at most a minute; after a timeout the connection is unusable.
     ///
     /// # Errors
-    /// As [`ControlClient::request`]; [`ControlError::Silent`].
+    /// See [`ControlClient::request`]; [`ControlError::Silent`].
     pub fn stat(&mut self) -> Result<PoolStat, ControlError> {
         match self.request_within(&ControlRequest::Stat, &[], &mut |_, _| (), Some(ANSWER_WAIT_MAX))? {
             Answer::Stat { stat } => Ok(*stat),
@@ -229,10 +229,10 @@ impl ControlClient {
         }
     }
 
-    /// Returns the numbers of `file`, a file of the mount, opened in any way.
+    /// Returns the numbers of `file`, a file of the mount that is open for reading.
     ///
     /// # Errors
-    /// As [`ControlClient::request`].
+    /// See [`ControlClient::request`].
     pub fn file_stat(&mut self, file: &File, on_progress: OnProgress<'_>) -> Result<FileStat, ControlError> {
         match self.request(&ControlRequest::FileStat, &[file.as_fd()], on_progress)? {
             Answer::FileStat { stat } => Ok(stat),
@@ -240,21 +240,21 @@ impl ControlClient {
         }
     }
 
-    /// Makes `target` (empty, open for writing) a clone of all of `source` (open for reading), both files of the mount,
-    /// with what the daemon knows of the source: [`hand_over`] first makes it know all.
+    /// Makes `target` (empty, open for writing) a clone of all of `source` (open for reading), both files of the mount.
+    /// Clones the content that the daemon knows: [`hand_over`] first makes that complete.
     ///
     /// # Errors
-    /// As [`ControlClient::request`].
+    /// See [`ControlClient::request`].
     pub fn clone_file(&mut self, source: &File, target: &File) -> Result<(), ControlError> {
         self.expect_nothing(&ControlRequest::Clone, &[source.as_fd(), target.as_fd()])?;
-        // Makes the kernel ask for the new length, so that a write at the end finds it.
+        // Makes the kernel fetch the new length, so that an appending write starts at the new end.
         target.metadata().map(drop).map_err(ControlError::HandOver)
     }
 
-    /// Makes the pool take in what its device has gained. Returns the new size in bytes.
+    /// Extends the pool to the present size of its device. Returns the new size in bytes.
     ///
     /// # Errors
-    /// As [`ControlClient::request`].
+    /// See [`ControlClient::request`].
     pub fn grow(&mut self) -> Result<u64, ControlError> {
         match self.request(&ControlRequest::Grow, &[], &mut |_, _| ())? {
             Answer::Bytes { bytes } => Ok(bytes),
@@ -262,10 +262,10 @@ impl ControlClient {
         }
     }
 
-    /// Makes the pool tell its device which blocks are free. Returns how many bytes.
+    /// Makes the pool discard its free blocks on the device. Returns the number of discarded bytes.
     ///
     /// # Errors
-    /// As [`ControlClient::request`].
+    /// See [`ControlClient::request`].
     pub fn trim(&mut self, on_progress: OnProgress<'_>) -> Result<u64, ControlError> {
         match self.request(&ControlRequest::Trim, &[], on_progress)? {
             Answer::Bytes { bytes } => Ok(bytes),
@@ -273,10 +273,10 @@ impl ControlClient {
         }
     }
 
-    /// Makes the pool read and verify all its data, at most `bytes_per_second` where given.
+    /// Makes the pool read and verify all its data, at most `bytes_per_second` if given.
     ///
     /// # Errors
-    /// As [`ControlClient::request`]. Damage that was found is no error but in the report.
+    /// See [`ControlClient::request`]. Damage that is found is not an error; the report lists it.
     pub fn scrub(
         &mut self,
         bytes_per_second: Option<u64>,
@@ -288,20 +288,19 @@ impl ControlClient {
         }
     }
 
-    /// Makes everything durable that was written.
+    /// Makes all earlier writes durable.
     ///
     /// # Errors
-    /// As [`ControlClient::request`].
+    /// See [`ControlClient::request`].
     pub fn sync(&mut self) -> Result<(), ControlError> {
         self.expect_nothing(&ControlRequest::Sync, &[])
     }
 
-    /// Ends all doors of the daemon, its mount among them, and returns when everything is on disk and the pool is
-    /// closed.
+    /// Ends all doors of the daemon, including its mount. Returns when everything is on disk and the pool is closed.
     ///
     /// # Errors
-    /// [`FailureKind::Busy`] while files are open or clients use a door, [`FailureKind::Held`] while another mount
-    /// keeps the pool in use; otherwise as [`ControlClient::request`].
+    /// [`FailureKind::Busy`] while files are open or clients use a door; [`FailureKind::Held`] while another mount
+    /// keeps the pool in use; otherwise see [`ControlClient::request`].
     pub fn umount(&mut self) -> Result<(), ControlError> {
         self.expect_nothing(&ControlRequest::Umount, &[])
     }
@@ -314,7 +313,7 @@ impl ControlClient {
     }
 }
 
-/// Returns what a failure to connect to the socket at `path` means.
+/// Returns the error for a failed connection to the socket at `path`.
 fn not_connected(path: &Path, errno: Errno) -> ControlError {
     match errno {
         Errno::AGAIN => ControlError::Silent { waited: QUEUE_WAIT_MAX },
@@ -322,7 +321,7 @@ fn not_connected(path: &Path, errno: Errno) -> ControlError {
     }
 }
 
-/// What a mount says of its control socket, and the kernel of the mount.
+/// The control socket that a mount names, and the mount's user as the kernel reports it.
 struct NamedSocket {
     path: PathBuf,
     mount_user: u32,
@@ -336,19 +335,19 @@ fn socket_of(mountpoint: &Path) -> Result<NamedSocket, ControlError> {
         }
         errno => ControlError::Unreachable { path: mountpoint.to_owned(), source: errno.into() },
     };
-    // Held, so that the name of the socket and the user are those of one mount.
+    // Held open, so that the socket's name and the user are those of one mount.
     let root = open(mountpoint, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
     let mut value = vec![0; 4096];
     let named = format!("/proc/self/fd/{}", root.as_raw_fd());
     let bytes = getxattr(named, CONTROL_XATTR, value.as_mut_slice()).map_err(failed)?;
     value.truncate(bytes);
-    // Without a question to the daemon.
+    // Sends no request to the daemon.
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let found = statx(&root, c"", flags, StatxFlags::TYPE).map_err(failed)?;
     let device = DeviceNumber { major: found.stx_dev_major, minor: found.stx_dev_minor };
     let table =
         MountTable::own().map_err(|source| ControlError::Unreachable { path: mountpoint.to_owned(), source })?;
-    // Anybody can give a folder of another file system an attribute of that name.
+    // Any user can give a folder of another file system an attribute of that name.
     let mount_user = table.user_of(device).ok_or_else(|| ControlError::NotAMount { path: mountpoint.to_owned() })?;
     Ok(NamedSocket { path: PathBuf::from(OsString::from_vec(value)), mount_user })
 }

@@ -13,8 +13,8 @@ const QUEUE_POLL: Duration = Duration::from_millis(20);
 /// Connects to the socket at `path` without waiting.
 ///
 /// # Errors
-/// [`Errno::AGAIN`] if a process listens there and its queue of clients is full; whatever else the operating system
-/// refuses with.
+/// [`Errno::AGAIN`] if a process listens there but its queue of clients is full; any other error of the operating
+/// system.
 pub(super) fn connect_at_once(path: &Path) -> Result<UnixStream> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -24,10 +24,10 @@ pub(super) fn connect_at_once(path: &Path) -> Result<UnixStream> {
     Ok(socket.into())
 }
 
-/// Connects as [`connect_at_once`] does, but waits for `patience` until there is room in the queue of clients.
+/// Like [`connect_at_once`], but waits up to `patience` for room in the queue of clients.
 ///
 /// # Errors
-/// As [`connect_at_once`].
+/// See [`connect_at_once`].
 pub(super) fn connect_within(path: &Path, patience: Duration) -> Result<UnixStream> {
     let started = Instant::now();
     loop {
@@ -38,8 +38,8 @@ pub(super) fn connect_within(path: &Path, patience: Duration) -> Result<UnixStre
     }
 }
 
-/// Tells whether a failure to connect means that no daemon of a pool is at that path: nothing is there, nobody listens,
-/// this process may not connect, or what is there is no control socket.
+/// Returns whether a failed connection means that no daemon of a pool is at that path: the path is missing, no process
+/// listens, this process may not connect, or the file is no control socket.
 pub(super) fn is_nobody(errno: Errno) -> bool {
     matches!(
         errno,

@@ -1,4 +1,4 @@
-//! One client: its requests, one after the other, until it goes or misbehaves.
+//! One client: its requests, one after another, until it disconnects or violates the protocol.
 
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
@@ -13,22 +13,22 @@ use super::server::Served;
 use super::verbs::{Failure, run};
 use super::wire::{Line, LineReader, WireError, send_line};
 
-/// Longest request, in bytes with its newline. Requests name nothing: what they are about is sent as open files.
+/// Maximum length of a request, in bytes with its newline. Requests hold no names: their files are sent as open files.
 const REQUEST_BYTES_MAX: usize = 4096;
 
-/// How long a client may take for a request, and how long it may be silent before.
+/// Maximum time for a client to send a request, and to be silent before it.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a client may leave replies unread.
+/// Maximum time for a client to leave replies unread.
 const REPLY_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Least time between two lines of progress.
+/// Minimum time between two lines of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Serves the client behind `stream`.
 ///
 /// # Errors
-/// When the connection breaks or the client does not keep to the protocol.
+/// When the connection breaks or the client violates the protocol.
 pub(super) fn serve(stream: &UnixStream, peer: Peer, served: &Served) -> Result<(), WireError> {
     stream.set_write_timeout(Some(REPLY_PATIENCE)).map_err(WireError::Io)?;
     let daemon_uid = rustix::process::geteuid().as_raw();
@@ -38,7 +38,7 @@ pub(super) fn serve(stream: &UnixStream, peer: Peer, served: &Served) -> Result<
             Ok(next) => next,
             Err(WireError::Closed) => return Ok(()),
             Err(error) => {
-                // After a line that can't be cut or read there is no telling where the next one starts.
+                // After a line that is too long or unreadable, the start of the next one is unknown.
                 let message = error.to_string();
                 send_line(stream, &ControlReply::Failed { kind: FailureKind::BadRequest, message }, &[])?;
                 return Err(error);
@@ -57,10 +57,10 @@ pub(super) fn serve(stream: &UnixStream, peer: Peer, served: &Served) -> Result<
     }
 }
 
-/// Tells a client that is not served why.
+/// Sends the reason to a client that is not served.
 ///
 /// # Errors
-/// When it does not listen.
+/// When the client does not listen.
 pub(super) fn refuse(stream: &UnixStream) -> Result<(), WireError> {
     stream.set_write_timeout(Some(REPLY_PATIENCE)).map_err(WireError::Io)?;
     let message = "too many clients at once".to_owned();
@@ -88,7 +88,7 @@ fn send_result(stream: &UnixStream, result: Result<Answer, Failure>) -> Result<(
     }
 }
 
-/// Drops half of what a reply lists. Its counts stay true.
+/// Drops half of a reply's list. Its counts stay correct.
 fn shorten(reply: &mut ControlReply) -> bool {
     let ControlReply::Done { answer: Answer::Scrub { report } } = reply else { return false };
     let keep = report.problems.len() / 2;
@@ -97,7 +97,7 @@ fn shorten(reply: &mut ControlReply) -> bool {
     shortened
 }
 
-/// Sends progress to a client, and stops the work if nobody listens any more or the daemon has ended its doors.
+/// Sends progress to a client. Stops the work once the client has stopped listening or the daemon has ended its doors.
 struct ProgressLines<'a> {
     stream: &'a UnixStream,
     served: &'a Served,

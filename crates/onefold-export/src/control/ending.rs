@@ -1,13 +1,13 @@
-//! The end of a daemon, as clients wait for it.
+//! The end of a daemon, for clients that wait for it.
 
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// How the daemon ended: in good order, or what went wrong.
+/// How the daemon ended: cleanly, or with an error message.
 pub(crate) type Outcome = Result<(), String>;
 
-/// Lets clients wait until the pool is closed, and lets the daemon wait until they have their answers.
+/// Lets clients wait until the pool is closed, and the daemon until they have their answers.
 #[derive(Default)]
 pub(crate) struct Ending {
     state: Mutex<State>,
@@ -20,30 +20,30 @@ struct State {
     answering: usize,
 }
 
-/// A request that is being answered: until this is dropped, the daemon waits for the answer to be out.
+/// A request in progress: the daemon waits with its end until this is dropped, when the answer is sent.
 pub(super) struct Answering<'a> {
     ending: &'a Ending,
 }
 
 impl Ending {
-    /// Says that the end is reached.
+    /// Announces the end.
     pub(crate) fn reach(&self, outcome: Outcome) {
         self.state.lock().outcome = Some(outcome);
         self.changed.notify_all();
     }
 
-    /// Tells whether the end is reached.
+    /// Returns whether the end is reached.
     pub(super) fn is_reached(&self) -> bool {
         self.state.lock().outcome.is_some()
     }
 
-    /// Notes a request. To be called before the request is acted upon: an unmount may bring the end at once.
+    /// Counts a request. Must be called before the request is carried out: an unmount may bring the end at once.
     pub(super) fn answer(&self) -> Answering<'_> {
         self.state.lock().answering += 1;
         Answering { ending: self }
     }
 
-    /// Waits for the end and returns what it was like.
+    /// Waits for the end and returns its outcome.
     pub(super) fn wait(&self) -> Outcome {
         let mut state = self.state.lock();
         loop {
@@ -54,7 +54,7 @@ impl Ending {
         }
     }
 
-    /// Waits until all requests are answered, or `patience` is over.
+    /// Waits until all requests are answered, at most for `patience`.
     pub(super) fn wait_until_answered(&self, patience: Duration) {
         let mut state = self.state.lock();
         self.changed.wait_while_for(&mut state, |state| state.answering > 0, patience);
@@ -100,8 +100,8 @@ mod tests {
         assert_eq!(client.join().unwrap(), Err("disk gone".into()));
     }
 
-    /// `umount` said now and then that the daemon did not answer: the unmount itself ended the daemon before the
-    /// request was counted among those to be answered.
+    /// Regression: `umount` sometimes reported that the daemon did not answer. The unmount itself had ended the daemon
+    /// before the request was counted among those in progress.
     #[test]
     fn a_request_that_brings_the_end_is_answered_even_if_the_end_comes_first() {
         let ending = Ending::default();

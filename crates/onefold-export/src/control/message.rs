@@ -1,7 +1,7 @@
-//! What is said over a control socket: one JSON object a line, requests from the client, replies from the daemon.
+//! Messages on a control socket: one JSON object per line, requests from the client, replies from the daemon.
 //!
-//! A request is answered by any number of `progress` lines and then by exactly one `done` or `failed` line. Unknown
-//! fields are ignored, unknown verbs fail. Version history, newest first:
+//! The answer to a request is any number of `progress` lines and then exactly one `done` or `failed` line. Unknown
+//! fields are ignored; unknown verbs fail. Version history, newest first:
 //!
 //! - 1: the first one.
 
@@ -10,33 +10,33 @@ use serde::{Deserialize, Serialize};
 
 use super::stat_form::{FileStatForm, PoolStatForm};
 
-/// Longest line in either direction, in bytes with its newline.
+/// Maximum length of a line in either direction, in bytes with its newline.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// A wish of a client.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "kebab-case")]
 pub enum ControlRequest {
-    /// Numbers of the pool. Anyone may ask.
+    /// Returns numbers of the pool. Open to everyone.
     Stat,
-    /// Numbers of the one open file that is sent along with the request, as a file descriptor. It must be open for
-    /// reading: what a file shares says something about what it and others hold.
+    /// Returns numbers of the one open file that is sent with the request as a file descriptor. The file must be open
+    /// for reading: the amount that it shares says something about its content and that of others.
     FileStat,
     /// Makes the second open file that is sent along, an empty one, a clone of the first. The first must be open for
-    /// reading, the second for writing: who could open them so may do this.
+    /// reading and the second for writing: a process that could open them may also clone.
     Clone,
-    /// Takes in what the device has gained.
+    /// Extends the pool to the present size of its device.
     Grow,
-    /// Tells the device which blocks are free.
+    /// Discards free blocks on the device.
     Trim,
     /// Reads and verifies all data.
     Scrub {
-        /// Upper limit of the reading, in bytes per second.
+        /// Upper limit of the read rate, in bytes per second.
         bytes_per_second: Option<u64>,
     },
     /// Makes everything durable.
     Sync,
-    /// Ends the doors of the pool, its mount among them. The last reply comes when the pool is closed and everything is
+    /// Ends the doors of the pool, including its mount. The last reply comes when the pool is closed and everything is
     /// on disk.
     Umount,
 }
@@ -45,90 +45,90 @@ pub enum ControlRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub enum ControlReply {
-    /// Work goes on: `done` of `total` blocks.
+    /// Progress: `done` of `total` blocks.
     Progress {
-        /// Blocks that are done.
+        /// Blocks done so far.
         done: u64,
         /// Blocks in all.
         total: u64,
     },
     /// The request is done.
     Done {
-        /// What came of it.
+        /// The result.
         answer: Answer,
     },
     /// The request failed and changed nothing, or stopped at a sound point.
     Failed {
-        /// Which kind of failure.
+        /// The kind of failure.
         kind: FailureKind,
-        /// What happened, for people.
+        /// A message for people.
         message: String,
     },
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum Answer {
-    /// Nothing to tell.
+    /// No further result.
     Nothing,
-    /// Of `stat`.
+    /// Result of `stat`.
     Stat {
         /// The pool's numbers.
         #[serde(with = "PoolStatForm")]
         stat: Box<PoolStat>,
     },
-    /// Of `file-stat`.
+    /// Result of `file-stat`.
     FileStat {
         /// The file's numbers.
         #[serde(with = "FileStatForm")]
         stat: FileStat,
     },
-    /// Of `grow` (new size) and `trim` (discarded), in bytes.
+    /// Result of `grow` (new size) and `trim` (discarded), in bytes.
     Bytes {
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
     },
-    /// Of `scrub`.
+    /// Result of `scrub`.
     Scrub {
-        /// What was found.
+        /// The findings.
         report: ScrubReport,
     },
 }
 
-/// What a scrub found.
+/// The findings of a scrub.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubReport {
-    /// The first problems, as many as fit a line.
+    /// The first problems, as many as fit in a line.
     pub problems: Vec<ScrubProblem>,
-    /// Problems in all.
+    /// Number of problems in all.
     pub problems_total: u64,
-    /// Data blocks that were read and verified.
+    /// Number of data blocks that were read and verified.
     pub data_blocks_hashed: u64,
-    /// It was stopped before the end.
+    /// Whether it was stopped before the end.
     pub stopped: bool,
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubProblem {
-    /// Which structure.
+    /// The damaged structure.
     pub structure: String,
-    /// Where, if it has a place.
+    /// Its block, if it has one.
     pub block: Option<u64>,
-    /// Paths of the files hit, as far as known.
+    /// Paths of the affected files, as far as known.
     pub files: Vec<String>,
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
 }
 
-/// Kinds of failure that a client may tell apart.
+/// Kinds of failure that a client can distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
-    /// The line is no request, or lacks the open files that belong to it.
+    /// The line is no request, or lacks its open files.
     BadRequest,
-    /// The peer may not do this.
+    /// The peer may not make this request.
     NotPermitted,
     /// Files of the mount are open, or clients use another door.
     Busy,
@@ -136,11 +136,11 @@ pub enum FailureKind {
     Held,
     /// The pool has no room.
     NoSpace,
-    /// Damage was met.
+    /// The request met damage.
     Damaged,
-    /// Too many clients at once.
+    /// Too many clients are connected.
     TooManyClients,
-    /// The pool said no, for another reason.
+    /// The pool refused for another reason.
     Failed,
 }
 

@@ -1,8 +1,8 @@
-//! The control socket of a daemon: what `stat`, `clone`, `scrub`, `umount` and the like speak to.
+//! The control socket of a daemon, to which `stat`, `clone`, `scrub`, `umount` and other commands connect.
 //!
-//! A Unix socket carries one JSON object a line ([`ControlRequest`], [`ControlReply`]). Who may do what is decided by
-//! the kernel's word about the peer and about the files it has open, never by what the peer says about itself.
-//! Everything is bounded: the length of a line, the number of clients, the time a client may stay silent.
+//! A Unix socket carries one JSON object per line ([`ControlRequest`], [`ControlReply`]). Permissions depend on what
+//! the kernel reports about the peer and its open files, never on what the peer says about itself. Everything is
+//! bounded: the length of a line, the number of clients, and the time that a client may stay silent.
 
 mod client;
 mod connecting;

@@ -1,4 +1,4 @@
-//! Open files that a client sends along: proof of what it may do with them, given by the kernel.
+//! Open files that a client sends along: the kernel's proof of the client's rights to them.
 
 use std::os::fd::OwnedFd;
 
@@ -7,24 +7,24 @@ use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags, fcntl_getfl, statx};
 
 use crate::mount_table::DeviceNumber;
 
-/// Why an open file does not serve.
+/// Why an open file is refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OpenFileError {
-    /// It belongs to some other file system.
+    /// It belongs to another file system.
     #[error("the file does not belong to this pool")]
     Elsewhere,
     /// It is no regular file.
     #[error("not a regular file")]
     NotRegular,
-    /// It is not open for what is to be done with it.
+    /// It is not open for the requested access.
     #[error("the file is not open for {0}")]
     NotOpenFor(&'static str),
-    /// The kernel does not tell.
+    /// The kernel does not report its state.
     #[error("cannot inspect the file: {0}")]
     Io(#[from] rustix::io::Errno),
 }
 
-/// A regular file of the mount that a client has open. The file lives at least as long as this.
+/// A regular file of the mount that a client has open. The file lives at least as long as this value.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     ino: Ino,
@@ -39,7 +39,7 @@ impl OpenFile {
     /// See [`OpenFileError`].
     pub(super) fn inspect(file: OwnedFd, device: DeviceNumber) -> Result<OpenFile, OpenFileError> {
         let flags = fcntl_getfl(&file)?;
-        // Without a question to its file system: a hostile client's file may belong to one that never answers.
+        // Sends no request to its file system: a hostile client's file may belong to one that never answers.
         let found =
             statx(&file, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::INO | StatxFlags::TYPE)?;
         if (DeviceNumber { major: found.stx_dev_major, minor: found.stx_dev_minor }) != device {
@@ -62,7 +62,7 @@ impl OpenFile {
         }
     }
 
-    /// Returns the file's number if its content may be replaced. A file open for appending only grows.
+    /// Returns the file's number if its content may be replaced. A file open for appending may only grow.
     ///
     /// # Errors
     /// [`OpenFileError::NotOpenFor`] otherwise.
@@ -73,7 +73,7 @@ impl OpenFile {
         }
     }
 
-    /// Returns what the file is open for, or nothing for a mere path.
+    /// Returns the access modes that the file is open for; `None` for a mere path.
     fn access(&self) -> Option<OFlags> {
         (!self.flags.contains(OFlags::PATH)).then_some(self.flags & OFlags::RWMODE)
     }

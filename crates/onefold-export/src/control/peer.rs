@@ -1,30 +1,30 @@
-//! Who may ask for what.
+//! Permissions of clients.
 
 use std::io;
 use std::os::unix::net::UnixStream;
 
 use super::message::ControlRequest;
 
-/// Whom the kernel says is on the other side of a connection.
+/// The other side of a connection, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
     uid: u32,
 }
 
-/// Whom a request is open to.
+/// The users who may make a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OpenTo {
-    /// Everyone who reaches the socket. What concerns a file is proved by having it open.
+    /// All users who can reach the socket. An open file proves the rights to that file.
     Everyone,
-    /// Root, and the user whose daemon it is.
+    /// Root, and the user of the daemon.
     Keepers,
 }
 
 impl Peer {
-    /// Asks the kernel who connected.
+    /// Asks the kernel for the user who connected.
     ///
     /// # Errors
-    /// When it does not tell.
+    /// When the kernel does not report it.
     pub(super) fn of(stream: &UnixStream) -> io::Result<Peer> {
         let credentials = rustix::net::sockopt::socket_peercred(stream)?;
         Ok(Peer { uid: credentials.uid.as_raw() })
@@ -35,12 +35,12 @@ impl Peer {
         self.uid
     }
 
-    /// Tells whether this is root or the user `daemon_uid`.
+    /// Returns whether this is root or the user `daemon_uid`.
     pub(super) fn is_keeper(self, daemon_uid: u32) -> bool {
         self.uid == 0 || self.uid == daemon_uid
     }
 
-    /// Tells whether the daemon of user `daemon_uid` does this for the peer.
+    /// Returns whether the daemon of user `daemon_uid` accepts this request from the peer.
     pub(super) fn may(self, request: &ControlRequest, daemon_uid: u32) -> bool {
         match open_to(request) {
             OpenTo::Everyone => true,

@@ -1,4 +1,4 @@
-//! Accepting clients of the control socket, a bounded number at a time.
+//! Accepts clients of the control socket, up to a maximum number at a time.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -19,22 +19,22 @@ use crate::fuse::Invalidate;
 use crate::mount_table::DeviceNumber;
 use crate::stopper::Stopper;
 
-/// Most clients at once.
+/// Maximum number of clients at once.
 const CLIENTS_MAX: usize = 32;
 
-/// While so many clients are there, only root and the daemon's user are let in.
+/// From this number of clients on, only root and the daemon's user are accepted.
 const GUESTS_MAX: usize = 16;
 
-/// How long the daemon waits at its end for clients to take the last answer.
+/// How long a daemon that ends waits for clients to take the last answer.
 const LAST_ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Pause after a failed accept (no descriptor left, say).
+/// Pause after a failed accept, for example without a free descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What requests are about.
+/// The objects that requests act on.
 pub(crate) struct Served {
     pub(crate) pool: Arc<Pool>,
-    /// Where the pool is mounted, if it is.
+    /// The mount of the pool, if it has one.
     pub(crate) mount: Option<ServedMount>,
     pub(crate) stopper: Stopper,
     pub(crate) ending: Arc<Ending>,
@@ -54,7 +54,7 @@ pub(crate) struct ControlServer {
 }
 
 impl ControlServer {
-    /// Starts to accept clients on `socket`.
+    /// Starts accepting clients on `socket`.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -72,12 +72,12 @@ impl ControlServer {
         Ok(ControlServer { socket, ending, acceptor: Some(acceptor) })
     }
 
-    /// Lets no new client find the socket.
+    /// Hides the socket from new clients.
     pub(crate) fn retire(&self) {
         self.socket.retire();
     }
 
-    /// Ends, once the clients that wait for an answer have it.
+    /// Ends, after the clients that wait for an answer have it.
     pub(crate) fn finish(self) {
         self.ending.wait_until_answered(LAST_ANSWER_PATIENCE);
     }
@@ -89,10 +89,10 @@ fn no_thread(path: PathBuf, source: io::Error) -> SocketError {
 
 impl Drop for ControlServer {
     fn drop(&mut self) {
-        // Wakes the acceptor, for which the socket is closed now.
+        // Wakes the acceptor, which then sees the socket as closed.
         let _ = rustix::net::shutdown(self.socket.listener(), Shutdown::Both);
         if let Some(acceptor) = self.acceptor.take() {
-            // A panic in it has been told of on standard error.
+            // A panic in it is already reported on standard error.
             let _ = acceptor.join();
         }
     }
@@ -103,14 +103,14 @@ fn accept(socket: &ControlSocket, served: &Arc<Served>) {
     loop {
         match socket.listener().accept() {
             Ok((stream, _)) => admit(stream, served, &clients),
-            // What `shutdown` makes of a listening socket.
+            // The error of a listening socket after `shutdown`.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
             Err(_) => thread::sleep(ACCEPT_PAUSE),
         }
     }
 }
 
-/// Gives a client a thread of its own, if it may have one.
+/// Starts a thread for a client, if it may have one.
 fn admit(stream: UnixStream, served: &Arc<Served>, clients: &Arc<AtomicUsize>) {
     let Ok(peer) = Peer::of(&stream) else { return };
     let is_keeper = peer.is_keeper(rustix::process::geteuid().as_raw());
@@ -122,9 +122,9 @@ fn admit(stream: UnixStream, served: &Arc<Served>, clients: &Arc<AtomicUsize>) {
         return;
     }
     let served = served.clone();
-    // Where no thread can be started the client sees a closed connection.
+    // If no thread can be started, the client sees a closed connection.
     let _ = thread::Builder::new().name("control-client".into()).spawn(move || {
-        // What breaks a connection is the client's doing, and it has been told where it could be.
+        // The client caused a broken connection, and was told of the failure where that was possible.
         let _ = connection::serve(&stream, peer, &served);
         drop(seat);
     });

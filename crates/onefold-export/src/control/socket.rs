@@ -14,7 +14,7 @@ use super::connecting::connect_at_once;
 use crate::options::Access;
 use crate::place::RunDirectory;
 
-/// Mode of root's run directory: everyone looks for sockets there, and each socket's own mode tells who may connect.
+/// Mode of root's run directory: all users look for sockets there, and each socket's own mode decides who may connect.
 const ROOT_MODE: u32 = 0o755;
 /// Mode of another user's run directory.
 const USER_MODE: u32 = 0o700;
@@ -22,10 +22,11 @@ const USER_MODE: u32 = 0o700;
 /// Why a control socket could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Not root, and `XDG_RUNTIME_DIR` is not set: there is no place that only this user can write to.
+    /// The process is not root's and `XDG_RUNTIME_DIR` is not set, so it has no directory that only this user can write
+    /// to.
     #[error("no directory for the control socket: XDG_RUNTIME_DIR is not set")]
     NoDirectory,
-    /// Other users can change what is in the directory, or it is another user's.
+    /// Other users can change the content of the directory, or it belongs to another user.
     #[error("{} can be changed by other users", path.shown())]
     NotTrusted {
         /// The directory.
@@ -34,30 +35,30 @@ pub enum SocketError {
     /// The operating system refused.
     #[error("cannot {action} {}", path.shown())]
     Io {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// With what.
+        /// Its path.
         path: PathBuf,
-        /// The operating system's word.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
 }
 
-/// A listening socket whose file goes away with it.
+/// A listening socket; dropping it removes its file.
 pub(crate) struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
     has_file: AtomicBool,
 }
 
-/// Returns what makes an error of the operating system one of a socket.
+/// Returns a function that turns an error of the operating system into one of a socket.
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SocketError {
     let path = path.to_owned();
     move |source| SocketError::Io { action, path, source }
 }
 
-/// Makes the directory if it is not there, and sees to it that nobody but its user and root changes what is in it.
+/// Makes the directory if it is missing, and ensures that only its user and root can change its content.
 ///
 /// # Errors
 /// See [`SocketError`].
@@ -69,7 +70,7 @@ fn make_directory(directory: &RunDirectory) -> Result<(), SocketError> {
     if !directory.is_trusted().map_err(failed("look at", path))? {
         return Err(SocketError::NotTrusted { path: path.clone() });
     }
-    // The mask of a service takes bits from the mode of what it makes, and other users could not reach root's sockets.
+    // A service's umask removes bits from the mode of new directories; other users could then not reach root's sockets.
     if directory.user == 0 && rustix::process::geteuid().is_root() {
         let found = fs::symlink_metadata(path).map_err(failed("look at", path))?;
         if found.uid() == 0 && found.mode() & ROOT_MODE != ROOT_MODE {
@@ -81,19 +82,20 @@ fn make_directory(directory: &RunDirectory) -> Result<(), SocketError> {
 }
 
 impl ControlSocket {
-    /// Makes the control socket `name` in `directory`, which is made if it is not there. Where a daemon listens at that
-    /// name already, the name gets the number of this process: two daemons that only read a pool may serve it at once.
+    /// Makes the control socket `name` in `directory`, and the directory if it is missing. If a daemon already listens
+    /// at that name, the number of this process is added to the name: two daemons that only read a pool may serve it at
+    /// once.
     ///
     /// # Errors
     /// See [`SocketError`].
     pub(crate) fn bind(directory: &RunDirectory, name: &str, access: Access) -> Result<ControlSocket, SocketError> {
         make_directory(directory)?;
         let mut path = directory.socket(name);
-        // A full queue of clients, too, means that a daemon listens.
+        // A full queue of clients also means that a daemon listens.
         if matches!(connect_at_once(&path), Ok(_) | Err(Errno::AGAIN)) {
             path = directory.socket(&format!("{name}-{}", std::process::id()));
         }
-        // Left behind by a daemon that was killed: nobody listens there, or the connection had succeeded.
+        // Left behind by a killed daemon: a process that listened would have accepted the connection.
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("remove", &path)(error)),
             _ => {}
@@ -119,12 +121,12 @@ impl ControlSocket {
 }
 
 impl ControlSocket {
-    /// Removes the socket's file: no client finds it any more, and the name is free for the next daemon of the pool.
-    /// Clients that are connected stay so. To be called while the pool is still locked: later the file could be another
-    /// daemon's.
+    /// Removes the socket's file: new clients no longer find it, and the name is free for the pool's next daemon.
+    /// Connected clients stay connected. Must be called while the pool is still locked: later the file could belong to
+    /// another daemon.
     pub(crate) fn retire(&self) {
         if self.has_file.swap(false, Ordering::Relaxed) {
-            // Where this fails the next daemon removes it.
+            // If this fails, the next daemon removes it.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -157,7 +159,7 @@ mod tests {
         let path = {
             let socket = bind(&run);
             let path = socket.path().to_owned();
-            // As after kill -9: the file stays, nobody listens.
+            // As after kill -9: the file stays, but no process listens.
             fs::rename(&path, path.with_extension("kept")).unwrap();
             drop(socket);
             fs::rename(path.with_extension("kept"), &path).unwrap();
@@ -204,7 +206,7 @@ mod tests {
         fs::metadata(path).unwrap().permissions().mode() & 0o777
     }
 
-    /// A mask is one of the whole process: the test runs itself again with another one.
+    /// A umask applies to the whole process, so the test runs itself again with another one.
     #[test]
     fn a_mask_takes_nothing_from_the_modes() {
         let is_masked = std::env::var_os("ONEFOLD_TEST_IS_MASKED").is_some();
@@ -227,7 +229,7 @@ mod tests {
         for _ in 0..2 {
             let socket = bind(&run);
             assert_eq!((mode_of(&run.path), mode_of(socket.path())), (expected, 0o666));
-            // As a daemon of an older version left it.
+            // As left by a daemon of an older version.
             fs::set_permissions(&run.path, Permissions::from_mode(0o700)).unwrap();
         }
     }

@@ -1,6 +1,6 @@
-//! How the pool's numbers are written on the wire: field by field, under the pool's own names.
+//! The encoding of the pool's numbers on the wire: field by field, under the pool's own names.
 //!
-//! The pool crate knows no wire; these forms mirror its public types, and the compiler keeps them in step.
+//! The pool crate knows no wire format; these forms mirror its public types, and the compiler keeps them in step.
 
 use onefold_pool::{ActivityStat, FileStat, FilterStat, PoolStat};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -1,4 +1,4 @@
-//! What each request does.
+//! Carries out each request.
 
 use std::os::fd::OwnedFd;
 
@@ -11,7 +11,7 @@ use super::server::{Served, ServedMount};
 use crate::door::EndError;
 use crate::fuse::drop_privileges_from;
 
-/// Why a request failed, as the client is told.
+/// Why a request failed, in the form that the client gets.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) kind: FailureKind,
@@ -24,7 +24,7 @@ impl Failure {
     }
 }
 
-/// Does what `request` asks. The peer may ask for it.
+/// Carries out `request`. The caller has checked that the peer may make it.
 pub(super) fn run(
     served: &Served,
     request: &ControlRequest,
@@ -50,7 +50,7 @@ pub(super) fn run(
         }
         ControlRequest::Sync => {
             if !pool.is_read_only() {
-                // Unlike a sync, it reports losses of accepted writes.
+                // Unlike a sync, this reports losses of accepted writes.
                 pool.fsync(Ino::ROOT)?;
             }
             Ok(Answer::Nothing)
@@ -59,7 +59,7 @@ pub(super) fn run(
             // A file sent along would keep the mount busy.
             drop(files);
             if let Err(error) = served.stopper.try_end() {
-                // Refused or not, what was written is on disk when the answer comes.
+                // Even if the end was refused, earlier writes are on disk when the answer arrives.
                 let committed = served.stopper.commit();
                 let failure = Failure::from(error);
                 return Err(match committed {
@@ -78,7 +78,7 @@ pub(super) fn run(
     }
 }
 
-/// Returns the mount whose files a request is about.
+/// Returns the mount that holds the files of a request.
 fn mount_of(served: &Served) -> Result<&ServedMount, Failure> {
     served.mount.as_ref().ok_or_else(not_mounted)
 }
@@ -89,9 +89,9 @@ fn not_mounted() -> Failure {
 
 fn inspect<const COUNT: usize>(mount: &ServedMount, files: Vec<OwnedFd>) -> Result<[OpenFile; COUNT], Failure> {
     let found: Vec<_> = files.into_iter().map(|file| OpenFile::inspect(file, mount.device)).collect();
-    // After the mount has ended, the kernel gives its device number to any other file system, with any inode numbers.
-    // It does not do so while the connection lives. So this check comes after the numbers are read, with the files
-    // held.
+    // After the mount has ended, the kernel may give its device number to any other file system, with any inode
+    // numbers. It does not do so while the connection lives. So this check comes after the numbers are read, while the
+    // files are held.
     if !mount.invalidator.is_connected() {
         return Err(not_mounted());
     }
@@ -102,11 +102,11 @@ fn inspect<const COUNT: usize>(mount: &ServedMount, files: Vec<OwnedFd>) -> Resu
 
 fn clone(pool: &Pool, mount: &ServedMount, [source, target]: &[OpenFile; 2]) -> Result<Answer, Failure> {
     let (source, target) = (source.readable()?, target.replaceable()?);
-    // The kernel sees no write here, after which it would ask for this itself.
+    // The kernel sees no write here, after which it would request this itself.
     drop_privileges_from(pool, target, None)?;
     let cloned = pool.clone_file(source, target);
-    // The kernel knows nothing of what happened to the target. What it has of it goes away even after a failure: the
-    // pages would be the only place where a half-told story could stay.
+    // The kernel does not know of the change to the target. Its cached pages are dropped even after a failure:
+    // otherwise they would show a state that exists nowhere else.
     let told = mount.invalidator.invalidate(target);
     cloned?;
     told.map_err(|error| {

@@ -16,10 +16,10 @@ use serde::de::DeserializeOwned;
 
 use super::message::LINE_BYTES_MAX;
 
-/// Most open files that go with one line.
+/// Maximum number of open files with one line.
 pub(super) const FILES_MAX: usize = 2;
 
-/// Bytes asked of the socket at a time.
+/// Number of bytes requested from the socket at a time.
 const RECEIVE_BYTES: usize = 8192;
 
 /// Why a line could not be sent or received.
@@ -31,16 +31,16 @@ pub enum WireError {
     /// The peer closed the connection within a line.
     #[error("the other side closed the connection within a line")]
     Cut,
-    /// A line that is too long.
+    /// A line is too long.
     #[error("a line is longer than {bytes_max} bytes")]
     TooLong {
-        /// The longest that is taken.
+        /// The maximum length.
         bytes_max: usize,
     },
     /// More than [`FILES_MAX`] open files came with a line.
     #[error("more than {FILES_MAX} open files came with a line")]
     TooManyFiles,
-    /// A line is not what was expected at this place.
+    /// A line is not what is expected at this place.
     #[error("a line cannot be understood: {0}")]
     NotUnderstood(#[source] serde_json::Error),
     /// The socket failed, or the peer was silent for too long.
@@ -48,7 +48,7 @@ pub enum WireError {
     Io(#[source] std::io::Error),
 }
 
-/// A line as it came, with its open files.
+/// A received line, with its open files.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) bytes: Vec<u8>,
@@ -56,13 +56,13 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Returns the message that the line holds.
+    /// Returns the message in the line.
     pub(super) fn decode<T: DeserializeOwned>(&self) -> Result<T, WireError> {
         serde_json::from_slice(&self.bytes).map_err(WireError::NotUnderstood)
     }
 }
 
-/// Cuts what comes from a socket into lines.
+/// Splits the data from a socket into lines.
 #[derive(Debug)]
 pub(super) struct LineReader {
     line_bytes_max: usize,
@@ -76,21 +76,21 @@ impl LineReader {
         LineReader { line_bytes_max, received: VecDeque::new(), files: Vec::new() }
     }
 
-    /// Waits for the next line, however long that takes. Open files that came before its end belong to it.
+    /// Waits for the next line, however long that takes. Open files that arrived before its end belong to it.
     ///
     /// # Errors
-    /// [`WireError::Closed`] at an orderly end; after any other error the connection is of no more use.
+    /// [`WireError::Closed`] at an orderly end; after any other error the connection is unusable.
     pub(super) fn next(&mut self, stream: &UnixStream) -> Result<Line, WireError> {
         self.next_until(stream, None)
     }
 
-    /// As [`LineReader::next`], but the whole line must come within `patience`.
+    /// Like [`LineReader::next`], but the whole line must arrive within `patience`.
     pub(super) fn next_within(&mut self, stream: &UnixStream, patience: Duration) -> Result<Line, WireError> {
         self.next_until(stream, Some(Instant::now() + patience))
     }
 
     fn next_until(&mut self, stream: &UnixStream, deadline: Option<Instant>) -> Result<Line, WireError> {
-        // Bytes before this place are known to hold no newline: each byte is looked at once.
+        // Bytes before this place are known to hold no newline, so each byte is examined once.
         let mut searched = 0;
         loop {
             let end = self.received.iter().skip(searched).position(|&byte| byte == b'\n').map(|at| searched + at + 1);
@@ -107,7 +107,7 @@ impl LineReader {
             if left.is_some_and(|left| left.is_zero()) {
                 return Err(WireError::Io(std::io::ErrorKind::TimedOut.into()));
             }
-            // Also where there is none: the line before may have had one.
+            // Set even without a limit: the previous line may have had one.
             stream.set_read_timeout(left).map_err(WireError::Io)?;
             self.receive(stream)?;
         }
@@ -147,7 +147,7 @@ impl LineReader {
 /// Sends `message` as one line, together with `files`.
 ///
 /// # Errors
-/// [`WireError::TooLong`] with no byte sent; after any other error the connection is of no more use.
+/// [`WireError::TooLong`] with no byte sent; after any other error the connection is unusable.
 pub(super) fn send_line<T: Serialize>(
     stream: &UnixStream,
     message: &T,
@@ -171,7 +171,7 @@ pub(super) fn send_line<T: Serialize>(
         match sendmsg(stream, &[IoSlice::new(rest)], &mut control, SendFlags::NOSIGNAL) {
             Ok(count) => {
                 rest = &rest[count..];
-                // The files went with the first bytes.
+                // The files were sent with the first bytes.
                 control.clear();
             }
             Err(rustix::io::Errno::INTR) => {}
@@ -284,7 +284,7 @@ mod tests {
         let three = [files[0].as_fd(), files[1].as_fd(), files[0].as_fd()];
         assert!(matches!(send_line(&one, &ControlRequest::Clone, &three), Err(WireError::TooManyFiles)));
 
-        // Two lots before one line end.
+        // Two batches of files before the end of one line.
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         for _ in 0..2 {
             let mut control = SendAncillaryBuffer::new(&mut space);

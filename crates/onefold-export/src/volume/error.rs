@@ -1,4 +1,4 @@
-//! What can go wrong with a volume.
+//! Errors of a volume.
 
 use std::error::Error;
 
@@ -7,10 +7,10 @@ use super::SECTOR_BYTES;
 /// Why a call of a volume failed.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
-    /// The range does not begin or end at a sector. Nothing was done.
+    /// The range does not begin and end at sector boundaries. Nothing was done.
     #[error("{bytes} bytes at byte {offset} are no whole sectors of {SECTOR_BYTES} bytes")]
     Misaligned {
-        /// Where the range begins, in bytes.
+        /// Start of the range, in bytes.
         offset: u64,
         /// Its length in bytes.
         bytes: u64,
@@ -18,7 +18,7 @@ pub enum VolumeError {
     /// The range ends past the volume. Nothing was done.
     #[error("{bytes} bytes at byte {offset} end past the volume, which has {length_bytes} bytes")]
     PastEnd {
-        /// Where the range begins, in bytes.
+        /// Start of the range, in bytes.
         offset: u64,
         /// Its length in bytes.
         bytes: u64,
@@ -28,19 +28,19 @@ pub enum VolumeError {
     /// The volume is open read-only. Nothing was done.
     #[error("the volume is read-only")]
     ReadOnly,
-    /// What the volume lies in is full. The call may succeed once there is space again.
+    /// The storage below the volume is full. The call may succeed once there is space again.
     #[error("no space left for the volume")]
     NoSpace,
-    /// A change that was answered before could not be stored. The volume holds something that its client never made,
-    /// until the client writes it anew.
+    /// A change that was already answered could not be stored. The volume holds content that its client never wrote,
+    /// until the client rewrites it.
     #[error("a change that was accepted earlier is lost")]
     Lost(#[source] Box<dyn Error + Send + Sync>),
-    /// What the volume lies in failed.
+    /// The storage below the volume failed.
     #[error("cannot {action} the volume")]
     Failed {
-        /// What was tried: `open`, `read`, `write`.
+        /// The failed action: `open`, `read`, `write`.
         action: &'static str,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },

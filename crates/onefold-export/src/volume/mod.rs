@@ -1,4 +1,4 @@
-//! One disk, as the doors that serve disks see it, whatever it lies in.
+//! One disk, as seen by the doors that serve disks, whatever it is stored in.
 //!
 //! A [`Volume`] knows neither protocols nor names: a door (vhost-user-blk, NBD) translates each request into one call.
 //! [`PoolVolume`] is a volume in a file of a pool.
@@ -21,86 +21,86 @@ pub const SECTOR_BYTES: u64 = DEVICE_SECTOR_BYTES as u64;
 /// Result of a call of a volume.
 pub type Result<T> = std::result::Result<T, VolumeError>;
 
-/// A disk that a door serves: a row of sectors that can be read and written anywhere.
+/// A disk that a door serves: a sequence of sectors that can be read and written anywhere.
 ///
 /// **Addresses.** Offsets and lengths are in bytes and multiples of [`SECTOR_BYTES`], and no range ends past
-/// [`Volume::length_bytes`]. A call that does not keep to this fails as a whole and changes nothing
-/// ([`VolumeError::Misaligned`], [`VolumeError::PastEnd`]): requests of clients may be handed on unchecked. An empty
-/// range within the volume is valid, and nothing is done.
+/// [`Volume::length_bytes`]. A call that violates this fails as a whole and changes nothing
+/// ([`VolumeError::Misaligned`], [`VolumeError::PastEnd`]), so a door may pass on clients' requests unchecked. An empty
+/// range within the volume is valid and has no effect.
 ///
-/// **Threads.** All calls are synchronous and may come from many threads at once. A call sees what every call before it
-/// left, where "before" means that the other one had returned when it began. Of calls that overlap in time and place,
-/// each unit of [`Volume::atomic_bytes`] holds what one of them left, whole.
+/// **Threads.** All calls are synchronous and may come from many threads at once. A call sees the results of every call
+/// that had returned before it began. If calls overlap in time and place, each unit of [`Volume::atomic_bytes`] holds
+/// the complete result of one of them.
 ///
-/// **Durability.** A change may be lost by a power cut, or by the death of the process, until [`Volume::flush`],
-/// called after the change had returned, has itself returned without an error. A change with [`Durability::Now`] (FUA)
-/// is durable when it returns; it makes no promise for others. What a power cut leaves of a change that is not durable
-/// is, unit by unit of [`Volume::atomic_bytes`] (at multiples of it from the start of the volume), the content before
-/// or after it.
+/// **Durability.** A power cut, or the death of the process, may lose a change until a [`Volume::flush`] that was
+/// called after the change had returned has itself returned without an error. A change with [`Durability::Now`] (FUA)
+/// is durable when it returns; it promises nothing for others. After a power cut, each unit of [`Volume::atomic_bytes`]
+/// (at multiples of it from the start of the volume) holds its content either before or after a change that was not
+/// durable.
 ///
 /// **Failures.** After an error other than those of addresses, a change may have happened in part, unit by unit. A
-/// change that was answered may fail later: then, and from then on, [`Volume::flush`] and every change with
-/// [`Durability::Now`] fail with [`VolumeError::Lost`]. So a flush that succeeds says that nothing is missing, however
-/// many failed before it.
+/// change that was answered may fail later. From then on, [`Volume::flush`] and every change with [`Durability::Now`]
+/// fail with [`VolumeError::Lost`]. So a flush that succeeds proves that nothing is missing, however many flushes
+/// failed before it.
 ///
 /// **Length.** A volume does not become shorter while it is open. It may become longer, which [`Volume::measure`]
-/// finds out.
+/// detects.
 pub trait Volume: Send + Sync {
     /// Returns the length in bytes, a multiple of [`SECTOR_BYTES`], as it was last measured.
     fn length_bytes(&self) -> u64;
 
-    /// Measures the length anew and returns it, in bytes. A tail shorter than a sector does not count.
+    /// Measures the length again and returns it, in bytes. A tail shorter than a sector does not count.
     ///
     /// # Errors
-    /// When it can't be measured.
+    /// When it cannot be measured.
     fn measure(&self) -> Result<u64>;
 
     /// Returns the unit that a power cut leaves whole, in bytes: a power of two, at least [`SECTOR_BYTES`]. Changes of
-    /// whole units are the cheap ones.
+    /// whole units are cheaper.
     fn atomic_bytes(&self) -> u64;
 
-    /// Tells whether every change is refused.
+    /// Returns whether every change is refused.
     fn is_read_only(&self) -> bool;
 
-    /// Reads several ranges, which may overlap, side by side where that is faster. Returns one result for each, in
+    /// Reads several ranges, which may overlap; in parallel where that is faster. Returns one result for each, in
     /// order. Each buffer is filled, or holds anything after an error.
     ///
     /// # Errors
-    /// Of each read: those of addresses, [`VolumeError::Failed`].
+    /// For each read: those of addresses, [`VolumeError::Failed`].
     fn read_each(&self, reads: &mut [VolumeRead<'_>]) -> Vec<Result<()>>;
 
     /// Writes all of `data` at `offset`.
     ///
     /// # Errors
     /// Those of addresses; [`VolumeError::ReadOnly`]; [`VolumeError::NoSpace`], after which the same write may succeed
-    /// later; with [`Durability::Now`] also as [`Volume::flush`].
+    /// later; with [`Durability::Now`] also those of [`Volume::flush`].
     fn write(&self, offset: u64, data: WriteData, durability: Durability) -> Result<()>;
 
-    /// Makes every change durable that had returned before. Does nothing on a volume that is read-only.
+    /// Makes every change durable that has already returned. Does nothing on a read-only volume.
     ///
     /// # Errors
-    /// [`VolumeError::Lost`], as above; [`VolumeError::NoSpace`] where the place below has no room to make anything
+    /// [`VolumeError::Lost`], as above; [`VolumeError::NoSpace`] if the storage below has no room to make anything
     /// durable: nothing is lost, and a later flush may succeed. [`VolumeError::Failed`].
     fn flush(&self) -> Result<()>;
 
     /// Makes a range read as zeros.
     ///
     /// # Errors
-    /// As [`Volume::write`].
+    /// See [`Volume::write`].
     fn zero(&self, range: Range<u64>, space: ZeroSpace, durability: Durability) -> Result<()>;
 
-    /// Gives up the content of a range: each sector of it reads as before or as zeros afterwards, and goes on doing
-    /// so. Frees the space of whole units of [`Volume::atomic_bytes`], and may do nothing at all. Durable with the
-    /// next flush.
+    /// Gives up the content of a range: afterwards each of its sectors reads as before or as zeros, and stays so. Frees
+    /// the space of whole units of [`Volume::atomic_bytes`], and may do nothing at all. Durable with the next flush.
     ///
     /// # Errors
     /// Those of addresses; [`VolumeError::ReadOnly`], [`VolumeError::Failed`].
     fn discard(&self, range: Range<u64>) -> Result<()>;
 
-    /// Returns what is in a range, in order and without gaps from its start on: at most `extents_max` extents, so that
-    /// they may end before the range does, and at least one unless the range is empty. Neighbours may be alike.
+    /// Returns the extents of a range, in order and without gaps from its start on. Returns at most `extents_max`
+    /// extents, so they may end before the range does, and at least one unless the range is empty. Neighbours may be
+    /// alike.
     ///
-    /// Of calls that change the volume meanwhile, an extent shows what was before or after.
+    /// If other calls change the volume meanwhile, each extent shows the state before or after.
     ///
     /// # Errors
     /// Those of addresses; [`VolumeError::Failed`].
@@ -112,7 +112,7 @@ pub trait Volume: Send + Sync {
     /// Reads one range: see [`Volume::read_each`].
     ///
     /// # Errors
-    /// As [`Volume::read_each`].
+    /// See [`Volume::read_each`].
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.read_each(&mut [VolumeRead { offset, into }]).pop().expect("one result for each read")
     }
@@ -121,14 +121,14 @@ pub trait Volume: Send + Sync {
 /// One of several reads that are done together.
 #[derive(Debug)]
 pub struct VolumeRead<'a> {
-    /// Where in the volume, in bytes.
+    /// Offset in the volume, in bytes.
     pub offset: u64,
-    /// Where the bytes go. Whole blocks at a page's address save a copy.
+    /// The buffer to fill. Whole blocks at a page-aligned address save a copy.
     pub into: &'a mut [u8],
 }
 
-/// The bytes of a write, in a buffer that nobody else changes: memory of a guest is copied before it becomes one, for
-/// its owner can change it at any moment. Data that begin at a page save a further copy.
+/// The bytes of a write, in a buffer that nothing else changes. Guest memory is copied first, as the guest can change
+/// it at any moment. Data that begins at a page boundary saves a further copy.
 #[derive(Debug)]
 pub struct WriteData {
     buffer: AlignedBuffer,
@@ -136,10 +136,10 @@ pub struct WriteData {
 }
 
 impl WriteData {
-    /// Takes the bytes `range` of a buffer.
+    /// Takes the range `range` of a buffer.
     ///
     /// # Panics
-    /// When the range does not lie in the buffer.
+    /// When the range does not lie within the buffer.
     #[must_use]
     pub fn new(buffer: AlignedBuffer, range: Range<usize>) -> WriteData {
         assert!(range.start <= range.end && range.end <= buffer.len(), "{range:?} of {} bytes", buffer.len());
@@ -159,19 +159,19 @@ impl WriteData {
     }
 }
 
-/// What becomes of the space of a range that is to read as zeros.
+/// What happens to the space of a range that is zeroed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZeroSpace {
-    /// It may be freed: a later write needs space again.
+    /// It may be freed: a later write then needs space again.
     MayBeFreed,
-    /// It is kept, or reserved where there is none: a later write of the range finds space.
+    /// It is kept, or reserved if the range has none: a later write of the range finds space.
     Kept,
 }
 
-/// What a part of a volume holds.
+/// Content of a part of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentContent {
-    /// Anything.
+    /// Any bytes.
     Data,
     /// Zeros, which take no space.
     Zeros,
@@ -180,9 +180,9 @@ pub enum ExtentContent {
 /// A part of a volume with one kind of content. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeExtent {
-    /// Where it lies, in bytes.
+    /// Its range, in bytes.
     pub range: Range<u64>,
-    /// What it holds.
+    /// Its content.
     pub content: ExtentContent,
 }
 

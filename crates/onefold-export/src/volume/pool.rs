@@ -1,4 +1,4 @@
-//! A volume that lies in a file of a pool.
+//! A volume in a file of a pool.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ pub enum VolumeAccess {
     ReadWrite,
 }
 
-/// A regular file of a pool as a volume. The file lives at least as long as this, even if it loses its last name.
+/// A regular file of a pool as a volume. The file lives at least as long as this value, even if it loses its last name.
 ///
-/// - Writes of whole blocks are answered when they are accepted ([`Pool::write_behind`]), all others when they have
-///   happened.
+/// - Writes of whole blocks are answered once they are accepted ([`Pool::write_behind`]), all others once they are
+///   carried out.
 /// - The unit that a power cut leaves whole is a block of the pool, 4 KiB. A write within a block reads and rewrites
 ///   it.
-/// - A write that was accepted and lost is remembered as long as the pool is open, over closing and opening the volume
-///   too, unless the file is truncated to nothing.
-/// - A file that is truncated meanwhile, which its users must not do, reads as [`VolumeError::PastEnd`] where it ends,
-///   and a write there makes it longer again.
+/// - A lost write is remembered as long as the pool is open, even if the volume is closed and opened again, unless the
+///   file is truncated to nothing.
+/// - Users of the file must not truncate it meanwhile. If they do, reads past its end fail with
+///   [`VolumeError::PastEnd`], and a write there lengthens it again.
 pub struct PoolVolume {
     pool: Arc<Pool>,
     ino: Ino,
@@ -39,12 +39,12 @@ pub struct PoolVolume {
 }
 
 impl PoolVolume {
-    /// Opens the file `ino`, which has at least one name. The caller has checked who asks.
+    /// Opens the file `ino`, which has at least one name. The caller has checked the permissions.
     ///
     /// # Errors
-    /// [`VolumeError::Failed`] for a file that is not there or no regular one; damage; device errors.
+    /// [`VolumeError::Failed`] for a missing file or one that is not regular; damage; device errors.
     pub fn open(pool: Arc<Pool>, ino: Ino, access: VolumeAccess) -> Result<PoolVolume> {
-        // Takes the hold that keeps the file.
+        // This takes the hold that keeps the file alive.
         let attr = pool.lookup(ino, b".").map_err(|error| failed("open", error))?;
         let length_bytes = AtomicU64::new(whole_sectors(attr.size_bytes));
         let volume = PoolVolume { pool, ino, access, length_bytes };
@@ -54,7 +54,7 @@ impl PoolVolume {
         }
     }
 
-    /// Returns the length of the file as it is now, in bytes, without a tail shorter than a sector.
+    /// Returns the present length of the file in bytes, without a tail shorter than a sector.
     fn file_length_bytes(&self) -> Result<u64> {
         let attr = self.pool.attr(self.ino).map_err(|error| failed("measure", error))?;
         Ok(whole_sectors(attr.size_bytes))
@@ -64,7 +64,7 @@ impl PoolVolume {
         check_range(offset, bytes, self.length_bytes())
     }
 
-    /// Checks a range that is to be changed.
+    /// Checks a range before it is changed.
     fn check_change(&self, offset: u64, bytes: u64) -> Result<Range<u64>> {
         if self.is_read_only() {
             return Err(VolumeError::ReadOnly);
@@ -72,7 +72,7 @@ impl PoolVolume {
         self.check(offset, bytes)
     }
 
-    /// Checks a range that is to be changed and is given by its ends.
+    /// Checks a range, given by its ends, before it is changed.
     fn check_change_of(&self, range: &Range<u64>) -> Result<()> {
         self.check_change(range.start, range.end.saturating_sub(range.start)).map(drop)
     }
@@ -85,11 +85,11 @@ impl PoolVolume {
         }
     }
 
-    /// Returns what a read of the pool means that filled `count` of `bytes` bytes at `offset`.
+    /// Returns the outcome of a read of `bytes` bytes at `offset`, from the pool's count of bytes read.
     fn finish_read(&self, offset: u64, bytes: usize, outcome: std::result::Result<usize, PoolError>) -> Result<()> {
         match outcome {
             Ok(count) if count == bytes => Ok(()),
-            // The length is that of the file, which the volume keeps to itself: it does not become shorter.
+            // The error has the file's length; the volume's own length does not become shorter.
             Ok(_) => Err(VolumeError::PastEnd { offset, bytes: bytes as u64, length_bytes: self.file_length_bytes()? }),
             Err(error) => Err(failed("read", error)),
         }
@@ -103,7 +103,7 @@ impl Volume for PoolVolume {
 
     fn measure(&self) -> Result<u64> {
         let length_bytes = self.file_length_bytes()?;
-        // A volume does not become shorter: what was measured longer before, by this thread or another, stays.
+        // A volume does not become shorter: a longer measurement, by this thread or another, stays.
         Ok(self.length_bytes.fetch_max(length_bytes, Ordering::AcqRel).max(length_bytes))
     }
 
@@ -176,14 +176,14 @@ impl Volume for PoolVolume {
 
     fn discard(&self, range: Range<u64>) -> Result<()> {
         self.check_change_of(&range)?;
-        // A part of a block would be written anew, which takes space and frees none.
+        // A part of a block would be rewritten, which takes space and frees none.
         let start = range.start.next_multiple_of(BLOCK_BYTES_U64);
         let end = range.end - range.end % BLOCK_BYTES_U64;
         if start >= end {
             return Ok(());
         }
         match self.pool.allocate(self.ino, start, end - start, AllocateMode::PunchHole) {
-            // A clone's map may need a block before it can lose one. Nothing is freed then.
+            // A clone's map may need a block before it can free one. Nothing is freed then.
             Ok(()) | Err(PoolError::NoSpace) => Ok(()),
             Err(error) => Err(failed("discard", error)),
         }
@@ -238,7 +238,7 @@ fn whole_sectors(bytes: u64) -> u64 {
     bytes - bytes % SECTOR_BYTES
 }
 
-/// Returns what an error of the pool means to the user of a volume.
+/// Returns the volume's error for an error of the pool.
 fn failed(action: &'static str, error: PoolError) -> VolumeError {
     match error {
         PoolError::ReadOnly => VolumeError::ReadOnly,

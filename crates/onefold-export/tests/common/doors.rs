@@ -1,4 +1,4 @@
-//! Doors of the tests' own, which serve nobody.
+//! Test doors that serve no clients.
 
 use std::io;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use super::environment;
 
 pub const LONG: Duration = Duration::from_secs(20);
 
-/// What a door of the test does, seen and steered from outside.
+/// State of a test door, which the test reads and controls.
 #[derive(Default)]
 pub struct Steering {
     pub state: Mutex<State>,
     pub changed: Condvar,
-    /// How often clients were asked to hand over what they keep.
+    /// Number of requests to clients to hand over cached changes.
     pub hand_overs: AtomicUsize,
 }
 
@@ -46,7 +46,7 @@ impl Steering {
     }
 }
 
-/// A door that serves nobody until it is ended.
+/// A door without clients that serves until it is ended.
 pub struct TestDoor(pub Arc<Steering>);
 
 pub struct TestHandle(Arc<Steering>);

@@ -1,4 +1,4 @@
-//! A mount that says of itself what its maker likes: any user who may use `fusermount3` can make one.
+//! A mount that makes false claims about itself: any user who may use `fusermount3` can make one.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -13,7 +13,7 @@ const HEADER_BYTES: usize = 40;
 const INIT: u32 = 26;
 const GET_XATTR: u32 = 22;
 
-/// A FUSE mount of some user whose root has one value for all extended attributes. Unmounted when dropped.
+/// A FUSE mount of a given user whose root has one value for all extended attributes. Unmounted when dropped.
 pub struct FalseMount {
     path: PathBuf,
     server: Option<JoinHandle<()>>,
@@ -63,7 +63,7 @@ fn serve(mut device: File, value: &[u8]) {
     }
 }
 
-/// Version 7.31 and no abilities.
+/// Version 7.31 without abilities.
 fn init() -> Vec<u8> {
     let mut body = vec![0; 64];
     body[..4].copy_from_slice(&7_u32.to_ne_bytes());

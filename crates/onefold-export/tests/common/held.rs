@@ -1,4 +1,4 @@
-//! A device that stops answering for a while: what goes on meanwhile needs no device.
+//! A device that stops answering for a while, to show which work needs no device.
 
 use std::io;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use onefold_block::{BlockDevice, BlockNo};
 use parking_lot::{Condvar, Mutex};
 
-/// A call that holds longer than this fails: a test that went wrong must not hang.
+/// Maximum time for which a call is held, so that a failed test does not hang.
 const HELD_MAX: Duration = Duration::from_secs(60);
 
 /// Wraps a device and holds up all reads, writes and flushes while it is closed. It begins open.
@@ -21,7 +21,7 @@ pub struct HeldDevice<D> {
 #[derive(Debug, Default)]
 struct State {
     is_closed: bool,
-    /// Calls that are held up.
+    /// Number of calls that are held.
     held: usize,
 }
 
@@ -30,7 +30,7 @@ impl<D: BlockDevice> HeldDevice<D> {
         HeldDevice { inner, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Holds up calls from now on.
+    /// Holds calls from now on.
     pub fn close(&self) {
         self.state.lock().is_closed = true;
     }
@@ -41,7 +41,7 @@ impl<D: BlockDevice> HeldDevice<D> {
         self.changed.notify_all();
     }
 
-    /// Waits until `count` calls are held up. Returns whether that came about in time.
+    /// Waits up to `time` until `count` calls are held. Returns whether that happened.
     pub fn wait_until_held(&self, count: usize, time: Duration) -> bool {
         let until = Instant::now() + time;
         let mut state = self.state.lock();

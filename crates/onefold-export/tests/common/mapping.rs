@@ -1,4 +1,4 @@
-//! Shared memory mappings of files, without the dangers, in this process and in another one.
+//! Shared memory mappings of files with a safe interface, in this process and in another one.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 
-/// A shared mapping of the first bytes of a file, of which single bytes can be read and written.
+/// A shared mapping of the first bytes of a file, with access to single bytes.
 pub struct SharedMapping {
     address: *mut u8,
     bytes: usize,
@@ -15,7 +15,7 @@ pub struct SharedMapping {
 
 #[expect(unsafe_code, reason = "mappings have no safe interface")]
 impl SharedMapping {
-    /// Maps the first `bytes` bytes of `file`, which must be at least so long and open for reading and writing.
+    /// Maps the first `bytes` bytes of `file`, which has at least that length and is open for reading and writing.
     pub fn new(file: &File, bytes: usize) -> rustix::io::Result<SharedMapping> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing of this process.
@@ -44,9 +44,9 @@ impl SharedMapping {
 #[expect(unsafe_code, reason = "mappings have no safe interface")]
 impl Drop for SharedMapping {
     fn drop(&mut self) {
-        // Unmapping changed pages waits for them to be written, with the address space of this process locked. The
-        // threads that would write them belong to this process too, and may need that lock. So nothing is left to wait
-        // for. (A daemon of its own has an address space of its own.)
+        // Unmapping changed pages waits for their write, with this process's address space locked. The threads that
+        // write them belong to this process too, and may need that lock. So the pages are written first. (A separate
+        // daemon has an address space of its own.)
         let _ = self.sync();
         // SAFETY: the range is exactly the mapping, and nothing refers to it any more.
         let _ = unsafe { munmap(self.address.cast(), self.bytes) };
@@ -55,7 +55,8 @@ impl Drop for SharedMapping {
 
 const PAGE_BYTES: usize = 4096;
 
-/// Changes each page of the file named first, so many bytes long, then waits for the end of its input.
+/// Changes each page of the file in its first argument, whose length is the second, then waits for the end of its
+/// input.
 const CHANGE_PAGES: &str = r#"
 import mmap, os, sys
 path, length = sys.argv[1], int(sys.argv[2])
@@ -69,15 +70,15 @@ sys.stdin.read()
 os._exit(0)
 "#;
 
-/// A process that has changed each page of a file through a shared mapping, to a content of its own, and keeps the
-/// mapping. It is another process, because one that waits for a daemon with its address space locked must not be the
+/// A process that has changed each page of a file to its own content through a shared mapping, and keeps the mapping.
+/// It is another process, because a process that waits for a daemon with its address space locked must not be the
 /// daemon.
 pub struct CountedPages {
     process: Child,
 }
 
 impl CountedPages {
-    /// Makes the file at `path` and returns once it is changed.
+    /// Makes the file at `path` and returns once its pages are changed.
     pub fn new(path: &Path, bytes: usize) -> CountedPages {
         let mut process = Command::new("python3")
             .args(["-c", CHANGE_PAGES])
@@ -93,7 +94,7 @@ impl CountedPages {
         CountedPages { process }
     }
 
-    /// Returns how many pages of a file are not as such a process has left them.
+    /// Returns how many pages of a file differ from what such a process wrote.
     pub fn wrong_in(path: &Path) -> usize {
         let content = fs::read(path).unwrap();
         let is_wrong =

@@ -30,7 +30,7 @@ use onefold_testing::device::{MemoryDevice, ThrottledDevice};
 /// Blocks of the test pools: 1 GiB.
 const BLOCKS: u64 = 1 << 18;
 
-/// Tells whether this process can mount; tests that need to are skipped otherwise.
+/// Returns whether this process can mount; tests that need to are skipped otherwise.
 pub fn can_mount() -> bool {
     let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
     if !can {
@@ -39,7 +39,7 @@ pub fn can_mount() -> bool {
     can
 }
 
-/// Tells whether Linux is of this version, or a newer one.
+/// Returns whether Linux has at least this version.
 pub fn kernel_is_at_least(major: u32, minor: u32) -> bool {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
@@ -55,7 +55,7 @@ pub fn new_pool() -> Arc<MemoryDevice> {
     new_pool_of(BLOCKS)
 }
 
-/// Returns a device of so many blocks with an empty pool.
+/// Returns a device of `blocks` blocks with an empty pool.
 pub fn new_pool_of(blocks: u64) -> Arc<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new(blocks));
     let seam: Arc<dyn BlockDevice> = device.clone();
@@ -100,7 +100,7 @@ impl<D: BlockDevice + 'static> TestMount<D> {
         let mut options = MountOptions::new("test.pool");
         options.control_directory = Some(directory.path().join("run"));
         change(&mut options);
-        // Other users reach the mount through here.
+        // Other users reach the mount through this directory.
         std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let mountpoint = directory.path().join("mnt");
         std::fs::create_dir(&mountpoint).unwrap();
@@ -138,14 +138,14 @@ impl<D: BlockDevice + 'static> TestMount<D> {
         FileOptions::new().read(true).write(true).create_new(true).open(self.path(name)).unwrap()
     }
 
-    /// Waits for somebody else's unmount and returns what the daemon said.
+    /// Waits for an unmount by another process and returns the daemon's result.
     pub fn wait(mut self) -> (Arc<D>, Result<(), ServeError>) {
         let result = self.server.take().unwrap().join().unwrap();
         (self.device.clone(), result)
     }
 
-    /// A program that another test is just starting holds all open files of this process until it is loaded, and a
-    /// mount namespace that another test has made begins with a copy of every mount.
+    /// Retries while the mount is in use: a program that another test is just starting holds all open files of this
+    /// process until it is loaded, and a mount namespace of another test begins with a copy of every mount.
     fn unmount_when_unused(&self) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while let Err(error) = self.stopper.try_end() {
@@ -172,33 +172,33 @@ impl<D: BlockDevice + 'static> TestMount<D> {
 impl<D: BlockDevice + 'static> Drop for TestMount<D> {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
-            // A test failed: whatever it has open must not keep the mount.
+            // A test has failed: files that it has open must not keep the mount.
             let _ = self.stopper.stop();
             let _ = server.join();
         }
     }
 }
 
-/// Fails if the pool on `device` has anything wrong with it.
+/// Panics if a check of the pool on `device` finds a problem.
 pub fn assert_clean(device: &MemoryDevice) {
     assert_clean_on(device);
 }
 
-/// The same for any device.
+/// Like [`assert_clean`], for any device.
 pub fn assert_clean_on(device: &dyn BlockDevice) {
     let options = CheckOptions { memory_bytes: MEMORY_BYTES_MIN, verify_data: true, host: None };
     let report = check(device, &options, &NoProgress).unwrap();
     assert!(report.is_clean(), "{report:?}");
 }
 
-/// Runs a program to its end and returns what it wrote; fails if it fails.
+/// Runs a program to its end and returns its output; panics if it fails.
 pub fn run(program: &str, arguments: &[&OsStr]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
     assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Returns `bytes` bytes that `seed` names, no two blocks of them alike.
+/// Returns `bytes` bytes from a seed; no two of their blocks are equal.
 pub fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut data = vec![0; bytes];
     onefold_block::Random::fill(&SeededRandom::new(seed), &mut data).unwrap();

@@ -1,10 +1,10 @@
-//! Asking how much room an answer takes.
+//! Queries the size of an answer.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Returns the size of an extended attribute, asked for with a buffer of no bytes.
+/// Returns the size of an extended attribute, queried with an empty buffer.
 #[expect(unsafe_code, reason = "rustix limits the answer to the size of the buffer")]
 pub fn xattr_bytes(path: &Path, name: &str) -> std::io::Result<usize> {
     let path = CString::new(path.as_os_str().as_bytes())?;

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use io_uring::{IoUring, opcode, types};
 use onefold_block::AlignedBuffer;
 
-/// Writes pieces of a buffer to a file, all under way at once, and waits for their completion.
+/// Writes pieces of a buffer to a file, all in flight at once, and waits for their completion.
 pub struct AsyncWriter {
     ring: IoUring,
 }
@@ -24,7 +24,7 @@ impl AsyncWriter {
         for (at, part) in (0..).step_by(piece).zip(from.chunks(piece)) {
             let bytes = u32::try_from(part.len()).unwrap();
             let entry = opcode::Write::new(descriptor, part.as_ptr(), bytes).offset(offset + at).build();
-            // SAFETY: the memory is borrowed and the file open until all entries have completed, below.
+            // SAFETY: the memory stays borrowed and the file open until all entries have completed, below.
             unsafe { self.ring.submission().push(&entry.user_data(u64::from(bytes))).unwrap() };
             count += 1;
         }

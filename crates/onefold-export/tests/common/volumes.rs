@@ -11,7 +11,7 @@ use super::environment;
 /// Blocks of the pools' devices: 32 MiB.
 pub const DEVICE_BLOCKS: u64 = 8192;
 pub const BLOCK: u64 = 4096;
-/// Length of the test's disks: a tail that is shorter than a block.
+/// Length of the test's disks, with a tail that is shorter than a block.
 pub const LENGTH: u64 = 40 * BLOCK + 3 * SECTOR_BYTES;
 
 pub fn open_pool(device: Arc<dyn BlockDevice>, background: bool) -> Arc<Pool> {
