@@ -17,14 +17,23 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 from lib import launch, report  # noqa: E402
+from lib.measure import Spread  # noqa: E402
 from lib.runner import say  # noqa: E402
 from lib.system import BenchError  # noqa: E402
+from paper_figures import svg  # noqa: E402
 
 CORPUS = launch.REPOSITORY / "bench" / "corpus" / "corpus.sh"
 BEGIN = f"{report.ANY_BEGIN}written by bench/sets.py --update -->"
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # LiveDFS's distributions: here, what images of one release, desktop or service have in common.
 GROUPS = ("Debian 12=debian-12-*", "Debian 13=debian-13-*", "desktops=desktop*", "services=services-*", "NTFS=windows-*")
+# What the README's chart calls the sets.
+CHART_LABELS = {
+    "distros": "8 Debian systems",
+    "vdi": "desktop and 5 clones",
+    "fbs": "server and 5 clones",
+    "ntfs": "2 NTFS disks",
+}
 # Kept in the document: the sizes between them tell nothing new.
 SIZES_SHOWN = (4 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, MIB)
 
@@ -64,7 +73,12 @@ PAPERS = (
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("sets", nargs="*", default=["distros", "vdi", "fbs", "ntfs"], help="sets of bench/corpus")
-    parser.add_argument("--update", type=Path, metavar="FILE", help="write the tables between their markers")
+    parser.add_argument(
+        "--update",
+        type=Path,
+        metavar="FILE",
+        help="write the tables between their markers, and the README's chart to figures/ beside FILE",
+    )
     parser.add_argument("--json", type=Path, metavar="FOLDER", help="where each set's analysis goes, whole")
     return parser.parse_args()
 
@@ -91,6 +105,7 @@ def main(arguments):
             raise BenchError("--update takes whole sets only: run `make corpus`")
         facts = f"- when: {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC\n- command: `bench/sets.py --update FILE`\n\n"
         report.update(arguments.update, facts + text, BEGIN)
+        report.write_whole(arguments.update.parent / "figures" / "savings.svg", chart(analyses))
     return launch.DONE
 
 
@@ -139,6 +154,20 @@ def savings(analyses):
         cells = [f"{paper.name}: {paper.images}", paper.nonzero, *(paper.saved.get(size, "") for size in SIZES_SHOWN)]
         lines.append(report.row_of([*cells, paper.linked, paper.realigned, paper.realigned]))
     return "Saved of what is not zero, by block size (DeDe, Figure 5):\n\n" + "\n".join(lines)
+
+
+def chart(analyses):
+    """Returns the README's chart: what each set holds, and what is left of it with each block of 4 KiB stored once."""
+    groups = []
+    for name, analysis in analyses.items():
+        size = size_of(analysis["block_sizes"], 4 * KIB)
+        nonzero, saved = size["nonzero_bytes"], size["saved_bytes"]
+        held, left = (Spread.of([value / GIB]) for value in (nonzero, nonzero - saved))
+        bars = [svg.Bar(held), svg.Bar(left, f"({percent(saved, nonzero)} saved)")]
+        groups.append((CHART_LABELS.get(name, name), bars))
+    series = ["as plain files, without zero blocks", "each block of 4 KiB stored once"]
+    note = "Counted by onefold analyze; docs/benchmarks.md describes the sets."
+    return svg.document([svg.BarPanel("Data in sets of disk images", "GiB", series, groups, note)])
 
 
 def repeats(analyses):

@@ -1,6 +1,7 @@
 """How the analyses of the corpus's sets are shown."""
 
 import unittest
+from xml.etree import ElementTree
 
 import paths  # noqa: F401
 import sets
@@ -64,6 +65,12 @@ class Tables(unittest.TestCase):
         text = sets.groups({"vdi": ANALYSIS})
         self.assertEqual(cells(text, "| `vdi`"), ["`vdi`", "all", "2", "512 MiB", "256 MiB", "50.0 %"])
         self.assertNotIn("nobody", text)
+
+    def test_the_chart_shows_a_set_before_and_after_with_the_percentage_of_the_table(self):
+        picture = sets.chart({"vdi": ANALYSIS, "new-set": ANALYSIS})
+        ElementTree.fromstring(picture)
+        for words in ("desktop and 5 clones", "new-set", ">1.00<", ">0.500 (50.0 % saved)<"):
+            self.assertIn(words, picture)
 
 
 if __name__ == "__main__":
