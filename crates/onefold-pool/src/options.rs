@@ -150,7 +150,12 @@ pub struct TestLimits {
     /// Memory of the filter, in bytes, whatever the `memory` setting would give it: what it has no room for is not
     /// found by writes.
     pub filter_bytes_max: u64,
+    /// Small writes without a sync after which new blocks of such writes are kept in memory until the next commit.
+    pub late_after: u32,
 }
+
+/// Small writes without a sync after which a sync is not likely to come soon.
+const LATE_AFTER: u32 = 32;
 
 impl Default for TestLimits {
     fn default() -> TestLimits {
@@ -160,6 +165,7 @@ impl Default for TestLimits {
             lowest_first: false,
             index_in_steps: false,
             filter_bytes_max: u64::MAX,
+            late_after: LATE_AFTER,
         }
     }
 }
@@ -216,6 +222,13 @@ pub struct OpenOptions {
     /// What tests make rare things happen with.
     #[doc(hidden)]
     pub test_limits: TestLimits,
+}
+
+impl OpenOptions {
+    /// Tells whether writes may be accepted before they take effect: somebody carries them out.
+    pub(crate) fn accepts_writes(&self) -> bool {
+        (self.background || self.workers == Workers::Callers) && !self.read_only
+    }
 }
 
 impl Default for OpenOptions {

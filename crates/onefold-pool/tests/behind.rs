@@ -11,7 +11,8 @@ use common::{Dice, behind, environment, letter, letters, open, quiet, read_as_do
 use onefold_block::clock::ManualClock;
 use onefold_block::{AlignedBuffer, BlockDevice};
 use onefold_pool::{
-    CreateOptions, Durability, Environment, Ino, OpenOptions, Pool, PoolError, Provisioning, Reading, SetAttr,
+    Begins, CreateOptions, Durability, Environment, Ino, OpenOptions, Pool, PoolError, Provisioning, Reading, SetAttr,
+    TestLimits,
 };
 use onefold_testing::device::{Call, Fault, FaultyDevice, GatedDevice, MemoryDevice, ThinDevice, When};
 
@@ -270,6 +271,110 @@ fn a_device_that_fails_under_an_accepted_write_stops_the_pool() {
         let device: Arc<dyn BlockDevice> = device;
         assert_eq!(open(&device, &quiet()).attr(ino).expect("was promised").size_bytes, 0);
     }
+}
+
+/// Options of a pool that stores each small write with the next commit.
+fn late() -> OpenOptions {
+    OpenOptions { test_limits: TestLimits { late_after: 0, ..TestLimits::default() }, ..behind() }
+}
+
+#[test]
+fn small_writes_are_stored_together_with_the_commit_that_names_them() {
+    let device = Arc::new(FaultyDevice::new(MemoryDevice::new(16_384), 1));
+    let pool = new_pool(&device, &late());
+    let first = create(&pool, "first");
+    pool.fsync(first).expect("is durable");
+    let (writes, blocks) = (device.count(Call::Write), pool.stat().expect("adds up").activity.blocks_written);
+    let mut files = vec![first];
+    for number in 0..40 {
+        let ino = files[files.len() - 1];
+        accept(&pool, ino, 0, &letters([1 + number])).expect("accepted");
+        files.push(create(&pool, &format!("f{number}")));
+    }
+    // One may be of a run of blocks that is set up for metadata.
+    let stored = device.count(Call::Write) - writes;
+    assert!(stored <= 1, "{stored} writes");
+    pool.write(files[40], 0, &[7; 100], Durability::Later).expect("a part of a block");
+    assert_eq!(pool.stat().expect("adds up").activity.blocks_written, blocks + 41);
+    assert_eq!(device.count(Call::Write) - writes, stored, "nor was that stored");
+    let reads_back = |pool: &Pool| {
+        for (number, ino) in (0..40).zip(&files) {
+            assert!(read(pool, *ino, 0, 1) == letter(1 + number), "file {number}");
+        }
+        assert_eq!(read(pool, files[40], 0, 1), [7; 100]);
+    };
+    reads_back(&pool);
+    pool.fsync(first).expect("is durable");
+    // Side by side, in few runs, and the transaction.
+    let all = device.count(Call::Write) - writes;
+    assert!((stored + 2..=stored + 8).contains(&all), "{all} writes");
+    // As a crash leaves it.
+    drop(pool);
+    let device: Arc<dyn BlockDevice> = device;
+    reads_back(&open(&device, &quiet()));
+}
+
+#[test]
+fn small_writes_before_a_sync_each_are_stored_at_once() {
+    let device = Arc::new(FaultyDevice::new(MemoryDevice::new(16_384), 1));
+    let pool = new_pool(&device, &behind());
+    let ino = create(&pool, "a");
+    for number in 0..9 {
+        accept(&pool, ino, number, &letters([1 + number])).expect("accepted");
+        let writes = device.count(Call::Write);
+        pool.attr(ino).expect("the write takes effect");
+        assert_eq!(device.count(Call::Write), writes + 1, "write {number}");
+        pool.fsync(ino).expect("is durable");
+    }
+}
+
+#[test]
+fn a_device_that_fails_under_late_writes_stops_the_pool_at_the_commit() {
+    let device = Arc::new(FaultyDevice::new(MemoryDevice::new(16_384), 1));
+    let pool = new_pool(&device, &late());
+    let ino = create(&pool, "a");
+    pool.fsync(ino).expect("is durable");
+    device.fail(Call::Write, When::FromNth(device.count(Call::Write) + 1), Fault::Io);
+    accept(&pool, ino, 0, &letters(1..4)).expect("accepted");
+    assert_eq!(read(&pool, ino, 0, 3), letters(1..4), "from memory");
+    assert!(matches!(pool.fsync(ino), Err(PoolError::Io { .. })));
+    assert!(matches!(accept(&pool, ino, 9, &letters([1])), Err(PoolError::Stopped { .. })));
+    device.heal();
+    drop(pool);
+    let device: Arc<dyn BlockDevice> = device;
+    assert_eq!(open(&device, &quiet()).attr(ino).expect("was promised").size_bytes, 0);
+}
+
+/// A write that is answered before it is stored on a host with little room would be a loss. So is one that is kept.
+#[test]
+fn nothing_is_kept_where_the_host_may_run_out_of_room() {
+    let device = Arc::new(ThinDevice::new(MemoryDevice::new(65_536), 60_000));
+    let pool = new_pool(&device, &late());
+    let ino = create(&pool, "a");
+    pool.fsync(ino).expect("is durable");
+    device.set_room(0);
+    for number in 0..9 {
+        accept(&pool, ino, 1000 + number, &letters([1 + number])).expect_err("there is no room");
+    }
+}
+
+#[test]
+fn writes_left_to_their_caller_take_effect_when_it_begins() {
+    let pool = new_pool(&Arc::new(MemoryDevice::new(16_384)), &late());
+    let ino = create(&pool, "a");
+    // The room is asked for with the first write; from then on a write needs no wait for the device.
+    accept(&pool, ino, 0, &letters([1])).expect("accepted");
+    pool.attr(ino).expect("is there");
+    let (before, buffer) = (pool.stat().expect("adds up").activity.blocks_written, AlignedBuffer::copy_of(&letter(2)));
+    pool.write_behind_by(ino, BLOCK, buffer, 0..4096, Begins::ByCaller).expect("accepted");
+    assert_eq!(pool.blocks_behind(), 1);
+    pool.begin_accepted();
+    assert_eq!(pool.blocks_behind(), 0);
+    assert_eq!(pool.stat().expect("adds up").activity.blocks_written, before + 1);
+    accept(&pool, ino, 2, &letters([3])).expect("accepted");
+    pool.begin_accepted();
+    assert_eq!(pool.blocks_behind(), 1, "that one is a worker's");
+    assert_eq!(read(&pool, ino, 0, 3), letters(1..4));
 }
 
 #[test]

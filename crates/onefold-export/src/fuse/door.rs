@@ -6,7 +6,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES};
-use onefold_pool::{Attr, DirEntry, FileKind, Ino, Reading};
+use onefold_pool::{Attr, Begins, DirEntry, FileKind, Ino, Reading};
 use rustix::io::Errno;
 
 use super::attributes::{kind_of_node, new_file};
@@ -86,6 +86,11 @@ impl Door {
         self.filesystem.blocks_behind()
     }
 
+    /// Carries out accepted writes that nobody has begun with.
+    pub(super) fn begin_accepted(&self) {
+        self.filesystem.begin_accepted();
+    }
+
     /// Answers one request.
     ///
     /// # Errors
@@ -157,7 +162,8 @@ impl Door {
         })
     }
 
-    /// Answers a write whose data come in a buffer of their own, `buffer[range]`.
+    /// Answers a write whose data come in a buffer of their own, `buffer[range]`. Where the write `begins` by the caller,
+    /// [`Door::begin_accepted`] has to follow.
     ///
     /// # Errors
     /// When the kernel does not take the reply.
@@ -165,14 +171,14 @@ impl Door {
         &self,
         header: &Header,
         head: &WriteHead,
-        buffer: AlignedBuffer,
-        range: Range<usize>,
+        (buffer, range): (AlignedBuffer, Range<usize>),
+        begins: Begins,
         device: &FuseDevice,
     ) -> io::Result<()> {
         let to = Place { ino: Ino(header.node), offset: head.offset };
         let bytes = range.len();
         let opening = (head.handle, OpenFlags(head.flags));
-        let write = || self.filesystem.write_behind(to, opening, buffer, range);
+        let write = || self.filesystem.write_behind(to, opening, buffer, range, begins);
         self.finish_write(header, head, bytes, write, device)
     }
 

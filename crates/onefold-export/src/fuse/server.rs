@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BufferPool, Polling};
+use onefold_pool::Begins;
 
 use super::device::FuseDevice;
 use super::door::{Door, Gathered};
@@ -63,6 +64,8 @@ impl Received {
 pub(super) struct Server {
     door: Door,
     has_long_setxattr: bool,
+    /// There is more than one thread: one can begin with what another has accepted.
+    has_threads: bool,
     log: Arc<dyn Log>,
     lead: Arc<Lead>,
     /// Of waits for the request after one that was answered from memory.
@@ -80,6 +83,7 @@ impl Server {
         Server {
             door: Door::new(filesystem, options, agreed),
             has_long_setxattr: agreed.has(Abilities::SETXATTR_EXT),
+            has_threads: options.threads.get() > 1,
             log: options.log.clone(),
             lead: Arc::default(),
             polling: Polling::new(options.processors.clone(), options.clock.clone()),
@@ -107,17 +111,19 @@ impl Server {
         // Without it, as on an odd kernel, each request is answered by itself.
         let impatient = device.try_clone_impatient().ok();
         let mut buffer = self.buffers.take();
+        // The request before was a write: what comes now may be one of a stream.
+        let mut follows_write = false;
         let leader = Rc::new(Leader::new(self.lead.clone()));
         let _notice = onefold_pool::notice_waits({
             let leader = leader.clone();
             move || leader.pass()
         });
         loop {
-            // A thread that has waited meanwhile, or has just got the lead, need not poll: it sleeps in the device.
-            let looking = impatient.as_ref().filter(|_| leader.has_lead());
-            leader.take();
-            let Some((bytes, device)) = self.receive(&mut buffer, device, looking)? else { return Ok(()) };
+            let received = self.receive(&leader, &mut buffer, device, impatient.as_ref())?;
+            let Some((bytes, device)) = received else { return Ok(()) };
             let received = self.look_at(&buffer, bytes)?;
+            let begins = self.begins(&received, &leader, follows_write);
+            follows_write = matches!(received.content, Content::Write(_));
             if let Content::Read(read) = received.content {
                 let first = Gathered { header: received.header, read, device };
                 self.answer_gathered(&leader, first, &mut buffer, impatient.as_ref())?;
@@ -126,13 +132,53 @@ impl Server {
             if !self.is_brief(&received) {
                 leader.pass();
             }
-            self.answer(&received, &mut buffer, device);
+            self.answer(&received, begins, &mut buffer, device);
         }
     }
 
-    /// Receives a request, and returns its length and the descriptor that it came from, or nothing once the connection
-    /// has ended. Looks for it on `impatient`, if given, before it sleeps.
+    /// Tells who begins with a write once it is accepted. A client that makes small files waits for each write sooner
+    /// than a worker has woken up, so the thread that receives its requests begins, when there is none. A stream of
+    /// writes goes to a worker: what it does meanwhile, this thread need not.
+    fn begins(&self, received: &Received, leader: &Leader, follows_write: bool) -> Begins {
+        let is_for_caller = matches!(received.content, Content::Write(_))
+            && received.end() - DATA_START <= SMALL_BYTES_MAX
+            && leader.has_lead()
+            && !follows_write
+            && self.has_threads;
+        if is_for_caller { Begins::ByCaller } else { Begins::ByWorker }
+    }
+
+    /// Waits for the lead and for a request, and returns the request's length and the descriptor that it came from, or
+    /// nothing once the connection has ended. Before each wait, accepted writes that nobody has begun are carried out:
+    /// this thread may have left them, or the one that had the lead before and is waiting for something else by now.
     fn receive<'d>(
+        &self,
+        leader: &Leader,
+        buffer: &mut AlignedBuffer,
+        device: &'d FuseDevice,
+        impatient: Option<&'d FuseDevice>,
+    ) -> io::Result<Option<(usize, &'d FuseDevice)>> {
+        // A thread that has waited meanwhile, or has just got the lead, need not poll: it sleeps in the device.
+        let mut looking = impatient.filter(|_| leader.has_lead());
+        if let Some(impatient) = looking
+            && self.door.blocks_behind() > 0
+            && let Some(bytes) = impatient.receive_more(&mut buffer[REQUEST_START..])?
+        {
+            return Ok(Some((bytes, impatient)));
+        }
+        loop {
+            self.door.begin_accepted();
+            if leader.has_lead() {
+                break;
+            }
+            leader.take();
+            looking = None;
+        }
+        self.wait_for_request(buffer, device, looking)
+    }
+
+    /// Waits for a request, as [`Server::receive`]. Looks for it on `impatient`, if given, before it sleeps.
+    fn wait_for_request<'d>(
         &self,
         buffer: &mut AlignedBuffer,
         device: &'d FuseDevice,
@@ -201,7 +247,7 @@ impl Server {
         }
         self.answer_reads(&reads);
         if let Some(received) = other {
-            self.answer(&received, buffer, impatient);
+            self.answer(&received, Begins::ByWorker, buffer, impatient);
         }
         Ok(())
     }
@@ -256,7 +302,7 @@ impl Server {
 
     /// Answers one request in `buffer`, which may be another one afterwards. Whatever happens, whoever waits for it
     /// gets an answer.
-    pub(super) fn answer(&self, received: &Received, buffer: &mut AlignedBuffer, device: &FuseDevice) {
+    pub(super) fn answer(&self, received: &Received, begins: Begins, buffer: &mut AlignedBuffer, device: &FuseDevice) {
         let header = &received.header;
         self.guard(&[(*header, device)], |has_begun| match &received.content {
             Content::Read(read) => {
@@ -265,8 +311,8 @@ impl Server {
             }
             Content::Write(head) => {
                 *has_begun = true;
-                let (data, range) = self.take_data(buffer, DATA_START..received.end());
-                self.door.answer_write(header, head, data, range, device)
+                let data = self.take_data(buffer, DATA_START..received.end());
+                self.door.answer_write(header, head, data, begins, device)
             }
             Content::Other => {
                 let body = &buffer[REQUEST_START + Header::BYTES..received.end()];

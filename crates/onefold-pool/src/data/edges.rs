@@ -6,6 +6,7 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES, Timestamp};
 use super::Data;
 use super::write::{BATCH_BLOCKS, Store};
 use crate::attr::{Durability, Ino};
+use crate::engine::late_writes::LATE_BLOCKS_MAX;
 use crate::error::{PoolError, Result};
 use crate::format::map_node::MapEntry;
 use crate::meta::Privilege;
@@ -94,6 +95,7 @@ impl Data {
             side_by_side: filled.is_empty().then_some(piece.bytes),
             privilege: request.privilege,
             after: request.after,
+            may_be_late: blocks.len() <= LATE_BLOCKS_MAX,
         };
         self.store_blocks(&store, set_aside, &mut |op, inode| {
             if end > inode.attr.size_bytes {

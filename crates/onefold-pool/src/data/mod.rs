@@ -20,7 +20,6 @@ use onefold_block::Polling;
 
 use crate::engine::Engine;
 use crate::engine::open::MemoryPlan;
-use crate::options::Workers;
 use crate::readers::Readers;
 use behind::{Line, Losses, LossesSeen};
 
@@ -40,9 +39,8 @@ impl Data {
     /// Returns the data of an open pool.
     pub(crate) fn new(engine: Arc<Engine>) -> Data {
         let options = &engine.options;
-        let accepts = options.background || options.workers == Workers::Callers;
         let plan = MemoryPlan::new(options.memory_bytes, engine.meta().geometry.total_blocks);
-        let behind_blocks = if accepts && !options.read_only { plan.behind_blocks } else { 0 };
+        let behind_blocks = if options.accepts_writes() { plan.behind_blocks } else { 0 };
         Data {
             behind: Line::new(behind_blocks, behind::writers() / 2),
             losses: Losses::default(),

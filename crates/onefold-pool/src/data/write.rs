@@ -48,12 +48,14 @@ pub(crate) struct Store<'a> {
     pub(crate) privilege: Privilege,
     /// They take effect after all accepted writes below this number ([`super::behind`]).
     pub(crate) after: u64,
+    /// New blocks may be kept in memory until a commit ([`crate::engine::late_writes`]).
+    pub(crate) may_be_late: bool,
 }
 
 impl<'a> Store<'a> {
     /// Blocks that wait for no others.
     pub(crate) fn now(ino: Ino, data: &'a [(u64, &'a [u8])], privilege: Privilege) -> Store<'a> {
-        Store { ino, data, side_by_side: None, privilege, after: 0 }
+        Store { ino, data, side_by_side: None, privilege, after: 0, may_be_late: false }
     }
 }
 
@@ -145,7 +147,7 @@ impl Data {
             for (&at, fate) in undecided.iter().zip(fates) {
                 plan.fates[at] = fate;
             }
-            match self.write_new(&blocks, &plan.fates, &undecided, store.side_by_side) {
+            match self.write_new(&blocks, &plan.fates, &undecided, store) {
                 Ok(()) => {}
                 // Elsewhere, then: blocks that were used before have their room in a backing file that is full.
                 Err(PoolError::NoSpace) if places_tried < PLACES_MAX => {
@@ -206,14 +208,8 @@ impl Data {
         blocks
     }
 
-    /// Writes the new blocks among `decided` to the device.
-    fn write_new(
-        &self,
-        blocks: &[Incoming<'_>],
-        fates: &[Fate],
-        decided: &[usize],
-        side_by_side: Option<&[u8]>,
-    ) -> Result<()> {
+    /// Writes the new blocks among `decided` to the device, or keeps them for the next commit.
+    fn write_new(&self, blocks: &[Incoming<'_>], fates: &[Fate], decided: &[usize], store: &Store<'_>) -> Result<()> {
         let mut new: Vec<(BlockNo, usize)> = decided
             .iter()
             .filter_map(|&at| match &fates[at] {
@@ -228,35 +224,8 @@ impl Data {
         for (block, _) in &new {
             self.readers.cache.forget(*block);
         }
-        let follows = |one: &(BlockNo, usize), next: &(BlockNo, usize)| one.0.plus(1) == next.0;
-        let goes_on = |one: &(BlockNo, usize), next: &(BlockNo, usize)| follows(one, next) && one.1 + 1 == next.1;
-        // A copy into one piece costs less than several requests to the device.
-        let in_place = side_by_side
-            .filter(|bytes| is_aligned(bytes) && new.chunk_by(follows).count() == new.chunk_by(goes_on).count());
-        let written = match in_place {
-            Some(bytes) => {
-                let run = |run: &[(BlockNo, usize)]| {
-                    let first = run[0].1 * BLOCK_BYTES;
-                    WriteOp { first: run[0].0, from: &bytes[first..first + run.len() * BLOCK_BYTES] }
-                };
-                self.write_places(&new.chunk_by(goes_on).map(run).collect::<Vec<_>>())
-            }
-            None => {
-                // Copied into memory that O_DIRECT takes.
-                let mut buffer = match new.len() {
-                    1 => AlignedBuffer::zeroed(1),
-                    _ => self.engine.buffers.take(),
-                };
-                if buffer.block_count() < new.len() {
-                    buffer = AlignedBuffer::zeroed(new.len());
-                }
-                for (place, (_, at)) in buffer.chunks_exact_mut(BLOCK_BYTES).zip(&new) {
-                    place.copy_from_slice(blocks[*at].bytes);
-                }
-                let places: Vec<BlockNo> = new.iter().map(|(block, _)| *block).collect();
-                self.write_places(&writes_of(&places, &buffer))
-            }
-        };
+        let is_kept = store.may_be_late && self.keep_late(blocks, &new);
+        let written = if is_kept { Ok(()) } else { self.write_at_once(blocks, &new, store.side_by_side) };
         let state = if written.is_ok() { WriteState::Written } else { WriteState::Failed };
         if written.is_err() {
             let mut meta = self.engine.meta();
@@ -277,6 +246,53 @@ impl Data {
         }
         self.engine.activity.add(Counter::BlocksWritten, new.len() as u64);
         written
+    }
+
+    /// Keeps new blocks for the next commit, unless the device is to have them now.
+    fn keep_late(&self, blocks: &[Incoming<'_>], new: &[(BlockNo, usize)]) -> bool {
+        if !self.engine.room.is_all_there() {
+            return false;
+        }
+        let content: Vec<(BlockNo, &[u8])> = new.iter().map(|&(block, at)| (block, blocks[at].bytes)).collect();
+        self.engine.late_writes.keep(&content, &self.engine.buffers)
+    }
+
+    /// Writes new blocks, in order of their places, to the device.
+    fn write_at_once(
+        &self,
+        blocks: &[Incoming<'_>],
+        new: &[(BlockNo, usize)],
+        side_by_side: Option<&[u8]>,
+    ) -> Result<()> {
+        let follows = |one: &(BlockNo, usize), next: &(BlockNo, usize)| one.0.plus(1) == next.0;
+        let goes_on = |one: &(BlockNo, usize), next: &(BlockNo, usize)| follows(one, next) && one.1 + 1 == next.1;
+        // A copy into one piece costs less than several requests to the device.
+        let in_place = side_by_side
+            .filter(|bytes| is_aligned(bytes) && new.chunk_by(follows).count() == new.chunk_by(goes_on).count());
+        match in_place {
+            Some(bytes) => {
+                let run = |run: &[(BlockNo, usize)]| {
+                    let first = run[0].1 * BLOCK_BYTES;
+                    WriteOp { first: run[0].0, from: &bytes[first..first + run.len() * BLOCK_BYTES] }
+                };
+                self.write_places(&new.chunk_by(goes_on).map(run).collect::<Vec<_>>())
+            }
+            None => {
+                // Copied into memory that O_DIRECT takes.
+                let mut buffer = match new.len() {
+                    1 => AlignedBuffer::zeroed(1),
+                    _ => self.engine.buffers.take(),
+                };
+                if buffer.block_count() < new.len() {
+                    buffer = AlignedBuffer::zeroed(new.len());
+                }
+                for (place, (_, at)) in buffer.chunks_exact_mut(BLOCK_BYTES).zip(new) {
+                    place.copy_from_slice(blocks[*at].bytes);
+                }
+                let places: Vec<BlockNo> = new.iter().map(|(block, _)| *block).collect();
+                self.write_places(&writes_of(&places, &buffer))
+            }
+        }
     }
 
     /// Writes places that nothing names yet, and takes note of one that fails.

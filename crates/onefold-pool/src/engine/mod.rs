@@ -8,7 +8,8 @@
 //! 5. the metadata lock, never held across device I/O;
 //! 6. the filter's lock: changes are made under the metadata lock, look-ups without it;
 //! 7. the list of what entered the filter lately ([`crate::meta::shared_filter`]), with which nothing is taken;
-//! 8. the mark of the heartbeat, held across its own I/O.
+//! 8. the mark of the heartbeat, held across its own I/O;
+//! 9. the writing of late writes, held across its I/O, and the list of them ([`late_writes`]).
 //!
 //! The line of accepted writes has a lock of its own ([`crate::data::behind`]), which is never held while another is
 //! taken; so have the losses among them, and what is known of the room under the pool ([`room`]). Waiting for a turn in
@@ -28,6 +29,7 @@ pub(crate) mod group_init;
 pub(crate) mod heartbeat;
 pub(crate) mod index;
 mod large_operation;
+pub(crate) mod late_writes;
 pub(crate) mod load;
 pub(crate) mod metadata_run;
 pub(crate) mod open;
@@ -70,6 +72,8 @@ pub(crate) const BUFFER_BLOCKS: usize = 257;
 /// What keeps an open pool's metadata, and the device that its files' data goes to.
 pub(crate) struct Engine {
     pub(crate) device: Arc<dyn BlockDevice>,
+    /// The same device, which keeps small writes until a commit.
+    pub(crate) late_writes: Arc<late_writes::LateWrites>,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) options: OpenOptions,
     pub(crate) environment: Environment,
@@ -131,6 +135,11 @@ impl Engine {
     /// Stops the pool at its first failure: nothing is accepted until it is reopened.
     pub(crate) fn stop(&self, error: &PoolError) {
         self.meta.lock().stopped.get_or_insert_with(|| error.to_string());
+    }
+
+    /// Tells whether a small write takes effect without a wait for the device, as a rule.
+    pub(crate) fn keeps_late_writes(&self) -> bool {
+        self.late_writes.are_kept() && self.room.is_all_there()
     }
 
     /// Returns a number that changes with every operation that somebody waits for.

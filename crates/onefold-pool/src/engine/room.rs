@@ -56,6 +56,8 @@ struct State {
 struct Credit {
     blocks: u64,
     given_at: Duration,
+    /// Every block has its place: the backing store does not tell of any room.
+    is_all_there: bool,
 }
 
 /// How many blocks may be set aside for accepted writes.
@@ -97,10 +99,19 @@ impl Room {
         match room {
             Some(room) if room < AMPLE_BLOCKS => Allowance::InAll(room.saturating_sub(SPARE_BLOCKS)),
             room => {
-                state.credit = Some(Credit { blocks: CREDIT_BLOCKS.saturating_sub(count), given_at: now });
+                state.credit = Some(Credit {
+                    blocks: CREDIT_BLOCKS.saturating_sub(count),
+                    given_at: now,
+                    is_all_there: room.is_none(),
+                });
                 room.map_or(Allowance::Any, |room| Allowance::InAll(room - SPARE_BLOCKS))
             }
         }
+    }
+
+    /// Tells whether every block has its place, as far as is known: no write finds out that there is no room.
+    pub(crate) fn is_all_there(&self) -> bool {
+        self.state.lock().credit.is_some_and(|credit| credit.is_all_there)
     }
 
     /// Notes that a write found no room. `tells_room` is whether the backing store tells how much it has.

@@ -66,12 +66,13 @@ impl Pool {
         self.attr(ino)
     }
 
-    /// Returns an extended attribute's value.
+    /// Returns an extended attribute's value. Accepted writes change none, so this does not wait for them: the kernel
+    /// asks for one before the first write to a file.
     ///
     /// # Errors
     /// [`PoolError::NoAttribute`], [`PoolError::NotFound`].
     pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.settled().view(|op| {
+        self.engine.view(|op| {
             let inode = op.inode(ino)?;
             match name {
                 DEDUP => Ok(if inode.attr.dedup == Dedup::On { b"on".to_vec() } else { b"off".to_vec() }),

@@ -7,7 +7,7 @@ use onefold_block::AlignedBuffer;
 
 use super::Pool;
 use crate::attr::{AllocateMode, Durability, Ino, RangePair, SeekTarget};
-use crate::data::behind::LossesSeen;
+use crate::data::behind::{Begins, LossesSeen};
 use crate::data::read::Reading;
 use crate::error::{PoolError, Result};
 
@@ -47,7 +47,27 @@ impl Pool {
     /// same moment) is reported by [`Pool::fsync`], [`Pool::fsync_opened`] and [`Pool::close`]; a failing device stops
     /// the pool.
     pub fn write_behind(&self, ino: Ino, offset: u64, buffer: AlignedBuffer, range: Range<usize>) -> Result<()> {
-        self.data.write_behind(ino, offset, buffer, range)
+        self.data.write_behind(ino, offset, buffer, range, Begins::ByWorker)
+    }
+
+    /// As [`Pool::write_behind`], for a caller that may begin with the write itself: it spares the waking of a thread.
+    ///
+    /// # Errors
+    /// As [`Pool::write_behind`].
+    pub fn write_behind_by(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buffer: AlignedBuffer,
+        range: Range<usize>,
+        begins: Begins,
+    ) -> Result<()> {
+        self.data.write_behind(ino, offset, buffer, range, begins)
+    }
+
+    /// Carries out accepted writes that were left to callers and that nobody has begun with.
+    pub fn begin_accepted(&self) {
+        self.data.begin_accepted();
     }
 
     /// Returns how many blocks of accepted writes have not yet taken effect: other verbs may wait for them.

@@ -14,7 +14,7 @@ use onefold_block::clock::ManualClock;
 use onefold_block::random::SeededRandom;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, Random};
 use onefold_pool::{
-    Dedup, Durability, Environment, FileKind, Ino, NewFile, OpenOptions, Pool, PoolError, Reading, Workers,
+    Dedup, Durability, Environment, FileKind, Ino, NewFile, OpenOptions, Pool, PoolError, Reading, TestLimits, Workers,
 };
 
 /// Seed of a test run: `ONEFOLD_SEED`, or the one that the test names.
@@ -49,9 +49,11 @@ pub fn quiet() -> OpenOptions {
     OpenOptions { background: false, memory_bytes: 64 << 20, ..OpenOptions::default() }
 }
 
-/// Options of a pool that carries out accepted writes when somebody waits for them, on that thread.
+/// Options of a pool that carries out accepted writes when somebody waits for them, on that thread. Of small writes, the
+/// first two after a sync are stored at once, others with the next commit.
 pub fn behind() -> OpenOptions {
-    OpenOptions { workers: Workers::Callers, ..quiet() }
+    let test_limits = TestLimits { late_after: 2, ..TestLimits::default() };
+    OpenOptions { workers: Workers::Callers, test_limits, ..quiet() }
 }
 
 /// Opens a pool that must open.

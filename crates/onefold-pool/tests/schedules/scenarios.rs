@@ -14,31 +14,31 @@ const FAR: u64 = FILE_BLOCKS - 2;
 
 /// Freed blocks are written again at once.
 fn plain() -> OpenOptions {
-    let test_limits = TestLimits { lowest_first: true, ..TestLimits::default() };
+    let test_limits = TestLimits { lowest_first: true, late_after: 0, ..TestLimits::default() };
     OpenOptions { test_limits, ..behind() }
 }
 
 /// All contents have one of two fingerprints, and bytes are compared.
 fn colliding() -> OpenOptions {
-    let test_limits = TestLimits { fingerprint_bits: 1, lowest_first: true, ..TestLimits::default() };
+    let test_limits = TestLimits { fingerprint_bits: 1, lowest_first: true, late_after: 0, ..TestLimits::default() };
     OpenOptions { verify: Verify::Value, test_limits, ..behind() }
 }
 
 /// All contents have one fingerprint, and bytes are compared.
 fn alike() -> OpenOptions {
-    let test_limits = TestLimits { fingerprint_bits: 0, lowest_first: true, ..TestLimits::default() };
+    let test_limits = TestLimits { fingerprint_bits: 0, lowest_first: true, late_after: 0, ..TestLimits::default() };
     OpenOptions { verify: Verify::Value, test_limits, ..behind() }
 }
 
 /// A block has two references at most; the third needs a copy.
 fn soon_full() -> OpenOptions {
-    let test_limits = TestLimits { references_max: 2, lowest_first: true, ..TestLimits::default() };
+    let test_limits = TestLimits { references_max: 2, lowest_first: true, late_after: 0, ..TestLimits::default() };
     OpenOptions { test_limits, ..behind() }
 }
 
 /// Writes find nothing that is stored.
 fn blind() -> OpenOptions {
-    let test_limits = TestLimits { filter_bytes_max: 0, lowest_first: true, ..TestLimits::default() };
+    let test_limits = TestLimits { filter_bytes_max: 0, lowest_first: true, late_after: 0, ..TestLimits::default() };
     OpenOptions { test_limits, ..behind() }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use onefold_block::AlignedBuffer;
-use onefold_pool::{Durability, Ino, PoolError, RangePair, Reading, SetAttr, SetTime};
+use onefold_pool::{Begins, Durability, Ino, PoolError, RangePair, Reading, SetAttr, SetTime};
 use rustix::io::Errno;
 
 use super::{PoolFilesystem, Result};
@@ -71,11 +71,18 @@ impl PoolFilesystem {
         (handle, flags): (u64, OpenFlags),
         buffer: AlignedBuffer,
         range: Range<usize>,
+        begins: Begins,
     ) -> Result<()> {
         if flags.durability() == Durability::Now {
             return self.write(to, (handle, flags), &buffer[range]);
         }
-        self.pool.write_behind(to.ino, to.offset, buffer, range).map_err(|error| self.failed("write", to.ino, &error))
+        let written = self.pool.write_behind_by(to.ino, to.offset, buffer, range, begins);
+        written.map_err(|error| self.failed("write", to.ino, &error))
+    }
+
+    /// Carries out accepted writes that nobody has begun with.
+    pub(in crate::fuse) fn begin_accepted(&self) {
+        self.pool.begin_accepted();
     }
 
     /// Returns how many blocks of accepted writes have not yet taken effect.

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
 use onefold_block::{AlignedBuffer, BlockDevice};
-use onefold_pool::{CreateOptions, Environment, FileKind, MEMORY_BYTES_MIN, NewFile, OpenOptions, Pool};
+use onefold_pool::{Begins, CreateOptions, Environment, FileKind, MEMORY_BYTES_MIN, NewFile, OpenOptions, Pool};
 use onefold_testing::device::MemoryDevice;
 
 use super::super::server::REQUEST_START;
@@ -57,7 +57,7 @@ impl Kernel {
         let mut buffer = AlignedBuffer::zeroed(2);
         buffer[REQUEST_START..REQUEST_START + request.len()].copy_from_slice(&request);
         let received = self.server.look_at(&buffer, request.len()).unwrap();
-        self.server.answer(&received, &mut buffer, &self.device);
+        self.server.answer(&received, Begins::ByWorker, &mut buffer, &self.device);
         let mut reply = [0; REPLY_HEADER_BYTES + 16];
         assert_eq!(self.socket.recv(&mut reply).unwrap(), reply.len());
         assert_eq!(reply[4..8], [0; 4], "no error");

@@ -86,6 +86,8 @@ pub(crate) struct Line {
     moved: Condvar,
     /// Accepted and not yet in effect: spares the lock where there is nothing.
     pending: AtomicU64,
+    /// Writes from this number on have had a worker woken for them.
+    left_to_callers: AtomicU64,
     /// Memory of all buffers, in blocks.
     buffer_blocks_max: usize,
     /// Workers that carry out small writes at a time, at most.
@@ -156,6 +158,7 @@ impl Line {
             arrived: Condvar::new(),
             moved: Condvar::new(),
             pending: AtomicU64::new(0),
+            left_to_callers: AtomicU64::new(0),
             buffer_blocks_max,
             small_max: small_max.max(1),
         }
@@ -259,6 +262,11 @@ impl Line {
         if is_sought { state.take_batch() } else { None }
     }
 
+    /// Takes the first writes that nobody has begun, if there are some for which no worker was woken.
+    pub(super) fn take_left(&self) -> Option<Vec<Accepted>> {
+        self.take_below(self.left_to_callers.load(Ordering::Acquire))
+    }
+
     /// Notes that the `count` writes whose turn it is have taken effect, or failed.
     pub(super) fn advance(&self, count: usize) {
         let mut state = self.state.lock();
@@ -336,8 +344,8 @@ pub(super) struct Place<'l> {
 }
 
 impl Place<'_> {
-    /// Puts a write there.
-    pub(super) fn push(mut self, accepted: impl FnOnce(u64) -> Accepted) {
+    /// Puts a write there. Wakes a worker for it, if `wakes`; else the caller sees to it that it is begun.
+    pub(super) fn push(mut self, wakes: bool, accepted: impl FnOnce(u64) -> Accepted) {
         let mut state = self.line.state.lock();
         let accepted = accepted(state.next);
         state.next += 1;
@@ -347,7 +355,10 @@ impl Place<'_> {
         state.pending.push_back(Pending { ino: accepted.ino, range, buffer_blocks, moves_end: accepted.moves_end });
         state.waiting.push_back(accepted);
         self.line.pending.fetch_add(1, Ordering::AcqRel);
-        let has_work = state.has_work(self.line.small_max);
+        if !wakes {
+            self.line.left_to_callers.store(state.next, Ordering::Release);
+        }
+        let has_work = wakes && state.has_work(self.line.small_max);
         drop(state);
         if has_work {
             self.line.arrived.notify_one();
@@ -376,7 +387,7 @@ mod tests {
     fn push(line: &Line, locks: &RangeLocks, first: u64, blocks: usize) {
         let Entrance::Open(place) = line.enter(blocks) else { panic!("there is room") };
         let lock = locks.lock(Ino(7), first..first + blocks as u64, Access::Exclusive).suspend();
-        place.push(|number| Accepted {
+        place.push(true, |number| Accepted {
             number,
             ino: Ino(7),
             first,

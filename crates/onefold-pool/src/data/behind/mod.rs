@@ -42,6 +42,7 @@ use super::Data;
 use super::edges::WriteRequest;
 use super::write::Store;
 use crate::attr::{Durability, Ino};
+use crate::engine::late_writes::LATE_BLOCKS_MAX;
 use crate::engine::room::Allowance;
 use crate::error::Result;
 use crate::format::inode::Inode;
@@ -55,6 +56,16 @@ pub(crate) use line::Line;
 use line::{Accepted, BATCH_BLOCKS, Entrance};
 pub(crate) use losses::Losses;
 pub use losses::LossesSeen;
+
+/// Who begins with a write that was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begins {
+    /// A worker, which is woken for it.
+    ByWorker,
+    /// The caller, by [`crate::Pool::begin_accepted`], before it waits for anything else than the pool. What it calls of
+    /// the pool meanwhile may begin with it as well.
+    ByCaller,
+}
 
 /// Blocks that stay free beyond all that was accepted.
 const SPARE_BLOCKS: u64 = 256;
@@ -153,7 +164,14 @@ impl Data {
     ///
     /// # Errors
     /// As [`Data::write_file`].
-    pub(crate) fn write_behind(&self, ino: Ino, offset: u64, buffer: AlignedBuffer, range: Range<usize>) -> Result<()> {
+    pub(crate) fn write_behind(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buffer: AlignedBuffer,
+        range: Range<usize>,
+        begins: Begins,
+    ) -> Result<()> {
         let whole = |number: usize| number.is_multiple_of(BLOCK_BYTES);
         let is_fit = !range.is_empty()
             && range.len() <= BATCH_BLOCKS * BLOCK_BYTES
@@ -184,7 +202,18 @@ impl Data {
         let moves_end = offset + range.len() as u64 > bytes_in_file;
         let now = self.engine.environment.clock.now();
         let lock = guard.suspend();
-        place.push(|number| Accepted { number, ino, first, buffer, range, now, lock, moves_end });
+        // A wait for the device is nothing for a caller that goes on receiving requests.
+        let is_late = count <= LATE_BLOCKS_MAX && self.engine.keeps_late_writes();
+        place.push(begins == Begins::ByWorker || !is_late, |number| Accepted {
+            number,
+            ino,
+            first,
+            buffer,
+            range,
+            now,
+            lock,
+            moves_end,
+        });
         Ok(())
     }
 
@@ -222,6 +251,13 @@ impl Data {
         // A panic has stopped the pool. Those who wait for what was accepted are told so, by a worker that goes on.
         let _ = catch_unwind(AssertUnwindSafe(|| self.carry_out(task.take_batch())));
         true
+    }
+
+    /// Carries out accepted writes for which no worker was woken, as a worker would.
+    pub(crate) fn begin_accepted(&self) {
+        while let Some(batch) = self.behind.take_left() {
+            let _ = catch_unwind(AssertUnwindSafe(|| self.carry_out(batch)));
+        }
     }
 
     fn carry_out(&self, batch: Vec<Accepted>) {
@@ -267,6 +303,7 @@ impl Data {
             side_by_side: (batch.len() == 1).then(|| &oldest.buffer[oldest.range.clone()]),
             privilege: Privilege::Freeing,
             after: oldest.number,
+            may_be_late: data.len() <= LATE_BLOCKS_MAX,
         };
         self.store_blocks(&store, set_aside, &mut |op: &mut Op<'_>, inode: &mut Inode| -> OpResult<()> {
             if end > inode.attr.size_bytes {

@@ -93,6 +93,7 @@ impl Header {
             self.opcode,
             opcode::WRITE
                 | opcode::LOOKUP
+                | opcode::GETXATTR
                 | opcode::OPEN
                 | opcode::FLUSH
                 | opcode::RELEASE
