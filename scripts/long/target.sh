@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs one of the long targets, and ends with its verdict: target.sh NAME [ARGUMENT...]
 #
-# The names are those of `make`: crash, damage, races, sim, soak, kill, fuzz, posix, test-cluster, test-guest, test-files. Installs
-# and builds what the target needs. The last line on standard output is
+# The names are those of `make`: crash, damage, races, sim, soak, kill, fuzz, posix, test-cluster, test-guest,
+# test-files. Installs and builds what the target needs. The last line on standard output is
 #
 #     NAME: passed, seed N, COUNTS        or        NAME: failed, seed N, COUNTS
 #
@@ -249,16 +249,16 @@ run_test-files() {
         options=(--boot "$image")
     fi
     [[ -z $limit ]] || ONEFOLD_FILES_SECONDS=$(left)
-    logged python3 tests/guest-files/trial.py --seconds "${ONEFOLD_FILES_SECONDS:-1800}" --folder "$target" --seed "$seed" \
-        "${options[@]}" "$@"
+    logged python3 tests/guest-files/trial.py --seconds "${ONEFOLD_FILES_SECONDS:-1800}" --folder "$target" \
+        --seed "$seed" "${options[@]}" "$@"
 }
 
 count_test-files() {
     # Its lines count from the beginning.
-    printf '%s rounds, %s kills, %s failed calls, %s runs on full disks, %s passes beside guests, %s power cuts, %s boots\n' \
+    printf '%s rounds, %s kills, %s failed calls, %s runs on full disks, %s passes beside guests, ' \
         "$(last '[0-9]+ rounds')" "$(grouped "$(last '[0-9]+ kills')")" "$(grouped "$(last '[0-9]+ faults')")" \
-        "$(grouped "$(last '[0-9]+ full')")" "$(grouped "$(last '[0-9]+ passes beside guests')")" \
-        "$(grouped "$(last '[0-9]+ power cuts')")" "$(last '[0-9]+ boots')"
+        "$(grouped "$(last '[0-9]+ full')")" "$(grouped "$(last '[0-9]+ passes beside guests')")"
+    printf '%s power cuts, %s boots\n' "$(grouped "$(last '[0-9]+ power cuts')")" "$(last '[0-9]+ boots')"
 }
 
 # shellcheck disable=SC2317,SC2329 # The trap calls it.

@@ -1,13 +1,13 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # lib.sh sets `dir`, `tools` and `loop`.
 #
-# What cases with disks of guests share, to be sourced by them. A guest is a small Debian (tools/make_debian.py) on ext4: it
-# has the packages of all others at places of its own.
+# What cases with disks of guests share, to be sourced by them. A guest is a small Debian (tools/make_debian.py) on ext4:
+# it has the packages of all others at places of its own.
 #
 # Guests are made once for all cases of a run, in the folder $GUESTS, and copied.
 
-# guest IMAGE SEED [FLAG]: makes the disk of a guest. FLAG is one of make_debian.py's. $guest_bytes is the length of the disk
-# (32M unless set) and $guest_block that of the guest's blocks (4096).
+# guest IMAGE SEED [FLAG]: makes the disk of a guest. FLAG is one of make_debian.py's. $guest_bytes is the length of the
+# disk (32M unless set) and $guest_block that of the guest's blocks (4096).
 guest() {
     local image=$1 seed=$2 flag=${3-} bytes=${guest_bytes:-32M} block=${guest_block:-4096} made
     local folder=${GUESTS:-$dir/guests}
@@ -32,7 +32,8 @@ make_tree() {
     python3 "$tools/make_debian.py" "$1" "guest-$2" "$2" ${3:+"$3"}
 }
 
-# new_host KIND [BYTES]: makes a file system for images and mounts it: $mount, with the folder $images, on the device $loop.
+# new_host KIND [BYTES]: makes a file system for images and mounts it: $mount, with the folder $images, on the device
+# $loop.
 new_host() {
     local kind=$1
     truncate -s "${2:-1G}" "$dir/$kind.raw"
@@ -68,8 +69,8 @@ same_number() {
     ((one == other)) || { cat "$2" "$3"; fail "$1 is $one in ${2##*/}, and $other in ${3##*/}"; }
 }
 
-# seen_again FIRST SECOND: what the first run has shared or found shared is what the second one finds, and no more: each block
-# counts once. Both results are shown where that is not so.
+# seen_again FIRST SECOND: what the first run has shared or found shared is what the second one finds, and no more: each
+# block counts once. Both results are shown where that is not so.
 seen_again() {
     local first second
     first=$(($(number shared.now_bytes <"$1") + $(number shared.before_bytes <"$1")))

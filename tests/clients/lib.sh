@@ -120,8 +120,8 @@ check_pool() {
     onefold pool check --quiet "$@" "$pool"
 }
 
-# member PATH: prints a member of the JSON document that comes in, by the names and places on the way to it (`tiers.0.files`);
-# tools/member.awk says how.
+# member PATH: prints a member of the JSON document that comes in, by the names and places on the way to it
+# (`tiers.0.files`); tools/member.awk says how.
 member() {
     awk -v path="$1" -f "$tools/member.awk" || fail "the document has no $1"
 }

@@ -1,8 +1,8 @@
 """Guests work while their files are shared: dpkg installs and removes, fio verifies, and what was promised is there.
 
-Two guests are mounted on the host from their images. One has dpkg at work and files that are synced one by one; the other
-has fio write and verify. A copy of an image in the midst of it is as a power cut leaves it: its journal is replayed, the
-checker is content, and each file that had been synced before the copy has the bytes that it was given.
+Two guests are mounted on the host from their images. One has dpkg at work and files that are synced one by one; the
+other has fio write and verify. A copy of an image in the midst of it is as a power cut leaves it: its journal is
+replayed, the checker is content, and each file that had been synced before the copy has the bytes that it was given.
 """
 
 import hashlib
@@ -203,8 +203,9 @@ class Busy:
 
     def start_fio(self, guest, seconds):
         words = ["fio", "--name=verify", f"--directory={guest.root / 'srv'}", f"--size={FIO_BYTES}", "--rw=randwrite"]
-        words += ["--bs=4k", "--fsync=16", "--verify=crc32c", "--verify_backlog=64", "--time_based", "--ioengine=psync"]
-        words += [f"--runtime={seconds}", f"--randseed={self.dice.randrange(1 << 31)}", "--output-format=terse"]
+        words += ["--bs=4k", "--fsync=16", "--ioengine=psync", "--time_based", f"--runtime={seconds}"]
+        words += ["--verify=crc32c", "--verify_backlog=64", "--verify_state_save=0", "--output-format=terse"]
+        words += [f"--randseed={self.dice.randrange(1 << 31)}"]
         return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def expect_after_cut(self, image, updates):

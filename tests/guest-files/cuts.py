@@ -112,7 +112,7 @@ class Cuts:
             seconds = time.monotonic() - began
             result = result_of(self.host, verb)
             prepare(self.host, self.made, verb)
-            call("strace", "-f", "-qq", "-o", self.trace, "-e", f"trace={','.join(FAULTS)}", *quiet_words(self.host, verb))
+            call(*self.traced(",".join(FAULTS)), *quiet_words(self.host, verb))
             with open(self.trace, encoding="utf-8", errors="replace") as trace:
                 calls = collections.Counter(found[1] for found in map(CALL.match, trace) if found)
             self.learnt[verb] = Learnt(result, seconds, calls)
@@ -171,16 +171,18 @@ class Cuts:
         return self.injected(verb, name, "signal=KILL", number)
 
     def drawn_call(self, learnt):
-        """Draws a kind of call that a verb makes, and the number of one. Each thread counts its own."""
+        """Draws a kind of call that a verb makes, and the number of one. Each thread counts its own: low ones mostly."""
         name = self.dice.choice(sorted(learnt.calls))
-        return name, self.dice.randint(1, learnt.calls[name])
+        return name, int(learnt.calls[name] ** self.dice.random())
+
+    def traced(self, names):
+        """The beginning of a command line whose calls of these names are written down, one a line."""
+        return ["strace", "-f", "-qq", "-o", str(self.trace), "-e", f"trace={names}"]
 
     def injected(self, verb, name, action, when):
         what = f"`{verb.name}` with {name}:{action}:when={when}"
-        trace = ["strace", "-f", "-qq", "-o", self.trace, "-e", f"trace={name}", "-e", f"inject={name}:{action}:when={when}"]
-        done = subprocess.run(
-            [*map(str, trace), *quiet_words(self.host, verb)], capture_output=True, text=True, timeout=RUN_S, check=False
-        )
+        words = [*self.traced(name), "-e", f"inject={name}:{action}:when={when}", *quiet_words(self.host, verb)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=RUN_S, check=False)
         said = done.stdout + done.stderr
         expect_no_panic(said, what)
         if done.returncode < 0 and done.returncode != -signal.SIGKILL:

@@ -1,5 +1,5 @@
-"""`pool dedup --files` is killed at any moment: each image of the pool holds what it held, and the next run ends as one that
-nobody killed."""
+"""`pool dedup --files` is killed at any moment: each image of the pool holds what it held, and the next run ends as one
+that nobody killed."""
 
 import json
 import shutil
@@ -58,7 +58,8 @@ class Pools:
         if self.dice.randrange(2):
             pauses.append(LEFT_OPEN_S + self.dice.uniform(0, self.seconds))
         for pause in pauses:
-            process = subprocess.Popen(dedup(self.onefold, self.pool), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            process = subprocess.Popen(dedup(self.onefold, self.pool), **nowhere)
             time.sleep(pause)
             self.counts["kills"] += int(process.poll() is None)
             process.kill()

@@ -3,16 +3,16 @@
 
     trial.py --seconds N | --rounds N [--parts LIST] [--busy-seconds S] [--boot IMAGE] [--seed N] [--folder PATH]
 
-With --boot, a copy of a Debian image updates itself in QEMU first, beside passes. Each round has a new file system, XFS or
-Btrfs, and does all parts of LIST there:
+With --boot, a copy of a Debian image updates itself in QEMU first, beside passes. Each round has a new file system, XFS
+or Btrfs, and does all parts of LIST there:
 
     cuts    verbs that write are killed, meet failing calls (strace injects them), and run out of room
     others  two hosts and two users share at once
     busy    guests run dpkg and fio beside passes; copies of their images stand in for power cuts
     pool    `pool dedup --files` is killed
 
-Afterwards each image has to hold what it held, and a whole run has to come to the result of one that nobody cut. Needs root.
-ONEFOLD names the binary. Exit codes: 0 all is well, 1 it is not, 2 wrong usage.
+Afterwards each image has to hold what it held, and a whole run has to come to the result of one that nobody cut. Needs
+root. ONEFOLD names the binary. Exit codes: 0 all is well, 1 it is not, 2 wrong usage.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import collections
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -45,7 +46,9 @@ class Trial:
         self.counts = collections.Counter()
         self.made = make_guests(folder / "made", [1, 2, 3])
         self.archives = make_packages(folder / "packages", self.dice)
-        self.pools = Pools(options.onefold, self.made, self.dice, self.counts, folder) if "pool" in options.parts else None
+        self.pools = None
+        if "pool" in options.parts:
+            self.pools = Pools(options.onefold, self.made, self.dice, self.counts, folder)
 
     def round(self):
         kind = ["xfs", "btrfs"][self.counts["rounds"] % 2]
@@ -76,9 +79,8 @@ class Trial:
         self.pools.round()
 
     def line(self):
-        names = ["rounds", "kills", "faults", "full", "passes of two hosts", "passes of two users", "passes beside guests"]
-        names += ["operations of dpkg", "power cuts", "promises", "packaged files"]
-        names += ["boots"]
+        names = ["rounds", "kills", "faults", "full", "whole runs", "passes of two hosts", "passes of two users"]
+        names += ["passes beside guests", "operations of dpkg", "power cuts", "promises", "packaged files", "boots"]
         return ", ".join(f"{self.counts[name]} {name}" for name in names)
 
     def run(self):
@@ -113,6 +115,9 @@ def parse(words):
 
 def main():
     options = parse(sys.argv[1:])
+    # All that is mounted goes, however the trial is ended.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     folder = Path(tempfile.mkdtemp(prefix="guest-files.", dir=options.folder))
     # Users reach the images.
     folder.chmod(0o755)
