@@ -208,7 +208,7 @@ main() {
     for group in "$@"; do
         case $group in
         build) use_rust_toolchain || wants_rust=yes ;;
-        test | suites | demo | bench | corpus | fuzz | cluster | kernel) ;;
+        test | suites | demo | bench | corpus | files | fuzz | cluster | kernel) ;;
         *) die_usage "there is no group \`$group\`" "the groups are $GROUPS_KNOWN" ;;
         esac
     done
