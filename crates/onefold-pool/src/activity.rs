@@ -1,10 +1,10 @@
-//! What the pool did since it was opened, counted without a lock.
+//! Counts of the pool's work since it was opened, kept without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::stat::ActivityStat;
 
-/// Things that are counted.
+/// The counted events.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
 pub(crate) enum Counter {

@@ -1,8 +1,8 @@
-//! Attributes of files as a door shows them.
+//! Attributes of files, as doors show them.
 
 use onefold_block::Timestamp;
 
-/// Inode number. Never reused in the life of a pool.
+/// Inode number. Never reused during the life of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ino(pub u64);
 
@@ -17,7 +17,7 @@ impl std::fmt::Display for Ino {
     }
 }
 
-/// What a file is.
+/// Kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// A file with data.
@@ -45,27 +45,27 @@ pub enum Dedup {
     Off,
 }
 
-/// What doors show as the space that a regular file takes. The pool only keeps it.
+/// The space of a regular file that doors show. The pool only stores this setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpaceShown {
-    /// As each door has been told.
+    /// As set for each door.
     ByDoor,
     /// The whole length, holes included.
     Length,
-    /// What is mapped or reserved.
+    /// Mapped or reserved blocks.
     Mapped,
 }
 
 /// Attributes of an inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attr {
-    /// Its number.
+    /// Inode number.
     pub ino: Ino,
-    /// What it is.
+    /// Kind of the file.
     pub kind: FileKind,
     /// Permission bits, with set-uid, set-gid and sticky: the low 12 bits of `st_mode`.
     pub mode: u16,
-    /// Directory entries that lead here (for a directory: 2 + its subdirectories).
+    /// Number of directory entries that lead here (for a directory: 2 + its subdirectories).
     pub link_count: u32,
     /// Owner.
     pub uid: u32,
@@ -75,7 +75,7 @@ pub struct Attr {
     pub rdev: u32,
     /// Length in bytes.
     pub size_bytes: u64,
-    /// Blocks of 4 KiB that are mapped or reserved: holes and zero blocks do not count, shared blocks do.
+    /// Number of mapped or reserved blocks of 4 KiB: holes and zero blocks do not count, shared blocks do.
     pub mapped_blocks: u64,
     /// Last access.
     pub accessed: Timestamp,
@@ -89,7 +89,7 @@ pub struct Attr {
     pub domain: u16,
     /// Whether its blocks are shared.
     pub dedup: Dedup,
-    /// What it shows as its space; of a directory, what is made in it will show.
+    /// The space that doors show; for a directory, the setting of files created in it.
     pub space_shown: SpaceShown,
 }
 
@@ -102,7 +102,7 @@ pub enum SetTime {
     At(Timestamp),
 }
 
-/// Changes to attributes; `None` leaves as it is.
+/// Changes to attributes; `None` leaves an attribute unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// New permission bits (12 bits).
@@ -122,15 +122,15 @@ pub struct SetAttr {
 /// A file to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewFile {
-    /// What it will be.
+    /// Kind of the file.
     pub kind: FileKind,
-    /// Permission bits asked for (12 bits), before umask and ACLs.
+    /// Requested permission bits (12 bits), before umask and ACLs.
     pub mode: u16,
-    /// The caller's umask; ignored where the directory has a default ACL.
+    /// The caller's umask; ignored if the directory has a default ACL.
     pub umask: u16,
     /// Owner.
     pub uid: u32,
-    /// Group; a set-gid directory gives its own instead.
+    /// Group; in a set-gid directory, the directory's group replaces it.
     pub gid: u32,
     /// Device number of a special file.
     pub rdev: u32,
@@ -141,11 +141,12 @@ pub struct NewFile {
 pub struct DirEntry {
     /// The inode it names.
     pub ino: Ino,
-    /// What it is.
+    /// Kind of that inode.
     pub kind: FileKind,
     /// Its name.
     pub name: Vec<u8>,
-    /// Where a listing goes on *after* this entry; stable while the entry exists, positive as a signed number.
+    /// Position for continuing a listing *after* this entry; stable while the entry exists, positive as a signed
+    /// number.
     pub cookie: u64,
 }
 
@@ -156,14 +157,14 @@ pub enum RenameMode {
     Replace,
     /// An existing target is an error.
     NoReplace,
-    /// Source and target change places.
+    /// Source and target swap places.
     Exchange,
-    /// The target is replaced, and the source leaves a whiteout behind: the character device 0/0 of this owner and
-    /// group, by which an overlay hides a name of its lower layer.
+    /// The target is replaced, and the source leaves a whiteout: the character device 0/0 of this owner and group, with
+    /// which an overlay hides a name of its lower layer.
     Whiteout {
         /// Owner of the whiteout.
         uid: u32,
-        /// Its group; a set-gid directory gives its own instead.
+        /// Its group; in a set-gid directory, the directory's group replaces it.
         gid: u32,
     },
 }
@@ -179,52 +180,51 @@ pub enum XattrMode {
     Replace,
 }
 
-/// What `fallocate` does.
+/// Modes of `fallocate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocateMode {
-    /// Reserve space, grow the file where the range ends past it.
+    /// Reserve space, and extend the file if the range ends past it.
     Extend,
     /// Reserve space, keep the length.
     KeepSize,
     /// Make a hole, keep the length.
     PunchHole,
-    /// Make the range read as zeros and reserve its space; grow the file where the range ends past it.
+    /// Make the range read as zeros and reserve its space; extend the file if the range ends past it.
     ZeroRange,
-    /// The same, but keep the length.
+    /// Like [`AllocateMode::ZeroRange`], but keep the length.
     ZeroRangeKeepSize,
 }
 
-/// Two ranges of files, as long as each other; both may be in one file.
+/// Two ranges of files, of equal length; both may be in one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangePair {
-    /// File whose blocks are to be referred to once more.
+    /// File whose blocks get another reference.
     pub source: Ino,
-    /// Where its range begins, in bytes.
+    /// Start of its range, in bytes.
     pub source_offset: u64,
-    /// File that is to refer to them.
+    /// File that will refer to them.
     pub target: Ino,
-    /// Where its range begins, in bytes.
+    /// Start of its range, in bytes.
     pub target_offset: u64,
     /// Length of each, in bytes.
     pub bytes: u64,
 }
 
 impl RangePair {
-    /// Returns what is left when the first `done` bytes are done, at most all.
+    /// Returns the rest after the first `done` bytes, at most all of them.
     #[must_use]
     pub fn after(self, done: u64) -> RangePair {
         let (source_offset, target_offset) = (self.source_offset + done, self.target_offset + done);
         RangePair { source_offset, target_offset, bytes: self.bytes - done, ..self }
     }
 
-    /// Returns where the ranges end, in bytes: that of the source, then that of the target. `None` past the largest
-    /// number.
+    /// Returns the ends of the ranges in bytes, source first. `None` if one exceeds the largest number.
     pub(crate) fn ends(&self) -> Option<(u64, u64)> {
         Some((self.source_offset.checked_add(self.bytes)?, self.target_offset.checked_add(self.bytes)?))
     }
 }
 
-/// What `seek` looks for.
+/// The target of a seek.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekTarget {
     /// The next data at or after the offset.
@@ -233,11 +233,11 @@ pub enum SeekTarget {
     Hole,
 }
 
-/// When a write may answer.
+/// When a write is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// When the device has the data; a commit comes later.
+    /// Once the device has the data; a commit follows later.
     Later,
-    /// When data and metadata would survive loss of power.
+    /// Once data and metadata would survive loss of power.
     Now,
 }

@@ -1,4 +1,4 @@
-//! What can go wrong in a pool, as facts.
+//! Errors of a pool, as facts.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub enum PoolError {
     /// A directory was needed.
     #[error("not a directory")]
     NotADirectory,
-    /// Something else than a directory was needed.
+    /// Something other than a directory was needed.
     #[error("is a directory")]
     IsADirectory,
     /// The directory still has entries.
@@ -30,16 +30,16 @@ pub enum PoolError {
     /// Longer than 255 bytes (a name) or 4095 bytes (a symbolic link's target).
     #[error("name too long")]
     NameTooLong,
-    /// No block left that this operation may take.
+    /// No block is left for this operation.
     #[error("no space left in the pool")]
     NoSpace,
-    /// Beyond the largest file, [`crate::FILE_BYTES_MAX`].
+    /// Beyond the maximum file size, [`crate::FILE_BYTES_MAX`].
     #[error("file too large")]
     FileTooLarge,
     /// The two files belong to different sharing domains.
     #[error("the files belong to different sharing domains")]
     CrossDomain,
-    /// The arguments make no sense.
+    /// The arguments are invalid.
     #[error("invalid argument: {0}")]
     Invalid(&'static str),
     /// The offset lies past the last data or past the end (`SEEK_DATA`, `SEEK_HOLE`).
@@ -66,61 +66,61 @@ pub enum PoolError {
     /// Opened read-only.
     #[error("the pool is open read-only")]
     ReadOnly,
-    /// An earlier write or flush failed; nothing is accepted until the pool is reopened.
+    /// An earlier write or flush failed; the pool accepts no changes until it is reopened.
     #[error("the pool stopped after a failure: {cause}")]
     Stopped {
         /// The first failure.
         cause: String,
     },
-    /// Writes were accepted and could not be stored later.
+    /// Accepted writes could not be stored.
     #[error("{count} accepted writes were lost, the last one to inode {ino}: {cause}")]
     WritesLost {
-        /// How many writes, of any file of the pool.
+        /// Number of lost writes, in all files of the pool.
         count: u64,
-        /// The file of the last of them.
+        /// The file of the last one.
         ino: Ino,
-        /// Why the last of them failed.
+        /// Why the last one failed.
         #[source]
         cause: Arc<PoolError>,
     },
-    /// The operation changes more metadata than the journal holds at once.
+    /// The operation changes more metadata than the journal can hold.
     #[error("the operation is too large for the journal")]
     TooLargeForJournal,
-    /// The journal does not hold the largest operation that a pool of this size has.
+    /// The journal cannot hold the largest operation of a pool of this size.
     #[error("a journal of {given_bytes} bytes is too small for this pool: {needed_bytes} are needed")]
     JournalTooSmall {
         /// The journal's size, in bytes.
         given_bytes: u64,
-        /// The least size, in bytes.
+        /// The minimum size, in bytes.
         needed_bytes: u64,
     },
-    /// A structure is not what it must be.
+    /// A structure is damaged.
     #[error("damaged {structure} at block {block}: {what}")]
     Damaged {
         /// The kind of structure.
         structure: &'static str,
-        /// Where it lies.
+        /// Its block.
         block: BlockNo,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
     /// A device call failed.
     #[error("cannot {action} block {block}: {source}")]
     Io {
-        /// What was tried: `read`, `write`, `flush`, `discard`.
+        /// The failed action: `read`, `write`, `flush`, `discard`.
         action: &'static str,
         /// The first block of the call.
         block: BlockNo,
-        /// The operating system's word.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The device holds no Onefold pool.
     #[error("not a Onefold pool: {0}")]
     NotAPool(String),
-    /// The pool has features this version does not know.
+    /// The pool has features that this version does not know.
     #[error("the pool needs a newer Onefold: {0}")]
     NewerFormat(String),
-    /// Another daemon has the pool, on this host or another one.
+    /// Another daemon uses the pool, on this host or another one.
     #[error("the pool is in use: {0}")]
     InUse(String),
     /// The device is too small, or shrank.
@@ -131,18 +131,18 @@ pub enum PoolError {
         /// Blocks that it must have.
         needed: u64,
     },
-    /// The `memory` setting is below the least that works.
+    /// The `memory` setting is below the minimum.
     #[error("memory of {given} bytes is too little, at least {needed} are needed")]
     MemoryTooSmall {
         /// The setting, in bytes.
         given: u64,
-        /// The floor, in bytes.
+        /// The minimum, in bytes.
         needed: u64,
     },
 }
 
 impl PoolError {
-    /// Returns the error for a failed write outside the journal: a full backing file is no dead disk.
+    /// Returns the error for a failed write outside the journal: a full backing file does not stop the pool.
     pub(crate) fn of_write(block: BlockNo, source: std::io::Error) -> PoolError {
         if source.kind() == std::io::ErrorKind::StorageFull {
             PoolError::NoSpace

@@ -1,4 +1,4 @@
 //! The identity of a host.
 
-/// Identity of a host, as its mark in a pool gives it.
+/// Identity of a host, as in its heartbeat in a pool.
 pub type HostId = [u8; 16];

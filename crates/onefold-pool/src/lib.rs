@@ -1,4 +1,5 @@
-//! The pool: a live, inline-deduplicating, crash-safe POSIX file system for disk images, complete, with no door in it.
+//! The pool: a complete POSIX file system for disk images, with inline deduplication and crash safety, and without
+//! doors.
 
 mod activity;
 pub mod attr;
@@ -46,16 +47,16 @@ pub use substrate::{PoolFile, PoolSubstrate};
 pub use sync::{LockTimes, take_lock_times};
 pub use waits::{WaitNotice, about_to_wait, notice_waits};
 
-/// Longest name in a directory, in bytes.
+/// Maximum length of a name in a directory, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
-/// Longest target of a symbolic link, in bytes.
+/// Maximum length of a symbolic link's target, in bytes.
 pub const SYMLINK_BYTES_MAX: usize = 4095;
-/// Largest value of an extended attribute, in bytes.
+/// Maximum length of an extended attribute's value, in bytes.
 pub const XATTR_BYTES_MAX: usize = 65536;
-/// Longest list of the names of a file's extended attributes, in bytes, each name ended by a zero byte: what Linux
-/// shows.
+/// Maximum length of the list of a file's extended attributes, in bytes, with a zero byte after each name: the maximum
+/// that Linux shows.
 pub const XATTR_LIST_BYTES_MAX: usize = 65536;
-/// Largest file, in bytes: 16 TiB.
+/// Maximum length of a file, in bytes: 16 TiB.
 pub const FILE_BYTES_MAX: u64 = 1 << 44;
-/// The least `memory` setting, in bytes.
+/// Minimum of the `memory` setting, in bytes.
 pub const MEMORY_BYTES_MIN: u64 = 64 << 20;

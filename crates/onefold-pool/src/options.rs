@@ -1,4 +1,4 @@
-//! What is chosen when a pool is created and when it is opened.
+//! Options for creating and opening a pool.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::host::HostId;
 pub struct Environment {
     /// Tells the time.
     pub clock: Arc<dyn Clock>,
-    /// Gives identities and keys.
+    /// Provides identities and keys.
     pub random: Arc<dyn Random>,
 }
 
@@ -26,7 +26,7 @@ impl Environment {
     }
 }
 
-/// What an operation takes of the pool's room.
+/// A kind of allocation from the pool's room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Allocation {
     /// Blocks for the data of one write.
@@ -37,17 +37,17 @@ pub enum Allocation {
     TreePage,
     /// A run of blocks from which nodes and pages are taken.
     MetadataRun,
-    /// The structures of a block group that was never used.
+    /// The structures of a block group that is used for the first time.
     BlockGroup,
-    /// Room in the journal for what an operation has changed.
+    /// Room in the journal for an operation's changes.
     JournalRoom,
-    /// Space promised to a file that is not written yet.
+    /// Space promised to a part of a file that is not written yet.
     Reservation,
 }
 
-/// Refuses allocations, so that tests see each of them fail. A refused one fails as it does on a full pool.
+/// Refuses allocations, so that tests see each kind fail. A refused allocation fails as on a full pool.
 pub trait AllocationSeam: std::fmt::Debug + Send + Sync {
-    /// Tells whether an allocation may be made. Called under the pool's metadata lock: it must not call the pool.
+    /// Returns whether an allocation is permitted. Called under the pool's metadata lock: it must not call the pool.
     fn permits(&self, what: Allocation) -> bool;
 }
 
@@ -60,14 +60,14 @@ pub enum StorePlacement {
     AtEnd,
 }
 
-/// Fixed when a pool is created.
+/// Options fixed when a pool is created.
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
     /// A name for people, at most 64 bytes.
     pub label: String,
-    /// Journal size in bytes; `None` picks by the size of the device, at most 64 MiB.
+    /// Journal size in bytes; `None` chooses by the size of the device, at most 64 MiB.
     pub journal_bytes: Option<u64>,
-    /// Takes a journal that is too small for the largest operation of a pool of this size, too: for tests of how such
+    /// Also accepts a journal that is too small for the largest operation of a pool of this size: for tests of how such
     /// an operation fails.
     #[doc(hidden)]
     pub any_journal: bool,
@@ -95,23 +95,23 @@ impl Default for CreateOptions {
     }
 }
 
-/// How a candidate with an equal fingerprint is believed.
+/// How a candidate with an equal fingerprint is verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verify {
-    /// Equal keyed fingerprints are equal blocks.
+    /// Equal keyed fingerprints count as equal blocks.
     Fingerprint,
-    /// Bytes are compared before blocks are shared.
+    /// The bytes are compared before blocks are shared.
     Value,
 }
 
-/// How much of a fingerprint store a look-up brings in (paper, section 2.3).
+/// How much of a fingerprint store a look-up reads (paper, section 2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefetch {
     /// One page first, the whole store on a second hit in the same store.
     Adaptive,
-    /// The whole store at the first touch, as in the paper.
+    /// The whole store at the first access, as in the paper.
     Always,
-    /// Only the page that is asked for.
+    /// Only the requested page.
     Never,
 }
 
@@ -120,35 +120,37 @@ pub enum Prefetch {
 pub enum Journaling {
     /// They do.
     On,
-    /// Metadata is written in place at each commit. A crash may leave the pool damaged: for experiments only.
+    /// Metadata is written in place at each commit. A crash may damage the pool: for experiments only.
     Off,
 }
 
-/// Whether the device tells when it is running out of room.
+/// Whether the device reports when it runs out of room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provisioning {
-    /// Each block of it has its place, or it tells how much room it has: disks, partitions, files.
+    /// Each block of the device has its place, or the device reports its free room: disks, partitions, files.
     Told,
-    /// It can run out of room without a warning: thin volumes. Writes are answered only when the device has taken them.
+    /// The device can run out of room without a warning: thin volumes. Writes are answered only once the device has
+    /// them.
     Thin,
 }
 
-/// Numbers made small, so that tests meet all the time what a real pool meets never or once in years. For tests only: a
+/// Limits made small, so that tests constantly meet what a real pool meets never or once in years. For tests only: a
 /// pool that was written with short fingerprints must not be opened without them.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TestLimits {
-    /// Bits of each fingerprint that are not zero: few bits make different blocks look equal, none makes all of them.
+    /// Bits of each fingerprint that are kept: a few bits make different blocks look equal, and zero bits make all of
+    /// them.
     pub fingerprint_bits: u8,
-    /// The highest reference count of a block, at least one; from there on equal content is stored again.
+    /// Maximum reference count of a block, at least one; beyond it, equal content is stored again.
     pub references_max: u32,
-    /// Whether data goes to the lowest free block, so that one that was freed is written again at once.
+    /// Whether data goes to the lowest free block, so that a freed block is reused at once.
     pub lowest_first: bool,
-    /// Whether the filter is filled in small steps by those who call [`crate::Pool::reclaim`], and by nobody else: what
-    /// happens meanwhile can be tried.
+    /// Whether only calls of [`crate::Pool::reclaim`] fill the filter, in small steps, so that tests can act in
+    /// between.
     pub index_in_steps: bool,
-    /// Memory of the filter, in bytes, whatever the `memory` setting would give it: what it has no room for is not
-    /// found by writes.
+    /// Maximum memory of the filter in bytes, whatever the `memory` setting would give it. Writes do not find blocks
+    /// that the filter has no room for.
     pub filter_bytes_max: u64,
     /// Small writes without a sync after which new blocks of such writes are kept in memory until the next commit.
     pub late_after: u32,
@@ -170,56 +172,55 @@ impl Default for TestLimits {
     }
 }
 
-/// Who carries out writes that were accepted ([`crate::Pool::write_behind`]).
+/// The threads that carry out accepted writes ([`crate::Pool::write_behind`]).
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workers {
-    /// The pool's own threads; without [`OpenOptions::background`] none are accepted.
+    /// The pool's own threads; without [`OpenOptions::background`] no writes are accepted.
     Own,
-    /// Whoever calls: a single thread that settles what it has written itself, or a test's threads in
-    /// [`crate::Pool::work`].
+    /// The callers: a single thread that settles its own writes, or a test's threads in [`crate::Pool::work`].
     Callers,
 }
 
-/// Chosen each time a pool is opened.
+/// Options for each opening of a pool.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// Upper limit of filter, caches and buffers together, in bytes; at least [`crate::MEMORY_BYTES_MIN`].
     pub memory_bytes: u64,
-    /// No change is accepted and nothing is written, not even by recovery.
+    /// Refuses all changes and writes nothing, not even for recovery.
     pub read_only: bool,
-    /// How candidates are believed.
+    /// How candidates are verified.
     pub verify: Verify,
-    /// How fingerprint stores are brought in.
+    /// How fingerprint stores are read.
     pub prefetch: Prefetch,
     /// Whether metadata goes through the journal.
     pub journaling: Journaling,
-    /// Whether `Dedup::On` files share at all now.
+    /// Whether files with `Dedup::On` are shared at all in this opening.
     pub dedup: crate::Dedup,
-    /// Longest time in milliseconds that a change waits for its commit.
+    /// Maximum time in milliseconds from a change to its commit.
     pub commit_interval_ms: u32,
-    /// Paper's n: bits of the fingerprint that pick a place in the filter; `None` picks by size.
+    /// Paper's n: bits of the fingerprint that choose a place in the filter; `None` chooses by size.
     pub filter_index_bits: Option<u8>,
-    /// Paper's k: bits of the fingerprint kept in the filter; `None` picks by size.
+    /// Paper's k: bits of the fingerprint kept in the filter; `None` chooses by size.
     pub filter_tag_bits: Option<u8>,
-    /// Whether the device tells when it is running out of room.
+    /// Whether the device reports when it runs out of room.
     pub provisioning: Provisioning,
-    /// Identity of this host, by which others that reach the same storage know it; `None` where nobody else does.
-    /// Beats are given by background threads.
+    /// Identity of this host, for other hosts that reach the same storage; `None` if there are none. Background threads
+    /// write the heartbeats.
     pub host: Option<HostId>,
-    /// Refuses allocations; `None`, but for tests.
+    /// Refuses allocations; `None` except in tests.
     #[doc(hidden)]
     pub allocations: Option<Arc<dyn AllocationSeam>>,
-    /// Tells whether a processor is idle: then threads that wait for writes or for a commit look for its end for a
-    /// moment before they sleep. `None` has them sleep at once.
+    /// Reports whether a processor is idle: threads that wait for writes or for a commit then poll for a moment before
+    /// they sleep. With `None` they sleep at once.
     pub processors: Option<Arc<dyn Processors>>,
-    /// Whether threads commit, checkpoint and reclaim by themselves. Tests that replay call
-    /// [`crate::Pool::commit`] and [`crate::Pool::reclaim`] instead.
+    /// Whether threads commit, checkpoint and reclaim in the background. Tests that replay call [`crate::Pool::commit`]
+    /// and [`crate::Pool::reclaim`] instead.
     pub background: bool,
-    /// Who carries out writes that were accepted.
+    /// The threads that carry out accepted writes.
     #[doc(hidden)]
     pub workers: Workers,
-    /// What tests make rare things happen with.
+    /// Limits by which tests make rare events happen.
     #[doc(hidden)]
     pub test_limits: TestLimits,
 }

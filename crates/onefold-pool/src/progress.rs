@@ -1,14 +1,14 @@
-//! Telling a caller how far long work is.
+//! Reports the progress of long work to its caller.
 
 use std::ops::ControlFlow;
 
 /// Receives the progress of long work and may stop it.
 pub trait Progress: Sync {
-    /// `done` of `total` blocks are done. `Break` asks the work to stop at the next sound point.
+    /// Reports that `done` of `total` blocks are done. `Break` asks the work to stop at the next sound point.
     fn update(&self, done: u64, total: u64) -> ControlFlow<()>;
 }
 
-/// Nobody watches.
+/// Ignores progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoProgress;
 

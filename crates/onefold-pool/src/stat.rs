@@ -1,8 +1,8 @@
-//! Numbers that add up.
+//! Statistics whose numbers add up.
 
 use crate::format::map_node::FAN_OUT;
 
-/// Nodes on the way to a block that are not full yet, of the file's map and of the names tree.
+/// Maximum number of partly filled nodes on the path to a block, of the file's map and of the names tree.
 const PATH_NODES_MAX: u64 = 16;
 
 /// Space of a pool, in bytes unless the name says otherwise.
@@ -15,9 +15,9 @@ pub struct PoolStat {
     pub label: String,
     /// Identity, 32 hexadecimal digits.
     pub uuid: String,
-    /// Why nothing is accepted any more, if so: the first failure.
+    /// The first failure, if the pool has stopped and accepts no changes.
     pub stopped: Option<String>,
-    /// What the pool manages of its device.
+    /// The part of the device that the pool manages.
     pub device_bytes: u64,
     /// Inodes in use, of all kinds.
     pub inode_count: u64,
@@ -25,13 +25,14 @@ pub struct PoolStat {
     pub apparent_bytes: u64,
     /// Of these: holes, zero blocks, and space reserved by `fallocate` but not written.
     pub zero_bytes: u64,
-    /// Stored blocks that one leaf of a file map names.
+    /// Stored blocks that exactly one leaf of a file map names.
     pub unique_bytes: u64,
-    /// Stored blocks that several leaves name. (Blocks of a clone whose map is still shared count as unique: one leaf.)
+    /// Stored blocks that several leaves name. (Blocks of a clone whose map is still shared have one leaf, so count as
+    /// unique.)
     pub shared_bytes: u64,
-    /// Not stored because an equal block was there.
+    /// Not stored, because an equal block was already stored.
     pub saved_by_blocks_bytes: u64,
-    /// Not stored because clones share their file maps.
+    /// Not stored, because clones share their file maps.
     pub saved_by_clones_bytes: u64,
     /// Structures whose size was fixed at creation: superblocks, journal, bitmaps, fingerprint stores.
     pub metadata_fixed_bytes: u64,
@@ -41,13 +42,13 @@ pub struct PoolStat {
     pub freeing_bytes: u64,
     /// Free.
     pub free_bytes: u64,
-    /// Of the free bytes: promised to `fallocate`d ranges.
+    /// Part of the free space that is promised to `fallocate`d ranges.
     pub reserved_bytes: u64,
-    /// Removed files that nobody has open and whose blocks are still to be reclaimed.
+    /// Removed files that no process has open and whose blocks are not yet reclaimed.
     pub reclaim_pending: u64,
     /// The in-memory filter.
     pub filter: FilterStat,
-    /// What the daemon did since the pool was opened.
+    /// Work of the daemon since the pool was opened.
     pub activity: ActivityStat,
 }
 
@@ -58,11 +59,11 @@ pub struct FilterStat {
     pub memory_bytes: u64,
     /// Blocks that it can find.
     pub entry_count: u64,
-    /// Stored blocks that it has no room for.
+    /// Stored blocks that did not fit.
     pub refused_count: u64,
-    /// Block groups not yet read into it after a mount; 0 when complete.
+    /// Block groups not yet read into it after a mount; 0 when it is complete.
     pub groups_pending: u64,
-    /// Paper's n and k as they are.
+    /// The present n and k of the paper.
     pub index_bits: u8,
     /// See `index_bits`.
     pub tag_bits: u8,
@@ -73,13 +74,13 @@ pub struct FilterStat {
 pub struct ActivityStat {
     /// Blocks accepted by writes.
     pub blocks_accepted: u64,
-    /// Of these: all zero.
+    /// Of these: all-zero blocks.
     pub blocks_zero: u64,
-    /// Of these: shared with a stored block.
+    /// Of these: blocks shared with a stored one.
     pub blocks_shared: u64,
-    /// Of these: written to the device.
+    /// Of these: blocks written to the device.
     pub blocks_written: u64,
-    /// Look-ups that read a store page and found nothing there.
+    /// Look-ups that read a store page in vain.
     pub lookups_for_nothing: u64,
     /// Store pages and other metadata blocks read from the device.
     pub metadata_blocks_read: u64,
@@ -89,7 +90,7 @@ pub struct ActivityStat {
     pub checkpoints: u64,
     /// Transactions replayed when the pool was opened.
     pub replayed: u64,
-    /// What they took of the journal, in bytes.
+    /// Their length in the journal, in bytes.
     pub replayed_bytes: u64,
 }
 
@@ -100,18 +101,18 @@ pub struct FileStat {
     pub apparent_bytes: u64,
     /// Holes, zero blocks and reserved space.
     pub zero_bytes: u64,
-    /// Blocks that only this file uses, counted once: what deleting the file frees.
+    /// Blocks that only this file uses, counted once: the space that deleting the file frees.
     pub unique_bytes: u64,
-    /// Blocks that other files use too, or this file more than once.
+    /// Blocks that other files use too, or that this file uses more than once.
     pub shared_bytes: u64,
     /// Distinct blocks among unique and shared.
     pub distinct_bytes: u64,
-    /// The file shares more blocks than are told apart: unique, shared and distinct are right to about one in a
-    /// hundred.
+    /// Whether the file shares more blocks than can be told apart: unique, shared and distinct are then accurate to
+    /// about one percent.
     pub is_estimated: bool,
 }
 
-/// As `statfs` wants it, in blocks of 4 KiB.
+/// Numbers for `statfs`, in blocks of 4 KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FsStat {
     /// All blocks that could hold data.
@@ -122,13 +123,13 @@ pub struct FsStat {
     pub blocks_available: u64,
     /// Inodes in use.
     pub inodes: u64,
-    /// Inodes that could still be made.
+    /// Inodes that can still be made.
     pub inodes_free: u64,
 }
 
 impl FsStat {
-    /// Returns how many blocks of data files can still get: the available blocks, less what maps the data. A single new
-    /// file gets all of them.
+    /// Returns the number of blocks of data that files can still get: the available blocks, less those that map the
+    /// data. A single new file can get all of them.
     #[must_use]
     pub fn blocks_for_data(&self) -> u64 {
         let nodes = self.blocks_available.div_ceil(FAN_OUT + 1) + self.blocks_available.div_ceil(FAN_OUT * FAN_OUT);

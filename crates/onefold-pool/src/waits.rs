@@ -1,10 +1,10 @@
-//! Tells a thread that the pool is about to make it wait.
+//! Notifies a thread before the pool makes it wait.
 //!
 //! A door has a thread that receives requests. It may answer a request itself as long as that takes a few microseconds;
-//! before it waits, another thread has to receive the next one. Whether a verb waits shows only in the midst of it: a
-//! block may be missing in a cache, a range locked, a transaction full. So the door leaves word on its thread, and each
-//! wait of the pool calls for it first. There are few places where the pool waits: its locks and conditions
-//! ([`crate::sync`]), and the device ([`WaitsForDevice`]).
+//! before it waits, another thread has to receive the next one. Whether a verb waits shows only while it runs: a block
+//! may be missing in a cache, a range locked, a transaction full. So the door sets a notice on its thread, and each
+//! wait of the pool calls it first. The pool waits in few places: its locks and conditions ([`crate::sync`]), and the
+//! device ([`WaitsForDevice`]).
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -16,20 +16,20 @@ use onefold_block::{BlockDevice, BlockNo, ReadOp, WriteOp};
 
 thread_local! {
     static NOTICE: RefCell<Option<Rc<dyn Fn()>>> = const { RefCell::new(None) };
-    /// Whether there is one: looked at wherever a lock is not free.
+    /// Whether a notice is set; checked whenever a lock is not free.
     static HAS_NOTICE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Keeps a notice in force on the thread that gave it, until it is dropped.
+/// Keeps a notice set on the thread that set it, until dropped.
 #[derive(Debug)]
 #[must_use = "the notice ends when this is dropped"]
 pub struct WaitNotice {
-    /// It belongs to its thread.
+    /// Makes the type bound to its thread.
     thread: PhantomData<*const ()>,
 }
 
-/// Has `notice` called on this thread before each wait in a verb of a pool. It may be called while locks of the pool
-/// are held, so it must neither wait for long nor call the pool. A later notice takes the place of an earlier one.
+/// Calls `notice` on this thread before each wait in a verb of a pool. Locks of the pool may be held during the call,
+/// so it must neither wait for long nor call the pool. A later notice replaces an earlier one.
 pub fn notice_waits(notice: impl Fn() + 'static) -> WaitNotice {
     NOTICE.set(Some(Rc::new(notice)));
     HAS_NOTICE.set(true);
@@ -43,8 +43,8 @@ impl Drop for WaitNotice {
     }
 }
 
-/// Calls the notice of this thread, if it has one. To be called before each wait that another thread, a device or
-/// another process ends; doors call it before their own.
+/// Calls the notice of this thread, if it has one. Must be called before each wait that another thread, a device or
+/// another process ends; doors call it before their own waits.
 pub fn about_to_wait() {
     if is_noticed() {
         let notice = NOTICE.with_borrow(Option::clone);
@@ -54,12 +54,12 @@ pub fn about_to_wait() {
     }
 }
 
-/// Tells whether this thread wants to know of its waits.
+/// Returns whether this thread has a notice.
 pub(crate) fn is_noticed() -> bool {
     HAS_NOTICE.get()
 }
 
-/// A device each call of which is a wait.
+/// A device on which each call is a wait.
 pub(crate) struct WaitsForDevice {
     device: Arc<dyn BlockDevice>,
 }

@@ -44,7 +44,7 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// Tells whether nothing was found.
+    /// Returns whether nothing was found.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.problems_total == 0
@@ -112,7 +112,7 @@ impl Findings {
         self.add(structure, Some(block), what.into(), &[], Some(block));
     }
 
-    /// Tells whether a problem of a block is among those told, as far as they are kept.
+    /// Returns whether a problem of a block is among those told, as far as they are kept.
     pub(super) fn has_told_of(&self, block: BlockNo) -> bool {
         self.found.iter().any(|found| found.problem.block == Some(block))
     }

@@ -203,7 +203,7 @@ pub(super) fn better(
     Ok(found.and_then(|(best, _)| best.ground(device, superblock)))
 }
 
-/// Tells whether two pool states differ in more than counters and numbers to give out, or one of them cannot be used.
+/// Returns whether two pool states differ in more than counters and numbers to give out, or one of them cannot be used.
 fn have_other_roots(one: Option<&BlockBytes>, other: Option<&BlockBytes>) -> bool {
     let (Some(one), Some(other)) = (one, other) else { return true };
     ROOTS.iter().any(|field| match field {

@@ -44,7 +44,7 @@ impl NodeSet {
         }
     }
 
-    /// Tells whether the walk has been to `node`.
+    /// Returns whether the walk has been to `node`.
     pub(super) fn has(&self, node: BlockNo) -> bool {
         let within = node.0 % CHUNK_BLOCKS;
         let chunk = self.chunks.get(&(node.0 / CHUNK_BLOCKS));

@@ -383,7 +383,7 @@ fn check_agreement(
     }
 }
 
-/// Tells whether any bit of a bitmap block is set from bit `first` on.
+/// Returns whether any bit of a bitmap block is set from bit `first` on.
 fn is_any_set(bitmap: &BlockBytes, first: u64) -> bool {
     let first = usize::try_from(first.min(BITS_PER_BITMAP_BLOCK)).expect("below 2^15");
     let bytes = &bitmap[HEADER_BYTES + first / 8..];

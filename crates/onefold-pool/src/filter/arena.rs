@@ -89,7 +89,7 @@ impl Class {
         slab.len().checked_div(self.cell_words).unwrap_or(1)
     }
 
-    /// Tells whether the next cell needs another slab.
+    /// Returns whether the next cell needs another slab.
     fn is_full(&self) -> bool {
         self.slabs.last().is_none_or(|slab| self.cells_in_last == self.cells_of(slab))
     }
@@ -203,7 +203,7 @@ impl Arena {
         self.classes[from.class()].slabs[from.slab as usize] = slab;
     }
 
-    /// Tells whether a cell for `words` words would be smaller than `at` by more than one step, so that a region which
+    /// Returns whether a cell for `words` words would be smaller than `at` by more than one step, so that a region which
     /// shrinks and grows again by a little stays where it is.
     pub(super) fn is_roomy(&self, at: CellAt, words: usize) -> bool {
         cell_words_for(cell_words_for(words) + 1) < self.words(at).len()

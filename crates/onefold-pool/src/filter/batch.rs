@@ -135,7 +135,7 @@ fn page_bits(geometry: Geometry) -> u32 {
 }
 
 impl Part {
-    /// Tells whether all entries are in the filter.
+    /// Returns whether all entries are in the filter.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.taken == self.entries.len()
@@ -147,7 +147,7 @@ impl Part {
         (self.entries.len() - self.taken) as u64
     }
 
-    /// Tells whether the entries are in the order that a filter of this level takes them in.
+    /// Returns whether the entries are in the order that a filter of this level takes them in.
     #[must_use]
     pub fn is_sorted_by(&self, level: u32) -> bool {
         self.sorted_by == Some(level)

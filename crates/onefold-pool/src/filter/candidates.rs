@@ -13,7 +13,7 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// Tells whether no page may hold the fingerprint.
+    /// Returns whether no page may hold the fingerprint.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.first_count == 0

@@ -1,7 +1,7 @@
-//! Where things lie: pure arithmetic over the facts of the superblock.
+//! The layout of a pool: pure arithmetic over the facts of the superblock.
 //!
-//! The device is cut into block groups of 32,768 blocks (128 MiB), as in the paper. A group begins with its own
-//! structures; group 0 also holds what the pool has once.
+//! The device is divided into block groups of 32,768 blocks (128 MiB), as in the paper. A group begins with its own
+//! structures; group 0 also holds the structures that exist once per pool.
 //!
 //! | group 0, blocks | what                                                     |
 //! |-----------------|----------------------------------------------------------|
@@ -19,7 +19,7 @@
 //! | 2..195                             | fingerprint store                |
 //! | 195..                              | file data, map nodes, tree pages |
 //!
-//! With [`StorePlacement::AtEnd`] all stores lie side by side behind the last group instead, 193 blocks a group.
+//! With [`StorePlacement::AtEnd`], all stores lie side by side behind the last group instead, 193 blocks per group.
 
 use onefold_block::BlockNo;
 use onefold_block::block::BLOCK_BYTES_U64;
@@ -30,7 +30,7 @@ use crate::error::PoolError;
 
 /// Blocks of a block group: 128 MiB.
 pub const GROUP_BLOCKS: u64 = 32_768;
-/// Entries of a fingerprint store page: 170 entries of 24 bytes and a header fill a block exactly.
+/// Entries of a fingerprint store page: 170 entries of 24 bytes and a header exactly fill a block.
 pub const ENTRIES_PER_STORE_PAGE: u64 = 170;
 /// Pages of a group's fingerprint store.
 pub const STORE_PAGES_PER_GROUP: u64 = GROUP_BLOCKS.div_ceil(ENTRIES_PER_STORE_PAGE);
@@ -44,21 +44,22 @@ pub const SUPERBLOCK: BlockNo = BlockNo(0);
 pub const HEARTBEAT: BlockNo = BlockNo(1);
 /// The pool state's place.
 pub const STATE: BlockNo = BlockNo(197);
-/// The superblock copy's place: fixed, so that it is found without the superblock, and far enough away to survive
-/// somebody's write to the front of the device.
+/// The superblock copy's place: fixed, so that it is found without the superblock, and far enough away to survive a
+/// stray write to the front of the device.
 pub const SUPERBLOCK_COPY: BlockNo = BlockNo(4095);
-/// The least device: 16 MiB.
+/// Minimum size of a device: 16 MiB.
 pub const DEVICE_BLOCKS_MIN: u64 = 4096;
-/// A last group shorter than this is left unused: its own structures would take most of it.
+/// Minimum length of the last group. A shorter one is left unused: its own structures would take most of it.
 pub const LAST_GROUP_BLOCKS_MIN: u64 = 512;
-/// Blocks of the largest journal: 64 MiB.
+/// Maximum number of blocks of a journal: 64 MiB.
 pub const JOURNAL_BLOCKS_MAX: u64 = 16_384;
-/// Blocks of the least journal: 1 MiB.
+/// Minimum number of blocks of a journal: 1 MiB.
 pub const JOURNAL_BLOCKS_MIN: u64 = 256;
 
-/// Blocks that the largest operation changes: two store pages for each entry of a leaf, bitmaps, maps and names.
+/// Maximum number of blocks that an operation changes: two store pages for each entry of a leaf, bitmaps, maps and
+/// names.
 const OPERATION_BLOCKS_MAX: u64 = 1100;
-/// Blocks that it changes besides store pages, in a pool with few of them.
+/// Number of blocks that it changes besides store pages, in a pool with few of them.
 const OPERATION_BLOCKS_EXTRA: u64 = 40;
 const GROUP_0_META_FIRST: u64 = 2;
 const JOURNAL_FIRST_SMALL: u64 = 200;
@@ -68,7 +69,7 @@ const _: () = assert!(GROUP_0_META_FIRST + BITMAP_BLOCKS + STORE_PAGES_PER_GROUP
 const _: () = assert!(JOURNAL_FIRST_LARGE + JOURNAL_BLOCKS_MAX <= GROUP_BLOCKS / 2 + JOURNAL_FIRST_LARGE);
 const _: () = assert!(SUPERBLOCK_COPY.0 < DEVICE_BLOCKS_MIN);
 
-/// The layout of one pool.
+/// Layout of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Blocks that the pool manages, structures included.
@@ -85,10 +86,10 @@ pub struct Geometry {
     allocatable_blocks: u64,
 }
 
-/// A block's entry in its fingerprint store.
+/// Place of a block's entry in its fingerprint store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorePlace {
-    /// The page's block.
+    /// The block of the page.
     pub page: BlockNo,
     /// Index of the entry in the page.
     pub index: usize,
@@ -96,7 +97,7 @@ pub struct StorePlace {
 
 impl Geometry {
     /// Returns the layout for a new pool on a device of `device_blocks`, with a journal of `journal_blocks` if given.
-    /// `None` if the device is too small or the journal size impossible.
+    /// `None` if the device is too small or the journal size is impossible.
     #[must_use]
     pub fn plan(device_blocks: u64, journal_blocks: Option<u64>, placement: StorePlacement) -> Option<Geometry> {
         if !(DEVICE_BLOCKS_MIN..=BlockNo::MAX.0).contains(&device_blocks) {
@@ -113,7 +114,7 @@ impl Geometry {
         Geometry::new(device_blocks, journal_first, journal_blocks, placement)
     }
 
-    /// Returns the layout that a superblock describes; `None` if it makes no sense.
+    /// Returns the layout that a superblock describes; `None` if it is invalid.
     #[must_use]
     pub fn new(
         total_blocks: u64,
@@ -139,7 +140,7 @@ impl Geometry {
         let mut grouped_blocks = match placement {
             StorePlacement::InGroups => total_blocks,
             StorePlacement::AtEnd => {
-                // As many blocks in groups as leave room for the stores of all those groups.
+                // Groups take as many blocks as leave room for the stores of all groups.
                 let groups = total_blocks.div_ceil(GROUP_BLOCKS + STORE_PAGES_PER_GROUP);
                 total_blocks.checked_sub(groups * STORE_PAGES_PER_GROUP)?
             }
@@ -153,24 +154,24 @@ impl Geometry {
         }
         let mut geometry =
             Geometry { total_blocks, journal_first, journal_blocks, placement, grouped_blocks, allocatable_blocks: 0 };
-        // Group 0 has more that is fixed than the others, which are alike: a hostile size must not cost a loop.
+        // Group 0 has more fixed structures than the others, which are alike: a hostile size must not cost a loop.
         let others = geometry.group_count() - 1;
         let fixed = geometry.fixed_blocks(0) + others.checked_mul(geometry.fixed_blocks(1))?;
         geometry.allocatable_blocks = grouped_blocks.checked_sub(fixed)?;
         Some(geometry)
     }
 
-    /// Returns how many blocks the journal must have to hold the largest operation there is: copying a map leaf whose
-    /// 508 blocks all lie on store pages of their own. In a small pool there are fewer pages than that.
+    /// Returns the number of blocks that the journal needs for the largest operation: copying a map leaf whose 508
+    /// blocks all lie on different store pages. A small pool has fewer pages than that.
     #[must_use]
     pub fn journal_blocks_needed(&self) -> u64 {
         (self.store_page_count() + OPERATION_BLOCKS_EXTRA).clamp(JOURNAL_BLOCKS_MIN, OPERATION_BLOCKS_MAX)
     }
 
-    /// Refuses a journal that does not hold the largest operation.
+    /// Refuses a journal that cannot hold the largest operation.
     ///
     /// # Errors
-    /// [`PoolError::JournalTooSmall`] with the least size.
+    /// [`PoolError::JournalTooSmall`] with the minimum size.
     pub(crate) fn ensure_journal_suffices(&self) -> Result<(), PoolError> {
         let (given, needed) = (self.journal_blocks, self.journal_blocks_needed());
         if given >= needed {
@@ -203,7 +204,7 @@ impl Geometry {
         block.0 / GROUP_BLOCKS
     }
 
-    /// Returns the first of the group's own structures in the group.
+    /// Returns the offset of the group's own structures within the group.
     fn meta_first(&self, group: u64) -> u64 {
         group * GROUP_BLOCKS + if group == 0 { GROUP_0_META_FIRST } else { 0 }
     }
@@ -223,12 +224,12 @@ impl Geometry {
         }
     }
 
-    /// With stores at the end: where they begin.
+    /// Returns where the stores begin, if they are at the end.
     fn grouped_end_of_device(&self) -> u64 {
         self.total_blocks - self.total_blocks.div_ceil(GROUP_BLOCKS + STORE_PAGES_PER_GROUP) * STORE_PAGES_PER_GROUP
     }
 
-    /// Returns the group whose fingerprint store has the page at `page`.
+    /// Returns the group whose fingerprint store contains the page at `page`.
     #[must_use]
     pub fn group_of_store_page(&self, page: BlockNo) -> Option<u64> {
         let group = match self.placement {
@@ -238,7 +239,7 @@ impl Geometry {
         (group < self.group_count()).then_some(group)
     }
 
-    /// Returns where the entry of `block` lies in its fingerprint store.
+    /// Returns the place of the entry of `block` in its fingerprint store.
     #[must_use]
     pub fn store_place(&self, block: BlockNo) -> StorePlace {
         let within = block.0 % GROUP_BLOCKS;
@@ -248,7 +249,7 @@ impl Geometry {
         }
     }
 
-    /// Cuts a run of blocks into runs whose entries lie in one page of a fingerprint store each: first block and count.
+    /// Splits a run of blocks into runs whose entries lie in one fingerprint store page each: first block and count.
     pub fn store_runs(&self, first: BlockNo, count: u64) -> impl Iterator<Item = (BlockNo, usize)> + use<> {
         let end = first.plus(count);
         let mut at = first;
@@ -261,13 +262,13 @@ impl Geometry {
         })
     }
 
-    /// Returns the pool-wide number of the store page that holds the entry of `block`: dense, for the filter.
+    /// Returns the pool-wide number of the store page with the entry of `block`: dense, for the filter.
     #[must_use]
     pub fn store_page_no(&self, block: BlockNo) -> u64 {
         self.group_of(block) * STORE_PAGES_PER_GROUP + block.0 % GROUP_BLOCKS / ENTRIES_PER_STORE_PAGE
     }
 
-    /// Returns the number of store pages, all groups together.
+    /// Returns the number of store pages of all groups together.
     #[must_use]
     pub fn store_page_count(&self) -> u64 {
         self.group_count() * STORE_PAGES_PER_GROUP
@@ -280,7 +281,7 @@ impl Geometry {
         (self.store_page(group, index), BlockNo(group * GROUP_BLOCKS + index * ENTRIES_PER_STORE_PAGE))
     }
 
-    /// Returns the pool-wide number of the store page at `page`; `None` where none can be.
+    /// Returns the pool-wide number of the store page at `page`; `None` if no page can be there.
     #[must_use]
     pub fn number_of_store_page(&self, page: BlockNo) -> Option<u64> {
         let group = self.group_of_store_page(page)?;
@@ -288,7 +289,7 @@ impl Geometry {
         Some(group * STORE_PAGES_PER_GROUP + index)
     }
 
-    /// Tells whether `block` holds a structure with a fixed place, never allocated or freed.
+    /// Returns whether `block` holds a structure with a fixed place, which is never allocated or freed.
     #[must_use]
     pub fn is_fixed(&self, block: BlockNo) -> bool {
         let group = self.group_of(block);
@@ -305,14 +306,14 @@ impl Geometry {
             || (self.journal_first.0..self.journal_first.0 + self.journal_blocks).contains(&block.0)
     }
 
-    /// Tells whether `block` may hold data, a map node or a tree page.
+    /// Returns whether `block` may hold data, a map node or a tree page.
     #[must_use]
     pub fn is_allocatable(&self, block: BlockNo) -> bool {
         block.0 < self.grouped_blocks && !self.is_fixed(block)
     }
 
-    /// Tells whether metadata of this kind, which the journal carries and the cache holds, belongs to `block`. What is
-    /// written by other ways (superblock, journal header, heartbeat) has no place there.
+    /// Returns whether journaled and cached metadata of this kind belongs at `block`. Structures that are written in
+    /// other ways (superblock, journal header, heartbeat) never do.
     #[must_use]
     pub fn is_place_of(&self, kind: BlockKind, block: BlockNo) -> bool {
         match kind {
@@ -327,7 +328,7 @@ impl Geometry {
         }
     }
 
-    /// Returns how many blocks of the group have a fixed use.
+    /// Returns the number of the group's blocks with a fixed use.
     #[must_use]
     pub fn fixed_blocks(&self, group: u64) -> u64 {
         let own = match self.placement {
@@ -338,7 +339,7 @@ impl Geometry {
         if group == 0 { own + 4 + self.journal_blocks } else { own }
     }
 
-    /// Returns the number of blocks that can be allocated, all groups together.
+    /// Returns the number of blocks that can be allocated, of all groups together.
     #[must_use]
     pub fn allocatable_blocks(&self) -> u64 {
         self.allocatable_blocks
@@ -441,7 +442,7 @@ mod tests {
     fn a_journal_picked_by_size_always_suffices() {
         for blocks in (DEVICE_BLOCKS_MIN..600_000).step_by(509).chain([1 << 24, 1 << 32, 1 << 40]) {
             for placement in [StorePlacement::InGroups, StorePlacement::AtEnd] {
-                // With its stores at the end, the least device has no room for anything else.
+                // With its stores at the end, the smallest device has no room for anything else.
                 let Some(layout) = Geometry::plan(blocks, None, placement) else {
                     assert!(placement == StorePlacement::AtEnd && blocks < 2 * DEVICE_BLOCKS_MIN, "{blocks}");
                     continue;

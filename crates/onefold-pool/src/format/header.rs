@@ -1,4 +1,4 @@
-//! The header that opens every metadata block outside the journal's log.
+//! The header at the start of every metadata block outside the journal's log.
 //!
 //! | bytes  | field    | notes                                                                     |
 //! |--------|----------|---------------------------------------------------------------------------|
@@ -8,17 +8,18 @@
 //! | 14     | kind     | [`BlockKind`]                                                              |
 //! | 15     | level    | of a map node: 0 is a leaf; otherwise 0                                    |
 //!
-//! A crash may tear a home copy of any of these blocks except the superblock's copies and the journal's header slots,
-//! of which one always stays whole: the journal holds the whole block from its first change after a checkpoint on.
+//! A crash may tear a home copy of any of these blocks, except the superblock's copies and the journal's header slots,
+//! of which one always stays whole: after a checkpoint, the first change of a block logs the whole block in the
+//! journal.
 
 use onefold_block::{BLOCK_BYTES, BlockNo};
 
 use super::{BlockBytes, get_u32, put_u32};
 
-/// Bytes of the header; the rest of the block is the structure's own.
+/// Bytes of the header; the rest of the block belongs to the structure.
 pub const HEADER_BYTES: usize = 16;
 
-/// What a metadata block is.
+/// Kind of a metadata block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlockKind {
     /// Allocation bitmap of a block group.
@@ -40,7 +41,7 @@ pub enum BlockKind {
 }
 
 impl BlockKind {
-    /// Returns the word for people.
+    /// Returns the kind's name for messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -101,13 +102,13 @@ pub enum HeaderError {
         /// Tag in the header.
         found: u32,
     },
-    /// The block believes that it lives elsewhere.
+    /// The block claims to live elsewhere.
     #[error("says it lives at block {found}")]
     Address {
         /// Address in the header.
         found: u64,
     },
-    /// The block is something else.
+    /// The block has another kind.
     #[error("is of another kind ({found:?})")]
     Kind {
         /// Kind and level bytes in the header.
@@ -115,27 +116,27 @@ pub enum HeaderError {
     },
 }
 
-/// Computes the checksum that belongs into the header of `bytes`.
+/// Computes the checksum for the header of `bytes`.
 #[must_use]
 pub fn checksum(bytes: &BlockBytes) -> u32 {
     crc32c::crc32c(&bytes[4..])
 }
 
-/// Writes everything of the header but the checksum.
+/// Writes all of the header except the checksum.
 pub fn stamp(bytes: &mut BlockBytes, pool_tag: u32, kind: BlockKind, address: BlockNo) {
     put_u32(bytes, 4, pool_tag);
     bytes[8..14].copy_from_slice(&address.0.to_le_bytes()[..6]);
     bytes[14..16].copy_from_slice(&kind.code());
 }
 
-/// Brings the checksum up to date: the last step before a block leaves memory. Returns it.
+/// Updates the checksum: the last step before a block leaves memory. Returns it.
 pub fn seal(bytes: &mut BlockBytes) -> u32 {
     let sum = checksum(bytes);
     put_u32(bytes, 0, sum);
     sum
 }
 
-/// Returns a block with nothing but its header, not sealed.
+/// Returns a block with only its header, not sealed.
 #[must_use]
 pub fn blank(pool_tag: u32, kind: BlockKind, address: BlockNo) -> BlockBytes {
     let mut bytes = [0; BLOCK_BYTES];
@@ -143,7 +144,7 @@ pub fn blank(pool_tag: u32, kind: BlockKind, address: BlockNo) -> BlockBytes {
     bytes
 }
 
-/// Returns the kind that the header claims, if it is one.
+/// Returns the kind that the header claims, if it is a known one.
 #[must_use]
 pub fn kind(bytes: &BlockBytes) -> Option<BlockKind> {
     BlockKind::from_code([bytes[14], bytes[15]])
@@ -157,10 +158,10 @@ pub fn address(bytes: &BlockBytes) -> BlockNo {
     BlockNo(u64::from_le_bytes(wide))
 }
 
-/// Checks the header of a block that came from the device.
+/// Checks the header of a block read from the device.
 ///
 /// # Errors
-/// The first field that is wrong; the checksum is looked at first.
+/// The first field that is wrong; the checksum is checked first.
 pub fn verify(bytes: &BlockBytes, pool_tag: u32, kind: BlockKind, at: BlockNo) -> Result<(), HeaderError> {
     let (found, expected) = (checksum(bytes), get_u32(bytes, 0));
     if found != expected {

@@ -1,5 +1,5 @@
-//! Heartbeat: one block by which the host that has a pool open tells other hosts so, where file locks do not reach
-//! them.
+//! Heartbeat: one block with which the host that has a pool open announces this to other hosts that file locks do not
+//! reach.
 //!
 //! After the header:
 //!
@@ -11,7 +11,7 @@
 //! | 48     | held  | 1: the pool is open; 0: it was closed                              |
 //! | 49     | sure  | 1: written by a host that had made sure to have no rivals; else 0  |
 //!
-//! All that ever differs lies in the first sector, so a torn write leaves the old beat or the new one.
+//! All fields lie in the first sector, so a torn write leaves either the old beat or the new one.
 
 use onefold_block::BLOCK_BYTES;
 
@@ -25,7 +25,7 @@ use crate::host::HostId;
 pub struct Heartbeat {
     /// The host that has, or had, the pool open.
     pub host: HostId,
-    /// Which opening.
+    /// The opening.
     pub run: u64,
     /// Counts the beats of the opening.
     pub beat: u64,
@@ -49,7 +49,7 @@ impl Heartbeat {
         bytes
     }
 
-    /// Reads the block. `None` for a pool that was never opened with a heartbeat, or a damaged block.
+    /// Decodes the block. `None` for a pool that was never opened with a heartbeat, or a damaged block.
     #[must_use]
     pub fn decode(bytes: &BlockBytes, pool_tag: u32) -> Option<Heartbeat> {
         header::verify(bytes, pool_tag, BlockKind::Heartbeat, HEARTBEAT).ok()?;

@@ -35,7 +35,7 @@ const INLINE_BYTES: usize = FIXED_BYTES + INLINE_ENTRIES * 8;
 const TIMES_OFFSET: usize = 64;
 const SPACE_SHOWN_OFFSET: usize = 112;
 
-/// Where a file's blocks are.
+/// The place of a file's map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapRoot {
     /// In the inode itself.
@@ -57,11 +57,11 @@ impl MapRoot {
 /// An inode in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
-    /// What doors see.
+    /// The attributes that doors see.
     pub attr: Attr,
     /// Parent of a directory; 0 otherwise.
     pub parent: u64,
-    /// Places that are reserved but not written; part of `attr.mapped_blocks` for doors, not of `mapped`.
+    /// Places that are reserved but not written; included in `attr.mapped_blocks` for doors, but not in `mapped`.
     pub reserved_blocks: u64,
     /// Blocks that are mapped to data.
     pub mapped: u64,
@@ -70,7 +70,7 @@ pub struct Inode {
 }
 
 impl Inode {
-    /// Returns the attributes as a door shows them.
+    /// Returns the attributes that a door shows.
     #[must_use]
     pub fn door_attr(&self) -> Attr {
         Attr { mapped_blocks: self.mapped + self.reserved_blocks, ..self.attr.clone() }
@@ -118,7 +118,7 @@ impl Inode {
         bytes
     }
 
-    /// Reads the inode numbered `ino`. `None` if it is none that Onefold writes.
+    /// Decodes the inode numbered `ino`. `None` if Onefold never writes it like this.
     #[must_use]
     pub fn decode(ino: Ino, bytes: &[u8]) -> Option<Inode> {
         if bytes.len() != FIXED_BYTES && bytes.len() != INLINE_BYTES {
@@ -195,7 +195,7 @@ fn decode_inline(bytes: &[u8]) -> Option<[MapEntry; INLINE_ENTRIES]> {
     Some(entries)
 }
 
-/// Returns the code of a kind, as inodes and directory entries hold it.
+/// Returns the code of a kind in inodes and directory entries.
 #[must_use]
 pub fn kind_code(kind: FileKind) -> u8 {
     match kind {
@@ -209,7 +209,7 @@ pub fn kind_code(kind: FileKind) -> u8 {
     }
 }
 
-/// Returns the kind of a code.
+/// Returns the kind with this code.
 #[must_use]
 pub fn kind_of_code(code: u8) -> Option<FileKind> {
     Some(match code {

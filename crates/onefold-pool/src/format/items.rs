@@ -1,4 +1,4 @@
-//! Items of the names tree besides inodes: what their keys and values are.
+//! Items of the names tree besides inodes: their keys and values.
 //!
 //! | inode | kind | sub                                  | value                                              |
 //! |-------|------|--------------------------------------|----------------------------------------------------|
@@ -10,8 +10,8 @@
 //! | 0     | 6    | number                               | reclaim: subtree u64, level u8                     |
 //! | 0     | 7    | number                               | run of *free* blocks with the filter saved at a clean close: generation u64, first u64, count u64 |
 //!
-//! The hash of a name is keyed with the pool's key: nobody outside can prepare collisions. Names of one hash are told
-//! apart by the number. `sub` of a directory entry is also its read cookie.
+//! The hash of a name is keyed with the pool's key, so outsiders cannot prepare collisions. The number distinguishes
+//! names with the same hash. `sub` of a directory entry is also its read cookie.
 
 use onefold_block::BlockNo;
 
@@ -43,7 +43,7 @@ pub fn dir_entry_key(directory: Ino, cookie: u64) -> Key {
     Key { ino: directory.0, kind: KIND_DIR_ENTRY, sub: cookie }
 }
 
-/// Returns the first and last cookie that names with this hash may have. Cookies 0..=255 are never used for names.
+/// Returns the first and last cookie for names with this hash. Cookies 0..=255 are never used for names.
 #[must_use]
 pub fn dir_cookies(hash: u64) -> (u64, u64) {
     let first = ((hash >> 9) | 1 << 20) << 8;
@@ -58,7 +58,7 @@ pub const DIR_COOKIE_MAX: u64 = u64::MAX >> 1;
 pub struct DirItem {
     /// The inode that it names.
     pub ino: Ino,
-    /// What that is.
+    /// Kind of that inode.
     pub kind: FileKind,
     /// The name.
     pub name: Vec<u8>,
@@ -74,7 +74,7 @@ impl DirItem {
         bytes
     }
 
-    /// Reads a value; `None` if it is none that Onefold writes.
+    /// Decodes a value; `None` if Onefold never writes it like this.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<DirItem> {
         if bytes.len() < 10 || bytes.len() > 9 + crate::NAME_BYTES_MAX {
@@ -90,13 +90,13 @@ pub fn xattr_key(ino: Ino, hash: u64, number: u8, chunk: u8) -> Key {
     Key { ino: ino.0, kind: KIND_XATTR, sub: hash >> 16 << 16 | u64::from(number) << 8 | u64::from(chunk) }
 }
 
-/// Returns the keys between which all attributes of a file lie.
+/// Returns the range of keys of all attributes of a file.
 #[must_use]
 pub fn xattr_bounds(ino: Ino) -> (Key, Key) {
     (Key { ino: ino.0, kind: KIND_XATTR, sub: 0 }, Key { ino: ino.0, kind: KIND_XATTR, sub: u64::MAX })
 }
 
-/// Returns the first key behind all chunks of the attribute that this is a chunk of.
+/// Returns the first key behind all chunks of the attribute to which this chunk belongs.
 #[must_use]
 pub fn after_xattr(chunk: &Key) -> Key {
     match (chunk.sub | 0xff).checked_add(1) {
@@ -105,7 +105,7 @@ pub fn after_xattr(chunk: &Key) -> Key {
     }
 }
 
-/// Returns chunk 0's opening bytes for an attribute.
+/// Returns the opening bytes of chunk 0 for an attribute.
 #[must_use]
 pub fn xattr_opening(name: &[u8], value_bytes: u32) -> Vec<u8> {
     let mut bytes = vec![u8::try_from(name.len()).expect("names have at most 255 bytes")];
@@ -131,13 +131,13 @@ pub fn symlink_key(ino: Ino, chunk: u64) -> Key {
     Key { ino: ino.0, kind: KIND_SYMLINK, sub: chunk }
 }
 
-/// Returns the key that says that `ino` is unlinked.
+/// Returns the key that marks `ino` as unlinked.
 #[must_use]
 pub fn orphan_key(ino: Ino) -> Key {
     Key { ino: 0, kind: KIND_ORPHAN, sub: ino.0 }
 }
 
-/// Returns the keys between which all orphans lie.
+/// Returns the range of keys of all orphans.
 #[must_use]
 pub fn orphan_bounds() -> (Key, Key) {
     (orphan_key(Ino(0)), orphan_key(Ino(u64::MAX)))
@@ -149,13 +149,13 @@ pub fn reclaim_key(number: u64) -> Key {
     Key { ino: 0, kind: KIND_RECLAIM, sub: number }
 }
 
-/// Returns the keys between which the reclaim list lies.
+/// Returns the range of keys of the reclaim list.
 #[must_use]
 pub fn reclaim_bounds() -> (Key, Key) {
     (reclaim_key(0), reclaim_key(u64::MAX))
 }
 
-/// A subtree of a file map whose reference is to be dropped.
+/// A subtree of a file map whose reference will be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReclaimItem {
     /// Its root node.
@@ -173,7 +173,7 @@ impl ReclaimItem {
         bytes
     }
 
-    /// Reads a value; `None` if it is none that Onefold writes.
+    /// Decodes a value; `None` if Onefold never writes it like this.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<ReclaimItem> {
         let item = ReclaimItem { node: BlockNo(get_u64(bytes.get(..8)?, 0)), level: *bytes.get(8)? };
@@ -181,7 +181,7 @@ impl ReclaimItem {
     }
 }
 
-/// Returns the keys between which the runs of the saved filter lie.
+/// Returns the range of keys of the saved filter's runs.
 #[must_use]
 pub fn filter_run_bounds() -> (Key, Key) {
     (filter_run_key(0), filter_run_key(u64::MAX))
@@ -193,15 +193,15 @@ pub fn filter_run_key(number: u64) -> Key {
     Key { ino: 0, kind: KIND_FILTER_RUN, sub: number }
 }
 
-/// A run of blocks that hold the filter saved when the pool was closed. They are free: the first thing that an opening
-/// does is to read them, the next to remove these items.
+/// A run of blocks with a part of the filter that was saved when the pool was closed. The blocks are free: an opening
+/// reads them first of all, and then removes these items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilterRun {
-    /// Which save it belongs to.
+    /// Generation of the save to which it belongs.
     pub generation: u64,
     /// Its first block.
     pub first: BlockNo,
-    /// Its blocks.
+    /// Number of blocks.
     pub count: u64,
 }
 
@@ -212,7 +212,7 @@ impl FilterRun {
         [self.generation, self.first.0, self.count].iter().flat_map(|number| number.to_le_bytes()).collect()
     }
 
-    /// Reads a value; `None` if it is none that Onefold writes.
+    /// Decodes a value; `None` if Onefold never writes it like this.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<FilterRun> {
         if bytes.len() != 24 {
@@ -224,7 +224,7 @@ impl FilterRun {
     }
 }
 
-/// What an item is, for those who walk over all of them.
+/// Kind of an item, for walks over all items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ItemKind {
     /// An inode.
@@ -243,7 +243,7 @@ pub enum ItemKind {
     FilterRun,
 }
 
-/// Returns what the item with this key is; `None` if Onefold has no such items.
+/// Returns the kind of the item with this key; `None` if Onefold has no such items.
 #[must_use]
 pub fn item_kind(key: &Key) -> Option<ItemKind> {
     match (key.ino, key.kind) {
@@ -284,7 +284,7 @@ mod tests {
         chunk.extend_from_slice(b"xyz");
         assert_eq!(xattr_split(&chunk), Some((&b"user.a"[..], 3, &b"xyz"[..])));
         assert_eq!(xattr_split(&[200, 0, 0, 0, 0, 1]), None);
-        // Seen by a fuzzer: more bytes in the first chunk than in the whole value.
+        // Found by a fuzzer: more bytes in the first chunk than in the whole value.
         assert_eq!(xattr_split(&[1, 0, 0, 0, 0, b'n', b'x']), None);
     }
 }

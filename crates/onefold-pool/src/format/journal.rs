@@ -1,4 +1,4 @@
-//! The journal's format: a circular log of transactions, and two header slots that say where it begins.
+//! The journal's format: a circular log of transactions, and two header slots with the place where it begins.
 //!
 //! **Header slot** (the journal's first two blocks, written in turn; of two valid ones the higher generation counts),
 //! after the common header:
@@ -23,11 +23,11 @@
 //! | 24..32 | position | block index in the log where it believes it begins                           |
 //! | 32..40 | length   | bytes, this opening included                                                 |
 //!
-//! Blocks of the log hold what users chose, such as attributes. So nothing that a user can know may make a block pass
-//! for the beginning of a transaction: the identity derives from the pool's secret. In version 1 of the format it was
-//! the magic `OFTX` and the pool tag.
+//! Blocks of the log contain data that users choose, such as attributes. So no value known to users may make a block
+//! look like the beginning of a transaction: the identity derives from the pool's secret. In version 1 of the format it
+//! was the magic `OFTX` and the pool tag.
 //!
-//! A transaction goes on with records, byte after byte:
+//! A transaction continues with records, byte after byte:
 //!
 //! | record | bytes                                                                                   |
 //! |--------|-----------------------------------------------------------------------------------------|
@@ -35,7 +35,7 @@
 //! | ranges | 2 u8, block u64, checksum u32 of the block as it results, count u16, then count times: offset u16, length u16, bytes |
 //! | forget | 3 u8, block u64: freed; recovery must not write what earlier records say of it           |
 //!
-//! The first touch of a block after a checkpoint is logged whole: recovery never needs a home copy, which a crash may
+//! After a checkpoint, the first change of a block is logged whole: recovery never needs a home copy, which a crash may
 //! have torn.
 
 use onefold_block::{BLOCK_BYTES, BlockNo};
@@ -43,9 +43,9 @@ use onefold_block::{BLOCK_BYTES, BlockNo};
 use super::header::{self, BlockKind, HeaderError};
 use super::{BlockBytes, GENERATION_MAX, get_u16, get_u32, get_u64, put_u32, put_u64};
 
-/// Opens transactions of version 1, before the pool tag.
+/// Magic at the start of version 1 transactions, before the pool tag.
 const PUBLIC_MAGIC: [u8; 4] = *b"OFTX";
-/// What the identity of a pool's transactions derives from its key for.
+/// Context for deriving the identity of a pool's transactions from its key.
 const IDENTITY_CONTEXT: &str = "onefold 2026 journal transaction";
 /// Bytes of a transaction's opening.
 pub const OPENING_BYTES: usize = 40;
@@ -54,19 +54,19 @@ pub const HEADER_SLOTS: u64 = 2;
 const RECORD_WHOLE: u8 = 1;
 const RECORD_RANGES: u8 = 2;
 const RECORD_FORGET: u8 = 3;
-/// Bytes that a whole block takes in a transaction.
+/// Bytes of a whole block in a transaction.
 pub const WHOLE_RECORD_BYTES: usize = 9 + BLOCK_BYTES;
-/// Bytes that a ranges record takes besides its ranges.
+/// Bytes of a ranges record without its ranges.
 pub const RANGES_RECORD_BYTES: usize = 15;
-/// Bytes that one range takes besides its content.
+/// Bytes of one range without its content.
 pub const RANGE_BYTES: usize = 4;
-/// Bytes that a forget record takes.
+/// Bytes of a forget record.
 pub const FORGET_RECORD_BYTES: usize = 9;
 
-/// Where the log begins.
+/// The place where the log begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalHeader {
-    /// Of two valid slots the higher one counts.
+    /// Of two valid slots, the one with the higher generation counts.
     pub generation: u64,
     /// Sequence number of the first transaction in the log.
     pub tail_sequence: u64,
@@ -74,9 +74,9 @@ pub struct JournalHeader {
     pub tail_position: u64,
     /// Checksum of the transaction before it.
     pub tail_chain: u32,
-    /// The pool was closed properly.
+    /// Whether the pool was closed cleanly.
     pub clean: bool,
-    /// Random number of the opening that wrote it, as in its heartbeat; 0 if it gave none.
+    /// Random number of the opening that wrote it, as in its heartbeat; 0 if that opening had none.
     pub run: u64,
 }
 
@@ -95,10 +95,10 @@ impl JournalHeader {
         bytes
     }
 
-    /// Reads the slot at `at` of a journal whose log has `log_blocks`.
+    /// Decodes the slot at `at` of a journal whose log has `log_blocks`.
     ///
     /// # Errors
-    /// What is wrong with it. One of the two slots may be torn by a crash.
+    /// A description of the problem. A crash may tear one of the two slots.
     pub fn decode(bytes: &BlockBytes, pool_tag: u32, at: BlockNo, log_blocks: u64) -> Result<JournalHeader, String> {
         header::verify(bytes, pool_tag, BlockKind::JournalHeader, at)
             .map_err(|error: HeaderError| error.to_string())?;
@@ -118,19 +118,19 @@ impl JournalHeader {
     }
 }
 
-/// The eight bytes by which a pool knows its transactions.
+/// The eight bytes by which a pool recognises its transactions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TransactionIdentity([u8; 8]);
 
 impl std::fmt::Debug for TransactionIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // It stays out of logs.
+        // Kept out of logs.
         f.write_str("TransactionIdentity")
     }
 }
 
 impl TransactionIdentity {
-    /// Returns the identity of version 1, which anybody can know.
+    /// Returns the identity of version 1, which is not secret.
     #[must_use]
     pub fn public(pool_tag: u32) -> TransactionIdentity {
         let mut bytes = [0; 8];
@@ -147,23 +147,23 @@ impl TransactionIdentity {
     }
 }
 
-/// What opens a transaction.
+/// The opening of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// Checksum over all that follows it.
+    /// Checksum over everything that follows it.
     pub checksum: u32,
     /// Checksum of the transaction before.
     pub chain: u32,
-    /// Its number.
+    /// Its sequence number.
     pub sequence: u64,
     /// Block index in the log.
     pub position: u64,
-    /// Bytes, the opening included.
+    /// Length in bytes, including the opening.
     pub length: usize,
 }
 
 impl Opening {
-    /// Reads what may be an opening; `None` if it is none. Only a match of the checksum makes it true.
+    /// Decodes a possible opening; `None` if it is none. Only a matching checksum proves it.
     #[must_use]
     pub fn decode(bytes: &[u8], identity: TransactionIdentity, log_blocks: u64) -> Option<Opening> {
         if bytes.len() < OPENING_BYTES || bytes[..8] != identity.0 {
@@ -182,13 +182,13 @@ impl Opening {
         })
     }
 
-    /// Returns the whole blocks that the transaction takes.
+    /// Returns the number of whole blocks in the transaction.
     #[must_use]
     pub fn block_count(&self) -> u64 {
         self.length.div_ceil(BLOCK_BYTES) as u64
     }
 
-    /// Tells whether `transaction` (at least `length` bytes) is what was written.
+    /// Returns whether `transaction` (at least `length` bytes) matches its checksum.
     #[must_use]
     pub fn matches(&self, transaction: &[u8]) -> bool {
         transaction.len() >= self.length && crc32c::crc32c(&transaction[12..self.length]) == self.checksum
@@ -210,7 +210,7 @@ impl TransactionBuilder {
         TransactionBuilder { bytes }
     }
 
-    /// Adds a whole block, sealing the copy.
+    /// Adds a whole block; seals the copy.
     pub fn whole(&mut self, block: BlockNo, content: &BlockBytes) {
         self.record(RECORD_WHOLE, block);
         let first = self.bytes.len();
@@ -231,7 +231,7 @@ impl TransactionBuilder {
         }
     }
 
-    /// Adds that a metadata block was freed.
+    /// Records that a metadata block was freed.
     pub fn forget(&mut self, block: BlockNo) {
         self.record(RECORD_FORGET, block);
     }
@@ -273,7 +273,7 @@ pub enum Record<'a> {
         block: BlockNo,
         /// Checksum of the block with the ranges applied.
         checksum: u32,
-        /// Offset u16, length u16, bytes; `count` times; bounded.
+        /// Offset u16, length u16, bytes, repeated `count` times; bounded.
         ranges: Ranges<'a>,
     },
     /// A freed metadata block.
@@ -304,10 +304,10 @@ impl<'a> Iterator for Ranges<'a> {
     }
 }
 
-/// Reads a transaction's records.
+/// Decodes a transaction's records.
 ///
 /// # Errors
-/// When a transaction with a matching checksum makes no sense: damage that a crash can't cause.
+/// When a transaction with a matching checksum is invalid: damage that a crash cannot cause.
 pub fn records<'a>(transaction: &'a [u8], mut visit: impl FnMut(Record<'a>)) -> Result<(), &'static str> {
     let mut rest = transaction.get(OPENING_BYTES..).ok_or("shorter than its opening")?;
     while let Some((&kind, after)) = rest.split_first() {
@@ -339,7 +339,7 @@ pub fn records<'a>(transaction: &'a [u8], mut visit: impl FnMut(Record<'a>)) -> 
     Ok(())
 }
 
-/// Returns the bytes that `count` ranges take at the front of `bytes`, all of them checked.
+/// Returns the length of `count` ranges at the front of `bytes`, after checking all of them.
 fn ranges_length(bytes: &[u8], count: u16) -> Result<usize, &'static str> {
     let mut at = 0;
     for _ in 0..count {
@@ -442,8 +442,8 @@ mod tests {
         assert!(JournalHeader::decode(&bytes, 5, BlockNo(201), 18).is_err());
     }
 
-    /// Seen by a fuzzer: a header whose generation was the highest number was believed, and the next checkpoint added
-    /// one to it and panicked.
+    /// Found by a fuzzer: a header with the highest possible generation was accepted, and the next checkpoint added one
+    /// to it and panicked.
     #[test]
     fn a_generation_that_cannot_be_added_to_is_refused() {
         let sound =

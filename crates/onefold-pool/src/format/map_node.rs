@@ -1,7 +1,7 @@
 //! Node of a file map: a radix tree of fan-out 508 whose leaves name data blocks.
 //!
-//! After the header come two numbers of 8 bytes, *mapped* and *reserved*: how many places below this node are mapped
-//! to data or reserved. They let a truncate detach a subtree without walking it. Then 508 entries of 8 bytes:
+//! After the header come two numbers of 8 bytes, *mapped* and *reserved*: how many places below this node are mapped to
+//! data or reserved. They let a truncate detach a subtree without a walk. Then follow 508 entries of 8 bytes:
 //!
 //! | bits   | field  | notes                                                                          |
 //! |--------|--------|--------------------------------------------------------------------------------|
@@ -20,7 +20,7 @@ pub const FAN_OUT: u64 = 508;
 pub const FAN_OUT_LEN: usize = 508;
 /// Bytes of an entry.
 pub const ENTRY_BYTES: usize = 8;
-/// The tallest map: 508^4 blocks are more than the largest file.
+/// Maximum height of a map: 508^4 blocks are more than the largest file has.
 pub const LEVELS_MAX: u8 = 4;
 const RESERVED: u64 = 1 << 63;
 /// Byte ranges of the node's two numbers.
@@ -32,19 +32,19 @@ pub const TOTALS_RANGE: std::ops::Range<usize> = MAPPED_OFFSET..ENTRIES_OFFSET;
 const _: () = assert!(ENTRIES_OFFSET + FAN_OUT_LEN * ENTRY_BYTES == onefold_block::BLOCK_BYTES);
 const _: () = assert!(FAN_OUT.pow(LEVELS_MAX as u32) * 4096 >= crate::FILE_BYTES_MAX);
 
-/// What a map says of one place.
+/// A map's entry for one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapEntry {
-    /// Nothing: reads as zeros.
+    /// No block: reads as zeros.
     Hole,
-    /// Nothing yet, but space is promised.
+    /// No block yet, but space is promised.
     Reserved,
     /// A data block, or a child node.
     Block(BlockNo),
 }
 
 impl MapEntry {
-    /// Returns the block that it names.
+    /// Returns the block that the entry names.
     #[must_use]
     pub fn block(&self) -> Option<BlockNo> {
         match self {
@@ -63,7 +63,7 @@ impl MapEntry {
         }
     }
 
-    /// Reads an entry; `None` if it is none that Onefold writes.
+    /// Decodes an entry; `None` if Onefold never writes it like this.
     #[must_use]
     pub fn decode(raw: u64) -> Option<MapEntry> {
         match raw {
@@ -82,13 +82,13 @@ pub fn entries_range(index: usize, count: usize) -> std::ops::Range<usize> {
     first..first + count * ENTRY_BYTES
 }
 
-/// Reads entry `index`; `None` if damaged.
+/// Decodes entry `index`; `None` if damaged.
 #[must_use]
 pub fn entry(node: &BlockBytes, index: usize) -> Option<MapEntry> {
     MapEntry::decode(get_u64(node, ENTRIES_OFFSET + index * ENTRY_BYTES))
 }
 
-/// Places below a node, or a change of them.
+/// Numbers of places below a node, or changes of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Places mapped to data.
@@ -112,7 +112,7 @@ impl std::ops::Neg for Totals {
     }
 }
 
-/// Reads the node's totals; `None` if they are more than any file has.
+/// Decodes the node's totals; `None` if they exceed those of any file.
 #[must_use]
 pub fn totals(node: &BlockBytes) -> Option<Totals> {
     let number = |offset| i64::try_from(get_u64(node, offset)).ok().filter(|&number| number <= 1 << 48);
@@ -128,14 +128,14 @@ pub fn encode_totals(totals: Totals) -> Option<[u8; 16]> {
     Some(bytes)
 }
 
-/// Returns how many blocks must be free for all that a reserved entry of a node at `level` spans: the data, and the
-/// nodes that will map it.
+/// Returns how many blocks must be free for a reserved entry of a node at `level`: its data, and the nodes that will
+/// map it.
 #[must_use]
 pub fn reserve_blocks(level: u8) -> u64 {
     (1..=level).fold(1, |below, _| FAN_OUT * below + 1)
 }
 
-/// Returns how many blocks one entry of a node at `level` spans: 1 in a leaf.
+/// Returns the number of blocks that one entry of a node at `level` spans: 1 in a leaf.
 #[must_use]
 pub fn entry_span(level: u8) -> u64 {
     FAN_OUT.pow(u32::from(level))

@@ -15,7 +15,7 @@ pub mod superblock;
 /// The bytes of one block.
 pub type BlockBytes = [u8; onefold_block::BLOCK_BYTES];
 
-/// No generation is higher: each rewrite adds one, and none may bring it to where it cannot be added to.
+/// Maximum generation: each rewrite adds one, so a generation must never reach a value that cannot be incremented.
 pub(crate) const GENERATION_MAX: u64 = u64::MAX / 2;
 
 /// Returns the `u16` at `offset`, which the caller has bounded.

@@ -1,6 +1,6 @@
 //! Pool state: the roots and counters that change with every transaction, in one block at a fixed place.
 //!
-//! After the header, numbers of 8 bytes each in the order of [`Field`]. All of them change only through the journal.
+//! After the header follow numbers of 8 bytes in the order of [`Field`]. All of them change only through the journal.
 
 use super::header::HEADER_BYTES;
 use super::{BlockBytes, get_u64};
@@ -13,7 +13,7 @@ pub enum Field {
     TreeRoot = 0,
     /// The next inode number; numbers are never reused.
     NextIno = 1,
-    /// Block groups below this one have been initialised; the bitmap and store of others may hold anything.
+    /// Number of initialised block groups; the bitmap and store of later groups may hold anything.
     GroupsReady = 2,
     /// Number of the next entry of the reclaim list.
     NextReclaim = 3,
@@ -21,9 +21,9 @@ pub enum Field {
     Inodes = 4,
     /// Blocks spanned by the lengths of all regular files.
     ApparentBlocks = 5,
-    /// Blocks mapped by all files, each counted as often as a file shows it.
+    /// Blocks mapped by all files; a block counts once for each place that a file shows.
     LogicalBlocks = 6,
-    /// Map leaves' references to data blocks: the sum of all data blocks' counts.
+    /// References of map leaves to data blocks: the sum of all data blocks' counts.
     References = 7,
     /// Data blocks in use.
     DataBlocks = 8,
@@ -41,7 +41,7 @@ pub enum Field {
 pub const FIELD_COUNT: usize = 13;
 
 impl Field {
-    /// All fields, in their order.
+    /// All fields, in order.
     pub const ALL: [Field; FIELD_COUNT] = [
         Field::TreeRoot,
         Field::NextIno,

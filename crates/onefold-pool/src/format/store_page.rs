@@ -1,4 +1,4 @@
-//! Fingerprint store page: what is known of 170 neighbouring blocks (paper, section 2.2).
+//! Fingerprint store page: the entries of 170 neighbouring blocks (paper, section 2.2).
 //!
 //! After the header, [`ENTRY_BYTES`] for each block:
 //!
@@ -24,7 +24,7 @@ const COUNT_OFFSET: usize = 16;
 const FLAG_PRIVATE: u8 = 1;
 const _: () = assert!(HEADER_BYTES + 170 * ENTRY_BYTES == onefold_block::BLOCK_BYTES);
 
-/// What an allocated block is used for.
+/// Use of an allocated block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockUse {
     /// Nothing: the block is free.
@@ -42,13 +42,13 @@ pub enum BlockUse {
 pub struct Entry {
     /// Fingerprint of a data block.
     pub fingerprint: Fingerprint,
-    /// References; 0 exactly when free.
+    /// Reference count; 0 exactly when the block is free.
     pub count: u32,
     /// Sharing domain.
     pub domain: u16,
-    /// What the block is used for.
+    /// Use of the block.
     pub usage: BlockUse,
-    /// A data block that belongs to one file alone.
+    /// Whether it is a data block that belongs to one file alone.
     pub private: bool,
 }
 
@@ -80,7 +80,7 @@ impl Entry {
         bytes
     }
 
-    /// Reads an entry from `bytes`, exactly [`ENTRY_BYTES`] long. `None` if it is none that Onefold writes.
+    /// Decodes an entry from `bytes`, exactly [`ENTRY_BYTES`] long. `None` if Onefold never writes it like this.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Entry> {
         let usage = match bytes[22] {
@@ -125,13 +125,13 @@ pub fn count_range(index: usize) -> std::ops::Range<usize> {
     first..first + 4
 }
 
-/// Reads entry `index` of a page. `None` if damaged.
+/// Decodes entry `index` of a page. `None` if damaged.
 #[must_use]
 pub fn entry(page: &BlockBytes, index: usize) -> Option<Entry> {
     Entry::decode(&page[entry_range(index)])
 }
 
-/// Returns the indices of the entries that hold `fingerprint`, whatever else they say.
+/// Returns the indices of the entries with `fingerprint`, whatever their other fields.
 pub fn find(page: &BlockBytes, fingerprint: Fingerprint) -> impl Iterator<Item = usize> + '_ {
     page[HEADER_BYTES..]
         .chunks_exact(ENTRY_BYTES)

@@ -1,7 +1,7 @@
-//! Superblock: facts that stay as they are while the pool is used. `grow` is the one thing that rewrites it.
+//! Superblock: facts that do not change while the pool is used. `grow` and the upgrade from version 1 rewrite it.
 //!
-//! Two copies at fixed places ([`super::geometry`]), written one at a time with a flush between: of two valid copies
-//! the higher generation wins. After the header:
+//! It has two copies at fixed places ([`super::geometry`]), written one at a time with a flush between. Of two valid
+//! copies the higher generation wins. After the header:
 //!
 //! | bytes    | field          | notes                                                                    |
 //! |----------|----------------|--------------------------------------------------------------------------|
@@ -40,14 +40,14 @@ use crate::{Dedup, StorePlacement};
 const MAGIC: [u8; 8] = *b"ONEFOLDP";
 /// The newest version of the format.
 pub const VERSION: u32 = 2;
-/// The version before, in which users could know what marks a pool's transactions.
+/// The previous version, in which users could know the marks of a pool's transactions.
 const VERSION_PUBLIC: u32 = 1;
-/// What the tag of metadata blocks derives from a pool's key for.
+/// Context for deriving the tag of metadata blocks from a pool's key.
 const TAG_CONTEXT: &str = "onefold 2026 metadata tag";
-/// Longest label in bytes.
+/// Maximum length of a label, in bytes.
 pub const LABEL_BYTES_MAX: usize = 64;
 
-/// What a pool's own blocks are marked with, so that users' bytes are not taken for them.
+/// How a pool's own blocks are marked, so that bytes of users are not mistaken for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marking {
     /// By the UUID, which users may know: version 1 of the format.
@@ -58,16 +58,16 @@ pub enum Marking {
     Secret,
 }
 
-/// The facts.
+/// The decoded facts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Superblock {
-    /// Of two valid copies the higher one counts.
+    /// Of two valid copies, the one with the higher generation counts.
     pub generation: u64,
     /// Identity of the pool.
     pub uuid: [u8; 16],
     /// Secret from which keys derive.
     pub key: [u8; 32],
-    /// What the pool's own blocks are marked with.
+    /// How the pool's own blocks are marked.
     pub marking: Marking,
     /// Name for people.
     pub label: String,
@@ -81,7 +81,7 @@ pub struct Superblock {
 
 impl std::fmt::Debug for Superblock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The key stays out of logs.
+        // The key is kept out of logs.
         f.debug_struct("Superblock")
             .field("generation", &self.generation)
             .field("geometry", &self.geometry)
@@ -89,18 +89,18 @@ impl std::fmt::Debug for Superblock {
     }
 }
 
-/// Why a block is no superblock that can be used.
+/// Why a block is no usable superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SuperblockError {
-    /// No magic: something else, or nothing.
+    /// No magic: other data, or none.
     NotAPool,
     /// A version or feature that this Onefold does not know.
     Newer(String),
-    /// It was one.
+    /// It was a superblock, but is damaged.
     Damaged(String),
 }
 
-/// Returns the tag that a superblock with these bytes must bear, whether or not they make sense.
+/// Returns the tag that a superblock with these bytes must have, whether or not they are valid.
 ///
 /// # Panics
 /// Never: all fields lie within the block.
@@ -119,13 +119,13 @@ fn tag(marking: Marking, uuid: &[u8], key: &[u8; 32]) -> u32 {
 }
 
 impl Superblock {
-    /// Returns the tag that all metadata blocks of the pool bear.
+    /// Returns the tag of all metadata blocks of the pool.
     #[must_use]
     pub fn pool_tag(&self) -> u32 {
         tag(self.marking, &self.uuid, &self.key)
     }
 
-    /// Returns what opens all transactions of the pool.
+    /// Returns the identity at the start of all transactions of the pool.
     #[must_use]
     pub fn transaction_identity(&self) -> TransactionIdentity {
         match self.marking {
@@ -134,8 +134,8 @@ impl Superblock {
         }
     }
 
-    /// Tells whether `self` is what a growth or an upgrade that was cut short leaves beside `newer`: the same pool, one
-    /// generation earlier, and smaller or of version 1.
+    /// Returns whether `self` is the older copy that an interrupted growth or upgrade leaves beside `newer`: the same
+    /// pool, one generation earlier, and smaller or of version 1.
     #[must_use]
     pub fn was_replaced_by(&self, newer: &Superblock) -> bool {
         let grown = Superblock { generation: newer.generation, geometry: newer.geometry, ..self.clone() };
@@ -171,10 +171,10 @@ impl Superblock {
         bytes
     }
 
-    /// Reads the copy at `at`.
+    /// Decodes the copy at `at`.
     ///
     /// # Errors
-    /// When it can't be used; magic and version are looked at before anything that another version might change.
+    /// When it is unusable. Magic and version are checked before any field that another version might change.
     pub fn decode(bytes: &BlockBytes, at: BlockNo) -> Result<Superblock, SuperblockError> {
         let damaged = |what: &str| SuperblockError::Damaged(what.to_owned());
         if bytes[16..24] != MAGIC {
@@ -193,7 +193,7 @@ impl Superblock {
             (VERSION_PUBLIC | VERSION, _) => return Err(damaged("unknown kind of metadata tag")),
             _ => return Err(SuperblockError::Newer(format!("format version {version}, this one knows {VERSION}"))),
         };
-        // Only now: another version may have another tag.
+        // Only after the version check: another version may have another tag.
         header::verify(bytes, tag_of(bytes), BlockKind::Superblock, at)
             .map_err(|error| SuperblockError::Damaged(error.to_string()))?;
         let incompatible = get_u64(bytes, 56);
@@ -316,7 +316,7 @@ mod tests {
                 let at = usize::try_from(24 + random.below(200)).unwrap();
                 bytes[at] = random.next_u64().to_le_bytes()[0];
             }
-            // Sealed again: the mutation is believed.
+            // Sealed again, so that the mutation is believed.
             let tag = tag_of(&bytes);
             header::stamp(&mut bytes, tag, BlockKind::Superblock, BlockNo(0));
             header::seal(&mut bytes);

@@ -1,4 +1,4 @@
-//! The log's head: where the next transaction goes, and how much room is left.
+//! The log's head: the place of the next transaction, and the room that is left.
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo};
 
@@ -14,9 +14,9 @@ pub(crate) struct Log {
     log_blocks: u64,
     pool_tag: u32,
     identity: TransactionIdentity,
-    /// The opening that writes it, as header slots name it.
+    /// Random number of the opening that writes it, as in header slots.
     run: u64,
-    /// Block index where the next transaction begins.
+    /// Block index at which the next transaction begins.
     head: u64,
     /// Blocks between tail and head.
     used: u64,
@@ -24,14 +24,14 @@ pub(crate) struct Log {
     chain: u32,
     /// Generation of the newest header slot.
     generation: u64,
-    /// Where transactions are written from.
+    /// Buffer from which transactions are written.
     buffer: AlignedBuffer,
 }
 
-/// The largest buffer that is kept for the next transaction, in blocks: most are smaller.
+/// Maximum size of a buffer that is kept for the next transaction, in blocks: most transactions are smaller.
 const KEPT_BLOCKS_MAX: usize = 512;
 
-/// Where a log stands.
+/// Position of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogPosition {
     pub(crate) head: u64,
@@ -46,7 +46,7 @@ pub(crate) fn log_blocks(geometry: &Geometry) -> u64 {
 }
 
 impl Log {
-    /// Returns the log of a pool that was opened as `run`; 0 if no other host can reach it.
+    /// Returns the log of a pool that was opened as `run`; 0 if no other host can reach the pool.
     pub(crate) fn new(superblock: &Superblock, position: LogPosition, run: u64) -> Log {
         Log {
             first: superblock.geometry.journal_first,
@@ -62,19 +62,19 @@ impl Log {
         }
     }
 
-    /// Gives later transactions another identity. To be called while the log is empty: none of both kinds may follow
-    /// one another.
+    /// Gives later transactions another identity. Must be called while the log is empty: transactions of both
+    /// identities must not follow one another.
     pub(crate) fn identify_by(&mut self, identity: TransactionIdentity) {
         assert_eq!(self.used, 0, "the log is empty");
         self.identity = identity;
     }
 
-    /// Returns the bytes that a transaction may take without a checkpoint.
+    /// Returns the number of bytes that a transaction may take without a checkpoint.
     pub(crate) fn bytes_left(&self) -> usize {
         usize::try_from(self.log_blocks - self.used).unwrap_or(usize::MAX).saturating_mul(BLOCK_BYTES)
     }
 
-    /// Tells whether a checkpoint should come soon.
+    /// Returns whether a checkpoint should come soon.
     pub(crate) fn is_half_full(&self) -> bool {
         self.used > self.log_blocks / 2
     }
@@ -82,8 +82,8 @@ impl Log {
     /// Writes a transaction at the head and returns when it is durable.
     ///
     /// # Errors
-    /// [`PoolError::NoSpace`] where the backing file is full: the log is as it was, and the same may be tried again.
-    /// Otherwise what the device reports; the pool must stop then: nobody knows what the device has.
+    /// [`PoolError::NoSpace`] if the backing file is full: the log is unchanged, and the call may be repeated.
+    /// Otherwise the device's error; the pool must then stop, as the device's content is unknown.
     pub(crate) fn append(
         &mut self,
         device: &dyn BlockDevice,
@@ -119,11 +119,11 @@ impl Log {
         device.write(at, bytes).map_err(|source| PoolError::of_write(at, source))
     }
 
-    /// Lets the log begin at its head: all that is in it is in place. `next_sequence` is that of the next transaction.
-    /// Returns when that is durable; only then may old transactions be overwritten.
+    /// Makes the log begin at its head, as everything in it is in place. `next_sequence` is that of the next
+    /// transaction. Returns when that is durable; only then may old transactions be overwritten.
     ///
     /// # Errors
-    /// As [`Log::append`].
+    /// See [`Log::append`].
     pub(crate) fn move_tail(&mut self, device: &dyn BlockDevice, next_sequence: u64, clean: bool) -> Result<()> {
         let header = JournalHeader {
             generation: self.generation + 1,
@@ -133,7 +133,7 @@ impl Log {
             clean,
             run: self.run,
         };
-        // The slot that is not the newest: a torn write leaves the other one.
+        // Writes the older slot, so that a torn write leaves the newer one.
         let at = self.first.plus(header.generation % HEADER_SLOTS);
         let bytes = AlignedBuffer::copy_of(&header.encode(self.pool_tag, at));
         device.write(at, &bytes).map_err(|source| PoolError::of_write(at, source))?;
@@ -144,7 +144,7 @@ impl Log {
     }
 }
 
-/// Flushes the device; `near` says where the work was.
+/// Flushes the device; `near` is the place of the work, for the error.
 pub(crate) fn sync(device: &dyn BlockDevice, near: BlockNo) -> Result<()> {
     device.sync().map_err(|source| PoolError::Io { action: "flush", block: near, source })
 }

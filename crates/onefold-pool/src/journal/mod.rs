@@ -1,4 +1,4 @@
-//! The journal: appending transactions, reading them back after a crash, and what can be read of a damaged one.
+//! The journal: appends transactions, reads them back after a crash, and salvages a damaged log.
 
 pub(crate) mod log;
 pub(crate) mod replay;

@@ -1,13 +1,12 @@
-//! Recovery: reads the log from its tail and returns what the committed transactions made of metadata blocks.
+//! Recovery: reads the log from its tail and returns the metadata blocks as the committed transactions left them.
 //!
-//! Nothing is written and no data is read. Each block's first mention since the tail is whole, so home copies, which
-//! the crash may have torn, are not needed. The log ends where a transaction's checksum, number, place or chain does
-//! not fit: that one was being written when the power went. A fitting transaction *behind* the end cannot come from a
-//! crash, because each was durable before the next was begun: that is damage, and opening is refused rather than
-//! forgetting what was promised.
+//! It writes nothing and reads no data. Each block's first mention since the tail is whole, so home copies, which the
+//! crash may have torn, are not needed. The log ends where a transaction's checksum, number, place or chain does not
+//! match: that transaction was being written when the power failed. A matching transaction *behind* the end cannot come
+//! from a crash, because each was durable before the next was begun. It means damage, and the opening is refused so
+//! that no promise is forgotten.
 //!
-//! The log is read a piece at a time and each transaction by itself: a journal may be as large as all the memory that a
-//! pool is given.
+//! The log is read in pieces, and each transaction separately: a journal may be as large as all the memory of a pool.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,21 +20,21 @@ use crate::format::header;
 use crate::format::journal::{self, HEADER_SLOTS, JournalHeader, Opening, Record, TransactionIdentity};
 use crate::format::superblock::Superblock;
 
-/// Blocks of the log that are read at once to look for transactions: 1 MiB.
+/// Number of blocks of the log that are read at once in the search for transactions: 1 MiB.
 const PIECE_BLOCKS: usize = 256;
 
-/// What the log says.
+/// Result of a replay.
 #[derive(Debug)]
 pub(crate) struct Replayed {
-    /// Metadata blocks that may not be in place yet, sealed; each belongs where it is.
+    /// Metadata blocks that may not be in place yet, sealed, by their place.
     pub(crate) blocks: BTreeMap<BlockNo, Box<BlockBytes>>,
-    /// Metadata blocks freed: not to be reused before the tail has moved past the records that name them.
+    /// Freed metadata blocks, not to be reused before the tail has moved past the records that name them.
     pub(crate) forgotten: BTreeSet<BlockNo>,
     /// Transactions found.
     pub(crate) transaction_count: u64,
     /// Number of the next transaction.
     pub(crate) next_sequence: u64,
-    /// Where the log stands.
+    /// Position of the log.
     pub(crate) position: LogPosition,
 }
 
@@ -79,8 +78,8 @@ pub(crate) fn replay(device: &dyn BlockDevice, superblock: &Superblock) -> Resul
     Ok(replayed)
 }
 
-/// Checks that each block is metadata which belongs where it is to be put: nothing else may overwrite a superblock, a
-/// bitmap or the journal itself, however right its checksum is.
+/// Checks that each block is metadata that belongs at its place. No block may overwrite a superblock, a bitmap or the
+/// journal itself with anything else, however correct its checksum is.
 fn refuse_misplaced_blocks(replayed: &Replayed, geometry: &Geometry, pool_tag: u32) -> Result<()> {
     for (&block, bytes) in &replayed.blocks {
         ensure_in_place(geometry, pool_tag, block, bytes).map_err(|what| PoolError::Damaged {
@@ -92,7 +91,7 @@ fn refuse_misplaced_blocks(replayed: &Replayed, geometry: &Geometry, pool_tag: u
     Ok(())
 }
 
-/// Checks that sealed content is metadata that may be put at `block`; says what is wrong otherwise.
+/// Checks that sealed content is metadata that may be put at `block`; describes the problem otherwise.
 pub(super) fn ensure_in_place(
     geometry: &Geometry,
     pool_tag: u32,
@@ -114,7 +113,7 @@ fn journal_damage(geometry: &Geometry, what: impl Into<String>) -> PoolError {
 /// Reads the newest header slot.
 ///
 /// # Errors
-/// Damage of both; device errors.
+/// Damage of both slots; device errors.
 pub(crate) fn read_header(device: &dyn BlockDevice, geometry: &Geometry, pool_tag: u32) -> Result<JournalHeader> {
     let mut newest: Option<JournalHeader> = None;
     let mut complaints = Vec::new();
@@ -136,14 +135,14 @@ fn read_log(device: &dyn BlockDevice, at: BlockNo, into: &mut [u8]) -> Result<()
     device.read(at, into).map_err(|source| PoolError::Io { action: "read", block: at, source })
 }
 
-/// The log, of which a piece is in memory.
+/// The log, with one piece of it in memory.
 struct LogReader<'a> {
     device: &'a dyn BlockDevice,
     first: BlockNo,
     blocks: u64,
     identity: TransactionIdentity,
     piece: AlignedBuffer,
-    /// Position of the piece; none before the first is read.
+    /// Position of the piece; `None` before the first is read.
     piece_at: Option<u64>,
 }
 
@@ -154,8 +153,8 @@ impl<'a> LogReader<'a> {
         LogReader { device, first, blocks: log_blocks(geometry), identity, piece, piece_at: None }
     }
 
-    /// Returns what a transaction at a position would begin with, if the block there says that one does. Only its
-    /// checksum makes it true.
+    /// Returns the opening of a transaction at a position, if the block there looks like one. Only its checksum proves
+    /// it.
     fn opening_at(&mut self, position: u64) -> Result<Option<Opening>> {
         let piece_blocks = PIECE_BLOCKS as u64;
         let piece_at = position / piece_blocks * piece_blocks;
@@ -171,7 +170,7 @@ impl<'a> LogReader<'a> {
         Ok(Opening::decode(block, self.identity, self.blocks).filter(|opening| opening.position == position))
     }
 
-    /// Returns the blocks of a transaction that was found by [`LogReader::opening_at`], if it is whole.
+    /// Returns the blocks of a transaction found by [`LogReader::opening_at`], if it is whole.
     fn transaction(&self, opening: &Opening) -> Result<Option<AlignedBuffer>> {
         let count = usize::try_from(opening.block_count()).expect("a log has at most 64 MiB");
         let front = usize::try_from(self.blocks - opening.position).map_or(count, |left| left.min(count));
@@ -228,7 +227,7 @@ fn apply_record(replayed: &mut Replayed, geometry: &Geometry, record: Record<'_>
     Ok(())
 }
 
-/// Looks for a transaction that was durable after the one where the log seems to end.
+/// Searches for a transaction that was durable after the one at which the log seems to end.
 fn refuse_later_transactions(log: &mut LogReader<'_>, replayed: &Replayed, geometry: &Geometry) -> Result<()> {
     // Hostile blocks could each claim a transaction as long as the log.
     let mut budget = log.blocks.saturating_mul(4);
@@ -242,7 +241,7 @@ fn refuse_later_transactions(log: &mut LogReader<'_>, replayed: &Replayed, geome
             Some(left) => left,
             None => return Err(journal_damage(geometry, "too many blocks claim to begin a later transaction")),
         };
-        // Cheap fields say that it is later; only its checksum makes it true.
+        // Cheap fields claim that it is later; only its checksum proves it.
         if log.transaction(&opening)?.is_some() {
             let what = format!(
                 "transaction {} is damaged, but the later one {} is whole",

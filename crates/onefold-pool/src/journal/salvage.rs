@@ -1,10 +1,10 @@
-//! Reading a damaged journal: what its whole transactions say, in each order that may be the true one.
+//! Salvages a damaged journal: reads its whole transactions in each order that may be the true one.
 //!
-//! Old transactions stay in the log until later ones overwrite them, long after their blocks are in place. Those that
-//! follow one another without a gap up to the newest are a *chain*, and the last word of a chain on a block is that
-//! block's content: a damaged or outdated home copy can be had from it.
+//! Old transactions stay in the log until later ones overwrite them, long after their blocks are in place. Transactions
+//! that follow one another without a gap up to the newest form a *chain*, and the last mention of a block in a chain is
+//! that block's content. So a chain can replace a damaged or outdated home copy.
 //!
-//! Nothing here decides which reading is the true one. Only a look at the whole pool can tell.
+//! Nothing here decides which reading is the true one. Only a check of the whole pool can tell.
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo};
 
@@ -16,10 +16,10 @@ use crate::format::header;
 use crate::format::journal::{self, HEADER_SLOTS, JournalHeader, Opening, Record, TransactionIdentity};
 use crate::format::superblock::Superblock;
 
-/// Transactions of higher numbers are no pool's: a header slot that names one is refused.
+/// Maximum sequence number of a transaction: a header slot with a higher one is refused.
 const SEQUENCE_MAX: u64 = u64::MAX / 4;
 
-/// What is left of a journal.
+/// The readable rest of a journal.
 pub(crate) struct Remains {
     /// The newest usable header slot.
     pub(crate) header: Option<JournalHeader>,
@@ -34,7 +34,7 @@ pub(crate) struct Remains {
 }
 
 impl Remains {
-    /// Reads all that can be read of the journal.
+    /// Reads everything readable in the journal.
     pub(crate) fn read(device: &dyn BlockDevice, superblock: &Superblock) -> Remains {
         let (geometry, pool_tag) = (&superblock.geometry, superblock.pool_tag());
         let identity = superblock.transaction_identity();
@@ -65,7 +65,7 @@ impl Remains {
         Remains { header, unreadable, log, transactions, log_blocks, pool_tag, identity }
     }
 
-    /// Returns what the transactions say that follow one another up to the newest; `None` if there are none.
+    /// Returns the result of the transactions that follow one another up to the newest; `None` if there are none.
     pub(crate) fn newest_chain(&self, device: &dyn BlockDevice, geometry: &Geometry) -> Option<Replayed> {
         let mut first = self.transactions.len().checked_sub(1)?;
         while first > 0 && self.follows(&self.transactions[first - 1], &self.transactions[first]) {
@@ -74,7 +74,7 @@ impl Remains {
         Some(self.replay(device, geometry, &self.transactions[first..]))
     }
 
-    /// Returns what the transactions say that follow one another from where the header slot lets the log begin.
+    /// Returns the result of the transactions that follow one another from the tail in the header slot on.
     pub(crate) fn since_tail(&self, device: &dyn BlockDevice, geometry: &Geometry) -> Option<Replayed> {
         let header = self.header?;
         let first = self.transactions.partition_point(|opening| opening.sequence < header.tail_sequence);
@@ -92,7 +92,7 @@ impl Remains {
         Some(self.replay(device, geometry, &self.transactions[first..first + count]))
     }
 
-    /// Returns the reading that takes nothing from the log.
+    /// Returns the reading that uses nothing from the log.
     pub(crate) fn nothing(&self) -> Replayed {
         Replayed {
             blocks: std::collections::BTreeMap::new(),
@@ -108,7 +108,7 @@ impl Remains {
         }
     }
 
-    /// Returns a number that no transaction has had.
+    /// Returns a sequence number that no transaction has had.
     fn next_sequence(&self) -> u64 {
         let newest = self.transactions.last().map_or(0, |opening| opening.sequence);
         newest.max(self.header.map_or(0, |header| header.tail_sequence.saturating_sub(1))) + 1
@@ -120,14 +120,14 @@ impl Remains {
             && later.position == (earlier.position + earlier.block_count()) % self.log_blocks
     }
 
-    /// Applies transactions that follow one another, as far as what comes out is what was logged.
+    /// Applies transactions that follow one another, as far as the results are the blocks that were logged.
     fn replay(&self, device: &dyn BlockDevice, geometry: &Geometry, chain: &[Opening]) -> Replayed {
         let mut replayed = self.nothing();
         for opening in chain {
             let Some((_, bytes)) = transaction_at(&self.log, opening.position, self.identity, self.log_blocks) else {
                 continue;
             };
-            // What makes no sense is left out: the records before it still count.
+            // Invalid records end the transaction; the records before them still count.
             let _ = journal::records(&bytes[..opening.length], |record| {
                 apply(&mut replayed, device, geometry, self.pool_tag, record);
             });
@@ -139,7 +139,7 @@ impl Remains {
     }
 }
 
-/// Returns all whole transactions by number; of several with one number, one.
+/// Returns all whole transactions by number; one of several with the same number.
 fn whole_transactions(log: &[u8], identity: TransactionIdentity, log_blocks: u64) -> Vec<Opening> {
     // Hostile blocks could each claim a transaction as long as the log.
     let mut budget = log.len().saturating_mul(4);
@@ -170,7 +170,7 @@ fn apply(replayed: &mut Replayed, device: &dyn BlockDevice, geometry: &Geometry,
         }
         Record::Ranges { block, checksum, ranges } => {
             // A chain may begin after a block was logged whole. Its home copy is the right one to change if the result
-            // is what was logged; else it is newer, or the block is logged whole again.
+            // is the block that was logged; otherwise it is newer, or the block is logged whole again.
             let mut content = match replayed.blocks.get(&block) {
                 Some(content) => content.clone(),
                 None => match home_copy(device, geometry, block) {
@@ -203,7 +203,7 @@ fn home_copy(device: &dyn BlockDevice, geometry: &Geometry, block: BlockNo) -> O
     Some(Box::new(*buffer.block(0)?))
 }
 
-/// Returns the transaction that begins at a place of the log, if a whole one does.
+/// Returns the transaction that begins at a place of the log, if it is whole.
 fn transaction_at(
     log: &[u8],
     position: u64,

@@ -1,8 +1,8 @@
-//! Taking parts out of a map, and reclaiming what was taken out.
+//! Removes parts of a map, and reclaims them.
 //!
-//! A truncate or punch drops at most two partly covered leaves itself. Whole subtrees are detached: their roots go to
-//! the durable reclaim list, which keeps the reference that the map had, and a background worker walks them later in
-//! small transactions. So deleting a huge file returns at once, and a crash anywhere finds the rest on the list.
+//! A truncate or punch itself drops at most two partly covered leaves. It detaches whole subtrees: their roots go to
+//! the durable reclaim list, which takes over the map's reference, and a background worker walks them later in small
+//! transactions. So deleting a huge file returns at once, and after a crash at any point the rest is on the list.
 
 use std::ops::Range;
 
@@ -18,12 +18,13 @@ use crate::meta::op::damaged;
 use crate::meta::{Op, OpResult};
 use crate::tree;
 
-/// Entries of a leaf that one step of reclaim drops at most: everybody waits meanwhile, for some 50 microseconds.
+/// Maximum number of leaf entries that one step of reclaim drops: all other operations wait meanwhile, for some 50
+/// microseconds.
 const ENTRIES_PER_STEP: usize = 128;
-/// Entries above leaves that it drops at most.
+/// Maximum number of entries above leaves that it drops.
 const CHILDREN_PER_STEP: usize = 4;
 
-/// A node of a map and the part of the file that it covers.
+/// A node of a map, with the part of the file that it covers.
 #[derive(Clone, Copy)]
 struct Covered {
     node: BlockNo,
@@ -62,7 +63,7 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Takes the whole map out of the inode.
+    /// Removes the whole map from the inode.
     pub(crate) fn map_detach_all(&mut self, inode: &mut Inode) -> OpResult<()> {
         if let MapRoot::Tree { levels, root } = inode.map {
             self.detach(root, levels - 1)?;
@@ -75,8 +76,8 @@ impl Op<'_> {
         self.map_clear(inode, 0, INLINE_ENTRIES as u64)
     }
 
-    /// Clears `range` below a node with one parent; returns the change of its totals, which is written to the node but
-    /// not to those above.
+    /// Clears `range` below a node with one parent. Returns the change of the node's totals, which is written to the
+    /// node but not to those above.
     fn clear_node(&mut self, at: Covered, range: &Range<u64>) -> OpResult<Totals> {
         let span = map_node::entry_span(at.level);
         let from = (range.start.max(at.base) - at.base) / span;
@@ -107,7 +108,7 @@ impl Op<'_> {
         let span = map_node::entry_span(at.level);
         let entries = self.map_entries(at.node, at.level)?;
         let touched = &entries[entry_index(children.start, 0)..from_len(children.end)];
-        // Everything that will be needed is asked for at once.
+        // Requests everything that will be needed at once.
         for child in blocks_of(touched) {
             self.want(child, BlockKind::MapNode(at.level - 1))?;
         }
@@ -143,12 +144,12 @@ impl Op<'_> {
         Ok(change)
     }
 
-    /// The promise that a reserved entry of a node at `level` stood for is taken back.
+    /// Takes back the promise of a reserved entry of a node at `level`.
     pub(crate) fn release_reserved(&mut self, level: u8) {
         self.count(Field::ReservedBlocks, -i64::try_from(map_node::reserve_blocks(level)).unwrap_or(i64::MAX));
     }
 
-    /// Drops a map's reference to a subtree: at once if others refer to it, else by way of the reclaim list.
+    /// Drops a map's reference to a subtree: at once if other references exist, or else through the reclaim list.
     pub(crate) fn detach(&mut self, node: BlockNo, level: u8) -> OpResult<()> {
         if self.node_parents(node)? > 1 {
             return self.drop_node_parent(node);
@@ -160,9 +161,9 @@ impl Op<'_> {
         self.put_item(&items::reclaim_key(number), &ReclaimItem { node, level }.encode())
     }
 
-    /// Does a bounded piece of reclaim. Returns false if there is nothing on the list.
+    /// Does a bounded piece of reclaim. Returns false if the list is empty.
     ///
-    /// The newest entry is taken: the children of a node are put on the list one at a time, so the list stays short.
+    /// Takes the newest entry: the children of a node are put on the list one at a time, so the list stays short.
     pub(crate) fn reclaim_step(&mut self) -> OpResult<bool> {
         let root = self.tree_root();
         let (first, last) = items::reclaim_bounds();
@@ -177,7 +178,7 @@ impl Op<'_> {
         Ok(true)
     }
 
-    /// Drops the list's reference to a node, or a part of what is below it. Returns true when the node is done with.
+    /// Drops the list's reference to a node, or a part of the subtree. Returns true when the node is finished.
     fn reclaim_node(&mut self, item: ReclaimItem) -> OpResult<bool> {
         let ReclaimItem { node, level } = item;
         if self.node_parents(node)? > 1 {
@@ -205,7 +206,7 @@ impl Op<'_> {
                     return Ok(false);
                 }
                 MapEntry::Block(child) => {
-                    // The reference moves from the node to the list; the child is walked before anything else.
+                    // The reference moves from the node to the list; the child is walked next.
                     self.set_map_entry(node, level, slot, MapEntry::Hole)?;
                     self.detach(child, level - 1)?;
                     return Ok(false);
@@ -216,13 +217,13 @@ impl Op<'_> {
         Ok(false)
     }
 
-    /// Drops some references of a leaf that has no parent but the node or the list that is reclaimed; frees it with the
-    /// last. Returns true when it is gone. What is left of it stays sound, with totals that are right.
+    /// Drops some references of a leaf that only the reclaimed node or the list names; frees the leaf with the last of
+    /// them. Returns true when it is gone. A partly reclaimed leaf stays sound, with correct totals.
     fn reclaim_leaf(&mut self, leaf: BlockNo) -> OpResult<bool> {
         let entries = self.map_entries(leaf, 0)?;
         let first = entries.iter().position(|entry| *entry != MapEntry::Hole).unwrap_or(FAN_OUT_LEN);
         let end = (first + ENTRIES_PER_STEP).min(FAN_OUT_LEN);
-        // All that the leaf needs is read together.
+        // Reads everything that the leaf needs together.
         self.want_entries(blocks_of(&entries[first..]))?;
         let mut change = Totals::default();
         for entry in &entries[first..end] {

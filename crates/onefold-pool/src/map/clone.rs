@@ -1,4 +1,4 @@
-//! Cloning: a file, or a range of one, appears in another place without a data block being touched.
+//! Cloning: makes a file, or a range of one, appear in another place without touching a data block.
 
 use super::clear::blocks_of;
 use super::entry_index;
@@ -7,19 +7,19 @@ use crate::format::inode::{Inode, MapRoot};
 use crate::format::map_node::{self, FAN_OUT, FAN_OUT_LEN, MapEntry, Totals};
 use crate::meta::{Op, OpResult};
 
-/// Where a range clone is.
+/// Position of a range clone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CloneRange {
     /// First block in the source.
     pub(crate) source: u64,
     /// First block in the target.
     pub(crate) target: u64,
-    /// Blocks to go, at least one.
+    /// Remaining blocks, at least one.
     pub(crate) count: u64,
 }
 
 impl Op<'_> {
-    /// Gives `target`, whose map is empty, the whole map of `source`, which has no reserved places but in its inode.
+    /// Gives `target`, whose map is empty, the whole map of `source`, whose reserved places are all in its inode.
     pub(crate) fn map_clone_all(&mut self, source: &Inode, target: &mut Inode) -> OpResult<()> {
         match source.map {
             MapRoot::Inline(entries) => {
@@ -37,8 +37,8 @@ impl Op<'_> {
         }
     }
 
-    /// Clones the next piece of a range: a shared leaf where both sides are aligned to leaves, entries otherwise.
-    /// Returns the blocks done, at least one and at most a leaf's worth.
+    /// Clones the next piece of a range: a shared leaf if both sides are aligned to leaves, entries otherwise. Returns
+    /// the number of blocks done, at least one and at most a leaf's worth.
     pub(crate) fn map_clone_step(&mut self, source: &Inode, target: &mut Inode, range: CloneRange) -> OpResult<u64> {
         let aligned = range.source.is_multiple_of(FAN_OUT) && range.target.is_multiple_of(FAN_OUT);
         if aligned
@@ -60,7 +60,8 @@ impl Op<'_> {
         Ok(count)
     }
 
-    /// Adds a reference to each block of a source's entries and makes them a target's, which is promised no space.
+    /// Adds a reference to each block of a source's entries, and converts them for a target, which has no promised
+    /// space.
     fn refer_to(&mut self, entries: &mut [MapEntry]) -> OpResult<()> {
         self.want_entries(blocks_of(entries))?;
         for entry in entries {
@@ -72,8 +73,8 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Makes the target name the source's leaf. `None` if the leaf holds more than the range or reserved places, and
-    /// its entries must be copied.
+    /// Makes the target name the source's leaf. `None` if the leaf holds more than the range, or reserved places, so
+    /// that its entries must be copied.
     fn share_leaf(&mut self, source: &Inode, target: &mut Inode, range: CloneRange) -> OpResult<Option<u64>> {
         let MapEntry::Block(leaf) = self.map_node_at(source, range.source, 0)? else {
             let count = range.count.min(FAN_OUT);
@@ -92,7 +93,7 @@ impl Op<'_> {
         }
         let mut change = self.map_totals(leaf, 0)?;
         if change.reserved > 0 {
-            // The promise is the source's own: the target gets the entries.
+            // The promise belongs to the source alone: the target gets the entries.
             return Ok(None);
         }
         let path = self.map_path(target, range.target, 1)?;

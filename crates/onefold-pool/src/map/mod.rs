@@ -1,19 +1,18 @@
-//! File maps: which block holds which part of a file.
+//! File maps: the block behind each part of a file.
 //!
 //! A map is a radix tree of fan-out 508 with 8-byte pointers ([`crate::format::map_node`]); files of up to 12 blocks
-//! keep theirs in the inode. Nodes are reference-counted: a clone shares subtrees, and whoever changes a shared node
-//! first copies it, one level at a time. A data block's count is the number of *leaves* (and inline maps) that name
-//! it, so copying a leaf adds one to each block that it names: at most 508 counts, which bounds the first write after
-//! a clone.
+//! have theirs in the inode. Nodes are reference-counted: a clone shares subtrees, and a change of a shared node first
+//! copies it, one level at a time. A data block's count is the number of *leaves* (and inline maps) that name it. So
+//! copying a leaf adds one to each block that it names: at most 508 counts, which bounds the first write after a clone.
 //!
 //! Invariants:
 //! 1. A node's count is the number of parents (nodes and inodes, and entries of the reclaim list) that name it.
-//! 2. A node that is changed has one parent, and so has every node above it.
-//! 3. A node's totals are the mapped and reserved places below it; so are an inode's.
+//! 2. A changed node has one parent, and so has every node above it.
+//! 3. A node's totals are the mapped and reserved places below it, and so are an inode's.
 //! 4. `ReservedBlocks` of the pool is the sum of [`map_node::reserve_blocks`] over all reserved entries of all nodes
 //!    and inline maps.
-//! 5. A node with reserved places below it has one parent: what was promised to a file stays with it, and takes no copy
-//!    of a node to write. A clone gets leaves of its own where its source has reserved places, without them.
+//! 5. A node with reserved places below it has one parent: a promise belongs to one file, and writing the place needs
+//!    no copy of a node. A clone of a source with reserved places gets leaves of its own, without these places.
 
 mod clear;
 pub(crate) mod clone;
@@ -60,7 +59,7 @@ impl Op<'_> {
             .ok_or_else(|| damaged("file map", node, "totals that no file has"))
     }
 
-    /// Returns the node at `level` that covers block `index`, or what stands in its place.
+    /// Returns the node at `level` that covers block `index`, or the entry in its place.
     pub(crate) fn map_node_at(&mut self, inode: &Inode, index: u64, level: u8) -> OpResult<MapEntry> {
         let MapRoot::Tree { levels, root } = inode.map else { return Ok(MapEntry::Hole) };
         if index >= map_node::entry_span(levels) || level >= levels {
@@ -76,7 +75,7 @@ impl Op<'_> {
         Ok(MapEntry::Block(node))
     }
 
-    /// Tells whether the part of the map that covers block `index` is shared with a clone.
+    /// Returns whether the part of the map that covers block `index` is shared with a clone.
     pub(crate) fn map_is_shared(&mut self, inode: &Inode, index: u64) -> OpResult<bool> {
         let MapRoot::Tree { levels, root } = inode.map else { return Ok(false) };
         if index >= map_node::entry_span(levels) {
@@ -103,7 +102,7 @@ impl Op<'_> {
             }
             return Ok(());
         }
-        // All leaves are asked for before giving up, so that missing ones are read together.
+        // All leaves are requested before giving up, so that missing ones are read together.
         let mut done = 0;
         let mut missing = false;
         while done < into.len() {
@@ -128,7 +127,7 @@ impl Op<'_> {
     }
 }
 
-/// Returns the inline entry index of block `index`, if it is inline's to hold.
+/// Returns the inline entry index of block `index`, if it fits an inline map.
 pub(crate) fn inline_index(index: u64) -> Option<usize> {
     usize::try_from(index).ok().filter(|&at| at < INLINE_ENTRIES)
 }

@@ -1,8 +1,8 @@
-//! Reserving space for places that are not written yet (`fallocate`).
+//! Reserves space for places that are not written yet (`fallocate`).
 //!
-//! A reserved place is a mark in the map and a number in the pool state: no block is set aside, since what will be
-//! written may turn out to be stored already. A mark in a node above the leaves reserves all that it spans, and the
-//! nodes that will be needed to map it.
+//! A reserved place is a mark in the map and a number in the pool state. No block is set aside, since the data to come
+//! may already be stored elsewhere. A mark in a node above the leaves reserves its whole span, and the nodes needed to
+//! map it.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ use crate::meta::op::damaged;
 use crate::meta::{Op, OpResult, Privilege};
 use crate::options::Allocation;
 
-/// Blocks that one operation reserves at most: what a node above the leaves covers.
+/// Maximum number of blocks that one operation reserves: the span of a node above the leaves.
 pub(crate) const RESERVE_STEP_BLOCKS: u64 = FAN_OUT * FAN_OUT;
 
 impl Op<'_> {
@@ -46,8 +46,8 @@ impl Op<'_> {
         self.keep_promise_possible()
     }
 
-    /// Refuses to promise more than there is. What this operation itself gives back, promised or stored, counts as
-    /// being there: it is when the first promised block is written.
+    /// Refuses to promise more than there is. Space that this operation itself returns, promised or stored, counts as
+    /// available: it is by the time that the first promised block is written.
     fn keep_promise_possible(&self) -> OpResult<()> {
         let promised = self.state(Field::ReservedBlocks);
         if promised <= self.meta.state(Field::ReservedBlocks) {
@@ -112,7 +112,7 @@ impl Op<'_> {
         Ok(change)
     }
 
-    /// Makes the node that a reserved entry of the level above promised, all of its entries reserved.
+    /// Makes the node that a reserved entry of the level above promised, with all its entries reserved.
     pub(crate) fn reserved_node(&mut self, level: u8) -> OpResult<BlockNo> {
         // One block of the promise becomes this node.
         self.count(Field::ReservedBlocks, -1);

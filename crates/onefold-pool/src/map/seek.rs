@@ -1,7 +1,7 @@
-//! Finding the next data or the next hole.
+//! Finds the next data or the next hole.
 //!
-//! The totals of a node tell whether all below it is data, or nothing is: such a node is passed over as a whole. So a
-//! search looks at no more children than a few nodes have, however large the file is.
+//! The totals of a node show whether everything below it is data, or nothing is: such a node is skipped as a whole. So
+//! a search reads no more children than a few nodes have, however large the file is.
 
 use onefold_block::BlockNo;
 
@@ -10,23 +10,23 @@ use crate::format::inode::{INLINE_ENTRIES, Inode, MapRoot};
 use crate::format::map_node::{self, FAN_OUT, FAN_OUT_LEN, MapEntry};
 use crate::meta::{Op, OpResult};
 
-/// Places that one hold of the metadata lock passes over: some 50 microseconds.
+/// Number of places that one hold of the metadata lock passes: some 50 microseconds.
 const STEPS_MAX: u32 = 256;
 
-/// Where a search is.
+/// State of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sought {
-    /// The block index that was looked for, or the end.
+    /// The block index that was sought, or the end.
     Found(u64),
-    /// Nothing before this block; the search goes on there.
+    /// No result before this block; the search continues there.
     GoOn(u64),
 }
 
-/// What is at a place of a file.
+/// Kind of a place in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceKind {
     Hole,
-    /// Reads as zeros, and has space kept for it.
+    /// Reads as zeros, and has promised space.
     Reserved,
     Mapped,
 }
@@ -42,8 +42,8 @@ impl PlaceKind {
 }
 
 impl Op<'_> {
-    /// Looks for the first block at or after `from` and before `end` that is mapped (`data`) or not. `end` if none.
-    /// Reserved places are holes: they read as zeros.
+    /// Finds the first block at or after `from` and before `end` that is mapped (`data`) or is not; `end` if there is
+    /// none. Reserved places count as holes: they read as zeros.
     pub(crate) fn map_seek(&mut self, inode: &Inode, from: u64, end: u64, data: bool) -> OpResult<Sought> {
         let mut at = from;
         for _ in 0..STEPS_MAX {
@@ -55,12 +55,12 @@ impl Op<'_> {
                 None => return Ok(Sought::Found(at)),
             }
         }
-        // A hole may reach beyond what was asked for.
+        // A hole may reach beyond the requested range.
         Ok(Sought::GoOn(at.min(end)))
     }
 
-    /// Returns none if block `at` is what is sought; otherwise the next place that may be, behind all that is known
-    /// from the nodes on the way to the block.
+    /// Returns `None` if block `at` is sought; otherwise the next possible place, according to the nodes on the path to
+    /// the block.
     fn map_pass(&mut self, inode: &Inode, at: u64, data: bool) -> OpResult<Option<u64>> {
         let MapRoot::Tree { levels, root } = inode.map else {
             let (kind, next) = self.map_run(inode, at)?;
@@ -105,7 +105,7 @@ impl Op<'_> {
         Ok(FAN_OUT_LEN)
     }
 
-    /// Tells what is at block `at`, and where the next one lies that may be of another kind.
+    /// Returns the kind of block `at`, and the next block that may have another kind.
     pub(crate) fn map_run(&mut self, inode: &Inode, at: u64) -> OpResult<(PlaceKind, u64)> {
         match &inode.map {
             MapRoot::Inline(entries) => match usize::try_from(at).ok().and_then(|at| entries.get(at)) {

@@ -1,4 +1,4 @@
-//! Changing a map: growing it, copying shared nodes on the way down, putting entries in.
+//! Changes a map: grows it, copies shared nodes on the way down, and sets entries.
 
 use onefold_block::BlockNo;
 
@@ -26,8 +26,8 @@ impl Path {
 }
 
 impl Op<'_> {
-    /// Replaces the map of blocks `first..`, one entry each. The references that new entries stand for have been
-    /// added by the caller; those of replaced entries are dropped here.
+    /// Replaces the map of blocks `first..`, one entry each. The caller has added the references of new entries; this
+    /// drops those of replaced entries.
     pub(crate) fn map_write(&mut self, inode: &mut Inode, first: u64, entries: &[MapEntry]) -> OpResult<()> {
         let mut done = 0;
         while done < entries.len() {
@@ -62,7 +62,7 @@ impl Op<'_> {
             && matches!(inode.map, MapRoot::Tree { .. })
             && self.map_node_at(inode, first, 0)? == MapEntry::Hole
         {
-            // Zeros where nothing is: no map is made for them.
+            // Zeros over a hole: no map is made for them.
             return Ok(());
         }
         let path = self.map_path(inode, first, 0)?;
@@ -87,7 +87,7 @@ impl Op<'_> {
         self.map_add_totals(inode, &path, change)
     }
 
-    /// Drops what an entry at leaf level stood for; returns how the totals change by its replacement.
+    /// Drops the reference or promise of an entry at leaf level; returns how its replacement changes the totals.
     pub(crate) fn replaced(&mut self, old: MapEntry, new: MapEntry) -> OpResult<Totals> {
         let mut change = Totals::default();
         match old {
@@ -138,8 +138,8 @@ impl Op<'_> {
         self.count(Field::LogicalBlocks, change.mapped);
     }
 
-    /// Returns the path to the node at `level` that covers block `index`, making what is missing and copying what is
-    /// shared on the way.
+    /// Returns the path to the node at `level` that covers block `index`. Makes missing nodes and copies shared ones on
+    /// the way.
     pub(crate) fn map_path(&mut self, inode: &mut Inode, index: u64, level: u8) -> OpResult<Path> {
         self.grow_map(inode, index, level)?;
         let MapRoot::Tree { levels, mut root } = inode.map else {
@@ -168,7 +168,7 @@ impl Op<'_> {
         Ok(path)
     }
 
-    /// Puts one entry into a node.
+    /// Sets one entry of a node.
     pub(crate) fn set_map_entry(&mut self, node: BlockNo, level: u8, at: usize, entry: MapEntry) -> OpResult<()> {
         self.edit(node, BlockKind::MapNode(level), map_node::entries_range(at, 1))?
             .copy_from_slice(&entry.encode().to_le_bytes());
@@ -209,7 +209,8 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Copies a shared node for one of its parents, which leaves it. What it names gets one more reference.
+    /// Copies a shared node for one of its parents, which drops the original. Each block that the node names gets one
+    /// more reference.
     pub(crate) fn copy_node(&mut self, node: BlockNo, level: u8) -> OpResult<BlockNo> {
         let mut entries = self.map_entries(node, level)?;
         let named = entries.iter().filter_map(|entry| match entry {

@@ -204,7 +204,7 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Tells whether the bitmap says that a block is used.
+    /// Returns whether the bitmap says that a block is used.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.

@@ -142,7 +142,7 @@ impl BusyBlocks {
         self.count
     }
 
-    /// Tells whether they take more memory than they are to.
+    /// Returns whether they take more memory than they are to.
     pub(crate) fn is_too_much(&self) -> bool {
         self.bytes > self.bytes_max
     }

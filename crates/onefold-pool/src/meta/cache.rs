@@ -96,7 +96,7 @@ impl Cache {
         self.slots[at].as_ref().map(|slot| &*slot.bytes)
     }
 
-    /// Tells whether the block is here.
+    /// Returns whether the block is here.
     pub(crate) fn contains(&self, block: BlockNo) -> bool {
         self.index.contains_key(&block)
     }
@@ -114,7 +114,7 @@ impl Cache {
         !self.contains(block) && self.loading.insert(block, ()).is_none()
     }
 
-    /// Tells whether somebody is reading `block`.
+    /// Returns whether somebody is reading `block`.
     pub(crate) fn is_loading(&self, block: BlockNo) -> bool {
         self.loading.contains_key(&block)
     }

@@ -17,7 +17,7 @@ pub(crate) struct FullBacking {
 }
 
 impl FullBacking {
-    /// Tells whether a block that was never written found no room lately.
+    /// Returns whether a block that was never written found no room lately.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full
     }

@@ -126,12 +126,12 @@ impl InFlightTable {
         self.copies.get(&full).map_or(&[], Vec::as_slice)
     }
 
-    /// Tells whether the fingerprint store does not have the block yet.
+    /// Returns whether the fingerprint store does not have the block yet.
     pub(crate) fn is_uninitialised(&self, block: BlockNo) -> bool {
         self.by_block.get(&block).is_some_and(|row| !row.initialised)
     }
 
-    /// Tells whether somebody is writing that content.
+    /// Returns whether somebody is writing that content.
     pub(crate) fn is_under_way(&self, content: ContentKey) -> bool {
         self.by_content.contains_key(&content)
     }
@@ -189,12 +189,12 @@ impl InFlightTable {
         }
     }
 
-    /// Tells whether a block may not be handed out again yet.
+    /// Returns whether a block may not be handed out again yet.
     pub(crate) fn is_held(&self, block: BlockNo) -> bool {
         self.pins.contains_key(&block) || self.by_block.contains_key(&block)
     }
 
-    /// Tells whether nothing is under way.
+    /// Returns whether nothing is under way.
     #[cfg(test)]
     fn is_empty(&self) -> bool {
         self.by_block.is_empty() && self.by_content.is_empty() && self.pins.is_empty() && self.copies.is_empty()

@@ -84,7 +84,7 @@ impl Pages {
         self.bits[word] |= bit;
     }
 
-    /// Tells whether the set has this page, which is one of the window's.
+    /// Returns whether the set has this page, which is one of the window's.
     pub(crate) fn has(&self, page: StorePageNo) -> bool {
         if self.count == 0 {
             return false;
@@ -112,7 +112,7 @@ impl Indexing {
         self.pages_complete
     }
 
-    /// Tells whether some stored blocks will not be found, because their entries could not be read.
+    /// Returns whether some stored blocks will not be found, because their entries could not be read.
     pub(crate) fn has_unusable(&self) -> bool {
         self.pages_unusable > 0
     }
@@ -196,7 +196,7 @@ impl Indexing {
         }
     }
 
-    /// Tells whether removals wait for nothing but somebody who does them.
+    /// Returns whether removals wait for nothing but somebody who does them.
     pub(crate) fn has_late(&self) -> bool {
         !self.is_arriving && !self.late.is_empty()
     }
@@ -207,7 +207,7 @@ impl Indexing {
         self.late.drain(..count).collect()
     }
 
-    /// Tells whether changes of a page's blocks go into the filter now; takes note of those in the window.
+    /// Returns whether changes of a page's blocks go into the filter now; takes note of those in the window.
     fn takes(&mut self, page: StorePageNo) -> bool {
         if page.0 < self.pages_ready {
             return true;

@@ -75,7 +75,7 @@ impl Meta {
         field.get(self.cache.peek(crate::format::geometry::STATE).expect("the state block stays in the cache"))
     }
 
-    /// Tells whether an allocation may be made, as far as the seam for tests is concerned.
+    /// Returns whether an allocation may be made, as far as the seam for tests is concerned.
     pub(crate) fn permits(&self, what: Allocation) -> bool {
         self.allocations.as_ref().is_none_or(|seam| seam.permits(what))
     }

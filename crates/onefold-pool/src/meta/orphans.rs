@@ -83,7 +83,7 @@ impl Orphans {
         }
     }
 
-    /// Tells whether somebody holds an orphan, which is then known to be one.
+    /// Returns whether somebody holds an orphan, which is then known to be one.
     fn mark_if_held(&mut self, ino: Ino) -> bool {
         let hold = self.holds.get_mut(&ino.0);
         hold.map(|hold| hold.is_orphan = true).is_some()
@@ -117,7 +117,7 @@ impl Orphans {
         }
     }
 
-    /// Tells whether the list has entries that were not read.
+    /// Returns whether the list has entries that were not read.
     pub(crate) fn has_unread(&self) -> bool {
         self.unread_behind.is_some()
     }
@@ -155,7 +155,7 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Tells whether an inode of the queue is an orphan that nobody holds.
+    /// Returns whether an inode of the queue is an orphan that nobody holds.
     pub(crate) fn can_be_reaped(&mut self, ino: Ino) -> OpResult<bool> {
         Ok(self.item(&items::orphan_key(ino))?.is_some() && !self.meta.orphans.mark_if_held(ino))
     }

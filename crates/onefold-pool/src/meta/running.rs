@@ -45,27 +45,27 @@ impl Running {
         }
     }
 
-    /// Tells whether there is nothing to commit.
+    /// Returns whether there is nothing to commit.
     pub(crate) fn is_empty(&self) -> bool {
         self.dirty.is_empty() && self.forgotten.is_empty() && self.freed.is_empty()
     }
 
-    /// Tells whether the transaction would take nothing of the log but its opening.
+    /// Returns whether the transaction would take nothing of the log but its opening.
     pub(crate) fn has_no_records(&self) -> bool {
         self.dirty.is_empty() && self.forgotten.is_empty()
     }
 
-    /// Tells whether the transaction has grown enough to be committed without waiting for the timer.
+    /// Returns whether the transaction has grown enough to be committed without waiting for the timer.
     pub(crate) fn wants_commit(&self) -> bool {
         self.bytes_bound > self.commit_bytes || self.worst_bytes() > 2 * self.commit_bytes
     }
 
-    /// Tells whether the transaction has grown to half of what makes others commit it.
+    /// Returns whether the transaction has grown to half of what makes others commit it.
     pub(crate) fn wants_commit_soon(&self) -> bool {
         self.bytes_bound > self.commit_bytes / 2 || self.worst_bytes() > self.commit_bytes
     }
 
-    /// Tells whether the transaction could no longer be committed: the operation that made it so must be taken back.
+    /// Returns whether the transaction could no longer be committed: the operation that made it so must be taken back.
     pub(crate) fn is_too_large(&self) -> bool {
         self.worst_bytes() + 2 * onefold_block::BLOCK_BYTES > self.log_bytes
     }

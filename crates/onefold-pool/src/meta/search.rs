@@ -100,7 +100,7 @@ impl Op<'_> {
         self.settle()
     }
 
-    /// Tells whether a group may have a run that is long enough. A group that nothing is known of is looked at first,
+    /// Returns whether a group may have a run that is long enough. A group that nothing is known of is looked at first,
     /// unless enough of them were.
     fn may_have_run(&mut self, group: u64, wanted: Wanted) -> OpResult<bool> {
         if self.meta.groups.free_runs.get(group).is_none() {
@@ -165,7 +165,7 @@ impl Op<'_> {
         Ok(found.into_iter().map(|(within, count)| Run { first: first.plus(within), count }).collect())
     }
 
-    /// Tells whether the bitmaps of a group are in memory.
+    /// Returns whether the bitmaps of a group are in memory.
     pub(super) fn has_bitmaps(&self, group: u64) -> bool {
         bitmaps_of(&self.meta.geometry, group).all(|bitmap| self.meta.cache.contains(bitmap))
     }

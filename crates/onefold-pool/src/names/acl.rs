@@ -1,7 +1,7 @@
-//! POSIX ACLs: kept as the kernel's attribute values, inherited by new files, in step with the mode.
+//! POSIX ACLs: stored as the kernel's attribute values, inherited by new files, kept consistent with the mode.
 //!
-//! The kernel checks permissions (`default_permissions`); the pool stores the attributes, gives new files what their
-//! directory's default ACL says, and keeps an access ACL and the mode's nine bits saying the same.
+//! The kernel checks permissions (`default_permissions`). The pool stores the attributes, applies a directory's default
+//! ACL to new files, and keeps an access ACL consistent with the nine bits of the mode.
 //!
 //! Value of `system.posix_acl_access` and `system.posix_acl_default` (Linux, `posix_acl_xattr.h`): version u32 = 2,
 //! then entries of tag u16, permissions u16, id u32.
@@ -11,9 +11,9 @@ use crate::error::PoolError;
 use crate::format::{get_u16, get_u32};
 use crate::meta::{Op, OpResult};
 
-/// Attribute with the ACL of a file.
+/// Attribute with a file's ACL.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
-/// Attribute with the ACL that new files of a directory get.
+/// Attribute with the ACL for new files of a directory.
 pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 const VERSION: u32 = 2;
 const TAG_OWNER: u16 = 0x01;
@@ -38,10 +38,10 @@ pub(crate) struct Acl {
 }
 
 impl Acl {
-    /// Reads an attribute's value.
+    /// Decodes an attribute's value.
     ///
     /// # Errors
-    /// [`PoolError::Invalid`] for one that the kernel would not take either.
+    /// [`PoolError::Invalid`] for a value that the kernel would also refuse.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Acl, PoolError> {
         let invalid = PoolError::Invalid("malformed access control list");
         if bytes.len() < 4 || get_u32(bytes, 0) != VERSION || !(bytes.len() - 4).is_multiple_of(8) {
@@ -84,30 +84,30 @@ impl Acl {
         }
     }
 
-    /// The tag that the mode's group bits stand for.
+    /// Returns the tag to which the mode's group bits apply.
     fn group_tag(&self) -> u16 {
         if self.permissions(TAG_MASK).is_some() { TAG_MASK } else { TAG_GROUP_OWNER }
     }
 
-    /// Returns the nine mode bits that say the same.
+    /// Returns the equivalent nine mode bits.
     pub(crate) fn mode_bits(&self) -> u16 {
         let bits = |tag| self.permissions(tag).unwrap_or(0);
         bits(TAG_OWNER) << 6 | bits(self.group_tag()) << 3 | bits(TAG_OTHER)
     }
 
-    /// Tells whether the nine mode bits say all that the ACL says.
+    /// Returns whether the nine mode bits express the whole ACL.
     pub(crate) fn is_minimal(&self) -> bool {
         self.entries.len() == 3
     }
 
-    /// Makes the ACL say what `chmod` to these mode bits means.
+    /// Applies `chmod` to these mode bits.
     fn apply_mode(&mut self, mode: u16) {
         self.set_permissions(TAG_OWNER, mode >> 6 & 7);
         self.set_permissions(self.group_tag(), mode >> 3 & 7);
         self.set_permissions(TAG_OTHER, mode & 7);
     }
 
-    /// Takes from the ACL, as a new file's, what its creator did not ask for.
+    /// Removes permissions from a new file's ACL that its creator did not request.
     fn restrict_to(&mut self, mode: u16) {
         let owner = self.permissions(TAG_OWNER).unwrap_or(0) & (mode >> 6);
         let group_tag = self.group_tag();
@@ -119,7 +119,7 @@ impl Acl {
     }
 }
 
-/// What a new file gets.
+/// The mode and ACLs of a new file.
 pub(crate) struct Inherited {
     pub(crate) mode: u16,
     pub(crate) attributes: Vec<(&'static [u8], Vec<u8>)>,
@@ -145,7 +145,7 @@ pub(crate) fn inherit(op: &mut Op<'_>, parent: Ino, new: &NewFile) -> OpResult<I
     Ok(Inherited { mode: new.mode & !0o777 | access.mode_bits(), attributes })
 }
 
-/// Brings the access ACL in step with a changed mode.
+/// Updates the access ACL after a change of the mode.
 pub(crate) fn follow_mode(op: &mut Op<'_>, ino: Ino, mode: u16) -> OpResult<()> {
     if let Some(value) = op.xattr(ino, ACCESS)? {
         let mut access = Acl::decode(&value)?;

@@ -1,4 +1,4 @@
-//! Directories: looking names up, entering and removing them, listing.
+//! Directories: looking up, adding and removing names, and listing.
 
 use std::ops::ControlFlow;
 
@@ -22,7 +22,7 @@ pub(crate) struct Name<'a> {
 }
 
 impl<'a> Name<'a> {
-    /// Checks a name that a new entry may have, or that is looked up.
+    /// Checks a name of a new entry, or one to look up.
     ///
     /// # Errors
     /// [`PoolError::NameTooLong`]; [`PoolError::Invalid`] for an empty one or one with a slash or NUL.
@@ -36,10 +36,10 @@ impl<'a> Name<'a> {
         Ok(Name { bytes, hash: hash.of(bytes) })
     }
 
-    /// Checks a name that is made, moved or removed: the dots are not.
+    /// Checks a name to be made, moved or removed, which excludes the dots.
     ///
     /// # Errors
-    /// As [`Name::new`], and [`PoolError::Invalid`] for the dots.
+    /// See [`Name::new`], and [`PoolError::Invalid`] for the dots.
     pub(crate) fn changeable(bytes: &'a [u8], hash: &super::NameHash) -> Result<Name<'a>, PoolError> {
         if bytes == b"." || bytes == b".." {
             return Err(PoolError::Invalid("the dots cannot be made, moved or removed"));
@@ -80,12 +80,12 @@ impl Op<'_> {
         Ok(found)
     }
 
-    /// Looks up a name that must be there.
+    /// Looks up a name that must exist.
     pub(crate) fn entry_of(&mut self, directory: Ino, name: Name<'_>) -> OpResult<Entry> {
         self.find_entry(directory, name)?.ok_or_else(|| PoolError::NotFound.into())
     }
 
-    /// Enters a name that is not there, and notes the change in the directory's inode.
+    /// Adds a name that does not exist, and notes the change in the directory's inode.
     pub(crate) fn add_entry(
         &mut self,
         directory: &mut Inode,
@@ -128,7 +128,7 @@ impl Op<'_> {
         self.put_inode(directory)
     }
 
-    /// Tells whether a directory has no entries.
+    /// Returns whether a directory has no entries.
     pub(crate) fn is_empty_directory(&mut self, ino: Ino) -> OpResult<bool> {
         let root = self.tree_root();
         let range = items::dir_entry_key(ino, 0)..=items::dir_entry_key(ino, u64::MAX);

@@ -1,4 +1,4 @@
-//! Inodes: reading, writing, making them, and what happens when the last name goes.
+//! Inodes: reading, writing and making them, and removal after the last name.
 
 use onefold_block::{BlockNo, Timestamp};
 
@@ -13,10 +13,10 @@ use crate::meta::{Op, OpResult};
 use crate::tree;
 use std::ops::ControlFlow;
 
-/// Items that one operation removes at most when an inode goes.
+/// Maximum number of items that one operation removes with an inode.
 const ITEMS_PER_STEP: usize = 128;
 
-/// Blocks that a length spans.
+/// Returns the number of blocks in a length.
 pub(crate) fn blocks_spanned(bytes: u64) -> u64 {
     bytes.div_ceil(onefold_block::block::BLOCK_BYTES_U64)
 }
@@ -45,7 +45,7 @@ impl Op<'_> {
         self.put_item(&items::inode_key(inode.attr.ino), &inode.encode())
     }
 
-    /// Changes the length of a regular file, and the pool's count with it. The map is the caller's business.
+    /// Changes the length of a regular file, and the pool's count with it. The caller changes the map.
     pub(crate) fn set_length(&mut self, inode: &mut Inode, bytes: u64) {
         let delta = |blocks: u64| i64::try_from(blocks).unwrap_or(i64::MAX);
         let change = delta(blocks_spanned(bytes)) - delta(blocks_spanned(inode.attr.size_bytes));
@@ -53,8 +53,8 @@ impl Op<'_> {
         inode.attr.size_bytes = bytes;
     }
 
-    /// Makes an inode below `parent`, with the parent's domain and settings, its default ACL or the umask applied.
-    /// It has no name yet.
+    /// Makes an inode below `parent`, with the parent's domain and settings, and its default ACL or the umask applied.
+    /// The inode has no name yet.
     pub(crate) fn new_inode(&mut self, parent: &Inode, new: &NewFile, now: Timestamp) -> OpResult<Inode> {
         if parent.attr.link_count == 0 {
             return Err(PoolError::NotFound.into());
@@ -126,12 +126,12 @@ impl Op<'_> {
         self.put_inode(&root)
     }
 
-    /// Takes one hold on an inode for a door that only looks.
+    /// Takes one hold on an inode for a door, in an operation that only reads.
     pub(crate) fn hold(&mut self, ino: Ino) {
         self.meta.orphans.hold(ino);
     }
 
-    /// A name of the inode is gone. The last one makes it an orphan, which lives on as long as doors hold it.
+    /// Drops a name of the inode. An inode without names becomes an orphan, which lives while doors hold it.
     pub(crate) fn drop_link(&mut self, inode: &mut Inode, now: Timestamp) -> OpResult<()> {
         inode.attr.changed = now;
         inode.attr.link_count = match inode.attr.kind {
@@ -145,7 +145,7 @@ impl Op<'_> {
         self.put_inode(inode)
     }
 
-    /// Removes an orphan that nobody holds, or a part of what hangs on it. Returns true when it is gone.
+    /// Removes an orphan without holds, or a part of its data. Returns true when it is gone.
     pub(crate) fn reap_orphan(&mut self, ino: Ino) -> OpResult<bool> {
         let mut inode = self.inode(ino)?;
         if inode.attr.link_count != 0 {
@@ -165,7 +165,7 @@ impl Op<'_> {
         Ok(true)
     }
 
-    /// Removes attributes and link target of an inode; false if more are left.
+    /// Removes attributes and link target of an inode; returns false if more are left.
     fn remove_some_items(&mut self, ino: Ino) -> OpResult<bool> {
         let mut keys = Vec::new();
         let root = self.tree_root();

@@ -15,12 +15,12 @@ pub(crate) struct NameHash {
 }
 
 impl NameHash {
-    /// Returns the hash for a pool with that secret.
+    /// Returns the hash function for a pool with that secret.
     pub(crate) fn new(pool_key: &[u8; 32]) -> NameHash {
         NameHash { key: blake3::derive_key("onefold 2026 pool name hash", pool_key) }
     }
 
-    /// Returns 64 bits that nobody without the secret can steer.
+    /// Returns a 64-bit hash that nobody without the secret can steer.
     pub(crate) fn of(&self, name: &[u8]) -> u64 {
         let hash = blake3::keyed_hash(&self.key, name);
         u64::from_le_bytes(hash.as_bytes()[..8].try_into().expect("eight bytes"))

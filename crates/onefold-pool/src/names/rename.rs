@@ -8,10 +8,10 @@ use crate::error::PoolError;
 use crate::format::inode::Inode;
 use crate::meta::{Op, OpResult};
 
-/// Directories that are looked at on the way from a new parent to the root, at most: all others wait meanwhile, some
-/// milliseconds for so many. The longest path that a call can name has 2,048.
+/// Maximum number of directories between a new parent and the root. All other operations wait while they are read, some
+/// milliseconds for this many. The longest path that a call can name has 2,048.
 const DEPTH_MAX: u32 = 4096;
-/// Links of a directory without directories below: its name and its own `.`.
+/// Links of a directory without subdirectories: its name and its own `.`.
 const LINKS_WITHOUT_DIRECTORIES: u32 = 2;
 
 /// A rename's two places.
@@ -71,8 +71,8 @@ impl Op<'_> {
         }
     }
 
-    /// Puts a whiteout where the source was: the character device 0/0, by which an overlay hides a name of its lower
-    /// layer.
+    /// Puts a whiteout in place of the source: the character device 0/0, with which an overlay hides a name of its
+    /// lower layer.
     fn leave_whiteout(&mut self, places: Move<'_>, uid: u32, gid: u32, now: Timestamp) -> OpResult<()> {
         let mut directory = self.directory(places.from)?;
         let new = NewFile { kind: FileKind::CharDevice, mode: 0, umask: 0, uid, gid, rdev: 0 };
@@ -107,18 +107,19 @@ impl Op<'_> {
         self.put_inode(&child)
     }
 
-    /// A file's domain is fixed at its creation, and a directory only holds files of its own.
+    /// Checks the domain: a file's is fixed at creation, and a directory holds only files of its own domain.
     pub(crate) fn check_domain(&self, child: &Inode, directory: &Inode) -> OpResult<()> {
         if child.attr.domain == directory.attr.domain { Ok(()) } else { Err(PoolError::CrossDomain.into()) }
     }
 
-    /// A move changes no file's domain. So what is moved must fit its new directory, or fit it as little as it did the
-    /// old one: a directory that begins a domain of its own stays where a domain begins.
+    /// Checks the domain of a move, which changes no file's domain. The moved file must either fit its new directory's
+    /// domain, or have moved between directories of one domain: so a directory that begins a domain stays where a
+    /// domain can begin.
     fn check_domain_of_move(&self, child: &Inode, from: &Inode, to: &Inode) -> OpResult<()> {
         if from.attr.domain == to.attr.domain { Ok(()) } else { self.check_domain(child, to) }
     }
 
-    /// A directory can't move below itself. Where it has no directories below, that could only be into itself.
+    /// Checks that a directory does not move below itself. Without subdirectories, that could only be into itself.
     fn check_no_loop(&mut self, moved: &Inode, to: Ino) -> OpResult<()> {
         let has_directories = moved.attr.link_count > LINKS_WITHOUT_DIRECTORIES;
         if moved.attr.kind != FileKind::Directory || (!has_directories && moved.attr.ino != to) {

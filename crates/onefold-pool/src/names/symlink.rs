@@ -1,4 +1,4 @@
-//! Symbolic links' targets, in chunks.
+//! Targets of symbolic links, in chunks.
 
 use onefold_block::BlockNo;
 

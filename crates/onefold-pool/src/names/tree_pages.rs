@@ -1,4 +1,4 @@
-//! The names tree over the metadata cache: its pages are journaled like everything else.
+//! The names tree on top of the metadata cache: its pages are journaled like all metadata.
 
 use std::ops::Range;
 
@@ -64,8 +64,8 @@ impl Op<'_> {
         Ok(existed)
     }
 
-    /// Removes an item that a scan has shown. In a page whose keys are out of order a scan can show what a look-up does
-    /// not find; whoever empties a list would come upon it for ever.
+    /// Removes an item that a scan has returned. If a page's keys are out of order, a scan can return an item that a
+    /// look-up does not find; a caller that empties a list would otherwise meet the item forever.
     ///
     /// # Errors
     /// Damage if it is not found.

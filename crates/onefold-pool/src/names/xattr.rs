@@ -11,10 +11,10 @@ use crate::meta::op::damaged;
 use crate::meta::{Op, OpResult};
 use crate::tree::{self, Key};
 
-/// Names that one operation looks for.
+/// Number of names that one operation reads.
 const NAMES_PER_STEP: usize = 64;
 
-/// Where an attribute's chunks are.
+/// The place of an attribute's chunks.
 struct Place {
     number: u8,
     chunks: u8,
@@ -23,13 +23,13 @@ struct Place {
 /// An attribute's place and value.
 type Found = (Place, Vec<u8>);
 
-/// Attribute names need no secret: a file's owner can only slow down his own file.
+/// Attribute names need no secret: a file's owner can slow down only that file.
 pub(crate) fn hash(name: &[u8]) -> u64 {
     NameHash { key: [0; 32] }.of(name)
 }
 
 impl Op<'_> {
-    /// Finds an attribute: its place, its value, and the numbers that other attributes with its hash have.
+    /// Finds an attribute: its place and value, and the numbers of other attributes with the same hash.
     fn find_xattr(&mut self, ino: Ino, name: &[u8]) -> OpResult<(Option<Found>, Vec<u8>)> {
         let hash = hash(name);
         let root = self.tree_root();
@@ -105,8 +105,8 @@ impl Op<'_> {
         Ok(true)
     }
 
-    /// Returns names of attributes of an inode from a key on, a bounded number of them, and the key to go on from if
-    /// there may be more. Values are passed over, not read.
+    /// Returns a bounded number of attribute names of an inode from a key on, and the key to continue from if there may
+    /// be more. Skips values without reading them.
     pub(crate) fn xattr_names(&mut self, ino: Ino, from: Key) -> OpResult<(Vec<Vec<u8>>, Option<Key>)> {
         let (_, last) = items::xattr_bounds(ino);
         let mut names = Vec::new();

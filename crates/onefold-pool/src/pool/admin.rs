@@ -1,4 +1,4 @@
-//! Looking after a pool: reclaim, grow, trim.
+//! Maintenance of a pool: reclaim, grow, trim.
 
 use onefold_block::AlignedBuffer;
 use onefold_block::block::BLOCK_BYTES_U64;
@@ -11,13 +11,12 @@ use crate::meta::Privilege;
 use crate::options::StorePlacement;
 use crate::progress::Progress;
 
-/// Blocks discarded at once: they are out of everybody's reach meanwhile.
+/// Number of blocks discarded at once: no operation can use them meanwhile.
 const TRIM_BLOCKS: u64 = 2048;
 
 impl Pool {
-    /// Does one bounded step of background work: finding out where free blocks are, reading fingerprints into the
-    /// filter, reclaim of deleted files. Returns false when nothing is left. Pools opened with `background` do this by
-    /// themselves.
+    /// Does one bounded step of background work: locating free blocks, reading fingerprints into the filter, reclaiming
+    /// deleted files. Returns false when none is left. Pools opened with `background` do this by themselves.
     ///
     /// # Errors
     /// Device errors; damage.
@@ -25,14 +24,14 @@ impl Pool {
         Ok(self.engine.survey_some()? || self.engine.index_some()? || self.engine.reclaim_one()?)
     }
 
-    /// Takes in what the device has gained since the pool was created. Returns the new size in bytes.
+    /// Extends the pool to the present size of the device. Returns the new size in bytes.
     ///
-    /// The superblock and its copy are rewritten one at a time with a flush between, so a crash finds the old size or
-    /// the new one. Nothing else changes: groups are initialised when they are first used.
+    /// The superblock and its copy are rewritten one at a time with a flush between, so a crash leaves either the old
+    /// size or the new one. Nothing else changes: groups are initialised when they are first used.
     ///
     /// # Errors
-    /// [`PoolError::Unsupported`] for a pool with its stores at the end; [`PoolError::JournalTooSmall`] where the
-    /// larger pool would need a larger journal; device errors.
+    /// [`PoolError::Unsupported`] for a pool with its stores at the end; [`PoolError::JournalTooSmall`] if the larger
+    /// pool would need a larger journal; device errors.
     pub fn grow(&self) -> Result<u64> {
         let engine = self.settled();
         engine.ensure_writable()?;
@@ -69,21 +68,21 @@ impl Pool {
             let mut meta = engine.meta();
             meta.geometry = new;
             meta.filter.write().grow(new.store_page_count());
-            // The last group may have been short and said to be full.
+            // The last group may have been short and marked as full.
             meta.groups.forget_runs(old.group_count() - 1);
             meta.indexing.grow(old.store_page_count(), new.store_page_count());
         }
         Ok(new.total_blocks * BLOCK_BYTES_U64)
     }
 
-    /// Tells the device which blocks are free, so that a sparse file shrinks and a solid-state disk can plan. Returns
-    /// the bytes discarded.
+    /// Discards free blocks on the device, so that a sparse file shrinks and a solid-state disk can reuse their space.
+    /// Returns the number of bytes discarded.
     ///
     /// # Errors
     /// Device errors; damage.
     pub fn trim(&self, progress: &dyn Progress) -> Result<u64> {
         let engine = self.settled();
-        // Frees that are not durable must not be discarded: their blocks are busy and stay out of the runs below.
+        // Blocks whose free is not durable must not be discarded: they are busy, so the runs below leave them out.
         engine.commit()?;
         let (geometry, ready) = {
             let meta = engine.meta();
@@ -93,8 +92,9 @@ impl Pool {
         for group in 0..ready {
             let mut from = 0;
             while from < geometry.group_blocks(group) {
-                // The run is busy while it is discarded: nobody gets it meanwhile. What was promised must stay there for
-                // those who come to take it, and most of the rest, so that hardly anybody is told that there is no room.
+                // The run is busy while it is discarded: no operation gets its blocks. All promised blocks stay
+                // available for their owners, and so do most of the others, so that hardly any operation fails for lack
+                // of room.
                 let run = engine.run(Privilege::Freeing, |op| match (op.blocks_unpromised() / 8).min(TRIM_BLOCKS) {
                     0 => Ok(None),
                     most => op.reserve_free_run(group, from, most),
@@ -102,7 +102,7 @@ impl Pool {
                 let Some(run) = run else { break };
                 let result = engine.device.discard(run.first, run.count);
                 let mut meta = engine.meta();
-                // The backing file has no room for them any more.
+                // The backing file may no longer have room for them.
                 meta.give_up_kept();
                 meta.free_again(&[run]);
                 drop(meta);

@@ -9,15 +9,16 @@ use crate::meta::{Op, OpResult, Privilege};
 use crate::names::acl::{self, Acl};
 use onefold_block::Timestamp;
 
-/// Shows and sets whether a file shares blocks: `on` or `off`.
+/// Attribute that shows and sets whether a file shares blocks: `on` or `off`.
 const DEDUP: &[u8] = b"user.onefold.dedup";
-/// Shows and sets what doors show as a file's space: `length`, `mapped`, or `mount` for as a mount was told.
+/// Attribute that shows and sets the space that doors show for a file: `length`, `mapped`, or `mount` for the mount's
+/// setting.
 const SPACE_SHOWN: &[u8] = b"user.onefold.st_blocks";
-/// Extended attribute that shows a file's sharing domain; can be set on an empty directory. A pool asks nobody who he
-/// is: a door lets only those set it who may say who shares with whom.
+/// Extended attribute that shows a file's sharing domain; it can be set on an empty directory. The pool does not
+/// authenticate its callers: a door must let only users set it who may decide who shares with whom.
 pub const DOMAIN_XATTR: &[u8] = b"user.onefold.domain";
 
-/// Extended attributes that hold POSIX ACLs: for access, and for what is made in a directory.
+/// Extended attributes that hold POSIX ACLs: for access, and for new files in a directory.
 pub const ACL_XATTRS: [&[u8]; 2] = [acl::ACCESS, acl::DEFAULT];
 
 impl Pool {
@@ -26,7 +27,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError::NotFound`].
     pub fn attr(&self, ino: Ino) -> Result<Attr> {
-        // Accepted writes change the length and the times of their own files only.
+        // Accepted writes change only the length and the times of their own files.
         self.data.settle_file(ino);
         self.engine.view(|op| Ok(op.inode(ino)?.door_attr()))
     }
@@ -83,11 +84,11 @@ impl Pool {
         })
     }
 
-    /// Returns the names of an inode's extended attributes. The pool's own are not among them.
+    /// Returns the names of an inode's extended attributes, without the pool's own.
     ///
     /// # Errors
-    /// [`PoolError::NotFound`]; [`PoolError::TooManyAttributes`] where the names, each ended by a zero byte, are longer
-    /// than [`crate::XATTR_LIST_BYTES_MAX`].
+    /// [`PoolError::NotFound`]; [`PoolError::TooManyAttributes`] if the names, each with a zero byte at its end, are
+    /// longer than [`crate::XATTR_LIST_BYTES_MAX`].
     pub fn xattr_names(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
         let (mut names, mut bytes) = (Vec::new(), 0);
         let mut from = Some(items::xattr_bounds(ino).0);
@@ -106,8 +107,8 @@ impl Pool {
         Ok(names)
     }
 
-    /// Sets an extended attribute. A POSIX ACL changes the mode with it; `user.onefold.dedup`,
-    /// `user.onefold.st_blocks` and `user.onefold.domain` are the pool's own.
+    /// Sets an extended attribute. A POSIX ACL also changes the mode; `user.onefold.dedup`, `user.onefold.st_blocks`
+    /// and `user.onefold.domain` are the pool's own.
     ///
     /// # Errors
     /// [`PoolError::Exists`] or [`PoolError::NoAttribute`] by `mode`, [`PoolError::AttributeTooLarge`],
@@ -179,7 +180,7 @@ impl Pool {
     }
 }
 
-/// Applies everything of `change` but the length.
+/// Applies all parts of `change` except the length.
 fn set(op: &mut Op<'_>, inode: &mut Inode, change: &SetAttr, now: Timestamp) -> OpResult<()> {
     let at = |time: SetTime| match time {
         SetTime::Now => now,

@@ -12,7 +12,7 @@ use crate::data::read::Reading;
 use crate::error::{PoolError, Result};
 
 impl Pool {
-    /// Reads into `into`; short only where the file ends. Page-aligned buffers save a copy.
+    /// Reads into `into`; a short read happens only at the end of the file. Page-aligned buffers save a copy.
     ///
     /// # Errors
     /// [`crate::PoolError::IsADirectory`], damage, device errors.
@@ -21,8 +21,8 @@ impl Pool {
         self.data.read_file(ino, offset, into)
     }
 
-    /// Reads several places, of any files, together: what has to come from the device is under way at the same time.
-    /// Returns what [`Pool::read`] would of each, in order.
+    /// Reads several places, of any files, together: their reads from the device are in flight at the same time.
+    /// Returns the result of [`Pool::read`] for each, in order.
     pub fn read_each(&self, readings: &mut [Reading<'_>]) -> Vec<Result<usize>> {
         for reading in &*readings {
             self.data.settle_for_read(reading.ino, reading.offset, reading.into.len());
@@ -30,7 +30,8 @@ impl Pool {
         self.data.read_each(readings)
     }
 
-    /// Writes all of `from`, growing the file where it ends past its end. Each mebibyte happens whole or not at all.
+    /// Writes all of `from`, and extends the file if the write ends past its end. Each mebibyte is written completely
+    /// or not at all.
     ///
     /// # Errors
     /// [`crate::PoolError::NoSpace`], [`crate::PoolError::FileTooLarge`], device errors.
@@ -38,14 +39,14 @@ impl Pool {
         self.data.write_file(ino, offset, from, durability)
     }
 
-    /// Writes `buffer[range]` as [`Pool::write`] does, but may return before it has happened: it then happens in its
-    /// turn, before anything that is called after this has returned, and all that any call tells is as if it had
-    /// happened. Meant for large requests in buffers of their own, which begin at a page: others are written at once.
+    /// Writes `buffer[range]` like [`Pool::write`], but may return before the write is carried out. The write then
+    /// takes effect in order, before anything that is called after this has returned, and every call reports the pool
+    /// as if it had. Meant for large requests in buffers of their own that begin at a page; others are written at once.
     ///
     /// # Errors
-    /// As [`Pool::write`]. What fails after the return (a damaged structure, a host file system that fills up in the
-    /// same moment) is reported by [`Pool::fsync`], [`Pool::fsync_opened`] and [`Pool::close`]; a failing device stops
-    /// the pool.
+    /// See [`Pool::write`]. A failure after the return (a damaged structure, a host file system that fills up at that
+    /// moment) is reported by [`Pool::fsync`], [`Pool::fsync_opened`] and [`Pool::close`]; a failing device stops the
+    /// pool.
     pub fn write_behind(&self, ino: Ino, offset: u64, buffer: AlignedBuffer, range: Range<usize>) -> Result<()> {
         self.data.write_behind(ino, offset, buffer, range, Begins::ByWorker)
     }
@@ -70,26 +71,26 @@ impl Pool {
         self.data.begin_accepted();
     }
 
-    /// Returns how many blocks of accepted writes have not yet taken effect: other verbs may wait for them.
+    /// Returns the number of blocks in accepted writes that have not taken effect yet: other verbs may wait for them.
     pub fn blocks_behind(&self) -> usize {
         self.data.behind.blocks()
     }
 
-    /// Makes a file durable: data, length, times, and everything that happened before, in all of the pool. For callers
-    /// that have nothing opened.
+    /// Makes a file durable: data, length, times, and every earlier change in the whole pool. For callers without an
+    /// opened file.
     ///
     /// # Errors
-    /// Device errors, after which the pool is stopped; [`crate::PoolError::WritesLost`] where writes of any file were
-    /// lost that no caller of this was told of.
+    /// Device errors, after which the pool is stopped; [`crate::PoolError::WritesLost`] if writes of any file were lost
+    /// and no caller of this has been told yet.
     pub fn fsync(&self, _ino: Ino) -> Result<()> {
         self.fsync_opened(&self.data.losses_seen)
     }
 
-    /// Makes everything durable that has happened so far, for an opened file or folder that knows of the losses `seen`.
+    /// Makes all changes so far durable, for an opened file or folder that already knows of the losses in `seen`.
     ///
     /// # Errors
-    /// Device errors, after which the pool is stopped; [`crate::PoolError::WritesLost`] where writes of any file were
-    /// lost that the opening does not know of. It does now, and all else is durable.
+    /// Device errors, after which the pool is stopped; [`crate::PoolError::WritesLost`] if writes of any file were lost
+    /// that the opening does not know of. It knows them afterwards, and everything else is durable.
     pub fn fsync_opened(&self, seen: &LossesSeen) -> Result<()> {
         let engine = self.settled();
         engine.ensure_writable()?;
@@ -97,25 +98,25 @@ impl Pool {
         self.data.losses.report(seen)
     }
 
-    /// Returns what a new opening of a file or folder knows of the pool's losses: not those of its own file, and not
-    /// those that were reported to nobody.
+    /// Returns the losses of the pool that a new opening of a file or folder counts as known: all except those of its
+    /// own file and those that were never reported.
     pub fn losses_seen_by_opening(&self, ino: Ino) -> LossesSeen {
         self.data.losses.seen_by_opening(ino)
     }
 
     /// Returns why accepted writes of a file were lost since the pool was opened, for callers that report it
-    /// themselves, as often as they like. Nothing if none were, or the file was truncated to nothing since. Where the
-    /// pool lost writes of very many files, each counts as one of them.
+    /// themselves, as often as they like. `None` if none were lost, or the file was truncated to nothing since. If the
+    /// pool lost writes of very many files, every file counts as one of them.
     pub fn loss_of(&self, ino: Ino) -> Option<Arc<PoolError>> {
         self.data.losses.of_file(ino)
     }
 
-    /// Tells whether no accepted write was lost since the pool was opened.
+    /// Returns whether no accepted write was lost since the pool was opened.
     pub fn is_without_losses(&self) -> bool {
         self.data.losses.is_empty()
     }
 
-    /// Makes everything durable that has happened so far. Does not report lost writes, which [`Pool::close`] does.
+    /// Makes all changes so far durable. Does not report lost writes; [`Pool::close`] does.
     ///
     /// # Errors
     /// Device errors, after which the pool is stopped.
@@ -125,7 +126,7 @@ impl Pool {
         engine.commit()
     }
 
-    /// Commits the running transaction: what the commit interval does by itself.
+    /// Commits the running transaction, as happens by itself after the commit interval.
     ///
     /// # Errors
     /// Device errors, after which the pool is stopped.
@@ -133,7 +134,7 @@ impl Pool {
         self.settled().commit()
     }
 
-    /// Puts all that is committed in place and empties the journal.
+    /// Writes all committed changes to their places and empties the journal.
     ///
     /// # Errors
     /// Device errors, after which the pool is stopped.
@@ -165,11 +166,11 @@ impl Pool {
         self.settled_data().clone_whole(source, target)
     }
 
-    /// Clones a range: whole blocks are shared, edges copied. Returns the bytes done, at most 1 GiB; 0 at the source's
-    /// end.
+    /// Clones a range: whole blocks are shared, edges copied. Returns the number of bytes done, at most 1 GiB; 0 at the
+    /// source's end.
     ///
     /// # Errors
-    /// [`crate::PoolError::Invalid`] where the ranges overlap in one file; as [`Pool::write`].
+    /// [`crate::PoolError::Invalid`] if the ranges overlap in one file; those of [`Pool::write`].
     pub fn clone_range(&self, ranges: RangePair) -> Result<u64> {
         self.settled_data().clone_part(ranges)
     }

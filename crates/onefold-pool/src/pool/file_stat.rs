@@ -1,8 +1,8 @@
-//! Numbers of one file, by walking its map.
+//! Numbers of one file, from a walk over its map.
 //!
-//! A block that one leaf of one file names is counted as it is met. Whether other blocks are met once more takes
-//! memory. That has a bound for all walks together: where a file shares more blocks than fit, they are estimated from a
-//! sample of them ([`super::shared_blocks`]).
+//! A block that only one leaf of one file names is counted when it is met. For other blocks, the walk must remember
+//! whether it meets them again, which takes memory. That memory is bounded for all walks together: if a file shares
+//! more blocks than fit, they are estimated from a sample ([`super::shared_blocks`]).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,11 +21,11 @@ use crate::names::inodes::blocks_spanned;
 use crate::progress::Progress;
 use crate::stat::FileStat;
 
-/// Blocks of a file that are looked at under one hold of the metadata lock.
+/// Blocks of a file that are read under one hold of the metadata lock.
 const WALK_BLOCKS: u64 = 512;
-/// All walks together may take this share of the `memory` setting.
+/// Share of the `memory` setting that all walks together may take: one part in this many.
 const MEMORY_SHARE: u64 = 64;
-/// What a walk gets, however many there are, in bytes.
+/// Minimum memory of a walk, however many there are, in bytes.
 const BYTES_MIN: usize = 32 << 10;
 
 /// Memory of all walks.
@@ -41,7 +41,7 @@ impl WalkMemory {
         WalkMemory { bytes_left: AtomicUsize::new(bytes) }
     }
 
-    /// Takes half of what is left: many walks at once are all served.
+    /// Takes half of what is left, so that many walks at once all get some.
     fn take(&self) -> WalkShare<'_> {
         let without_half = |left: usize| (left / 2 >= BYTES_MIN).then(|| left - left / 2);
         match self.bytes_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, without_half) {
@@ -51,7 +51,7 @@ impl WalkMemory {
     }
 }
 
-/// The memory of one walk, given back when it is dropped.
+/// The memory of one walk, returned when dropped.
 struct WalkShare<'m> {
     of: &'m WalkMemory,
     bytes: usize,
@@ -67,14 +67,14 @@ impl Drop for WalkShare<'_> {
 /// A block that a file's map names.
 struct Named {
     block: BlockNo,
-    /// Leaves that name it, of all files.
+    /// Number of leaves that name it, in all files.
     references: u32,
-    /// The leaf, or a node above it, belongs to a clone, too.
+    /// Whether the leaf, or a node above it, also belongs to a clone.
     is_in_shared_node: bool,
 }
 
 impl Op<'_> {
-    /// Returns what a file's map names from `at` on, as many blocks as are asked for.
+    /// Returns the blocks that a file's map names in `count` places from `at` on.
     fn named_blocks(&mut self, inode: &Inode, at: u64, count: u64) -> OpResult<Vec<Named>> {
         let mut entries = vec![MapEntry::Hole; usize::try_from(count).unwrap_or(0)];
         self.map_read(inode, at, &mut entries)?;
@@ -95,8 +95,8 @@ impl Op<'_> {
 }
 
 impl Pool {
-    /// Returns a regular file's numbers, by walking its map. Memory is bounded: where a file shares very many blocks,
-    /// some numbers are estimated and the result says so.
+    /// Returns a regular file's numbers, from a walk over its map. Memory is bounded: if the file shares very many
+    /// blocks, some numbers are estimated, and the result says so.
     ///
     /// # Errors
     /// [`PoolError::IsADirectory`], damage, device errors; [`PoolError::Invalid`] if `progress` stopped it.
@@ -107,7 +107,7 @@ impl Pool {
         let (mut own, mut zero) = (0, 0);
         let mut at = 0;
         while at < total {
-            // A file of terabytes may be one hole: it is not walked block by block.
+            // A file of terabytes may be one hole, so holes are not walked block by block.
             let sought = self.settled().view(|op| {
                 let inode = op.regular(ino)?;
                 op.map_seek(&inode, at, total, true)

@@ -1,11 +1,11 @@
-//! The pool as doors use it.
+//! The pool, as doors use it.
 //!
-//! All verbs are synchronous, may be called from many threads at once, and either happen whole or not at all, but for
-//! long writes, clones and reservations, which say how far they came. Nothing is durable before `fsync`, `sync`,
-//! `commit` or [`Durability::Now`](crate::Durability::Now), or the commit interval.
+//! All verbs are synchronous and may be called from many threads at once. Each takes effect completely or not at all,
+//! except long writes, clones and reservations, which report how far they came. Nothing is durable before `fsync`,
+//! `sync`, `commit` or [`Durability::Now`](crate::Durability::Now), or the commit interval.
 //!
-//! **Holds.** What returns the attributes of a file reached by name or newly made also takes one *hold* on its inode.
-//! [`Pool::release`] gives holds back. An inode without names lives until its last hold is gone.
+//! **Holds.** Verbs that return the attributes of a file found by name or newly made also take one *hold* on its inode.
+//! [`Pool::release`] returns holds. An inode without names lives until its last hold is returned.
 
 mod admin;
 mod attributes;
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// Makes a pool on a device. Whatever was there is gone.
+    /// Makes a pool on a device. Earlier content is lost.
     ///
     /// # Errors
     /// [`PoolError::DeviceTooSmall`] below 16 MiB, impossible options, device errors.
@@ -62,7 +62,7 @@ impl Pool {
     }
 
     /// Opens the pool on a device, recovering it if it was not closed.
-    ///
+    /// Opens the pool on a device, and recovers it if it was not closed.
     /// # Errors
     /// [`PoolError::NotAPool`], [`PoolError::NewerFormat`], [`PoolError::DeviceTooSmall`] if the device shrank,
     /// [`PoolError::MemoryTooSmall`], damage of the journal, device errors.
@@ -71,7 +71,7 @@ impl Pool {
         let engine = Arc::new(Engine::open(device, options, environment)?);
         let data = Arc::new(Data::new(Arc::clone(&engine)));
         let no_thread = |source| {
-            // Those that were started are to end.
+            // The threads that were started must end.
             engine.wake.end();
             data.behind.end();
             PoolError::Io { action: "start threads for", block: onefold_block::BlockNo(0), source }
@@ -87,7 +87,7 @@ impl Pool {
             heart = background::start_heart(&engine).map_err(no_thread)?;
             threads
         } else {
-            // Without threads nobody else would complete the filter.
+            // Without background threads, nothing else would complete the filter.
             let waits = !engine.options.read_only && !engine.options.test_limits.index_in_steps;
             while waits && engine.index_some()? {}
             Vec::new()
@@ -97,13 +97,13 @@ impl Pool {
         Ok(Pool { engine, data, threads, heart, file_locks: FileLocks::default(), walk_memory })
     }
 
-    /// Ends background work, makes everything durable and marks the pool as closed. Every later change is refused.
+    /// Ends background work, makes everything durable and marks the pool as closed. Later changes are refused.
     ///
     /// # Errors
-    /// Device errors; the failure that stopped the pool before. The pool then recovers when it is opened again.
+    /// Device errors; the earlier failure that stopped the pool. The pool then recovers when it is opened again.
     /// [`PoolError::WritesLost`] if accepted writes were lost since it was opened; it is closed all the same.
     pub fn close(&self) -> Result<()> {
-        // While the heart still beats: all of this may take longer than another host waits before it takes the pool.
+        // The heartbeat continues: this work may take longer than another host waits before it takes over the pool.
         self.data.close_behind();
         let closed = if self.engine.options.read_only { Ok(()) } else { self.finish() };
         self.end_threads();
@@ -119,39 +119,39 @@ impl Pool {
         self.data.losses.report_all()
     }
 
-    /// Ends background work but the heartbeat, makes everything durable, and marks the journal as closed.
+    /// Ends background work except the heartbeat, makes everything durable, and marks the journal as closed.
     fn finish(&self) -> Result<()> {
         let committed = self.engine.commit();
         self.end_threads();
         committed?;
-        // First what was acknowledged. The saved filter is a convenience: it needs free blocks that a sparse file may
-        // not have, and without it the next opening reads the fingerprint stores. (A failed write has stopped the
+        // Acknowledged changes come first. The saved filter is a convenience: it needs free blocks, which a sparse file
+        // may not have, and without it the next opening reads the fingerprint stores. (A failed write has stopped the
         // pool.)
         self.engine.commit()?;
         let _ = self.engine.end_loading().and_then(|()| self.engine.save_filter());
         self.engine.commit_and_close()
     }
 
-    /// Carries out accepted writes until [`Pool::end_workers`], for tests whose own threads do so.
+    /// Carries out accepted writes until [`Pool::end_workers`], for tests that use their own threads.
     #[doc(hidden)]
     pub fn work(&self) {
         while self.data.work_behind() {}
     }
 
-    /// Accepts no writes any more, and ends [`Pool::work`] when all that were have taken effect.
+    /// Accepts no more writes, and ends [`Pool::work`] once all accepted writes have taken effect.
     #[doc(hidden)]
     pub fn end_workers(&self) {
         self.data.close_behind();
         self.data.behind.end();
     }
 
-    /// Refuses every change from now on, as after a failed write, for a caller that found itself at fault and cannot
-    /// tell what it left undone. What was durable is found when the pool is opened again. The first cause stays.
+    /// Refuses every later change, as after a failed write. For a caller that failed internally and does not know what
+    /// it left undone. The next opening of the pool finds its durable state. The first cause is kept.
     pub fn stop(&self, cause: &str) {
         self.engine.meta().stopped.get_or_insert_with(|| cause.to_owned());
     }
 
-    /// Tells whether the pool is open read-only: every change is refused, and there is nothing to make durable.
+    /// Returns whether the pool is open read-only: every change is refused, and nothing needs to be made durable.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.engine.options.read_only
@@ -163,13 +163,14 @@ impl Pool {
         self.engine.options.memory_bytes
     }
 
-    /// Returns the engine when all that was accepted before has taken effect: nobody can tell that it came later.
+    /// Returns the engine once all writes accepted before have taken effect: callers cannot notice that they came
+    /// later.
     fn settled(&self) -> &Engine {
         self.data.settle_writes();
         &self.engine
     }
 
-    /// As [`Pool::settled`], of the files' data.
+    /// Like [`Pool::settled`], for the files' data.
     fn settled_data(&self) -> &Data {
         self.data.settle_writes();
         &self.data
@@ -179,7 +180,7 @@ impl Pool {
         self.engine.wake.end();
         self.data.behind.end();
         for thread in self.threads.lock().drain(..) {
-            // A panic there has been printed and has stopped the pool; there is nothing to add.
+            // A panic there has already been printed and has stopped the pool.
             let _ = thread.join();
         }
     }
@@ -193,7 +194,7 @@ impl Pool {
 }
 
 impl Drop for Pool {
-    /// A pool that is dropped without [`Pool::close`] is like one whose power was cut.
+    /// Dropping a pool without [`Pool::close`] leaves it as after a power cut.
     fn drop(&mut self) {
         self.end_threads();
         self.end_heart();

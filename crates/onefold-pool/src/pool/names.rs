@@ -1,4 +1,4 @@
-//! Names: looking up, making, linking, removing, renaming, listing.
+//! Names: look-up, creation, links, removal, rename, listing.
 
 use std::ops::ControlFlow;
 
@@ -9,20 +9,20 @@ use crate::meta::Privilege;
 use crate::names::directory::Name;
 use crate::names::rename::Move;
 
-/// Entries of a listing that are read at once.
+/// Number of entries of a listing that are read at once.
 const LIST_ENTRIES: usize = 128;
-/// Most links that a file has.
+/// Maximum number of links of a file.
 const LINKS_MAX: u32 = u32::MAX / 2;
 
 impl Pool {
-    /// Looks a name up; the dots are names too. `.` is one of any file that still has another name: a door that keeps
-    /// nothing but a number of it asks so. Takes a hold.
+    /// Looks up a name; the dots are names, too. `.` finds any inode that still has another name: a door that keeps
+    /// only an inode number looks the inode up this way. Takes a hold.
     ///
     /// # Errors
     /// [`PoolError::NotFound`], [`PoolError::NotADirectory`], [`PoolError::NameTooLong`].
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         let checked = Name::new(name, &self.engine.name_hash)?;
-        // Accepted writes change no names: only what is told of the file found has to wait for its own.
+        // Accepted writes change no names; only the found file's attributes have to wait for its own writes.
         let is_behind = self.blocks_behind() > 0;
         let found = self.engine.view(|op| {
             let ino = match name {
@@ -35,7 +35,7 @@ impl Pool {
             };
             let attr = op.inode(ino)?.door_attr();
             if name == b"." && attr.link_count == 0 {
-                // On its way out: what is kept of it by number is stale.
+                // The inode is being removed: a door's record of its number is stale.
                 return Err(PoolError::NotFound.into());
             }
             op.hold(ino);
@@ -47,9 +47,9 @@ impl Pool {
         self.attr(found.ino).inspect_err(|_| self.engine.release(found.ino, 1))
     }
 
-    /// Gives holds back. The last one of an inode without names lets it go.
+    /// Returns holds. Returning the last hold of an inode without names frees the inode.
     pub fn release(&self, ino: Ino, holds: u64) {
-        // What was accepted for a file may still need it.
+        // Accepted writes to the file may still need it.
         self.data.settle_file(ino);
         self.engine.release(ino, holds);
     }
@@ -68,7 +68,7 @@ impl Pool {
     /// Makes a symbolic link. Takes a hold.
     ///
     /// # Errors
-    /// As [`Pool::create_file`]; [`PoolError::NameTooLong`] for a target of more than 4095 bytes.
+    /// See [`Pool::create_file`]; [`PoolError::NameTooLong`] for a target of more than 4095 bytes.
     pub fn create_symlink(&self, parent: Ino, name: &[u8], target: &[u8], uid: u32, gid: u32) -> Result<Attr> {
         if target.len() > crate::SYMLINK_BYTES_MAX {
             return Err(PoolError::NameTooLong);
@@ -100,11 +100,11 @@ impl Pool {
         })
     }
 
-    /// Makes a regular file without a name (`O_TMPFILE`): it goes when its last hold does, unless it is linked. Takes a
-    /// hold.
+    /// Makes a regular file without a name (`O_TMPFILE`): it is removed with its last hold, unless it is linked. Takes
+    /// a hold.
     ///
     /// # Errors
-    /// As [`Pool::create_file`].
+    /// See [`Pool::create_file`].
     pub fn create_unnamed(&self, parent: Ino, new: &NewFile) -> Result<Attr> {
         let now = self.engine.environment.clock.now();
         self.settled().run(Privilege::Normal, |op| {
@@ -128,7 +128,7 @@ impl Pool {
     /// Gives a file another name. Takes a hold.
     ///
     /// # Errors
-    /// [`PoolError::NotPermitted`] for a directory, [`PoolError::CrossDomain`], as [`Pool::create_file`].
+    /// [`PoolError::NotPermitted`] for a directory, [`PoolError::CrossDomain`]; see also [`Pool::create_file`].
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         let name = Name::changeable(name, &self.engine.name_hash)?;
         let now = self.engine.environment.clock.now();
@@ -161,7 +161,7 @@ impl Pool {
         })
     }
 
-    /// Removes a name of anything but a directory.
+    /// Removes a name of any inode except a directory.
     ///
     /// # Errors
     /// [`PoolError::IsADirectory`], [`PoolError::NotFound`].
@@ -231,8 +231,8 @@ impl Pool {
         self.settled().view(|op| Ok(Ino(op.directory(directory)?.parent)))
     }
 
-    /// Lists a directory from after a cookie on: 0 to begin. `.` has cookie 1, `..` has 2. `Break` from `visit` ends
-    /// the listing; that entry is not counted as taken.
+    /// Lists a directory after a cookie: 0 to begin. `.` has cookie 1, `..` has 2. `Break` from `visit` ends the
+    /// listing, and the entry then does not count as listed.
     ///
     /// # Errors
     /// [`PoolError::NotADirectory`], damage.

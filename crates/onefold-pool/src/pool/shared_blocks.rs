@@ -1,42 +1,41 @@
-//! Blocks that a walk over a file may meet more than once, in bounded memory.
+//! Remembers blocks that a walk over a file may meet more than once, in bounded memory.
 //!
-//! As long as they fit, all of them are kept and all numbers are exact. When they do not, the walk goes on with a
-//! sample: those blocks whose hash ends in so many zero bits, one bit more each time that the sample is full. Which
-//! blocks are in the sample hangs on their numbers alone, so each of them is counted wherever it is met. The numbers of
-//! all blocks then relate to the places seen as those of the sample do. With n blocks in the sample the error is about
-//! 1 in sqrt(n): 1 % for ten thousand.
+//! As long as they fit, all of them are kept and all numbers are exact. When they do not fit, the walk continues with a
+//! sample: the blocks whose hash ends in a certain number of zero bits, one bit more each time that the sample is full.
+//! The sample depends only on block numbers, so a sampled block is counted wherever it is met. The numbers of all
+//! blocks are then extrapolated from the ratio of all places met to those in the sample. With n blocks in the sample
+//! the error is about 1 in sqrt(n): 1 % for ten thousand.
 
 use onefold_block::BlockNo;
 
 use crate::meta::hash::BlockMap;
 
-/// Memory of a bucket of the hash map, in bytes: the entry, a byte beside it, and half as much again while the map
-/// grows.
+/// Memory of a bucket of the hash map, in bytes: the entry, a control byte, and half as much again while the map grows.
 const BUCKET_BYTES: usize = (size_of::<(BlockNo, Places)>() + 1) * 3 / 2;
 
-/// Stands for references by leaves that other files have, too: no walk meets so many.
+/// Marks references by leaves that other files also have: no walk meets so many.
 const OF_OTHERS: u32 = 0;
 
 #[derive(Clone, Copy, Debug)]
 struct Places {
-    /// Places of the file that name the block.
+    /// Number of places in the file that name the block.
     here: u32,
-    /// Leaves that name it, of all files, or [`OF_OTHERS`].
+    /// Number of leaves that name it, in all files, or [`OF_OTHERS`].
     references: u32,
 }
 
-/// Blocks that were met, or a sample of them.
+/// The blocks that were met, or a sample of them.
 #[derive(Debug)]
 pub(super) struct SharedBlocks {
     kept: BlockMap<Places>,
     entries_max: usize,
-    /// Bits of a block's hash that must be zero.
+    /// Number of a block's hash bits that must be zero.
     zero_bits: u32,
-    /// Places that were met, of all blocks.
+    /// Number of places that were met, for all blocks.
     places: u64,
 }
 
-/// What came of a walk, in blocks.
+/// Result of a walk, in blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SharedCount {
     /// Different blocks.
@@ -47,10 +46,9 @@ pub(super) struct SharedCount {
 }
 
 impl SharedBlocks {
-    /// Returns an empty set that takes at most `bytes_max` bytes of memory, though it keeps a few blocks in any case.
+    /// Returns an empty set that takes at most `bytes_max` bytes of memory, but always keeps a few blocks.
     pub(super) fn new(bytes_max: usize) -> SharedBlocks {
-        // A map has a power of two of buckets, and uses seven of eight. It grows when it is asked for one more than
-        // that.
+        // A map has a power of two of buckets, and uses seven of eight. It grows when asked for one more than that.
         let buckets = (bytes_max / BUCKET_BYTES).checked_ilog2().map_or(8, |bits| 1 << bits.max(3));
         SharedBlocks { kept: BlockMap::default(), entries_max: buckets / 8 * 7 - 1, zero_bits: 0, places: 0 }
     }
@@ -64,7 +62,7 @@ impl SharedBlocks {
         });
     }
 
-    /// Notes a place that names a block by a node that another file has, too.
+    /// Notes a place that names a block through a node that another file also has.
     pub(super) fn add_of_others(&mut self, block: BlockNo) {
         self.note(block, |places| places.references = OF_OTHERS);
     }
@@ -85,17 +83,17 @@ impl SharedBlocks {
         places.here = places.here.saturating_add(1);
     }
 
-    /// Goes on with a sample of half as many blocks.
+    /// Continues with a sample of half as many blocks.
     fn halve(&mut self) {
         self.zero_bits += 1;
         let zero_bits = self.zero_bits;
         let sampled: Vec<(BlockNo, Places)> =
             self.kept.drain().filter(|(block, _)| is_sampled(*block, zero_bits)).collect();
-        // Into the same memory. A map from which half is removed one by one may grow for what comes then.
+        // Reuses the same memory. A map from which half is removed one by one may grow for later entries.
         self.kept.extend(sampled);
     }
 
-    /// Returns what was met.
+    /// Returns the result so far.
     pub(super) fn count(&self) -> SharedCount {
         let is_only_here = |places: &&Places| places.here == places.references;
         let (distinct, only_here) = (self.kept.len() as u64, self.kept.values().filter(is_only_here).count() as u64);
@@ -111,9 +109,9 @@ impl SharedBlocks {
     }
 }
 
-/// Tells whether a block is in a sample of those whose hash ends in so many zero bits.
+/// Returns whether a block is in a sample of those whose hash ends in `zero_bits` zero bits.
 fn is_sampled(block: BlockNo, zero_bits: u32) -> bool {
-    // The last steps of SplitMix64: blocks of any pattern are spread evenly.
+    // The last steps of SplitMix64 spread blocks of any pattern evenly.
     let mut hash = block.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
     hash = (hash ^ hash >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -124,7 +122,8 @@ fn is_sampled(block: BlockNo, zero_bits: u32) -> bool {
 mod tests {
     use super::*;
 
-    /// Of three blocks, one is named once here and once elsewhere, one twice here, one by a node that a clone has.
+    /// In each group of three blocks, one is named once here and once elsewhere, one twice here, and one by a node that
+    /// a clone has.
     fn walk(shared: &mut SharedBlocks, thirds: u64) {
         for third in 0..thirds {
             let block = BlockNo(1_000_000 + third * 3);

@@ -1,4 +1,4 @@
-//! Numbers that add up.
+//! Statistics whose numbers add up.
 
 use onefold_block::block::BLOCK_BYTES_U64;
 
@@ -8,7 +8,7 @@ use crate::format::state::Field;
 use crate::stat::{FilterStat, FsStat, PoolStat};
 
 impl Pool {
-    /// Returns the numbers that `statfs` wants.
+    /// Returns the numbers for `statfs`.
     pub fn fs_stat(&self) -> FsStat {
         let meta = self.settled().meta();
         let free = meta.blocks_free();
@@ -35,8 +35,8 @@ impl Pool {
         let meta = self.settled().meta();
         let blocks = |field| meta.state(field);
         let logical = blocks(Field::LogicalBlocks);
-        // What waits for reclaim is still referred to and stored, though no file has it any more: it counts as being
-        // freed, as far as the totals tell it from what files share.
+        // Blocks that wait for reclaim are still stored and referred to, although no file has them any more. They count
+        // as being freed, as far as the totals can separate them from blocks that files share.
         let references = blocks(Field::References).min(logical);
         let data = blocks(Field::DataBlocks).min(references);
         let shared = blocks(Field::SharedBlocks).min(data);

@@ -1,4 +1,4 @@
-//! What work one request makes, counted where only the pool can.
+//! Tests of the amount of work that one request makes, counted where only the pool can.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn new_device() -> Arc<dyn BlockDevice> {
 
 const NEW: NewFile = NewFile { kind: FileKind::Regular, mode: 0o600, umask: 0, uid: 0, gid: 0, rdev: 0 };
 
-/// Writes a byte of its own into each of the blocks `0..count`.
+/// Writes distinct content into each of the blocks `0..count`.
 fn fill(pool: &Pool, ino: Ino, count: u64) {
     for block in 0..count {
         let mut bytes = AlignedBuffer::zeroed(1);
@@ -47,8 +47,8 @@ fn clone_within(pool: &Pool, ino: Ino, to: u64, count: u64) {
     }
 }
 
-/// What was wrong: to find a hole, each leaf of a file's map was looked at. A file whose map is a few hundred nodes can
-/// have terabytes of data, and who reads it can ask for its holes.
+/// What was wrong: finding a hole read each leaf of a file's map. A file whose map has a few hundred nodes can have
+/// terabytes of data, and any reader can ask for its holes.
 #[test]
 fn the_next_hole_of_a_file_full_of_data_is_found_by_few_nodes() {
     let pool = open(&new_device());
@@ -70,8 +70,7 @@ fn the_next_hole_of_a_file_full_of_data_is_found_by_few_nodes() {
     }
 }
 
-/// What was wrong: each step of reclaim looked at all removed files that were still open, twice, under the metadata
-/// lock.
+/// What was wrong: each step of reclaim visited all removed files that were still open, twice, under the metadata lock.
 #[test]
 fn removed_files_that_are_open_are_passed_over_once() {
     let device = new_device();
@@ -93,7 +92,7 @@ fn removed_files_that_are_open_are_passed_over_once() {
     assert!(entries_read(&pool) <= held + removed, "{} entries read", entries_read(&pool));
     pool.commit().unwrap();
     drop(pool);
-    // As after a crash: nobody holds them any more.
+    // As after a crash: no process holds them any more.
     let pool = open(&device);
     assert!(pool.stat().unwrap().reclaim_pending > 0);
     while pool.reclaim().unwrap() {}

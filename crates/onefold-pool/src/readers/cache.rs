@@ -1,16 +1,17 @@
-//! The data cache: file blocks by *physical* number, so that twenty clones that boot keep one copy of what they share.
+//! The data cache: file blocks by *physical* number, so that twenty booting clones keep one copy of their shared
+//! blocks.
 //!
-//! A block is put in while a reader's range lock or a pin keeps it from being freed, and taken out before it is written
-//! anew. Large reads go round it: they would only throw out what is read again.
+//! A block is inserted while a reader's range lock or a pin keeps it from being freed, and removed before it is
+//! rewritten. Large reads bypass the cache: they would only evict blocks that are read again.
 
 use onefold_block::{BLOCK_BYTES, BlockNo};
 
 use crate::meta::hash::BlockMap;
 use crate::sync::Mutex;
 
-/// Reads of more blocks than this are not cached.
+/// Maximum number of blocks in a cached read.
 pub(crate) const CACHED_READ_BLOCKS: usize = 32;
-/// Independent parts, so that readers rarely meet.
+/// Number of independent parts, so that readers rarely contend.
 const SHARDS: usize = 16;
 const ENTRY_BYTES: u64 = BLOCK_BYTES as u64 + 96;
 
@@ -45,7 +46,7 @@ impl DataCache {
         &self.shards[at]
     }
 
-    /// Copies a block out, if it is here.
+    /// Copies a block out of the cache, if it is there.
     pub(crate) fn read(&self, block: BlockNo, into: &mut [u8]) -> bool {
         let mut shard = self.shard(block).lock();
         let Some(&at) = shard.index.get(&block) else { return false };
@@ -55,7 +56,7 @@ impl DataCache {
         true
     }
 
-    /// Puts a block in. `bytes` is one block.
+    /// Inserts a block. `bytes` is one block.
     pub(crate) fn insert(&self, block: BlockNo, bytes: &[u8]) {
         let Ok(bytes) = <&[u8; BLOCK_BYTES]>::try_from(bytes) else { return };
         let mut shard = self.shard(block).lock();
@@ -72,7 +73,7 @@ impl DataCache {
         if shard.slots.is_empty() {
             return;
         }
-        // The clock: everybody who was used since the hand last passed gets one more round.
+        // The clock algorithm: every entry used since the hand last passed it stays for one more round.
         loop {
             shard.hand = (shard.hand + 1) % shard.slots.len();
             let slot = &mut shard.slots[shard.hand];
@@ -87,7 +88,7 @@ impl DataCache {
         }
     }
 
-    /// Forgets a block that is about to get other content.
+    /// Removes a block whose content is about to change.
     pub(crate) fn forget(&self, block: BlockNo) {
         let mut shard = self.shard(block).lock();
         let shard = &mut *shard;

@@ -1,7 +1,7 @@
-//! Readers of file data: which ranges of files are in use, and which blocks were read lately.
+//! Readers of file data: the ranges of files in use, and recently read blocks.
 //!
-//! Reads and writes of files (`data`) use both. The engine below them asks only when it gives a block another place
-//! (`engine::full_counts`): who may still read the block, and what is cached of the new place.
+//! Reads and writes of files (`data`) use both. The engine below them uses them only when it moves a block
+//! (`engine::full_counts`): it checks for readers of the block, and drops cached content of the new place.
 
 pub(crate) mod cache;
 pub(crate) mod range_lock;
@@ -16,7 +16,7 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    /// Returns those of a pool that nobody reads; the cache takes at most `cache_bytes` bytes.
+    /// Returns the readers of an idle pool; the cache takes at most `cache_bytes` bytes.
     pub(crate) fn new(cache_bytes: u64) -> Readers {
         Readers { range_locks: RangeLocks::default(), cache: DataCache::new(cache_bytes) }
     }

@@ -1,9 +1,9 @@
-//! Locks on ranges of files: many readers or one writer of a block, held across device I/O.
+//! Locks on ranges of files: many readers or one writer per block, held across device I/O.
 //!
-//! They keep a block from being freed while it is read: as long as the range is locked, the file's map names it.
+//! They keep a block from being freed while it is read: as long as the range is locked, the file's map names the block.
 //!
-//! Each file has a table and a condition variable of its own, which wakes nobody who waits for another file. Tables are
-//! found through shards by inode number: threads at work on different files hardly ever meet at one lock.
+//! Each file has its own table and condition variable, so a release wakes no thread that waits for another file. Tables
+//! are found through shards by inode number: threads that work on different files hardly ever contend for one lock.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::attr::Ino;
 use crate::sync::{Condvar, Mutex};
 
-/// Shards of the tables: many more than threads that work on files.
+/// Number of shards of the tables: many more than threads that work on files.
 const SHARDS: usize = 64;
 
 /// How a range is used.
@@ -29,16 +29,16 @@ pub(crate) enum Access {
 struct Held {
     range: Range<u64>,
     access: Access,
-    /// Those that wait have one too: who comes later waits for them, so that a stream of readers can't starve a writer.
+    /// Waiting locks have a ticket, too. Later locks wait for them, so that a stream of readers cannot starve a writer.
     ticket: u64,
 }
 
-/// The ranges of one file, in no order: tickets tell who came first.
+/// The ranges of one file, in no order: tickets give the order of arrival.
 #[derive(Debug, Default)]
 struct FileRanges {
     held: Vec<Held>,
     waiting: usize,
-    /// Signalled when one of the ranges is released. There from the first wait on.
+    /// Signalled when one of the ranges is released. Created at the first wait.
     released: Option<Arc<Condvar>>,
 }
 
@@ -52,8 +52,8 @@ struct Shard {
 #[derive(Debug)]
 pub(crate) struct RangeLocks {
     shards: Box<[Shard]>,
-    /// Drawn while the shard is locked: a thread that reads this number and then looks at all shards sees all locks
-    /// with lower tickets.
+    /// Drawn while the shard is locked: a thread that reads this number and then visits all shards sees all locks with
+    /// lower tickets.
     next_ticket: AtomicU64,
 }
 
@@ -63,7 +63,7 @@ impl Default for RangeLocks {
     }
 }
 
-/// A lock that is held until it is dropped.
+/// A lock, held until dropped.
 #[derive(Debug)]
 pub(crate) struct RangeGuard<'a> {
     locks: &'a RangeLocks,
@@ -71,7 +71,7 @@ pub(crate) struct RangeGuard<'a> {
     ticket: u64,
 }
 
-/// A lock that outlives the call that took it; whoever has it makes a guard of it again.
+/// A lock that outlives the call that took it; its owner can turn it into a guard again.
 #[derive(Debug)]
 #[must_use = "the range stays locked until the ticket is resumed"]
 pub(crate) struct RangeTicket {
@@ -80,7 +80,7 @@ pub(crate) struct RangeTicket {
 }
 
 impl RangeGuard<'_> {
-    /// Keeps the range locked beyond the guard's life.
+    /// Keeps the range locked after the guard is gone.
     pub(crate) fn suspend(self) -> RangeTicket {
         let ticket = RangeTicket { ino: self.ino, ticket: self.ticket };
         std::mem::forget(self);
@@ -96,7 +96,7 @@ fn conflicts(one: &Held, range: &Range<u64>, access: Access) -> bool {
 
 impl RangeLocks {
     fn shard(&self, ino: Ino) -> &Shard {
-        // Inodes are numbered one after the other.
+        // Inodes are numbered consecutively.
         &self.shards[usize::try_from(ino.0 % SHARDS as u64).expect("below the number of shards")]
     }
 
@@ -104,7 +104,7 @@ impl RangeLocks {
         self.next_ticket.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Locks blocks `range` of a file if nobody has to be waited for.
+    /// Locks blocks `range` of a file if that needs no wait.
     pub(crate) fn try_lock(&self, ino: Ino, range: Range<u64>, access: Access) -> Option<RangeGuard<'_>> {
         let mut files = self.shard(ino).files.lock();
         let file = files.entry(ino).or_default();
@@ -116,7 +116,7 @@ impl RangeLocks {
         Some(RangeGuard { locks: self, ino, ticket })
     }
 
-    /// Waits until blocks `range` of a file can be used so.
+    /// Locks blocks `range` of a file, and waits if necessary.
     pub(crate) fn lock(&self, ino: Ino, range: Range<u64>, access: Access) -> RangeGuard<'_> {
         let mut files = self.shard(ino).files.lock();
         let ticket = self.draw_ticket();
@@ -139,19 +139,19 @@ impl RangeLocks {
         RangeGuard { locks: self, ino, ticket }
     }
 
-    /// Takes a suspended lock up again.
+    /// Resumes a suspended lock.
     #[expect(clippy::needless_pass_by_value, reason = "a ticket is good for one guard")]
     pub(crate) fn resume(&self, suspended: RangeTicket) -> RangeGuard<'_> {
         RangeGuard { locks: self, ino: suspended.ino, ticket: suspended.ticket }
     }
 
-    /// Returns a number above those of all locks that are held or waited for now.
+    /// Returns a number above the tickets of all locks that are now held or waited for.
     pub(crate) fn next_ticket(&self) -> u64 {
         self.next_ticket.load(Ordering::SeqCst)
     }
 
-    /// Returns the number of the oldest lock that is held or waited for, or of an older one that was released
-    /// meanwhile. A lock whose ticket was drawn before the call and that is still held is never missed.
+    /// Returns the ticket of the oldest lock that is held or waited for, or of an older one that was released
+    /// meanwhile. Never misses a lock whose ticket was drawn before the call and that is still held.
     pub(crate) fn oldest_ticket(&self) -> Option<u64> {
         let oldest_of = |shard: &Shard| {
             let files = shard.files.lock();
@@ -160,7 +160,7 @@ impl RangeLocks {
         self.shards.iter().filter_map(oldest_of).min()
     }
 
-    /// Tells whether nothing is locked.
+    /// Returns whether nothing is locked.
     #[cfg(test)]
     fn is_idle(&self) -> bool {
         self.shards.iter().all(|shard| shard.files.lock().is_empty())
@@ -214,8 +214,8 @@ mod tests {
         assert_eq!(locks.oldest_ticket(), None);
     }
 
-    /// What was wrong: one condition variable woke all that waited for a range of any file whenever one of a file with
-    /// waiters was released.
+    /// What was wrong: one condition variable woke all threads that waited for a range of any file, whenever a range of
+    /// a file with waiters was released.
     #[test]
     fn the_release_of_a_range_is_signalled_to_those_that_wait_for_its_file() {
         let locks = RangeLocks::default();

@@ -1,4 +1,4 @@
-//! What a pool's errors are in the words of the seam.
+//! Translates a pool's errors into those of the substrate.
 
 use std::io::{self, ErrorKind};
 
@@ -6,7 +6,7 @@ use onefold_substrate::{Refusal, ShareError};
 
 use crate::error::PoolError;
 
-/// Translates the failure of anything but sharing and cloning.
+/// Translates any failure except of sharing and cloning.
 pub(super) fn io_error(error: PoolError) -> io::Error {
     let kind = match &error {
         PoolError::NotFound => ErrorKind::NotFound,

@@ -10,7 +10,7 @@ use super::names::Held;
 use crate::attr::Ino;
 use crate::pool::Pool;
 
-/// An open regular file. Dropping it closes it, and lets go of its lock.
+/// An open regular file. Dropping it closes the file and releases its lock.
 pub struct PoolFile<'a> {
     file: Held<'a>,
     access: Access,
@@ -26,17 +26,17 @@ impl<'a> PoolFile<'a> {
         self.file.ino()
     }
 
-    /// Returns what any thread reads the file by.
+    /// Returns a reader for any thread.
     pub(super) fn reader(&self) -> PoolReader<'_> {
         PoolReader { pool: self.file.pool(), ino: self.ino() }
     }
 
-    /// Refuses what was opened for reading only.
+    /// Fails for a file that was opened for reading only.
     pub(super) fn ensure_writable(&self) -> io::Result<()> {
         if self.access == Access::Write { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
     }
 
-    /// Takes the file's lock; who has it takes it again.
+    /// Takes the file's lock; its holder may take it again.
     pub(super) fn try_lock(&self) -> bool {
         let mut locked = self.file.pool().file_locks.locked.lock();
         if self.has_lock.load(Ordering::Relaxed) {
@@ -62,7 +62,7 @@ impl std::fmt::Debug for PoolFile<'_> {
     }
 }
 
-/// Reads an open file, from any thread.
+/// Reads an open file from any thread.
 pub(super) struct PoolReader<'f> {
     pool: &'f Pool,
     ino: Ino,

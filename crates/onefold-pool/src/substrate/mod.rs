@@ -1,7 +1,8 @@
-//! A pool as a substrate of sharing, in process: what a write did not find is found afterwards, by the same engine that
-//! shares between plain files.
+//! A pool as a substrate of sharing, in process. The engine that shares between plain files finds here, afterwards, the
+//! equal blocks that writes did not find.
 //!
-//! Names, data and maps are the pool's own verbs; this is their translation. There is no user: who has the pool open
+//! This translates names, data and maps into the pool's own verbs. There is no user: the process that has the pool open
+//! may do everything.
 //! may do everything.
 
 mod errors;
@@ -25,10 +26,10 @@ use crate::attr::{AllocateMode, Durability, Ino, RangePair, RenameMode, SetAttr}
 use crate::data::share::{SHARE_BYTES_MAX, ShareOutcome};
 use crate::pool::Pool;
 
-/// An open pool, or a folder of it, whose files can share blocks.
+/// An open pool, or one of its folders, whose files can share blocks.
 ///
-/// Files of one sharing domain share with each other only: where a pool has several, each is best shared by itself,
-/// from a folder of its own.
+/// Files share only within their sharing domain. In a pool with several domains, each is best shared separately, from a
+/// folder of its own.
 pub struct PoolSubstrate<'a> {
     pool: &'a Pool,
     root: Held<'a>,
@@ -36,7 +37,7 @@ pub struct PoolSubstrate<'a> {
 }
 
 impl<'a> PoolSubstrate<'a> {
-    /// Opens a folder of a pool, or all of it by the empty path. Paths are relative to it.
+    /// Opens a folder of a pool; the empty path means the whole pool. Paths are relative to the folder.
     ///
     /// # Errors
     /// `NotFound`; `NotADirectory`; a symbolic link on the way.
@@ -75,7 +76,7 @@ impl std::fmt::Debug for PoolSubstrate<'_> {
 impl<'a> Files for PoolSubstrate<'a> {
     type File = PoolFile<'a>;
 
-    /// Returns the owner of the root: this creates files for that user.
+    /// Returns the owner of the root: new files belong to that user.
     fn user(&self) -> UserNo {
         self.root.owner()
     }
@@ -98,7 +99,7 @@ impl<'a> Files for PoolSubstrate<'a> {
 
     fn stat(&self, file: &PoolFile<'a>) -> io::Result<FileStat> {
         let attr = self.pool.attr(file.ino()).map_err(io_error)?;
-        // No generation: a pool never gives an inode number out again.
+        // Needs no generation: a pool never reuses an inode number.
         let handle = FileHandle::new(&attr.ino.0.to_be_bytes()).expect("eight bytes are few");
         Ok(FileStat {
             handle,
@@ -136,7 +137,7 @@ impl<'a> Files for PoolSubstrate<'a> {
 }
 
 impl<'a> Names for PoolSubstrate<'a> {
-    /// Keeps nothing: a pool is open in one process, in which nobody else changes names.
+    /// Keeps nothing: a pool is open in one process, in which nothing else changes names.
     fn keep_folder(&self, folder: &Path) -> io::Result<Protection> {
         self.protection_of(names::find_folder(self.pool, &self.root, folder)?.ino())
     }
@@ -206,7 +207,7 @@ impl<'a> Sharing for PoolSubstrate<'a> {
         match self.pool.share_range(range_pair(source, into, length)).map_err(share_error)? {
             ShareOutcome::Shared => Ok(Compared::Shared),
             ShareOutcome::Differ => Ok(Compared::Differ),
-            // References go, too: there may be room for one another time.
+            // References may be dropped later, too, which may make room for another attempt.
             ShareOutcome::InPart => Err(ShareError::Busy),
         }
     }
@@ -218,7 +219,7 @@ impl<'a> Sharing for PoolSubstrate<'a> {
         length: u64,
     ) -> Result<(), ShareError> {
         ensure_may_change(into)?;
-        // A clone would share what is to be left alone, and copy what cannot be shared.
+        // A clone would share files that must not be shared, and copy those that cannot be.
         self.pool.ensure_may_share(source.file.ino(), into.file.ino()).map_err(share_error)?;
         if [source.offset, into.offset, length].iter().any(|number| !number.is_multiple_of(BLOCK_BYTES_U64)) {
             return Err(io::Error::from(io::ErrorKind::InvalidInput).into());

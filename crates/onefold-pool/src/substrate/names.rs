@@ -1,4 +1,4 @@
-//! Paths to inodes: one name after the other from a folder on, no symbolic link followed, nothing outside reached.
+//! Resolves paths to inodes: one name after another from a folder on, without following symbolic links or leaving it.
 
 use std::ffi::OsStr;
 use std::io;
@@ -15,7 +15,7 @@ use crate::pool::Pool;
 /// `ELOOP`, for which the standard library has no stable name.
 const SYMBOLIC_LINK: i32 = 40;
 
-/// An inode that stays while this exists.
+/// An inode that stays alive while this exists.
 pub(super) struct Held<'a> {
     pool: &'a Pool,
     attr: Attr,
@@ -64,7 +64,7 @@ pub(super) fn root(pool: &Pool) -> io::Result<Held<'_>> {
     Ok(Held::new(pool, pool.lookup(Ino::ROOT, b".").map_err(io_error)?))
 }
 
-/// Returns the names of a path. It does not lead out of the folder that it begins at.
+/// Returns the names of a path, which must not lead out of the folder at which it begins.
 fn names(path: &Path) -> io::Result<Vec<&OsStr>> {
     let mut names = Vec::new();
     for part in path.components() {
@@ -92,7 +92,7 @@ pub(super) fn find_folder<'a>(pool: &'a Pool, from: &Held<'_>, path: &Path) -> i
     walk(pool, from, &names(path)?)
 }
 
-/// Finds the folder that a name is in, or is to be in, and the name.
+/// Finds the folder of an existing or new name, and the name.
 pub(super) fn place<'a, 'p>(pool: &'a Pool, from: &Held<'_>, path: &'p Path) -> io::Result<(Held<'a>, &'p [u8])> {
     let names = names(path)?;
     let (name, folders) = names.split_last().ok_or(io::ErrorKind::InvalidInput)?;
@@ -110,7 +110,7 @@ pub(super) fn find_file<'a>(pool: &'a Pool, from: &Held<'_>, path: &Path) -> io:
     }
 }
 
-/// What only its owner may use, who is that of the folder.
+/// Returns the attributes of a new file that only its owner may use, and that belongs to the folder's owner.
 fn new_in(folder: &Held<'_>, kind: FileKind, mode: u16) -> NewFile {
     NewFile { kind, mode, umask: 0, uid: folder.attr.uid, gid: folder.attr.gid, rdev: 0 }
 }

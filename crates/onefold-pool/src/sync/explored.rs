@@ -1,25 +1,25 @@
-//! The explorer's locks with the manners of `parking_lot`: no poisoning, and waiting takes the guard by reference.
+//! The explorer's locks with the interface of `parking_lot`: no poisoning, and waiting takes the guard by reference.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
-/// A lock whose taking and giving back are places where the explorer may switch to another thread.
+/// A lock; at each acquisition and release, the explorer may switch to another thread.
 #[derive(Default)]
 pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
 /// A held lock.
 pub(crate) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
 
-/// A lock that many can hold to look.
+/// A lock that allows many readers at once.
 #[derive(Debug)]
 pub(crate) struct RwLock<T>(shuttle::sync::RwLock<T>);
 
 pub(crate) type RwLockReadGuard<'a, T> = shuttle::sync::RwLockReadGuard<'a, T>;
 pub(crate) type RwLockWriteGuard<'a, T> = shuttle::sync::RwLockWriteGuard<'a, T>;
 
-/// What holders of a lock wait for.
+/// A condition on which lock holders wait.
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(shuttle::sync::Condvar);
 

@@ -1,14 +1,15 @@
-//! The locks of the pool, from one place, so that another kind can be put under all of them at once.
+//! The locks of the pool, defined in one place, so that all of them can be replaced at once.
 //!
-//! Normally they are those of `parking_lot`, which call for the notice of a thread before they make it wait
-//! ([`crate::waits`]). With the feature `explore` they are those of `shuttle`, a schedule
-//! explorer: it runs all threads of a test on one, switches between them at every lock, unlock and wait, and decides by
-//! a seed who goes on. `tests/schedules` looks at thousands of orders that way, and can show each again.
+//! By default they are those of `parking_lot`, and they call a thread's notice before they make it wait
+//! ([`crate::waits`]). With the feature `explore` they are those of `shuttle`, a schedule explorer. It runs all threads
+//! of a test on one, switches between them at every lock, unlock and wait, and decides by a seed which one continues.
+//! `tests/schedules` thus tries thousands of orders, and can repeat each of them.
 //!
 //! With the feature `lock-times` they add up how long the metadata lock is held.
 //!
-//! Not behind this module, because no decision hangs on them: the counters of [`crate::activity`], and the threads of
-//! [`crate::engine::background`]. A pool that is explored is opened without them; the test's own threads do their work.
+//! Two things are not behind this module, because no decision depends on them: the counters of [`crate::activity`], and
+//! the threads of [`crate::engine::background`]. An explored pool is opened without these threads; the test's own
+//! threads do their work.
 
 #[cfg(feature = "explore")]
 mod explored;
@@ -31,8 +32,8 @@ pub(crate) use timed::{Condvar, Mutex, MutexGuard};
 #[cfg(all(feature = "lock-times", not(feature = "explore")))]
 pub use timed::{LockTimes, take_lock_times};
 
-/// Gives a lock back to whoever has waited longest for it, if anybody has. Background work that takes a lock again and
-/// again would otherwise get it back before those that it let in have woken up.
+/// Hands a lock to the thread that has waited longest for it, if there is one. Background work that takes a lock
+/// repeatedly would otherwise get it back before the waiting threads have woken up.
 pub(crate) fn unlock_fairly<T>(guard: MutexGuard<'_, T>) {
     #[cfg(feature = "explore")]
     drop(guard);

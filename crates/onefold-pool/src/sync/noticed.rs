@@ -1,4 +1,4 @@
-//! The locks of `parking_lot`, which call for the notice of a thread before they make it wait ([`crate::waits`]).
+//! The locks of `parking_lot`, which call a thread's notice before they make it wait ([`crate::waits`]).
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use parking_lot::MutexGuard;
 
 use crate::waits;
 
-/// How often a lock is tried again before the thread counts as waiting, about two microseconds: most are held for less
-/// time than it takes to wake another thread.
+/// Number of attempts before the thread counts as waiting, about two microseconds in all: most locks are held for less
+/// time than waking another thread takes.
 const TRIES: u32 = 100;
 
 /// A lock.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
 
-/// What holders of a lock wait for.
+/// A condition on which lock holders wait.
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(parking_lot::Condvar);
 
@@ -30,12 +30,12 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// Returns the lock if no thread has it.
+    /// Returns the guard if no thread holds the lock.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock()
     }
 
-    /// Waits for a lock that another thread has.
+    /// Waits for a lock that another thread holds.
     #[cold]
     fn lock_taken(&self) -> MutexGuard<'_, T> {
         if waits::is_noticed() {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::waits::notice_waits;
 
-    /// Returns how often a thread that runs `work` was told that it is about to wait.
+    /// Returns how often a thread that runs `work` was notified of a wait.
     fn waits_of(work: impl FnOnce()) -> usize {
         let count = Rc::new(Cell::new(0));
         let notice = notice_waits({

@@ -1,5 +1,5 @@
-//! `parking_lot`'s locks, which add up how long the metadata lock is held and waited for. For measuring: each lock
-//! takes two looks at the clock, about 50 ns together.
+//! `parking_lot`'s locks, which add up how long the metadata lock is held and waited for. For measurements only: each
+//! lock reads the clock twice, about 50 ns together.
 
 use std::any::type_name;
 use std::fmt;
@@ -14,20 +14,20 @@ static HELD_NS: AtomicU64 = AtomicU64::new(0);
 static WAITED_NS: AtomicU64 = AtomicU64::new(0);
 static LONGEST_NS: AtomicU64 = AtomicU64::new(0);
 
-/// How the metadata lock was used since the last call of [`take_lock_times`].
+/// Use of the metadata lock since the last call of [`take_lock_times`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LockTimes {
-    /// How often it was taken.
+    /// Number of holds.
     pub holds: u64,
-    /// Time for which it was held.
+    /// Total time of holds.
     pub held: Duration,
-    /// Time for which threads waited for it, of all of them.
+    /// Total time that threads waited for it.
     pub waited: Duration,
     /// The longest hold.
     pub longest: Duration,
 }
 
-/// Returns the times of the metadata locks of all pools of this process, and begins anew.
+/// Returns the times of the metadata locks of all pools of this process, and resets them.
 pub fn take_lock_times() -> LockTimes {
     let time = |counter: &AtomicU64| Duration::from_nanos(counter.swap(0, Ordering::Relaxed));
     let holds = HOLDS.swap(0, Ordering::Relaxed);
@@ -44,12 +44,12 @@ pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
 
 /// A held lock.
 pub(crate) struct MutexGuard<'a, T> {
-    /// Taken out when it is given back in a way of its own.
+    /// `None` once it is released in another way.
     held: Option<parking_lot::MutexGuard<'a, T>>,
     since: Instant,
 }
 
-/// What holders of a lock wait for.
+/// A condition on which lock holders wait.
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(parking_lot::Condvar);
 
@@ -64,7 +64,7 @@ impl<T> Mutex<T> {
         Mutex(parking_lot::Mutex::new(value))
     }
 
-    /// Returns the lock if no thread has it.
+    /// Returns the guard if no thread holds the lock.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock().map(|held| MutexGuard { held: Some(held), since: Instant::now() })
     }
@@ -137,7 +137,7 @@ impl Condvar {
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         waits::about_to_wait();
         self.0.wait(guard.held.as_mut().expect(HELD));
-        // The lock was not held meanwhile.
+        // The lock was not held during the wait.
         guard.since = Instant::now();
     }
 

@@ -1,4 +1,4 @@
-//! Changing the cells of one page. Leaf and interior cells are treated alike: bytes that begin with a key.
+//! Changes the cells of one page. Leaf and interior cells are treated alike: bytes that begin with a key.
 
 use std::ops::Range;
 
@@ -7,14 +7,14 @@ use onefold_block::{BLOCK_BYTES, BlockNo};
 use super::node::{BODY_BYTES, COUNT_START, HEADER_START, Header, Node, SLOT_BYTES, SLOTS_START, encode_number};
 use super::{Defect, Pages, TreeError};
 
-/// A copy of a page's cells, to deal them out anew.
+/// A copy of a page's cells, for distributing them anew.
 pub(super) struct CellCopies {
     page: Box<[u8; BLOCK_BYTES]>,
     ranges: Vec<Range<usize>>,
 }
 
 impl CellCopies {
-    /// Copies the cells of a page whose header accounts for them: so they fit a page again.
+    /// Copies the cells of a page whose header accounts for them, so that they fit a page again.
     pub(super) fn of(node: &Node<'_>) -> Result<CellCopies, TreeError> {
         let ranges = (0..node.header.count).map(|index| node.cell_range(index)).collect::<Result<Vec<_>, _>>()?;
         let cell_bytes = ranges.iter().map(Range::len).sum();
@@ -30,12 +30,12 @@ impl CellCopies {
     }
 }
 
-/// Returns the bytes that cells need in a page, with their slots.
+/// Returns the number of bytes that cells need in a page, including their slots.
 pub(super) fn bytes_needed(cells: &[&[u8]]) -> usize {
     cells.iter().map(|cell| SLOT_BYTES + cell.len()).sum()
 }
 
-/// Returns how many of the cells belong into the left of two pages, so that both are about equally full.
+/// Returns how many of the cells belong in the left of two pages, so that both are about equally full.
 pub(super) fn middle(cells: &[&[u8]]) -> usize {
     let half = bytes_needed(cells) / 2;
     let mut left_bytes = 0;
@@ -75,7 +75,7 @@ pub(super) fn write_all<P: Pages>(pages: &mut P, at: BlockNo, level: u8, cells: 
     Ok(())
 }
 
-/// Puts a cell before item `index`. The page must have the bytes free; they need not be in one piece.
+/// Inserts a cell before item `index`. The page must have enough free bytes; they need not be contiguous.
 pub(super) fn insert_one<P: Pages>(pages: &mut P, at: BlockNo, index: usize, cell: &[u8]) -> Result<(), P::Error> {
     let node = Node::open(at, pages.page(at)?)?;
     let old = node.header;
@@ -94,7 +94,7 @@ pub(super) fn insert_one<P: Pages>(pages: &mut P, at: BlockNo, index: usize, cel
     write_numbers(pages, at, &header)
 }
 
-/// Takes item `index` out of the page; its cell becomes dead bytes.
+/// Removes item `index` from the page; its cell becomes dead bytes.
 pub(super) fn remove_one<P: Pages>(pages: &mut P, at: BlockNo, index: usize) -> Result<(), P::Error> {
     let node = Node::open(at, pages.page(at)?)?;
     let (old, cell) = (node.header, node.cell_range(index)?);
@@ -112,7 +112,7 @@ pub(super) fn remove_one<P: Pages>(pages: &mut P, at: BlockNo, index: usize) -> 
     write_numbers(pages, at, &header)
 }
 
-/// Takes out all items from `count` on; their cells become dead bytes. Their slots' old bytes are left in the gap.
+/// Removes all items from `count` on; their cells become dead bytes. Their slots' old bytes stay in the gap.
 pub(super) fn truncate<P: Pages>(pages: &mut P, at: BlockNo, count: usize) -> Result<(), P::Error> {
     let node = Node::open(at, pages.page(at)?)?;
     let mut header = Header { count, ..node.header };
@@ -125,8 +125,8 @@ pub(super) fn truncate<P: Pages>(pages: &mut P, at: BlockNo, count: usize) -> Re
     write_numbers(pages, at, &header)
 }
 
-/// Gives bytes `range` of a page new content of the same length. Edits nothing but the bytes from the first that
-/// differs to the last: an inode's size and times change all the time, and the journal takes only what is edited.
+/// Replaces bytes `range` of a page by new content of the same length. Edits only the bytes from the first difference
+/// to the last: an inode's size and times change all the time, and the journal holds only edited bytes.
 pub(super) fn overwrite<P: Pages>(
     pages: &mut P,
     at: BlockNo,
@@ -143,13 +143,13 @@ pub(super) fn overwrite<P: Pages>(
     Ok(())
 }
 
-/// Writes the header's numbers, which are all of it that ever changes in a living page.
+/// Writes the header's numbers, the only part of it that changes while a page is in use.
 fn write_numbers<P: Pages>(pages: &mut P, at: BlockNo, header: &Header) -> Result<(), P::Error> {
     pages.edit(at, COUNT_START..SLOTS_START)?.copy_from_slice(&header.encode()[COUNT_START - HEADER_START..]);
     Ok(())
 }
 
-/// Returns the error that cells of `cell_bytes` cannot be in the page beside its dead bytes.
+/// Returns the error for a page whose cells of `cell_bytes` do not fit beside its dead bytes.
 fn accounting(node: &Node<'_>, cell_bytes: usize) -> TreeError {
     let Header { dead_bytes, cells_start, .. } = node.header;
     Defect::Accounting { cell_bytes, dead_bytes, area_bytes: BLOCK_BYTES - cells_start }.of(node.at)

@@ -1,7 +1,7 @@
-//! Examining a whole tree, damaged or not.
+//! Checks a whole tree, damaged or not.
 //!
-//! No page is remembered. A child is entered only if its separator lies in the range promised to its parent, and the
-//! ranges of one level are disjoint: so each pointer is followed once at most, whatever the pages hold.
+//! The check remembers no pages. It enters a child only if the child's separator lies in the range promised to its
+//! parent, and the ranges of one level are disjoint. So it follows each pointer at most once, whatever the pages hold.
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use onefold_block::{BLOCK_BYTES, BlockNo};
 use super::node::{FILL_BYTES_MIN, Header, Node};
 use super::{Defect, Key, Pages, TreeError};
 
-/// What [`check`] came upon.
+/// A finding of [`check`].
 #[derive(Debug)]
 pub enum Finding<'a, E> {
-    /// A reference to a page. A page that is referred to twice is found twice.
+    /// A reference to a page. A page with two references is found twice.
     Page {
         /// The page.
         at: BlockNo,
@@ -25,9 +25,9 @@ pub enum Finding<'a, E> {
         /// The value of the item.
         value: &'a [u8],
     },
-    /// Something is wrong with a page: which one, and what.
+    /// A problem of a page.
     Damage(TreeError),
-    /// A page could not be read, so what lies below it stays unknown.
+    /// A page could not be read, so the part below it stays unknown.
     Unreadable {
         /// The page.
         page: BlockNo,
@@ -52,11 +52,11 @@ pub struct Totals {
     pub levels: u8,
 }
 
-/// Examines all invariants of the tree (see the module's list) and tells what it finds, going on after damage. Items
-/// are told in key order.
+/// Checks all invariants of the tree (see the module's list) and reports the findings; continues after damage. Reports
+/// items in key order.
 ///
 /// # Errors
-/// Only what `tell` returns: it decides whether, say, an unreadable page ends the check.
+/// Only those of `tell`, which decides whether, for example, an unreadable page ends the check.
 pub fn check<P: Pages>(pages: &mut P, root: BlockNo, tell: &mut Tell<'_, P::Error>) -> Result<Totals, P::Error> {
     let mut checker = Checker { pages, tell, totals: Totals::default() };
     let whole = Place { at: root, low: Key::MIN, end: None, level: None, is_last_of_level: true };
@@ -64,14 +64,14 @@ pub fn check<P: Pages>(pages: &mut P, root: BlockNo, tell: &mut Tell<'_, P::Erro
     Ok(checker.totals)
 }
 
-/// Where in the tree a page is, and so what it must be like.
+/// A page's place in the tree, which decides its properties.
 struct Place {
     at: BlockNo,
     /// Lowest key that may be in the page.
     low: Key,
-    /// The key above all that may be in the page, if there is one.
+    /// The key above all that may be in the page, if any.
     end: Option<Key>,
-    /// None at the root.
+    /// `None` at the root.
     level: Option<u8>,
     is_last_of_level: bool,
 }
@@ -83,10 +83,10 @@ struct Checker<'a, P: Pages> {
 }
 
 impl<P: Pages> Checker<'_, P> {
-    /// Checks a page and all below it. Levels go down by one, so there are never more calls in one another than levels.
+    /// Checks a page and everything below it. Levels decrease by one, so calls never nest deeper than there are levels.
     fn check_below(&mut self, place: &Place) -> Result<(), P::Error> {
         (self.tell)(Finding::Page { at: place.at })?;
-        // A copy, because the pages below are read before this one is done with.
+        // Copied, because the pages below are read before this one is finished.
         let page = match self.pages.page(place.at) {
             Ok(page) => Box::new(*page),
             Err(error) => return (self.tell)(Finding::Unreadable { page: place.at, error }),
@@ -123,7 +123,7 @@ impl<P: Pages> Checker<'_, P> {
         Ok(())
     }
 
-    /// Checks that the cells are apart from one another and are what the header accounts for.
+    /// Checks that the cells are disjoint and match the header's accounting.
     fn check_cells(&mut self, node: &Node<'_>) -> Result<(), P::Error> {
         let in_bounds = |index| node.cell_range(index).ok().map(|range| (range, index));
         let mut cells = (0..node.header.count).filter_map(in_bounds).collect::<Vec<(Range<usize>, usize)>>();
@@ -141,7 +141,7 @@ impl<P: Pages> Checker<'_, P> {
         Ok(())
     }
 
-    /// Returns the items whose keys are what they must be.
+    /// Returns the items whose keys are valid.
     fn check_keys(&mut self, place: &Place, node: &Node<'_>) -> Result<Vec<(usize, Key)>, P::Error> {
         let mut sound: Vec<(usize, Key)> = Vec::with_capacity(node.header.count);
         for index in 0..node.header.count {

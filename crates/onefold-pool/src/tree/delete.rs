@@ -1,4 +1,4 @@
-//! Taking items out, and how pages merge.
+//! Removes items, and merges pages.
 
 use onefold_block::BlockNo;
 
@@ -7,11 +7,11 @@ use super::node::{BODY_BYTES, FILL_BYTES_MIN, Header, Node, cell_key};
 use super::path::{Path, Step};
 use super::{Defect, Key, Pages};
 
-/// Takes `key` and its value out and returns whether it was there. `root` is changed when the tree gets lower, and
-/// only if all went well.
+/// Removes `key` and its value; returns whether it existed. `root` changes when the tree gets lower, and only on
+/// success.
 ///
 /// # Errors
-/// As any call of [`Pages`]; or a page on the way, or beside it, is corrupt.
+/// Those of any call of [`Pages`]; or a page on the path, or beside it, is corrupt.
 pub fn delete<P: Pages>(pages: &mut P, root: &mut BlockNo, key: &Key) -> Result<bool, P::Error> {
     let path = Path::to_leaf_of(pages, *root, key)?;
     let Ok(index) = path.node(pages)?.search(key)? else {
@@ -22,7 +22,7 @@ pub fn delete<P: Pages>(pages: &mut P, root: &mut BlockNo, key: &Key) -> Result<
     Ok(true)
 }
 
-/// Makes the page that `path` leads to, which lost bytes, full enough again, and then the pages above it.
+/// Refills the page at the end of `path`, which lost bytes, and then the pages above it.
 pub(super) fn rebalance<P: Pages>(pages: &mut P, root: &mut BlockNo, mut path: Path) -> Result<(), P::Error> {
     loop {
         let node = Node::open(path.at, pages.page(path.at)?)?;
@@ -42,14 +42,14 @@ pub(super) fn rebalance<P: Pages>(pages: &mut P, root: &mut BlockNo, mut path: P
     }
 }
 
-/// Tells whether a page, not the root, must be joined with a neighbour. The last page of a level may stay nearly
-/// empty: it is where ascending inserts go on, and filling it from the left would undo what they are split for.
+/// Returns whether a page other than the root must be joined with a neighbour. The last page of a level may stay nearly
+/// empty: ascending inserts continue there, and filling it from the left would undo the purpose of their splits.
 fn is_underfull(header: &Header, is_last_of_level: bool) -> bool {
     header.count < header.count_min() || !is_last_of_level && header.used_bytes() < FILL_BYTES_MIN
 }
 
-/// Joins the child that `parent` names with a neighbour: makes one page of the two and returns true, or shares their
-/// items out evenly and returns false where they do not fit one.
+/// Joins the child of `parent` with a neighbour: merges both into one page and returns true, or distributes their items
+/// evenly and returns false if they do not fit in one.
 fn join<P: Pages>(pages: &mut P, parent: Step, level: u8) -> Result<bool, P::Error> {
     // The left page stays and the right one goes, so a parent's first separator never changes.
     let left_index = parent.index.saturating_sub(1);

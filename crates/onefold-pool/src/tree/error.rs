@@ -1,35 +1,35 @@
-//! What can go wrong in the tree itself.
+//! Errors of the tree itself.
 
 use onefold_block::BlockNo;
 
 use super::node::{LEVEL_MAX, VALUE_BYTES_MAX};
 
-/// An operation of the tree cannot be done.
+/// Why an operation of the tree failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TreeError {
-    /// A page is not what a page of the tree must be.
+    /// A page is not a valid page of the tree.
     #[error("names tree page {page}: {what}")]
     Corrupt {
-        /// The page that was looked at.
+        /// The page.
         page: BlockNo,
-        /// What is wrong with it.
+        /// Its defect.
         what: Defect,
     },
-    /// The value is longer than any item may be.
+    /// The value is longer than the maximum.
     #[error("a value of {bytes} bytes was given to the names tree, the most is {VALUE_BYTES_MAX}")]
     ValueTooLong {
-        /// Length of the value given.
+        /// Length of the value.
         bytes: usize,
     },
 }
 
-/// What is wrong with a page.
+/// A defect of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Defect {
     /// The header's padding is not zero.
     #[error("the header's padding is not zero")]
     Padding,
-    /// The level is above the highest there can be.
+    /// The level is above the maximum.
     #[error("level {found}, the highest is {LEVEL_MAX}")]
     LevelTooHigh {
         /// The level in the page's header.
@@ -48,12 +48,12 @@ pub enum Defect {
     Layout {
         /// Number of slots.
         count: usize,
-        /// Where the cell area is said to begin.
+        /// Claimed start of the cell area.
         cells_start: usize,
-        /// Bytes of the cell area said to be in no cell.
+        /// Claimed number of bytes of the cell area that are in no cell.
         dead_bytes: usize,
     },
-    /// The page has fewer items than its place in the tree demands.
+    /// The page has fewer items than its place in the tree requires.
     #[error("only {count} items")]
     TooFewItems {
         /// Number of items.
@@ -85,10 +85,10 @@ pub enum Defect {
         /// Index of its slot.
         index: usize,
     },
-    /// Two neighbouring children are one and the same block.
+    /// Two neighbouring children are the same block.
     #[error("children {index} and the next are one block")]
     SameChild {
-        /// Index of the first one's slot.
+        /// Index of the first child's slot.
         index: usize,
     },
     /// Two cells share bytes.
@@ -100,14 +100,14 @@ pub enum Defect {
     /// Cells and dead bytes do not add up to the cell area.
     #[error("cells of {cell_bytes} bytes and {dead_bytes} dead bytes do not fill a cell area of {area_bytes}")]
     Accounting {
-        /// Sum over the cells.
+        /// Total length of the cells.
         cell_bytes: usize,
         /// Dead bytes according to the header.
         dead_bytes: usize,
         /// Size of the cell area.
         area_bytes: usize,
     },
-    /// The page is emptier than splitting and merging leave it.
+    /// The page is emptier than splits and merges leave it.
     #[error("only {used_bytes} bytes used")]
     Underfull {
         /// Bytes of slots and cells.

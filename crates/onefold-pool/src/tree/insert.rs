@@ -1,4 +1,4 @@
-//! Putting items in, and how pages split.
+//! Inserts items, and splits pages.
 
 use onefold_block::BlockNo;
 
@@ -11,21 +11,21 @@ use super::{Defect, Key, Pages, TreeError};
 /// Makes an empty tree and returns its root.
 ///
 /// # Errors
-/// As [`Pages::allocate`] and [`Pages::edit`].
+/// See [`Pages::allocate`] and [`Pages::edit`].
 pub fn create<P: Pages>(pages: &mut P) -> Result<BlockNo, P::Error> {
     let root = pages.allocate()?;
     cells::write_all(pages, root, 0, &[])?;
     Ok(root)
 }
 
-/// Gives `key` this value and returns whether it had one before. `root` is changed when a level comes or goes, and
-/// only if all went well.
+/// Sets the value of `key`; returns whether it had one before. `root` changes when a level is added or removed, and
+/// only on success.
 ///
-/// A value of the same length is replaced in place, and only the bytes from the first to the last that differ are
-/// edited. Otherwise up to one page for each level and one more are allocated.
+/// A value of the same length is replaced in place, editing only the bytes from the first to the last difference.
+/// Otherwise up to one page for each level and one more are allocated.
 ///
 /// # Errors
-/// [`TreeError::ValueTooLong`]; as any call of [`Pages`]; or a page on the way is corrupt.
+/// [`TreeError::ValueTooLong`]; those of any call of [`Pages`]; or a page on the path is corrupt.
 pub fn insert<P: Pages>(pages: &mut P, root: &mut BlockNo, key: &Key, value: &[u8]) -> Result<bool, P::Error> {
     if value.len() > VALUE_BYTES_MAX {
         return Err(TreeError::ValueTooLong { bytes: value.len() }.into());
@@ -38,7 +38,7 @@ pub fn insert<P: Pages>(pages: &mut P, root: &mut BlockNo, key: &Key, value: &[u
     }
 }
 
-/// Replaces the value of item `index` of the leaf that `path` leads to.
+/// Replaces the value of item `index` of the leaf at the end of `path`.
 fn replace<P: Pages>(
     pages: &mut P,
     root: &mut BlockNo,
@@ -60,7 +60,7 @@ fn replace<P: Pages>(
     rebalance(pages, root, path)
 }
 
-/// Puts a cell before item `index` of the page that `path` leads to, splitting pages from there upwards as needed.
+/// Inserts a cell before item `index` of the page at the end of `path`, and splits pages from there upwards as needed.
 fn add<P: Pages>(
     pages: &mut P,
     root: &mut BlockNo,
@@ -84,11 +84,11 @@ fn add<P: Pages>(
     }
 }
 
-/// Splits a page that has no space for a cell before item `index`, and puts the cell into one of the two. Returns the
+/// Splits a page without space for a cell before item `index`, and inserts the cell into one of the two. Returns the
 /// new page, which is the right one, and its separator.
 ///
-/// The right page gets the half of the bytes, but as little as may be if the cell would be the last of its level:
-/// then keys probably ascend, and nothing would ever fill the space left in the left page.
+/// The right page gets half of the bytes, but as few as possible if the cell would be the last of its level. In that
+/// case keys probably ascend, and nothing would ever fill the space left in the left page.
 fn split<P: Pages>(pages: &mut P, path: &Path, index: usize, cell: &[u8]) -> Result<(Key, BlockNo), P::Error> {
     let node = Node::open(path.at, pages.page(path.at)?)?;
     let header = node.header;
@@ -121,7 +121,7 @@ fn add_level<P: Pages>(
     right: BlockNo,
 ) -> Result<BlockNo, P::Error> {
     if level >= LEVEL_MAX {
-        // No sound tree comes here: see LEVEL_MAX.
+        // A sound tree never gets here: see LEVEL_MAX.
         return Err(Defect::LevelTooHigh { found: level.saturating_add(1) }.of(left).into());
     }
     let root = pages.allocate()?;

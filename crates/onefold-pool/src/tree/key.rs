@@ -3,15 +3,15 @@
 /// Bytes of an encoded key.
 pub(super) const KEY_BYTES: usize = 17;
 
-/// Names an item of the tree. Keys are ordered by inode number, then kind, then `sub`, which is also the order of
-/// their encoded bytes: all that belongs to one inode lies together.
+/// Key of an item of the tree. Keys are ordered by inode number, then kind, then `sub`, which is also the order of
+/// their encoded bytes: all items of one inode are adjacent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// The inode that the item belongs to.
     pub ino: u64,
-    /// What sort of item it is; the tree only sorts by it.
+    /// Kind of the item; the tree only sorts by it.
     pub kind: u8,
-    /// Tells items of one inode and kind apart: the hash of a name, an index, or 0.
+    /// Distinguishes items of one inode and kind: the hash of a name, an index, or 0.
     pub sub: u64,
 }
 
@@ -43,7 +43,7 @@ impl Key {
         bytes
     }
 
-    /// Returns the key that [`Key::encode`] made `bytes` from. Any bytes are a key.
+    /// Returns the key from which [`Key::encode`] made `bytes`. Any bytes are a valid key.
     pub(super) fn decode(bytes: &[u8; KEY_BYTES]) -> Key {
         let [i0, i1, i2, i3, i4, i5, i6, i7, kind, s0, s1, s2, s3, s4, s5, s6, s7] = *bytes;
         Key {
@@ -60,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    /// Small numbers make equal prefixes likely, without which only `ino` would ever be compared.
+    /// Small numbers make equal prefixes likely; otherwise only `ino` would ever be compared.
     fn any_key(random: &SeededRandom) -> Key {
         let number = || if random.below(2) == 0 { random.below(3) } else { random.next_u64() };
         Key { ino: number(), kind: u8::try_from(random.below(3)).expect("below three"), sub: number() }

@@ -1,12 +1,12 @@
 //! The names tree: a B+tree in 4 KiB pages that maps a [`Key`] to a small value.
 //!
-//! Inodes, directory entries, extended attributes, symbolic link targets and the orphan list are its items; it knows
-//! nothing of what they mean. It reaches its pages through [`Pages`] and keeps no state outside them, so any
-//! operation may be cut short at any page access, rolled back by the owner of the pages, and tried again.
+//! Its items are inodes, directory entries, extended attributes, symbolic link targets and the orphan list; the tree
+//! does not know their meaning. It reaches its pages through [`Pages`] and keeps no state outside them. So any
+//! operation may be interrupted at any page access, rolled back by the owner of the pages, and repeated.
 //!
-//! It does not lock, cache, write or recover anything: that is the business of whoever implements [`Pages`].
+//! It does not lock, cache, write or recover anything: that is the task of the implementation of [`Pages`].
 //!
-//! Invariants, all of them examined by [`check`]:
+//! Invariants, all checked by [`check`]:
 //! 1. The keys of a page ascend strictly, and lie within the range which the separators above it promise.
 //! 2. An interior page's first separator is the lower end of its own range ([`Key::MIN`] in the root).
 //! 3. All leaves are equally deep; a child's level is one less than its parent's.

@@ -1,4 +1,4 @@
-//! A page of the tree: its layout and how it is read.
+//! A page of the tree: its layout, and how it is read.
 //!
 //! | bytes              | field       | notes                                                              |
 //! |--------------------|-------------|--------------------------------------------------------------------|
@@ -18,8 +18,8 @@
 //! | 17..19        | value length |   | 17..25        | child's block number, of 48 bits              |
 //! | 19..          | value        |   |               |                                               |
 //!
-//! Numbers are little-endian, except within the key. Checksum and journal see to it that a page is never torn, yet
-//! every field is checked before it is used: a page may have been damaged before its checksum was made.
+//! Numbers are little-endian, except within the key. Checksum and journal ensure that a page is never torn. Yet every
+//! field is checked before it is used: a page may have been damaged before its checksum was made.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -29,10 +29,10 @@ use onefold_block::{BLOCK_BYTES, BlockNo};
 use super::key::KEY_BYTES;
 use super::{Defect, Key, TreeError};
 
-/// Longest value of an item, in bytes.
+/// Maximum length of an item's value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1024;
 
-/// Highest level of a page: even pages a third full would hold more items by then than there are block numbers.
+/// Maximum level of a page: even a tree of pages a third full would then hold more items than there are block numbers.
 pub(super) const LEVEL_MAX: u8 = 11;
 
 pub(super) const HEADER_START: usize = 16;
@@ -43,7 +43,7 @@ pub(super) const SLOT_BYTES: usize = 2;
 /// Bytes of a page for slots and cells.
 pub(super) const BODY_BYTES: usize = BLOCK_BYTES - SLOTS_START;
 
-/// A page with fewer bytes in use is merged with its neighbour, or takes items from it.
+/// Minimum number of used bytes of a page: one with fewer is merged with its neighbour, or takes items from it.
 pub(super) const FILL_BYTES_MIN: usize = BODY_BYTES / 3;
 
 const LENGTH_END: usize = KEY_BYTES + 2;
@@ -95,22 +95,22 @@ impl Header {
         SLOTS_START + SLOT_BYTES * self.count
     }
 
-    /// Bytes between slots and cells: what can be used without moving cells.
+    /// Returns the bytes between slots and cells, which can be used without moving cells.
     pub(super) fn gap_bytes(&self) -> usize {
         self.cells_start - self.slots_end()
     }
 
-    /// Bytes of slots and cells.
+    /// Returns the bytes of slots and cells.
     pub(super) fn used_bytes(&self) -> usize {
         BODY_BYTES - self.free_bytes()
     }
 
-    /// Bytes in no slot or cell, wherever they lie.
+    /// Returns the bytes in no slot or cell, wherever they lie.
     pub(super) fn free_bytes(&self) -> usize {
         self.gap_bytes() + self.dead_bytes
     }
 
-    /// Fewest items of a page which is not the root.
+    /// Returns the minimum number of items of a page that is not the root.
     pub(super) fn count_min(&self) -> usize {
         if self.level == 0 { 1 } else { 2 }
     }
@@ -129,8 +129,8 @@ impl<'a> Node<'a> {
         Ok(Node { at, header: Header::decode(at, page)?, page })
     }
 
-    /// Opens a page met on the way down; `parent_level` is none at the root. Levels which go down by one make every
-    /// descent end, whatever the pages hold.
+    /// Opens a page on the way down; `parent_level` is `None` at the root. Levels decrease by one, so every descent
+    /// ends, whatever the pages hold.
     pub(super) fn open_below(
         at: BlockNo,
         page: &'a [u8; BLOCK_BYTES],
@@ -154,7 +154,7 @@ impl<'a> Node<'a> {
         self.header.level == 0
     }
 
-    /// Returns where the page keeps the cell of item `index`.
+    /// Returns the byte range of the cell of item `index`.
     pub(super) fn cell_range(&self, index: usize) -> Result<Range<usize>, TreeError> {
         assert!(index < self.header.count, "item {index} of {}", self.header.count);
         let out_of_bounds = || Defect::CellBounds { index }.of(self.at);
@@ -175,7 +175,7 @@ impl<'a> Node<'a> {
         Ok(cell_key(&self.page[self.cell_range(index)?]))
     }
 
-    /// Returns where a leaf keeps the value of item `index`.
+    /// Returns the byte range of the value of item `index` of a leaf.
     pub(super) fn value_range(&self, index: usize) -> Result<Range<usize>, TreeError> {
         let cell = self.cell_range(index)?;
         Ok(cell.start + LENGTH_END..cell.end)
@@ -195,7 +195,7 @@ impl<'a> Node<'a> {
         Ok(BlockNo(found))
     }
 
-    /// Returns the index of the item with this key, or as an error the index where it would have to be.
+    /// Returns the index of the item with this key, or as an error the index where it would be inserted.
     pub(super) fn search(&self, key: &Key) -> Result<Result<usize, usize>, TreeError> {
         let (mut low, mut high) = (0, self.header.count);
         while low < high {
@@ -209,11 +209,11 @@ impl<'a> Node<'a> {
         Ok(Err(low))
     }
 
-    /// Returns the index of the child of an interior page under which `key` belongs.
+    /// Returns the index of the child of an interior page to which `key` belongs.
     pub(super) fn child_index(&self, key: &Key) -> Result<usize, TreeError> {
         Ok(match self.search(key)? {
             Ok(index) => index,
-            // No key is below the first separator of a sound page; of an unsound one, any child will do.
+            // In a sound page no key is below the first separator; in a damaged one, any child will do.
             Err(index) => index.saturating_sub(1),
         })
     }
@@ -240,12 +240,12 @@ pub(super) fn interior_cell(separator: &Key, child: BlockNo) -> Vec<u8> {
     cell
 }
 
-/// Returns the key with which any cell begins.
+/// Returns the key at the start of any cell.
 pub(super) fn cell_key(cell: &[u8]) -> Key {
     Key::decode(cell.first_chunk().expect("a cell is longer than a key"))
 }
 
-/// Returns the two bytes of an offset, count or length within a page.
+/// Returns the two bytes that encode an offset, count or length within a page.
 pub(super) fn encode_number(number: usize) -> [u8; 2] {
     u16::try_from(number).expect("a number within a page").to_le_bytes()
 }

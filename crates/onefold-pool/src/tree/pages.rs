@@ -1,4 +1,4 @@
-//! The seam between the tree and whoever keeps its pages.
+//! The seam between the tree and the owner of its pages.
 
 use std::ops::Range;
 
@@ -6,26 +6,26 @@ use onefold_block::{BLOCK_BYTES, BlockNo};
 
 use super::TreeError;
 
-/// Keeps the tree's pages.
+/// The owner of the tree's pages.
 ///
-/// Any call may fail, for instance because a page is not in memory yet. The tree passes the error on at once; its
-/// caller then takes back every edit, allocation and free since the operation began, and may try it again.
+/// Any call may fail, for example because a page is not in memory yet. The tree passes the error on at once. Its caller
+/// then reverts every edit, allocation and free since the operation began, and may repeat the operation.
 pub trait Pages {
-    /// Why a page cannot be had. The tree adds its own errors to it and looks at none.
+    /// Why a page is unavailable. The tree adds its own errors and examines none.
     type Error: From<TreeError>;
 
     /// Returns the whole block, its common header (kind, own address, checksum) already checked.
     ///
     /// # Errors
-    /// When the page cannot be had now or at all.
+    /// When the page is unavailable, now or permanently.
     fn page(&mut self, at: BlockNo) -> Result<&[u8; BLOCK_BYTES], Self::Error>;
 
-    /// Returns exactly bytes `range` of the page, as they are, for changing. The range is saved for a rollback and
-    /// goes to the journal, so the tree asks for as few bytes as is reasonable; it is never empty and never touches
-    /// the common header.
+    /// Returns exactly bytes `range` of the page, unchanged, for editing. The range is saved for a rollback and goes to
+    /// the journal, so the tree asks for as few bytes as is reasonable. The range is never empty and never touches the
+    /// common header.
     ///
     /// # Errors
-    /// When the page cannot be had or changed now.
+    /// When the page is unavailable or cannot be changed now.
     fn edit(&mut self, at: BlockNo, range: Range<usize>) -> Result<&mut [u8], Self::Error>;
 
     /// Returns a fresh page: the common header is written, all other bytes are zero.
@@ -34,7 +34,7 @@ pub trait Pages {
     /// When there is no space.
     fn allocate(&mut self) -> Result<BlockNo, Self::Error>;
 
-    /// Gives a page back. The tree does not touch it again.
+    /// Frees a page. The tree does not touch it again.
     ///
     /// # Errors
     /// When the page cannot be freed now.

@@ -1,14 +1,14 @@
-//! The way from the root to a page.
+//! The path from the root to a page.
 //!
-//! Pages do not point at their neighbours or parents, so that a page can be split or merged without touching pages
-//! which the operation does not read anyway. Whoever needs them keeps the way he came.
+//! Pages do not point at their neighbours or parents, so that a page can be split or merged without touching pages that
+//! the operation does not read anyway. An operation that needs them keeps its path.
 
 use onefold_block::BlockNo;
 
 use super::node::Node;
 use super::{Key, Pages, TreeError};
 
-/// An interior page on the way, and which of its children was taken.
+/// An interior page on the path, with the index of the child that was taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     pub(super) at: BlockNo,
@@ -17,37 +17,37 @@ pub(super) struct Step {
     is_last_of_level: bool,
 }
 
-/// The way to a page.
+/// The path to a page.
 #[derive(Debug)]
 pub(super) struct Path {
     /// The pages above, the root first.
     above: Vec<Step>,
-    /// The page arrived at.
+    /// The page at the end of the path.
     pub(super) at: BlockNo,
     /// Whether no page of the same level lies to the right.
     pub(super) is_last_of_level: bool,
 }
 
 impl Path {
-    /// Returns the way to the leaf where `key` is or would be.
+    /// Returns the path to the leaf where `key` is or would be.
     pub(super) fn to_leaf_of<P: Pages>(pages: &mut P, root: BlockNo, key: &Key) -> Result<Path, P::Error> {
         let mut path = Path { above: Vec::new(), at: root, is_last_of_level: true };
         path.descend(pages, |node| node.child_index(key))?;
         Ok(path)
     }
 
-    /// Returns the page arrived at.
+    /// Returns the page at the end of the path.
     pub(super) fn node<'a, P: Pages>(&self, pages: &'a mut P) -> Result<Node<'a>, P::Error> {
         let parent_level = self.above.last().map(|step| step.level);
         Ok(Node::open_below(self.at, pages.page(self.at)?, parent_level)?)
     }
 
-    /// Returns the page above, unless this is the root.
+    /// Returns the page above, or `None` at the root.
     pub(super) fn parent(&self) -> Option<Step> {
         self.above.last().copied()
     }
 
-    /// Goes up to the page above and returns which of its children was left, or none at the root.
+    /// Moves up to the page above; returns the index of the child that was left, or `None` at the root.
     pub(super) fn ascend(&mut self) -> Option<usize> {
         let step = self.above.pop()?;
         self.at = step.at;
@@ -55,7 +55,7 @@ impl Path {
         Some(step.index)
     }
 
-    /// Goes on to the next leaf, or returns false if there is none or `is_past` says that none of it matters.
+    /// Moves to the next leaf; returns false if there is none, or if `is_past` says that all of it is beyond the range.
     pub(super) fn advance<P: Pages>(
         &mut self,
         pages: &mut P,
@@ -77,7 +77,7 @@ impl Path {
         Ok(false)
     }
 
-    /// Goes back to the leaf before, or returns false if there is none.
+    /// Moves to the previous leaf; returns false if there is none.
     pub(super) fn retreat<P: Pages>(&mut self, pages: &mut P) -> Result<bool, P::Error> {
         while let Some(left) = self.ascend() {
             if left == 0 {
@@ -91,7 +91,7 @@ impl Path {
         Ok(false)
     }
 
-    /// Goes down to a leaf by the children that `choose` names.
+    /// Descends to a leaf through the children that `choose` names.
     fn descend<P: Pages>(
         &mut self,
         pages: &mut P,
@@ -106,7 +106,7 @@ impl Path {
         }
     }
 
-    /// Goes down from `node`, the page arrived at, to its child `index`.
+    /// Descends from `node`, the page at the end of the path, to its child `index`.
     fn take(&mut self, node: &Node<'_>, index: usize) -> Result<(), TreeError> {
         let child = node.child(index)?;
         let step = Step { at: self.at, index, level: node.header.level, is_last_of_level: self.is_last_of_level };

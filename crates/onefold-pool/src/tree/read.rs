@@ -8,15 +8,15 @@ use super::{Key, Pages};
 /// Returns a copy of the value of `key`.
 ///
 /// # Errors
-/// As [`Pages::page`]; or a page on the way is corrupt.
+/// See [`Pages::page`]; or a page on the path is corrupt.
 pub fn get<P: Pages>(pages: &mut P, root: BlockNo, key: &Key) -> Result<Option<Vec<u8>>, P::Error> {
     get_with(pages, root, key, <[u8]>::to_vec)
 }
 
-/// Returns what `read` makes of the value of `key`, which is not copied for it.
+/// Returns the result of `read` for the value of `key`, without copying the value.
 ///
 /// # Errors
-/// As [`Pages::page`]; or a page on the way is corrupt.
+/// See [`Pages::page`]; or a page on the path is corrupt.
 pub fn get_with<P: Pages, R>(
     pages: &mut P,
     root: BlockNo,

@@ -7,14 +7,14 @@ use onefold_block::BlockNo;
 use super::path::Path;
 use super::{Defect, Key, Pages};
 
-/// Shows `visit` the items whose keys lie in `range`, in key order, until it breaks; returns how it ended.
+/// Passes the items whose keys lie in `range` to `visit`, in key order, until it breaks; returns how the scan ended.
 ///
-/// An operation that is tried again after an error shows its items again, so `visit` should gather them in something
-/// that the caller clears. No more pages are read than hold items of the range, and at most one before and after.
+/// An operation that is repeated after an error passes its items again, so `visit` should collect them in something
+/// that the caller clears. Reads only the pages that hold items of the range, and at most one before and after.
 ///
 /// # Errors
-/// As [`Pages::page`]; or a page on the way is corrupt. Keys that do not ascend are an error, so a scan ends even
-/// where damaged pages lead round in a circle.
+/// See [`Pages::page`]; or a page on the path is corrupt. Keys that do not ascend are an error, so a scan ends even if
+/// damaged pages form a loop.
 pub fn scan<P: Pages, B>(
     pages: &mut P,
     root: BlockNo,
@@ -61,7 +61,7 @@ pub fn scan<P: Pages, B>(
 /// Returns the first item whose key is `from` or above.
 ///
 /// # Errors
-/// As [`Pages::page`]; or a page on the way is corrupt.
+/// See [`Pages::page`]; or a page on the path is corrupt.
 pub fn first_at_or_after<P: Pages>(
     pages: &mut P,
     root: BlockNo,
@@ -74,7 +74,7 @@ pub fn first_at_or_after<P: Pages>(
 /// Returns the last item whose key is below `before`.
 ///
 /// # Errors
-/// As [`Pages::page`]; or a page on the way is corrupt.
+/// See [`Pages::page`]; or a page on the path is corrupt.
 pub fn last_before<P: Pages>(pages: &mut P, root: BlockNo, before: &Key) -> Result<Option<(Key, Vec<u8>)>, P::Error> {
     let mut path = Path::to_leaf_of(pages, root, before)?;
     let mut end = path.node(pages)?.search(before)?.unwrap_or_else(|index| index);

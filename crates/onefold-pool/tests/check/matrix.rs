@@ -47,7 +47,7 @@ impl Case<'_> {
         files.map(|(path, _)| path.clone()).collect()
     }
 
-    /// Tells whether the damage may go unseen: what is there could be right.
+    /// Returns whether the damage may go unseen: what is there could be right.
     fn may_be_harmless(&self) -> bool {
         match self.target.0 {
             // Written anew by each opening.

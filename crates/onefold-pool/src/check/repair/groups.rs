@@ -115,7 +115,7 @@ fn outdated_pages(context: &Context<'_>, patch: &mut Patch<'_>, span: &mut Span,
     outdated
 }
 
-/// Tells whether a data block holds what its entry says.
+/// Returns whether a data block holds what its entry says.
 fn holds(context: &Context<'_>, block: BlockNo, entry: &Entry) -> bool {
     let mut buffer = AlignedBuffer::zeroed(1);
     let key = FingerprintKey::derive(&context.superblock.key, entry.domain);

@@ -363,7 +363,7 @@ impl Chunks {
     }
 }
 
-/// Tells whether an entry may be, and lies where it is looked for.
+/// Returns whether an entry may be, and lies where it is looked for.
 fn is_findable(item: &DirItem, cookie: u64, names: &NameHash) -> bool {
     let (first, last) = items::dir_cookies(names.of(&item.name));
     (first..=last).contains(&cookie) && Name::changeable(&item.name, names).is_ok()

@@ -71,7 +71,7 @@ impl Shape {
         packed::put(words, 56, 8, u64::from(self.page_bits));
     }
 
-    /// Tells whether widths can be so: what [`Shape::read`] leaves to be checked.
+    /// Returns whether widths can be so: what [`Shape::read`] leaves to be checked.
     pub(super) fn is_possible(&self, bucket_bits_max: u32) -> bool {
         self.bucket_bits <= self.remainder_bits.min(bucket_bits_max)
             && self.page_bits <= u64::BITS
@@ -83,13 +83,13 @@ impl Shape {
         Shape { count, ..*self }
     }
 
-    /// Tells whether another entry fits between the others, or the region is to be written anew in a better shape.
+    /// Returns whether another entry fits between the others, or the region is to be written anew in a better shape.
     pub(super) fn suits_one_more(&self, page: u64, bucket_bits_max: u32) -> bool {
         let more_buckets = self.bucket_bits < self.remainder_bits.min(bucket_bits_max);
         bits_of(page) <= self.page_bits && !(more_buckets && self.count + 1 > 1 << self.bucket_bits)
     }
 
-    /// Tells whether there are so few entries that the region is to be written anew with fewer buckets.
+    /// Returns whether there are so few entries that the region is to be written anew with fewer buckets.
     pub(super) fn is_sparse(&self) -> bool {
         self.count * 4 < 1 << self.bucket_bits
     }
@@ -159,7 +159,7 @@ impl Region<'_> {
         self.entries.get(index * self.shape.entry_bits() / 64).copied().unwrap_or(0)
     }
 
-    /// Tells whether the bucket of this remainder takes no more entries.
+    /// Returns whether the bucket of this remainder takes no more entries.
     pub(super) fn is_bucket_full(&self, remainder: u64) -> bool {
         self.bucket(remainder).count >= BUCKET_ENTRIES_MAX
     }

@@ -249,7 +249,7 @@ impl Loader {
         if self.is_complete() && !self.pending.is_empty() { Err(LoadError::Counts) } else { Ok(()) }
     }
 
-    /// Tells whether all chunks have come.
+    /// Returns whether all chunks have come.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.counts.is_some_and(|counts| self.region == counts.regions)

@@ -1,4 +1,4 @@
-//! Which files the problems of a scrub hit: a second walk over names and maps, while the pool is in use.
+//! Finds the files that the problems of a scrub affect: a second walk, over names and maps, while the pool is in use.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
@@ -17,17 +17,17 @@ use crate::map::seek::Sought;
 use crate::names::inodes::blocks_spanned;
 use crate::tree::{self, Key};
 
-/// Items of the names tree that are looked at under one hold of the metadata lock.
+/// Number of items of the names tree that are read under one hold of the metadata lock.
 const ITEMS_PER_STEP: usize = 256;
-/// Blocks of a file whose map is read under one hold of the metadata lock.
+/// Number of blocks of a file whose map is read under one hold of the metadata lock.
 const MAP_BLOCKS_PER_STEP: u64 = 508 * 8;
-/// Directories that a path goes through at most.
+/// Maximum number of directories in a path.
 const DEPTH_MAX: usize = 1000;
 
 /// A name: directory, and the last part of the path.
 type Name = (Ino, Vec<u8>);
 
-/// Adds the paths of all files that map a block with a problem. What cannot be looked at becomes a problem of its own.
+/// Adds the paths of all files that map a block with a problem. Structures that cannot be read become problems, too.
 ///
 /// # Errors
 /// Device errors.
@@ -93,10 +93,10 @@ pub(super) fn name_files(engine: &Engine, report: &mut CheckReport) -> Result<()
     Ok(())
 }
 
-/// Adds damage that was met to the report, once; returns its place if it is new and there was room.
+/// Adds newly met damage to the report, once; returns its place if it is new and there was room.
 ///
 /// # Errors
-/// `error` itself if it is no damage.
+/// `error` itself if it is not damage.
 pub(super) fn add(report: &mut CheckReport, error: PoolError) -> Result<Option<usize>> {
     let (structure, block, what) = match error {
         PoolError::Damaged { structure, block, what } => (structure, block, what),
@@ -115,8 +115,8 @@ pub(super) fn add(report: &mut CheckReport, error: PoolError) -> Result<Option<u
     Ok(Some(report.problems.len() - 1))
 }
 
-/// Shows `pick` all items of inodes, some under each hold of the metadata lock, and gives `take` what it picks, with no
-/// lock held.
+/// Passes all items of inodes to `pick`, some under each hold of the metadata lock, and passes each result of it to
+/// `take`, with no lock held.
 fn each_item<T>(
     engine: &Engine,
     pick: &mut dyn FnMut(Key, &[u8]) -> Option<T>,
@@ -145,19 +145,19 @@ fn each_item<T>(
     }
 }
 
-/// Returns the problems that hit a file.
+/// Returns the problems that affect a file.
 fn problems_of(engine: &Engine, ino: Ino, blocks: &HashMap<BlockNo, Vec<usize>>) -> Result<BTreeSet<usize>> {
     let mut found = BTreeSet::new();
     let mut at = 0;
     loop {
         let step = engine.view(|op| {
-            // Gone since it was listed: nothing of it is hit any more.
+            // Removed since it was listed, so no problem affects it any more.
             let Ok(inode) = op.inode(ino) else { return op.settle().map(|()| None) };
             let end = blocks_spanned(inode.attr.size_bytes);
             if at >= end || inode.mapped == 0 {
                 return Ok(None);
             }
-            // A file of terabytes may be one hole: it is not walked block by block.
+            // A file of terabytes may be one hole, so holes are not walked block by block.
             let (Sought::Found(from) | Sought::GoOn(from)) = op.map_seek(&inode, at, end, true)?;
             let mut entries = vec![MapEntry::Hole; usize::try_from((end - from).min(MAP_BLOCKS_PER_STEP)).unwrap_or(0)];
             op.map_read(&inode, from, &mut entries)?;
@@ -173,7 +173,7 @@ fn problems_of(engine: &Engine, ino: Ino, blocks: &HashMap<BlockNo, Vec<usize>>)
     }
 }
 
-/// Returns the whole path of a name. Directories that cannot be followed up are shown by number.
+/// Returns the whole path of a name. Directories whose parents cannot be found are shown by number.
 fn path(engine: &Engine, (directory, name): &Name) -> String {
     let mut parts = vec![String::from_utf8_lossy(name).into_owned()];
     let mut at = *directory;
@@ -195,7 +195,7 @@ fn path(engine: &Engine, (directory, name): &Name) -> String {
     parts.join("/")
 }
 
-/// Looks a directory up in its parent.
+/// Finds a directory's name in its parent.
 fn name_of_directory(engine: &Engine, directory: Ino) -> Option<Name> {
     let parent = Ino(engine.view(|op| op.directory(directory)).ok()?.parent);
     let (mut next, last) = (items::dir_entry_key(parent, 0), items::dir_entry_key(parent, u64::MAX));

@@ -1,12 +1,12 @@
 //! Scrub: reads all stored data while the pool is in use, and compares it with its fingerprints.
 //!
-//! Blocks are pinned while they are read: one that is freed meanwhile is not handed out again before, so what is read
-//! is what its entry describes. A block that does not match is believed damaged only if its entry is still the same.
-//! Files are named by a second walk ([`files`]), and only if something is wrong. A damaged block is marked, so that no
-//! later write is shared with it.
+//! Blocks are pinned while they are read. A block that is freed meanwhile is not reused until then, so the bytes read
+//! are those that its entry describes. A block that does not match counts as damaged only if its entry is still the
+//! same. A second walk ([`files`]) finds the affected files, and only if something is wrong. A damaged block is marked,
+//! so that no later write shares it.
 //!
-//! Entries are looked at together with their bits in the bitmap: a block in use that is marked as free would be handed
-//! out, and refused, one day.
+//! Entries are compared with their bits in the bitmap: a block in use that is marked as free would be allocated one
+//! day, and refused.
 
 mod files;
 
@@ -31,10 +31,10 @@ use crate::meta::op::damaged;
 use crate::meta::{Op, OpResult};
 use crate::progress::Progress;
 
-/// Longest sleep before the caller is asked again whether to go on.
+/// Maximum sleep before the caller is asked again whether to continue.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// Pins given back when dropped.
+/// Pins that are released when dropped.
 struct Pinned<'e> {
     engine: &'e Engine,
     blocks: Vec<Described>,
@@ -49,7 +49,7 @@ impl Drop for Pinned<'_> {
     }
 }
 
-/// Keeps reading below a rate.
+/// Keeps the read rate below a limit.
 struct Pace<'p> {
     bytes_per_second: Option<u64>,
     started: Timestamp,
@@ -58,10 +58,10 @@ struct Pace<'p> {
 }
 
 impl Pool {
-    /// Reads every stored block and compares it with its fingerprint; the files that damaged blocks hit are named. What
-    /// is written while it runs may be left out: it is as new as can be.
+    /// Reads every stored block and compares it with its fingerprint; the report names the files that damaged blocks
+    /// affect. Blocks written while it runs may be left out, as they are new.
     ///
-    /// It goes on after damage.
+    /// Continues after damage.
     ///
     /// # Errors
     /// [`PoolError::Invalid`] for a rate of 0; a pool that has stopped.
@@ -131,7 +131,7 @@ fn pin(engine: &Engine, page_no: u64) -> Result<Pinned<'_>> {
                 described.push(Described { block, fingerprint: entry.fingerprint, domain: entry.domain });
             }
         })?;
-        // The last step of the look: it cannot be tried again after this.
+        // The last step of this operation: it cannot be repeated after this.
         for described in &described {
             op.meta.in_flight.pin(described.block);
         }
@@ -140,7 +140,7 @@ fn pin(engine: &Engine, page_no: u64) -> Result<Pinned<'_>> {
     Ok(Pinned { engine, blocks })
 }
 
-/// Returns the blocks that a store page says are in use and the bitmap says are free.
+/// Returns the blocks that a store page marks as in use and the bitmap as free.
 fn marked_free(engine: &Engine, page_no: u64) -> Result<Vec<BlockNo>> {
     engine.view(|op| {
         let mut used = Vec::new();
@@ -155,7 +155,7 @@ fn marked_free(engine: &Engine, page_no: u64) -> Result<Vec<BlockNo>> {
     })
 }
 
-/// Shows all entries of a store page that are in use.
+/// Passes all used entries of a store page to `show`.
 fn each_used(op: &mut Op<'_>, page_no: u64, mut show: impl FnMut(BlockNo, &Entry)) -> OpResult<()> {
     let geometry = op.meta.geometry;
     let (at, first) = geometry.store_page_by_no(page_no);
@@ -178,7 +178,7 @@ fn read_and_compare(data: &Data, pinned: &Pinned<'_>) -> Result<Vec<Problem>> {
     }
     let mut buffer = AlignedBuffer::zeroed(described.len());
     let blocks: Vec<BlockNo> = described.iter().map(|one| one.block).collect();
-    // From the device, not from any cache: what is there is the question.
+    // Reads from the device, not from any cache: the stored bytes are what is checked.
     let unread = read(&*engine.device, &blocks, &mut buffer);
     let mut problems = Vec::new();
     for block in mismatches(|domain| engine.key(domain), described, &buffer) {
@@ -187,7 +187,7 @@ fn read_and_compare(data: &Data, pinned: &Pinned<'_>) -> Result<Vec<Problem>> {
         if entry.usage != BlockUse::Data || entry.fingerprint != expected.fingerprint {
             continue;
         }
-        // Where it cannot be marked, the pool has stopped or the entry's page is damaged: the next page tells.
+        // If marking fails, the pool has stopped or the entry's page is damaged; the next page reports that.
         drop(data.quarantine(block));
         let what = match unread.iter().find(|(unread, _)| *unread == block) {
             Some((_, error)) => format!("the block cannot be read: {error}"),
@@ -199,11 +199,11 @@ fn read_and_compare(data: &Data, pinned: &Pinned<'_>) -> Result<Vec<Problem>> {
 }
 
 impl Pace<'_> {
-    /// Waits until `bytes` more may have been read.
+    /// Waits until `bytes` more bytes may have been read.
     fn wait(&mut self, engine: &Engine, bytes: u64, done: u64, total: u64) -> ControlFlow<()> {
         let Some(rate) = self.bytes_per_second else { return ControlFlow::Continue(()) };
         self.bytes_done += bytes;
-        // No more than this step's share: a clock that was set back must not stop a scrub.
+        // At most this step's share: a clock that was set back must not stop a scrub.
         let mut left = Duration::from_secs_f64(bytes as f64 / rate as f64);
         while !left.is_zero() {
             let due = Duration::from_secs_f64(self.bytes_done as f64 / rate as f64);

@@ -1,4 +1,4 @@
-//! How full pages are after long runs of one kind, and how little a change edits.
+//! Tests how full pages are after long runs of one kind, and how few bytes a change edits.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::forest::{Forest, inode, value};
 
 const ITEMS: u64 = 100_000;
 
-/// About what an inode takes.
+/// About the size of an inode.
 const VALUE: [u8; 96] = [9; 96];
 
 fn insert_all(inos: impl Iterator<Item = u64>) -> (Forest, Totals) {
@@ -103,7 +103,7 @@ fn item_put_in_and_taken_out_again_leaves_no_dead_bytes() {
         forest.insert(&inode(10_000), &VALUE);
         forest.delete(&inode(10_000));
     }
-    // Cell, header and slot: what a compacted page costs would show.
+    // Cell, header and slot: the cost of a compacted page would show.
     assert!(forest.pages.bytes_edited < 1000 * 160, "{} bytes", forest.pages.bytes_edited);
 }
 

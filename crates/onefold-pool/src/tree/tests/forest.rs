@@ -1,4 +1,4 @@
-//! A tree and the pages it lives in, with what the other tests ask of it.
+//! A tree with its pages, and the queries of the other tests.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub(super) struct Forest {
     pub(super) root: BlockNo,
 }
 
-/// What a check found wrong.
+/// A problem that a check found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
     Damage(TreeError),
@@ -54,7 +54,7 @@ impl Forest {
         get(&mut self.pages, self.root, key).unwrap()
     }
 
-    /// Returns all that a check finds, damage and content.
+    /// Returns all findings of a check: damage and content.
     pub(super) fn examine(&mut self) -> (Totals, Vec<Wrong>, BTreeMap<Key, Vec<u8>>, Vec<BlockNo>) {
         let (mut wrong, mut items, mut found) = (Vec::new(), BTreeMap::new(), Vec::new());
         let totals = check(&mut self.pages, self.root, &mut |finding: Finding<'_, MemoryError>| {
@@ -70,7 +70,7 @@ impl Forest {
         (totals.unwrap(), wrong, items, found)
     }
 
-    /// Asserts that nothing is wrong, no page is lost, and the content is `expected`.
+    /// Asserts that the tree is sound, no page is lost, and the content is `expected`.
     pub(super) fn assert_sound(&mut self, expected: &BTreeMap<Key, Vec<u8>>) -> Totals {
         let (totals, wrong, items, found) = self.examine();
         assert_eq!(wrong, []);

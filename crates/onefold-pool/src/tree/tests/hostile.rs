@@ -1,4 +1,5 @@
-//! Pages of random bytes and with a few bytes changed: errors are fine, panics, hangs and unseen damage are not.
+//! Pages of random bytes, or with a few bytes changed: errors are fine, but panics, hangs and undetected damage are
+//! not.
 
 use std::ops::ControlFlow;
 
@@ -11,7 +12,7 @@ use super::super::{Defect, Key, Pages, TreeError, delete, first_at_or_after, get
 use super::forest::{Forest, Wrong, inode, value};
 use super::memory::{MemoryError, MemoryPages};
 
-/// Does a bit of everything and does not care how it ends, as long as it does.
+/// Runs operations of all kinds. They may fail, but must end.
 fn exercise(forest: &mut Forest, random: &SeededRandom) {
     forest.examine_any();
     for _ in 0..20 {
@@ -37,7 +38,7 @@ fn exercise(forest: &mut Forest, random: &SeededRandom) {
 }
 
 impl Forest {
-    /// As `examine`, but items may come twice.
+    /// Like `examine`, but items may appear twice.
     fn examine_any(&mut self) -> Vec<Wrong> {
         let mut wrong = Vec::new();
         super::super::check(&mut self.pages, self.root, &mut |finding| {
@@ -53,7 +54,7 @@ impl Forest {
     }
 }
 
-/// Returns a copy of the tree, whose root has the number it had there.
+/// Returns a copy of the tree, whose root keeps its number.
 fn copy(sound: &Forest) -> Forest {
     Forest { pages: MemoryPages::of_image(&sound.pages.image()), root: sound.root }
 }
@@ -70,7 +71,7 @@ fn pages_with_changed_bytes_never_panic_or_hang() {
     for _ in 0..4000 {
         let mut forest = copy(&sound);
         let page = any_page(&forest, &random);
-        // Half of the changes hit the header and the first slots, where most of the meaning is.
+        // Half of the changes hit the header and the first slots, which hold most of the meaning.
         let end = if random.below(2) == 0 { 64 } else { BLOCK_BYTES };
         for _ in 0..=random.below(4) {
             let place = 16 + random.below(end as u64 - 16);
@@ -91,7 +92,7 @@ fn pages_of_random_bytes_never_panic_or_hang() {
         for byte in &mut bytes[16..] {
             *byte = random.next_u64().to_le_bytes()[0];
         }
-        // Without a plausible header nothing else would ever be looked at.
+        // Without a plausible header, nothing else would ever be read.
         bytes[16..24].copy_from_slice(&[random.below(3).to_le_bytes()[0], 0, 200, 0, 0, 2, 0, 0]);
         exercise(&mut forest, &random);
     }
@@ -104,7 +105,7 @@ fn every_page_swapped_for_another_is_noticed() {
     for _ in 0..200 {
         let mut forest = copy(&sound);
         let (from, to) = (any_page(&forest, &random), any_page(&forest, &random));
-        // A leaf over the root is a sound smaller tree, which only its own address in the common header gives away.
+        // A leaf over the root makes a sound smaller tree; only its own address in the common header shows the mistake.
         if from == to || to == forest.root {
             continue;
         }
@@ -115,7 +116,7 @@ fn every_page_swapped_for_another_is_noticed() {
     }
 }
 
-/// Returns a tree whose levels of interior pages each lead to the level below by every one of their items.
+/// Returns a tree in which every item of an interior level leads to the same page on the level below.
 fn diamond(levels: u8) -> Forest {
     let mut forest = Forest::new();
     forest.insert(&inode(1), b"the only item");
@@ -131,7 +132,7 @@ fn diamond(levels: u8) -> Forest {
 
 #[test]
 fn pages_that_share_children_do_not_multiply_the_work() {
-    // Followed blindly, 100 children on each of 11 levels are more ways than anyone can go.
+    // Followed blindly, 100 children on each of 11 levels are more paths than can ever be walked.
     let mut forest = diamond(11);
     assert_ne!(forest.examine_any(), []);
     let end = scan(&mut forest.pages, forest.root, .., |_, _| ControlFlow::<()>::Continue(()));
@@ -152,7 +153,7 @@ fn page_that_is_its_own_child_is_an_error() {
     assert_eq!(get(&mut forest.pages, root, &inode(5)), expected);
 }
 
-/// Each defect, made on purpose, is named by the check. The byte offsets are those of the layout table.
+/// The check names each deliberate defect. The byte offsets are those of the layout table.
 #[test]
 fn check_names_the_defect() {
     type Change = fn(&mut [u8; BLOCK_BYTES]);
@@ -219,7 +220,7 @@ fn neighbours_that_are_one_page_are_not_merged() {
 fn cell_in_the_gap_is_out_of_bounds() {
     let mut forest = Forest::of_items(3);
     let root = forest.root;
-    // There are only zeros, which would do as an item without a value.
+    // The page has only zeros, which would pass for an item without a value.
     forest.pages.raw(root)[24..26].copy_from_slice(&2000u16.to_le_bytes());
     let error = Defect::CellBounds { index: 0 }.of(root);
     assert!(forest.examine_any().contains(&Wrong::Damage(error)));

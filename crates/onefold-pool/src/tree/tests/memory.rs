@@ -1,4 +1,4 @@
-//! Pages in memory, which can refuse an access, take back an operation and count what would go to the journal.
+//! Pages in memory that can refuse an access, revert an operation and count the bytes for the journal.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use onefold_block::{BLOCK_BYTES, BlockNo};
 
 use super::super::{Pages, TreeError};
 
-/// Fills the common header, so that a tree which touches it is found out.
+/// Content of the common header, which exposes a tree that touches it.
 const COMMON_HEADER: [u8; 16] = [0xc5; 16];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ enum Undo {
 pub(super) struct MemoryPages {
     pages: Vec<Option<Page>>,
     undo: Vec<Undo>,
-    /// Accesses until one is refused.
+    /// Number of accesses until one is refused.
     refuse_in: Option<usize>,
     pub(super) bytes_edited: usize,
     pub(super) edits: usize,
@@ -52,7 +52,7 @@ impl MemoryPages {
         self.undo.clear();
     }
 
-    /// Takes back all changes since the last commit.
+    /// Reverts all changes since the last commit.
     pub(super) fn roll_back(&mut self) {
         self.refuse_in = None;
         for undo in std::mem::take(&mut self.undo).into_iter().rev() {
@@ -72,14 +72,14 @@ impl MemoryPages {
         (0..self.pages.len()).filter(|&at| self.pages[at].is_some()).map(|at| BlockNo(at as u64)).collect()
     }
 
-    /// Gives direct access to a page, as damage has it.
+    /// Gives direct access to a page, for damaging it.
     pub(super) fn raw(&mut self, at: BlockNo) -> &mut [u8; BLOCK_BYTES] {
         self.slot(at).unwrap()
     }
 
     /// Returns a copy of everything.
     pub(super) fn image(&self) -> Vec<Option<Page>> {
-        // A page that was allocated and taken back again is as if it had never been.
+        // A page that was allocated and reverted is as if it had never existed.
         let end = self.pages.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
         self.pages[..end].to_vec()
     }
@@ -123,7 +123,7 @@ impl Pages for MemoryPages {
 
     fn allocate(&mut self) -> Result<BlockNo, MemoryError> {
         self.count_access()?;
-        // The lowest free number: a freed page is soon used again, which finds out whoever still points at it.
+        // The lowest free number: a freed page is soon reused, which exposes stale pointers to it.
         let at = self.pages.iter().position(Option::is_none).unwrap_or_else(|| {
             self.pages.push(None);
             self.pages.len() - 1

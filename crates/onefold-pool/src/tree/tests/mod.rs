@@ -1,4 +1,4 @@
-//! Tests of the tree over pages in memory. Each file is one way of doubting it.
+//! Tests of the tree over pages in memory. Each file tests one kind of property.
 
 mod fill;
 mod forest;

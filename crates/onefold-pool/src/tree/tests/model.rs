@@ -11,10 +11,10 @@ use super::memory::MemoryError;
 struct Workload {
     seed: u64,
     steps: usize,
-    /// Keys are drawn from this many inode numbers and as many `sub`s.
+    /// Number of inode numbers, and of `sub`s, from which keys are drawn.
     spread: u64,
     value_bytes_max: u64,
-    /// Of a hundred operations, how many delete; it swings by 30 so that the tree grows and shrinks.
+    /// Percentage of deletes among the operations; it swings by 30 so that the tree grows and shrinks.
     deletes: u64,
     steps_between_checks: usize,
 }

@@ -1,4 +1,4 @@
-//! Operations that are cut short at every access in turn, rolled back and done again.
+//! Operations that are interrupted at every access in turn, rolled back and repeated.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -10,8 +10,8 @@ use super::super::{Key, delete, insert, scan};
 use super::forest::{Forest, value};
 use super::memory::{MemoryError, MemoryPages};
 
-/// Does `operation` with the first access refused, then the second, and so on until it comes through, and asserts that
-/// each failure leaves nothing behind. Returns the number of failures.
+/// Runs `operation` with the first access refused, then the second, and so on until it succeeds. Asserts that each
+/// failure leaves nothing behind. Returns the number of failures.
 fn retry<R>(
     forest: &mut Forest,
     mut operation: impl FnMut(&mut MemoryPages, &mut BlockNo) -> Result<R, MemoryError>,

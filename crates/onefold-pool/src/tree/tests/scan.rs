@@ -7,7 +7,7 @@ use onefold_block::random::SeededRandom;
 use super::super::{Key, first_at_or_after, get_with, last_before, scan};
 use super::forest::{Forest, inode};
 
-/// A tree of the even inode numbers below 4000.
+/// Returns a tree of the even inode numbers below 4000.
 fn evens() -> Forest {
     let mut forest = Forest::new();
     for half in 0..2000 {
@@ -68,7 +68,7 @@ fn scan_stops_where_the_visitor_breaks() {
 fn scan_reads_no_page_past_its_range() {
     let mut forest = evens();
     for ino in (0..4000).step_by(2) {
-        // The root, the leaf (looked at three times), and once more the root, to see that the next leaf is past it.
+        // The root, the leaf (three times), and the root once more, to see that the next leaf is past the range.
         forest.pages.refuse_after(5);
         assert_eq!(inos(&mut forest, (Bound::Included(inode(ino)), Bound::Excluded(inode(ino + 1)))), [ino]);
         forest.pages.commit();

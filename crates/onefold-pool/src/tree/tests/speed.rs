@@ -1,4 +1,4 @@
-//! How long operations take over pages in memory.
+//! Measures how long operations over pages in memory take.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
