@@ -1,31 +1,31 @@
 //! Memory for the regions: cells of a few sizes, packed without holes.
 //!
-//! Cells of one class have one size and lie side by side in slabs. When a cell is freed, the last cell of its class
-//! moves into the hole, so that at most one slab of each class is partly filled and memory never fragments, however
-//! regions grow and shrink. Cells that no class fits have a slab of their own.
+//! Cells of one class have one size and are adjacent in slabs. When a cell is freed, the last cell of its class moves
+//! into the hole. So at most one slab of each class is partly filled and memory never fragments, however regions grow
+//! and shrink. Cells too large for the classes have a slab of their own.
 //!
-//! The first word of a cell begins with the number of the region that owns it ([`owner`]): who frees a cell learns
-//! from it which region's cell has moved.
+//! The first word of a cell begins with the number of its region ([`owner`]): the caller that frees a cell learns from
+//! it which region's cell has moved.
 
 use std::num::NonZeroU16;
 
-/// Sizes of cells differ by this many words: one cache line.
+/// Difference between cell sizes, in words: one cache line.
 const STEP_WORDS: usize = 8;
-/// Number of classes; the last holds the cells of any size above.
+/// Number of classes; the last one holds all larger cells.
 const CLASSES: usize = 256;
 const OWN_SLAB: usize = CLASSES - 1;
-/// Largest cell that shares slabs with others.
+/// Maximum size of a cell that shares slabs with others, in words.
 const SHARED_WORDS_MAX: usize = OWN_SLAB * STEP_WORDS;
-/// Cells that have a slab of their own grow in steps of this many words, below 7 % of the least of them.
+/// Cells with a slab of their own grow in steps of this many words, less than 7 % of the smallest of them.
 const OWN_STEP_WORDS: usize = 128;
-/// What the system's allocator is taken to add to each slab.
+/// Assumed overhead of the system's allocator per slab.
 const SLAB_OVERHEAD_BYTES: usize = 16;
-/// A class's list of slabs grows by this many places, not twofold.
+/// A class's list of slabs grows by this many places instead of doubling.
 const LIST_STEP: usize = 16;
-/// Empty slabs that are kept, so that a class which comes and goes does not ask the system each time.
+/// Number of empty slabs that are kept, so that a class that comes and goes need not ask the system each time.
 const SPARE_SLABS: usize = 2;
 
-/// Length of a slab in bytes, and of those in an arena below [`SMALL_ARENA_BYTES`].
+/// Length of a slab in bytes; arenas below [`SMALL_ARENA_BYTES`] have shorter ones.
 const SLAB_BYTES: usize = 64 << 10;
 const SLAB_BYTES_SMALL: usize = 16 << 10;
 const SMALL_ARENA_BYTES: u64 = 8 << 20;
@@ -35,7 +35,7 @@ const _: () = assert!(
 );
 const _: () = assert!(SLAB_BYTES / (STEP_WORDS * 8) <= u16::MAX as usize, "a cell's index fits its field");
 
-/// Where a cell is. Changes when another cell of its class is freed.
+/// Place of a cell. It changes when another cell of its class is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CellAt {
     slab: u32,
@@ -59,7 +59,7 @@ pub(super) struct Moved {
 
 /// All cells.
 ///
-/// Invariants: every slab of a class but the last is full, the last holds at least one cell; the memory counted is the
+/// Invariants: every slab of a class but the last is full; the last holds at least one cell; the counted memory is the
 /// memory held.
 #[derive(Debug)]
 pub(super) struct Arena {
@@ -72,19 +72,19 @@ pub(super) struct Arena {
 #[derive(Debug, Default)]
 struct Class {
     slabs: Vec<Box<[u64]>>,
-    /// Words of a cell; 0 where each has a slab of its own.
+    /// Words of a cell; 0 if each has a slab of its own.
     cell_words: usize,
     /// Cells in the last slab; 0 only when there is no slab.
     cells_in_last: usize,
 }
 
-/// Returns the owner that a cell's first word names.
+/// Returns the owner in a cell's first word.
 pub(super) fn owner(cell: &[u64]) -> u32 {
     u32::try_from(cell[0] & u64::from(u32::MAX)).expect("masked to 32 bits")
 }
 
 impl Class {
-    /// Returns how many cells a slab of this class holds.
+    /// Returns the number of cells in a slab of this class.
     fn cells_of(&self, slab: &[u64]) -> usize {
         slab.len().checked_div(self.cell_words).unwrap_or(1)
     }
@@ -111,12 +111,12 @@ impl Arena {
         self.slab_bytes + (lists + self.classes.len() * size_of::<Class>()) as u64
     }
 
-    /// Sets how much memory may be held; what is held already stays.
+    /// Sets the maximum memory; memory already held stays.
     pub(super) fn limit(&mut self, bytes_max: u64) {
         self.bytes_max = bytes_max;
     }
 
-    /// Returns a zeroed cell of at least `words` words for region `owner`, or none where memory has reached its limit.
+    /// Returns a zeroed cell of at least `words` words for region `owner`, or `None` if the memory limit is reached.
     pub(super) fn allocate(&mut self, owner: u32, words: usize) -> Option<CellAt> {
         let class_index = class_for(words);
         if self.classes[class_index].is_full() {
@@ -142,7 +142,7 @@ impl Arena {
         Some(at)
     }
 
-    /// Frees a cell. Where that moves another cell, its owner must be told.
+    /// Frees a cell. If that moves another cell, the caller must update the moved cell's owner.
     pub(super) fn free(&mut self, at: CellAt) -> Option<Moved> {
         let class = &mut self.classes[at.class()];
         let last_slab = class.slabs.len() - 1;
@@ -182,7 +182,7 @@ impl Arena {
         }
     }
 
-    /// Returns a cell's words, to change all but the owner.
+    /// Returns a cell's words for changing all but the owner.
     pub(super) fn words_mut(&mut self, at: CellAt) -> &mut [u64] {
         let class = &mut self.classes[at.class()];
         let slab = &mut class.slabs[at.slab as usize];
@@ -192,9 +192,9 @@ impl Arena {
         }
     }
 
-    /// Copies a cell's content, all of it or as much as fits, to another of the same owner.
+    /// Copies a cell's content, as much as fits, to another cell of the same owner.
     pub(super) fn copy(&mut self, from: CellAt, to: CellAt) {
-        // The slab is lifted out of its class while both are borrowed: cells of different sizes share no slab.
+        // The slab is removed from its class while both are borrowed: cells of different sizes share no slab.
         let words = self.words(from).len().min(self.words(to).len());
         let start = usize::from(from.cell) * self.classes[from.class()].cell_words;
         debug_assert!(from.class() != to.class() || from.class() == OWN_SLAB, "a cell that changes its size");
@@ -203,25 +203,25 @@ impl Arena {
         self.classes[from.class()].slabs[from.slab as usize] = slab;
     }
 
-    /// Returns whether a cell for `words` words would be smaller than `at` by more than one step, so that a region which
-    /// shrinks and grows again by a little stays where it is.
+    /// Returns whether a cell for `words` words would be smaller than `at` by more than one step, so that a region that
+    /// shrinks and grows a little stays where it is.
     pub(super) fn is_roomy(&self, at: CellAt, words: usize) -> bool {
         cell_words_for(cell_words_for(words) + 1) < self.words(at).len()
     }
 
-    /// Returns how many cells there are.
+    /// Returns the number of cells.
     pub(super) fn cell_count(&self) -> usize {
         let full = |class: &Class| class.slabs.iter().rev().skip(1).map(|slab| class.cells_of(slab)).sum::<usize>();
         self.classes.iter().map(|class| full(class) + class.cells_in_last).sum()
     }
 
-    /// Returns how long the next slab is to be.
+    /// Returns the length of the next slab.
     fn slab_words(&self) -> usize {
-        // A slab of s bytes loses half a cell at its end, 1 KiB of s, and half a slab in each of the twenty classes
-        // in use: short slabs do better below 10 MiB. Longer ones yet would save 1 % of a large arena, but lose more:
-        // the system's allocator has little use for the holes that many slabs of a former length leave.
+        // A slab of s bytes wastes half a cell at its end (1 KiB per s), and half a slab in each of the twenty classes
+        // in use: below 10 MiB, short slabs do better. Even longer ones would save 1 % of a large arena, but lose more:
+        // the system's allocator can hardly use the holes of many slabs of a former length.
         let bytes = if self.slab_bytes < SMALL_ARENA_BYTES { SLAB_BYTES_SMALL } else { SLAB_BYTES };
-        // The allocator's own bytes come out of the slab, so that slabs fill whole pages.
+        // The allocator's own bytes are part of the length, so that slabs fill whole pages.
         (bytes - SLAB_OVERHEAD_BYTES) / 8
     }
 

@@ -1,13 +1,13 @@
-//! Many entries at once, as after a mount that must read every fingerprint store.
+//! Adds many entries at once, for example after a mount that must read every fingerprint store.
 //!
-//! To insert an entry moves half a region. A batch is sorted first, so that each region is unpacked, merged with all
-//! that is new for it, and packed once. At eight bytes an entry a batch is about twice as large as what the filter
-//! makes of it: the first one may take all memory that the filter is going to have, those that follow what is left of
-//! it. So a pool of 2^28 blocks is done in a handful of batches, and in a tenth of the time of as many inserts.
+//! Inserting a single entry moves half a region. A batch is sorted first, so that each region is unpacked, merged with
+//! all its new entries, and packed only once. At eight bytes per entry a batch is about twice as large as the filter's
+//! form of it. The first batch may take all memory that the filter will have, and later ones what is left of it. So a
+//! pool of 2^28 blocks is done in a handful of batches, and in a tenth of the time of as many inserts.
 //!
-//! An entry is packed into 64 bits: its key, and its page counted from the batch's first. Batches are taken apart by
-//! the keys' lowest bits, which also choose regions: a *part* holds all that the batch has for its regions. Parts are
-//! sorted and merged one after another, so that a caller that holds a lock for it can let go in between.
+//! An entry is packed into 64 bits: its key, and its page counted from the batch's first. Batches are divided by the
+//! keys' lowest bits, which also choose regions: a *part* holds the entries of the batch for some regions. Parts are
+//! sorted and merged one after another, so that a caller that holds a lock for it can release it in between.
 
 use onefold_block::Fingerprint;
 
@@ -17,12 +17,12 @@ use super::packed;
 use super::region::Entry;
 use super::{Filter, REGION_ENTRIES, StorePageNo};
 
-/// Entries of a part, about: they fit a processor's cache while they are sorted.
+/// Approximate number of entries in a part: they fit in a processor's cache while they are sorted.
 const PART_ENTRIES: u64 = 1 << 18;
 const PART_BITS_MAX: u32 = 10;
-/// Memory that an entry takes, about, all included.
+/// Approximate memory per entry, all included.
 const ENTRY_BYTES: u64 = 4;
-/// A region with more entries than this is left to single inserts: only they look after full buckets.
+/// Maximum number of entries in a region for merging; beyond it, single inserts are used, which handle full buckets.
 const MERGED_ENTRIES_MAX: usize = 1 << 12;
 
 /// Entries on their way into a filter.
@@ -41,36 +41,35 @@ pub struct Packer {
     first_page: u64,
 }
 
-/// An entry as a batch keeps it.
+/// An entry in the form that a batch keeps.
 #[derive(Clone, Copy, Debug)]
 pub struct PackedEntry(u64);
 
-/// What a batch has for some of the regions.
+/// The entries of a batch for some of the regions.
 #[derive(Debug)]
 pub struct Part {
     geometry: Geometry,
     first_page: u64,
     entries: Vec<u64>,
-    /// The entries before this one are in the filter.
+    /// Entries before this one are in the filter.
     taken: usize,
-    /// Low bits of a key that the order of the entries begins with; none before the first sort.
+    /// Number of low bits of a key that determine the order of the entries first; `None` before the first sort.
     sorted_by: Option<u32>,
 }
 
 impl Batch {
-    /// Returns an empty batch of entries of the filter's, about `entries_expected` of them, on pages from `first_page`
-    /// on.
+    /// Returns an empty batch of about `entries_expected` entries for this filter, on pages from `first_page` on.
     #[must_use]
     pub fn new(filter: &Filter, first_page: StorePageNo, entries_expected: u64) -> Batch {
         let part_bits = (entries_expected / PART_ENTRIES).checked_ilog2().map_or(0, |bits| bits + 1).min(PART_BITS_MAX);
         let part_bits = part_bits.min(filter.geometry.prefix_bits);
-        // What a hash spreads evenly differs little from part to part; room that is not used is not touched.
+        // A hash spreads entries evenly, so parts differ little; unused room is never touched.
         let room = usize::try_from((entries_expected >> part_bits) * 33 / 32 + 64).unwrap_or(0);
         let parts = (0..1_usize << part_bits).map(|_| Vec::with_capacity(room)).collect();
         Batch { geometry: filter.geometry, first_page: first_page.0, parts, entry_count: 0 }
     }
 
-    /// Returns how many pages a batch can be of: all those of a pool, unless the user wants long prefixes.
+    /// Returns the maximum number of pages in a batch: all those of a pool, unless the user wants long prefixes.
     #[must_use]
     pub fn pages_max(filter: &Filter) -> u64 {
         1 << page_bits(filter.geometry)
@@ -82,16 +81,16 @@ impl Batch {
         self.entry_count
     }
 
-    /// Returns what packs entries for this batch. Any thread can do that.
+    /// Returns the packer of entries for this batch, which any thread can use.
     #[must_use]
     pub fn packer(&self) -> Packer {
         Packer { geometry: self.geometry, first_page: self.first_page }
     }
 
-    /// Adds an entry, as [`Filter::insert`] does.
+    /// Adds an entry; see [`Filter::insert`].
     ///
     /// # Panics
-    /// As [`Packer::pack`].
+    /// See [`Packer::pack`].
     pub fn add(&mut self, fingerprint: Fingerprint, page: StorePageNo) {
         self.add_packed(self.packer().pack(fingerprint, page));
     }
@@ -104,7 +103,8 @@ impl Batch {
         self.entry_count += 1;
     }
 
-    /// Takes the next part out, but for the entries on pages that `skips` tells. `None` when there are no more.
+    /// Removes and returns the next part, without the entries on pages for which `skips` returns true. `None` after the
+    /// last.
     pub fn take_part(&mut self, skips: impl Fn(StorePageNo) -> bool) -> Option<Part> {
         let mut entries = self.parts.pop()?;
         let (geometry, first_page) = (self.geometry, self.first_page);
@@ -116,10 +116,10 @@ impl Batch {
 }
 
 impl Packer {
-    /// Returns an entry as [`Batch::add_packed`] takes it.
+    /// Returns an entry for [`Batch::add_packed`].
     ///
     /// # Panics
-    /// When the page is none of [`Batch::pages_max`] from the batch's first one on.
+    /// When the page is not within [`Batch::pages_max`] pages from the batch's first.
     #[must_use]
     pub fn pack(&self, fingerprint: Fingerprint, page: StorePageNo) -> PackedEntry {
         let page_bits = page_bits(self.geometry);
@@ -129,7 +129,7 @@ impl Packer {
     }
 }
 
-/// Bits of a packed entry that say its page.
+/// Returns the number of bits for the page in a packed entry.
 fn page_bits(geometry: Geometry) -> u32 {
     u64::BITS - geometry.prefix_bits
 }
@@ -147,14 +147,13 @@ impl Part {
         (self.entries.len() - self.taken) as u64
     }
 
-    /// Returns whether the entries are in the order that a filter of this level takes them in.
+    /// Returns whether the entries are in the order required by a filter of this level.
     #[must_use]
     pub fn is_sorted_by(&self, level: u32) -> bool {
         self.sorted_by == Some(level)
     }
 
-    /// Puts the entries into the order of a filter whose regions are chosen by `level` bits and by one more
-    /// ([`Filter::level`]).
+    /// Sorts the entries for a filter whose regions are chosen by `level` bits or by one more ([`Filter::level`]).
     pub fn sort(&mut self, level: u32) {
         if self.is_sorted_by(level) {
             return;
@@ -173,7 +172,7 @@ impl Part {
     }
 }
 
-/// Returns a number of `bits` bits with its lowest `by` ones moved to the top.
+/// Returns a number of `bits` bits with its lowest `by` bits moved to the top.
 fn turned(number: u64, bits: u32, by: u32) -> u64 {
     if by == 0 || by == bits {
         return number;
@@ -182,14 +181,14 @@ fn turned(number: u64, bits: u32, by: u32) -> u64 {
 }
 
 impl Filter {
-    /// Returns how many low bits of a key choose its region at least; some regions are chosen by one more.
+    /// Returns the minimum number of low key bits that choose a region; some regions are chosen by one more.
     #[must_use]
     pub fn level(&self) -> u32 {
         self.regions.len().ilog2()
     }
 
-    /// Makes up to `steps` regions towards those that `entries` entries need, or that memory allows. Returns false when
-    /// there are enough.
+    /// Makes up to `steps` regions towards the number that `entries` entries need, or that memory allows. Returns false
+    /// when there are enough.
     pub fn make_regions(&mut self, entries: u64, steps: usize) -> bool {
         let entries = entries.min(self.memory_bytes_max / ENTRY_BYTES);
         for _ in 0..steps {
@@ -205,8 +204,8 @@ impl Filter {
         true
     }
 
-    /// Takes in the next entries of a part, those of about `regions` regions. Nothing where the part is not in the
-    /// order that [`Filter::level`] asks for.
+    /// Adds the next entries of a part, those of about `regions` regions. Does nothing if the part is not sorted for
+    /// [`Filter::level`].
     pub fn absorb(&mut self, part: &mut Part, regions: usize) {
         let (mut new, mut merged) = (Vec::new(), Vec::new());
         for _ in 0..regions {
@@ -216,7 +215,7 @@ impl Filter {
             }
             let (bits, page_bits) = (self.geometry.prefix_bits, page_bits(self.geometry));
             let shift = page_bits + bits - level;
-            // All bits may be a region's number.
+            // All bits may belong to a region's number.
             let coarse_of = |entry: u64| entry.checked_shr(shift).unwrap_or(0);
             let coarse = coarse_of(part.entries[part.taken]);
             let run = part.entries[part.taken..].iter().take_while(|entry| coarse_of(**entry) == coarse).count();
@@ -241,7 +240,7 @@ impl Filter {
         }
     }
 
-    /// Adds entries, which are in order, to a region; empties the list of them. Splits nothing.
+    /// Adds sorted entries to a region; empties their list. Does not split regions.
     fn merge(&mut self, place: Place, new: &mut Vec<Entry>, merged: &mut Vec<Entry>) {
         if new.is_empty() {
             return;
@@ -266,7 +265,7 @@ impl Filter {
     }
 }
 
-/// Puts the entries of two lists in order into a third. Without a branch on which is next: nobody could guess that.
+/// Merges two sorted lists into a third. Without a branch on which entry is next, as no processor could predict it.
 fn merge_sorted(one: &[Entry], other: &[Entry], into: &mut Vec<Entry>) {
     let (mut at_one, mut at_other) = (0, 0);
     while at_one < one.len() && at_other < other.len() {

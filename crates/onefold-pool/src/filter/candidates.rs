@@ -1,4 +1,4 @@
-//! The answer to a look-up.
+//! The result of a look-up.
 
 use super::StorePageNo;
 
@@ -30,7 +30,7 @@ impl Candidates {
         self.first[..self.first_count].iter().chain(&self.more).copied()
     }
 
-    /// Adds a page unless it was the last one added. Pages come in ascending order.
+    /// Adds a page, unless it was the last one added. Pages must come in ascending order.
     pub(super) fn add(&mut self, page: StorePageNo) {
         let last = self.more.last().or(self.first[..self.first_count].last());
         debug_assert!(last <= Some(&page), "{last:?} before {page:?}");

@@ -1,16 +1,16 @@
-//! Which cell holds which region: linear hashing.
+//! Maps regions to cells: linear hashing.
 //!
 //! The low bits of a key choose its region. Regions are split one at a time in order of their number: with `count`
-//! regions, 2^L <= count < 2^(L + 1), those below `count - 2^L` are split already and they and their halves are chosen
-//! by L + 1 bits, the others by L. So the filter grows by one region at a time, never twofold.
+//! regions, 2^L <= count < 2^(L + 1), the regions below `count - 2^L` are already split. These and their halves are
+//! chosen by L + 1 bits, the others by L. So the filter grows by one region at a time and never doubles.
 
 use super::arena::CellAt;
 
-/// The directory grows by this share of its length, so that its slack stays notable to no one.
+/// The directory grows by this share of its length, so that its slack stays negligible.
 const GROWTH_SHARE: usize = 32;
 const GROWTH_MIN: usize = 64;
 
-/// A region's number and how many low bits of a key choose it.
+/// A region's number, and the number of low key bits that choose it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) region: u32,
@@ -39,7 +39,7 @@ impl Directory {
         (self.cells.capacity() * size_of::<Option<CellAt>>()) as u64
     }
 
-    /// Returns the memory held after one more region came.
+    /// Returns the memory that would be held with one more region.
     pub(super) fn memory_bytes_after_push(&self) -> u64 {
         let more = if self.cells.len() == self.cells.capacity() { self.growth() } else { 0 };
         self.memory_bytes() + (more * size_of::<Option<CellAt>>()) as u64
@@ -85,7 +85,7 @@ impl Directory {
     }
 }
 
-/// Returns the region that holds `key` where there are `count` regions, at least one.
+/// Returns the region that holds `key` among `count` regions, at least one.
 pub(super) fn locate(count: u64, key: u64) -> Place {
     let level = count.ilog2();
     let fine = key & ((2 << level) - 1);

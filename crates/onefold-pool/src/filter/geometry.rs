@@ -1,19 +1,19 @@
 //! How many bits of a fingerprint the filter keeps, and why.
 //!
-//! A look-up of a new block names a page for nothing when a stored block shares its prefix: with N blocks stored and
-//! prefixes of t bits that happens N / 2^t times per look-up. The prefix is the paper's n + k: n bits choose a bucket,
-//! k bits tell the blocks of a bucket apart. Only their sum decides how often the filter errs; how it is divided
-//! decides memory and time, so without the user's wish each region divides it anew as it fills.
+//! A look-up of a new block names a page in vain if a stored block shares its prefix. With N stored blocks and prefixes
+//! of t bits, that happens N / 2^t times per look-up. The prefix is the paper's n + k: n bits choose a bucket, and k
+//! bits distinguish the blocks of a bucket. Only their sum determines how often the filter errs. The division
+//! determines memory and time; unless the user sets it, each region chooses it anew as it fills.
 
 use onefold_block::Fingerprint;
 
 use super::FilterOptions;
 
-/// Look-ups per false page that the default prefix allows at full capacity.
+/// Number of look-ups per false page that the default prefix allows at full capacity.
 const LOOKUPS_PER_FALSE_PAGE: u64 = 100;
-/// Least memory that a block takes, all included: decides how many blocks a limit of memory can be for.
+/// Minimum memory per block, all included: it limits the number of blocks for a given memory.
 const ENTRY_BYTES_MIN: u64 = 3;
-/// Longest prefix. Longer ones would only cost memory: at 2^40 blocks one look-up in 2^16 errs.
+/// Maximum length of a prefix. Longer ones would only cost memory: at 2^40 blocks one look-up in 2^16 errs.
 const PREFIX_BITS_MAX: u32 = 56;
 
 /// The division of a fingerprint's prefix.
@@ -21,13 +21,13 @@ const PREFIX_BITS_MAX: u32 = 56;
 pub(super) struct Geometry {
     /// The paper's n + k.
     pub(super) prefix_bits: u32,
-    /// The paper's n: no region has more buckets than this makes.
+    /// The paper's n: it limits the number of buckets in a region.
     pub(super) index_bits: u32,
 }
 
 impl Geometry {
-    /// Chooses what `options` leave open and bounds what they say: a prefix is at least long enough to tell as many
-    /// blocks apart as the filter is for, and at most 56 bits.
+    /// Chooses the values that `options` leave open and bounds the given ones: a prefix is at least long enough to
+    /// distinguish as many blocks as the filter is for, and at most 56 bits.
     pub(super) fn new(options: &FilterOptions) -> Geometry {
         let entries_expected = options.blocks_max.min(options.memory_bytes_max / ENTRY_BYTES_MIN).max(1);
         let entry_bits = ceil_log2(entries_expected).min(PREFIX_BITS_MAX);
@@ -50,17 +50,17 @@ impl Geometry {
 
     /// Returns the prefix of a fingerprint.
     pub(super) fn key(&self, fingerprint: Fingerprint) -> u64 {
-        // A prefix of no bits is zero, and a shift by the whole width is no shift.
+        // Shifts in two steps: a prefix of no bits is zero, and a shift by the whole width is invalid.
         fingerprint.prefix_u64() >> 1 >> (63 - self.prefix_bits)
     }
 
-    /// Returns the most bits that may choose a bucket within a region which `region_bits` chose.
+    /// Returns the maximum number of bits for choosing a bucket within a region that `region_bits` chose.
     pub(super) fn bucket_bits_max(&self, region_bits: u32) -> u32 {
         self.index_bits.saturating_sub(region_bits)
     }
 }
 
-/// Returns the least power of two that is not below `value`, as its exponent.
+/// Returns the exponent of the smallest power of two that is not below `value`.
 pub(super) fn ceil_log2(value: u64) -> u32 {
     u64::BITS - value.saturating_sub(1).leading_zeros()
 }

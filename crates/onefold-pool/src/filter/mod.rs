@@ -1,14 +1,15 @@
 //! The fingerprint filter: an in-memory table from fingerprint prefixes to the fingerprint store pages that may hold
-//! them. It may name wrong pages, so the caller confirms on the store page; it never forgets an entry that it took.
+//! them. It may name wrong pages, so the caller confirms on the store page; it never forgets an entry that it accepted.
 //!
-//! In the large it is linear hashing (`directory`): the low bits of a fingerprint's prefix choose a region, and the
-//! filter grows by splitting one region at a time. In the small a region is a quotient table packed to the bit
-//! (`region`): the next bits choose a bucket, the last ones are stored as a tag beside the page number. Regions live
-//! in cells that are packed without holes (`arena`). Full, that makes about 3.85 bytes a block in a pool of 10^8
-//! blocks, where one look-up of a new block in 170 names a page for nothing; docs/decisions/0004 has the arithmetic.
+//! At large scale it is linear hashing (`directory`): the low bits of a fingerprint's prefix choose a region, and the
+//! filter grows by splitting one region at a time. At small scale a region is a quotient table packed to the bit
+//! (`region`): the next bits choose a bucket, and the last ones are stored as a tag beside the page number. Regions
+//! live in cells that are packed without holes (`arena`). When full, that takes about 3.85 bytes per block in a pool of
+//! 10^8 blocks, in which one look-up of a new block in 170 names a page in vain; docs/decisions/0004 has the
+//! arithmetic.
 //!
-//! Nothing here does I/O or takes locks. Memory has a hard limit: where it is reached, entries are refused, and the
-//! blocks they stand for are not found again until a later pass finds room.
+//! This module does no I/O and takes no locks. Memory has a hard limit: once it is reached, entries are refused, and
+//! their blocks are not found until a later pass finds room.
 
 mod arena;
 mod batch;
@@ -37,16 +38,16 @@ pub use candidates::Candidates;
 pub use region::RegionFault;
 pub use saved::{CHUNK_BYTES, LoadError, Loader, Saved};
 
-/// Regions are split as soon as they hold this many entries on average; each then holds between half and twice that.
-/// More would make each change move more memory, fewer would make the regions' own bytes count.
+/// Average number of entries at which regions are split; each then holds between half and twice that. With more, each
+/// change would move more memory; with fewer, the regions' own bytes would matter.
 const REGION_ENTRIES: usize = 512;
-/// Room for the entries of a region that is written anew; what a rare larger one needed is given back.
+/// Room for the entries of a region that is rewritten; a rare larger one gets more, which is freed afterwards.
 const SCRATCH_ENTRIES: usize = 4 * REGION_ENTRIES;
 
-/// Look-ups whose waits for memory overlap.
+/// Number of look-ups whose memory accesses overlap.
 const LOOKUP_BATCH: usize = 32;
 
-/// Memory that a filter takes without any region.
+/// Memory of a filter without regions.
 const FIXED_BYTES: u64 = (size_of::<Filter>() + SCRATCH_ENTRIES * size_of::<Entry>()) as u64;
 
 /// Index of a fingerprint store page in the pool, counted from 0 without holes.
@@ -59,19 +60,19 @@ impl fmt::Display for StorePageNo {
     }
 }
 
-/// What a filter is for.
+/// Options of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterOptions {
-    /// Blocks that the pool can hold. More may come; each doubling beyond doubles the look-ups that err.
+    /// Number of blocks that the pool can hold. More may come; each doubling beyond it doubles the look-ups that err.
     pub blocks_max: u64,
     /// Number of fingerprint store pages.
     pub pages: u64,
-    /// Memory that the filter may take, in bytes, all included.
+    /// Maximum memory of the filter, in bytes, all included.
     pub memory_bytes_max: u64,
-    /// The paper's n: bits that choose a bucket. Without it, as many as suit the number of entries.
+    /// The paper's n: bits that choose a bucket. By default, as many as suit the number of entries.
     pub index_bits: Option<u8>,
-    /// The paper's k: bits kept to tell the entries of a bucket apart. Without it, as many as make one look-up in a
-    /// hundred err at `blocks_max`.
+    /// The paper's k: bits that distinguish the entries of a bucket. By default, so many that one look-up in a hundred
+    /// errs at `blocks_max`.
     pub tag_bits: Option<u8>,
 }
 
@@ -81,7 +82,7 @@ pub struct FilterOptions {
 pub enum Coverage {
     /// The filter names its page from now on.
     Indexed,
-    /// There was no room for it: the filter does not know it.
+    /// There was no room for it: the filter does not have it.
     Refused,
 }
 
@@ -94,16 +95,16 @@ pub struct KeyedPage {
 
 /// The filter.
 ///
-/// Invariants, which [`Filter::check`] checks: every region's cell bears the region's number, and there are no other
-/// cells; its buckets are as many as its header says, its entries in order; every page is one of the pool's; the
-/// entries of all regions are as many as are counted; memory is within its limit.
+/// Invariants, which [`Filter::check`] checks: every region's cell has the region's number, and there are no other
+/// cells; its number of buckets matches its header, and its entries are in order; every page is one of the pool's; the
+/// total number of entries is the counted one; memory is within its limit.
 #[derive(Debug)]
 pub struct Filter {
     geometry: Geometry,
     pages: u64,
     memory_bytes_max: u64,
     regions: Regions,
-    /// Where a region's entries are unpacked when it is written anew.
+    /// Buffer for the entries of a region that is rewritten.
     scratch: Vec<Entry>,
     entry_count: u64,
     refused_count: u64,
@@ -125,12 +126,12 @@ impl Filter {
         }
     }
 
-    /// Adds an entry: the fingerprint of a stored block, and the page that holds it. An entry that is there already is
-    /// there twice then, and must be removed twice. Refused where memory has reached its limit, or where thousands of
-    /// blocks bear the fingerprint already.
+    /// Adds an entry: the fingerprint of a stored block, and the page that holds it. Adding an existing entry stores it
+    /// twice, so that it must be removed twice. Refused if the memory limit is reached, or if thousands of blocks
+    /// already have the fingerprint.
     ///
     /// # Panics
-    /// When the pool has no such page.
+    /// When the pool lacks the page.
     pub fn insert(&mut self, fingerprint: Fingerprint, page: StorePageNo) -> Coverage {
         assert!(page.0 < self.pages, "{page} is past the end of the pool's {}", self.pages);
         self.insert_key(self.geometry.key(fingerprint), page)
@@ -167,12 +168,12 @@ impl Filter {
         all
     }
 
-    /// Adds an entry that another filter held.
+    /// Adds an entry from another filter.
     pub fn insert_keyed(&mut self, entry: KeyedPage) -> Coverage {
         self.insert_key(entry.key, entry.page)
     }
 
-    /// Removes one entry with this prefix and page; returns false where there is none, because it was refused.
+    /// Removes one entry with this prefix and page; returns false if there is none, because it was refused.
     pub fn remove(&mut self, fingerprint: Fingerprint, page: StorePageNo) -> bool {
         let removed = self.remove_if_there(fingerprint, page);
         if !removed {
@@ -181,8 +182,8 @@ impl Filter {
         removed
     }
 
-    /// Removes one entry with this prefix and page, if it is there. One that is not was not refused either: it is still
-    /// on its way into the filter.
+    /// Removes one entry with this prefix and page, if it exists. A missing one was not refused either: it is still on
+    /// its way into the filter.
     pub fn remove_if_there(&mut self, fingerprint: Fingerprint, page: StorePageNo) -> bool {
         let (place, remainder) = self.locate(fingerprint);
         let removed = self.remove_at(place, Entry { remainder, page: page.0 });
@@ -201,8 +202,8 @@ impl Filter {
         candidates
     }
 
-    /// Returns the pages for each of many fingerprints, in less time than one after the other: a look-up is spent
-    /// waiting for memory, and here the waits overlap.
+    /// Returns the pages for each of many fingerprints, in less time than one by one: a look-up mostly waits for
+    /// memory, and here the waits overlap.
     #[must_use]
     pub fn candidates_each(&self, fingerprints: &[Fingerprint]) -> Vec<Candidates> {
         let mut candidates = Vec::with_capacity(fingerprints.len());
@@ -218,10 +219,10 @@ impl Filter {
         candidates
     }
 
-    /// Removes entries as [`Filter::remove`] does, in less time than one after the other.
+    /// Removes entries like [`Filter::remove`], in less time than one by one.
     pub fn remove_each(&mut self, entries: &[(Fingerprint, StorePageNo)]) {
         for batch in entries.chunks(LOOKUP_BATCH) {
-            // Regions that are moved meanwhile are only slower.
+            // Regions that move meanwhile are only slower.
             self.bring_near(batch.iter().map(|(fingerprint, _)| *fingerprint));
             for &(fingerprint, page) in batch {
                 self.remove(fingerprint, page);
@@ -229,13 +230,13 @@ impl Filter {
         }
     }
 
-    /// Brings near the processor what a look-up of up to [`LOOKUP_BATCH`] fingerprints needs: the waits for memory
-    /// overlap. Returns where each is.
+    /// Brings the memory that a look-up of up to [`LOOKUP_BATCH`] fingerprints needs into the processor's cache, with
+    /// overlapping waits. Returns the place of each.
     fn bring_near(
         &self,
         fingerprints: impl Iterator<Item = Fingerprint>,
     ) -> [Option<(Place, u64, &[u64])>; LOOKUP_BATCH] {
-        // Each pass asks for what the next one needs; none of its steps waits for another.
+        // Each pass requests the memory for the next one; none of its steps waits for another.
         let mut places = [None; LOOKUP_BATCH];
         for (place, fingerprint) in places.iter_mut().zip(fingerprints) {
             let (found, remainder) = self.locate(fingerprint);
@@ -250,15 +251,15 @@ impl Filter {
         places
     }
 
-    /// Forgets everything, the number of refused entries too.
+    /// Removes all entries, and resets the number of refused ones.
     pub fn clear(&mut self) {
         self.regions = no_regions(self.memory_bytes_max);
         self.entry_count = 0;
         self.refused_count = 0;
     }
 
-    /// Takes note that the pool has `pages` fingerprint store pages from now on; it never has fewer. Costs nothing:
-    /// page numbers are as wide as each region needs them.
+    /// Notes that the pool now has `pages` fingerprint store pages, never fewer than before. Costs nothing: page
+    /// numbers are as wide as each region needs them.
     pub fn grow(&mut self, pages: u64) {
         self.pages = self.pages.max(pages);
     }
@@ -269,25 +270,25 @@ impl Filter {
         self.entry_count
     }
 
-    /// Returns the number of entries that were refused and not since removed: stored blocks that cannot be found.
+    /// Returns the number of entries that were refused and not removed since: stored blocks that cannot be found.
     #[must_use]
     pub fn refused_count(&self) -> u64 {
         self.refused_count
     }
 
-    /// Returns the memory that the filter takes, all included, in bytes.
+    /// Returns the memory of the filter in bytes, all included.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         FIXED_BYTES + self.regions.memory_bytes()
     }
 
-    /// Returns the paper's n as it is in force: the most bits that choose a bucket.
+    /// Returns the paper's n in force: the maximum number of bits that choose a bucket.
     #[must_use]
     pub fn index_bits(&self) -> u8 {
         u8::try_from(self.geometry.index_bits).expect("bounded by the prefix")
     }
 
-    /// Returns the paper's k as it is in force: the bits of the prefix beyond the index bits.
+    /// Returns the paper's k in force: the bits of the prefix beyond the index bits.
     #[must_use]
     pub fn tag_bits(&self) -> u8 {
         u8::try_from(self.geometry.prefix_bits - self.geometry.index_bits).expect("bounded by the prefix")
@@ -296,7 +297,7 @@ impl Filter {
     /// Checks the invariants.
     ///
     /// # Errors
-    /// Says the first that does not hold.
+    /// The first violation.
     pub fn check(&self) -> Result<(), String> {
         let mut cells = 0;
         let mut entries = 0;
@@ -344,7 +345,7 @@ impl Filter {
         Shape::read(words, self.remainder_bits(place))
     }
 
-    /// Adds an entry to a region; returns false where there is no room for it.
+    /// Adds an entry to a region; returns false if there is no room for it.
     fn insert_at(&mut self, place: Place, entry: Entry) -> bool {
         let Some(words) = self.regions.words(place.region) else {
             return self.store(place, &[entry]);
@@ -369,7 +370,7 @@ impl Filter {
         }
     }
 
-    /// Removes an entry from a region; returns false where there is none like it.
+    /// Removes an entry from a region; returns false if there is no equal one.
     fn remove_at(&mut self, place: Place, entry: Entry) -> bool {
         let remainder_bits = self.remainder_bits(place);
         let Some(words) = self.regions.words_mut(place.region) else { return false };
@@ -381,7 +382,7 @@ impl Filter {
         if after.count == 0 {
             self.regions.free(place.region);
         } else if after.is_sparse() {
-            // Where there is no memory even to write fewer entries anew, the region stays as it is.
+            // If memory is too short even to rewrite fewer entries, the region stays as it is.
             let _ = self.with_entries(place, |filter, entries| filter.store(place, entries));
         } else {
             self.regions.shrink(place.region, after.words());
@@ -389,8 +390,8 @@ impl Filter {
         true
     }
 
-    /// Splits the next region in two. Does nothing where there is no memory for it, or no bit left to split by: the
-    /// regions then grow instead.
+    /// Splits the next region in two. Does nothing if there is no memory for it, or no bit left to split by: regions
+    /// then grow instead.
     fn split(&mut self) {
         let whole = self.regions.next_to_split();
         let Ok(sibling) = u32::try_from(self.regions.len()) else { return };
@@ -399,7 +400,7 @@ impl Filter {
         }
         let halves = [whole.region, sibling].map(|region| Place { region, bits: whole.bits + 1 });
         let stored = self.with_entries(whole, |filter, entries| {
-            // Both halves stay in order, for the bit that parts them is the lowest of the remainder.
+            // Both halves stay sorted, as the bit that separates them is the lowest of the remainder.
             let upper: Vec<Entry> =
                 entries.iter().filter(|entry| entry.remainder & 1 == 1).map(Entry::halved).collect();
             entries.retain(|entry| entry.remainder & 1 == 0);
@@ -411,8 +412,7 @@ impl Filter {
         }
     }
 
-    /// Writes a region anew with these entries, which are in order. Returns false, and changes nothing, where there is
-    /// no memory for it.
+    /// Rewrites a region with these sorted entries. Returns false, without effect, if there is no memory for it.
     fn store(&mut self, place: Place, entries: &[Entry]) -> bool {
         if entries.is_empty() {
             self.regions.free(place.region);
@@ -427,7 +427,7 @@ impl Filter {
         true
     }
 
-    /// Unpacks a region's entries into the scratch list and runs `work` on them.
+    /// Unpacks a region's entries into the scratch buffer and runs `work` on them.
     fn with_entries<R>(&mut self, place: Place, work: impl FnOnce(&mut Filter, &mut Vec<Entry>) -> R) -> R {
         let mut entries = std::mem::take(&mut self.scratch);
         entries.clear();

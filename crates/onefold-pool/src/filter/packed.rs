@@ -1,6 +1,6 @@
 //! Bit fields packed into arrays of 64-bit words.
 //!
-//! Bit `i` of an array is bit `i % 64` of word `i / 64`. Gaps rely on zeros after the bits in use.
+//! Bit `i` of an array is bit `i % 64` of word `i / 64`. Gaps require zeros after the bits in use.
 
 /// Returns a word whose lowest `width` bits are set.
 pub(super) const fn mask(width: u32) -> u64 {
@@ -12,7 +12,7 @@ pub(super) const fn mask_below(end: usize) -> u64 {
     mask(split(end).1)
 }
 
-/// Returns how many words hold `bits` bits.
+/// Returns the number of words for `bits` bits.
 pub(super) const fn words_for(bits: usize) -> usize {
     bits.div_ceil(64)
 }
@@ -24,8 +24,8 @@ pub(super) fn get(words: &[u64], at: usize, width: u32) -> u64 {
     }
     let (word, shift) = split(at);
     debug_assert!(shift + width <= 64 || word + 1 < words.len(), "{width} bits at {at} of {} words", words.len());
-    // Whether a field goes on in the next word no processor can guess, so there is no branch for it. In two shifts,
-    // since one by 64 would be none.
+    // No processor can predict whether a field continues in the next word, so there is no branch for it. In two shifts,
+    // since a single one by 64 would be invalid.
     let above = words.get(word + 1).copied().unwrap_or(0);
     (words[word] >> shift | above << 1 << (63 - shift)) & mask(width)
 }
@@ -44,7 +44,7 @@ pub(super) fn put(words: &mut [u64], at: usize, width: u32, value: u64) {
     }
 }
 
-/// Writes the field of `width` bits, below 64, that begins at bit `at`, where all bits from there on are still zero.
+/// Writes the field of `width` bits, below 64, that begins at bit `at`; all bits from there on must still be zero.
 pub(super) fn put_next(words: &mut [u64], at: usize, width: u32, value: u64) {
     debug_assert!(width < 64 && value & !mask(width) == 0, "{value:x} in {width} bits");
     let (word, shift) = split(at);
@@ -56,7 +56,7 @@ pub(super) fn put_next(words: &mut [u64], at: usize, width: u32, value: u64) {
     }
 }
 
-/// Moves bits `at..end` up by `width`, leaving zeros in `at..at + width`.
+/// Moves bits `at..end` up by `width`, and zeros `at..at + width`.
 ///
 /// Every bit from `end` on must be zero, and `words` must reach to bit `end + width`.
 pub(super) fn open_gap(words: &mut [u64], at: usize, width: usize, end: usize) {
@@ -76,7 +76,7 @@ pub(super) fn open_gap(words: &mut [u64], at: usize, width: usize, end: usize) {
     words[first] |= kept;
 }
 
-/// Removes bits `at..at + width`: moves bits `at + width..end` down, leaving zeros in `end - width..end`.
+/// Removes bits `at..at + width`: moves bits `at + width..end` down, and zeros `end - width..end`.
 ///
 /// Every bit from `end` on must be zero.
 pub(super) fn close_gap(words: &mut [u64], at: usize, width: usize, end: usize) {
@@ -93,10 +93,11 @@ pub(super) fn close_gap(words: &mut [u64], at: usize, width: usize, end: usize) 
     words[first] = words[first] & !mask(low_bits) | kept;
 }
 
-/// Words that are shifted at once. They are copied first: only from elsewhere can the compiler shift several at a time.
+/// Number of words shifted at once. They are copied first: only from another place can the compiler shift several at a
+/// time.
 const BATCH: usize = 64;
 
-/// Moves all bits up by `shift`, below 64; the highest ones fall out.
+/// Moves all bits up by `shift`, below 64; the highest ones are lost.
 fn shift_up(words: &mut [u64], shift: u32) {
     if shift == 0 {
         return;
@@ -114,7 +115,7 @@ fn shift_up(words: &mut [u64], shift: u32) {
     words[0] <<= shift;
 }
 
-/// Moves all bits down by `shift`, below 64; the lowest ones fall out.
+/// Moves all bits down by `shift`, below 64; the lowest ones are lost.
 fn shift_down(words: &mut [u64], shift: u32) {
     if shift == 0 {
         return;
@@ -136,7 +137,7 @@ fn shift_down(words: &mut [u64], shift: u32) {
 /// Returns the position of the one bit that has exactly `rank` one bits before it.
 ///
 /// # Panics
-/// When there are not more than `rank` one bits.
+/// When there are at most `rank` one bits.
 pub(super) fn select_one(words: &[u64], rank: usize) -> usize {
     let mut ones_left = rank;
     for (index, &word) in words.iter().enumerate() {
@@ -178,12 +179,12 @@ mod tests {
     use super::*;
     use onefold_block::random::SeededRandom;
 
-    /// A bit array as plainly as it can be written.
+    /// Returns a bit array in its plainest form.
     fn bits_of(words: &[u64]) -> Vec<bool> {
         (0..words.len() * 64).map(|at| words[at / 64] >> (at % 64) & 1 == 1).collect()
     }
 
-    /// Words whose first `bits` bits are random and whose others are zero.
+    /// Returns words whose first `bits` bits are random and whose others are zero.
     fn random_words(random: &SeededRandom, words: usize, bits: usize) -> Vec<u64> {
         let mut all: Vec<u64> = (0..words).map(|_| random.next_u64()).collect();
         for at in bits..words * 64 {

@@ -1,4 +1,4 @@
-//! All regions: the directory, and the cells that it points to.
+//! All regions: the directory, and the cells to which it points.
 
 use super::arena::{Arena, CellAt, Moved};
 use super::directory::{Directory, Place};
@@ -12,8 +12,8 @@ pub(super) struct Regions {
 }
 
 impl Regions {
-    /// Returns one empty region. All regions together never take more than `bytes_max` of memory, except where that is
-    /// less than none of them takes.
+    /// Returns one empty region. All regions together never take more than `bytes_max` of memory, unless even an empty
+    /// set does.
     pub(super) fn new(bytes_max: u64) -> Regions {
         let directory = Directory::new();
         let arena = Arena::new(bytes_max.saturating_sub(directory.memory_bytes()));
@@ -30,7 +30,7 @@ impl Regions {
         self.directory.memory_bytes() + self.arena.memory_bytes()
     }
 
-    /// Returns how many regions have words, as the arena knows it.
+    /// Returns the number of regions with words, according to the arena.
     pub(super) fn cell_count(&self) -> usize {
         self.arena.cell_count()
     }
@@ -45,18 +45,18 @@ impl Regions {
         self.directory.next_to_split()
     }
 
-    /// Returns a region's words, and any beyond them that its cell has; none when it is empty.
+    /// Returns a region's words, and spare ones of its cell; `None` if it is empty.
     pub(super) fn words(&self, region: u32) -> Option<&[u64]> {
         self.directory.cell(region).map(|at| self.arena.words(at))
     }
 
-    /// Returns a region's words to change them, all but its number.
+    /// Returns a region's words for changing all but its number.
     pub(super) fn words_mut(&mut self, region: u32) -> Option<&mut [u64]> {
         self.directory.cell(region).map(|at| self.arena.words_mut(at))
     }
 
-    /// Makes sure that a region has at least `words` words, and returns them; those it had are kept. Returns none, and
-    /// changes nothing, where memory has reached its limit.
+    /// Ensures that a region has at least `words` words, keeping its present ones, and returns them. Returns `None`,
+    /// without effect, if the memory limit is reached.
     pub(super) fn reserve(&mut self, region: u32, words: usize) -> Option<&mut [u64]> {
         let at = match self.directory.cell(region) {
             None => {
@@ -70,13 +70,13 @@ impl Regions {
         Some(self.arena.words_mut(at))
     }
 
-    /// Gives back what a region has beyond `words` words, unless that is too little to be worth a move or there is no
-    /// memory to move to.
+    /// Frees a region's words beyond `words`, unless they are too few to be worth a move or there is no memory to move
+    /// to.
     pub(super) fn shrink(&mut self, region: u32, words: usize) {
         if let Some(at) = self.directory.cell(region)
             && self.arena.is_roomy(at, words)
         {
-            // Staying in too large a cell is no failure.
+            // Staying in too large a cell is not a failure.
             let _ = self.relocate(region, at, words);
         }
     }
@@ -90,7 +90,7 @@ impl Regions {
         }
     }
 
-    /// Adds an empty region; returns false where memory has reached its limit.
+    /// Adds an empty region; returns false if the memory limit is reached.
     pub(super) fn push(&mut self) -> bool {
         let directory_bytes = self.directory.memory_bytes_after_push();
         if directory_bytes + self.arena.memory_bytes() > self.bytes_max {
@@ -101,7 +101,7 @@ impl Regions {
         true
     }
 
-    /// Removes the last region, with what it holds.
+    /// Removes the last region, with its content.
     pub(super) fn pop(&mut self) {
         let last = u32::try_from(self.directory.len() - 1).expect("regions have numbers");
         self.free(last);

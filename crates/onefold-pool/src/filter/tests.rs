@@ -1,4 +1,4 @@
-//! The filter as a whole, against a plain multiset.
+//! Tests of the whole filter against a plain multiset.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub(super) fn options(blocks_max: u64) -> FilterOptions {
     FilterOptions { blocks_max, pages: PAGES, memory_bytes_max: u64::MAX, index_bits: None, tag_bits: None }
 }
 
-/// Returns fingerprint `number` of a family: as uniform as a keyed hash makes them, and the same every time.
+/// Returns fingerprint `number` of a family: as uniform as those of a keyed hash, and reproducible.
 pub(super) fn fingerprint(family: u64, number: u64) -> Fingerprint {
     let random = SeededRandom::new(number.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ family << 56);
     let mut bytes = [0; 16];
@@ -19,7 +19,7 @@ pub(super) fn fingerprint(family: u64, number: u64) -> Fingerprint {
     Fingerprint(bytes)
 }
 
-/// What the filter is a compressed form of: how often each prefix and page were inserted.
+/// The filter's uncompressed model: how often each prefix and page were inserted.
 struct Model {
     prefix_bits: u32,
     entries: BTreeMap<(u64, StorePageNo), u64>,
@@ -64,7 +64,7 @@ fn compare_with_model(options: &FilterOptions, seed: u64, rounds: u64, family_si
     let mut model = Model::of(&filter);
     let mut pages = options.pages;
     for round in 0..rounds {
-        // The mix swings between filling and emptying.
+        // The mix alternates between filling and emptying.
         let inserts_of_ten = [7, 3, 7, 3][usize::try_from(4 * round / rounds).unwrap()];
         let fingerprint = fingerprint(seed, random.below(family_size));
         let page = StorePageNo(random.below(pages) >> random.below(13));
@@ -74,7 +74,7 @@ fn compare_with_model(options: &FilterOptions, seed: u64, rounds: u64, family_si
                 Coverage::Refused => assert!(options.memory_bytes_max < u64::MAX, "seed {seed} round {round}"),
             }
         } else {
-            // Now and then a page that the fingerprint is not on.
+            // Now and then a page that does not hold the fingerprint.
             let known = model.candidates(fingerprint);
             let any = usize::try_from(random.below(known.len() as u64 + 1)).unwrap();
             let page = known.get(any).copied().unwrap_or(page);
@@ -128,7 +128,7 @@ fn overfull_buckets_and_equal_fingerprints_lose_nothing() {
         compare_with_model(&few, seed, 20_000, 4000);
         compare_with_model(&few, seed + 100, 20_000, 3);
     }
-    // Prefixes of hardly any bits: regions cannot be split any more and grow instead.
+    // Prefixes of very few bits: regions cannot be split any more and grow instead.
     compare_with_model(&options(1), 16, 20_000, 4000);
 }
 
@@ -197,8 +197,8 @@ fn a_page_that_the_pool_does_not_have_is_a_fault_of_the_caller() {
     let _ = Filter::new(&options(10)).insert(fingerprint(1, 1), StorePageNo(PAGES));
 }
 
-/// Fills a filter in the order of allocation and measures what issue tables are about: bytes per entry and the share
-/// of look-ups of new blocks that name a page.
+/// Fills a filter in the order of allocation and measures two numbers: bytes per entry, and the share of look-ups of
+/// new blocks that name a page.
 fn fill_and_measure(blocks_max: u64, stored: u64) -> (f64, f64) {
     let pages = blocks_max.div_ceil(170);
     let mut filter = Filter::new(&FilterOptions { pages, ..options(blocks_max) });
@@ -238,7 +238,7 @@ fn a_large_pool_costs_no_more_than_its_blocks_at_any_time() {
     }
 }
 
-/// Inserts by batches what `insert` inserts one by one elsewhere; returns both filters.
+/// Inserts the same entries by batches and one by one; returns both filters.
 fn both_ways(options: &FilterOptions, count: u64, batches: u64) -> (Filter, Filter) {
     let (mut one_by_one, mut at_once) = (Filter::new(options), Filter::new(options));
     let of = |number: u64| (fingerprint(1, number - number % 7 / 6), StorePageNo(number * options.pages / count));
@@ -295,7 +295,7 @@ fn a_batch_keeps_to_the_limit_of_memory_and_counts_what_it_refuses() {
     let (one_by_one, at_once) = both_ways(&limited, 60_000, 4);
     assert_eq!(at_once.entry_count() + at_once.refused_count(), 60_000);
     assert!(at_once.memory_bytes() <= 150_000 && at_once.refused_count() > 0);
-    // As many as fit, whichever way.
+    // Both hold as many entries as fit.
     let (single, batched) = (one_by_one.entry_count(), at_once.entry_count());
     assert!(batched * 10 >= single * 9, "{batched} entries instead of {single}");
 }
@@ -327,7 +327,7 @@ fn regions_that_come_between_two_parts_do_not_confuse_a_batch() {
         while !part.is_done() {
             part.sort(filter.level());
             filter.absorb(&mut part, 2);
-            // Others insert meanwhile, which splits regions.
+            // Other inserts meanwhile split regions.
             for _ in 0..150 {
                 let _ = filter.insert(fingerprint(2, others), StorePageNo(7));
                 others += 1;

@@ -1,14 +1,14 @@
-//! Allocation: which free blocks are taken for data, map nodes and tree pages, and how blocks become free.
+//! Allocation: chooses free blocks for data, map nodes and tree pages, and frees blocks.
 //!
-//! Data is taken in runs where the last run ended, so that blocks written one after another lie side by side, also
-//! those of random writes. Groups in use that still have long runs come first, then a group never used before, then
-//! whatever holes are left. Metadata is taken from runs of its own.
+//! Data is allocated in runs, beginning where the last run ended, so that blocks written one after another are
+//! adjacent, even those of random writes. Groups in use that still have long runs come first, then a group never used
+//! before, then the remaining holes. Metadata is allocated from runs of its own.
 //!
-//! Space is counted before blocks are searched: an operation that may not use the emergency reserve, or the space
-//! promised to `fallocate`d ranges, is refused even though blocks are free.
+//! Space is counted before blocks are searched. An operation that may not use the emergency reserve, or the space
+//! promised to `fallocate`d ranges, is refused even if blocks are free.
 //!
 //! A sparse backing file can be full while blocks are free. Blocks that were written before still have their room
-//! there, so after such a failure all holes are tried before anything that was never used.
+//! there. So after such a failure all holes are tried before any block that was never used.
 
 use onefold_block::BlockNo;
 use onefold_block::zero::is_zero;
@@ -27,7 +27,7 @@ use crate::options::Allocation;
 
 /// Blocks that only operations which free space may take: enough for the map and tree paths that they copy.
 pub(crate) const EMERGENCY_BLOCKS: u64 = 128;
-/// While untouched groups are left, data goes only to free runs at least this long.
+/// As long as untouched groups are left, data goes only to free runs of at least this length.
 const RUN_BLOCKS_PREFERRED: u64 = 32;
 const BITMAP_WORDS: u64 = BITS_PER_BITMAP_BLOCK / 64;
 
@@ -39,8 +39,8 @@ pub(crate) struct Run {
 }
 
 impl Op<'_> {
-    /// Reserves `count` blocks for data: they are busy, not allocated. `promised` of them were reserved by `fallocate`,
-    /// `set_aside` for an accepted write.
+    /// Reserves `count` blocks for data: they become busy, not allocated. `promised` of them were reserved by
+    /// `fallocate`, and `set_aside` for an accepted write.
     ///
     /// # Errors
     /// [`PoolError::NoSpace`]; [`OpError::NeedGroup`].
@@ -49,10 +49,10 @@ impl Op<'_> {
         let reserved = self.state(Field::ReservedBlocks).saturating_sub(promised) + of_others;
         let available = self.blocks_available().saturating_sub(reserved);
         let kept = match self.privilege {
-            // What was promised must be there however far others have filled the pool.
+            // Promised blocks must be available however far other files have filled the pool.
             Privilege::Normal if promised >= count => 0,
             Privilege::Normal => EMERGENCY_BLOCKS,
-            // A truncate that must write its last block anew may use the emergency reserve if it frees as much.
+            // A truncate that must rewrite its last block may use the emergency reserve if it frees as much.
             Privilege::Shrinking | Privilege::Freeing => 0,
         };
         if available < count + kept {
@@ -72,7 +72,7 @@ impl Op<'_> {
         Ok(runs)
     }
 
-    /// A bitmap that calls a block free which its entry says is used is damaged: nothing must be written there.
+    /// Refuses to write to blocks that the bitmap calls free but whose entries are in use: the bitmap is damaged.
     pub(super) fn refuse_blocks_in_use(&mut self, runs: &[Run]) -> OpResult<()> {
         let blocks = runs.iter().flat_map(|run| (0..run.count).map(|offset| run.first.plus(offset)));
         self.want_entries(blocks)?;
@@ -90,15 +90,15 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Returns how many blocks may be handed out now that were promised to nobody: neither reserved by `fallocate`, nor
-    /// set aside for accepted writes, nor kept for operations that free others.
+    /// Returns how many unpromised blocks may be allocated now: those neither reserved by `fallocate`, nor set aside
+    /// for accepted writes, nor kept for operations that free space.
     pub(crate) fn blocks_unpromised(&self) -> u64 {
         let promised = self.state(Field::ReservedBlocks) + self.meta.set_aside + EMERGENCY_BLOCKS;
         self.blocks_available().saturating_sub(promised)
     }
 
-    /// Makes the first free run of a group at or after `from` busy, or its first `most` blocks: they are to be
-    /// discarded, or to hold what nobody counts.
+    /// Makes the first free run of a group at or after `from` busy, or its first `most` blocks, for a discard or for
+    /// uncounted content.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
@@ -120,7 +120,7 @@ impl Op<'_> {
         if ready < self.meta.geometry.group_count() {
             return Err(OpError::NeedGroup(ready));
         }
-        // Nothing but small holes: take them, and in the end what is kept for metadata as well.
+        // Only small holes are left: takes them, and in the end also the blocks kept for metadata.
         if let Some(run) = self.find_from_cursor(1, count, Unknown::All)? {
             return Ok(run);
         }
@@ -128,7 +128,7 @@ impl Op<'_> {
         self.find_from_cursor(1, count, Unknown::All)?.ok_or_else(|| PoolError::NoSpace.into())
     }
 
-    /// Looks for a run of at least `least` and at most `most` blocks where the last one ended, or else elsewhere.
+    /// Finds a run of at least `least` and at most `most` blocks where the last one ended, or else elsewhere.
     fn find_from_cursor(&mut self, least: u64, most: u64, unknown: Unknown) -> OpResult<Option<Run>> {
         let start = if self.meta.limits.lowest_first { Cursor::default() } else { self.meta.groups.data_cursor };
         let found = self.search(start, Wanted { least, most, free_for: FreeFor::Data, unknown })?;
@@ -139,7 +139,7 @@ impl Op<'_> {
         Ok(found)
     }
 
-    /// Returns the end of the blocks from `first` on, within its group, that the bitmap does not call used.
+    /// Returns the end of the blocks from `first` on, within its group, that the bitmap does not mark as used.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
@@ -158,14 +158,14 @@ impl Op<'_> {
         Ok(geometry.group_first(group).plus(within.min(end)))
     }
 
-    /// Returns which of 64 blocks of a group the bitmap calls used, one bit each.
+    /// Returns which of 64 blocks of a group the bitmap marks as used, one bit each.
     fn used_word(&mut self, group: u64, word: u64) -> OpResult<u64> {
         let bitmap = self.meta.geometry.bitmap_block(group, word / BITMAP_WORDS);
         let offset = HEADER_BYTES + usize::try_from(word % BITMAP_WORDS).expect("below 510") * 8;
         Ok(get_u64(self.block(bitmap, BlockKind::Bitmap)?, offset))
     }
 
-    /// Allocates a run of reserved data blocks within one group: the bitmap now says that they are used.
+    /// Allocates a run of reserved data blocks within one group: the bitmap then marks them as used.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
@@ -177,21 +177,21 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Frees a data block whose last reference is gone.
+    /// Frees a data block without references.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
     pub(crate) fn free_data(&mut self, block: BlockNo) -> OpResult<()> {
         self.set_bit(block, false)?;
         self.set_entry(block, &Entry::FREE)?;
-        // Busy before the bit is committed: nobody may get the block until the free is durable.
+        // Becomes busy before the bit is committed: the block must not be reused until the free is durable.
         self.set_busy(block);
         self.freed_data(block);
         self.count(Field::DataBlocks, -1);
         Ok(())
     }
 
-    /// Frees a metadata block that nothing refers to any more.
+    /// Frees a metadata block without references.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
@@ -204,7 +204,7 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Returns whether the bitmap says that a block is used.
+    /// Returns whether the bitmap marks a block as used.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
@@ -213,7 +213,7 @@ impl Op<'_> {
         Ok(self.block(bitmap, BlockKind::Bitmap)?[at] & mask != 0)
     }
 
-    /// Returns where a block's bit lies: bitmap block, byte and mask.
+    /// Returns the place of a block's bit: bitmap block, byte and mask.
     fn bit_place(&self, block: BlockNo) -> (BlockNo, usize, u8) {
         let geometry = &self.meta.geometry;
         let within = block.0 % GROUP_BLOCKS;
@@ -222,12 +222,12 @@ impl Op<'_> {
         (bitmap, HEADER_BYTES + usize::try_from(bit / 8).expect("below 4080"), 1 << (bit % 8))
     }
 
-    /// Sets or clears a block's bit, which must have been the other way.
+    /// Sets or clears a block's bit, which must have had the other value.
     pub(super) fn set_bit(&mut self, block: BlockNo, used: bool) -> OpResult<()> {
         self.set_bits(Run { first: block, count: 1 }, used)
     }
 
-    /// Sets or clears the bits of a run within one group, all of which must have been the other way.
+    /// Sets or clears the bits of a run within one group, all of which must have had the other value.
     fn set_bits(&mut self, run: Run, used: bool) -> OpResult<()> {
         let (mut block, end) = (run.first, run.first.plus(run.count));
         while block < end {

@@ -1,5 +1,5 @@
-//! Allocation of metadata: map nodes and tree pages are taken from a run of their own, so that they do not cut file
-//! data into pieces, and only from blocks that were written before ([`crate::engine::metadata_run`]).
+//! Allocation of metadata. Map nodes and tree pages come from a run of their own, so that they do not fragment file
+//! data, and only from blocks that were written before ([`crate::engine::metadata_run`]).
 
 use onefold_block::BlockNo;
 
@@ -15,15 +15,16 @@ use crate::format::state::Field;
 use crate::format::store_page::{BlockUse, Entry};
 use crate::options::Allocation;
 
-/// Length of a run kept for metadata.
+/// Length of a run kept for metadata, in blocks.
 pub(super) const METADATA_RUN_BLOCKS: u64 = 256;
-/// Blocks of a run that only operations which free space may take: a sparse backing file may have room for no others.
+/// Blocks of a run that only operations which free space may take: a sparse backing file may have no room for other
+/// blocks.
 const RUN_BLOCKS_KEPT: u64 = 32;
-/// Of the blocks that are available, this share at most is put in stock at once where there is no run.
+/// If there is no run, at most one in this many available blocks is put in stock at once.
 const STOCK_SHARE: u64 = 16;
 
 impl Op<'_> {
-    /// Allocates a block for metadata and makes it in memory, blank. Its entry in the fingerprint store is made too.
+    /// Allocates a block for metadata and makes it in memory, blank, together with its entry in the fingerprint store.
     ///
     /// # Errors
     /// [`PoolError::NoSpace`]; [`OpError::NeedGroup`].
@@ -47,7 +48,7 @@ impl Op<'_> {
         Ok(block)
     }
 
-    /// Returns how many available blocks an operation that does not free space leaves when it takes metadata.
+    /// Returns how many available blocks an operation that does not free space must leave when it allocates metadata.
     pub(super) fn metadata_blocks_kept(&self) -> u64 {
         EMERGENCY_BLOCKS / 2 + self.state(Field::ReservedBlocks) + self.meta.set_aside
     }
@@ -70,7 +71,7 @@ impl Op<'_> {
         }
         while let Some(block) = self.take_from_stock() {
             let (group, within) = (block.0 / GROUP_BLOCKS, block.0 % GROUP_BLOCKS);
-            // A saved filter may have got it meanwhile.
+            // A saved filter may have taken it meanwhile.
             let wanted = Wanted { least: 1, most: 1, free_for: FreeFor::Metadata, unknown: Unknown::All };
             if self.find_run(group, within, wanted)?.is_some_and(|run| run.first == block) {
                 return Ok(block);
@@ -79,7 +80,7 @@ impl Op<'_> {
         Err(self.miss_written()?)
     }
 
-    /// Returns what has to be done first where no written block is left for this operation.
+    /// Returns what must be done first if no written block is left for this operation.
     fn miss_written(&mut self) -> OpResult<OpError> {
         let ready = self.state(Field::GroupsReady);
         let may_grow = ready < self.meta.geometry.group_count();
@@ -95,7 +96,8 @@ impl Op<'_> {
                 return Ok(OpError::NeedGroup(ready));
             }
         }
-        // A nearly full pool: any blocks will do. On a full host they may have no room, and are tried one by one.
+        // In a nearly full pool, any blocks will do. On a full host they may have no room, so they are tried one by
+        // one.
         let share = (self.blocks_available() / STOCK_SHARE).clamp(1, METADATA_RUN_BLOCKS - 1);
         let runs = self.gather(if is_backing_full { 1 } else { share })?;
         Ok(match runs.is_empty() {
@@ -105,10 +107,10 @@ impl Op<'_> {
         })
     }
 
-    /// Returns some free blocks, up to `most`, as runs. None where there are none.
+    /// Returns up to `most` free blocks, as runs. Empty if there are none.
     fn gather(&mut self, most: u64) -> OpResult<Vec<Run>> {
         let ready = self.state(Field::GroupsReady);
-        // Data comes to the groups behind the cursor last; on a full host those that were used first have room.
+        // Data reaches the groups behind the cursor last; on a full host, the groups that were used first have room.
         let start = if self.meta.groups.full_backing.is_full() { 0 } else { self.meta.groups.data_cursor.group + 1 };
         let (mut runs, mut missing): (Vec<Run>, u64) = (Vec::new(), most);
         for groups in [start.min(ready)..ready, 0..start.min(ready)] {
@@ -117,7 +119,7 @@ impl Op<'_> {
                 && let Some(group) = self.meta.groups.free_runs.next_with(from..groups.end, 1)
             {
                 if !runs.is_empty() && !self.has_bitmaps(group) {
-                    // What is at hand is enough to go on with.
+                    // The runs found so far are enough to continue.
                     return Ok(runs);
                 }
                 let found = self.first_runs(group, missing)?;
@@ -133,7 +135,7 @@ impl Op<'_> {
         Ok(runs)
     }
 
-    /// Makes runs busy if all of them are free. Returns whether they are.
+    /// Makes runs busy if all of them are free. Returns whether they were.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.

@@ -1,9 +1,9 @@
-//! Busy blocks: free in their bitmaps, but out of reach. Their writes are under way and not yet committed (reserved),
-//! or they were freed and the free is not yet durable, or the journal still names them.
+//! Busy blocks: free in their bitmaps, but not allocatable. Either their writes are in progress and not yet committed
+//! (reserved), or they were freed and the free is not yet durable, or the journal still names them.
 //!
-//! Random overwrites free a block here and there in each group of a pool. A whole map for each group would take half a
-//! gigabyte in a pool of 16 TiB. So a group keeps only those words of its map that have bits, until a whole map takes
-//! less. What all groups take is known; where it is too much, the engine commits ([`BusyBlocks::is_too_much`]).
+//! Random overwrites free a block here and there in each group of a pool. A complete map for each group would take half
+//! a gigabyte in a pool of 16 TiB. So a group keeps only the nonzero words of its map, until a complete map takes less.
+//! The total memory is counted; if it is too much, the engine commits ([`BusyBlocks::is_too_much`]).
 
 use onefold_block::BlockNo;
 
@@ -12,11 +12,11 @@ use crate::format::geometry::GROUP_BLOCKS;
 
 const WORDS: usize = 512;
 const _: () = assert!(WORDS as u64 * 64 == GROUP_BLOCKS);
-/// Words that a group keeps one by one, at most: then they take half of a whole map.
+/// Maximum number of words that a group keeps singly: they then take half of a complete map.
 const SPARSE_WORDS_MAX: usize = 128;
-/// Busy blocks of a group with a whole map at which it goes back to single words.
+/// Number of busy blocks below which a group with a complete map returns to single words.
 const SPARSE_BELOW_BLOCKS: u32 = 32;
-/// What a group takes besides its words, in bytes: an entry of a hash map that may have just grown, and an allocation.
+/// Memory of a group besides its words, in bytes: an entry of a hash map that may have just grown, and an allocation.
 const GROUP_BYTES: usize = 112;
 const WORD_BYTES: usize = size_of::<SparseWord>();
 const MAP_BYTES: usize = WORDS * size_of::<u64>();
@@ -30,12 +30,12 @@ struct SparseWord {
 
 #[derive(Debug)]
 enum Words {
-    /// Words with bits, in order.
+    /// Nonzero words, in order.
     Sparse(Vec<SparseWord>),
     All(Box<[u64; WORDS]>),
 }
 
-/// The busy blocks of one group, at least one.
+/// The busy blocks of one group; at least one.
 #[derive(Debug)]
 pub(crate) struct GroupBusy {
     words: Words,
@@ -56,7 +56,7 @@ fn place(block: BlockNo) -> (u64, usize, u64) {
     (block.0 / GROUP_BLOCKS, usize::try_from(within / 64).expect("below 512"), 1 << (within % 64))
 }
 
-/// Returns the words that a run within one group has bits in, and which.
+/// Returns the words that contain bits of a run within one group, with these bits.
 fn words_of(first: BlockNo, count: u64) -> impl Iterator<Item = (usize, u64)> {
     let (from, to) = (first.0 % GROUP_BLOCKS, first.0 % GROUP_BLOCKS + count);
     (from / 64..to.div_ceil(64)).map(move |word| {
@@ -72,7 +72,7 @@ impl GroupBusy {
         GroupBusy { words: Words::Sparse(Vec::new()), count: 0 }
     }
 
-    /// Returns the busy ones of blocks `number * 64..` of the group, one bit each.
+    /// Returns which of blocks `number * 64..` of the group are busy, one bit each.
     pub(crate) fn word(&self, number: usize) -> u64 {
         match &self.words {
             Words::Sparse(words) => find(words, number).map_or(0, |at| words[at].bits),
@@ -100,7 +100,7 @@ impl GroupBusy {
             }
             (Err(at), bits) => {
                 if words.len() == words.capacity() {
-                    // Most groups have few: no more than half as much again.
+                    // Most groups have few words: grows by at most half.
                     words.reserve_exact(words.len() / 2 + 1);
                 }
                 words.insert(at, SparseWord { number: u16::try_from(number).expect("below 512"), bits });
@@ -108,7 +108,7 @@ impl GroupBusy {
         }
     }
 
-    /// Goes back to single words where few blocks are left.
+    /// Returns to single words if few blocks are left.
     fn thin_out(&mut self) {
         if let Words::All(words) = &self.words
             && self.count < SPARSE_BELOW_BLOCKS
@@ -131,28 +131,28 @@ fn find(words: &[SparseWord], number: usize) -> Result<usize, usize> {
 }
 
 impl BusyBlocks {
-    /// Returns none. They are to take `bytes_max` bytes of memory.
+    /// Returns an empty set that should take at most `bytes_max` bytes of memory.
     pub(crate) fn new(bytes_max: u64) -> BusyBlocks {
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         BusyBlocks { groups: PlainMap::default(), count: 0, bytes: 0, bytes_max }
     }
 
-    /// Returns how many there are.
+    /// Returns the number of busy blocks.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns whether they take more memory than they are to.
+    /// Returns whether they take more memory than they should.
     pub(crate) fn is_too_much(&self) -> bool {
         self.bytes > self.bytes_max
     }
 
-    /// Returns those of a group; `None` where it has none.
+    /// Returns the busy blocks of a group; `None` if it has none.
     pub(crate) fn of_group(&self, group: u64) -> Option<&GroupBusy> {
         self.groups.get(&group)
     }
 
-    /// Marks a block busy. Returns false if it was.
+    /// Makes a block busy. Returns false if it was already.
     pub(crate) fn set(&mut self, block: BlockNo) -> bool {
         let (group, word, bit) = place(block);
         self.change(group, |busy| {
@@ -165,7 +165,7 @@ impl BusyBlocks {
         }) > 0
     }
 
-    /// Marks the blocks of a run within one group busy. Returns false, and does nothing, if one was.
+    /// Makes the blocks of a run within one group busy. Returns false, without effect, if one was already.
     pub(crate) fn set_run(&mut self, first: BlockNo, count: u64) -> bool {
         let busy = self.of_group(first.0 / GROUP_BLOCKS);
         if busy.is_some_and(|busy| words_of(first, count).any(|(word, mask)| busy.word(word) & mask != 0)) {
@@ -180,8 +180,8 @@ impl BusyBlocks {
         true
     }
 
-    /// Ends the being busy of those blocks of a run within one group that are. Returns how many were. Blocks that are
-    /// free then come back through [`super::Meta::free_again`].
+    /// Ends the busy state of those blocks of a run within one group that have it. Returns their number. Blocks that
+    /// are then free become allocatable through [`super::Meta::free_again`].
     pub(crate) fn clear_run(&mut self, first: BlockNo, count: u64) -> u64 {
         if self.of_group(first.0 / GROUP_BLOCKS).is_none() {
             return 0;
@@ -198,12 +198,12 @@ impl BusyBlocks {
         change.unsigned_abs()
     }
 
-    /// Ends a block's being busy, as [`BusyBlocks::clear_run`]. Returns false if it was not.
+    /// Ends a block's busy state, like [`BusyBlocks::clear_run`]. Returns false if it was not busy.
     pub(crate) fn clear(&mut self, block: BlockNo) -> bool {
         self.clear_run(block, 1) > 0
     }
 
-    /// Changes the busy blocks of a group. Returns what `change` does: by how many they are more.
+    /// Changes the busy blocks of a group. Returns the result of `change`: by how much their number rises.
     fn change(&mut self, group: u64, change: impl FnOnce(&mut GroupBusy) -> i64) -> i64 {
         let busy = self.groups.entry(group).or_insert_with(GroupBusy::new);
         let bytes_before = if busy.count == 0 { 0 } else { busy.bytes() };
@@ -296,7 +296,7 @@ mod tests {
         }
     }
 
-    /// What was wrong: each group with a busy block took 4 KiB, half a gigabyte in a pool of 16 TiB, besides the
+    /// What was wrong: each group with a busy block took 4 KiB, half a gigabyte in a pool of 16 TiB, on top of the
     /// `memory` setting.
     #[test]
     fn a_busy_block_here_and_there_takes_little() {

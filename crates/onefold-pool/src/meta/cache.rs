@@ -1,11 +1,11 @@
 //! The metadata cache: blocks by number, evicted by the clock algorithm.
 //!
 //! Invariants:
-//! 1. A block is here at most once.
+//! 1. A block is in the cache at most once.
 //! 2. A block with uncommitted changes, or whose committed content is not yet home, is never evicted: the home copy is
-//!    old. (Their number is bounded by the journal's size, see [`super::running`].)
-//! 3. A block being read from the device is registered in `loading`; if it is created or changed meanwhile, what was
-//!    read is thrown away.
+//!    old. (The journal's size bounds their number, see [`super::running`].)
+//! 3. A block being read from the device is registered in `loading`; if it is created or changed meanwhile, the bytes
+//!    read are discarded.
 
 use std::sync::Arc;
 
@@ -17,18 +17,18 @@ use crate::format::BlockBytes;
 use crate::format::geometry::STATE;
 use crate::format::header::BlockKind;
 
-/// Memory that one cached block takes, bookkeeping included, in bytes.
+/// Memory of one cached block, including bookkeeping, in bytes.
 pub(crate) const SLOT_BYTES: u64 = 4096 + 160;
 
 /// One cached block.
 pub(crate) struct Slot {
     pub(crate) block: BlockNo,
     pub(crate) kind: BlockKind,
-    /// Content. The checksum in its header is only right once it is sealed on its way out.
+    /// Content. The checksum in its header is valid only once the block is sealed on its way out.
     pub(crate) bytes: Arc<BlockBytes>,
     /// Bytes changed by the running transaction.
     pub(crate) dirty: Option<DirtyRanges>,
-    /// The checkpoint epoch in which the journal last got the whole block; 0 for never.
+    /// The checkpoint epoch in which the journal last logged the whole block; 0 for never.
     pub(crate) logged_epoch: u64,
     /// Sequence of the newest transaction with this block whose content is not yet home; 0 for none.
     pub(crate) home_sequence: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Slot {
 
 impl Slot {
     fn is_evictable(&self) -> bool {
-        // The pool state is read without a way to wait for it: it stays.
+        // The pool state is read without a way to wait for it, so it stays.
         self.dirty.is_none() && self.home_sequence == 0 && self.block != STATE
     }
 }
@@ -50,12 +50,12 @@ pub(crate) struct Cache {
     loading: BlockMap<()>,
     hand: usize,
     capacity: usize,
-    /// Blocks beyond the capacity that it may hold while a large operation is under way.
+    /// Number of blocks beyond the capacity that it may hold during a large operation.
     lent: usize,
 }
 
 impl Cache {
-    /// Returns an empty cache for `bytes_max` bytes, though never fewer than a few operations need.
+    /// Returns an empty cache for `bytes_max` bytes, but never for fewer blocks than a few operations need.
     pub(crate) fn new(bytes_max: u64) -> Cache {
         let capacity = usize::try_from(bytes_max / SLOT_BYTES).unwrap_or(usize::MAX).max(2048);
         Cache {
@@ -75,17 +75,17 @@ impl Cache {
         self.index.len()
     }
 
-    /// Returns the number of blocks that it may hold without being told to grow.
+    /// Returns the number of blocks that it may hold without lent ones.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Lets the cache hold so many blocks beyond its capacity; with none, [`Cache::shrink`] takes them back.
+    /// Lets the cache hold `blocks` blocks beyond its capacity; after 0, [`Cache::shrink`] evicts the excess.
     pub(crate) fn lend(&mut self, blocks: usize) {
         self.lent = blocks;
     }
 
-    /// Evicts up to `most` blocks that are too many. Returns whether there may be more.
+    /// Evicts up to `most` excess blocks. Returns whether there may be more.
     pub(crate) fn shrink(&mut self, most: usize) -> bool {
         (0..most).all(|_| self.index.len() > self.capacity + self.lent && self.evict_one())
     }
@@ -96,7 +96,7 @@ impl Cache {
         self.slots[at].as_ref().map(|slot| &*slot.bytes)
     }
 
-    /// Returns whether the block is here.
+    /// Returns whether the block is cached.
     pub(crate) fn contains(&self, block: BlockNo) -> bool {
         self.index.contains_key(&block)
     }
@@ -109,18 +109,18 @@ impl Cache {
         Some(slot)
     }
 
-    /// Registers that `block` will be read; false if it is here or being read already.
+    /// Registers that `block` will be read; returns false if it is cached or already being read.
     pub(crate) fn begin_load(&mut self, block: BlockNo) -> bool {
         !self.contains(block) && self.loading.insert(block, ()).is_none()
     }
 
-    /// Returns whether somebody is reading `block`.
+    /// Returns whether `block` is being read.
     pub(crate) fn is_loading(&self, block: BlockNo) -> bool {
         self.loading.contains_key(&block)
     }
 
-    /// Takes in what was read for [`Cache::begin_load`], unless the block was created meanwhile. `None`: reading
-    /// failed.
+    /// Takes the result of a read registered with [`Cache::begin_load`], unless the block was created meanwhile. `None`
+    /// means that reading failed.
     pub(crate) fn end_load(&mut self, block: BlockNo, content: Option<(BlockKind, Arc<BlockBytes>)>) {
         let expected = self.loading.remove(&block).is_some();
         if let (true, false, Some((kind, bytes))) = (expected, self.contains(block), content) {
@@ -128,11 +128,11 @@ impl Cache {
         }
     }
 
-    /// Puts a block in that is not here; a load of it under way is made void.
+    /// Inserts a block that is not cached; cancels a load of it in progress.
     pub(crate) fn insert(&mut self, block: BlockNo, kind: BlockKind, bytes: Arc<BlockBytes>) -> &mut Slot {
         self.loading.remove(&block);
         self.remove(block);
-        // Two for one while there are too many, so that a cache that had to grow shrinks back.
+        // Evicts two for one while there are too many, so that a cache that had to grow shrinks back.
         for _ in 0..2 {
             if self.index.len() >= self.capacity + self.lent {
                 self.evict_one();
@@ -155,8 +155,8 @@ impl Cache {
         }
     }
 
-    /// Evicts one block that was not used lately. False when all are needed: the cache then is over its capacity until
-    /// the next checkpoint, which `running` makes sure is near.
+    /// Evicts one block that was not used lately. Returns false if all are needed: the cache then exceeds its capacity
+    /// until the next checkpoint, which `running` keeps near.
     fn evict_one(&mut self) -> bool {
         for _ in 0..self.slots.len() * 2 {
             self.hand = (self.hand + 1) % self.slots.len();

@@ -1,4 +1,4 @@
-//! The fingerprint stores' entries, and the counting of references.
+//! The entries of fingerprint stores, and reference counts.
 
 use onefold_block::BlockNo;
 
@@ -82,7 +82,7 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Reads the entry of a block that something refers to.
+    /// Reads the entry of a block that must have references.
     fn referenced(&mut self, block: BlockNo, usage: BlockUse) -> OpResult<Entry> {
         let entry = self.entry(block)?;
         if entry.usage != usage || entry.count == 0 {
@@ -92,11 +92,11 @@ impl Op<'_> {
         Ok(entry)
     }
 
-    /// Adds a map leaf's reference to a data block in use, or to a copy of it where its count is full. Returns the
-    /// block that the leaf has to name.
+    /// Adds a map leaf's reference to a data block in use, or to a copy of it if its count is full. Returns the block
+    /// that the leaf must name.
     ///
     /// # Errors
-    /// [`OpError::CountFull`] where there is no copy yet.
+    /// [`OpError::CountFull`] if there is no copy yet.
     pub(crate) fn add_data_reference(&mut self, block: BlockNo) -> OpResult<BlockNo> {
         let entry = self.referenced(block, BlockUse::Data)?;
         if self.count_one_more(block, &entry)? {
@@ -109,7 +109,7 @@ impl Op<'_> {
                 self.initialised(copy);
                 return Ok(copy);
             }
-            // This very operation has claimed it: until it ends, the copy is still offered.
+            // This operation itself has claimed the copy, which is offered until the operation ends.
             if self.count_one_more(copy, &of_copy)? {
                 return Ok(copy);
             }
@@ -117,7 +117,7 @@ impl Op<'_> {
         Err(OpError::CountFull(block))
     }
 
-    /// Adds a reference to a block's count; false if that is full.
+    /// Adds one to a block's reference count; returns false if it is full.
     fn count_one_more(&mut self, block: BlockNo, entry: &Entry) -> OpResult<bool> {
         if entry.count >= self.meta.limits.references_max {
             return Ok(false);
@@ -155,8 +155,7 @@ impl Op<'_> {
         }
     }
 
-    /// Makes the entries of a run of blocks within one group that have just been written, each with its first
-    /// reference.
+    /// Makes the entries of a newly written run of blocks within one group, each with its first reference.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
@@ -171,7 +170,7 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Returns how many parents a map node has.
+    /// Returns the number of parents of a map node.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
@@ -182,13 +181,13 @@ impl Op<'_> {
     /// Adds a parent to a map node.
     ///
     /// # Errors
-    /// [`PoolError::NoSpace`] at the highest count.
+    /// [`PoolError::NoSpace`] at the maximum count.
     pub(crate) fn add_node_parent(&mut self, node: BlockNo) -> OpResult<()> {
         let count = self.referenced(node, BlockUse::MapNode)?.count.checked_add(1).ok_or(PoolError::NoSpace)?;
         self.set_count(node, count)
     }
 
-    /// Takes a parent from a map node that has others.
+    /// Removes a parent from a map node that has others.
     ///
     /// # Errors
     /// Damage if it had only this one.

@@ -1,4 +1,4 @@
-//! How blocks come back within reach of allocation, and what is then known of their groups.
+//! Makes blocks allocatable again, and updates what is known of their groups.
 
 use onefold_block::BlockNo;
 
@@ -9,15 +9,15 @@ use super::free_runs::LONG_RUN;
 use super::free_words::{FreeFor, FreeWords};
 use crate::format::geometry::GROUP_BLOCKS;
 
-/// Returns the runs that ascending blocks form, each within one group.
+/// Returns the runs in an ascending list of blocks, each within one group.
 pub(crate) fn runs_of(blocks: &[BlockNo]) -> Vec<Run> {
     let goes_on = |one: &BlockNo, next: &BlockNo| one.plus(1) == *next && !next.0.is_multiple_of(GROUP_BLOCKS);
     blocks.chunk_by(goes_on).map(|run| Run { first: run[0], count: run.len() as u64 }).collect()
 }
 
 impl Meta {
-    /// Ends the being busy of blocks that are free in their bitmaps: they may be handed out. Each run lies in one
-    /// group; runs of a group side by side cost least.
+    /// Ends the busy state of blocks that are free in their bitmaps, so that they are allocatable. Each run lies in one
+    /// group; adjacent runs of a group cost least.
     pub(crate) fn free_again(&mut self, runs: &[Run]) {
         for runs in runs.chunk_by(|one, next| one.first.0 / GROUP_BLOCKS == next.first.0 / GROUP_BLOCKS) {
             let count = runs.iter().map(|run| self.groups.busy.clear_run(run.first, run.count)).sum();
@@ -25,8 +25,8 @@ impl Meta {
         }
     }
 
-    /// Keeps blocks that were written for metadata. Of two long runs the later one is kept; the blocks of the other are
-    /// free like any.
+    /// Keeps written blocks for metadata. Of two long runs the later one is kept; the blocks of the other become
+    /// ordinary free blocks.
     pub(crate) fn keep_written(&mut self, runs: &[Run]) {
         if let [run] = runs
             && run.count == METADATA_RUN_BLOCKS
@@ -40,7 +40,7 @@ impl Meta {
         self.note_given_up(&given_up);
     }
 
-    /// Gives back what is kept for metadata: data has found nothing else, or the blocks may have been discarded.
+    /// Releases the blocks kept for metadata: data has found no others, or the blocks may have been discarded.
     pub(crate) fn give_up_kept(&mut self) {
         let given_up = self.groups.stock.give_up();
         self.note_given_up(&given_up);
@@ -50,19 +50,19 @@ impl Meta {
     fn give_up_metadata_run(&mut self) {
         let (first, end) = std::mem::take(&mut self.groups.metadata_run);
         if first < end {
-            // They were counted among the free blocks all the time.
+            // They were counted as free blocks all the time.
             self.note_free(&[Run { first: BlockNo(first), count: end - first }], 0);
         }
     }
 
-    /// Notes that ascending blocks, which are free, are not kept for metadata any more.
+    /// Notes that ascending free blocks are no longer kept for metadata.
     fn note_given_up(&mut self, blocks: &[BlockNo]) {
         for blocks in blocks.chunk_by(|one, next| one.0 / GROUP_BLOCKS == next.0 / GROUP_BLOCKS) {
             self.note_free(&runs_of(blocks), 0);
         }
     }
 
-    /// Notes that runs of one group are within reach again, of which `count` blocks were not free before.
+    /// Notes that runs of one group are allocatable again; `count` of their blocks were not free before.
     fn note_free(&mut self, runs: &[Run], count: u64) {
         let Some(group) = runs.first().map(|run| run.first.0 / GROUP_BLOCKS) else { return };
         let Some(known) = self.groups.free_runs.get(group) else { return };
@@ -72,7 +72,7 @@ impl Meta {
                 let merged = |run: &Run| words.run_around(run.first.0 % GROUP_BLOCKS, run.count, LONG_RUN);
                 runs.iter().map(merged).max().unwrap_or(0)
             }
-            // What lies beside and between them is not looked at now: no such piece is longer than what is known.
+            // The blocks beside and between them are not examined now: no such piece is longer than the known bound.
             None => {
                 let pieces = runs.len() as u64 + 1;
                 runs.iter().map(|run| run.count).sum::<u64>() + pieces * u64::from(known.longest)

@@ -1,28 +1,29 @@
-//! What is known of each group's free blocks: how many there are, and an upper bound of their longest run.
+//! What is known of each group's free blocks: their number, and an upper bound of their longest run.
 //!
-//! A search for free blocks asks here first, and reads the bitmaps of those groups only that may have what it needs.
-//! One look at a group's bitmaps tells both numbers. From then on they follow each change: blocks that are taken lower
-//! the count, blocks that become free raise it, and the run that they become part of raises the bound.
+//! A search for free blocks asks here first, and reads only the bitmaps of groups that may have what it needs. One scan
+//! of a group's bitmaps gives both numbers. From then on they follow each change: allocated blocks lower the number,
+//! freed blocks raise it, and the run that freed blocks join raises the bound.
 //!
-//! Invariants, for a group that is known:
+//! Invariants, for a known group:
 //! 1. `free` is the number of its blocks that are neither used nor busy.
-//! 2. `longest` is at least the length of its longest run of free blocks that data may take, or [`LONG_RUN`] if that
-//!    is less. It may be more: where blocks were taken, nobody looked what is left.
+//! 2. `longest` is at least the length of its longest run of free blocks that data may take, or [`LONG_RUN`] if that is
+//!    less. It may be too high: after an allocation, the remaining blocks are not scanned.
 //!
-//! It takes four bytes a group, and four more for every 64: half a mebibyte for a pool of 16 TiB. Of groups from
-//! [`GROUPS_MAX`] on nothing is remembered.
+//! This takes four bytes per group, and four more for every 64 groups: half a mebibyte for a pool of 16 TiB. Nothing is
+//! remembered of groups from [`GROUPS_MAX`] on.
 
 use std::ops::Range;
 
 use crate::format::geometry::GROUP_BLOCKS;
 
-/// Longer runs count as this long: no search asks for more.
+/// Longer runs count as this long: no search needs more.
 pub(crate) const LONG_RUN: u64 = 256;
-/// Groups summed up in one part: a search passes over all of them at once.
+/// Number of groups that one part summarises: a search can skip all of them at once.
 const PART_GROUPS: usize = 64;
-/// Groups that are remembered, at most: 512 TiB. A hostile pool that claims to be larger must not take memory for it.
+/// Maximum number of groups that are remembered: 512 TiB. A hostile pool that claims to be larger must not take memory
+/// for it.
 const GROUPS_MAX: usize = 1 << 22;
-/// Stands for a group that nothing is known of.
+/// Marks an unknown group.
 const UNKNOWN: Known = Known { longest: u16::MAX, free: u16::MAX };
 const _: () = assert!(size_of::<Known>() == 4);
 const _: () = assert!(LONG_RUN <= GROUP_BLOCKS && GROUP_BLOCKS <= u16::MAX as u64);
@@ -37,7 +38,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Returns what a look at a group has found out.
+    /// Returns the result of a scan of a group.
     pub(crate) fn new(longest: u64, free: u64) -> Known {
         Known { longest: narrow(longest.min(LONG_RUN)), free: narrow(free) }
     }
@@ -51,15 +52,15 @@ fn narrow(count: u64) -> u16 {
     u16::try_from(count).expect("a group has 32,768 blocks")
 }
 
-/// The free blocks of all groups. Nothing is known of a group at first.
+/// The free blocks of all groups. All groups are unknown at first.
 #[derive(Debug, Default)]
 pub(crate) struct FreeRuns {
-    /// Groups behind the end are not known.
+    /// Groups past the end are unknown.
     groups: Vec<Known>,
     parts: Vec<Part>,
 }
 
-/// What is known of [`PART_GROUPS`] groups together.
+/// Summary of [`PART_GROUPS`] groups.
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
     /// The highest bound of a known group.
@@ -97,14 +98,14 @@ impl FreeRuns {
         }
     }
 
-    /// Notes that free blocks of a group were taken.
+    /// Notes that free blocks of a group were allocated.
     pub(crate) fn take(&mut self, group: u64, count: u64) {
         let Some(known) = self.get(group) else { return };
         let free = known.free.saturating_sub(narrow(count));
         self.set(group, Some(Known { free, longest: known.longest.min(free) }));
     }
 
-    /// Notes that blocks of a group became free, as part of runs of which the longest has `longest` blocks.
+    /// Notes that blocks of a group became free; the longest run that they join has `longest` blocks.
     pub(crate) fn release(&mut self, group: u64, count: u64, longest: u64) {
         let Some(known) = self.get(group) else { return };
         let merged = Known::new(longest, u64::from(known.free) + count);

@@ -1,4 +1,4 @@
-//! The free blocks of one group as bits: what its bitmaps, its busy blocks and the ranges kept from data say together.
+//! The free blocks of one group as bits: the combination of its bitmaps, its busy blocks and the ranges kept from data.
 
 use std::ops::{ControlFlow, Range};
 
@@ -16,51 +16,51 @@ use crate::format::header::HEADER_BYTES;
 const WORDS_PER_BITMAP: u64 = BITS_PER_BITMAP_BLOCK / 64;
 const _: () = assert!(BITMAP_BLOCKS == 2);
 
-/// The bitmap blocks of a group; a short group has no use for the second.
+/// The bitmap blocks of a group; a short group does not use the second.
 pub(crate) type Bitmaps<'a> = [Option<&'a BlockBytes>; 2];
 
-/// Who looks for free blocks.
+/// The purpose of a search for free blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FreeFor {
-    /// What is kept for metadata is out of reach.
+    /// Data, which may not take blocks kept for metadata.
     Data,
-    /// All that is free.
+    /// Metadata, which may take all free blocks.
     Metadata,
 }
 
-/// What a search in one group has found.
+/// Result of a search in one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// The first run that is long enough: place within the group, and length, cut at what was asked for.
+    /// The first run that is long enough: place within the group, and length, cut to the wanted maximum.
     pub(crate) run: Option<(u64, u64)>,
-    /// What is known of the group now. Only of use where no run was found and the search began at the group's start.
+    /// What is now known of the group. Useful only if no run was found and the search began at the group's start.
     pub(crate) known: Known,
-    /// Words of 64 blocks that were looked at.
+    /// Number of words of 64 blocks that were scanned.
     pub(crate) words: u64,
 }
 
 /// The free blocks of a group.
 pub(crate) struct FreeWords<'a> {
-    /// Blocks of the group.
+    /// Number of blocks of the group.
     end: u64,
     bitmaps: Bitmaps<'a>,
     busy: Option<&'a GroupBusy>,
-    /// Free blocks that are out of reach, within the group.
+    /// Ranges of free blocks that may not be taken, within the group.
     kept: Vec<Range<u64>>,
-    /// The same of single blocks, of the whole pool, ascending.
+    /// Single free blocks that may not be taken, of the whole pool, ascending.
     stock: &'a [BlockNo],
     /// The group's first block.
     first: u64,
 }
 
-/// Returns the bitmap blocks that describe blocks of a group: a short one needs the first only.
+/// Returns the bitmap blocks that describe a group's blocks: a short group needs only the first.
 pub(crate) fn bitmaps_of(geometry: &Geometry, group: u64) -> impl Iterator<Item = BlockNo> + use<> {
     let (geometry, count) = (*geometry, geometry.group_blocks(group).div_ceil(BITS_PER_BITMAP_BLOCK));
     (0..count).map(move |index| geometry.bitmap_block(group, index))
 }
 
 impl<'a> FreeWords<'a> {
-    /// Returns the free blocks of a group whose bitmaps are in memory; `None` where one is not.
+    /// Returns the free blocks of a group whose bitmaps are in memory; `None` if one is missing.
     pub(crate) fn cached(
         cache: &'a Cache,
         groups: &'a Groups,
@@ -75,7 +75,7 @@ impl<'a> FreeWords<'a> {
         Some(FreeWords::new(bitmaps, groups, geometry, group, free_for))
     }
 
-    /// Returns the free blocks of a group that has these bitmaps.
+    /// Returns the free blocks of a group with these bitmaps.
     pub(crate) fn new(
         bitmaps: Bitmaps<'a>,
         groups: &'a Groups,
@@ -109,7 +109,7 @@ impl<'a> FreeWords<'a> {
         !(used | busy) & bits(&(0..self.end), word)
     }
 
-    /// Returns the blocks `word * 64..` that are free and within reach, one bit each.
+    /// Returns which of the blocks `word * 64..` are free and may be taken, one bit each.
     fn free(&self, unused: u64, word: u64) -> u64 {
         let mut free = self.kept.iter().fold(unused, |free, range| free & !bits(range, word));
         if !self.stock.is_empty() {
@@ -122,9 +122,9 @@ impl<'a> FreeWords<'a> {
         free
     }
 
-    /// Visits the runs of free blocks within reach at or after `from`, each with its place and length. A run may be
-    /// visited before its end is known, once it has `enough` blocks; it has to be the last one then. Returns the number
-    /// of unused blocks on the way, and of words looked at.
+    /// Visits the runs of allocatable free blocks at or after `from`, each with its place and length. A run with
+    /// `enough` blocks may be visited before its end is known; it must be the last one then. Returns the number of
+    /// unused blocks on the way, and of words scanned.
     fn each_run(&self, from: u64, enough: u64, mut visit: impl FnMut(u64, u64) -> ControlFlow<()>) -> (u64, u64) {
         let (mut unused_count, mut began) = (0, None);
         let words = from / 64..self.end.div_ceil(64);
@@ -150,7 +150,7 @@ impl<'a> FreeWords<'a> {
                 let filled = left | (left - 1);
                 let end = u64::from(filled.trailing_ones());
                 if end == 64 && 64 - first < enough {
-                    // It may go on in the next word.
+                    // The run may continue in the next word.
                     began = Some(base + first);
                     break;
                 }
@@ -166,7 +166,7 @@ impl<'a> FreeWords<'a> {
         (unused_count, words.end.saturating_sub(words.start))
     }
 
-    /// Looks for the first run of at least `least` blocks at or after `from`, which is cut at `most`.
+    /// Finds the first run of at least `least` blocks at or after `from`, and cuts it to `most`.
     pub(crate) fn find(&self, from: u64, least: u64, most: u64) -> Found {
         let (mut run, mut longest) = (None, 0);
         let (free, words) = self.each_run(from, most.max(least), |first, count| {
@@ -180,7 +180,8 @@ impl<'a> FreeWords<'a> {
         Found { run, known: Known::new(longest, free), words }
     }
 
-    /// Returns the first runs of free blocks within reach, up to so many blocks: place within the group, and length.
+    /// Returns the first runs of allocatable free blocks, up to `blocks_max` blocks: place within the group, and
+    /// length.
     pub(crate) fn first_runs(&self, blocks_max: u64) -> Vec<(u64, u64)> {
         let (mut runs, mut missing) = (Vec::new(), blocks_max);
         self.each_run(0, blocks_max, |first, count| {
@@ -192,13 +193,13 @@ impl<'a> FreeWords<'a> {
         runs
     }
 
-    /// Returns what is to be known of the group, and the number of words looked at.
+    /// Returns the summary of the group, and the number of words scanned.
     pub(crate) fn survey(&self) -> (Known, u64) {
         let found = self.find(0, u64::MAX, 0);
         (found.known, found.words)
     }
 
-    /// Returns the length of the run that blocks which became free are part of, up to at least `enough`.
+    /// Returns the length of the run that newly freed blocks join, exact up to at least `enough`.
     pub(crate) fn run_around(&self, first: u64, count: u64, enough: u64) -> u64 {
         let free = |word| self.free(self.unused(word), word);
         let (mut from, mut to) = (first, first + count);
@@ -222,7 +223,7 @@ impl<'a> FreeWords<'a> {
     }
 }
 
-/// Returns those of the blocks `word * 64..` that are in a range, one bit each.
+/// Returns which of the blocks `word * 64..` are in a range, one bit each.
 fn bits(range: &Range<u64>, word: u64) -> u64 {
     let (from, to) = (range.start.max(word * 64), range.end.min(word * 64 + 64));
     if from >= to { 0 } else { (u64::MAX >> (64 - (to - from))) << (from - word * 64) }
@@ -240,7 +241,7 @@ mod tests {
         *seed >> 33
     }
 
-    /// A bitmap pair in which runs of used and free blocks alternate, up to `run_max` long.
+    /// Returns a bitmap pair in which runs of used and free blocks alternate, up to `run_max` long.
     fn bitmaps(seed: &mut u64, run_max: u64) -> [BlockBytes; 2] {
         let mut both = [[0; BLOCK_BYTES]; 2];
         let (mut block, mut used) = (0, false);
@@ -256,7 +257,7 @@ mod tests {
         both
     }
 
-    /// The run of free blocks that begins at `first`.
+    /// Returns the length of the run of free blocks that begins at `first`.
     fn plain_run(free: &[bool], first: usize) -> u64 {
         free[first..].iter().take_while(|free| **free).count() as u64
     }

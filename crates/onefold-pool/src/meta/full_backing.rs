@@ -1,14 +1,15 @@
-//! What is known of a sparse backing file that is full: which free blocks have no room in it.
+//! What is known of a full sparse backing file: the free blocks that have no room in it.
 //!
 //! Blocks that were written before have their room. The others lie in long ranges that were never used, or were
-//! trimmed; each failed write tells of one.
+//! trimmed; each failed write reveals one.
 
 use std::ops::Range;
 
-/// Ranges remembered: more are a backing file full of small trimmed places, of which the oldest may have room again.
+/// Maximum number of remembered ranges. More would mean many small trimmed places, of which the oldest may have room
+/// again.
 const RANGES_MAX: usize = 256;
 
-/// Free blocks without room. Empty as long as the backing file is not known to be full.
+/// Free blocks without room. Empty unless the backing file is known to be full.
 #[derive(Debug, Default)]
 pub(crate) struct FullBacking {
     is_full: bool,
@@ -17,7 +18,7 @@ pub(crate) struct FullBacking {
 }
 
 impl FullBacking {
-    /// Returns whether a block that was never written found no room lately.
+    /// Returns whether a never-written block recently found no room.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full
     }
@@ -27,7 +28,7 @@ impl FullBacking {
         self.refusals
     }
 
-    /// Notes that a range of free blocks has no room. Returns the range that is forgotten for it, if there is one.
+    /// Notes that a range of free blocks has no room. Returns the range that is forgotten in exchange, if any.
     pub(crate) fn refuse(&mut self, range: Range<u64>) -> Option<Range<u64>> {
         self.is_full = true;
         self.refusals += 1;
@@ -36,13 +37,13 @@ impl FullBacking {
         forgotten
     }
 
-    /// Forgets it all: there may be room again. Returns the ranges that had none.
+    /// Forgets all ranges, as there may be room again. Returns them.
     pub(crate) fn forget(&mut self) -> Vec<Range<u64>> {
         self.is_full = false;
         std::mem::take(&mut self.without_room)
     }
 
-    /// Returns the ranges that have no room.
+    /// Returns the ranges without room.
     pub(crate) fn without_room(&self) -> impl Iterator<Item = &Range<u64>> {
         self.without_room.iter()
     }

@@ -1,5 +1,5 @@
-//! Allocation state of the block groups that is not on disk: which blocks are *busy* ([`super::busy`]), what is known
-//! of the free ones, and where to look next.
+//! Allocation state of the block groups that is not on disk: the *busy* blocks ([`super::busy`]), what is known of the
+//! free ones, and where the next search begins.
 
 use std::ops::Range;
 
@@ -9,14 +9,14 @@ use super::full_backing::FullBacking;
 use super::stock::Stock;
 use crate::format::geometry::GROUP_BLOCKS;
 
-/// How many misses of store pages are remembered: more would call scattered hits near.
+/// Number of misses of store pages that are remembered: with more, scattered misses would look close together.
 const STORE_MISSES_KEPT: usize = 64;
-/// Groups whose bitmaps are read at once by a search for free blocks: half a mebibyte in as many places.
+/// Maximum number of groups whose bitmaps a search for free blocks reads at once: half a mebibyte in as many places.
 const BITMAP_GROUPS_AHEAD_MAX: u64 = 64;
-/// Groups that nothing is known of which searches for long runs may look at between two that find blocks.
+/// Number of unknown groups that searches for long runs may scan between two that find blocks.
 const UNKNOWN_GROUPS_MAX: u32 = 64;
 
-/// Where allocation goes on.
+/// Position at which allocation continues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cursor {
     /// The group.
@@ -28,34 +28,35 @@ pub(crate) struct Cursor {
 /// Allocation state of all groups.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    /// Blocks that are free in their bitmaps and may not be handed out.
+    /// Blocks that are free in their bitmaps but may not be allocated.
     pub(crate) busy: BusyBlocks,
     /// What is known of the free blocks of each group.
     pub(crate) free_runs: FreeRuns,
-    /// Groups that nothing is known of which searches for long runs may still look at.
+    /// Number of unknown groups that searches for long runs may still scan.
     unknown_left: u32,
-    /// Groups before this one were surveyed in the background, or passed over.
+    /// Groups before this one were surveyed in the background, or skipped.
     pub(crate) survey_next: u64,
-    /// Words of 64 blocks that searches and surveys have looked at since the pool was opened.
+    /// Number of words of 64 blocks that searches and surveys have scanned since the pool was opened.
     pub(crate) words_scanned: u64,
     /// Groups in whose fingerprint stores a page was missing lately, oldest first.
     store_misses: std::collections::VecDeque<u64>,
-    /// The group whose bitmaps will be missing next if a search goes on, and how many groups were read for it at once.
+    /// The group whose bitmaps will be missing next if a search continues, and the number of groups that were read at
+    /// once up to there.
     bitmap_search: (u64, u64),
-    /// Where the next data block is looked for.
+    /// Where the search for the next data block begins.
     pub(crate) data_cursor: Cursor,
-    /// A run kept for metadata, so that map nodes and tree pages do not cut file data into pieces: first and end. Its
-    /// blocks have been written since the pool was opened: a checkpoint finds room for them.
+    /// A run kept for metadata, so that map nodes and tree pages do not fragment file data: first and end. Its blocks
+    /// have been written since the pool was opened, so a checkpoint finds room for them.
     pub(crate) metadata_run: (u64, u64),
-    /// Single blocks kept for metadata, where there is no such run.
+    /// Single blocks kept for metadata, if there is no such run.
     pub(crate) stock: Stock,
-    /// What a sparse backing file has no room for.
+    /// Blocks for which a sparse backing file has no room.
     pub(crate) full_backing: FullBacking,
 }
 
 impl Groups {
-    /// Returns the state of groups of which nothing is known and no block is busy. Busy blocks are to take
-    /// `busy_bytes_max` bytes of memory.
+    /// Returns the state of unknown groups without busy blocks. Busy blocks should take at most `busy_bytes_max` bytes
+    /// of memory.
     pub(crate) fn new(busy_bytes_max: u64) -> Groups {
         Groups {
             busy: BusyBlocks::new(busy_bytes_max),
@@ -72,7 +73,7 @@ impl Groups {
         }
     }
 
-    /// Notes that a page of a group's fingerprint store was missing; true if one was missing lately already.
+    /// Notes that a page of a group's fingerprint store was missing; returns whether one was missing lately already.
     pub(crate) fn note_store_miss(&mut self, group: u64) -> bool {
         let again = self.store_misses.contains(&group);
         self.store_misses.push_back(group);
@@ -83,7 +84,7 @@ impl Groups {
     }
 
     /// Notes that the bitmap of a group was not in memory. Returns how many bitmaps the caller should read from this
-    /// group on. The number doubles each time the search goes on where the last reading ended.
+    /// group on. The number doubles each time the search continues where the last read ended.
     pub(crate) fn note_bitmap_miss(&mut self, group: u64) -> u64 {
         let (next, before) = self.bitmap_search;
         let ahead = if group == next { (before * 2).clamp(1, BITMAP_GROUPS_AHEAD_MAX) } else { 1 };
@@ -91,15 +92,14 @@ impl Groups {
         ahead
     }
 
-    /// Lets a search for a long run look at one more group that nothing is known of. False when it has looked at
-    /// enough.
+    /// Lets a search for a long run scan one more unknown group. Returns false when it has scanned enough.
     pub(crate) fn may_look_at_unknown(&mut self) -> bool {
         let may = self.unknown_left > 0;
         self.unknown_left = self.unknown_left.saturating_sub(1);
         may
     }
 
-    /// Notes that a search has found blocks: the next ones may look at as many unknown groups again.
+    /// Notes that a search has found blocks: the next ones may again scan as many unknown groups.
     pub(crate) fn note_found(&mut self) {
         self.unknown_left = UNKNOWN_GROUPS_MAX;
     }
@@ -110,7 +110,7 @@ impl Groups {
         self.survey_next = self.survey_next.min(group);
     }
 
-    /// Notes that a sparse backing file has no room for some free blocks; the search for others begins anew.
+    /// Notes that a sparse backing file has no room for some free blocks; the search for others starts over.
     pub(crate) fn note_full_backing(&mut self, without_room: Range<u64>) {
         if let Some(forgotten) = self.full_backing.refuse(without_room) {
             self.forget_runs_in(&forgotten);
@@ -118,22 +118,22 @@ impl Groups {
         self.data_cursor = Cursor::default();
     }
 
-    /// Notes that a sparse backing file has no room for a new block group. Once: there is nothing that could be left
-    /// out of the search.
+    /// Notes once that a sparse backing file has no room for a new block group. No blocks can be excluded from the
+    /// search for it.
     pub(crate) fn note_full_backing_once(&mut self) {
         if !self.full_backing.is_full() {
             self.note_full_backing(0..0);
         }
     }
 
-    /// Looks everywhere again: a backing file that was full may have room by now.
+    /// Searches everywhere again: a full backing file may have room by now.
     pub(crate) fn forget_full_backing(&mut self) {
         for range in self.full_backing.forget() {
             self.forget_runs_in(&range);
         }
     }
 
-    /// Forgets what is known of the groups of a range: it did not count the blocks of the range.
+    /// Forgets the groups of a range: their numbers did not include the blocks of the range.
     fn forget_runs_in(&mut self, range: &Range<u64>) {
         for group in range.start / GROUP_BLOCKS..range.end.div_ceil(GROUP_BLOCKS) {
             self.forget_runs(group);

@@ -1,12 +1,12 @@
-//! Hash maps for keys that nobody can choose: block numbers, inode numbers, keyed fingerprints. The default hasher's
-//! guard against chosen keys would cost more than the look-ups.
+//! Hash maps for keys that users cannot choose: block numbers, inode numbers, keyed fingerprints. The default hasher's
+//! protection against chosen keys would cost more than the look-ups.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use onefold_block::{BlockNo, Fingerprint};
 
-/// Multiplies numbers into hashes.
+/// Hashes numbers by multiplication.
 #[derive(Default)]
 pub(crate) struct PlainHasher(u64);
 
@@ -38,7 +38,7 @@ impl Hasher for PlainHasher {
     }
 }
 
-/// A map keyed by what nobody can choose.
+/// A map whose keys users cannot choose.
 pub(crate) type PlainMap<K, V> = HashMap<K, V, BuildHasherDefault<PlainHasher>>;
 /// A map keyed by block number.
 pub(crate) type BlockMap<V> = PlainMap<BlockNo, V>;

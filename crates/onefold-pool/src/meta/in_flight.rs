@@ -1,7 +1,8 @@
-//! Data blocks whose writes are under way, and blocks that are being compared.
+//! Data blocks whose writes are in progress, and blocks that are being compared.
 //!
 //! A block is entered under its fingerprint before its write begins. A second writer of the same content attaches to
-//! it: it waits for the write and shares its fate. Whoever commits first makes the entry in the fingerprint store.
+//! it: it waits for the write and shares its outcome. The writer that commits first makes the entry in the fingerprint
+//! store.
 
 use std::sync::Arc;
 
@@ -10,21 +11,21 @@ use onefold_block::{BlockNo, Fingerprint};
 use super::hash::{BlockMap, PlainMap};
 use crate::sync::{Condvar, Mutex};
 
-/// What a block's identity is: content within a sharing domain.
+/// Identity of a block's content: fingerprint and sharing domain.
 pub(crate) type ContentKey = (Fingerprint, u16);
 
-/// How far the write is.
+/// State of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteState {
-    /// Under way.
+    /// In progress.
     Writing,
     /// The device has the data.
     Written,
-    /// It failed; whoever attached must find another way.
+    /// The write failed; attached writers must find another way.
     Failed,
 }
 
-/// A write of blocks to the device, all of which end together.
+/// A write of blocks to the device, which all end together.
 #[derive(Debug)]
 pub(crate) struct DeviceWrite {
     state: Mutex<WriteState>,
@@ -32,18 +33,18 @@ pub(crate) struct DeviceWrite {
 }
 
 impl DeviceWrite {
-    /// Returns one that is under way.
+    /// Returns a write in progress.
     pub(crate) fn begin() -> Arc<DeviceWrite> {
         Arc::new(DeviceWrite { state: Mutex::new(WriteState::Writing), changed: Condvar::new() })
     }
 
-    /// Says how the write ended.
+    /// Sets the outcome of the write.
     pub(crate) fn finish(&self, state: WriteState) {
         *self.state.lock() = state;
         self.changed.notify_all();
     }
 
-    /// Says that the write failed, unless it has ended.
+    /// Marks the write as failed, unless it has ended.
     pub(crate) fn fail_if_unfinished(&self) {
         let mut state = self.state.lock();
         if *state == WriteState::Writing {
@@ -52,7 +53,7 @@ impl DeviceWrite {
         }
     }
 
-    /// Waits for the end of the write. Its writer never waits for others before it has ended its own writes.
+    /// Waits for the end of the write. A writer never waits for others before it has ended its own writes.
     pub(crate) fn wait(&self) -> WriteState {
         let mut state = self.state.lock();
         while *state == WriteState::Writing {
@@ -62,7 +63,7 @@ impl DeviceWrite {
     }
 }
 
-/// One block under way.
+/// One block in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct InFlight {
     pub(crate) block: BlockNo,
@@ -74,28 +75,28 @@ pub(crate) struct InFlight {
 struct Row {
     write: Arc<DeviceWrite>,
     content: Option<ContentKey>,
-    /// The block with a full count that it is a copy of, while it is offered as that.
+    /// The block with a full count of which this is a copy, while it is offered as such.
     copy_of: Option<BlockNo>,
-    /// Writers that may still refer to the block: the one that writes and those attached.
+    /// Writers that may still refer to the block: the writing one and the attached ones.
     users: u32,
-    /// The fingerprint store has the block; from now on it is found through the filter.
+    /// Whether the fingerprint store has the block, so that the filter finds it.
     initialised: bool,
 }
 
-/// All blocks under way. Lives under the metadata lock.
+/// All blocks in flight. Protected by the metadata lock.
 #[derive(Debug, Default)]
 pub(crate) struct InFlightTable {
     by_block: BlockMap<Row>,
     by_content: PlainMap<ContentKey, BlockNo>,
     pins: BlockMap<u32>,
-    /// Copies that can be referred to in the place of blocks with full counts.
+    /// Copies that can replace blocks with full counts.
     copies: BlockMap<Vec<BlockNo>>,
 }
 
 impl InFlightTable {
-    /// Enters a block that is about to be written. Without `content` nobody can attach to it.
+    /// Enters a block before it is written. Without `content`, no writer can attach to it.
     pub(crate) fn enter(&mut self, block: BlockNo, content: Option<ContentKey>, write: &Arc<DeviceWrite>) -> InFlight {
-        // Of two blocks with one content the first stays the one to attach to.
+        // If two blocks have the same content, writers attach to the first.
         let content = content.filter(|content| !self.by_content.contains_key(content));
         if let Some(content) = content {
             self.by_content.insert(content, block);
@@ -105,7 +106,7 @@ impl InFlightTable {
         InFlight { block, write: Arc::clone(write) }
     }
 
-    /// Attaches to the block under way with that content, if there is one.
+    /// Attaches to the block in flight with this content, if there is one.
     pub(crate) fn attach(&mut self, content: ContentKey) -> Option<InFlight> {
         let &block = self.by_content.get(&content)?;
         let row = self.by_block.get_mut(&block)?;
@@ -113,7 +114,7 @@ impl InFlightTable {
         Some(InFlight { block, write: Arc::clone(&row.write) })
     }
 
-    /// Offers a block under way, whose data is on the device, as a copy of one with a full count.
+    /// Offers a block in flight whose data is on the device as a copy of one with a full count.
     pub(crate) fn offer_copy(&mut self, full: BlockNo, copy: BlockNo) {
         if let Some(row) = self.by_block.get_mut(&copy) {
             row.copy_of = Some(full);
@@ -126,12 +127,12 @@ impl InFlightTable {
         self.copies.get(&full).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns whether the fingerprint store does not have the block yet.
+    /// Returns whether the fingerprint store lacks the block so far.
     pub(crate) fn is_uninitialised(&self, block: BlockNo) -> bool {
         self.by_block.get(&block).is_some_and(|row| !row.initialised)
     }
 
-    /// Returns whether somebody is writing that content.
+    /// Returns whether a block with this content is being written.
     pub(crate) fn is_under_way(&self, content: ContentKey) -> bool {
         self.by_content.contains_key(&content)
     }
@@ -144,7 +145,7 @@ impl InFlightTable {
         self.forget_block(block);
     }
 
-    /// Ends new attachments to the block, as when its write has failed.
+    /// Ends new attachments to the block, for example after its write has failed.
     pub(crate) fn forget_block(&mut self, block: BlockNo) {
         let Some(row) = self.by_block.get_mut(&block) else { return };
         if let Some(content) = row.content.take() {
@@ -160,8 +161,8 @@ impl InFlightTable {
         }
     }
 
-    /// Ends one writer's interest. Returns true if the block was its last and never got into the store: it is free
-    /// again.
+    /// Ends one writer's use of the block. Returns true if it was the last one and the block never got into the store:
+    /// the block is then free again.
     pub(crate) fn leave(&mut self, block: BlockNo) -> bool {
         let Some(row) = self.by_block.get_mut(&block) else { return false };
         row.users -= 1;
@@ -174,7 +175,7 @@ impl InFlightTable {
         unused
     }
 
-    /// Keeps a block from being handed out again while it is compared or about to be shared.
+    /// Keeps a block from being reallocated while it is compared or about to be shared.
     pub(crate) fn pin(&mut self, block: BlockNo) {
         *self.pins.entry(block).or_insert(0) += 1;
     }
@@ -189,12 +190,12 @@ impl InFlightTable {
         }
     }
 
-    /// Returns whether a block may not be handed out again yet.
+    /// Returns whether a block must not be reallocated yet.
     pub(crate) fn is_held(&self, block: BlockNo) -> bool {
         self.pins.contains_key(&block) || self.by_block.contains_key(&block)
     }
 
-    /// Returns whether nothing is under way.
+    /// Returns whether no block is in flight.
     #[cfg(test)]
     fn is_empty(&self) -> bool {
         self.by_block.is_empty() && self.by_content.is_empty() && self.pins.is_empty() && self.copies.is_empty()

@@ -1,17 +1,18 @@
-//! How far the filter is filled after an opening, while the pool is in use.
+//! Tracks how far the filter is filled after an opening, while the pool is in use.
 //!
-//! The stores are read a *window* of pages at a time, with no lock held, and what they say goes into the filter in one
-//! batch. Meanwhile blocks come and go. What is done with a change of a block hangs on where its store page is:
+//! The stores are read a *window* of pages at a time, with no lock held, and their entries go into the filter in one
+//! batch. Blocks are added and removed meanwhile. The treatment of such a change depends on the place of the block's
+//! store page:
 //!
-//! | page is | a block comes | a block goes |
+//! | page is | a block is added | a block is removed |
 //! |---|---|---|
-//! | below the window | enters the filter | leaves it; if it is not there yet, as soon as all has arrived |
+//! | below the window | enters the filter | leaves it; if it is not there yet, once all entries have arrived |
 //! | in the window | its page is *touched* | its page is touched |
 //! | in the window, settled | enters the filter | leaves it |
 //! | above the window | nothing: its page will be read | nothing |
 //!
-//! What was read of a touched page may be old, so it is dropped: the page is *settled*, taken in from the metadata
-//! cache under the metadata lock, before the window is closed.
+//! Bytes read of a touched page may be old, so they are dropped. Before the window is closed, the page is *settled*:
+//! its entries are taken from the metadata cache under the metadata lock.
 
 use std::collections::VecDeque;
 
@@ -21,36 +22,37 @@ use super::Meta;
 use super::shared_filter::FilterChange;
 use crate::filter::{Filter, StorePageNo};
 
-/// Removals that wait. One beyond them is done at once, or forgotten where its entry has not arrived: that entry will
-/// name a page for nothing.
+/// Maximum number of waiting removals. One beyond that is done at once, or forgotten if its entry has not arrived: the
+/// entry will then name a page in vain.
 const LATE_MAX: usize = 1 << 17;
 
-/// When an entry is taken out of the filter.
+/// When an entry is removed from the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leave {
     /// With the operation that frees the block.
     Now,
-    /// After it: of an operation that frees very many blocks most of the time would go into this.
+    /// After that operation: removals would take most of the time of an operation that frees very many blocks.
     Later,
 }
 
-/// What the filter knows of.
+/// State of the filter's filling.
 #[derive(Debug, Default)]
 pub(crate) struct Indexing {
-    /// Store pages below this one are in the filter, or on their way there.
+    /// Store pages below this one are in the filter, or on their way into it.
     pages_ready: u64,
     /// Store pages below this one are in the filter.
     pages_complete: u64,
-    /// Pages that could not be read: the filter will lack them.
+    /// Number of unreadable pages, which the filter will lack.
     pages_unusable: u64,
     window: Option<Window>,
-    /// Entries are on their way into the filter.
+    /// Whether entries are on their way into the filter.
     is_arriving: bool,
-    /// Removals to be done later: when all has arrived, or a few at a time after an operation that frees very many.
+    /// Removals to be done later: once all entries have arrived, or a few at a time after an operation that frees very
+    /// many.
     late: VecDeque<(Fingerprint, StorePageNo)>,
 }
 
-/// Store pages that are being read.
+/// The store pages that are being read.
 #[derive(Debug)]
 struct Window {
     first: u64,
@@ -84,7 +86,7 @@ impl Pages {
         self.bits[word] |= bit;
     }
 
-    /// Returns whether the set has this page, which is one of the window's.
+    /// Returns whether the set has this page, which must be in the window.
     pub(crate) fn has(&self, page: StorePageNo) -> bool {
         if self.count == 0 {
             return false;
@@ -93,7 +95,7 @@ impl Pages {
         self.bits[word] & bit != 0
     }
 
-    /// Returns the first page from `from` on that is here and not in `other`.
+    /// Returns the first page from `from` on that is in this set and not in `other`.
     fn next_without(&self, other: &Pages) -> Option<u64> {
         let words = (0..).zip(self.bits.iter().zip(&other.bits));
         let found = words.map(|(at, (here, there))| (at, here & !there)).find(|(_, left)| *left != 0);
@@ -102,7 +104,7 @@ impl Pages {
 }
 
 impl Indexing {
-    /// Returns the first page that is not in the filter or on its way there.
+    /// Returns the first page that is neither in the filter nor on its way into it.
     pub(crate) fn pages_ready(&self) -> u64 {
         self.pages_ready
     }
@@ -112,25 +114,25 @@ impl Indexing {
         self.pages_complete
     }
 
-    /// Returns whether some stored blocks will not be found, because their entries could not be read.
+    /// Returns whether some stored blocks will not be found, because their entries were unreadable.
     pub(crate) fn has_unusable(&self) -> bool {
         self.pages_unusable > 0
     }
 
-    /// Opens a window. There is none.
+    /// Opens a window; none may be open.
     pub(crate) fn open_window(&mut self, end: u64) {
         let first = self.pages_ready;
         self.window = Some(Window { first, end, touched: Pages::new(first, end), settled: Pages::new(first, end) });
     }
 
-    /// Makes the window shorter: from `end` on nothing has been read yet.
+    /// Shortens the window: nothing has been read from `end` on.
     pub(crate) fn shorten_window(&mut self, end: u64) {
         if let Some(window) = &mut self.window {
             window.end = window.end.min(end);
         }
     }
 
-    /// Takes note that what was, or will be, read of a page may not be what it holds.
+    /// Notes that the bytes read of a page, now or later, may differ from its content.
     pub(crate) fn touch(&mut self, page: StorePageNo) {
         if let Some(window) = self.window.as_mut().filter(|window| (window.first..window.end).contains(&page.0)) {
             window.touched.add(page.0);
@@ -143,7 +145,7 @@ impl Indexing {
         window.touched.next_without(&window.settled).filter(|page| *page < window.end).map(StorePageNo)
     }
 
-    /// Takes note that all blocks of a page of the window are in the filter.
+    /// Notes that all blocks of a page of the window are in the filter.
     pub(crate) fn settle(&mut self, page: StorePageNo) {
         if let Some(window) = &mut self.window {
             window.settled.add(page.0);
@@ -156,7 +158,8 @@ impl Indexing {
         self.pages_unusable += 1;
     }
 
-    /// Closes the window: its pages are on their way into the filter, but for those that are returned, which are there.
+    /// Closes the window. Its pages are on their way into the filter, except the returned ones, which are already
+    /// there.
     pub(crate) fn close_window(&mut self) -> Pages {
         let window = self.window.take();
         self.pages_ready = window.as_ref().map_or(self.pages_ready, |window| window.end);
@@ -164,30 +167,30 @@ impl Indexing {
         window.map_or_else(|| Pages::new(0, 0), |window| window.touched)
     }
 
-    /// Begins to fill the filter with what was saved: all pages are on their way there.
+    /// Starts filling the filter from a saved one: all pages are on their way.
     pub(crate) fn begin_loading(&mut self, page_count: u64) {
         self.pages_ready = page_count;
         self.is_arriving = true;
     }
 
-    /// Takes note of how many pages may be called complete while a saved filter arrives.
+    /// Notes how many pages count as complete while a saved filter arrives.
     pub(crate) fn note_progress(&mut self, pages: u64) {
         self.pages_complete = pages;
     }
 
-    /// Ends an arrival: all that was on its way is in the filter.
+    /// Ends an arrival: all entries that were on their way are in the filter.
     pub(crate) fn all_arrived(&mut self) {
         self.is_arriving = false;
         self.pages_complete = self.pages_ready;
     }
 
-    /// Takes note that there is nothing to read: the pool has `page_count` store pages, those in use are in the filter.
+    /// Notes that no page must be read: the pool has `page_count` store pages, and those in use are in the filter.
     pub(crate) fn complete(&mut self, page_count: u64) {
         self.pages_ready = page_count;
         self.pages_complete = page_count;
     }
 
-    /// Takes note that the pool has grown by store pages that hold nothing.
+    /// Notes that the pool has grown by empty store pages.
     pub(crate) fn grow(&mut self, page_count_before: u64, page_count: u64) {
         for pages in [&mut self.pages_ready, &mut self.pages_complete] {
             if *pages == page_count_before {
@@ -196,18 +199,18 @@ impl Indexing {
         }
     }
 
-    /// Returns whether removals wait for nothing but somebody who does them.
+    /// Returns whether waiting removals can be done now.
     pub(crate) fn has_late(&self) -> bool {
         !self.is_arriving && !self.late.is_empty()
     }
 
-    /// Returns up to `count` removals that wait.
+    /// Returns up to `count` waiting removals.
     pub(crate) fn take_late(&mut self, count: usize) -> Vec<(Fingerprint, StorePageNo)> {
         let count = count.min(self.late.len());
         self.late.drain(..count).collect()
     }
 
-    /// Returns whether changes of a page's blocks go into the filter now; takes note of those in the window.
+    /// Returns whether changes of a page's blocks go into the filter now; notes changes within the window.
     fn takes(&mut self, page: StorePageNo) -> bool {
         if page.0 < self.pages_ready {
             return true;
@@ -224,15 +227,15 @@ impl Indexing {
 }
 
 impl Indexing {
-    /// A block with this fingerprint is stored now.
+    /// Enters a newly stored block with this fingerprint.
     pub(crate) fn enter(&mut self, filter: &mut FilterChange<'_>, fingerprint: Fingerprint, page: StorePageNo) {
         if self.takes(page) {
             filter.insert(fingerprint, page);
         }
     }
 
-    /// A block with this fingerprint is stored no more. With [`Leave::Later`] its entry stays until it is taken from
-    /// [`Indexing::take_late`]: meanwhile it names a page for nothing.
+    /// Removes a block with this fingerprint that is no longer stored. With [`Leave::Later`] its entry stays until it
+    /// is taken from [`Indexing::take_late`], and names a page in vain meanwhile.
     pub(crate) fn leave(
         &mut self,
         filter: &mut FilterChange<'_>,
@@ -255,7 +258,7 @@ impl Indexing {
 }
 
 impl Meta {
-    /// Forgets all that the filter holds, and that any of it was read.
+    /// Replaces the filter by an empty one, of which nothing has been read.
     pub(crate) fn begin_filter_anew(&mut self, filter: Filter) {
         *self.filter.write() = filter;
         self.indexing = Indexing::default();

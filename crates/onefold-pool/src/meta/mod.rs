@@ -1,10 +1,10 @@
 //! The pool's metadata in memory, changed one operation at a time.
 //!
-//! Everything that decides lives behind one lock: the metadata cache, the running transaction, the block groups'
-//! allocation, changes of the fingerprint filter, and the blocks whose writes are under way. An operation ([`Op`])
-//! works on it without any device I/O. Where it needs a block that is not in memory it says so and is rolled back; the
-//! engine reads the block with the lock released and runs the operation again. So an operation either happens whole or
-//! not at all, whatever stops it, and no reader or writer waits for a disk behind this lock.
+//! All decisions are made behind one lock. It protects the metadata cache, the running transaction, the block groups'
+//! allocation, changes of the fingerprint filter, and the blocks in flight. An operation ([`Op`]) works on these
+//! without any device I/O. If it needs a block that is not in memory, it reports that and is rolled back; the engine
+//! reads the block with the lock released and runs the operation again. So an operation takes effect completely or not
+//! at all, whatever stops it, and no reader or writer waits for a disk behind this lock.
 
 pub(crate) mod allocate;
 mod allocate_metadata;
@@ -40,27 +40,27 @@ pub(crate) use op::{Op, OpError, OpResult, Privilege};
 pub(crate) struct Meta {
     /// Layout; changes only when the pool grows.
     pub(crate) geometry: Geometry,
-    /// Checksum of the UUID.
+    /// Tag of the pool's metadata blocks.
     pub(crate) pool_tag: u32,
     /// Metadata blocks.
     pub(crate) cache: cache::Cache,
-    /// What the next commit will make durable.
+    /// The changes that the next commit will make durable.
     pub(crate) running: running::Running,
     /// Allocation state of the block groups.
     pub(crate) groups: groups::Groups,
     /// Finds candidates by fingerprint.
     pub(crate) filter: Arc<shared_filter::SharedFilter>,
-    /// Which store pages are in the filter; the others still have to be read into it.
+    /// The store pages that are in the filter; the others still have to be read into it.
     pub(crate) indexing: indexing::Indexing,
-    /// Data blocks whose writes are under way.
+    /// Data blocks whose writes are in progress.
     pub(crate) in_flight: in_flight::InFlightTable,
-    /// Holds of doors on inodes; an unlinked inode lives as long as it has some.
+    /// Holds of doors on inodes; an unlinked inode lives as long as it has one.
     pub(crate) orphans: orphans::Orphans,
-    /// Blocks kept for writes that were accepted and have reserved none yet ([`crate::data::behind`]).
+    /// Blocks kept for accepted writes that have not reserved any yet ([`crate::data::behind`]).
     pub(crate) set_aside: u64,
-    /// What tests make rare things happen with.
+    /// Limits by which tests make rare events happen.
     pub(crate) limits: TestLimits,
-    /// The first failure, after which nothing is accepted.
+    /// The first failure, after which no change is accepted.
     pub(crate) stopped: Option<String>,
     /// Refuses allocations, in tests.
     pub(crate) allocations: Option<Arc<dyn AllocationSeam>>,
@@ -75,17 +75,17 @@ impl Meta {
         field.get(self.cache.peek(crate::format::geometry::STATE).expect("the state block stays in the cache"))
     }
 
-    /// Returns whether an allocation may be made, as far as the seam for tests is concerned.
+    /// Returns whether an allocation is permitted by the seam for tests.
     pub(crate) fn permits(&self, what: Allocation) -> bool {
         self.allocations.as_ref().is_none_or(|seam| seam.permits(what))
     }
 
-    /// Returns how many blocks hold data, map nodes or tree pages.
+    /// Returns the number of blocks that hold data, map nodes or tree pages.
     pub(crate) fn blocks_used(&self) -> u64 {
         self.state(Field::DataBlocks) + self.state(Field::MetadataBlocks)
     }
 
-    /// Returns how many blocks are free in the bitmaps, groups not yet initialised included.
+    /// Returns the number of blocks that are free in the bitmaps, including groups not yet initialised.
     pub(crate) fn blocks_free(&self) -> u64 {
         self.geometry.allocatable_blocks().saturating_sub(self.blocks_used())
     }

@@ -1,8 +1,8 @@
-//! One operation on the metadata: all of it happens, or none.
+//! One operation on the metadata, which takes effect completely or not at all.
 //!
-//! Every change of a block goes through [`Op::edit`], which keeps the old bytes; everything else that an operation
-//! wants done (filter entries, freed blocks) waits in `effects` until it has succeeded. So an operation can be rolled
-//! back at any point: when a block is missing in memory, when space runs out, when damage is found.
+//! Every change of a block goes through [`Op::edit`], which keeps the old bytes. All other results of an operation
+//! (filter entries, freed blocks) wait in `effects` until it has succeeded. So an operation can be rolled back at any
+//! point: if a block is missing in memory, if space runs out, if damage is found.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,17 +31,18 @@ use crate::tree::TreeError;
 /// Why an operation was rolled back.
 #[derive(Debug)]
 pub(crate) enum OpError {
-    /// Blocks are missing in memory (noted in the operation); read them and try again.
+    /// Blocks are missing in memory (noted in the operation); read them and retry.
     Fault,
     /// Allocation needs this block group, which has not been initialised.
     NeedGroup(u64),
-    /// Metadata is to take some of these free blocks, which must be written before: the backing file may have no room.
+    /// Metadata needs some of these free blocks, which must be written first: the backing file may have no room for
+    /// them.
     NeedWritten(Vec<Run>),
-    /// The running transaction has no room for it; commit and try again.
+    /// The running transaction has no room for it; commit and retry.
     TransactionFull,
-    /// This data block has as many references as it can have: make a copy of it and try again.
+    /// This data block has the maximum number of references: make a copy of it and retry.
     CountFull(BlockNo),
-    /// It can't be done.
+    /// The operation fails.
     Fail(PoolError),
 }
 
@@ -64,19 +65,18 @@ impl From<TreeError> for OpError {
     }
 }
 
-/// Whether an operation may use the last blocks.
+/// Whether an operation may use the emergency reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Privilege {
-    /// It leaves the emergency reserve alone.
+    /// It may not use the emergency reserve.
     Normal,
-    /// It may turn out to free space (truncate, punch): it may use all there is if it frees at least as much as it
-    /// takes.
+    /// It may turn out to free space (truncate, punch): it may use all blocks if it frees at least as many as it takes.
     Shrinking,
-    /// It frees space (unlink, reclaim): it may use all there is.
+    /// It frees space (unlink, reclaim): it may use all blocks.
     Freeing,
 }
 
-/// A block that must be read before the operation can go on.
+/// A block that must be read before the operation can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) block: BlockNo,
@@ -92,7 +92,7 @@ enum Undo {
     Stock(BlockNo),
 }
 
-/// What is done once the operation has succeeded.
+/// A result of the operation that is applied once it has succeeded.
 #[derive(Debug)]
 enum Effect {
     Index(Fingerprint, BlockNo),
@@ -106,7 +106,7 @@ enum Effect {
     GotName(Ino),
 }
 
-/// An operation under way.
+/// An operation in progress.
 pub(crate) struct Op<'a> {
     pub(crate) meta: &'a mut Meta,
     pub(crate) privilege: Privilege,
@@ -115,17 +115,17 @@ pub(crate) struct Op<'a> {
     effects: Vec<Effect>,
     faults: Vec<Fault>,
     deltas: [i64; FIELD_COUNT],
-    /// Blocks that are both busy and used until the operation succeeds.
+    /// Number of blocks that are both busy and used until the operation succeeds.
     claimed: u64,
-    /// Map nodes that it has put on the reclaim list, which frees them.
+    /// Number of map nodes that it has put on the reclaim list, which frees them.
     detached: u64,
-    /// Dirty blocks of the running transaction when the operation began.
+    /// Number of dirty blocks in the running transaction when the operation began.
     dirty_before: usize,
-    /// Nothing else is in the running transaction.
+    /// Whether the running transaction contains nothing else.
     is_alone: bool,
     metadata_run_before: (u64, u64),
     data_cursor_before: Cursor,
-    /// What was known of the groups that it has taken blocks of, before it did.
+    /// What was known of the groups from which it has taken blocks, before it did.
     known_before: PlainMap<u64, Option<Known>>,
     leave: Leave,
     wrote_data: bool,
@@ -164,7 +164,7 @@ impl<'a> Op<'a> {
     /// Returns a metadata block's content.
     ///
     /// # Errors
-    /// [`OpError::Fault`] if it is not in memory; damage if it is something else there.
+    /// [`OpError::Fault`] if it is not in memory; damage if another kind of block is there.
     pub(crate) fn block(&mut self, block: BlockNo, kind: BlockKind) -> OpResult<&BlockBytes> {
         if !self.want(block, kind)? {
             return Err(OpError::Fault);
@@ -172,11 +172,11 @@ impl<'a> Op<'a> {
         Ok(self.meta.cache.peek(block).expect("`want` found it"))
     }
 
-    /// Notes that a block will be needed; false if it has to be read first. A caller that needs many blocks asks for
-    /// all of them before it gives up, so that they are read together.
+    /// Notes that a block will be needed; returns false if it has to be read first. A caller that needs many blocks
+    /// requests all of them before it gives up, so that they are read together.
     ///
     /// # Errors
-    /// Damage if the block is something else.
+    /// Damage if another kind of block is there.
     pub(crate) fn want(&mut self, block: BlockNo, kind: BlockKind) -> OpResult<bool> {
         match self.meta.cache.get(block) {
             Some(slot) if slot.kind == kind => Ok(true),
@@ -188,7 +188,7 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Gives up if anything wanted was missing.
+    /// Fails if any requested block was missing.
     ///
     /// # Errors
     /// [`OpError::Fault`].
@@ -196,10 +196,10 @@ impl<'a> Op<'a> {
         if self.faults.is_empty() { Ok(()) } else { Err(OpError::Fault) }
     }
 
-    /// Returns bytes `range` of a block for changing.
+    /// Returns bytes `range` of a block for editing.
     ///
     /// # Errors
-    /// As [`Op::block`].
+    /// See [`Op::block`].
     pub(crate) fn edit(&mut self, block: BlockNo, kind: BlockKind, range: Range<usize>) -> OpResult<&mut [u8]> {
         if !self.want(block, kind)? {
             return Err(OpError::Fault);
@@ -229,7 +229,7 @@ impl<'a> Op<'a> {
         Ok(&mut Arc::make_mut(&mut slot.bytes)[range])
     }
 
-    /// Makes a block with nothing but its header, in memory.
+    /// Makes a block with only its header, in memory.
     pub(crate) fn create_block(&mut self, block: BlockNo, kind: BlockKind) {
         let bytes = Arc::new(header::blank(self.meta.pool_tag, kind, block));
         let running = &mut self.meta.running;
@@ -247,12 +247,12 @@ impl<'a> Op<'a> {
         self.deltas[field as usize] += delta;
     }
 
-    /// Reads a number of the pool state, this operation's changes included.
+    /// Reads a number of the pool state, including this operation's changes.
     pub(crate) fn state(&self, field: Field) -> u64 {
         self.meta.state(field).saturating_add_signed(self.deltas[field as usize])
     }
 
-    /// Fails where an allocation is refused by the seam that tests use.
+    /// Fails if the seam for tests refuses an allocation.
     ///
     /// # Errors
     /// [`PoolError::NoSpace`].
@@ -260,27 +260,27 @@ impl<'a> Op<'a> {
         if self.meta.permits(what) { Ok(()) } else { Err(PoolError::NoSpace.into()) }
     }
 
-    /// Returns how many blocks are free and may be handed out now, this operation's changes included: what it has freed
-    /// waits for the commit, what it has claimed was busy before and is counted once.
+    /// Returns how many blocks are free and may be allocated now, including this operation's changes. Blocks that it
+    /// has freed wait for the commit; blocks that it has claimed were busy before, and count once.
     pub(crate) fn blocks_available(&self) -> u64 {
         let used = self.state(Field::DataBlocks) + self.state(Field::MetadataBlocks);
         let busy = self.meta.groups.busy.count().saturating_sub(self.claimed);
         self.meta.geometry.allocatable_blocks().saturating_sub(used + busy)
     }
 
-    /// Marks a block busy until the operation is rolled back or the busy mark is taken away.
+    /// Makes a block busy until the operation is rolled back or the busy state is ended.
     pub(crate) fn set_busy(&mut self, block: BlockNo) {
         if self.meta.groups.busy.set(block) {
             self.undo.push(Undo::Busy(block));
         }
     }
 
-    /// Notes that a map node comes free by way of the reclaim list.
+    /// Notes that the reclaim list will free a map node.
     pub(crate) fn note_detached(&mut self) {
         self.detached += 1;
     }
 
-    /// Refuses an operation that had hoped to free space and has taken some of the emergency reserve instead.
+    /// Refuses an operation that was expected to free space but has taken some of the emergency reserve.
     fn refuse_growth(&self) -> OpResult<()> {
         let delta = |field| self.deltas[field as usize];
         let taken = delta(Field::DataBlocks) + delta(Field::MetadataBlocks) + delta(Field::ReservedBlocks);
@@ -292,7 +292,7 @@ impl<'a> Op<'a> {
         Ok(())
     }
 
-    /// Makes free blocks busy, a run within one group.
+    /// Makes free blocks busy: a run within one group.
     pub(crate) fn reserve(&mut self, run: Run) {
         self.take(run);
         if self.meta.groups.busy.set_run(run.first, run.count) {
@@ -304,14 +304,14 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Takes a block out of the stock for metadata until the operation is rolled back.
+    /// Takes a block from the stock for metadata; a rollback returns it.
     pub(crate) fn take_from_stock(&mut self) -> Option<BlockNo> {
         let block = self.meta.groups.stock.take()?;
         self.undo.push(Undo::Stock(block));
         Some(block)
     }
 
-    /// Notes that free blocks of a group are about to be used, or busy, until the operation is rolled back.
+    /// Notes that free blocks of a group are about to be used, or busy; a rollback reverts this.
     pub(crate) fn take(&mut self, run: Run) {
         let group = self.meta.geometry.group_of(run.first);
         let free_runs = &mut self.meta.groups.free_runs;
@@ -319,22 +319,22 @@ impl<'a> Op<'a> {
         free_runs.take(group, run.count);
     }
 
-    /// On success: enters a block into the filter.
+    /// On success: adds a block to the filter.
     pub(crate) fn index(&mut self, fingerprint: Fingerprint, block: BlockNo) {
         self.effects.push(Effect::Index(fingerprint, block));
     }
 
-    /// On success: takes a block out of the filter.
+    /// On success: removes a block from the filter.
     pub(crate) fn unindex(&mut self, fingerprint: Fingerprint, block: BlockNo) {
         self.effects.push(Effect::Unindex(fingerprint, block));
     }
 
-    /// What is taken out of the filter leaves it later, when the caller sees to that.
+    /// Makes removals from the filter wait until the caller carries them out.
     pub(crate) fn unindex_later(&mut self) {
         self.leave = Leave::Later;
     }
 
-    /// On success: ends the being busy of a run within one group, because its bitmap bits now say that it is used.
+    /// On success: ends the busy state of a run within one group, whose bitmap bits now mark it as used.
     pub(crate) fn unbusy(&mut self, run: Run) {
         self.claimed += run.count;
         self.effects.push(Effect::UnbusyRun(run));
@@ -350,13 +350,14 @@ impl<'a> Op<'a> {
         self.effects.push(Effect::FreedMetadata(block));
     }
 
-    /// On success: the fingerprint store has a block that was under way.
+    /// On success: the fingerprint store has a block that was in flight.
     pub(crate) fn initialised(&mut self, block: BlockNo) {
         self.effects.push(Effect::Initialised(block));
         self.wrote_data = true;
     }
 
-    /// On success: a door holds an inode. In the operation that makes it visible, or reclaim might come first.
+    /// On success: a door holds an inode. Set in the operation that makes the inode visible, as reclaim might otherwise
+    /// come first.
     pub(crate) fn hold_on_success(&mut self, ino: Ino) {
         self.effects.push(Effect::Hold(ino));
     }
@@ -371,23 +372,23 @@ impl<'a> Op<'a> {
         self.effects.push(Effect::GotName(ino));
     }
 
-    /// The commit must flush the device before it writes the journal: metadata of this operation names data or blocks
-    /// written outside the journal.
+    /// Makes the commit flush the device before it writes the journal: metadata of this operation names data or blocks
+    /// that were written outside the journal.
     pub(crate) fn wrote_data(&mut self) {
         self.wrote_data = true;
     }
 
-    /// Ends the operation with success; it joins the running transaction.
+    /// Ends the operation successfully; it joins the running transaction.
     ///
     /// # Errors
-    /// [`OpError::TransactionFull`], or [`PoolError::TooLargeForJournal`] where a commit would not help;
+    /// [`OpError::TransactionFull`], or [`PoolError::TooLargeForJournal`] if a commit would not help;
     /// [`PoolError::NoSpace`]. The operation is rolled back then.
     pub(crate) fn finish(mut self) -> OpResult<()> {
         if let Err(error) = self.refuse_growth().and_then(|()| self.flush_deltas()) {
             self.roll_back();
             return Err(error);
         }
-        // An operation that only reserved blocks adds nothing to the transaction, and can't fail here.
+        // An operation that only reserved blocks adds nothing to the transaction, and cannot fail here.
         let fits = |meta: &Meta| !meta.running.is_too_large() && meta.permits(Allocation::JournalRoom);
         if self.edited && !fits(self.meta) {
             let is_alone = self.is_alone;
@@ -417,7 +418,7 @@ impl<'a> Op<'a> {
     /// Sets a number of the pool state at once. Not for numbers that this operation also counts.
     ///
     /// # Errors
-    /// None that can happen: the state block is always in memory.
+    /// None in practice: the state block is always in memory.
     pub(crate) fn set_state(&mut self, field: Field, value: u64) -> OpResult<()> {
         self.edit(STATE, BlockKind::State, field.range())?.copy_from_slice(&value.to_le_bytes());
         Ok(())
@@ -426,7 +427,7 @@ impl<'a> Op<'a> {
     fn apply_effects(&mut self) {
         let Meta { geometry, filter, indexing, groups, running, cache, in_flight, orphans, .. } = &mut *self.meta;
         let page_of = |block| StorePageNo(geometry.store_page_no(block));
-        // Locked with the first entry, and once for all of them.
+        // Locked for the first entry, and only once for all of them.
         let mut change: Option<FilterChange<'_>> = None;
         for effect in std::mem::take(&mut self.effects) {
             match effect {
@@ -441,8 +442,9 @@ impl<'a> Op<'a> {
                     groups.busy.clear_run(run.first, run.count);
                 }
                 Effect::FreedData(block) => {
-                    // Again: an operation that claims a block and drops its only reference has just ended its being
-                    // busy. Else it would be handed out at once, and a second time when its free is durable.
+                    // Set again: an operation that claims a block and drops its only reference has just ended the busy
+                    // state. Otherwise the block would be allocated at once, and a second time when its free is
+                    // durable.
                     groups.busy.set(block);
                     running.freed.push(block);
                 }
@@ -458,7 +460,7 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Takes back everything. Returns the blocks that were missing.
+    /// Reverts everything. Returns the blocks that were missing.
     pub(crate) fn roll_back(mut self) -> Vec<Fault> {
         while let Some(undo) = self.undo.pop() {
             match undo {
@@ -480,20 +482,20 @@ impl<'a> Op<'a> {
             }
         }
         for (group, known) in std::mem::take(&mut self.known_before) {
-            // What it found out about other groups stays true: what is tried again does not begin anew.
+            // What it learned about other groups stays valid, so a retry need not scan them again.
             self.meta.groups.free_runs.set(group, known);
         }
         self.meta.groups.metadata_run = self.metadata_run_before;
-        // What is tried again takes the same blocks: what it missed is in memory by then.
+        // A retry takes the same blocks: the missing ones are in memory by then.
         self.meta.groups.data_cursor = self.data_cursor_before;
         self.forget_dirty();
-        // Only now: a panic on the way leaves a pool that has stopped.
+        // Set last: a panic on the way leaves a stopped pool.
         self.ended = true;
         std::mem::take(&mut self.faults)
     }
 
-    /// Takes the blocks that this operation was the first to change out of the running transaction: an operation too
-    /// large for the journal must not leave a transaction behind that is.
+    /// Removes the blocks that this operation was the first to change from the running transaction: an operation too
+    /// large for the journal must not leave a transaction that is too large.
     fn forget_dirty(&mut self) {
         let first_changed_here = self.meta.running.dirty.split_off(self.dirty_before);
         for block in first_changed_here {
@@ -507,7 +509,7 @@ impl<'a> Op<'a> {
 }
 
 impl Drop for Op<'_> {
-    /// An operation that is dropped half done can only be a panic: what it leaves behind must not be committed.
+    /// Stops the pool: only a panic drops an unfinished operation, and its changes must not be committed.
     fn drop(&mut self) {
         if !self.ended && !self.undo.is_empty() {
             self.meta.stopped.get_or_insert_with(|| "an operation ended in an internal error".to_owned());
@@ -515,7 +517,7 @@ impl Drop for Op<'_> {
     }
 }
 
-/// Returns the error that says that a structure is damaged.
+/// Returns the error for a damaged structure.
 pub(crate) fn damaged(structure: &'static str, block: BlockNo, what: impl Into<String>) -> OpError {
     OpError::Fail(PoolError::Damaged { structure, block, what: what.into() })
 }

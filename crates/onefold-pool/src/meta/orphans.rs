@@ -1,12 +1,12 @@
-//! Holds of doors on inodes, and which orphans nobody holds: these can be reaped.
+//! Holds of doors on inodes, and the orphans without holds, which can be reaped.
 //!
-//! The durable list of the names tree has all orphans. It is read once, a step at a time, after the pool was opened.
-//! From then on changes tell: an inode that loses its last name, and an orphan that loses its last hold, goes to the
-//! end of a queue. Orphans that somebody holds are marked in their holds and cost nothing until these are given back,
-//! however many there are.
+//! The durable list in the names tree has all orphans. It is read once, in steps, after the pool is opened. From then
+//! on changes keep the queue current: an inode that loses its last name without being held, and an orphan that loses
+//! its last hold, go to the end of a queue. Held orphans are marked in their holds, and cost nothing until the holds
+//! are returned, however many there are.
 //!
-//! The queue has a maximum. What does not fit makes the list be read once more, from there on. So the queue may have an
-//! inode twice, or one that was given a name again: who reaps looks at the list first.
+//! The queue has a maximum. An inode that does not fit makes the list be read again from there on. So the queue may
+//! have an inode twice, or one that has a name again: before reaping, the list is checked.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -17,16 +17,16 @@ use crate::attr::Ino;
 use crate::format::items;
 use crate::tree;
 
-/// Inodes in the queue, at most: half a mebibyte.
+/// Maximum number of inodes in the queue: half a mebibyte.
 const QUEUE_MAX: usize = 1 << 16;
-/// Entries of the list that one operation reads.
+/// Number of entries of the list that one operation reads.
 const ENTRIES_PER_STEP: usize = 128;
 
 /// Holds on one inode.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hold {
     count: u64,
-    /// It has no name any more, and goes to the queue with its last hold.
+    /// Whether it has no name any more, and goes to the queue with its last hold.
     is_orphan: bool,
 }
 
@@ -35,14 +35,14 @@ struct Hold {
 pub(crate) struct Orphans {
     holds: PlainMap<u64, Hold>,
     queue: VecDeque<Ino>,
-    /// The list has to be read behind this inode; none where all of it is known.
+    /// The list must be read behind this inode; `None` if all of it is known.
     unread_behind: Option<Ino>,
-    /// Entries of the list that were read since the pool was opened.
+    /// Number of entries of the list that were read since the pool was opened.
     pub(crate) entries_read: u64,
 }
 
 impl Default for Orphans {
-    /// Nothing is known of the list.
+    /// Starts with an unknown list.
     fn default() -> Orphans {
         Orphans { holds: PlainMap::default(), queue: VecDeque::new(), unread_behind: Some(Ino(0)), entries_read: 0 }
     }
@@ -54,7 +54,7 @@ impl Orphans {
         self.holds.entry(ino.0).or_default().count += 1;
     }
 
-    /// Gives holds back. Returns true if the inode can be reaped now.
+    /// Returns holds. Returns true if the inode can now be reaped.
     pub(crate) fn release(&mut self, ino: Ino, holds: u64) -> bool {
         let Some(hold) = self.holds.get_mut(&ino.0) else { return false };
         hold.count = hold.count.saturating_sub(holds);
@@ -83,7 +83,7 @@ impl Orphans {
         }
     }
 
-    /// Returns whether somebody holds an orphan, which is then known to be one.
+    /// Returns whether an orphan is held, and marks it as an orphan if so.
     fn mark_if_held(&mut self, ino: Ino) -> bool {
         let hold = self.holds.get_mut(&ino.0);
         hold.map(|hold| hold.is_orphan = true).is_some()
@@ -91,38 +91,38 @@ impl Orphans {
 
     fn enqueue(&mut self, ino: Ino) {
         match self.unread_behind {
-            // It will be read.
+            // The list will be read there.
             Some(behind) if ino > behind => {}
             _ if self.queue.len() < QUEUE_MAX => self.queue.push_back(ino),
             _ => self.unread_behind = Some(Ino(ino.0.saturating_sub(1))),
         }
     }
 
-    /// Returns the orphan that is to be reaped next, if one is known.
+    /// Returns the next known orphan to reap, if any.
     pub(crate) fn first(&self) -> Option<Ino> {
         self.queue.front().copied()
     }
 
-    /// Notes that an orphan was reaped, or need not be.
+    /// Notes that an orphan was reaped, or does not need to be.
     pub(crate) fn done(&mut self, ino: Ino) {
         if self.first() == Some(ino) {
             self.queue.pop_front();
         }
     }
 
-    /// Notes that an orphan could not be reaped now: others come first.
+    /// Notes that an orphan could not be reaped now, so that others come first.
     pub(crate) fn put_off(&mut self, ino: Ino) {
         if self.first() == Some(ino) {
             self.queue.rotate_left(1);
         }
     }
 
-    /// Returns whether the list has entries that were not read.
+    /// Returns whether the list has unread entries.
     pub(crate) fn has_unread(&self) -> bool {
         self.unread_behind.is_some()
     }
 
-    /// Returns how many orphans are known to wait for being reaped; one more where not all of the list was read.
+    /// Returns the number of orphans known to wait for reaping, plus one if part of the list is unread.
     pub(crate) fn waiting_count(&self) -> u64 {
         self.queue.len() as u64 + u64::from(self.has_unread())
     }
@@ -155,7 +155,7 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Returns whether an inode of the queue is an orphan that nobody holds.
+    /// Returns whether an inode of the queue is an orphan without holds.
     pub(crate) fn can_be_reaped(&mut self, ino: Ino) -> OpResult<bool> {
         Ok(self.item(&items::orphan_key(ino))?.is_some() && !self.meta.orphans.mark_if_held(ino))
     }
@@ -165,7 +165,7 @@ impl Op<'_> {
 mod tests {
     use super::*;
 
-    /// Of which all of the list was read.
+    /// Returns orphans whose list was read completely.
     fn known() -> Orphans {
         Orphans { unread_behind: None, ..Orphans::default() }
     }
@@ -202,7 +202,7 @@ mod tests {
         orphans.lost_name(Ino(6));
         orphans.put_off(Ino(5));
         assert_eq!(orphans.first(), Some(Ino(6)));
-        // Somebody else was faster.
+        // Another thread has already reaped it.
         orphans.done(Ino(5));
         orphans.put_off(Ino(5));
         assert_eq!((orphans.first(), orphans.waiting_count()), (Some(Ino(6)), 2));

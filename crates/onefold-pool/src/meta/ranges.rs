@@ -1,13 +1,13 @@
-//! Which bytes of a block have changed.
+//! The changed bytes of a block.
 
 use onefold_block::BLOCK_BYTES;
 
-/// More ranges than this are joined: the bytes between them cost less than another range.
+/// Maximum number of ranges; more are joined: the bytes between them cost less than another range.
 const RANGES_MAX: usize = 12;
-/// Ranges with a gap up to this are joined: a range of its own costs as much in the journal.
+/// Maximum gap between ranges that are joined: a separate range costs as much in the journal.
 const GAP_BYTES_MAX: u16 = 8;
 
-/// A few byte ranges of a block, ascending and apart.
+/// A few disjoint byte ranges of a block, ascending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DirtyRanges {
     ranges: Vec<(u16, u16)>,
@@ -50,7 +50,7 @@ impl DirtyRanges {
         &self.ranges
     }
 
-    /// Returns the bytes covered.
+    /// Returns the number of bytes in the ranges.
     pub(crate) fn byte_count(&self) -> usize {
         self.ranges.iter().map(|range| usize::from(range.1 - range.0)).sum()
     }

@@ -1,9 +1,9 @@
 //! Filter entries that are newer than a look-up.
 //!
-//! Look-ups in the filter are made without the metadata lock, some time before the decision that they are for.
-//! Meanwhile other writes may have stored the same content: it is under way no more, and the look-up did not find it.
-//! So what enters the filter is noted here as long as look-ups wait for their decisions, and each decision also
-//! considers what was noted since its look-up began.
+//! Look-ups in the filter run without the metadata lock, some time before the decision that uses them. Meanwhile
+//! another write may have stored the same content: it is no longer in flight, and the look-up did not find it. So
+//! entries added to the filter are recorded here while look-ups wait for their decisions. Each decision also considers
+//! the entries recorded since its look-up began.
 
 use std::collections::VecDeque;
 
@@ -11,20 +11,20 @@ use onefold_block::Fingerprint;
 
 use crate::filter::StorePageNo;
 
-/// Entries that are noted at most: about 2 MiB. A look-up that is older than the oldest of them has to be made again.
+/// Maximum number of recorded entries: about 2 MiB. A look-up that is older than the oldest of them must be repeated.
 const ENTRIES_MAX: usize = 1 << 16;
 
 /// A look-up that waits for its decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LookupNo(u64);
 
-/// What has entered the filter since the oldest look-up that waits.
+/// Entries added to the filter since the oldest waiting look-up.
 #[derive(Debug, Default)]
 pub(crate) struct RecentEntries {
     log: VecDeque<(Fingerprint, StorePageNo)>,
     /// Number of the first entry of the log.
     first: u64,
-    /// Look-ups that wait, in no order: the number of the next entry when each began.
+    /// Waiting look-ups, in no order: the number of the next entry when each began.
     waiting: Vec<u64>,
 }
 
@@ -33,14 +33,14 @@ impl RecentEntries {
         self.first + self.log.len() as u64
     }
 
-    /// Notes that a look-up begins.
+    /// Records the start of a look-up.
     pub(crate) fn begin(&mut self) -> LookupNo {
         let next = self.next();
         self.waiting.push(next);
         LookupNo(next)
     }
 
-    /// Notes an entry that is in the filter now.
+    /// Records an entry that is now in the filter.
     pub(crate) fn note(&mut self, fingerprint: Fingerprint, page: StorePageNo) {
         if self.waiting.is_empty() {
             return;
@@ -52,13 +52,13 @@ impl RecentEntries {
         self.log.push_back((fingerprint, page));
     }
 
-    /// Returns what has entered the filter since a look-up began; `None` where that is not known any more.
+    /// Returns the entries added to the filter since a look-up began; `None` if they are no longer recorded.
     pub(crate) fn since(&self, lookup: LookupNo) -> Option<impl Iterator<Item = (Fingerprint, StorePageNo)> + '_> {
         let skipped = usize::try_from(lookup.0.checked_sub(self.first)?).ok()?;
         Some(self.log.range(skipped.min(self.log.len())..).copied())
     }
 
-    /// Notes that a look-up waits no more.
+    /// Records that a look-up no longer waits.
     pub(crate) fn end(&mut self, lookup: LookupNo) {
         if let Some(at) = self.waiting.iter().position(|began| *began == lookup.0) {
             self.waiting.swap_remove(at);

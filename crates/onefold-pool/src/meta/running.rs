@@ -1,35 +1,34 @@
-//! The running transaction: what the next commit makes durable together.
+//! The running transaction: the changes that the next commit makes durable together.
 
 use onefold_block::BlockNo;
 
 use crate::format::journal;
 
-/// What has changed since the last commit.
+/// Changes since the last commit.
 #[derive(Debug)]
 pub(crate) struct Running {
-    /// Number that the transaction will have.
+    /// Sequence number of the transaction.
     pub(crate) sequence: u64,
-    /// Blocks with changes, each once.
+    /// Changed blocks, each once.
     pub(crate) dirty: Vec<BlockNo>,
     /// Upper bound of the transaction's bytes in the journal.
     pub(crate) bytes_bound: usize,
-    /// Metadata blocks freed: recovery must not write what the journal says of them.
+    /// Freed metadata blocks: recovery must not write the journal's content for them.
     pub(crate) forgotten: Vec<BlockNo>,
-    /// Data blocks freed: reusable once the commit is durable.
+    /// Freed data blocks, reusable once the commit is durable.
     pub(crate) freed: Vec<BlockNo>,
-    /// Data blocks were written to the device: it must be flushed before the commit.
+    /// Whether data blocks were written to the device, which must be flushed before the commit.
     pub(crate) wrote_data: bool,
-    /// Checkpoints begun, plus one: a block is logged whole when it was not yet logged in this epoch.
+    /// Number of checkpoints begun, plus one: a block is logged whole if it has not been logged in this epoch.
     pub(crate) epoch: u64,
-    /// The journal's log, in bytes.
+    /// Size of the journal's log, in bytes.
     pub(crate) log_bytes: usize,
-    /// From so many bytes on it is committed without waiting for the timer: a commit holds them in memory twice.
+    /// Size in bytes from which on it is committed without waiting for the timer: a commit holds it in memory twice.
     commit_bytes: usize,
 }
 
 impl Running {
-    /// Returns the first running transaction of an opened pool.
-    /// A commit may take `memory_bytes` of memory.
+    /// Returns the first running transaction of an opened pool. A commit may take `memory_bytes` of memory.
     pub(crate) fn new(sequence: u64, log_bytes: usize, memory_bytes: u64) -> Running {
         let affordable = usize::try_from(memory_bytes / 2).unwrap_or(usize::MAX);
         Running {
@@ -45,12 +44,12 @@ impl Running {
         }
     }
 
-    /// Returns whether there is nothing to commit.
+    /// Returns whether a commit has nothing to do.
     pub(crate) fn is_empty(&self) -> bool {
         self.dirty.is_empty() && self.forgotten.is_empty() && self.freed.is_empty()
     }
 
-    /// Returns whether the transaction would take nothing of the log but its opening.
+    /// Returns whether the transaction would take only its opening in the log.
     pub(crate) fn has_no_records(&self) -> bool {
         self.dirty.is_empty() && self.forgotten.is_empty()
     }
@@ -60,23 +59,23 @@ impl Running {
         self.bytes_bound > self.commit_bytes || self.worst_bytes() > 2 * self.commit_bytes
     }
 
-    /// Returns whether the transaction has grown to half of what makes others commit it.
+    /// Returns whether the transaction has grown to half of the size at which operations commit it.
     pub(crate) fn wants_commit_soon(&self) -> bool {
         self.bytes_bound > self.commit_bytes / 2 || self.worst_bytes() > self.commit_bytes
     }
 
-    /// Returns whether the transaction could no longer be committed: the operation that made it so must be taken back.
+    /// Returns whether the transaction is too large to be committed, so that the latest operation must be rolled back.
     pub(crate) fn is_too_large(&self) -> bool {
         self.worst_bytes() + 2 * onefold_block::BLOCK_BYTES > self.log_bytes
     }
 
-    /// Upper bound of what the transaction takes in the log.
+    /// Returns an upper bound of the transaction's size in the log.
     pub(crate) fn bytes_in_log(&self) -> usize {
         let extra = journal::OPENING_BYTES + self.forgotten.len() * journal::FORGET_RECORD_BYTES;
         (self.bytes_bound + extra).next_multiple_of(onefold_block::BLOCK_BYTES)
     }
 
-    /// Bytes if a checkpoint came first, after which every block is logged whole.
+    /// Returns an upper bound for the case that a checkpoint comes first, after which every block is logged whole.
     pub(crate) fn worst_bytes(&self) -> usize {
         journal::OPENING_BYTES
             + self.dirty.len() * journal::WHOLE_RECORD_BYTES

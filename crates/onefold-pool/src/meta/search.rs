@@ -1,9 +1,9 @@
 //! The search for free blocks, over all groups and within one.
 //!
-//! What is known of the groups ([`super::free_runs`]) says which of them may have a run that is long enough; only their
-//! bitmaps are looked at. A look that finds nothing tells what the group does have, so that the next search passes it
-//! over. Soon after a mount there are groups that nothing is known of. A search for a long run looks at some of them
-//! and then is content with less, since no write may wait for the bitmaps of a whole pool.
+//! What is known of the groups ([`super::free_runs`]) shows which of them may have a run that is long enough; only
+//! their bitmaps are scanned. A scan in vain records what the group does have, so that the next search skips it. Soon
+//! after a mount, some groups are unknown. A search for a long run scans a few of them and then accepts less, since no
+//! write may wait for the bitmaps of a whole pool.
 
 use std::ops::Range;
 
@@ -18,31 +18,31 @@ use crate::format::geometry::GROUP_BLOCKS;
 use crate::format::header::BlockKind;
 use crate::format::state::Field;
 
-/// Groups whose bitmaps are read at once for a search: half a mebibyte in as many places.
+/// Maximum number of groups whose bitmaps are read at once for a search: half a mebibyte in as many places.
 const GROUPS_AHEAD_MAX: u64 = 64;
 
-/// How far a search goes through groups that nothing is known of.
+/// How many unknown groups a search scans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unknown {
-    /// It looks at a few of them.
+    /// A few.
     Few,
-    /// It looks at all of them if it must: there is no other way to find out whether there are free blocks.
+    /// All if necessary: only that shows whether there are free blocks.
     All,
 }
 
-/// What is looked for.
+/// The wanted run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
-    /// Length of the run, at least.
+    /// Minimum length of the run, in blocks.
     pub(super) least: u64,
-    /// A longer run is cut.
+    /// Maximum length; a longer run is cut.
     pub(super) most: u64,
     pub(super) free_for: FreeFor,
     pub(super) unknown: Unknown,
 }
 
 impl Op<'_> {
-    /// Looks for a run from a place on, around all groups.
+    /// Searches all groups for a run, beginning at `start`.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
@@ -52,7 +52,7 @@ impl Op<'_> {
             if let Some(run) = self.find_run(start.group, start.within, wanted)? {
                 return Ok(Some(run));
             }
-            // It is left behind: what is left of it is found out while its bitmaps are at hand.
+            // The search leaves this group, so the rest of it is surveyed while its bitmaps are in memory.
             self.survey(start.group)?;
         }
         let around = [start.group..ready, 0..start.group.min(ready)];
@@ -86,8 +86,8 @@ impl Op<'_> {
         Ok(None)
     }
 
-    /// Notes that the bitmaps of the next groups which may have what is wanted will be needed: as many groups as are
-    /// needed if each has one run only. They are read together.
+    /// Notes that the bitmaps of the next groups with possible runs will be needed, as many as are needed if each has
+    /// only one run. They are read together.
     fn want_bitmaps(&mut self, groups: Range<u64>, wanted: Wanted) -> OpResult<()> {
         let (geometry, mut from) = (self.meta.geometry, groups.start);
         for _ in 0..(wanted.most / wanted.least).clamp(1, GROUPS_AHEAD_MAX) {
@@ -100,8 +100,8 @@ impl Op<'_> {
         self.settle()
     }
 
-    /// Returns whether a group may have a run that is long enough. A group that nothing is known of is looked at first,
-    /// unless enough of them were.
+    /// Returns whether a group may have a run that is long enough. An unknown group is scanned first, unless enough of
+    /// them were.
     fn may_have_run(&mut self, group: u64, wanted: Wanted) -> OpResult<bool> {
         if self.meta.groups.free_runs.get(group).is_none() {
             if !self.may_look_at_unknown(wanted) {
@@ -110,7 +110,7 @@ impl Op<'_> {
             self.survey(group)?;
         }
         let known = self.meta.groups.free_runs.get(group);
-        // Of a group that cannot be remembered nothing is known even now.
+        // A group that cannot be remembered stays unknown.
         Ok(known.is_none_or(|known| u64::from(known.longest) >= wanted.least))
     }
 
@@ -118,8 +118,8 @@ impl Op<'_> {
         wanted.unknown == Unknown::All || self.meta.groups.may_look_at_unknown()
     }
 
-    /// Returns the first run in a group at or after `from` that is long enough, cut at what was asked for. Remembers
-    /// what the group does have where it has none.
+    /// Returns the first run in a group at or after `from` that is long enough, cut to the wanted maximum. If there is
+    /// none, records what the group does have.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
@@ -140,7 +140,7 @@ impl Op<'_> {
         Ok(Some(Run { first, count }))
     }
 
-    /// Looks at all of a group and remembers what there is.
+    /// Scans a whole group and records the result.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
@@ -151,8 +151,8 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Returns the first free runs of a group that data may take, up to so many blocks. Remembers what the group has
-    /// where it has none.
+    /// Returns the first free runs of a group that data may take, up to `blocks_max` blocks. If there are none, records
+    /// what the group has.
     ///
     /// # Errors
     /// [`OpError::Fault`].
@@ -171,7 +171,7 @@ impl Op<'_> {
     }
 
     fn learn(&mut self, group: u64, known: Known) {
-        // An operation that is rolled back takes back what it did to the group itself, and this with it.
+        // A rollback reverts the operation's own changes of the group, including this one.
         self.meta.groups.free_runs.set(group, Some(known));
     }
 

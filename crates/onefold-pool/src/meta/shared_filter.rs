@@ -1,11 +1,12 @@
 //! The filter as threads share it: looked up without the metadata lock, changed under it.
 //!
-//! A look-up may miss what enters the filter while its decision waits for the metadata lock; [`super::recent`] has
-//! that. It may name pages from which the fingerprint has gone since: the page decides, under the metadata lock.
+//! A look-up may miss entries that are added while its decision waits for the metadata lock; [`super::recent`] has
+//! these. It may name pages that no longer hold the fingerprint; the page itself decides, under the metadata lock.
 //!
-//! A decision therefore finds whatever it would have found by a look-up under the metadata lock. The order that makes
-//! it so: a look-up is noted before it looks, and what enters the filter is noted before the filter is unlocked. Of an
-//! entry that was noted before the look-up, the look-up finds the filter locked until the entry is in it.
+//! So a decision finds whatever a look-up under the metadata lock would find. The order of steps ensures this: a
+//! look-up is registered before it reads the filter, and an added entry is recorded before the filter is unlocked. If
+//! an entry was recorded before the look-up was registered, the look-up finds the filter locked until the entry is in
+//! it.
 
 use onefold_block::Fingerprint;
 
@@ -14,14 +15,14 @@ use super::recent::{LookupNo, RecentEntries};
 use crate::filter::{Candidates, Coverage, Filter, StorePageNo};
 use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Look-ups under one lock of the filter: those who change it hold the metadata lock while they wait.
+/// Number of look-ups under one lock of the filter: threads that change it hold the metadata lock while they wait.
 const LOOKUPS_PER_LOCK: usize = 32;
 
-/// The filter and what enters it.
+/// The filter, with the record of its new entries.
 #[derive(Debug)]
 pub(crate) struct SharedFilter {
     filter: RwLock<Filter>,
-    /// Taken while the filter is locked, or not; nothing is taken after it.
+    /// Locked with or without the filter locked; no other lock is taken after it.
     recent: Mutex<RecentEntries>,
 }
 
@@ -30,22 +31,22 @@ impl SharedFilter {
         SharedFilter { filter: RwLock::new(filter), recent: Mutex::default() }
     }
 
-    /// Locks the filter to look at it.
+    /// Locks the filter for reading.
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Filter> {
         self.filter.read()
     }
 
-    /// Locks the filter for changes that no look-up has to know of. To be called under the metadata lock.
+    /// Locks the filter for changes that no look-up has to know. Must be called under the metadata lock.
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Filter> {
         self.filter.write()
     }
 
-    /// Locks the filter for what operations have done. To be called under the metadata lock.
+    /// Locks the filter for the results of operations. Must be called under the metadata lock.
     pub(crate) fn change(&self) -> FilterChange<'_> {
         FilterChange { filter: self.filter.write(), recent: &self.recent, entered: Vec::new() }
     }
 
-    /// Looks fingerprints up, for a decision that comes later. To be called without the metadata lock.
+    /// Looks up fingerprints for a later decision. Must be called without the metadata lock.
     pub(crate) fn look_up(&self, fingerprints: &[Fingerprint]) -> LookedUp<'_> {
         let number = self.recent.lock().begin();
         let mut looked_up =
@@ -68,26 +69,26 @@ pub(crate) struct FilterChange<'f> {
 }
 
 impl FilterChange<'_> {
-    /// Adds an entry, as [`Filter::insert`].
+    /// Adds an entry; see [`Filter::insert`].
     pub(crate) fn insert(&mut self, fingerprint: Fingerprint, page: StorePageNo) {
         if self.filter.insert(fingerprint, page) == Coverage::Indexed {
             self.entered.push((fingerprint, page));
         }
     }
 
-    /// Removes an entry, as [`Filter::remove`].
+    /// Removes an entry; see [`Filter::remove`].
     pub(crate) fn remove(&mut self, fingerprint: Fingerprint, page: StorePageNo) {
         self.filter.remove(fingerprint, page);
     }
 
-    /// Removes an entry, as [`Filter::remove_if_there`].
+    /// Removes an entry; see [`Filter::remove_if_there`].
     pub(crate) fn remove_if_there(&mut self, fingerprint: Fingerprint, page: StorePageNo) -> bool {
         self.filter.remove_if_there(fingerprint, page)
     }
 }
 
 impl Drop for FilterChange<'_> {
-    /// Notes what has entered, while the filter is still locked.
+    /// Records the added entries while the filter is still locked.
     fn drop(&mut self) {
         if self.entered.is_empty() {
             return;
@@ -97,7 +98,7 @@ impl Drop for FilterChange<'_> {
     }
 }
 
-/// What look-ups have found, until the decision that they are for.
+/// Results of look-ups, kept until the decision that uses them.
 pub(crate) struct LookedUp<'f> {
     recent: &'f Mutex<RecentEntries>,
     number: LookupNo,
@@ -112,8 +113,8 @@ impl LookedUp<'_> {
         &self.candidates
     }
 
-    /// Returns what has entered the filter meanwhile: the first look-up that it answers, and the page, in order of the
-    /// look-ups. `None` where that is not known any more. To be called under the metadata lock.
+    /// Returns the entries added to the filter meanwhile: the first look-up that each answers, and the page, in order
+    /// of the look-ups. `None` if they are no longer recorded. Must be called under the metadata lock.
     pub(crate) fn entered_meanwhile(&self) -> Option<Vec<(usize, StorePageNo)>> {
         let recent = self.recent.lock();
         let entered = recent.since(self.number)?;
@@ -183,7 +184,7 @@ mod tests {
             });
             while !writer.is_finished() {
                 let looked_up = filter.look_up(&(0..200).map(fingerprint).collect::<Vec<_>>());
-                // As under the metadata lock: nobody changes the filter.
+                // As under the metadata lock: no other thread changes the filter.
                 let now = filter.filter.write();
                 for number in 0..200 {
                     let is_there = now.candidates(fingerprint(number)).iter().any(|page| page.0 == u64::from(number));

@@ -1,11 +1,11 @@
-//! Single blocks kept for metadata, where no long run is left for it.
+//! Single blocks kept for metadata, if no long run is left for it.
 //!
 //! They were written when they were put in stock, many at once, as metadata may only take blocks that were written
-//! before. They stay free in their bitmaps. Data leaves them alone until it finds nothing else.
+//! before. They stay free in their bitmaps. Data does not take them until it finds no others.
 
 use onefold_block::BlockNo;
 
-/// More are given up: they are free like any.
+/// Maximum number of blocks in stock; more become ordinary free blocks.
 const BLOCKS_MAX: usize = 4096;
 
 /// The blocks in stock, ascending.
@@ -15,7 +15,7 @@ pub(crate) struct Stock {
 }
 
 impl Stock {
-    /// Puts blocks in stock. Returns those that are given up for them.
+    /// Puts blocks in stock. Returns those that are released in exchange.
     pub(crate) fn add(&mut self, blocks: impl IntoIterator<Item = BlockNo>) -> Vec<BlockNo> {
         let given_up = if self.blocks.len() >= BLOCKS_MAX { self.give_up() } else { Vec::new() };
         self.blocks.extend(blocks);
@@ -24,12 +24,12 @@ impl Stock {
         given_up
     }
 
-    /// Takes the first block out; `None` where there is none.
+    /// Takes the first block; `None` if the stock is empty.
     pub(crate) fn take(&mut self) -> Option<BlockNo> {
         (!self.blocks.is_empty()).then(|| self.blocks.remove(0))
     }
 
-    /// Gives all blocks up. Returns them, ascending.
+    /// Releases all blocks. Returns them, ascending.
     pub(crate) fn give_up(&mut self) -> Vec<BlockNo> {
         std::mem::take(&mut self.blocks)
     }

@@ -1,7 +1,8 @@
 //! A region: the entries whose keys begin alike, in buckets, packed to the bit.
 //!
 //! A key without the bits that chose the region is the entry's *remainder*. Its upper bits choose one of the region's
-//! 2^b buckets; its lower bits, the *tag*, are stored. A region in memory and in the saved filter is these words:
+//! 2^b buckets; its lower bits, the *tag*, are stored. In memory and in the saved filter, a region consists of these
+//! words:
 //!
 //! | words  | field   | notes                                                                                     |
 //! |--------|---------|-------------------------------------------------------------------------------------------|
@@ -9,8 +10,8 @@
 //! | 1..1+m | bitmap  | bucket after bucket: a zero for each entry, then a one; entry count + 2^b bits in m words |
 //! | 1+m..  | entries | entry after entry: tag, then page number, without space between                           |
 //!
-//! Unused bits are zero. With as many buckets as entries this costs 2 bits an entry beside tag and page, and each
-//! halving of the buckets would cost half a bit less in the bitmap and one more in the tags.
+//! Unused bits are zero. With as many buckets as entries this costs 2 bits per entry beside tag and page. Each halving
+//! of the number of buckets would cost half a bit less in the bitmap and one more in the tags.
 
 #[cfg(test)]
 mod tests;
@@ -21,13 +22,14 @@ use super::candidates::Candidates;
 use super::geometry::ceil_log2;
 use super::packed;
 
-/// Most entries in one region, far more than chance ever brings together.
+/// Maximum number of entries in one region, far more than chance ever brings together.
 pub(super) const ENTRIES_MAX: usize = u16::MAX as usize;
 
-/// Most entries in one bucket. Only thousands of equal fingerprints get there: their region keeps room for others.
+/// Maximum number of entries in one bucket. Only thousands of equal fingerprints reach it: their region keeps room for
+/// others.
 const BUCKET_ENTRIES_MAX: usize = 1 << 12;
 
-/// One stored block: what is left of its key, and the store page that holds its fingerprint.
+/// One stored block: the remainder of its key, and the store page that holds its fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Entry {
     pub(super) remainder: u64,
@@ -35,13 +37,13 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Returns the entry as it is in either half of its region.
+    /// Returns the entry in its form for either half of its region.
     pub(super) fn halved(&self) -> Entry {
         Entry { remainder: self.remainder >> 1, page: self.page }
     }
 }
 
-/// The widths that say where everything is in a region.
+/// The widths that determine the layout of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) count: usize,
@@ -58,20 +60,20 @@ impl Shape {
         Shape { count: entries.len(), bucket_bits, page_bits, remainder_bits }
     }
 
-    /// Reads the shape from a region's header. Nothing in it is checked.
+    /// Decodes the shape from a region's header, unchecked.
     pub(super) fn read(words: &[u64], remainder_bits: u32) -> Shape {
         let field = |at, width| u32::try_from(packed::get(words, at, width)).expect("no field is wider");
         Shape { count: field(32, 16) as usize, bucket_bits: field(48, 8), page_bits: field(56, 8), remainder_bits }
     }
 
-    /// Writes the header, but for the region's number.
+    /// Writes the header, except the region's number.
     fn write(&self, words: &mut [u64]) {
         packed::put(words, 32, 16, self.count as u64);
         packed::put(words, 48, 8, u64::from(self.bucket_bits));
         packed::put(words, 56, 8, u64::from(self.page_bits));
     }
 
-    /// Returns whether widths can be so: what [`Shape::read`] leaves to be checked.
+    /// Returns whether the widths are possible: the check that [`Shape::read`] omits.
     pub(super) fn is_possible(&self, bucket_bits_max: u32) -> bool {
         self.bucket_bits <= self.remainder_bits.min(bucket_bits_max)
             && self.page_bits <= u64::BITS
@@ -83,18 +85,18 @@ impl Shape {
         Shape { count, ..*self }
     }
 
-    /// Returns whether another entry fits between the others, or the region is to be written anew in a better shape.
+    /// Returns whether another entry fits in place; otherwise the region must be rewritten in a better shape.
     pub(super) fn suits_one_more(&self, page: u64, bucket_bits_max: u32) -> bool {
         let more_buckets = self.bucket_bits < self.remainder_bits.min(bucket_bits_max);
         bits_of(page) <= self.page_bits && !(more_buckets && self.count + 1 > 1 << self.bucket_bits)
     }
 
-    /// Returns whether there are so few entries that the region is to be written anew with fewer buckets.
+    /// Returns whether there are so few entries that the region should be rewritten with fewer buckets.
     pub(super) fn is_sparse(&self) -> bool {
         self.count * 4 < 1 << self.bucket_bits
     }
 
-    /// Returns the words that a region of this shape takes.
+    /// Returns the number of words of a region of this shape.
     pub(super) fn words(&self) -> usize {
         1 + self.bitmap_words() + packed::words_for(self.count * self.entry_bits())
     }
@@ -116,14 +118,14 @@ impl Shape {
     }
 }
 
-/// A region to read.
+/// A region for reading.
 pub(super) struct Region<'a> {
     shape: Shape,
     bitmap: &'a [u64],
     entries: &'a [u64],
 }
 
-/// A bucket: its entries, and the bit of the bitmap where it begins.
+/// A bucket: its entries, and the bit of the bitmap at which it begins.
 struct Bucket {
     first: usize,
     count: usize,
@@ -131,7 +133,7 @@ struct Bucket {
 }
 
 impl Region<'_> {
-    /// Returns the region in `words`, which follow from `shape`.
+    /// Returns the region in `words`, whose number follows from `shape`.
     pub(super) fn new(words: &[u64], shape: Shape) -> Region<'_> {
         let (bitmap, entries) = words[1..].split_at(shape.bitmap_words());
         Region { shape, bitmap, entries }
@@ -151,21 +153,21 @@ impl Region<'_> {
         }
     }
 
-    /// Returns a word close to where a remainder's entry would be, if entries were spread evenly: reading it brings the
-    /// place into the processor's cache.
+    /// Returns a word near the place of a remainder's entry, assuming that entries are spread evenly. Reading it brings
+    /// the place into the processor's cache.
     pub(super) fn near(&self, remainder: u64) -> u64 {
         let bucket = usize::try_from(remainder >> self.shape.tag_bits()).unwrap_or(0);
         let index = (bucket * self.shape.count) >> self.shape.bucket_bits;
         self.entries.get(index * self.shape.entry_bits() / 64).copied().unwrap_or(0)
     }
 
-    /// Returns whether the bucket of this remainder takes no more entries.
+    /// Returns whether the bucket of this remainder is full.
     pub(super) fn is_bucket_full(&self, remainder: u64) -> bool {
         self.bucket(remainder).count >= BUCKET_ENTRIES_MAX
     }
 
-    /// Adds all entries, in order, to the end of `into`. Nothing here branches on what the region holds: no processor
-    /// could guess it, and rebuilding a large filter does little else.
+    /// Appends all entries to `into`, in order. Nothing here branches on the region's content: no processor could
+    /// predict it, and rebuilding a large filter does little else.
     pub(super) fn unpack(&self, into: &mut Vec<Entry>) {
         let (first, tag_bits, bits) = (into.len(), self.shape.tag_bits(), self.shape.entry_bits());
         into.extend((0..self.shape.count).map(|index| {
@@ -189,8 +191,8 @@ impl Region<'_> {
         }
     }
 
-    /// Checks what [`Shape::is_possible`] cannot: the bitmap, the order of the entries, their pages, and that whatever
-    /// is unused is zero. `words` may be longer than the region.
+    /// Checks what [`Shape::is_possible`] cannot: the bitmap, the order of the entries, their pages, and that all
+    /// unused bits are zero. `words` may be longer than the region.
     pub(super) fn check(words: &[u64], shape: Shape, pages: u64) -> Result<(), RegionFault> {
         let region = Region::new(words, shape);
         let ones: u32 = region.bitmap.iter().map(|word| word.count_ones()).sum();
@@ -215,10 +217,10 @@ impl Region<'_> {
         }
     }
 
-    /// Returns the highest page of all entries, 0 where there are none; nothing where they are not in order.
+    /// Returns the highest page of all entries, or 0 without entries; `None` if they are not in order.
     ///
-    /// Each entry is only compared with the one before it in its bucket: buckets are in order by themselves. Loading a
-    /// saved filter does little else, so nothing is unpacked for it.
+    /// Compares each entry only with the previous one in its bucket, as buckets are in order by themselves. Loading a
+    /// saved filter does little else, so this unpacks nothing.
     fn highest_page(&self) -> Option<u64> {
         let (mut index, mut next, mut last, mut highest) = (0, 0, (0, 0), 0);
         for (word, &bits) in self.bitmap.iter().enumerate() {
@@ -277,14 +279,14 @@ impl Region<'_> {
     }
 }
 
-/// Writes `entries`, which are in order, into a cell large enough for `shape`; the region's number stays.
+/// Writes sorted `entries` into a cell large enough for `shape`; the region's number stays.
 pub(super) fn encode(words: &mut [u64], shape: Shape, entries: &[Entry]) {
     debug_assert!(entries.is_sorted() && entries.len() == shape.count, "{shape:?} for {} entries", entries.len());
     words[1..].fill(0);
     shape.write(words);
     let tag_bits = shape.tag_bits();
     let (bitmap, packed_entries) = words[1..].split_at_mut(shape.bitmap_words());
-    // Ones, but for a zero at each entry: at its index among all, behind as many ones as there are buckets before.
+    // All ones, except a zero for each entry: at its index among all, plus the number of buckets before it.
     let bits = shape.bitmap_bits();
     bitmap.fill(u64::MAX);
     if !bits.is_multiple_of(64) {
@@ -308,8 +310,8 @@ fn bucket_index(remainder: u64, tag_bits: u32) -> usize {
     usize::try_from(remainder >> tag_bits).expect("fewer buckets than 2^32")
 }
 
-/// Puts an entry among the others; returns false, and changes nothing, where its bucket is full. The cell has room for
-/// one more and its shape suits it.
+/// Inserts an entry; returns false, without effect, if its bucket is full. The cell must have room for one more, and
+/// its shape must suit it.
 pub(super) fn insert(words: &mut [u64], shape: Shape, entry: Entry) -> bool {
     let region = Region::new(words, shape);
     let bucket = region.bucket(entry.remainder);
@@ -322,7 +324,7 @@ pub(super) fn insert(words: &mut [u64], shape: Shape, entry: Entry) -> bool {
 
     let bitmap_words = after.bitmap_words();
     if bitmap_words > shape.bitmap_words() {
-        // The bitmap takes one more word: all entries make room for it.
+        // The bitmap takes one more word, so all entries move up for it.
         let end = shape.words();
         words.copy_within(bitmap_words..end, bitmap_words + 1);
         words[bitmap_words] = 0;
@@ -338,7 +340,7 @@ pub(super) fn insert(words: &mut [u64], shape: Shape, entry: Entry) -> bool {
     true
 }
 
-/// Removes one entry like `entry`; tells whether there was one.
+/// Removes one entry equal to `entry`; returns whether there was one.
 pub(super) fn remove(words: &mut [u64], shape: Shape, entry: Entry) -> bool {
     let region = Region::new(words, shape);
     let bucket = region.bucket(entry.remainder);
@@ -364,28 +366,28 @@ pub(super) fn remove(words: &mut [u64], shape: Shape, entry: Entry) -> bool {
     true
 }
 
-/// What is wrong with a region.
+/// Damage of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegionFault {
     /// It is another region.
     #[error("it says that it is region {found}")]
     Number {
-        /// Which it says it is.
+        /// Its claimed number.
         found: u32,
     },
-    /// Its header cannot be.
+    /// Its header is impossible.
     #[error("its header gives impossible widths")]
     Shape,
-    /// Its bitmap is not one of so many buckets and entries.
+    /// Its bitmap does not match its numbers of buckets and entries.
     #[error("its bitmap does not fit its numbers of buckets and entries")]
     Bitmap,
     /// Its entries are not in order.
     #[error("its entries are out of order")]
     Order,
-    /// An entry names a page that the pool does not have.
+    /// An entry names a page that the pool lacks.
     #[error("an entry names {0}, past the end of the pool")]
     Page(StorePageNo),
-    /// Bits that mean nothing are not zero.
+    /// Unused bits are not zero.
     #[error("its unused bits are not zero")]
     Unused,
 }

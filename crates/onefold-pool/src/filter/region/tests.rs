@@ -1,11 +1,11 @@
-//! Regions of every shape, and every way in which one can be damaged.
+//! Tests of regions of every shape, and of every way in which one can be damaged.
 
 use super::*;
 use onefold_block::random::SeededRandom;
 
 const PAGES: u64 = 1 << 20;
 
-/// Words of region 7 with these entries in this shape, without a word to spare.
+/// Returns the words of region 7 with these entries in this shape, without spare words.
 fn encoded(shape: Shape, entries: &[Entry]) -> Vec<u64> {
     let mut words = vec![u64::MAX; shape.words()];
     words[0] = 7;
@@ -65,7 +65,7 @@ fn inserting_one_by_one_and_removing_again_gives_the_same_words_as_writing_all_a
             let absent = Entry { page: PAGES + 1, ..entry };
             assert!(!remove(&mut words, shape.with_count(count + 1), absent));
             assert!(remove(&mut words, shape.with_count(count + 1), entry));
-            // Entries that are alike may have left in another order, which leaves the same words.
+            // Equal entries may have been removed in another order, which leaves the same words.
             assert_eq!(words, steps[count], "after {count} were left");
         }
     }

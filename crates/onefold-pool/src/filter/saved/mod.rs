@@ -1,4 +1,4 @@
-//! The filter as it is kept over a clean unmount: chunks of one size, read and written one after the other.
+//! The saved form of the filter, kept over a clean unmount: chunks of one size, read and written in sequence.
 //!
 //! All numbers are little-endian. A chunk is [`CHUNK_BYTES`] long:
 //!
@@ -25,7 +25,7 @@
 //! | 5..   | regions       | in order of their number, each as `region` lays it out; an empty one is its     |
 //! |       |               | number alone                                                                   |
 //!
-//! Whoever cannot load a saved filter builds it anew from the fingerprint stores: nothing is lost but time.
+//! If a saved filter cannot be loaded, it is rebuilt from the fingerprint stores, which only takes time.
 
 #[cfg(test)]
 mod tests;
@@ -54,29 +54,29 @@ pub enum LoadError {
         /// Its length in bytes.
         found: usize,
     },
-    /// A chunk does not begin as one.
+    /// A chunk has the wrong magic.
     #[error("not a chunk of a saved filter")]
     Magic,
     /// The chunk's content is damaged.
     #[error("checksum {found:#010x}, expected {expected:#010x}")]
     Checksum {
-        /// Of the content.
+        /// The checksum of the content.
         expected: u32,
-        /// In the chunk.
+        /// The checksum in the chunk.
         found: u32,
     },
-    /// The chunk is of another version of this format.
+    /// The chunk has another version of this format.
     #[error("version {found} is unknown")]
     Version {
         /// Its version.
         found: u32,
     },
-    /// The chunk is of another save.
+    /// The chunk belongs to another save.
     #[error("saved as generation {found}, not {expected}")]
     Generation {
-        /// Of the save that is loaded.
+        /// Generation of the save being loaded.
         expected: u64,
-        /// In the chunk.
+        /// Generation in the chunk.
         found: u64,
     },
     /// The chunk is not the next one, or is past the last.
@@ -84,10 +84,10 @@ pub enum LoadError {
     Sequence {
         /// Number of the next chunk.
         expected: u32,
-        /// In the chunk.
+        /// Number in the chunk.
         found: u32,
     },
-    /// The filter was saved with other parameters than it is to have.
+    /// The filter was saved with other parameters than requested.
     #[error("saved with n + k = {prefix_bits} and n = {index_bits}")]
     Parameters {
         /// The saved n + k.
@@ -103,11 +103,11 @@ pub enum LoadError {
     Region {
         /// Its number.
         region: u32,
-        /// What is wrong.
+        /// The damage.
         #[source]
         fault: RegionFault,
     },
-    /// The filter's memory has become too little for it.
+    /// The filter no longer fits in its memory.
     #[error("the saved filter does not fit into the memory allowed")]
     Memory,
     /// Chunks are missing at the end.
@@ -116,7 +116,7 @@ pub enum LoadError {
 }
 
 impl Filter {
-    /// Returns the chunks that keep this filter over an unmount.
+    /// Returns the chunks that store this filter over an unmount.
     #[must_use]
     pub fn save(&self, generation: u64) -> Saved<'_> {
         let header = [
@@ -129,7 +129,7 @@ impl Filter {
         Saved { filter: self, generation, sequence: 0, region: 0, pending: header.to_vec(), taken: 0 }
     }
 
-    /// Returns how many bytes the chunks of [`Filter::save`] are.
+    /// Returns the total length of the chunks of [`Filter::save`], in bytes.
     #[must_use]
     pub fn saved_bytes(&self) -> u64 {
         let regions = (0..).take(self.regions.len()).map(|region| self.saved_words(region).map_or(1, <[u64]>::len));
@@ -137,7 +137,7 @@ impl Filter {
         (words.div_ceil(CHUNK_WORDS) * CHUNK_BYTES) as u64
     }
 
-    /// Returns the words in use of a region that is not empty.
+    /// Returns the used words of a region that is not empty.
     fn saved_words(&self, region: u32) -> Option<&[u64]> {
         let words = self.regions.words(region)?;
         let place = self.regions.locate(u64::from(region));
@@ -151,15 +151,15 @@ pub struct Saved<'a> {
     filter: &'a Filter,
     generation: u64,
     sequence: u32,
-    /// The next region to go into `pending`.
+    /// The next region to append to `pending`.
     region: u32,
-    /// Words of the stream, those before `taken` in chunks already.
+    /// Words of the stream; those before `taken` are already in chunks.
     pending: Vec<u64>,
     taken: usize,
 }
 
 impl Saved<'_> {
-    /// Adds regions until a chunk can be filled or there are no more.
+    /// Appends regions until a chunk can be filled or all are appended.
     fn gather(&mut self) {
         self.pending.drain(..self.taken);
         self.taken = 0;
@@ -206,14 +206,14 @@ pub struct Loader {
     filter: Filter,
     generation: u64,
     sequence: u32,
-    /// Words of the stream that are not yet a whole region.
+    /// Words of the stream that do not make a whole region yet.
     pending: Vec<u64>,
     counts: Option<Counts>,
-    /// The next region to come.
+    /// The next region to load.
     region: u64,
 }
 
-/// What the stream's header announces.
+/// The counts in the stream's header.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     regions: u64,
@@ -228,11 +228,10 @@ impl Loader {
         Loader { filter, generation, sequence: 0, pending: Vec::new(), counts: None, region: 0 }
     }
 
-    /// Takes the next chunk.
+    /// Loads the next chunk.
     ///
     /// # Errors
-    /// When the chunk is not what was saved next, or the filter it is part of cannot be this one. The loader is of no
-    /// more use then.
+    /// When the chunk is not the next one of the save, or its filter cannot be this one. The loader is useless then.
     pub fn load(&mut self, chunk: &[u8]) -> Result<(), LoadError> {
         let words = self.decode(chunk)?;
         self.sequence += 1;
@@ -249,7 +248,7 @@ impl Loader {
         if self.is_complete() && !self.pending.is_empty() { Err(LoadError::Counts) } else { Ok(()) }
     }
 
-    /// Returns whether all chunks have come.
+    /// Returns whether all chunks have been loaded.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.counts.is_some_and(|counts| self.region == counts.regions)
@@ -258,7 +257,7 @@ impl Loader {
     /// Returns the filter.
     ///
     /// # Errors
-    /// When chunks are missing, or together they hold another number of entries than they announce.
+    /// When chunks are missing, or the number of entries differs from the announced one.
     pub fn finish(self) -> Result<Filter, LoadError> {
         match self.counts {
             Some(counts) if self.region == counts.regions => {
@@ -308,7 +307,7 @@ impl Loader {
         Ok(stream)
     }
 
-    /// Checks the stream's header, which the first chunk holds.
+    /// Checks the stream's header, which is in the first chunk.
     fn take_header(&mut self) -> Result<Counts, LoadError> {
         let [prefix_bits, index_bits, regions, entries, refused] =
             *self.pending.first_chunk::<STREAM_HEADER_WORDS>().expect("checked with the first chunk's length");
@@ -323,8 +322,8 @@ impl Loader {
         Ok(Counts { regions, entries })
     }
 
-    /// Takes the region that begins at word `from` into the filter. Returns how many words it has, or none where they
-    /// have not all come yet or all regions have.
+    /// Takes the region that begins at word `from` into the filter. Returns its number of words, or `None` if they have
+    /// not all arrived yet or all regions have.
     fn take_region(&mut self, from: usize) -> Result<Option<usize>, LoadError> {
         let counts = self.counts.expect("the header comes first");
         let words = &self.pending[from..];
@@ -358,7 +357,7 @@ impl Loader {
     }
 }
 
-/// Returns the checksum that a chunk should bear.
+/// Returns the correct checksum of a chunk.
 fn checksum_of(chunk: &[u8]) -> u32 {
     let before = crc32c::crc32c(&chunk[..CHECKSUM_AT]);
     let blank = crc32c::crc32c_append(before, &[0; 4]);

@@ -1,4 +1,4 @@
-//! Round trips, and what damaged and forged chunks lead to.
+//! Tests of round trips, and of damaged and forged chunks.
 
 use super::*;
 use crate::filter::tests::{fingerprint, options};
@@ -8,7 +8,7 @@ use onefold_block::random::SeededRandom;
 fn filled(options: &FilterOptions, count: u64) -> Filter {
     let mut filter = Filter::new(options);
     for number in 0..count {
-        // Some fingerprints are borne by several blocks.
+        // Several blocks share some fingerprints.
         let page = StorePageNo(number % options.pages);
         let _ = filter.insert(fingerprint(1, number - number % 5 / 4), page);
     }
@@ -23,7 +23,7 @@ fn load(options: &FilterOptions, generation: u64, chunks: &[Vec<u8>]) -> Result<
     loader.finish()
 }
 
-/// Gives a changed chunk the checksum that it would have.
+/// Gives a changed chunk a correct checksum.
 fn seal(chunk: &mut [u8]) {
     let checksum = checksum_of(chunk).to_le_bytes();
     chunk[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum);
@@ -114,7 +114,7 @@ fn every_changed_byte_of_the_headers_and_random_ones_elsewhere_are_noticed() {
     }
 }
 
-/// A chunk that someone forged bears a right checksum: what it says must be an error or a sound filter.
+/// A forged chunk has a correct checksum: its content must cause an error or give a sound filter.
 #[test]
 fn forged_content_is_refused_or_harmless() {
     let options = options(1000);
@@ -158,7 +158,7 @@ fn random_words_are_refused_without_panic() {
             let shift = random.below(64);
             word.copy_from_slice(&(random.next_u64() >> shift).to_le_bytes());
         }
-        // The first region's number is right, so that its widths are looked at.
+        // The first region's number is right, so that its widths are checked.
         chunk[HEADER_BYTES + STREAM_HEADER_WORDS * 8..][..4].fill(0);
         seal(&mut chunk);
         let mut loader = Loader::new(&options, 7);
