@@ -1,7 +1,7 @@
 //! The names of a set of paths: each below another one, found by a hash of both.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 
 use super::super::GuestFile;
 use crate::filesystem::FileKind;
@@ -20,8 +20,26 @@ pub(super) struct Trie {
     names: Vec<Name>,
     text: Vec<u8>,
     /// The hash of parent and name, and the last name with it.
-    index: HashMap<u64, u32>,
+    index: HashMap<u64, u32, BuildHasherDefault<Hashed>>,
     hasher: RandomState,
+}
+
+/// Passes on keys that are hashes already. They have a secret key, so that no guest can make them collide.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
 }
 
 /// A name below another one.
@@ -57,7 +75,7 @@ impl Trie {
             next_equal: None,
             moved_to: None,
         };
-        Trie { names: vec![root], text: Vec::new(), index: HashMap::new(), hasher: RandomState::new() }
+        Trie { names: vec![root], text: Vec::new(), index: HashMap::default(), hasher: RandomState::new() }
     }
 
     /// Returns the number of a name below another one, which is added where it is not there. `None` where no directory
