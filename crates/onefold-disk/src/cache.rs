@@ -24,9 +24,16 @@ pub struct CachedDisk<'a> {
 /// The bytes of a page, which keep their place in memory.
 type Page = Arc<Box<[u8]>>;
 
+/// Memory of a cache whose disk is closed, for the cache of the next one: the system gives fresh memory page by page,
+/// which takes as long as reading it.
+#[derive(Debug, Default)]
+pub struct CacheMemory(Vec<Box<[u8]>>);
+
 /// The cached pages, by their number on the disk.
 struct Pages {
     pages_max: usize,
+    /// Memory that no page has yet. With the pages, no more than `pages_max`.
+    spare: Vec<Box<[u8]>>,
     /// Each page, with the time of its last use.
     pages: HashMap<u64, (Page, u64)>,
     /// The page of each time of use; the first one is evicted next.
@@ -55,7 +62,7 @@ impl Pages {
     fn memory(&mut self) -> Box<[u8]> {
         let oldest = (self.pages.len() == self.pages_max).then(|| self.by_use.pop_first()).flatten();
         let evicted = oldest.and_then(|(_, oldest)| Arc::into_inner(self.pages.remove(&oldest)?.0));
-        evicted.unwrap_or_else(|| vec![0; PAGE_BYTES].into_boxed_slice())
+        evicted.or_else(|| self.spare.pop()).unwrap_or_else(|| vec![0; PAGE_BYTES].into_boxed_slice())
     }
 
     fn put(&mut self, number: u64, page: Page) {
@@ -77,9 +84,25 @@ impl<'a> CachedDisk<'a> {
     /// Returns `disk` with a cache of at most `limit_bytes`, in whole pages of 16 KiB.
     #[must_use]
     pub fn new(disk: &'a dyn Disk, limit_bytes: usize) -> CachedDisk<'a> {
+        CachedDisk::with_memory(disk, limit_bytes, CacheMemory::default())
+    }
+
+    /// As [`CachedDisk::new`], with the memory of a cache before.
+    #[must_use]
+    pub fn with_memory(disk: &'a dyn Disk, limit_bytes: usize, memory: CacheMemory) -> CachedDisk<'a> {
         let pages_max = limit_bytes / PAGE_BYTES;
-        let pages = Pages { pages_max, pages: HashMap::new(), by_use: BTreeMap::new(), now: 0 };
+        let mut spare = memory.0;
+        spare.truncate(pages_max);
+        let pages = Pages { pages_max, spare, pages: HashMap::new(), by_use: BTreeMap::new(), now: 0 };
         CachedDisk { disk, pages: Mutex::new(pages) }
+    }
+
+    /// Returns the memory of the cache.
+    #[must_use]
+    pub fn into_memory(self) -> CacheMemory {
+        let Pages { spare: mut memory, pages, .. } = self.pages.into_inner().unwrap_or_else(PoisonError::into_inner);
+        memory.extend(pages.into_values().filter_map(|(page, _)| Arc::into_inner(page)));
+        CacheMemory(memory)
     }
 
     fn page(&self, number: u64) -> Result<Page, DiskError> {
@@ -226,6 +249,24 @@ mod tests {
         assert_eq!(read(2), [page(2)]);
         let pages = cached.pages.lock().unwrap();
         assert_eq!((pages.pages.len(), pages.by_use.len()), (2, 2));
+    }
+
+    #[test]
+    fn memory_of_a_cache_serves_the_next_one_within_its_limit() {
+        let (first, second) = (Told::new(10 * PAGE), Told::new(20 * PAGE + 9));
+        let cached = CachedDisk::new(&first, 4 * PAGE_BYTES);
+        (0..10).for_each(|number| cached.read(number * PAGE, &mut [0; 7]).unwrap());
+        let memory = cached.into_memory();
+        assert_eq!(memory.0.len(), 4);
+        let kept: Vec<*const u8> = memory.0.iter().map(|page| page.as_ptr()).collect();
+        let cached = CachedDisk::with_memory(&second, 3 * PAGE_BYTES, memory);
+        for number in (1..21).chain([20, 3]) {
+            let mut into = [0xee; 100];
+            cached.read(number * PAGE, &mut into).unwrap();
+            assert!((0..).zip(into).all(|(at, byte)| byte == second.byte(number * PAGE + at)), "page {number}");
+        }
+        let memory = cached.into_memory();
+        assert!(memory.0.len() == 3 && memory.0.iter().all(|page| kept.contains(&page.as_ptr())));
     }
 
     #[test]

@@ -26,7 +26,7 @@ mod raw;
 mod temporary;
 mod vmdk;
 
-pub use cache::CachedDisk;
+pub use cache::{CacheMemory, CachedDisk};
 pub use copy::{Copied, copy};
 pub use disk::{Disk, InFile, SIZE_BYTES_MAX, Sink};
 pub use error::{ChainError, DiskError, FileAction, ImageAction, ImageError, RoomError, Work};
