@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use onefold_block::BLOCK_BYTES_U64;
@@ -10,10 +11,8 @@ use onefold_sort::{Batch, ROW_BYTES, Row, Sorter};
 
 use crate::analysis::{Analysis, LeftOut, Misaligned};
 use crate::assemble::{Findings, assemble};
-use crate::count::{Counted, Counts, Further, add_group_references, count, count_filed_offsets};
-use crate::files::{
-    FilesAnalysis, GroupName, MisalignedCause, OwnerCounts, Survey, SurveyedImage, TopPlaces, paths_of,
-};
+use crate::count::{Counted, Counts, Further, OnTop, add_group_references, count, count_filed_offsets};
+use crate::files::{FilesAnalysis, GroupName, MisalignedCause, OwnerCounts, Places, Survey, SurveyedImage, TopPlaces};
 use crate::histogram::Histogram;
 use crate::image::Image;
 use crate::options::{AnalyzeError, GROUPS_MAX, Options, Progress, Shifts, Stage};
@@ -24,11 +23,10 @@ use crate::sample::{Sample, SampledFindings, SampledWhole, Share, assemble as as
 use crate::sampled_analysis::SampledAnalysis;
 use crate::scan::Hasher;
 use crate::top::TopBlock;
+use crate::top_paths::TopPaths;
 
 /// More threads than this have not been tried.
 const THREADS_MAX: usize = 8;
-/// Images whose guests are read side by side for the paths of a few blocks.
-const PATHS_IMAGES: usize = 2;
 
 /// Analyses `images`. Those that cannot be read are left out and named in the result.
 ///
@@ -90,7 +88,12 @@ fn files(images: &[Image], found: &Walked, analysis: &Analysis, survey: &Survey<
     let top: Vec<TopPlaces<'_>> = places.collect();
     let mut files = survey.analysis(&surveyed, &found.owners, &top);
     add_gains(found, analysis, &mut files);
-    add_paths(images, &found.counts.top, &mut files);
+    for (at, path) in &found.paths {
+        let place = files.top_blocks.get_mut(*at).and_then(|block| block.places.first_mut());
+        if let Some(place) = place {
+            place.path = Some(String::from_utf8_lossy(path).into_owned());
+        }
+    }
     files
 }
 
@@ -109,37 +112,6 @@ fn add_gains(found: &Walked, analysis: &Analysis, files: &mut FilesAnalysis) {
     }
 }
 
-/// Adds the paths of the files that have the most repeated blocks, where these are first. An image that cannot be read
-/// again has none.
-fn add_paths(images: &[Image], top: &[TopBlock], files: &mut FilesAnalysis) {
-    let mut by_image: BTreeMap<usize, Vec<(usize, u64)>> = BTreeMap::new();
-    for (at, (block, report)) in top.iter().zip(&files.top_blocks).enumerate() {
-        if report.places.first().is_some_and(|place| matches!(place.group, GroupName::Packages | GroupName::Files)) {
-            by_image.entry(block.image).or_default().push((at, block.index.saturating_mul(BLOCK_BYTES_U64)));
-        }
-    }
-    let by_image: Vec<(usize, Vec<(usize, u64)>)> = by_image.into_iter().collect();
-    let paths = |image: usize, blocks: &[(usize, u64)]| {
-        let places: Vec<u64> = blocks.iter().map(|block| block.1).collect();
-        let opened = images.get(image).and_then(|image| (image.open)().ok());
-        opened.and_then(|opened| paths_of(opened.disk.as_ref(), &places).ok()).unwrap_or_default()
-    };
-    // Two of them could have a copy each.
-    let has_copy = by_image.iter().any(|(image, _)| images.get(*image).is_some_and(|image| image.is_copied));
-    for some in by_image.chunks(if has_copy { 1 } else { PATHS_IMAGES }) {
-        let read: Vec<Vec<Option<Vec<u8>>>> = thread::scope(|scope| {
-            let reading: Vec<_> = some.iter().map(|(image, blocks)| scope.spawn(|| paths(*image, blocks))).collect();
-            reading.into_iter().map(|thread| thread.join().expect("reading paths does not panic")).collect()
-        });
-        for ((at, _), path) in some.iter().zip(read).flat_map(|((_, blocks), paths)| blocks.iter().zip(paths)) {
-            let place = files.top_blocks.get_mut(*at).and_then(|block| block.places.first_mut());
-            if let (Some(place), Some(path)) = (place, path) {
-                place.path = Some(String::from_utf8_lossy(&path).into_owned());
-            }
-        }
-    }
-}
-
 /// What was found in one walk over all images.
 struct Walked {
     read: Vec<Read>,
@@ -149,6 +121,8 @@ struct Walked {
     histogram: Histogram,
     /// Only where files are asked about; empty otherwise.
     owners: OwnerCounts,
+    /// The paths of files that have the most repeated blocks, by their places in the list of these.
+    paths: BTreeMap<usize, Vec<u8>>,
     spilled_bytes: u64,
 }
 
@@ -191,7 +165,7 @@ fn walk(
     images: &[Image],
     options: &Options,
     sample: Option<&Sample>,
-    survey: Option<&mut Survey<'_>>,
+    mut survey: Option<&mut Survey<'_>>,
     progress: &dyn Progress,
 ) -> Result<Walked, AnalyzeError> {
     if images.len() > IMAGES_MAX {
@@ -208,8 +182,8 @@ fn walk(
 
     let told = Told::new(images, progress);
     let read = Reading { images, options, sample, hasher: Hasher::new(options.key), told, held_bytes: memory.held };
-    let has_survey = survey.is_some();
-    let read = read.all(&mut batches, survey)?;
+    let read = read.all(&mut batches, survey.as_deref_mut())?;
+    let survey = survey.as_deref();
     // Sorted side by side, as they were filled.
     let sorted: Vec<Vec<Row>> = thread::scope(|scope| {
         let sorting: Vec<_> = batches.into_iter().map(|batch| scope.spawn(|| batch.finish())).collect();
@@ -220,15 +194,41 @@ fn walk(
     let counting = Counting { options, counted: &counted, memory: &memory, progress };
     let mut histogram = if sample.is_some() { Histogram::new() } else { Histogram::default() };
     let surveys = read.iter().map(|read| read.as_ref().ok().and_then(|whole| whole.survey.as_ref()));
-    let mut owners = if has_survey { OwnerCounts::new(surveys) } else { OwnerCounts::default() };
-    let besides = Besides { histogram: sample.map(|_| &mut histogram), owners: has_survey.then_some(&mut owners) };
-    let (counts, runs, further_bytes) =
-        counting.all(&records, sorted, besides).map_err(spill)?.ok_or(AnalyzeError::Interrupted)?;
-    Ok(Walked { read, counts, runs, histogram, owners, spilled_bytes: records.spilled_bytes() + further_bytes })
+    let mut owners = if survey.is_some() { OwnerCounts::new(surveys) } else { OwnerCounts::default() };
+    let is_over = AtomicBool::new(false);
+    let (counted, paths) = thread::scope(|scope| {
+        let mut reading = None;
+        let on_top: OnTop<'_> = &mut |top, places| {
+            let Some(survey) = survey else { return };
+            let has_path = |block: &TopBlock| has_path(survey, &read, block, places);
+            let paths = TopPaths::new(images, top, has_path, memory.whole, &is_over);
+            reading = Some(scope.spawn(move || paths.read()));
+        };
+        let owners = survey.map(|_| &mut owners);
+        let besides = Besides { histogram: sample.map(|_| &mut histogram), owners, on_top };
+        let counted = counting.all(&records, sorted, besides);
+        is_over.store(!matches!(counted, Ok(Some(_))), Ordering::Relaxed);
+        let paths = reading.map(|thread| thread.join().expect("reading paths does not panic"));
+        (counted, paths.unwrap_or_default())
+    });
+    let (counts, runs, further_bytes) = counted.map_err(spill)?.ok_or(AnalyzeError::Interrupted)?;
+    let spilled_bytes = records.spilled_bytes() + further_bytes;
+    Ok(Walked { read, counts, runs, histogram, owners, paths, spilled_bytes })
+}
+
+/// Returns whether the first place of a block belongs to a file.
+fn has_path(survey: &Survey<'_>, read: &[Read], block: &TopBlock, places: &BTreeMap<(usize, u64), Places>) -> bool {
+    let first = places.get(&(block.image, block.index)).and_then(|places| places.list().first());
+    let group = first.and_then(|&(image, _, owner)| {
+        let whole = read.get(image)?.as_ref().ok()?;
+        survey.group(whole.survey.as_ref()?, owner)
+    });
+    matches!(group, Some(GroupName::Packages | GroupName::Files))
 }
 
 /// Bytes of memory for each use.
 struct Memory {
+    whole: usize,
     records: usize,
     held: usize,
     runs: usize,
@@ -241,7 +241,7 @@ impl Memory {
     fn of(bytes: u64, has_survey: bool) -> Memory {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let records = if has_survey { bytes / 64 * 27 } else { bytes / 16 * 9 };
-        Memory { records, held: bytes / 64, runs: bytes / 4, offsets: bytes / 16 }
+        Memory { whole: bytes, records, held: bytes / 64, runs: bytes / 4, offsets: bytes / 16 }
     }
 }
 
@@ -253,6 +253,7 @@ fn counted(image: &Image, read: &Read) -> Counted {
 struct Besides<'a> {
     histogram: Option<&'a mut Histogram>,
     owners: Option<&'a mut OwnerCounts>,
+    on_top: OnTop<'a>,
 }
 
 /// The second stage.
@@ -271,7 +272,7 @@ impl Counting<'_> {
         sorted: Vec<Vec<Row>>,
         besides: Besides<'_>,
     ) -> io::Result<Option<(Counts, RunCount, u64)>> {
-        let Besides { mut histogram, owners } = besides;
+        let Besides { mut histogram, owners, on_top } = besides;
         let in_memory: u64 = sorted.iter().map(|rows| rows.len() as u64).sum();
         let total = in_memory + records.spilled_bytes() / ROW_BYTES as u64;
         let run_sorter = Sorter::new(&self.options.folder);
@@ -290,6 +291,7 @@ impl Counting<'_> {
                 offsets_max: self.memory.offsets / 64,
                 histogram: histogram.as_deref_mut(),
                 owners,
+                on_top,
             },
             &|done| self.progress.update(Stage::Counting, done, total),
         )?;

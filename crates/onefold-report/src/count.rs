@@ -88,15 +88,20 @@ pub(crate) struct Further<'a, 'b> {
     pub(crate) histogram: Option<&'a mut Histogram>,
     /// What the blocks of 4 KiB belong to.
     pub(crate) owners: Option<&'a mut OwnerCounts>,
+    /// Gets the most repeated blocks and their places, once, as soon as they are known.
+    pub(crate) on_top: OnTop<'a>,
 }
 
+/// Takes the most repeated blocks, the most repeated first, and their places, where owners are counted.
+pub(crate) type OnTop<'a> = &'a mut dyn FnMut(&[TopBlock], &BTreeMap<(usize, u64), OwnedPlaces>);
+
 /// Counts all of `records`. Stops when `progress`, which is told of rows, says so.
-pub(crate) fn count(
+pub(crate) fn count<'a>(
     records: Merge,
-    images: &[Counted],
+    images: &'a [Counted],
     group_count: usize,
     shifts: u8,
-    further: Further<'_, '_>,
+    further: Further<'a, '_>,
     progress: &dyn Fn(u64) -> ControlFlow<()>,
 ) -> io::Result<ControlFlow<(), Counts>> {
     let mut counter = Counter::new(images, group_count, shifts, further);
@@ -110,9 +115,8 @@ pub(crate) fn count(
         }
     }
     counter.close();
+    counter.settle_top();
     let mut counts = counter.counts;
-    counts.top = counter.top.into_sorted();
-    counts.top_places.retain(|place, _| counts.top.iter().any(|top| (top.image, top.index) == *place));
     counts.overlaps.settle();
     Ok(ControlFlow::Continue(counts))
 }
@@ -122,7 +126,8 @@ struct Counter<'a, 'b> {
     images: &'a [Counted],
     further: Further<'a, 'b>,
     counts: Counts,
-    top: Top,
+    /// Until all blocks of 4 KiB as they lie are counted.
+    top: Option<Top>,
     current: Group,
     /// Contents seen so far.
     group_no: u64,
@@ -177,13 +182,17 @@ impl<'a, 'b> Counter<'a, 'b> {
             top: Vec::new(),
             top_places: BTreeMap::new(),
         };
-        Counter { images, further, counts, top: Top::default(), current: Group::default(), group_no: 0 }
+        Counter { images, further, counts, top: Some(Top::default()), current: Group::default(), group_no: 0 }
     }
 
     fn take(&mut self, record: Record) -> io::Result<()> {
         let group = &mut self.current;
         if (group.variant, group.content) != (record.variant, Some(record.content)) {
             self.close();
+            // Records come in the order of variants.
+            if record.variant != 0 {
+                self.settle_top();
+            }
             self.group_no += 1;
             self.current.start(record.variant, record.content);
         }
@@ -279,15 +288,25 @@ impl<'a, 'b> Counter<'a, 'b> {
         self.counts.overlaps.add(&group.holders);
         let places = self.further.owners.as_mut().map(|owners| owners.close());
         if let Some((image, index)) = group.first
-            && self.top.offer(TopBlock { references: group.references, image, index })
+            && let Some(top) = &mut self.top
+            && top.offer(TopBlock { references: group.references, image, index })
             && let Some(places) = places
         {
             let kept = &mut self.counts.top_places;
             kept.insert((image, index), places);
             if kept.len() > 8 * TOP_COUNT {
-                kept.retain(|place, _| self.top.has(*place));
+                kept.retain(|place, _| top.has(*place));
             }
         }
+    }
+
+    /// Tells the most repeated blocks, once.
+    fn settle_top(&mut self) {
+        let Some(top) = self.top.take() else { return };
+        let counts = &mut self.counts;
+        counts.top = top.into_sorted();
+        counts.top_places.retain(|place, _| counts.top.iter().any(|top| (top.image, top.index) == *place));
+        (self.further.on_top)(&counts.top, &counts.top_places);
     }
 }
 

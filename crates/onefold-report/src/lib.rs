@@ -34,6 +34,7 @@ mod scan_error;
 mod similarity;
 mod sizes;
 mod top;
+mod top_paths;
 
 pub use analysis::*;
 pub use analyze::{analyze, analyze_sample};

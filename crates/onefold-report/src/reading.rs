@@ -86,6 +86,7 @@ impl Reading<'_> {
             // The survey allocates much, in small pieces, and other threads than the first one ask the kernel for each
             // page of them (glibc's arenas grow page by page).
             self.survey_all(survey, &go_on, &ended, &ahead);
+            survey.end();
             drop(ahead);
             reading.join().expect("reading does not panic")
         })

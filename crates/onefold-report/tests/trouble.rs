@@ -49,6 +49,74 @@ fn nothing_of_an_image_that_fails_half_way_counts() {
     }
 }
 
+/// An image some of whose reads take long.
+struct Slow {
+    memory: Memory,
+    is_slow: fn(usize) -> bool,
+}
+
+impl Disk for Slow {
+    fn size_bytes(&self) -> u64 {
+        self.memory.size_bytes()
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+        self.memory.next_data(offset)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        if (self.is_slow)(into.len()) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.memory.read(offset, into)
+    }
+}
+
+/// Makes an image a disk with one partition of what is unknown, and returns the bytes outside of it that are not zero.
+fn partition(bytes: &mut Vec<u8>) -> u64 {
+    bytes.resize(9 << 20, 0);
+    let (first, count) = (3000_u32, 9000_u32);
+    bytes[..512].fill(0);
+    bytes[450] = 0x83;
+    bytes[454..458].copy_from_slice(&first.to_le_bytes());
+    bytes[458..462].copy_from_slice(&count.to_le_bytes());
+    bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+    let partition = first as usize / 8..(first + count) as usize / 8;
+    let blocks = bytes.chunks(4096).enumerate().filter(|(at, _)| !partition.contains(at));
+    4096 * blocks.filter(|(_, block)| block.iter().any(|byte| *byte != 0)).count() as u64
+}
+
+/// Blocks are read in pieces of 1 MiB, and guests in smaller ones. Which of the two is over first must not be seen.
+#[test]
+fn a_guest_that_takes_longer_than_the_blocks_changes_nothing() {
+    let mut images = random_images(11, 3, 2500);
+    let outside: u64 = images.iter_mut().map(partition).sum();
+    assert!(outside > 1 << 20, "{outside}");
+    let slow: [fn(usize) -> bool; 3] = [|_| false, |length| length < 256 << 10, |length| length >= 256 << 10];
+    let found = slow.map(|is_slow| {
+        let slow = |bytes: &Vec<u8>| {
+            let bytes = bytes.clone();
+            let open = move || {
+                let disk = Box::new(Slow { memory: memory(&bytes), is_slow });
+                Ok(WatchedDisk { disk, has_changed: Box::new(|| false), has_writer: false })
+            };
+            Image { open: Box::new(open), ..image("slow", &[]) }
+        };
+        let images: Vec<Image> = images.iter().map(slow).collect();
+        // The least memory has room for one piece that waits, the other for all.
+        [1 << 20, 256 << 20].map(|memory_bytes| {
+            let mut found = analyzed(&images, &Options { files: true, memory_bytes, ..options() });
+            found.effort = Default::default();
+            found
+        })
+    });
+    let expected = &found[0][1];
+    let files = expected.files.as_ref().unwrap();
+    assert_eq!(files.total.classes.gap_bytes, outside);
+    assert!(files.total.classes.not_read_bytes > 1 << 20, "{:?}", files.total.classes);
+    assert!(found.as_flattened().iter().all(|found| found == expected));
+}
+
 #[test]
 fn an_image_that_changed_is_counted_and_told() {
     let bytes = random_images(1, 1, 300).remove(0);

@@ -8,16 +8,18 @@ use onefold_guest::filesystem::{FileKind, FileNumber};
 use onefold_guest::guest::Guest;
 use onefold_guest::tree::{Crossing, Links, Tree, Visitor, WalkEntry, WalkError, WalkStep};
 
-/// Bytes of the disk that are kept while its files are looked for.
-const CACHE_BYTES: usize = 8 << 20;
-
 /// Returns, for bytes of a disk, a path of a file that has each, within its own file system; nothing where no file has
-/// it.
+/// it. `cache_bytes` of the disk are kept meanwhile. Once `is_over` says so, nothing more is looked for.
 ///
 /// # Errors
 /// Those of the disk and its partition table.
-pub(crate) fn paths_of(disk: &dyn Disk, places: &[u64]) -> Result<Vec<Option<Vec<u8>>>, GuestError> {
-    let cached = CachedDisk::new(disk, CACHE_BYTES);
+pub(crate) fn paths_of(
+    disk: &dyn Disk,
+    places: &[u64],
+    cache_bytes: usize,
+    is_over: &dyn Fn() -> bool,
+) -> Result<Vec<Option<Vec<u8>>>, GuestError> {
+    let cached = CachedDisk::new(disk, cache_bytes);
     let guest = Guest::open(&cached)?;
     let owners = guest.owning_files(places)?;
     let file_of = |owner: &onefold_guest::guest::Owner| {
@@ -33,7 +35,7 @@ pub(crate) fn paths_of(disk: &dyn Disk, places: &[u64]) -> Result<Vec<Option<Vec
         let Some(system) = guest.volumes().get(*at).and_then(|volume| volume.file_system()) else { continue };
         let tree = Tree::new(system);
         if let Ok(root) = tree.find(b"/", Links::Keep) {
-            tree.walk(&root, Crossing::Stay, &mut Finder { left: wanted.len(), wanted })?;
+            tree.walk(&root, Crossing::Stay, &mut Finder { left: wanted.len(), wanted, is_over })?;
         }
     }
     let path = |(volume, file): (usize, FileNumber)| found.get(&volume)?.get(&file)?.clone();
@@ -44,6 +46,7 @@ pub(crate) fn paths_of(disk: &dyn Disk, places: &[u64]) -> Result<Vec<Option<Vec
 struct Finder<'w> {
     wanted: &'w mut BTreeMap<FileNumber, Option<Vec<u8>>>,
     left: usize,
+    is_over: &'w dyn Fn() -> bool,
 }
 
 impl Visitor for Finder<'_> {
@@ -52,7 +55,7 @@ impl Visitor for Finder<'_> {
             *path = Some(entry.path.to_vec());
             self.left = self.left.saturating_sub(1);
         }
-        if self.left == 0 { WalkStep::Stop } else { WalkStep::Enter }
+        if self.left == 0 || (self.is_over)() { WalkStep::Stop } else { WalkStep::Enter }
     }
 
     fn failed(&mut self, _: &[u8], _: WalkError) {}

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use onefold_disk::{CachedDisk, Disk};
+use onefold_disk::{CacheMemory, CachedDisk, Disk};
 use onefold_guest::budget::Budget;
 use onefold_guest::guest::{DiskUse, Guest};
 use onefold_sort::{Ordered, SortWriter};
@@ -72,6 +72,8 @@ impl ImageSurvey {
 pub(crate) struct Survey<'a> {
     folder: &'a Path,
     memory: Memory,
+    /// That of the image before, for the next one.
+    cache: CacheMemory,
     images_left: usize,
     pub(super) uses: Vec<Arc<Use>>,
     numbers: HashMap<Arc<Use>, usize>,
@@ -80,7 +82,7 @@ pub(crate) struct Survey<'a> {
 
 /// Bytes of memory for each use. While an image is surveyed, nothing of its counting is in memory yet.
 struct Memory {
-    /// Of the disk of an image, until that is surveyed.
+    /// Of the disk of an image, until all are surveyed.
     cache: usize,
     sort: usize,
     /// Of the allocation maps of an image. They go before most of the rest begins.
@@ -106,7 +108,15 @@ impl<'a> Survey<'a> {
             owners: bytes / 32,
         };
         let versions = Versions::new(bytes / 32, name_bytes);
-        Survey { folder, memory, images_left: images, uses: Vec::new(), numbers: HashMap::new(), versions }
+        Survey {
+            folder,
+            memory,
+            cache: CacheMemory::default(),
+            images_left: images,
+            uses: Vec::new(),
+            numbers: HashMap::new(),
+            versions,
+        }
     }
 
     /// Reads what the blocks of a disk belong to. Where the guest cannot be read, nothing is known of any block, and a
@@ -144,13 +154,23 @@ impl<'a> Survey<'a> {
         Ok((ImageSurvey { owners, doubts: doubts.into_sentences(), has_writer, data_areas }, blocks))
     }
 
+    /// Frees what only further images would need.
+    pub(crate) fn end(&mut self) {
+        self.cache = CacheMemory::default();
+    }
+
+    /// Returns the group that a block of an image belongs to, by the number of its owner.
+    pub(crate) fn group(&self, image: &ImageSurvey, owner: u16) -> Option<GroupName> {
+        self.uses.get(image.owners.get(usize::from(owner))?.use_).map(|use_| use_.group)
+    }
+
     fn read_guest(
         &mut self,
         disk: &dyn Disk,
         doubts: &mut Doubts,
         go_on: &dyn Fn() -> ControlFlow<()>,
     ) -> Result<(Kept, Ordered, Vec<u64>), MapError> {
-        let cached = CachedDisk::new(disk, self.memory.cache);
+        let cached = CachedDisk::with_memory(disk, self.memory.cache, std::mem::take(&mut self.cache));
         let guest = Guest::open(&cached)?.with_budget(Budget::new(self.memory.maps));
         let causes: Vec<Option<MisalignedCause>> = guest.volumes().iter().map(misaligned_cause).collect();
         let across =
@@ -175,7 +195,7 @@ impl<'a> Survey<'a> {
         note_doubts(&guest, doubts);
         let (names, runs, blocks) = self.own_blocks(&guest, map, names, by_file, &causes)?;
         drop(guest);
-        drop(cached);
+        self.cache = cached.into_memory();
         // Memory is shared out among the images that are still to come.
         let mut left = self.memory.owners / self.images_left.max(1);
         let before = left;
