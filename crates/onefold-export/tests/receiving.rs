@@ -259,3 +259,33 @@ fn threads_look_for_requests_while_there_are_some_and_not_when_idle() {
     assert!(asked <= 300, "{asked} questions for 100 requests");
     mount.end();
 }
+
+/// A file that is made waits for the write to the one before, which waits for no device.
+#[test]
+fn small_files_are_made_without_the_device_once_syncs_are_rare() {
+    if !can_mount() {
+        return;
+    }
+    let mount = mount_with(2, Arc::new(HeldDevice::new(new_pool())));
+    let (root, made) = (mount.root(), |number: u64| (format!("f{number}"), noise(number, BLOCK_BYTES)));
+    let make = move |numbers: std::ops::Range<u64>| {
+        for (name, content) in numbers.map(made) {
+            fs::write(root.join(name), content).unwrap();
+        }
+    };
+    make(0..40);
+    mount.device().close();
+    let (sender, receiver) = mpsc::channel();
+    let client = thread::spawn(move || {
+        make(40..48);
+        sender.send(()).unwrap();
+    });
+    let is_made = receiver.recv_timeout(SOON).is_ok();
+    mount.device().open();
+    client.join().unwrap();
+    assert!(is_made, "they wait for the device");
+    let mount = mount_with(2, mount.end());
+    for (name, content) in (0..48).map(made) {
+        assert!(fs::read(mount.path(&name)).unwrap() == content, "{name}");
+    }
+}

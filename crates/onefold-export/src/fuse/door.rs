@@ -162,7 +162,7 @@ impl Door {
         })
     }
 
-    /// Answers a write whose data come in a buffer of their own, `buffer[range]`. Where the write `begins` by the caller,
+    /// Answers a write whose data come in a buffer of their own, `buffer[range]`. Where it `begins` by the caller,
     /// [`Door::begin_accepted`] has to follow.
     ///
     /// # Errors

@@ -5,12 +5,12 @@
 //! 2. Blocks that are only partly written are filled up with what the file has there.
 //! 3. Zero blocks are found and the others fingerprinted, many side by side.
 //! 4. The fates are decided under the metadata lock ([`super::decide`]); new blocks are reserved.
-//! 5. New blocks are written to the device. Nothing names them yet: a crash here loses a write that nobody was
-//!    promised.
+//! 5. New blocks are written to the device, or, of small writes, kept for the next commit
+//!    ([`crate::engine::late_writes`]). Nothing names them yet: a crash here loses a write that nobody was promised.
 //! 6. Blocks that somebody else is writing are waited for; with `verify=value`, candidates are compared.
 //! 7. The fates take effect in one operation: entries, counts, map, length and times join the running transaction
-//!    together, after their data has reached the device. (Earlier: a commit could make a map durable that names a
-//!    block without its data.)
+//!    together, after their data has reached the device or is kept for a commit to write first. (Earlier: a commit
+//!    could make a map durable that names a block without its data.)
 //!
 //! Blocks that lost their share between 4 and 7 are decided again.
 

@@ -9,10 +9,10 @@
 //! - *Reading.* All of the engine reads through this device, which knows the content of what it keeps.
 //! - *Writing a kept block anew* directly ends the keeping first, and waits where the block is on its way: old content
 //!   never follows newer content. (A block is freed and taken again without a commit where nothing ever named it.)
-//! - *Failures.* A device that fails stops the pool at the commit. Where a backing store may run out of room, nothing is
-//!   kept: a write must know its own error ([`super::room`]).
-//! - *Syncs.* A caller that makes each write durable would wait for the block at the sync instead, where the device could
-//!   have had it earlier. So writes are kept only after some without a sync.
+//! - *Failures.* A device that fails stops the pool at the commit. Where a backing store may run out of room, nothing
+//!   is kept: a write must know its own error ([`super::room`]).
+//! - *Syncs.* A caller that makes each write durable would wait for the block at the sync instead, where the device
+//!   could have had it earlier. So writes are kept only after some without a sync.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -249,12 +249,12 @@ impl Engine {
         activity.add(Counter::Replayed, replayed.transaction_count);
         activity.add(Counter::ReplayedBytes, replayed.position.used * onefold_block::block::BLOCK_BYTES_U64);
         let room = Arc::new(Room::new(Arc::clone(&environment.clock), options.provisioning));
-        let watched = Arc::new(WaitsForDevice::new(Arc::new(RoomWatch::new(device.clone(), Arc::clone(&room)))));
+        let committer = take_in(&mut meta, &superblock, replayed, pulse.as_ref().map_or(0, |pulse| pulse.run()));
+        load_state(&*device, &mut meta)?;
+        let watched = Arc::new(WaitsForDevice::new(Arc::new(RoomWatch::new(device, Arc::clone(&room)))));
         // As with accepted writes: a pool without threads does all at once.
         let late_after = if options.accepts_writes() { options.test_limits.late_after } else { u32::MAX };
         let late_writes = Arc::new(LateWrites::new(watched, late_after));
-        let committer = take_in(&mut meta, &superblock, replayed, pulse.as_ref().map_or(0, |pulse| pulse.run()));
-        load_state(&*device, &mut meta)?;
         // The group that was begun last is most likely to have room.
         meta.groups.data_cursor.group = meta.state(Field::GroupsReady) - 1;
         Ok(Engine {

@@ -49,8 +49,8 @@ pub fn quiet() -> OpenOptions {
     OpenOptions { background: false, memory_bytes: 64 << 20, ..OpenOptions::default() }
 }
 
-/// Options of a pool that carries out accepted writes when somebody waits for them, on that thread. Of small writes, the
-/// first two after a sync are stored at once, others with the next commit.
+/// Options of a pool that carries out accepted writes when somebody waits for them, on that thread. Of small writes,
+/// the first two after a sync are stored at once, others with the next commit.
 pub fn behind() -> OpenOptions {
     let test_limits = TestLimits { late_after: 2, ..TestLimits::default() };
     OpenOptions { workers: Workers::Callers, test_limits, ..quiet() }

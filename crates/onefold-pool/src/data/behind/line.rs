@@ -86,7 +86,7 @@ pub(crate) struct Line {
     moved: Condvar,
     /// Accepted and not yet in effect: spares the lock where there is nothing.
     pending: AtomicU64,
-    /// Writes from this number on have had a worker woken for them.
+    /// Below this number there may be writes for which no worker was woken.
     left_to_callers: AtomicU64,
     /// Memory of all buffers, in blocks.
     buffer_blocks_max: usize,

@@ -62,8 +62,8 @@ pub use losses::LossesSeen;
 pub enum Begins {
     /// A worker, which is woken for it.
     ByWorker,
-    /// The caller, by [`crate::Pool::begin_accepted`], before it waits for anything else than the pool. What it calls of
-    /// the pool meanwhile may begin with it as well.
+    /// The caller, by [`crate::Pool::begin_accepted`], before it waits for anything else than the pool. What it calls
+    /// of the pool meanwhile may begin with it as well.
     ByCaller,
 }
 
