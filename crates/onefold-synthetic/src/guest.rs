@@ -20,9 +20,9 @@ const SORT_BYTES: usize = 64 << 20;
 /// Summary of the list of all files in the order of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Extents of those files.
+    /// Files with an extent.
     pub files: u64,
-    /// Files with content inside a metadata structure, which shares no blocks.
+    /// Extents of those files.
     pub extents: u64,
     /// Files with content inside a metadata structure, which shares no blocks.
     pub inline_files: u64,
