@@ -1,5 +1,5 @@
-//! Fills a fingerprint filter and prints what it costs: `cargo run --release --example filter_scale [BLOCKS [POOL]]`
-//! for that many stored blocks (10^8 unless told) in a pool that holds POOL (as many).
+//! Fills a fingerprint filter and prints its cost: `cargo run --release --example filter_scale [BLOCKS [POOL]]` for
+//! this many stored blocks (default 10^8) in a pool for POOL blocks (default the same number).
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -7,14 +7,14 @@ use std::time::Instant;
 use onefold_block::Fingerprint;
 use onefold_pool::filter::{Coverage, Filter, FilterOptions, Loader, StorePageNo};
 
-/// Blocks whose entries share one store page.
+/// Number of blocks whose entries share one store page.
 const PAGE_BLOCKS: u64 = 170;
-/// Blocks that are looked up together: those of a write of 1 MiB.
+/// Number of blocks that are looked up together: those of a write of 1 MiB.
 const BATCH: u64 = 256;
-/// Operations that each kind is timed over.
+/// Number of operations over which each kind is timed.
 const SAMPLES: u64 = 4_000_000;
 
-/// Returns fingerprint `number` of a family, as uniform as a keyed hash makes them.
+/// Returns fingerprint `number` of a family, as uniform as that of a keyed hash.
 fn fingerprint(family: u64, number: u64) -> Fingerprint {
     let mut mixed = (number ^ family << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,7 +24,7 @@ fn fingerprint(family: u64, number: u64) -> Fingerprint {
     Fingerprint(bytes)
 }
 
-/// Runs `work` on each number and returns the nanoseconds that one took.
+/// Runs `work` on each number and returns the average nanoseconds.
 fn time(numbers: impl Iterator<Item = u64>, mut work: impl FnMut(u64)) -> f64 {
     let started = Instant::now();
     let mut count = 0_u32;
@@ -35,7 +35,7 @@ fn time(numbers: impl Iterator<Item = u64>, mut work: impl FnMut(u64)) -> f64 {
     started.elapsed().as_secs_f64() * 1e9 / f64::from(count)
 }
 
-/// Returns the process's resident memory in bytes, where the system tells.
+/// Returns the process's resident memory in bytes, if the system reports it.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
@@ -98,7 +98,7 @@ fn main() {
     filter.check().expect("the invariants hold");
     println!("check: {:.1} s", started.elapsed().as_secs_f64());
 
-    // Saving and loading alternate, so that no chunk but one is in memory; only loading is timed.
+    // Saving and loading alternate, so that only one chunk is in memory; only loading is timed.
     let mut loader = Loader::new(&options, 1);
     let mut load_seconds = 0.0;
     for chunk in filter.save(1) {

@@ -1,7 +1,7 @@
-//! How long the metadata lock is held for a mebibyte that is written or read, and for an operation on names.
+//! Measures how long the metadata lock is held per mebibyte written or read, and per operation on names.
 //!
-//! `cargo run --release -p onefold-pool --features lock-times --example lock_times -- [MIB [WRITERS]]`. The pool lies
-//! in memory: what the device takes is not in these times, for the lock is not held meanwhile.
+//! `cargo run --release -p onefold-pool --features lock-times --example lock_times -- [MIB [WRITERS]]`. The pool is in
+//! memory: device times are not included, as the lock is not held during device calls.
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use onefold_testing::device::MemoryDevice;
 
 const NEW: NewFile = NewFile { kind: FileKind::Regular, mode: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
 
-/// Returns blocks of which each has its number, `first` and up, in it.
+/// Returns blocks that each contain their number, `first` and up.
 fn blocks(first: u64, count: usize) -> AlignedBuffer {
     let mut buffer = AlignedBuffer::zeroed(count);
     for (number, block) in (first..).zip(buffer.blocks_mut()) {
@@ -23,7 +23,7 @@ fn blocks(first: u64, count: usize) -> AlignedBuffer {
     buffer
 }
 
-/// Does `work` on `count` things and prints what it took of the lock for each.
+/// Runs `work` on `count` items and prints the lock time for each.
 fn measured(what: &str, thing: &str, count: u64, pool: &Pool, work: impl FnOnce()) {
     pool.sync().expect("commits");
     take_lock_times();
@@ -42,7 +42,7 @@ fn measured(what: &str, thing: &str, count: u64, pool: &Pool, work: impl FnOnce(
     );
 }
 
-/// Calls `work` with each number below `count` once, on so many threads.
+/// Calls `work` once with each number below `count`, on `threads` threads.
 fn in_threads(threads: u64, count: u64, work: impl Fn(u64) + Sync) {
     thread::scope(|scope| {
         for thread in 0..threads {

@@ -1,7 +1,7 @@
-//! Writes unique and then duplicate data into a pool without a door, to see what the core itself costs.
+//! Writes unique and then duplicate data into a pool without a door, to measure the cost of the core itself.
 //!
 //! `cargo run --release -p onefold-pool --example write_rate -- POOL_FILE MIB`. The file must exist and be large
-//! enough; what is in it is lost.
+//! enough; its content is lost.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use onefold_pool::{CreateOptions, Durability, Environment, FileKind, Ino, NewFil
 
 const REQUEST_BLOCKS: usize = 256;
 
-/// Fills a request with blocks that are equal to those of the same number, and to no others.
+/// Fills a request with blocks that equal those of the same number, and no others.
 fn stamp(request: &mut AlignedBuffer, number: u64) {
     for (index, block) in (0_u64..).zip(request.blocks_mut()) {
         block[..8].copy_from_slice(&(number * REQUEST_BLOCKS as u64 + index + 1).to_le_bytes());

@@ -1,4 +1,4 @@
-//! Writes that are answered before they take effect: nobody can tell, nothing that was accepted is lost.
+//! Writes that are answered before they take effect: callers cannot notice, and no accepted write is lost.
 
 mod common;
 
@@ -42,20 +42,20 @@ fn read(pool: &Pool, ino: Ino, block: u64, count: u64) -> Vec<u8> {
     bytes
 }
 
-/// Options with threads that carry writes out, but without the commit timer's coming in between.
+/// Returns options with threads that carry writes out, but without interference by the commit timer.
 fn with_workers() -> OpenOptions {
     OpenOptions { background: true, commit_interval_ms: 3_600_000, ..quiet() }
 }
 
-/// What was seen: writers of random blocks waited for the one that met a transaction of a quarter of the log, which had
-/// to write it and empty the log; two processors were idle for a third of the time, and the disk as well.
+/// What was seen: writers of random blocks waited for the one whose transaction reached a quarter of the log, as it had
+/// to write the transaction and empty the log. Two processors and the disk were idle for a third of the time.
 #[test]
 fn a_transaction_that_has_grown_is_committed_before_anybody_has_to_wait() {
     let pool = new_pool(&Arc::new(MemoryDevice::new(65_536)), &with_workers());
     let ino = create(&pool, "a");
     let commits = || pool.stat().expect("adds up").activity.commits;
     let before = commits();
-    // Each block has a leaf of the map for itself, which is logged whole: more than an eighth of the log, less than a
+    // Each block has its own leaf of the map, which is logged whole: more than an eighth of the log, less than a
     // quarter.
     for place in 0..80 {
         accept(&pool, ino, place * 509, &letters([1 + place])).expect("accepted");
@@ -95,8 +95,8 @@ fn what_was_accepted_is_seen_by_every_verb() {
     pool.close().expect("closes");
 }
 
-/// What was wrong: the memory of accepted writes was counted by their data, though each keeps the whole buffer that it
-/// came in. Writes of 68 KiB in buffers of 1 MiB took fifteen times what they were counted with.
+/// What was wrong: the memory of accepted writes was counted by their data, although each keeps the whole buffer in
+/// which it arrived. Writes of 68 KiB in buffers of 1 MiB took fifteen times the counted memory.
 #[test]
 fn accepted_writes_are_counted_with_the_memory_of_their_buffers() {
     let pool = new_pool(&Arc::new(MemoryDevice::new(65_536)), &behind());
@@ -151,7 +151,8 @@ fn reads_together_are_what_they_are_one_by_one() {
     }
 }
 
-/// The files of one thread, and what they must hold. Each works on its own, all with the same contents.
+/// Works on the files of one thread and checks their content. Each thread works on its own files, all with the same
+/// contents.
 fn work(pool: &Pool, thread: u64, rounds: u64) {
     let dice = Dice::new(thread);
     let own = create(pool, &format!("own{thread}"));
@@ -384,7 +385,7 @@ fn a_host_that_fills_up_under_an_accepted_write_is_told_by_the_next_fsync_once()
     let ino = create(&pool, "a");
     accept(&pool, ino, 0, &letters(1..4)).expect("accepted");
     pool.fsync(ino).expect("is durable");
-    // More than the blocks that were written for metadata, which have their room.
+    // More than the blocks that were written for metadata, which have room on the host.
     for piece in 0..4 {
         accept(&pool, ino, piece * 250, &letters(100 + piece * 250..100 + piece * 250 + 250))
             .expect("accepted while there was room");
@@ -429,7 +430,7 @@ fn a_sparse_pool_on_a_host_with_little_room_answers_when_it_knows() {
     }
 }
 
-/// A pool on a host with room for `room` blocks, and the clock that it goes by.
+/// Returns a pool on a host with room for `room` blocks, and the pool's clock.
 fn pool_with_room(room: u64) -> (Arc<ThinDevice>, Pool, Arc<ManualClock>) {
     pool_on(ThinDevice::new(MemoryDevice::new(600_000), room))
 }
@@ -446,7 +447,7 @@ fn pool_on<D: BlockDevice + 'static>(device: D) -> (Arc<D>, Pool, Arc<ManualCloc
     (device, pool, clock)
 }
 
-/// Writes unique blocks until there is no space; returns how many were accepted.
+/// Writes unique blocks until no space is left; returns the number of accepted ones.
 fn accept_until_refused(pool: &Pool, ino: Ino) -> u64 {
     let mut accepted = 0;
     loop {
@@ -459,22 +460,22 @@ fn accept_until_refused(pool: &Pool, ino: Ino) -> u64 {
     }
 }
 
-/// What was seen: a sparse pool on a host with 0 bytes left accepted 15 MiB, none of which could be stored. What the
-/// host had told before was believed for another 16 MiB, however long ago that was.
+/// What was seen: a sparse pool on a host with 0 free bytes accepted 15 MiB, none of which could be stored. The host's
+/// earlier answer was trusted for another 16 MiB, however old it was.
 #[test]
 fn a_host_that_others_fill_up_is_known_to_be_full_before_a_write_is_accepted() {
-    // Asked for each write.
+    // The host is asked for each write.
     let (device, pool, _) = pool_with_room(60_000);
     let ino = create(&pool, "little room");
     accept(&pool, ino, 0, &letters([1])).expect("accepted");
     pool.fsync(ino).expect("is durable");
     device.set_room(0);
-    // What was written for metadata has its room.
+    // Blocks written for metadata have room on the host.
     assert!(accept_until_refused(&pool, ino) <= 1024);
     pool.fsync(ino).expect("nothing that was accepted is lost");
     pool.close().expect("closes");
 
-    // Asked once in a second.
+    // The host is asked once per second.
     let (device, pool, clock) = pool_with_room(500_000);
     let ino = create(&pool, "ample room");
     accept(&pool, ino, 0, &letters([1])).expect("accepted");
@@ -486,9 +487,9 @@ fn a_host_that_others_fill_up_is_known_to_be_full_before_a_write_is_accepted() {
     pool.close().expect("closes");
 }
 
-/// Makes a pool lose accepted writes to a file, on a host that fills up under them and then has room again.
+/// Makes a pool lose accepted writes to a file, on a host that fills up during them and then has room again.
 fn lose(device: &ThinDevice, pool: &Pool, ino: Ino) {
-    // More than the blocks that were written for metadata, which have their room.
+    // More than the blocks that were written for metadata, which have room on the host.
     for piece in 0..4 {
         let first = 2000 + ino.0 * 10_000 + piece * 250;
         accept(pool, ino, piece * 250, &letters(first..first + 250)).expect("accepted");
@@ -500,7 +501,7 @@ fn lose(device: &ThinDevice, pool: &Pool, ino: Ino) {
 }
 
 /// What was seen: `fsync` of the file failed, while `fsync` of a folder or of another file, and the close of the pool,
-/// succeeded, although each of them promises everything.
+/// succeeded, although each of them covers everything.
 #[test]
 fn a_loss_is_reported_once_by_all_that_is_open_and_by_each_later_opening_of_its_file() {
     let (device, pool, _) = pool_with_room(500_000);
@@ -529,7 +530,7 @@ fn a_loss_is_reported_once_by_all_that_is_open_and_by_each_later_opening_of_its_
     check_clean(&*device).expect("it was closed in good order");
 }
 
-/// What was wrong: failures of 1,024 files were kept, and those of all others were forgotten at once.
+/// What was wrong: failures of 1,024 files were kept; with one more, all were forgotten at once.
 #[test]
 fn losses_of_any_number_of_files_are_reported() {
     let host = ThinDevice::new(MemoryDevice::new(600_000), 500_000);
@@ -543,7 +544,7 @@ fn losses_of_any_number_of_files_are_reported() {
         device.fail(Call::Write, When::FromNth(0), Fault::StorageFull);
         assert!(pool.attr(files[249]).is_ok_and(|attr| attr.size_bytes == 0));
         device.heal();
-        // Nothing is accepted for a second.
+        // No write is accepted for a second.
         clock.advance_seconds(1);
     }
     let silent = files.iter().filter(|ino| pool.fsync_opened(&pool.losses_seen_by_opening(**ino)).is_ok()).count();
@@ -579,7 +580,7 @@ fn a_thin_volume_is_written_before_a_write_is_answered() {
     accept(&pool, ino, 0, &letters(1..4)).expect("there is room");
     assert_eq!(pool.blocks_behind(), 0, "nothing is left to do");
 
-    // One that nobody called thin is taken for a thin one once it has run out of room.
+    // A device that was not declared thin counts as thin once it has run out of room.
     let pool = new_pool(&device, &behind());
     let ino = create(&pool, "a");
     device.fail(Call::Write, When::FromNth(0), Fault::StorageFull);
@@ -598,19 +599,19 @@ fn what_is_durable_includes_all_that_was_accepted_before() {
     }
     pool.fsync(two).expect("is durable");
     accept(&pool, one, 30, &letters([31])).expect("accepted, and lost");
-    // Dropped with a write that nobody has begun: as if the power were cut.
+    // Dropped with a write that no thread has begun, as after a power cut.
     drop(pool);
     let device: Arc<dyn BlockDevice> = device;
     let pool = open(&device, &quiet());
     assert!(read(&pool, one, 0, 40) == letters(1..31));
 }
 
-/// How a block begins that is held up on its way to the device.
+/// First bytes of a block that is held on its way to the device.
 const MARK: &[u8] = b"held up";
 
-/// Long enough for anything that waits for nothing.
+/// Long enough for any operation that does not wait.
 const LONG: Duration = Duration::from_secs(20);
-/// Long enough for most that should have waited and did not.
+/// Long enough to reveal most operations that should have waited and did not.
 const SHORT: Duration = Duration::from_millis(100);
 
 #[test]
@@ -645,7 +646,8 @@ fn looking_at_other_files_waits_for_no_write_and_changes_wait() {
     assert_eq!(pool.blocks_behind(), 0);
 }
 
-/// Each read waited for all accepted writes of its file, although the lock on their ranges keeps only their own blocks.
+/// Each read waited for all accepted writes of its file, although the lock on their ranges covers only their own
+/// blocks.
 #[test]
 fn a_read_waits_for_writes_of_its_blocks_and_for_those_that_move_the_end() {
     for (held, waits) in [(7, [false, true, true]), (10, [true, true, true])] {
@@ -695,16 +697,16 @@ fn nothing_becomes_durable_before_what_was_accepted_earlier() {
     let mut marked = letter(1);
     marked[..MARK.len()].copy_from_slice(MARK);
     accept(&pool, first, 0, &marked).expect("accepted");
-    // Scattered, so that the small journal is full of map leaves soon, and a worker has to commit by itself.
+    // Scattered, so that map leaves soon fill the small journal, and a worker has to commit by itself.
     for place in 0..400 {
         accept(&pool, later, place * 509, &letters([100 + place])).expect("accepted");
     }
     std::thread::scope(|scope| {
-        // They help with the rest.
+        // The callers help with the rest.
         for _ in 0..4 {
             scope.spawn(|| assert_eq!(pool.attr(later).expect("is there").size_bytes, (399 * 509 + 1) * BLOCK));
         }
-        // Time for all of it, if nobody waited for his turn.
+        // Time for all of it, if writes did not wait for their turn.
         std::thread::sleep(Duration::from_millis(300));
         let image: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from(gate.inner().image()));
         let durable = open(&image, &quiet()).attr(later).expect("was promised").size_bytes;

@@ -1,5 +1,5 @@
-//! What an ordinary user can make a pool do with one request: memory and work have a bound, however large the file is
-//! and however many of them there are.
+//! Bounds of what an ordinary user can cause with one request: memory and work are limited, however large a file is and
+//! however many files there are.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -30,7 +30,7 @@ fn make(pool: &Pool, name: &str) -> Ino {
     pool.create_file(Ino::ROOT, name.as_bytes(), &regular()).unwrap().ino
 }
 
-/// Writes `count` blocks, each of them another one.
+/// Writes `count` distinct blocks.
 fn fill(pool: &Pool, ino: Ino, count: u64) {
     let random = SeededRandom::new(7);
     let mut bytes = vec![0; 256 * BLOCK_BYTES];
@@ -40,8 +40,8 @@ fn fill(pool: &Pool, ino: Ino, count: u64) {
     }
 }
 
-/// What was wrong: the numbers of a file were found with sets of all blocks that it shares. For a cloned file of a
-/// tebibyte they took 5 to 10 GB, and anybody who may read the file can ask for them.
+/// What was wrong: the numbers of a file were computed with sets of all blocks that it shares. For a cloned file of a
+/// tebibyte the sets took 5 to 10 GB, and every user who may read the file can ask for the numbers.
 #[test]
 fn the_numbers_of_a_file_take_little_memory_however_much_it_shares() {
     let count = 128 * 256;
@@ -64,7 +64,7 @@ fn the_numbers_of_a_file_take_little_memory_however_much_it_shares() {
     assert_eq!((stat.is_estimated, stat.distinct_bytes), (false, 1 << 20), "what fits is exact");
 }
 
-/// What was wrong: the list of a file's attributes had no bound, though Linux shows no more than 64 KiB of it, and
+/// What was wrong: the list of a file's attributes had no bound, although Linux shows no more than 64 KiB of it, and
 /// values were read to find the names.
 #[test]
 fn a_list_of_attributes_is_bounded_and_reads_no_values() {

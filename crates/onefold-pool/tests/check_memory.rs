@@ -1,6 +1,6 @@
-//! How much memory check and repair take on a pool that is large beside their `memory` setting: half a million names
-//! and files, and block groups for several passes. An allocator watches what each test's own thread takes: nothing here
-//! works on several. This test has a program of its own for it.
+//! Memory use of check and repair on a pool that is large compared with their `memory` setting: half a million names
+//! and files, and block groups for several passes. An allocator counts the memory of each test's own thread; nothing
+//! here uses several. So this test is a program of its own.
 
 mod common;
 
@@ -24,15 +24,15 @@ use onefold_testing::device::MemoryDevice;
 #[global_allocator]
 static ALLOCATOR: Watched = Watched;
 
-/// The least memory: a pass counts 128 groups with it.
+/// The minimum memory: a pass counts 128 groups with it.
 const OPTIONS: CheckOptions = CheckOptions { memory_bytes: MEMORY_BYTES_MIN, verify_data: false, host: None };
-/// What a repair may take besides.
+/// Additional memory that a repair may take.
 const REPAIR_BYTES: u64 = 64 << 20;
 /// Groups in use: enough for three passes.
 const GROUPS: u64 = 300;
 
-/// A device in memory that is larger than the memory: it keeps metadata only, and makes the structures of block groups
-/// up that are in use and in which nothing was written.
+/// A device larger than the memory: it keeps only metadata, and generates the structures of used block groups in which
+/// nothing was written.
 struct MetadataDevice {
     inner: MemoryDevice,
     geometry: Geometry,
@@ -40,7 +40,7 @@ struct MetadataDevice {
 }
 
 impl MetadataDevice {
-    /// Returns the content of a structure of a group of which no block is used.
+    /// Returns the content of a structure of a group without used blocks.
     fn blank(&self, at: BlockNo) -> Option<BlockBytes> {
         let group = at.0 / GROUP_BLOCKS;
         let kind =
@@ -71,7 +71,7 @@ impl BlockDevice for MetadataDevice {
     fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
         self.inner.read(first, into)?;
         for (at, block) in (first.0..).map(BlockNo).zip(into.chunks_exact_mut(BLOCK_BYTES)) {
-            // Nothing sealed is zero there.
+            // No sealed block is zero there.
             if at.0 >= GROUP_BLOCKS
                 && block[..HEADER_BYTES] == [0; HEADER_BYTES]
                 && let Some(bytes) = self.blank(at)
@@ -146,10 +146,10 @@ fn large_pool(journal_bytes: u64, files: u64) -> Arc<MetadataDevice> {
 
 /// Fills the journal from end to end with old transactions, and closes the pool.
 ///
-/// What was seen here: with the least memory and the largest journal, changing the modes of many files failed with "the
-/// metadata cache is too small". What is changed stays in the cache until a checkpoint, and a transaction was committed
-/// only when it was large beside the journal: by then it filled the cache, and what an operation read next threw out
-/// what it had read before, for ever.
+/// What was seen here: with the minimum memory and the largest journal, changing the modes of many files failed with
+/// "the metadata cache is too small". Changed blocks stay in the cache until a checkpoint, and a transaction was
+/// committed only when it was large compared with the journal. By then it filled the cache, and each block that an
+/// operation read evicted the one it had read before, forever.
 fn fill_journal(device: &Arc<MetadataDevice>) {
     let pool = Pool::open(device.clone(), quiet(), environment()).expect("opens");
     let inodes = pool.stat().expect("has numbers").inode_count;
@@ -158,13 +158,13 @@ fn fill_journal(device: &Arc<MetadataDevice>) {
             pool.set_attr(ino, &SetAttr { mode: Some(mode), ..SetAttr::default() }).expect("exists");
         }
         pool.commit().expect("commits");
-        // What is changed next is logged whole.
+        // The next changes are logged whole.
         pool.checkpoint().expect("has its place");
     }
     pool.close().expect("closes");
 }
 
-/// Fails if the most memory that was in use is more than what the guide promises.
+/// Panics if the peak memory exceeds what the guide promises.
 fn assert_within(what: &str, peak_bytes: usize, journal_bytes: u64, besides_bytes: u64) {
     let allowed = OPTIONS.memory_bytes + journal_bytes * 3 / 2 + besides_bytes;
     eprintln!("{what}: {} of {} MiB", peak_bytes >> 20, allowed >> 20);
@@ -184,11 +184,11 @@ fn repaired(what: &str, device: &Arc<MetadataDevice>, journal_bytes: u64) -> Che
     report
 }
 
-/// Inodes, names, block groups: all that grows with the pool.
+/// Inodes, names, block groups: everything that grows with the pool.
 #[test]
 fn check_and_repair_of_a_large_pool_keep_to_their_memory() {
     let journal_bytes = 8 << 20;
-    // One more than a list of a round number: it has room for twice as many then.
+    // One more than a round number of entries: a list then has room for twice as many.
     let device = large_pool(journal_bytes, 262_200);
     assert!(checked("check", &device, journal_bytes).is_clean());
 
@@ -207,8 +207,8 @@ fn check_and_repair_of_a_large_pool_keep_to_their_memory() {
     assert!(report.problems_total > 1 && report.problems_left == 0, "{report:#?}");
 }
 
-/// What was wrong: of a journal that can be read in several ways, all readings were held at once, and the journal
-/// itself: more than twice its size, which is 64 MiB at most, besides the memory that was allowed.
+/// What was wrong: if a journal could be read in several ways, all readings and the journal itself were held at once:
+/// more than twice its size, which is 64 MiB at most, in addition to the allowed memory.
 #[test]
 fn readings_of_a_large_journal_are_not_held_side_by_side() {
     let journal_bytes = 64 << 20;

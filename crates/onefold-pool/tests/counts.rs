@@ -1,6 +1,6 @@
-//! Blocks with as many references as a count can tell.
+//! Blocks with the maximum number of references.
 //!
-//! Counts have 32 bits; here they end at two, so that the third reference is the one too many.
+//! Counts have 32 bits; here the maximum is two, so that the third reference exceeds it.
 
 mod common;
 
@@ -15,7 +15,7 @@ use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
 use parking_lot::{Condvar, Mutex};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Beyond what an inode holds itself: the file has map nodes, which clones share.
+/// Beyond what an inode itself holds: the file has map nodes, which clones share.
 const FAR: u64 = 20;
 
 fn two_at_most() -> OpenOptions {
@@ -56,8 +56,8 @@ fn close(pool: Pool, device: &dyn BlockDevice) {
     check_clean(device).expect("clean");
 }
 
-/// A leaf that names a block with a full count was copied for the first write into a clone, and that write failed with
-/// "no space" on an empty pool, for ever: the copy of the leaf had no way to get a copy of the block.
+/// The first write into a clone copied a leaf that named a block with a full count, and failed with "no space" on an
+/// empty pool, every time: the copy of the leaf had no way to get a copy of the block.
 #[test]
 fn a_clone_whose_blocks_have_full_counts_can_be_overwritten() {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(8192));
@@ -80,7 +80,7 @@ fn a_clone_whose_blocks_have_full_counts_can_be_overwritten() {
     close(pool, &*device);
 }
 
-/// Returns ranges of three blocks: a file and the first of its blocks, another file and the first of its.
+/// Returns ranges of three blocks: a file and its first block in the range, another file and its first block.
 fn three_blocks((source, from): (Ino, u64), (target, to): (Ino, u64)) -> RangePair {
     RangePair { source, source_offset: from * BLOCK, target, target_offset: to * BLOCK, bytes: 3 * BLOCK }
 }
@@ -102,8 +102,8 @@ fn small_files_and_ranges_whose_blocks_have_full_counts_can_be_cloned() {
     close(pool, &*device);
 }
 
-/// The references that are one too many may be added by one operation: rolled back, it leaves a block that has room.
-/// Such a block was not copied, and the clone was tried over and over.
+/// One operation may add the excess references: its rollback leaves a block whose count has room. Such a block was not
+/// copied, and the clone was retried forever.
 #[test]
 fn a_range_with_more_equal_blocks_than_a_count_takes_can_be_cloned() {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(8192));
@@ -141,7 +141,7 @@ fn a_copy_that_cannot_be_written_changes_nothing() {
         pool.clone_file(file, clone).expect("clones");
         pool.commit().expect("commits");
         faulty.fail(Call::Write, When::FromNth(0), fault);
-        // Zeros need no block of their own: only the copy of the leaf does.
+        // Zeros need no block of their own; only the copy of the leaf does.
         let refused = write(&pool, clone, FAR, 0).expect_err("the device takes nothing");
         let found = match refused {
             PoolError::Io { .. } => "Io",
@@ -160,18 +160,18 @@ fn a_copy_that_cannot_be_written_changes_nothing() {
     }
 }
 
-/// Where a held read is.
+/// State of a held read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hold {
-    /// No read is held up.
+    /// No read is held.
     Off,
-    /// The next read will be.
+    /// The next read will be held.
     Next,
-    /// One waits.
+    /// A read waits.
     Waiting,
 }
 
-/// A device that holds one read up until it is told to let it pass.
+/// A device that holds one read until it is released.
 struct HeldRead {
     inner: MemoryDevice,
     hold: Mutex<Hold>,
@@ -217,9 +217,9 @@ impl BlockDevice for HeldRead {
     }
 }
 
-/// A read of a clone had looked up where its block lies. A write to another range of the clone then copied the leaf,
-/// for which the full block was copied as well, and the source was removed: the block was freed and used again, and the
-/// read returned another file's data.
+/// A read of a clone had looked up the place of its block. A write to another range of the clone then copied the leaf,
+/// and with it the full block, and the source was removed. The block was freed and reused, and the read returned
+/// another file's data.
 #[test]
 fn a_block_with_a_full_count_stays_while_a_read_that_began_before_its_copy_goes_on() {
     let held =
@@ -233,7 +233,7 @@ fn a_block_with_a_full_count_stays_while_a_read_that_began_before_its_copy_goes_
     write(&pool, file, FAR, 2).expect("writes");
     pool.clone_file(file, clone).expect("clones");
     let filler = new_file(&pool, "filler");
-    // Metadata are in memory, the block is not.
+    // The metadata is in memory, but not the block.
     assert_holds(&pool, clone, FAR, 2);
     held.set(Hold::Next);
     let refill = || {
@@ -251,7 +251,7 @@ fn a_block_with_a_full_count_stays_while_a_read_that_began_before_its_copy_goes_
         while pool.reclaim().expect("reclaims") {}
         pool.commit().expect("commits");
         pool.checkpoint().expect("checkpoints");
-        // All free blocks are used again.
+        // All free blocks are reused.
         let filled = refill();
         held.set(Hold::Off);
         reader.join().expect("the read returns what the clone holds");

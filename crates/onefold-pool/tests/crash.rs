@@ -1,7 +1,7 @@
 //! Power cuts: crash images of all workloads are opened, compared with what was promised, and used again.
 //!
-//! `ONEFOLD_CRASH_IMAGES=n` sets how many images are tried, `ONEFOLD_SEED` where the seeds begin; a failure prints the
-//! variables that make its image again, and where the image was kept.
+//! `ONEFOLD_CRASH_IMAGES=n` sets the number of images, `ONEFOLD_SEED` the first seed. A failure prints the variables
+//! that make its image again, and where the image was kept.
 
 mod common;
 #[path = "crash/nested.rs"]
@@ -28,15 +28,15 @@ use recover::{recover, settle, use_again};
 use tally::{Failure, Tally};
 use workloads::{WORKLOADS, Workload};
 
-/// Images tried when nothing else is asked for.
+/// Default number of images.
 const IMAGES: u64 = 20_500;
-/// Rounds of all workloads in which they are tried, each with another seed.
+/// Number of rounds of all workloads over which the images are spread, each with another seed.
 const ROUNDS: u64 = 2;
-/// Images of one round at most: a million takes more seeds, too.
+/// Maximum number of images of one round: a million images use more seeds, too.
 const ROUND_IMAGES_MAX: u64 = 60_000;
-/// Of so many images one is used again after its recovery.
+/// One in this many images is used again after its recovery.
 const USED_AGAIN_EVERY: usize = 2;
-/// Of so many images one has its recovery cut as well, and the recovery from that, again and again.
+/// In one of this many images, the recovery is interrupted as well, and the recovery from that, repeatedly.
 const RECOVERY_CUT_EVERY: usize = 25;
 
 /// Tries one crash image, and those of its recovery.
@@ -61,7 +61,7 @@ fn try_image(recorded: &Recorded, image: CrashImage, seed: u64, tally: &Mutex<Ta
     Ok(())
 }
 
-/// Keeps an image as a sparse file, for `onefold pool check` and the like. Returns where.
+/// Keeps an image as a sparse file, for use with `onefold pool check`. Returns its path.
 fn keep(image: &MemoryImage, name: &str) -> std::io::Result<PathBuf> {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let file = std::fs::File::create(&path)?;
@@ -104,7 +104,7 @@ fn try_workload(name: &str, recorded: &Recorded, seed: u64, sample: Sample) -> T
     tally.into_inner().expect("no panic")
 }
 
-/// Prints past the test harness, which keeps what tests print.
+/// Prints directly, as the test harness captures what tests print.
 fn say(what: &str) {
     let _ = writeln!(std::io::stderr(), "crash: {what}");
 }
@@ -126,7 +126,7 @@ fn twenty_thousand_crash_images_hold_what_was_promised() {
         if tried >= wanted {
             break;
         }
-        // Images of cut recoveries come on top.
+        // Images of interrupted recoveries come on top.
         let round = wanted.div_ceil(ROUNDS).min(ROUND_IMAGES_MAX).min(wanted - tried) * 6 / 7;
         for (workload, tally) in chosen.iter().zip(&mut tallies) {
             let recorded = (workload.run)(seed);
@@ -161,8 +161,9 @@ fn an_image_without_damage_shows_the_last_state() {
     }
 }
 
-/// `check` called a pool damaged whose growth had been cut between its two superblocks, and the older one stayed as it
-/// was: had the newer one been damaged later, the pool would have been as small as before, its newest data gone.
+/// `check` reported a pool as damaged if its growth had been interrupted between its two superblocks, and the older
+/// copy was never updated. If the newer one had been damaged later, the pool would have had its old size and lost its
+/// newest data.
 #[test]
 fn a_growth_that_was_cut_is_clean_and_the_next_opening_completes_it() {
     let mut content = new_pool(4096, 1 << 20);

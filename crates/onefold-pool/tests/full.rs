@@ -1,4 +1,4 @@
-//! Full pools: what does not fit fails as a whole, what frees space still works, and space comes back.
+//! Full pools: operations that do not fit fail as a whole, operations that free space still work, and space returns.
 
 mod common;
 
@@ -30,12 +30,12 @@ fn create(pool: &Pool, name: &str) -> Ino {
     ino
 }
 
-/// Blocks that nobody else has, from a number on.
+/// Returns distinct blocks from a number on.
 fn blocks_from(first: u64, count: u64) -> Vec<u8> {
     letters(1_000 + first..1_000 + first + count)
 }
 
-/// Writes distinct blocks until there is no space. Returns how many there are.
+/// Writes distinct blocks until no space is left. Returns their number.
 fn fill(pool: &Pool, ino: Ino, first_letter: u64) -> u64 {
     let mut written = 0;
     for piece in [64, 8, 1] {
@@ -84,7 +84,7 @@ fn a_write_that_does_not_fit_changes_nothing() {
         assert!(matches!(result, Err(PoolError::NoSpace)), "{result:?}");
         assert_eq!((seen(&pool).expect("reads"), pool.attr(file).expect("exists")), before);
     }
-    // What is stored already takes no space.
+    // Content that is already stored takes no space.
     pool.write(file, 0, &blocks_from(5, 3), Durability::Now).expect("is there already");
     closes_clean(&device, pool);
 }
@@ -95,7 +95,7 @@ fn unlink_truncate_and_commit_work_on_a_full_pool_and_space_comes_back() {
     let files: Vec<Ino> = (0..4).map(|number| create(&pool, &format!("file{number}"))).collect();
     for (number, &file) in (0..).zip(&files[1..]) {
         pool.write(file, 0, &blocks_from(number * 10_000, 300), Durability::Later).expect("fits");
-        // The ends are cut within a block: that block is written anew.
+        // The ends are cut within a block, which is rewritten.
         pool.write(file, 300 * BLOCK, &vec![7; 3000], Durability::Later).expect("fits");
     }
     let written = fill(&pool, files[0], 100_000);
@@ -125,7 +125,7 @@ fn a_write_waits_for_reclaim_before_it_fails() {
     let file = create(&pool, "old");
     let written = fill(&pool, file, 0);
     pool.unlink(Ino::ROOT, b"old").expect("is there");
-    // Nobody calls for reclaim but the write itself.
+    // Only the write itself triggers reclaim.
     let file = create(&pool, "new");
     for piece in 0..written / 64 {
         pool.write(file, piece * 64 * BLOCK, &blocks_from(50_000 + piece * 64, 64), Durability::Later)
@@ -162,7 +162,7 @@ fn reserved_space_is_there_when_all_other_space_is_gone() {
     pool.allocate(far, 508 * BLOCK * 5, 508 * BLOCK, AllocateMode::KeepSize).expect("fits");
     let filler = create(&pool, "filler");
     fill(&pool, filler, 10_000);
-    // Names take what they can get, too.
+    // Names take the remaining space, too.
     let mut names = 0;
     let made = loop {
         match pool.create_file(Ino::ROOT, format!("{names:0200}").as_bytes(), &new_file(FileKind::Fifo)) {
@@ -183,7 +183,7 @@ fn reserved_space_is_there_when_all_other_space_is_gone() {
     closes_clean(&device, pool);
 }
 
-/// A device that does something in the middle of each discard, once it is told what.
+/// A device that runs an action in the middle of each discard, once it has one.
 struct Discarding {
     device: MemoryDevice,
     meanwhile: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -214,7 +214,7 @@ impl BlockDevice for Discarding {
     }
 }
 
-/// A trim keeps the blocks that it discards from all others for the moment. Those that were promised are not among them.
+/// A trim keeps the blocks that it discards from other operations for the moment. Promised blocks are not among them.
 #[test]
 fn reserved_space_is_there_in_the_middle_of_a_trim() {
     let device = Arc::new(Discarding { device: MemoryDevice::new(4096), meanwhile: OnceLock::new() });
@@ -293,7 +293,7 @@ fn a_pool_full_of_names_can_be_emptied() {
 
 #[test]
 fn a_full_pool_can_be_closed_and_opened_at_every_fill() {
-    // The filter is saved to free blocks, the names tree may need one more page: neither may get in the other's way.
+    // The filter is saved to free blocks, and the names tree may need one more page: neither may hinder the other.
     for files in 0..60 {
         let (device, pool) = new_pool(4096, &quiet());
         for number in 0..files {
@@ -310,7 +310,7 @@ fn a_full_pool_can_be_closed_and_opened_at_every_fill() {
     }
 }
 
-/// A file whose blocks lie so far apart that the entries of a leaf are on 508 store pages, and a clone of it.
+/// Returns a file whose blocks are so far apart that the entries of a leaf are on 508 store pages, and a clone of it.
 fn scattered(journal_bytes: u64) -> (Arc<dyn BlockDevice>, Pool, Ino) {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(4 * 32_768));
     let create_options =
@@ -338,8 +338,8 @@ fn a_clone_of_scattered_blocks_can_be_overwritten_and_deleted() {
     closes_clean(&device, pool);
 }
 
-/// The operation was rolled back, but the blocks that it had touched stayed in the running transaction, which then was
-/// larger than the journal: the next commit checkpointed for ever to make room.
+/// The operation was rolled back, but the blocks that it had touched stayed in the running transaction, which was then
+/// larger than the journal: the next commit made checkpoints forever to get room.
 #[test]
 fn an_operation_too_large_for_the_journal_fails_and_leaves_a_pool_that_commits() {
     let (device, pool, clone) = scattered(1 << 20);
@@ -352,7 +352,8 @@ fn an_operation_too_large_for_the_journal_fails_and_leaves_a_pool_that_commits()
     closes_clean(&device, pool);
 }
 
-/// A pool was made with any journal, and only a write to a clone, perhaps years later, told that it was too small.
+/// A pool could be made with any journal, and only a write to a clone, perhaps years later, reported that it was too
+/// small.
 #[test]
 fn a_journal_too_small_for_the_largest_operation_is_refused_when_the_pool_is_made_or_grows() {
     let memory = Arc::new(MemoryDevice::new(4 * 32_768));

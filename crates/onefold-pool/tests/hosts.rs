@@ -1,4 +1,4 @@
-//! Several hosts on one storage: who has the pool, and what the others are told.
+//! Several hosts on one storage: which host has the pool, and what the others learn.
 
 mod common;
 
@@ -29,7 +29,7 @@ fn environment(clock: Arc<dyn Clock>, host: HostId) -> Environment {
     Environment { clock, random: Arc::new(SeededRandom::new(u64::from(host[0]))) }
 }
 
-/// Options of a host that does nothing by itself but give beats.
+/// Returns options of a host whose only background work is its heartbeat.
 fn options(host: HostId) -> OpenOptions {
     let commit_interval_ms = u32::MAX;
     OpenOptions { host: Some(host), memory_bytes: MEMORY_BYTES_MIN, commit_interval_ms, ..OpenOptions::default() }
@@ -55,7 +55,7 @@ fn mark_on(storage: &dyn BlockDevice) -> [u8; BLOCK_BYTES] {
 
 type Hook = Box<dyn Fn(BlockNo) + Send + Sync>;
 
-/// A device on which something happens before a write or after a read.
+/// A device with hooks before a write or after a read.
 struct Hooked {
     inner: Arc<MemoryDevice>,
     before_write: Hook,
@@ -97,13 +97,13 @@ impl BlockDevice for Hooked {
     }
 }
 
-/// Holds one write back until a beat has been given.
+/// Holds one write until a beat has been written.
 #[derive(Default)]
 struct Holding {
     holds_next: AtomicBool,
     beats: Mutex<u64>,
     beaten: Condvar,
-    /// Whether a beat came while the write was held back.
+    /// Whether a beat came while the write was held.
     was_beaten: AtomicBool,
 }
 
@@ -121,9 +121,9 @@ impl Holding {
     }
 }
 
-/// What was wrong, found by reading: closing a pool ended its heartbeat and then made the last changes durable. Where
-/// that took longer than another host waits, the other one took the pool, and what a program had been told was written,
-/// and would have been committed within seconds, was lost.
+/// What was wrong, found in a review: closing a pool ended its heartbeat and then made the last changes durable. If
+/// that took longer than another host waits, the other host took the pool, and acknowledged writes that would have been
+/// committed within seconds were lost.
 #[test]
 fn a_closing_pool_commits_while_its_heart_still_beats() {
     let (storage, holding) = (new_pool(), Arc::<Holding>::default());
@@ -142,8 +142,8 @@ fn a_closing_pool_commits_while_its_heart_still_beats() {
     check_clean(&*storage).expect("clean");
 }
 
-/// What was wrong, found by reading: closing a pool ended its heartbeat before it loaded what was left of the saved
-/// filter, saved the filter and emptied the journal, all of which takes long for a large pool on slow storage.
+/// What was wrong, found in a review: closing a pool ended its heartbeat before it loaded the rest of the saved filter,
+/// saved the filter and emptied the journal, all of which takes long for a large pool on slow storage.
 #[test]
 fn a_heart_beats_until_all_of_a_close_is_done() {
     let (storage, holding) = (new_pool(), Arc::<Holding>::default());
@@ -152,7 +152,7 @@ fn a_heart_beats_until_all_of_a_close_is_done() {
         Hooked::before_write(&storage, move |first| holding.before_write(first))
     };
     let pool = Pool::open(device, options(ONE), environment(Arc::new(SystemClock), ONE)).expect("opens");
-    // All is committed: the next write is made for the filter or for the end of the journal.
+    // Everything is committed: the next write is made for the filter or for the end of the journal.
     write_file(&pool, "durable");
     holding.holds_next.store(true, Ordering::SeqCst);
     pool.close().expect("closes");
@@ -162,7 +162,7 @@ fn a_heart_beats_until_all_of_a_close_is_done() {
     again.close().expect("closes");
 }
 
-/// What was wrong: a disk that did not answer for some seconds stopped the pool, though no other host was there.
+/// What was wrong: a disk that did not answer for some seconds stopped the pool, although there was no other host.
 #[test]
 fn a_pool_goes_on_after_its_storage_stalled() {
     let (storage, clock) = (new_pool(), Arc::new(ManualClock::starting_at(1000)));
@@ -191,8 +191,8 @@ fn a_pool_goes_on_after_its_storage_stalled() {
     check_clean(&*storage).expect("clean");
 }
 
-/// The clock of a host that watches another one: a wait of seconds ends as soon as the mark has changed, for nothing
-/// else would be seen later.
+/// The clock of a host that watches another one: a wait of seconds ends as soon as the mark has changed, since a later
+/// look would show nothing else.
 struct Watching {
     storage: Arc<MemoryDevice>,
     clock: ManualClock,
@@ -236,13 +236,13 @@ fn repair_by(
     repair(&seam, &check_options(host), &environment(clock, host), progress)
 }
 
-/// Damage that no opening minds.
+/// Damage that no opening notices.
 fn damage(storage: &MemoryDevice) {
     storage.write(SUPERBLOCK_COPY, &[0; BLOCK_BYTES]).expect("writes");
 }
 
-/// What was wrong: a repair knew of daemons on its own host only. On shared storage it mended a pool, journal and all,
-/// under a host that had it open.
+/// What was wrong: a repair knew only of daemons on its own host. On shared storage it repaired a pool, including the
+/// journal, while another host had it open.
 #[test]
 fn a_repair_is_refused_while_another_host_has_the_pool_open() {
     let storage = new_pool();
@@ -255,7 +255,7 @@ fn a_repair_is_refused_while_another_host_has_the_pool_open() {
     let changed = |block: u64| storage.image().get(BlockNo(block)) != before.get(BlockNo(block));
     let changed: Vec<u64> = (0..before.block_count()).filter(|block| changed(*block)).collect();
     assert_eq!(changed, [HEARTBEAT.0], "nothing but the living host's mark");
-    // A check asks nobody, and leaves no mark.
+    // A check does not ask for other hosts, and leaves no mark.
     let report = check(&*storage, &check_options(OTHER), &NoProgress).expect("can be checked");
     assert_eq!(report.problems_total, 1, "{report:#?}");
     write_file(&pool, "another");
@@ -270,7 +270,7 @@ fn a_pool_whose_host_died_can_be_repaired_and_is_given_free_then() {
     write_file(&pool, "file");
     drop(pool);
     damage(&storage);
-    // Nothing moves the mark: this clock does not wait for it.
+    // Nothing changes the mark: this clock does not wait for it.
     let report = repair_by(OTHER, Arc::<ManualClock>::default(), &storage, &NoProgress).expect("can be repaired");
     assert_eq!((report.problems_total, report.problems_left), (1, 0));
     check_clean(&*storage).expect("clean");
@@ -309,8 +309,7 @@ fn another_host_is_kept_out_while_a_pool_is_repaired() {
     check_clean(&*storage).expect("clean");
 }
 
-/// A host that was suspended in the midst of a repair, or whose storage hung, for so long that another one took the
-/// pool.
+/// A host was suspended during a repair, or its storage hung, for so long that another host took the pool.
 #[test]
 fn a_repair_that_lost_the_pool_changes_nothing_any_more() {
     let storage = new_pool();
@@ -334,8 +333,8 @@ fn a_repair_that_lost_the_pool_changes_nothing_any_more() {
     assert_eq!(report.problems_total, 1, "nobody has mended it: {report:#?}");
 }
 
-/// What was wrong, found by reading: the superblock was read before the pool was taken. A pool that another host let
-/// grow in between was opened as large as it had been.
+/// What was wrong, found in a review: the superblock was read before the pool was taken. A pool that another host had
+/// grown in between was opened with its old size.
 #[test]
 fn a_pool_that_grew_while_it_was_being_taken_is_as_large_as_it_is() {
     let (storage, clock) = (new_pool(), Arc::new(ManualClock::starting_at(1000)));

@@ -1,4 +1,4 @@
-//! What users store is never taken for the pool's own: planted transactions and metadata, and pools of version 1.
+//! Data of users is never taken for the pool's own: planted transactions and metadata, and pools of version 1.
 
 mod common;
 
@@ -21,13 +21,13 @@ use onefold_pool::{Attr, CreateOptions, Dedup, Durability, FileKind, Ino, NoProg
 use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, MemoryImage, When};
 
 const BLOCKS: u64 = 65_536;
-/// Files with an attribute of so many bytes each: enough pages of the names tree in one transaction for some of their
-/// content to begin a block of the log.
+/// Number of files with an attribute of a given size each: enough pages of the names tree in one transaction for some
+/// of their content to begin a block of the log.
 const FILES: u64 = 8;
 const VALUE_BYTES: u64 = 60_000;
-/// Where a page of the names tree keeps its level.
+/// Offset of the level in a page of the names tree.
 const LEVEL_OFFSET: usize = 16;
-/// Number of the inode that is planted.
+/// Number of the planted inode.
 const PLANTED: Ino = Ino(4000);
 
 fn new_pool() -> Arc<MemoryDevice> {
@@ -46,7 +46,7 @@ fn reopened(image: MemoryImage) -> onefold_pool::Result<Pool> {
     Pool::open(Arc::new(MemoryDevice::from(image)), quiet(), environment())
 }
 
-/// Returns the same pool in version 1, with a journal that may hold something.
+/// Returns the same pool in version 1; its journal may hold something.
 fn as_version_1(mut image: MemoryImage) -> MemoryImage {
     let new = superblock_at(&image, SUPERBLOCK);
     let old = Superblock { marking: Marking::Public, ..new.clone() };
@@ -74,7 +74,7 @@ fn as_version_1(mut image: MemoryImage) -> MemoryImage {
     image
 }
 
-/// Returns the same pool as a program of version 1 has made it: its metadata bears the public tag. The pool is closed.
+/// Returns the same pool as made by a program of version 1: its metadata has the public tag. The pool is closed.
 fn created_by_version_1(mut image: MemoryImage) -> MemoryImage {
     let new = superblock_at(&image, SUPERBLOCK);
     let old = Superblock { marking: Marking::Public, ..new.clone() };
@@ -93,7 +93,7 @@ fn created_by_version_1(mut image: MemoryImage) -> MemoryImage {
     image
 }
 
-/// Sets attributes on new files of the pool and leaves the pool as a power cut would.
+/// Sets attributes on new files of the pool and leaves the pool as after a power cut.
 fn cut_with_attributes(image: &MemoryImage, values: &[Vec<u8>]) -> MemoryImage {
     let device = Arc::new(MemoryDevice::from(image.clone()));
     let seam: Arc<dyn BlockDevice> = device.clone();
@@ -109,21 +109,21 @@ fn cut_with_attributes(image: &MemoryImage, values: &[Vec<u8>]) -> MemoryImage {
     device.image()
 }
 
-/// Returns values that number their own words, so that each of them can be found on the device.
+/// Returns values whose words are numbered, so that each of them can be found on the device.
 fn numbered() -> Vec<Vec<u8>> {
     let value =
         |file: u64| (0..VALUE_BYTES / 8).flat_map(|word| (0x5eed << 48 | file << 32 | word).to_le_bytes()).collect();
     (0..FILES).map(value).collect()
 }
 
-/// Where a block of the log begins within what a user chose.
+/// A place within a user's data at which a block of the log begins.
 struct Start {
     file: usize,
     byte: usize,
     position: u64,
 }
 
-/// Returns where blocks of the log begin within the values.
+/// Returns the places within the values at which blocks of the log begin.
 fn block_starts_within(image: &MemoryImage, values: &[Vec<u8>]) -> Vec<Start> {
     let geometry = superblock_at(image, SUPERBLOCK).geometry;
     let mut found = Vec::new();
@@ -141,7 +141,7 @@ fn block_starts_within(image: &MemoryImage, values: &[Vec<u8>]) -> Vec<Start> {
     found
 }
 
-/// Returns a whole transaction without records, as anybody can make one who knows the UUID.
+/// Returns a whole transaction without records, which anybody who knows the UUID can make.
 fn planted(superblock: &Superblock, sequence: u64, position: u64) -> Vec<u8> {
     let public = TransactionIdentity::public(crc32c::crc32c(&superblock.uuid));
     let (mut bytes, _) = TransactionBuilder::new(0).finish(public, 0, sequence, position);
@@ -149,7 +149,8 @@ fn planted(superblock: &Superblock, sequence: u64, position: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns the pool, cut, with attributes that plant transactions wherever a block of the log begins within it.
+/// Returns the pool after a power cut, with attributes that plant a transaction wherever a block of the log begins
+/// within them.
 fn cut_with_planted_transactions(image: &MemoryImage) -> MemoryImage {
     let mut values = numbered();
     let starts = block_starts_within(&cut_with_attributes(image, &values), &values);
@@ -161,9 +162,9 @@ fn cut_with_planted_transactions(image: &MemoryImage) -> MemoryImage {
     cut_with_attributes(image, &values)
 }
 
-/// What was found by reading: recovery takes each block of the log that begins like a transaction for one. The magic,
-/// the pool tag and the checksum were all known to users, and values of attributes reach the log as they are. A planted
-/// later transaction made the pool refuse to open.
+/// What was found in a review: recovery takes each block of the log that begins like a transaction for one. Users knew
+/// the magic, the pool tag and the checksum, and attribute values reach the log unchanged. A planted later transaction
+/// made the pool refuse to open.
 #[test]
 fn an_attribute_with_planted_transactions_does_not_keep_a_pool_from_opening() {
     let pool = new_pool();
@@ -172,21 +173,21 @@ fn an_attribute_with_planted_transactions_does_not_keep_a_pool_from_opening() {
     assert!(pool.stat().expect("adds up").activity.replayed > 0, "it was cut");
     pool.close().expect("closes");
     check_clean(&MemoryDevice::from(image)).expect("is sound");
-    // The planting works where users know what marks a transaction.
+    // The planting works if users know the mark of a transaction.
     let old = cut_with_planted_transactions(&version_1().image());
     let old = as_version_1(old);
     let refused = reopened(old).err().map(|error| error.to_string()).unwrap_or_default();
     assert!(refused.contains("but the later one 100 is whole"), "{refused}");
 }
 
-/// A closed pool of version 1 with a few files.
+/// Returns a closed pool of version 1 with a few files.
 fn version_1() -> Arc<MemoryDevice> {
     let device = new_pool();
     fill(&device);
     Arc::new(MemoryDevice::from(created_by_version_1(device.image())))
 }
 
-/// Puts a few files into a pool.
+/// Writes a few files into a pool.
 fn fill(device: &Arc<MemoryDevice>) {
     let seam: Arc<dyn BlockDevice> = device.clone();
     let pool = open(&seam, &quiet());
@@ -205,7 +206,7 @@ fn a_pool_of_version_1_is_recovered_by_the_old_rule_and_upgraded_with_an_empty_j
     let before = seen(&open(&(old.clone() as Arc<dyn BlockDevice>), &read_only())).expect("reads");
     assert_eq!(superblock_at(&old.image(), SUPERBLOCK).marking, Marking::Public, "reading changes nothing");
 
-    // With a journal that has something to recover.
+    // With a journal that needs recovery.
     let cut = as_version_1(cut_with_attributes(&old.image(), &[b"an attribute".to_vec()]));
     let device = Arc::new(MemoryDevice::from(cut));
     check_clean(&*device).expect("is sound");
@@ -269,7 +270,7 @@ fn read_only() -> onefold_pool::OpenOptions {
     onefold_pool::OpenOptions { read_only: true, ..quiet() }
 }
 
-/// Makes a file with this content in a pool, which is closed then.
+/// Makes a file with this content in a pool, and closes the pool.
 fn with_file(image: &MemoryImage, content: &[u8]) -> MemoryImage {
     let device = Arc::new(MemoryDevice::from(image.clone()));
     let seam: Arc<dyn BlockDevice> = device.clone();
@@ -307,7 +308,7 @@ impl Pages for Page {
     }
 }
 
-/// Returns a leaf of the names tree with a set-user-id program of root, as anybody can make one who knows the tag.
+/// Returns a leaf of the names tree with a set-user-id program of root, which anybody who knows the tag can make.
 fn forged_leaf(tag: u32, at: BlockNo) -> Box<BlockBytes> {
     let mut page = Page { at, bytes: Box::new(header::blank(tag, BlockKind::TreePage, at)) };
     let mut root = tree::create(&mut page).expect("a page");
@@ -335,8 +336,8 @@ fn forged_leaf(tag: u32, at: BlockNo) -> Box<BlockBytes> {
     page.bytes
 }
 
-/// Returns the pool with a file of two blocks, which pass for the root and for a leaf of the names tree, for all that
-/// users can know.
+/// Returns the pool with a file of two blocks that pass for the root and a leaf of the names tree, as far as users can
+/// know.
 fn with_forged_pages(image: &MemoryImage) -> MemoryImage {
     let markers = letters([777, 778]);
     let probe = with_file(image, &markers);
@@ -356,12 +357,12 @@ fn with_forged_pages(image: &MemoryImage) -> MemoryImage {
     image
 }
 
-/// Loses the pool state and all that says what blocks are used for, repairs the pool, and returns whether the planted
-/// inode is one of its files then.
+/// Destroys the pool state and all records of block use, repairs the pool, and returns whether the planted inode is
+/// then one of its files.
 fn has_planted_inode_after_a_repair(mut image: MemoryImage) -> bool {
     let geometry = superblock_at(&image, SUPERBLOCK).geometry;
     let stores = (0..STORE_PAGES_PER_GROUP).map(|index| geometry.store_page(0, index));
-    // The log still has the state; later changes overwrite it there.
+    // The log still has the state; here it is overwritten, as later changes would.
     let log = (HEADER_SLOTS..geometry.journal_blocks).map(|block| geometry.journal_first.plus(block));
     for at in stores.chain(log).chain([STATE]) {
         image.set(at, Arc::new([0x5a; BLOCK_BYTES]));
@@ -380,14 +381,14 @@ fn has_planted_inode_after_a_repair(mut image: MemoryImage) -> bool {
     pool.attr(PLANTED).is_ok_and(|attr| attr.mode == 0o4755)
 }
 
-/// What was found by reading: where the records of what blocks are used for are lost, a repair takes each block with
-/// the header of a page for one. All of that header was known to users, but for the place, which can be guessed: a
-/// block of a file became a set-user-id program of root in `lost+found`.
+/// What was found in a review: if the records of block use are lost, a repair takes each block with the header of a
+/// page for one. Users knew all of that header except the place, which can be guessed. A block of a file became a
+/// set-user-id program of root in `lost+found`.
 #[test]
 fn a_repair_does_not_take_user_data_for_lost_names() {
     let device = new_pool();
     fill(&device);
     assert!(!has_planted_inode_after_a_repair(with_forged_pages(&device.image())));
-    // The forgery works where the tag of the pool is known.
+    // The forgery works if the tag of the pool is known.
     assert!(has_planted_inode_after_a_repair(with_forged_pages(&version_1().image())));
 }

@@ -1,6 +1,6 @@
 //! The filter after an opening, filled in steps while the pool is in use: from a saved filter, and from the stores.
 //!
-//! In the end it must hold exactly what is stored, whatever came and went in between, and find all of it.
+//! In the end it must hold exactly the stored blocks, whatever changed in between, and find all of them.
 
 mod common;
 
@@ -19,10 +19,10 @@ use onefold_pool::{
 use onefold_testing::device::MemoryDevice;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// A second group is soon needed.
+/// Size at which a second group is soon needed.
 const DEVICE_BLOCKS: u64 = 36_000;
 
-/// How the pool was left by those who used it before.
+/// How the pool was left before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// By a close: with a saved filter.
@@ -44,7 +44,7 @@ fn new_pool(blocks: u64) -> (Arc<dyn BlockDevice>, Pool) {
     (device, pool)
 }
 
-/// A pool in use, and what it must hold: the number of the letter in each block of each file.
+/// A pool in use, and its expected content: the number of the letter in each block of each file.
 struct Use {
     pool: Pool,
     files: BTreeMap<String, (Ino, Vec<u64>)>,
@@ -79,7 +79,7 @@ impl Use {
         self.files.keys().nth(at).cloned()
     }
 
-    /// Does something that makes blocks come or go.
+    /// Makes a change that adds or removes blocks.
     fn change(&mut self) {
         let first = 1 + self.random.below(30_000);
         let letters: Vec<u64> = (first..first + 1 + self.random.below(120)).collect();
@@ -92,7 +92,7 @@ impl Use {
             (3..6, Some(name)) => {
                 self.pool.unlink(Ino::ROOT, name.as_bytes()).expect("is there");
                 self.files.remove(&name);
-                // Whether all of it goes now or is still going in the next step.
+                // Varies whether all of it is reclaimed now or continues in the next step.
                 for _ in 0..self.random.below(4) {
                     self.pool.reclaim().expect("goes on");
                 }
@@ -109,7 +109,7 @@ impl Use {
         self.pool.stat().expect("has numbers").filter
     }
 
-    /// Lets the filter become complete and looks whether it is exactly that: all that is stored is found again.
+    /// Lets the filter become complete and checks that it is: all stored blocks are found again.
     fn ensure_complete(&mut self) {
         while self.pool.reclaim().expect("goes on") {}
         self.pool.commit().expect("commits");
@@ -128,7 +128,7 @@ impl Use {
     }
 }
 
-/// Fills a pool and leaves it; opens it in steps and changes it between them.
+/// Fills a pool and leaves it; opens it in steps and changes it in between.
 fn try_out(end: End, seed: u64) {
     let (device, pool) = new_pool(DEVICE_BLOCKS);
     let mut before = Use::new(pool, seed);
@@ -198,7 +198,7 @@ fn a_close_while_a_saved_filter_is_being_read_saves_it_again() {
     assert!(stat.activity.metadata_blocks_read < 20, "no store was read: {stat:?}");
 }
 
-/// The blocks of a saved filter are free: who needs them gets them, at the price of the filter.
+/// The blocks of a saved filter are free: an operation that needs them gets them, at the price of the filter.
 #[test]
 fn a_saved_filter_that_is_being_read_gives_way_to_data() {
     let (device, stored) = filled(25_000);
@@ -224,7 +224,7 @@ fn a_saved_filter_that_is_being_read_gives_way_to_data() {
     pool.ensure_complete();
 }
 
-/// What cannot be read is missing, and nothing else. The filter is not called complete, nor saved.
+/// Only unreadable entries are missing. The filter is neither called complete nor saved.
 #[test]
 fn a_damaged_store_page_is_left_out_of_the_filter() {
     let (device, pool) = new_pool(DEVICE_BLOCKS);

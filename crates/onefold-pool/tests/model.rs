@@ -1,9 +1,9 @@
-//! Random sequences of operations on a pool and on a naive reference, results compared after each step.
+//! Random sequences of operations on a pool and on a naive reference, with results compared after each step.
 //!
-//! `check` looks at the device as it is: at what a power cut would leave. One setting commits and checks after each
-//! step, the others check every few steps.
+//! `check` reads the device as it is, which is what a power cut would leave. One setting commits and checks after each
+//! step; the others check every few steps.
 //!
-//! `ONEFOLD_SEED=n` replays the sequence that a failure names; `ONEFOLD_MODEL_STEPS=n` makes sequences longer.
+//! `ONEFOLD_SEED=n` replays the sequence named by a failure; `ONEFOLD_MODEL_STEPS=n` makes sequences longer.
 
 mod common;
 
@@ -20,30 +20,30 @@ use onefold_pool::{
 };
 use onefold_testing::device::MemoryDevice;
 
-/// A pool to be tried.
+/// Setting of a tested pool.
 #[derive(Clone)]
 struct Setting {
     device_blocks: u64,
     create: CreateOptions,
     open: OpenOptions,
     habits: Habits,
-    /// When the checker looks at the device.
+    /// When the checker reads the device.
     checks: Checks,
 }
 
-/// How often the checker looks at the device beside the running pool.
+/// How often the checker reads the device beside the running pool.
 #[derive(Clone, Copy)]
 enum Checks {
     /// After each step, which is committed before.
     EachStep,
-    /// After so many steps, whatever of them is durable.
+    /// After this many steps, however much of them is durable.
     Every(u64),
     /// Only when the pool is closed: without a journal the device is sound at no other time.
     WhenClosed,
 }
 
 impl Setting {
-    /// A 16 MiB pool with the least journal.
+    /// Returns a 16 MiB pool with the smallest journal.
     fn small() -> Setting {
         Setting {
             device_blocks: 4096,
@@ -63,7 +63,7 @@ impl Setting {
         }
     }
 
-    /// A pool of 1 TiB, of which little is used, with files that reach up to 8 TiB.
+    /// Returns a pool of 1 TiB, mostly unused, with files that reach up to 8 TiB.
     fn large() -> Setting {
         let mut setting = Setting::small();
         setting.device_blocks = 1 << 28;
@@ -72,7 +72,7 @@ impl Setting {
         setting.habits.write_blocks = 600;
         setting.habits.blocks_max = 30_000;
         setting.habits.far_offsets = true;
-        // Many groups and long maps: each look takes a while.
+        // Many groups and long maps: each check takes a while.
         setting.checks = Checks::Every(100);
         setting
     }
@@ -147,7 +147,7 @@ impl Run {
         self.reference.drop_holds();
     }
 
-    /// Asks the checker, after step number `step`, about what a power cut would leave now.
+    /// Checks, after step number `step`, what a power cut would leave now.
     fn check(&mut self, step: u64) {
         match self.setting.checks {
             Checks::EachStep => self.pool().commit().expect("commits"),
@@ -157,7 +157,7 @@ impl Run {
         check_clean(&*self.device).unwrap_or_else(|problem| panic!("not clean: {problem}"));
     }
 
-    /// Compares all that can be seen.
+    /// Compares the complete visible state.
     fn compare(&mut self) {
         self.story.push("compare everything".to_owned());
         let found = seen(self.pool()).unwrap_or_else(|error| panic!("{error}"));
@@ -174,7 +174,7 @@ impl Run {
         check_sums(self.pool()).unwrap_or_else(|problem| panic!("{problem}"));
     }
 
-    /// Waits for all that happens in the background, then compares the pool's numbers with naive counts.
+    /// Waits for all background work, then compares the pool's numbers with naive counts.
     fn compare_numbers(&mut self) {
         self.story.push("drain and compare numbers".to_owned());
         while self.pool().reclaim().expect("reclaims") {}
@@ -204,7 +204,7 @@ impl Run {
         }
     }
 
-    /// Removes everything: the pool must be as empty as it was.
+    /// Removes everything: the pool must be as empty as at first.
     fn remove_all(&mut self) {
         self.story.push("remove everything".to_owned());
         self.reopen();
@@ -231,7 +231,7 @@ impl Run {
     }
 }
 
-/// Runs one sequence; a failure is told with its seed and what came before.
+/// Runs one sequence; a failure reports its seed and the steps before it.
 fn run_sequence(setting: &Setting, seed: u64, steps: u64) {
     let mut run = Run::new(setting.clone(), seed);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -295,7 +295,7 @@ fn a_pool_that_compares_bytes_agrees_with_the_reference() {
     run_sequences(&setting, 300, 3, 1000);
 }
 
-/// Seven contents have at most four fingerprints, and freed blocks are written again at once.
+/// Seven contents have at most four fingerprints, and freed blocks are reused at once.
 #[test]
 fn a_pool_whose_fingerprints_collide_agrees_with_the_reference() {
     let mut setting = Setting::small();
@@ -312,7 +312,7 @@ fn a_pool_whose_reference_counts_are_soon_full_agrees_with_the_reference() {
     run_sequences(&setting, 320, 3, 800);
 }
 
-/// Nothing is found by writes: what is equal becomes one by being shared afterwards.
+/// Writes find no equal blocks: these are shared afterwards.
 #[test]
 fn a_pool_whose_filter_has_no_room_agrees_with_the_reference() {
     let mut setting = Setting::small();

@@ -1,4 +1,4 @@
-//! Names: what doors and other hosts' rules need of look-ups and renames.
+//! Names: the requirements of doors and of other hosts' rules on look-ups and renames.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::sync::Arc;
@@ -33,15 +33,15 @@ fn make_domain(pool: &Pool, parent: Ino, name: &str, domain: &str) -> Ino {
 
 #[test]
 fn a_dot_leads_to_any_file_but_two_dots_only_from_directories() {
-    // Seen: an NFS server's handle of a regular file, opened after the kernel had forgotten the file, gave ENOTDIR. The
-    // kernel then asks for `.` in the file itself.
+    // Seen: opening an NFS server's handle of a regular file, after the kernel had dropped the file, returned ENOTDIR.
+    // The kernel then looks up `.` in the file itself.
     let pool = new_pool();
     let file = make(&pool, Ino::ROOT, "file", FileKind::Regular);
     assert_eq!(pool.lookup(file, b".").unwrap().ino, file);
     assert!(matches!(pool.lookup(file, b".."), Err(PoolError::NotADirectory)));
     assert!(matches!(pool.lookup(file, b"below"), Err(PoolError::NotADirectory)));
     assert!(matches!(pool.lookup(Ino(9999), b"."), Err(PoolError::NotFound)));
-    // Seen: a handle of a removed file opened it again until the inode was reaped.
+    // Seen: a handle of a removed file could open it again until the inode was reaped.
     pool.unlink(Ino::ROOT, b"file").unwrap();
     assert!(matches!(pool.lookup(file, b"."), Err(PoolError::NotFound)));
 }
@@ -96,7 +96,7 @@ fn a_whiteout_stays_where_the_source_was() {
     pool.close().unwrap();
 }
 
-/// A rename walked up to 100,000 parents, and all others waited: any user can nest directories so deep.
+/// A rename walked up to 100,000 parents while all other operations waited: any user can nest directories that deep.
 #[test]
 fn a_rename_walks_few_parents_and_none_where_no_loop_can_come_of_it() {
     let pool = new_pool();

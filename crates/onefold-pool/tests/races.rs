@@ -1,7 +1,7 @@
 //! Many threads on one pool: equal contents, overlapping ranges, clones, removals, commits and reclaim at once.
 //!
-//! What each file must hold afterwards is known, because each block that is written says of itself what it is: its
-//! content is a letter of a small alphabet, so that threads meet on the same contents all the time.
+//! The expected content of each file is known, because each written block identifies itself: its content is a letter of
+//! a small alphabet, so that threads constantly meet on the same contents.
 
 mod common;
 
@@ -34,12 +34,12 @@ fn create(pool: &Pool, name: &str) -> Ino {
     ino
 }
 
-/// Whether a block is a letter of the alphabet, zeros included.
+/// Returns whether the block is a letter of the alphabet, including zeros.
 fn is_letter(block: &[u8], alphabet: &[[u8; 4096]]) -> bool {
     alphabet.iter().any(|letter| letter[..] == *block)
 }
 
-/// One thread's work on its own file and on one that all share; its own file is compared with what it must hold.
+/// One thread's work on its own file and on a shared one; its own file is compared with the expected content.
 fn work(pool: &Pool, thread: u64, shared: Ino, seed: u64, rounds: u64) {
     let dice = Dice::new(seed * 100 + thread);
     let alphabet: Vec<_> = (0..LETTERS).map(letter).collect();
@@ -72,7 +72,7 @@ fn work(pool: &Pool, thread: u64, shared: Ino, seed: u64, rounds: u64) {
                 holds[first..first + 9].fill(0);
             }
             9..11 => {
-                // Equal or not: what matters is that nobody reads anything else for it.
+                // Equal or not: what matters is that every read stays the same.
                 let (one, other) = if dice.one_in(2) { (own, shared) } else { (shared, own) };
                 let bytes = (1 + dice.below(3)) * BLOCK;
                 let _ = pool
@@ -95,7 +95,7 @@ fn work(pool: &Pool, thread: u64, shared: Ino, seed: u64, rounds: u64) {
                     .expect("shares");
             }
             _ => {
-                // Small ones are kept in memory, by the numbers of blocks that others free and write anew.
+                // Small files have their block numbers in the inode, and other threads free and rewrite these blocks.
                 let count = if dice.one_in(2) { 40 } else { 1 + dice.below(2) };
                 let mut read = vec![0; usize::try_from(count * BLOCK).expect("small")];
                 let own_at = dice.below(590);
@@ -126,7 +126,7 @@ fn compare(pool: &Pool, ino: Ino, holds: &[u64], alphabet: &[[u8; 4096]]) {
     }
 }
 
-/// Runs threads against each other, with one that commits, checkpoints and reclaims, and judges what is left.
+/// Runs threads against each other, with one that commits, checkpoints and reclaims, and judges the result.
 fn race(options: &OpenOptions, seed: u64, rounds: u64) {
     let (device, pool) = new_pool(options);
     let shared = create(&pool, "shared");
@@ -199,7 +199,7 @@ fn threads_beside_background_work_share_blocks_and_lose_nothing() {
     }
 }
 
-/// What `verify=value` is for, and that short fingerprints do collide: without it the second content is lost.
+/// Shows what `verify=value` prevents, and that short fingerprints do collide: without it the second content is lost.
 #[test]
 fn contents_with_one_fingerprint_are_mixed_up_unless_bytes_are_compared() {
     for (verify, expected) in [(Verify::Fingerprint, 1), (Verify::Value, 2)] {
@@ -215,8 +215,8 @@ fn contents_with_one_fingerprint_are_mixed_up_unless_bytes_are_compared() {
     }
 }
 
-/// Twelve contents share four fingerprints, and a block that is freed is the next to be written: only the comparison of
-/// bytes keeps them apart.
+/// Twelve contents share four fingerprints, and a freed block is the next to be reused: only the comparison of bytes
+/// keeps them apart.
 #[test]
 fn threads_whose_contents_have_colliding_fingerprints_lose_nothing() {
     let test_limits = TestLimits { fingerprint_bits: 2, lowest_first: true, ..TestLimits::default() };
@@ -232,11 +232,11 @@ fn threads_whose_contents_all_have_one_fingerprint_lose_nothing() {
     race(&OpenOptions { verify: Verify::Value, test_limits, ..quiet() }, 41, 150);
 }
 
-/// The fourth reference to a block is one too many: clones and writes need copies all the time.
+/// The fourth reference to a block exceeds the maximum, so clones and writes constantly need copies.
 ///
 /// A write into a clone copied a leaf, made a copy of a full block for it, and dropped the only reference to that copy,
-/// all in one operation. The freed block counted as neither used nor busy; it was handed out at once, and again to a
-/// second writer when its free became durable. Files held what another one had written.
+/// all in one operation. The freed block counted as neither used nor busy. It was allocated at once, and again to a
+/// second writer when its free became durable. Files held data of other files.
 #[test]
 fn threads_on_blocks_with_full_counts_lose_nothing() {
     let test_limits = TestLimits { references_max: 3, lowest_first: true, ..TestLimits::default() };
@@ -245,8 +245,8 @@ fn threads_on_blocks_with_full_counts_lose_nothing() {
     }
 }
 
-/// A file is removed and its contents written anew by others at once: a block whose count has reached zero is never
-/// shared again.
+/// One thread removes a file while others rewrite its contents: a block whose count has reached zero is never shared
+/// again.
 #[test]
 fn contents_written_while_their_last_file_goes_are_right() {
     let (device, pool) = new_pool(&OpenOptions { background: true, commit_interval_ms: 10, ..quiet() });

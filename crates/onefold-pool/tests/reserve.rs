@@ -15,13 +15,13 @@ use onefold_pool::{
 use onefold_testing::device::MemoryDevice;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Files that are removed while a process has them open: each takes an entry of the list of orphans.
+/// Number of files that are removed while a process has them open: each takes an entry of the list of orphans.
 const REMOVED: u64 = 3_000;
-/// More than the reserve has blocks.
+/// More than the number of blocks in the reserve.
 const CLONES: u64 = 200;
-/// Leaves of the map of one file.
+/// Number of leaves of the map of one file.
 const LEAVES: u64 = 100;
-/// A place beyond what an inode holds itself: the file has map nodes, which clones share.
+/// A place beyond what an inode itself holds: the file has map nodes, which clones share.
 const FAR: u64 = 20;
 
 fn create(pool: &Pool, name: &str) -> Ino {
@@ -34,7 +34,7 @@ fn truncate(pool: &Pool, ino: Ino, bytes: u64) -> Result<()> {
     pool.set_attr(ino, &SetAttr { size_bytes: Some(bytes), ..SetAttr::default() }).map(|_| ())
 }
 
-/// Writes distinct blocks until there is no space, and names until no page of the names tree can be had.
+/// Writes distinct blocks until no space is left, and names until no page of the names tree is available.
 fn fill(pool: &Pool, ino: Ino) {
     let mut written = 0;
     for piece in [64, 8, 1] {
@@ -49,7 +49,7 @@ fn fill(pool: &Pool, ino: Ino) {
     }
 }
 
-/// A full pool with clones of one file, files whose last blocks are one block, and removed files to be.
+/// A full pool with clones of one file, files whose last blocks are one block, and files to be removed.
 struct Full {
     device: Arc<dyn BlockDevice>,
     pool: Pool,
@@ -90,7 +90,7 @@ fn full_with(options: &OpenOptions) -> Full {
     Full { device, pool, clones, equal, leaves }
 }
 
-/// Does something to one file after the other, until there is no space. Returns to how many it was done.
+/// Applies a change to one file after another until no space is left. Returns the number of changed files.
 fn until_refused(files: &[Ino], mut change: impl FnMut(u64, Ino) -> Result<()>) -> usize {
     let refused = (0..).zip(files).position(|(number, file)| match change(number, *file) {
         Ok(()) => false,
@@ -100,8 +100,8 @@ fn until_refused(files: &[Ino], mut change: impl FnMut(u64, Ino) -> Result<()>) 
     refused.unwrap_or(files.len())
 }
 
-/// Removes files that processes have open, each of which takes an entry of the list of orphans, and sees that the space
-/// of the others comes back.
+/// Removes files that processes have open, each of which takes an entry of the list of orphans, and checks that the
+/// space of the others is freed.
 fn assert_removal_works(Full { device, pool, clones, .. }: Full) {
     let mut held = Vec::new();
     for number in 0..REMOVED {
@@ -120,7 +120,7 @@ fn assert_removal_works(Full { device, pool, clones, .. }: Full) {
     check_clean(&*device).expect("clean");
 }
 
-/// A guest on a clone discards a block: the nodes of the map that lead to it are copied, and no block comes free.
+/// A guest on a clone discards a block: the map nodes on its path are copied, and no block is freed.
 #[test]
 fn discards_on_clones_leave_the_reserve_to_what_frees() {
     let full = full();
@@ -130,7 +130,7 @@ fn discards_on_clones_leave_the_reserve_to_what_frees() {
     assert_removal_works(full);
 }
 
-/// A truncate within a block that other files have too stores what is left of the block, and no block comes free.
+/// A truncate within a block that other files share stores the rest of the block, and frees no block.
 #[test]
 fn truncates_within_a_shared_block_leave_the_reserve_to_what_frees() {
     let full = full();
@@ -139,7 +139,7 @@ fn truncates_within_a_shared_block_leave_the_reserve_to_what_frees() {
     assert_removal_works(full);
 }
 
-/// Refuses the next page of the names tree, once, as on a pool of which truncates have taken the last blocks.
+/// Refuses the next page of the names tree once, as on a pool whose last blocks were taken by truncates.
 #[derive(Debug, Default)]
 struct OnePageRefused {
     refuses_next: AtomicBool,
@@ -151,7 +151,7 @@ impl AllocationSeam for OnePageRefused {
     }
 }
 
-/// What a truncate takes out of a map comes free by way of the reclaim list: a removal that needs a block has it done.
+/// The reclaim list frees what a truncate removes from a map: a removal that needs a block triggers that.
 #[test]
 fn a_removal_without_a_block_has_reclaim_done_before_it_fails() {
     let seam = Arc::new(OnePageRefused::default());
@@ -172,7 +172,7 @@ fn a_removal_without_a_block_has_reclaim_done_before_it_fails() {
     assert!(pending() < before, "the removal waited for reclaim");
 }
 
-/// What frees at least as much as it takes works however full the pool is, also where it takes first.
+/// Operations that free at least as much as they take work in the fullest pool, even if they take first.
 #[test]
 fn truncates_and_discards_that_free_work_on_a_full_pool() {
     let full = full();

@@ -1,4 +1,4 @@
-//! Sharing what is stored already: what becomes one, what is left alone, and that nobody sees any of it.
+//! Sharing of stored blocks: which blocks become one, which are left alone, and that readers notice nothing.
 
 mod common;
 
@@ -15,15 +15,15 @@ use onefold_pool::{
 use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Places that a leaf of a file map covers.
+/// Number of places in a leaf of a file map.
 const LEAF: u64 = 508;
 
-/// Options of a pool whose writes find nothing that is stored.
+/// Returns options of a pool whose writes find no stored block.
 fn blind() -> OpenOptions {
     OpenOptions { test_limits: TestLimits { filter_bytes_max: 0, ..TestLimits::default() }, ..quiet() }
 }
 
-/// Options of a pool that stores blocks as private ones.
+/// Returns options of a pool that stores blocks as private.
 fn off() -> OpenOptions {
     OpenOptions { dedup: Dedup::Off, ..quiet() }
 }
@@ -44,7 +44,7 @@ fn create(pool: &Pool, parent: Ino, name: &str, letters: impl IntoIterator<Item 
     ino
 }
 
-/// Has blocks shared: a file and the first of its blocks, another file and the first of its.
+/// Shares blocks between two files, each given with its first block.
 fn share(pool: &Pool, source: (Ino, u64), target: (Ino, u64), blocks: u64) -> Result<ShareOutcome, PoolError> {
     pool.share_range(RangePair {
         source: source.0,
@@ -104,13 +104,13 @@ fn what_writes_did_not_find_becomes_one_and_nothing_else_changes() {
             assert_eq!(place(&pool, one, block), place(&pool, other, block));
         }
         assert!(pool.extents(one, 0).expect("has a map").iter().all(|extent| extent.is_shared));
-        // Once more, where there is nothing to do.
+        // Once more, with nothing left to do.
         assert_eq!(share(&pool, (one, 0), (other, 0), blocks).expect("shares"), ShareOutcome::Shared);
         close(pool, &*device);
     }
 }
 
-/// A private block is no longer private once it is shared: what would have been found instead of it is gone.
+/// A private block is no longer private once it is shared: the block that look-ups would have found instead is gone.
 #[test]
 fn blocks_that_were_private_are_found_by_later_writes() {
     let (device, pool) = new_pool(&off());
@@ -140,7 +140,7 @@ fn ranges_that_differ_anywhere_stay_as_they_are() {
         assert_eq!(stored_blocks(&pool), stored);
         assert_reads(&pool, other, changed(block));
     }
-    // Zeros are stored nowhere, and equal to each other.
+    // Zeros are not stored, and equal each other.
     let hole = create(&pool, Ino::ROOT, "hole", [0; 3]);
     let reserved = create(&pool, Ino::ROOT, "reserved", []);
     pool.allocate(reserved, 0, 3 * BLOCK, AllocateMode::Extend).expect("there is room");
@@ -181,7 +181,7 @@ fn places_of_one_file_share_with_each_other() {
     let (device, pool) = new_pool(&blind());
     let content = || (1..=30).chain(1..=30).chain([1, 1, 1]);
     let file = create(&pool, Ino::ROOT, "file", content());
-    // Contents of one write are found by the write itself.
+    // The write itself finds equal contents of one write.
     pool.write(file, 30 * BLOCK, &(1..=30).flat_map(letter).collect::<Vec<u8>>(), Durability::Later).expect("writes");
     assert_eq!(share(&pool, (file, 0), (file, 30), 30).expect("shares"), ShareOutcome::Shared);
     assert_eq!(stored_blocks(&pool), 30);
@@ -248,7 +248,7 @@ fn a_block_whose_count_is_full_is_left_alone() {
     let expected = [ShareOutcome::Shared, ShareOutcome::Shared, ShareOutcome::InPart, ShareOutcome::InPart];
     assert_eq!(outcomes.collect::<Vec<_>>(), expected);
     assert_eq!(stored_blocks(&pool), 3 * 4);
-    // Where a reference has gone, another one is taken, and the others stay.
+    // If a reference has gone, another one is added, and the others stay.
     pool.write(files[1], BLOCK, &letter(77), Durability::Later).expect("writes");
     assert_eq!(share(&pool, (files[0], 0), (files[3], 0), 4).expect("shares"), ShareOutcome::InPart);
     assert_eq!(place(&pool, files[3], 1), place(&pool, files[0], 1));
@@ -259,7 +259,7 @@ fn a_block_whose_count_is_full_is_left_alone() {
     close(pool, &*device);
 }
 
-/// Sharing must not hand a damaged block to another file, nor hide that one is damaged.
+/// Sharing must neither hand a damaged block to another file, nor hide that one is damaged.
 #[test]
 fn a_damaged_block_is_neither_given_nor_taken_away() {
     for options in [blind(), off()] {
@@ -284,7 +284,7 @@ fn a_damaged_block_is_neither_given_nor_taken_away() {
     }
 }
 
-/// Two private blocks of one content, both damaged alike: they are equal by their fingerprints and by their bytes.
+/// Two private blocks of one content, both damaged alike: their fingerprints and their bytes are equal.
 #[test]
 fn a_private_block_is_shared_only_if_it_is_what_was_stored() {
     let (device, pool) = new_pool(&off());
@@ -333,7 +333,7 @@ fn a_map_tells_where_data_lies() {
         extents.iter().map(|extent| (extent.offset / BLOCK, extent.length / BLOCK, extent.is_unwritten)).collect();
     assert_eq!(lengths, [(0, 10, false), (15, 2, false), (100, 4, true), (far, 1, false)]);
     assert!(extents.iter().all(|extent| extent.place.is_none() == extent.is_unwritten && !extent.is_shared));
-    // From within a block on, and from behind the last.
+    // From the middle of a block, and from behind the last one.
     assert_eq!(pool.extents(file, 16 * BLOCK + 5).expect("has a map")[0].offset, 16 * BLOCK);
     assert_eq!(pool.extents(file, (far + 1) * BLOCK).expect("has a map"), []);
     let clone = create(&pool, Ino::ROOT, "clone", []);

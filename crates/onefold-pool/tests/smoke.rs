@@ -1,4 +1,4 @@
-//! The pool from outside: made, written, read, cloned, closed, reopened.
+//! The pool from outside: created, written, read, cloned, closed, reopened.
 
 use std::sync::Arc;
 
@@ -70,8 +70,8 @@ fn equal_files_are_stored_once_and_survive_a_reopening() {
     assert_eq!((stat.unique_bytes, stat.shared_bytes, stat.inode_count, stat.freeing_bytes), (0, 0, 1, 0), "{stat:?}");
 }
 
-/// For some milliseconds after a removal `stat` said that nothing was waiting, and still counted the file's blocks: who
-/// waited for reclaim (a benchmark) went on too early, and took the blocks that then went for its own.
+/// For some milliseconds after a removal, `stat` reported that nothing was waiting, but still counted the file's
+/// blocks. A benchmark that waited for reclaim continued too early, and attributed the later frees to its own work.
 #[test]
 fn a_removed_file_counts_as_waiting_for_reclaim_as_soon_as_nobody_holds_it() {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(16_384));

@@ -1,4 +1,4 @@
-//! What all parts of a check share.
+//! State shared by all parts of a check.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::format::state::Field;
 use crate::format::superblock::Superblock;
 use crate::progress::Progress;
 
-/// Tells how far the check is.
+/// Reports the progress of the check.
 pub(super) struct Meter<'a> {
     progress: &'a dyn Progress,
     done: u64,
@@ -25,10 +25,10 @@ pub(super) struct Meter<'a> {
 }
 
 impl Meter<'_> {
-    /// Notes that `count` more blocks are done with.
+    /// Counts `count` more finished blocks.
     ///
     /// # Errors
-    /// [`CheckError::Stopped`] when the caller wants no more.
+    /// [`CheckError::Stopped`] when the caller asks to stop.
     pub(super) fn advance(&mut self, count: u64) -> Result<(), CheckError> {
         self.done = (self.done + count).min(self.total);
         match self.progress.update(self.done, self.total) {
@@ -38,31 +38,31 @@ impl Meter<'_> {
     }
 }
 
-/// A pool being examined.
+/// A pool being checked.
 pub(super) struct Context<'a> {
     pub(super) superblock: Superblock,
     pub(super) geometry: Geometry,
     pub(super) state: Box<BlockBytes>,
-    /// For the names tree.
+    /// Reads the names tree.
     pub(super) tree: Reader<'a>,
-    /// For everything that is looked at while the tree is walked.
+    /// Reads everything needed during a walk over the tree.
     pub(super) blocks: Reader<'a>,
     pub(super) findings: Findings,
     pub(super) meter: Meter<'a>,
     pub(super) memory_bytes: u64,
-    /// Something that holds references could not be read: counts that come out too low prove nothing.
+    /// Something that holds references could not be read, so counts that come out too low prove nothing.
     pub(super) is_incomplete: bool,
-    /// The pool state was made anew: its counters say nothing.
+    /// The pool state was rebuilt, so its counters prove nothing.
     pub(super) is_state_rebuilt: bool,
-    /// What was chosen to stand on, where an opening of the pool would fail.
+    /// The chosen ground, if an opening of the pool would fail.
     pub(super) chosen: Option<Ground>,
     pub(super) inodes_checked: u64,
     pub(super) data_blocks_hashed: u64,
 }
 
 impl<'a> Context<'a> {
-    /// Finds the pool and recovers it in memory. Where journal or pool state are damaged, the check goes on with the
-    /// best reading of what is left. `None` if nothing is left to go on with.
+    /// Finds the pool and recovers it in memory. If journal or pool state are damaged, the check continues with the
+    /// best reading of the rest. `None` if nothing is left to continue with.
     pub(super) fn open(
         device: &'a dyn BlockDevice,
         options: &CheckOptions,
@@ -79,7 +79,7 @@ impl<'a> Context<'a> {
             Err(PoolError::Io { block, source, .. }) => (Some((block, format!("cannot be read: {source}"))), None),
             Err(error) => return Err(error.into()),
         };
-        // What was recovered may be large: it is let go of before other readings are tried.
+        // The recovered blocks may be large, so they are dropped before other readings are tried.
         let state = match recovered {
             Some(ground) => match Context::on(device, &superblock, options, progress, &ground) {
                 Ok(context) => return Ok((Some(context), findings)),
@@ -107,7 +107,7 @@ impl<'a> Context<'a> {
         Ok((context, findings))
     }
 
-    /// Returns a pool that is examined on a given ground, or why the pool state cannot be used.
+    /// Returns a pool that is checked on a given ground, or why the pool state is unusable.
     pub(super) fn on(
         device: &'a dyn BlockDevice,
         superblock: &Superblock,
@@ -141,10 +141,10 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// Returns a pool whose fixed structures are known to be sound, because a repair has just seen to that.
+    /// Returns a pool whose fixed structures are known to be sound, because a repair has just ensured that.
     ///
     /// # Errors
-    /// Device errors; damage that came since.
+    /// Device errors; damage that occurred since.
     pub(super) fn reopen(
         device: &'a dyn BlockDevice,
         options: &CheckOptions,
@@ -160,18 +160,18 @@ impl<'a> Context<'a> {
         field.get(&self.state)
     }
 
-    /// Returns how many block groups are in use.
+    /// Returns the number of block groups in use.
     pub(super) fn groups_ready(&self) -> u64 {
         self.field(Field::GroupsReady)
     }
 
-    /// Returns the metadata blocks read.
+    /// Returns the number of metadata blocks read.
     pub(super) fn blocks_checked(&self) -> u64 {
         self.tree.blocks_read + self.blocks.blocks_read
     }
 }
 
-/// Refuses to go on when `count` things of `bytes` each take more than `limit` bytes of a check's memory.
+/// Fails if `count` items of `bytes` each take more than `limit` bytes of a check's memory.
 ///
 /// # Errors
 /// [`PoolError::MemoryTooSmall`].

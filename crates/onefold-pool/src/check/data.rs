@@ -1,4 +1,4 @@
-//! All data against its fingerprints.
+//! Compares all data with its fingerprints.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::format::geometry::{ENTRIES_PER_STORE_PAGE, GROUP_BLOCKS, STORE_PAGES_
 use crate::format::header::BlockKind;
 use crate::format::store_page::{self, BlockUse};
 
-/// Blocks read and hashed at once: 4 MiB.
+/// Number of blocks read and hashed at once: 4 MiB.
 const BATCH_BLOCKS: usize = 1024;
 
-/// A data block as its entry describes it.
+/// A data block, as described by its entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Described {
     pub(crate) block: BlockNo,
@@ -30,7 +30,7 @@ pub(super) fn check(context: &mut Context<'_>) -> Result<(), CheckError> {
     for group in 0..context.groups_ready() {
         let first_page = geometry.store_page(group, 0);
         let pages = context.blocks.run(first_page, page_count, BlockKind::StorePage);
-        // One that could be read a moment ago: what it describes is not verified.
+        // A page that was readable a moment ago: the blocks that it describes are not verified.
         for (number, page) in (0..).zip(&pages) {
             let at = first_page.plus(number);
             if let Err(what) = page
@@ -84,8 +84,8 @@ fn check_batch(context: &mut Context<'_>, batch: &[Described], buffer: &mut Alig
     }
 }
 
-/// Reads ascending blocks one after another into the front of `buffer`, joined where they are neighbours. Returns those
-/// that cannot be read.
+/// Reads ascending blocks one after another into the front of `buffer`; adjacent ones in one read. Returns the
+/// unreadable ones.
 pub(crate) fn read(
     device: &dyn BlockDevice,
     blocks: &[BlockNo],
@@ -100,8 +100,8 @@ pub(crate) fn read(
     each.filter_map(|(block, into)| device.read(*block, into).err().map(|error| (*block, error))).collect()
 }
 
-/// Returns the blocks whose content, one after another in `content`, does not have the fingerprint described under
-/// the key of its sharing domain.
+/// Returns the blocks whose content, consecutive in `content`, does not have the described fingerprint under the key of
+/// its sharing domain.
 pub(crate) fn mismatches(
     key_of: impl Fn(u16) -> FingerprintKey,
     described: &[Described],

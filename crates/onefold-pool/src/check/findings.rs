@@ -1,63 +1,63 @@
-//! What a check finds, gathered: the first thousand problems in full, the others counted.
+//! Collects the findings of a check: the first thousand problems in full, and the number of the others.
 
 use onefold_block::BlockNo;
 
 use crate::attr::Ino;
 
-/// Problems that are told in full.
+/// Maximum number of problems that are reported in full.
 pub(crate) const PROBLEMS_MAX: usize = 1000;
-/// Files that one problem names.
+/// Maximum number of files that one problem names.
 pub(crate) const FILES_MAX: usize = 100;
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Which structure: `superblock`, `journal`, `pool state`, `bitmap`, `fingerprint store`, `reference count`,
-    /// `file map`, `names tree`, `inode`, `directory`, `attribute`, `symbolic link`, `orphan list`, `reclaim list`,
-    /// `saved filter`, `data`.
+    /// The structure: `superblock`, `journal`, `pool state`, `bitmap`, `fingerprint store`, `reference count`, `file
+    /// map`, `names tree`, `inode`, `directory`, `attribute`, `symbolic link`, `orphan list`, `reclaim list`, `saved
+    /// filter`, `data`.
     pub structure: &'static str,
-    /// Where, if it has a place.
+    /// Its block, if it has one.
     pub block: Option<BlockNo>,
-    /// Paths of the files hit, as far as known.
+    /// Paths of the affected files, as far as known.
     pub files: Vec<String>,
-    /// What is wrong, in the user's words.
+    /// Description of the problem, for users.
     pub what: String,
 }
 
-/// What was looked at, and what is wrong with it.
+/// The extent of a check, and its findings.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
-    /// What is wrong, at most a thousand of them.
+    /// The problems, at most a thousand of them.
     pub problems: Vec<Problem>,
-    /// All problems; those beyond the first thousand are only counted.
+    /// Number of all problems; those beyond the first thousand are only counted.
     pub problems_total: u64,
-    /// Of a repair: problems that are left, damaged data included.
+    /// After a repair: number of remaining problems, including damaged data.
     pub problems_left: u64,
-    /// Inodes looked at.
+    /// Number of inodes checked.
     pub inodes_checked: u64,
-    /// Metadata blocks read and blocks whose references were counted.
+    /// Number of metadata blocks read and of blocks whose references were counted.
     pub blocks_checked: u64,
-    /// Data blocks compared with their fingerprints.
+    /// Number of data blocks compared with their fingerprints.
     pub data_blocks_hashed: u64,
-    /// Stopped before the end, by the caller's wish.
+    /// Whether the caller stopped it before the end.
     pub stopped: bool,
 }
 
 impl CheckReport {
-    /// Returns whether nothing was found.
+    /// Returns whether no problem was found.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.problems_total == 0
     }
 }
 
-/// A problem whose files are not known by name yet.
+/// A problem whose affected files are not named yet.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) problem: Problem,
-    /// Files hit.
+    /// Affected files.
     pub(super) inos: Vec<Ino>,
-    /// The files that reach this block by their maps are hit too.
+    /// A block; files whose maps reach it are affected, too.
     pub(super) traced: Option<BlockNo>,
 }
 
@@ -68,22 +68,22 @@ pub(super) struct Findings {
     pub(super) total: u64,
     /// Files with data past their end.
     pub(super) past_end: Vec<Ino>,
-    /// Files of several sharing domains have blocks in common.
+    /// Whether files of several sharing domains have blocks in common.
     pub(super) mixed_domains: bool,
-    /// Pages of the names tree are unusable, or are not led to: what is in them is not known.
+    /// Whether pages of the names tree are unusable or unreachable, so that their content is unknown.
     pub(super) lost_names: bool,
-    /// Blocks in use that too few places, or none, refer to.
+    /// Number of used blocks with too few references, or none.
     pub(super) unreferenced: u64,
 }
 
 impl Findings {
-    /// Returns how much the parts of the pool contradict each other. A tree that was cut off hides what was wrong with
-    /// it and leaves its blocks behind, so each of those counts.
+    /// Returns how much the parts of the pool contradict each other. A tree that was cut off hides its problems and
+    /// leaves its blocks unreferenced, so each of those counts.
     pub(super) fn contradictions(&self) -> u64 {
         self.total + self.unreferenced
     }
 
-    /// Puts problems in front that were found before.
+    /// Inserts earlier problems at the front.
     pub(super) fn precede_by(&mut self, earlier: Findings) {
         self.total += earlier.total;
         let later = std::mem::replace(&mut self.found, earlier.found);
@@ -91,12 +91,12 @@ impl Findings {
         self.found.truncate(PROBLEMS_MAX);
     }
 
-    /// Tells of a problem that hits no file in particular.
+    /// Reports a problem that affects no particular file.
     pub(super) fn tell(&mut self, structure: &'static str, block: Option<BlockNo>, what: impl Into<String>) {
         self.add(structure, block, what.into(), &[], None);
     }
 
-    /// Tells of a problem that hits `ino`.
+    /// Reports a problem that affects `ino`.
     pub(super) fn tell_of(
         &mut self,
         ino: Ino,
@@ -107,12 +107,12 @@ impl Findings {
         self.add(structure, block, what.into(), &[ino], None);
     }
 
-    /// Tells of a problem that hits all files whose maps reach `block`.
+    /// Reports a problem that affects all files whose maps reach `block`.
     pub(super) fn tell_users_of(&mut self, block: BlockNo, structure: &'static str, what: impl Into<String>) {
         self.add(structure, Some(block), what.into(), &[], Some(block));
     }
 
-    /// Returns whether a problem of a block is among those told, as far as they are kept.
+    /// Returns whether a reported problem concerns the block, as far as problems are kept.
     pub(super) fn has_told_of(&self, block: BlockNo) -> bool {
         self.found.iter().any(|found| found.problem.block == Some(block))
     }

@@ -1,4 +1,5 @@
-//! The structures that a pool has once, at fixed places: superblock copies, journal header slots, pool state.
+//! Checks the structures that exist once in a pool, at fixed places: superblock copies, journal header slots, pool
+//! state.
 
 use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
 
@@ -20,8 +21,8 @@ fn read(device: &dyn BlockDevice, at: BlockNo) -> Result<AlignedBuffer> {
     Ok(buffer)
 }
 
-/// Checks that both superblock copies are whole and say the same, but for what a crash may leave while a pool grows or
-/// is upgraded.
+/// Checks that both superblock copies are whole and equal, except for differences that a crash may leave during growth
+/// or an upgrade.
 pub(super) fn check_superblocks(
     device: &dyn BlockDevice,
     superblock: &Superblock,
@@ -37,7 +38,7 @@ pub(super) fn check_superblocks(
         };
         match Superblock::decode(buffer.block(0).expect("one block was read"), at) {
             Ok(found) if found == *superblock => {}
-            // The next opening brings it up to date.
+            // The next opening updates it.
             Ok(found) if found.was_replaced_by(superblock) => {}
             Ok(_) => findings.tell("superblock", Some(at), format!("{name} is out of date, the other one is newer")),
             Err(SuperblockError::Damaged(what)) => {
@@ -52,7 +53,7 @@ pub(super) fn check_superblocks(
     Ok(())
 }
 
-/// Checks both header slots of the journal. All that a slot says lies in its first sector, so no crash tears it.
+/// Checks both header slots of the journal. All fields of a slot lie in its first sector, so no crash tears it.
 pub(super) fn check_journal_headers(
     device: &dyn BlockDevice,
     superblock: &Superblock,
@@ -75,7 +76,7 @@ pub(super) fn check_journal_headers(
     Ok(())
 }
 
-/// Returns the pool state if a check can go on with it, or why it can't.
+/// Returns the pool state if a check can continue with it, or why it cannot.
 pub(super) fn usable_state(
     reader: &mut Reader<'_>,
     geometry: &Geometry,
@@ -94,7 +95,7 @@ pub(super) fn usable_state(
     Ok(state)
 }
 
-/// Checks that the pool state says nothing but its fields.
+/// Checks that the pool state contains only its fields.
 pub(super) fn check_state(state: &BlockBytes, findings: &mut Findings) {
     if state[HEADER_BYTES + FIELD_COUNT * 8..].iter().any(|byte| *byte != 0) {
         findings.tell("pool state", Some(STATE), "bytes that no field has are not zero");

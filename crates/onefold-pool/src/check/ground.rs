@@ -1,11 +1,11 @@
-//! What a check stands on: the metadata that recovery puts in place, and the pool state.
+//! The ground of a check: the metadata that recovery puts in place, and the pool state.
 //!
-//! Where journal or pool state are damaged there may be several readings of what is left. Each is tried by an
-//! examination in memory, and the one that the rest of the pool contradicts least is taken. So a repair guesses at
-//! nothing, and needs no order in which to believe two witnesses.
+//! If journal or pool state are damaged, there may be several readings of the rest. Each is tried by a check in memory,
+//! and the reading that the rest of the pool contradicts least is chosen. So a repair guesses nothing, and needs no
+//! rule for which of two witnesses to trust.
 //!
-//! What a reading puts in place can be as large as the journal. So only one reading is held at any time, and never
-//! beside the journal's own bytes while the pool is examined: each is read again when its turn comes.
+//! The blocks that a reading puts in place can be as large as the journal. So only one reading is held at any time, and
+//! never together with the journal's own bytes while the pool is checked: each is read again when its turn comes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,24 +27,24 @@ use crate::journal::replay::{self, Replayed};
 use crate::journal::salvage::Remains;
 use crate::progress::Progress;
 
-/// Numbers of the pool state that everything else depends on.
+/// Numbers of the pool state on which everything else depends.
 const ROOTS: [Field; 4] = [Field::TreeRoot, Field::NextIno, Field::GroupsReady, Field::NextReclaim];
 
-/// How the journal was read.
+/// How the journal is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// As any opening of the pool does.
+    /// As in any opening of the pool.
     Recovered,
-    /// All transactions that follow one another up to the newest, those that are in place already included.
+    /// All transactions that follow one another up to the newest, including those already in place.
     NewestChain,
-    /// Those from the log's beginning up to the damage.
+    /// The transactions from the log's beginning up to the damage.
     UpToDamage,
-    /// None.
+    /// No transactions.
     Nothing,
 }
 
 impl Reading {
-    /// Returns what the reading means to the user.
+    /// Returns the description of the reading for users.
     pub(super) fn words(self) -> &'static str {
         match self {
             Reading::Recovered => "it can be read",
@@ -55,13 +55,13 @@ impl Reading {
     }
 }
 
-/// Metadata that may not be in place, and where the journal stands.
+/// Metadata that may not be in place, and the journal's position.
 pub(super) struct Ground {
     pub(super) reading: Reading,
     pub(super) blocks: Arc<BTreeMap<BlockNo, Box<BlockBytes>>>,
     pub(super) next_sequence: u64,
     pub(super) position: LogPosition,
-    /// The pool state was made anew: its counters are not known.
+    /// Whether the pool state was rebuilt, so that its counters are unknown.
     pub(super) is_state_rebuilt: bool,
 }
 
@@ -76,7 +76,7 @@ impl Ground {
         }
     }
 
-    /// Returns what an opening of the pool would stand on.
+    /// Returns the ground of an opening of the pool.
     ///
     /// # Errors
     /// Damage of the journal; device errors.
@@ -85,7 +85,7 @@ impl Ground {
         Ok(Ground::new(Reading::Recovered, replayed))
     }
 
-    /// Returns what a reading of the journal makes of the pool, if the journal can be read that way.
+    /// Returns the ground for a reading of the journal, if the journal can be read that way.
     fn read(device: &dyn BlockDevice, superblock: &Superblock, reading: Reading) -> Option<Ground> {
         let geometry = &superblock.geometry;
         let remains = || Remains::read(device, superblock);
@@ -103,27 +103,27 @@ impl Ground {
         Reader::new(device, superblock.pool_tag(), total_blocks, Arc::clone(&self.blocks))
     }
 
-    /// Returns the pool state if a check can go on with it.
+    /// Returns the pool state if a check can continue with it.
     fn state(&self, device: &dyn BlockDevice, superblock: &Superblock) -> Option<Box<BlockBytes>> {
         fixed::usable_state(&mut self.reader(device, superblock), &superblock.geometry).ok()
     }
 
-    /// Returns a pool state that is made anew from what the pool holds.
+    /// Returns a pool state rebuilt from the content of the pool.
     fn rebuilt_state(&self, device: &dyn BlockDevice, superblock: &Superblock) -> Box<BlockBytes> {
         lost_state::rebuild(&mut self.reader(device, superblock), superblock)
     }
 
-    /// Returns the same with another pool state.
+    /// Returns the same ground with another pool state.
     fn with_state(mut self, state: Box<BlockBytes>) -> Ground {
         Arc::make_mut(&mut self.blocks).insert(STATE, state);
         Ground { is_state_rebuilt: true, ..self }
     }
 }
 
-/// One of several grounds: what it takes to make it, for it may be large.
+/// A possible ground, in the form of what is needed to make it, as a ground may be large.
 struct Candidate {
     reading: Reading,
-    /// The pool state that was made anew, if it was.
+    /// The rebuilt pool state, if it was rebuilt.
     state: Option<Box<BlockBytes>>,
 }
 
@@ -137,10 +137,10 @@ impl Candidate {
     }
 }
 
-/// Returns the best reading of a pool whose journal or pool state cannot be used.
+/// Returns the best reading of a pool whose journal or pool state is unusable.
 ///
 /// # Errors
-/// Device errors; the caller's wish to stop.
+/// Device errors; the caller's request to stop.
 pub(super) fn find(
     device: &dyn BlockDevice,
     superblock: &Superblock,
@@ -167,11 +167,11 @@ pub(super) fn find(
     Ok(best.ground(device, superblock))
 }
 
-/// Returns a reading that is contradicted less than what an opening would stand on, which can be used but with damage.
-/// There may be one where blocks were damaged, or put back to an older version, that the journal still holds.
+/// Returns a reading with fewer contradictions than the ground of an opening, which is usable but damaged. One may
+/// exist if blocks were damaged, or reverted to an older version, and the journal still holds them.
 ///
 /// # Errors
-/// As [`find`].
+/// See [`find`].
 pub(super) fn better(
     device: &dyn BlockDevice,
     superblock: &Superblock,
@@ -185,7 +185,7 @@ pub(super) fn better(
     let has_other_roots = have_other_roots(state.as_deref(), rebuilt_ground.state(device, superblock).as_deref());
     drop(rebuilt_ground);
     let mut others = Vec::new();
-    // A journal that was switched off for a while holds what is out of date.
+    // A journal that was switched off for a while holds outdated blocks.
     let chain = Ground::read(device, superblock, Reading::NewestChain);
     if chain.is_some_and(|chain| (chain.next_sequence, chain.position.chain) == log_end) {
         others.push(Candidate { reading: Reading::NewestChain, state: None });
@@ -203,7 +203,7 @@ pub(super) fn better(
     Ok(found.and_then(|(best, _)| best.ground(device, superblock)))
 }
 
-/// Returns whether two pool states differ in more than counters and numbers to give out, or one of them cannot be used.
+/// Returns whether two pool states differ in more than counters and numbers to assign, or one of them is unusable.
 fn have_other_roots(one: Option<&BlockBytes>, other: Option<&BlockBytes>) -> bool {
     let (Some(one), Some(other)) = (one, other) else { return true };
     ROOTS.iter().any(|field| match field {
@@ -212,7 +212,7 @@ fn have_other_roots(one: Option<&BlockBytes>, other: Option<&BlockBytes>) -> boo
     })
 }
 
-/// Returns the one of `candidates` that is contradicted least, the first among equals, and how much it is.
+/// Returns the one of `candidates` with the fewest contradictions, the first among equals, and their number.
 fn best(
     device: &dyn BlockDevice,
     superblock: &Superblock,

@@ -1,4 +1,4 @@
-//! The first walk over the names tree: its pages, every item, and a list of what there is.
+//! The first walk over the names tree: its pages, every item, and a list of the inodes.
 
 use onefold_block::BlockNo;
 
@@ -14,38 +14,38 @@ use crate::names::NameHash;
 use crate::names::inodes::blocks_spanned;
 use crate::tree::{self, Finding, Key};
 
-/// An inode, as far as its names are concerned.
+/// The properties of an inode that concern its names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     pub(super) ino: Ino,
     pub(super) parent: u64,
-    /// Links by the inode.
+    /// Link count in the inode.
     pub(super) links: u32,
     pub(super) domain: u16,
     pub(super) kind: FileKind,
 }
 
-/// What the names tree lists.
+/// The content of the names tree.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
-    /// All inodes that make sense, ascending.
+    /// All valid inodes, ascending.
     pub(super) inodes: Vec<Known>,
     /// The orphan list, ascending.
     pub(super) orphans: Vec<Ino>,
     /// The reclaim list, ascending by node.
     pub(super) reclaimed: Vec<ReclaimItem>,
-    /// Runs of free blocks with the saved filter.
+    /// Runs of free blocks that hold the saved filter.
     pub(super) filter_runs: Vec<FilterRun>,
-    /// Entries of the reclaim list.
+    /// Number of entries of the reclaim list.
     pub(super) reclaim_count: u64,
-    /// Sum of blocks that lengths span.
+    /// Sum of the blocks in the lengths of files.
     pub(super) apparent_blocks: u64,
-    /// Sum of blocks that files map.
+    /// Sum of the blocks mapped by files.
     pub(super) logical_blocks: u64,
 }
 
 impl Listed {
-    /// Returns the inode of that number.
+    /// Returns the inode of this number.
     pub(super) fn find(&self, ino: Ino) -> Option<&Known> {
         self.inodes.binary_search_by_key(&ino, |known| known.ino).ok().map(|at| &self.inodes[at])
     }

@@ -1,4 +1,4 @@
-//! The items of one inode, which come one after another: the inode itself, directory entries, attributes, link target.
+//! The consecutive items of one inode: the inode itself, directory entries, attributes, link target.
 
 use super::findings::Findings;
 use crate::attr::{FileKind, Ino};
@@ -7,7 +7,7 @@ use crate::format::items::{self, CHUNK_BYTES, DirItem, ItemKind};
 use crate::names::{NameHash, xattr};
 use crate::tree::Key;
 
-/// An attribute whose chunks are coming.
+/// An attribute whose chunks are being read.
 struct Attribute {
     /// Hash and number: the key without the chunk.
     place: u64,
@@ -22,7 +22,7 @@ struct SameHash {
     names: Vec<Vec<u8>>,
 }
 
-/// What is known of the inode whose items are coming.
+/// What is known of the inode whose items are being read.
 pub(super) struct InodeItems {
     ino: Ino,
     inode: Option<Inode>,
@@ -54,7 +54,7 @@ impl InodeItems {
         self.ino
     }
 
-    /// Takes the next item in key order. Returns the inode if it is that.
+    /// Takes the next item in key order. Returns the inode if the item is one.
     pub(super) fn take(
         &mut self,
         kind: ItemKind,
@@ -76,7 +76,7 @@ impl InodeItems {
     fn take_inode(&mut self, value: &[u8], findings: &mut Findings) -> Option<Inode> {
         let Some(inode) = Inode::decode(self.ino, value) else {
             findings.tell_of(self.ino, "inode", None, "the inode makes no sense");
-            // Its other items are not strays: what they belong to is told already.
+            // Its other items are not reported as strays: the problem of their inode is already reported.
             self.has_strays = true;
             return None;
         };
@@ -102,7 +102,7 @@ impl InodeItems {
         self.inode.as_ref().is_some_and(|inode| inode.attr.kind == kind)
     }
 
-    /// Tells once of items that belong to no inode, or to one of another kind.
+    /// Reports, once, items that belong to no inode, or to one of another kind.
     fn tell_stray(&mut self, structure: &'static str, what: &str, findings: &mut Findings) {
         if !std::mem::replace(&mut self.has_strays, true) {
             findings.tell_of(self.ino, structure, None, what);
@@ -200,7 +200,7 @@ impl InodeItems {
         self.target_bytes += value.len() as u64;
     }
 
-    /// Ends the inode: looks at what only shows when all of its items have come.
+    /// Ends the inode: checks what shows only when all of its items have been read.
     pub(super) fn finish(mut self, findings: &mut Findings) {
         self.end_attribute(findings);
         let Some(inode) = &self.inode else { return };

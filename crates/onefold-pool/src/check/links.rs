@@ -1,4 +1,4 @@
-//! Names and inodes: does each entry lead to an inode, and each inode have the names that it says it has?
+//! Names and inodes: checks that each entry leads to an inode, and that each inode has the right number of names.
 
 use onefold_block::BlockNo;
 
@@ -26,7 +26,7 @@ pub(super) fn check(context: &mut Context<'_>, listed: &Listed) -> Result<(), Ch
             }
             Ok(())
         }
-        // Told by the first walk.
+        // Reported by the first walk.
         Finding::Damage(_) | Finding::Unreadable { error: CheckError::Unusable(_), .. } => Ok(()),
         Finding::Unreadable { error, .. } => Err(error),
     })?;
@@ -101,18 +101,18 @@ fn check_orphans(findings: &mut Findings, listed: &Listed) {
     }
 }
 
-/// How far the way up from a directory is known.
+/// What is known of the path up from a directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Unknown,
-    /// On the way that is being followed.
+    /// On the path that is being followed.
     Followed,
-    /// It ends at the root, or where something else has been told.
+    /// It ends at the root, or at a reported problem.
     Ends,
     Loops,
 }
 
-/// Looks for directories that lie below themselves.
+/// Finds directories that lie below themselves.
 fn check_reachable(findings: &mut Findings, listed: &Listed, names: &[u32]) {
     let mut ways = vec![Way::Unknown; listed.inodes.len()];
     let mut chain = Vec::new();

@@ -1,5 +1,5 @@
-//! A pool state that is lost, made anew from what the pool holds: how many block groups are in use, and which page is
-//! the root of the names tree. Counters stay 0; who makes the block groups anew counts them.
+//! Rebuilds a lost pool state from the content of the pool: the number of block groups in use, and the root page of the
+//! names tree. Counters stay 0; the rebuild of the block groups counts them.
 
 use onefold_block::BlockNo;
 
@@ -14,12 +14,12 @@ use crate::format::store_page::{self, BlockUse};
 use crate::format::superblock::Superblock;
 use crate::tree::{self, Finding};
 
-/// Where a page of the tree keeps its level.
+/// Offset of the level in a page of the tree.
 pub(super) const LEVEL_OFFSET: usize = 16;
-/// Numbers that are skipped: files that were removed may have had them, and numbers are never used again.
+/// Number of inode numbers that are skipped: removed files may have had them, and numbers are never reused.
 const NUMBERS_SKIPPED: u64 = 1 << 20;
 
-/// Returns a sealed pool state. Where no page proves to be the root, it names block 0, which nobody takes for a page.
+/// Returns a sealed pool state. If no page proves to be the root, it names block 0, which is never taken for a page.
 pub(super) fn rebuild(reader: &mut Reader<'_>, superblock: &Superblock) -> Box<BlockBytes> {
     let geometry = &superblock.geometry;
     let ready = groups_ready(reader, geometry);
@@ -38,7 +38,7 @@ pub(super) fn rebuild(reader: &mut Reader<'_>, superblock: &Superblock) -> Box<B
     state
 }
 
-/// Returns how many groups are in use: they are taken into use in order, and each has its structures from then on.
+/// Returns the number of groups in use: they are initialised in order, and each has its structures from then on.
 fn groups_ready(reader: &mut Reader<'_>, geometry: &Geometry) -> u64 {
     let has_structures = |reader: &mut Reader<'_>, group| {
         let is_bitmap = |index| reader.block(geometry.bitmap_block(group, index), BlockKind::Bitmap).is_ok();
@@ -51,7 +51,7 @@ fn groups_ready(reader: &mut Reader<'_>, geometry: &Geometry) -> u64 {
     (0..geometry.group_count()).take_while(|&group| group == 0 || has_structures(reader, group)).count() as u64
 }
 
-/// Pages of the highest level so far.
+/// Pages of the highest level found so far.
 #[derive(Default)]
 struct Highest {
     level: u8,
@@ -63,14 +63,14 @@ impl Highest {
         if level > self.level {
             *self = Highest { level, pages: Vec::new() };
         }
-        // One is the root, two prove that there is none: more need no room.
+        // A single page is the root; two prove that there is no root, so more need not be kept.
         if level == self.level && self.pages.len() < 2 {
             self.pages.push(at);
         }
     }
 }
 
-/// Finds the one page of the highest level among those that are recorded as pages of the names tree.
+/// Finds the single page of the highest level among the recorded pages of the names tree.
 fn find_root(reader: &mut Reader<'_>, geometry: &Geometry, ready: u64) -> Option<BlockNo> {
     let (mut recorded, mut possible) = (Highest::default(), Highest::default());
     let page_count = usize::try_from(STORE_PAGES_PER_GROUP).expect("193");
@@ -98,10 +98,10 @@ fn find_root(reader: &mut Reader<'_>, geometry: &Geometry, ready: u64) -> Option
     }
 }
 
-/// Returns the highest inode number and the highest number in the reclaim list below a root.
+/// Returns the highest inode number, and the highest number in the reclaim list, below a root.
 fn highest_numbers(reader: &mut Reader<'_>, root: BlockNo) -> (u64, u64) {
     let (mut ino_max, mut reclaim_max) = (1, 0);
-    // What cannot be read gives no number; those that are found later are looked at again when names are mended.
+    // Unreadable pages contribute no number; the repair of names considers numbers found later.
     let _ = tree::check(reader, root, &mut |finding| -> Result<(), CheckError> {
         if let Finding::Item { key, value } = finding {
             match items::item_kind(&key) {

@@ -1,4 +1,4 @@
-//! File maps: walks them all, each node once however many share it, and counts what they refer to.
+//! File maps: walks them all, each node once however many files share it, and counts their references.
 
 use onefold_block::BlockNo;
 
@@ -22,9 +22,9 @@ use crate::map::entry_index;
 use crate::names::inodes::blocks_spanned;
 use crate::tree::{self, Finding};
 
-/// Nodes after which the caller is asked whether to go on.
+/// Number of nodes after which the caller is asked whether to continue.
 const NODES_PER_QUESTION: u32 = 256;
-/// Files with data past their end that one repair mends.
+/// Maximum number of files with data past their end that one repair handles.
 const PAST_END_MAX: usize = 1 << 16;
 
 /// Walks over all maps while one span's references are counted.
@@ -39,14 +39,14 @@ struct Walker<'c, 'a> {
     span: &'c mut Span,
     sums: &'c mut Sums,
     reclaimed: &'c [ReclaimItem],
-    /// The nodes themselves are looked at in the first walk; the others only count.
+    /// Whether this is the first walk, which checks the nodes themselves; the others only count.
     is_first: bool,
     nodes: NodeSet,
     unasked: u32,
     is_incomplete: bool,
 }
 
-/// Whose map is walked.
+/// The owner of a map that is walked.
 #[derive(Clone, Copy)]
 struct Owner {
     ino: Option<Ino>,
@@ -83,7 +83,7 @@ pub(super) fn walk(
         Finding::Item { key, value } if items::item_kind(&key) == Some(ItemKind::Inode) => {
             match Inode::decode(Ino(key.ino), value) {
                 Some(inode) if inode.attr.kind == FileKind::Regular => walker.file(&inode),
-                // Damage is told by the walk over the names; other kinds have no map.
+                // The walk over the names reports damage; other kinds have no map.
                 _ => Ok(()),
             }
         }
@@ -91,7 +91,7 @@ pub(super) fn walk(
         Finding::Unreadable { error: CheckError::Unusable(_), .. } => Ok(()),
         Finding::Unreadable { error, .. } => Err(error),
     })?;
-    // After the files, so that what files still show is walked as theirs.
+    // After the files, so that subtrees that files still show are walked as theirs.
     for item in &listed.reclaimed {
         walker.node(item.node, item.level, Owner { ino: None, domain: None }, 0)?;
     }
@@ -166,7 +166,7 @@ impl Walker<'_, '_> {
         totals
     }
 
-    /// Walks what is below a node that some parent names. Returns the totals in its header if it is usable.
+    /// Walks the subtree of a node that some parent names. Returns the totals in its header if it is usable.
     fn node(&mut self, at: BlockNo, level: u8, owner: Owner, first: u64) -> Result<Option<Totals>, CheckError> {
         if !self.can_hold(at) {
             if self.is_first {
@@ -201,8 +201,7 @@ impl Walker<'_, '_> {
         Ok(totals)
     }
 
-    /// Counts a reference to a node, and reports a block that is recorded as something else or belongs to another
-    /// domain.
+    /// Counts a reference to a node, and reports a block that is recorded with another use or domain.
     fn refer_to_node(&mut self, at: BlockNo, owner: Owner) {
         match self.span.refer(at, BlockUse::MapNode, owner.domain) {
             Some(Trouble::Use(usage)) => {
@@ -217,7 +216,7 @@ impl Walker<'_, '_> {
         }
     }
 
-    /// Reads a node, and ahead of their turns the leaves below one of level 1. `None` if it is damaged.
+    /// Reads a node; for one of level 1, also reads its leaves ahead. `None` if it is damaged.
     fn read_node(&mut self, at: BlockNo, level: u8) -> Option<Box<BlockBytes>> {
         let bytes = match self.blocks.block(at, BlockKind::MapNode(level)) {
             Ok(bytes) => Box::new(*bytes),
@@ -240,8 +239,8 @@ impl Walker<'_, '_> {
         Some(bytes)
     }
 
-    /// Walks what is below a node, `at` and its level, that begins with block `first` of its file. Returns what was
-    /// found there; `None` if a part of it is not usable.
+    /// Walks the subtree below a node, given by place and level, that begins with block `first` of its file. Returns
+    /// the totals found there; `None` if a part of it is unusable.
     fn below(
         &mut self,
         bytes: &BlockBytes,
@@ -304,7 +303,7 @@ impl Walker<'_, '_> {
         self.blocks.block(at, BlockKind::MapNode(level)).ok().and_then(map_node::totals)
     }
 
-    /// Looks for data past the end of the file: on the way down to the end, everything to the right must be empty.
+    /// Looks for data past the end of the file: on the path down to the end, everything to the right must be empty.
     fn past_end(&mut self, inode: &Inode, root: BlockNo, levels: u8) {
         let end = blocks_spanned(inode.attr.size_bytes);
         if end >= map_node::entry_span(levels) {
@@ -344,7 +343,7 @@ impl Walker<'_, '_> {
         }
     }
 
-    /// Asks the caller whether to go on, now and then.
+    /// Asks the caller now and then whether to continue.
     fn ask(&mut self) -> Result<(), CheckError> {
         self.unasked += 1;
         if self.unasked < NODES_PER_QUESTION {

@@ -1,14 +1,15 @@
-//! Examining a pool that nobody has open.
+//! Checks a pool that no process has open.
 //!
-//! A check never writes. It recovers in memory what the journal holds and then looks at everything that the pool says
-//! of itself: the fixed structures, the block groups, the names tree and all of its items, all file maps, every
-//! reference count, and the pool state's counters. With [`CheckOptions::verify_data`] it also reads all data. It goes
-//! on after damage, as far as what is left makes sense.
+//! A check never writes. It recovers the journal in memory and then checks everything in the pool: the fixed
+//! structures, the block groups, the names tree and all of its items, all file maps, every reference count, and the
+//! pool state's counters. With [`CheckOptions::verify_data`] it also reads all data. It continues after damage, as far
+//! as the rest is usable.
 //!
-//! **Memory.** What a check remembers is bounded by [`CheckOptions::memory_bytes`]:
-//! 1. references are counted in passes, each over as many block groups as fit (`span`), each with a walk over all maps;
-//! 2. of inodes, 32 bytes each are kept (`inodes`); of map nodes, a place in a `node_set`. A pool with more of them
-//!    than fit is refused with what would be needed.
+//! **Memory.** [`CheckOptions::memory_bytes`] bounds what a check remembers:
+//! 1. references are counted in passes, each over as many block groups as fit (`span`), and each with a walk over all
+//!    maps;
+//! 2. 32 bytes are kept for each inode (`inodes`), and a place in a `node_set` for each map node. A pool with more of
+//!    them than fit is refused with the memory that it would need.
 
 mod context;
 pub(crate) mod data;
@@ -46,10 +47,10 @@ use findings::Findings;
 use ground::Ground;
 use reader::CheckError;
 
-/// What a check does.
+/// Options of a check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckOptions {
-    /// The most memory that it takes, in bytes; at least [`crate::MEMORY_BYTES_MIN`].
+    /// Maximum memory that it takes, in bytes; at least [`crate::MEMORY_BYTES_MIN`].
     pub memory_bytes: u64,
     /// Whether all data is read and compared with its fingerprints.
     pub verify_data: bool,
@@ -58,14 +59,14 @@ pub struct CheckOptions {
     pub host: Option<HostId>,
 }
 
-/// What a scrub does.
+/// Options of a scrub.
 #[derive(Clone, Debug, Default)]
 pub struct ScrubOptions {
-    /// The most that it reads in a second, in bytes; `None` for as fast as it goes.
+    /// Maximum read rate in bytes per second; `None` for no limit.
     pub bytes_per_second: Option<u64>,
 }
 
-/// Examines the pool on a device that nobody changes meanwhile.
+/// Checks the pool on a device that nothing changes meanwhile.
 ///
 /// # Errors
 /// [`PoolError::NotAPool`], [`PoolError::NewerFormat`], [`PoolError::DeviceTooSmall`], [`PoolError::MemoryTooSmall`],
@@ -82,7 +83,7 @@ fn ensure_memory(options: &CheckOptions) -> Result<()> {
     Ok(())
 }
 
-/// Examines a pool; returns the report, and what a repair wants to know besides.
+/// Checks a pool; returns the report, and the additional facts that a repair needs.
 fn find(device: &dyn BlockDevice, options: &CheckOptions, progress: &dyn Progress) -> Result<(CheckReport, Besides)> {
     let (context, findings) = match Context::open(device, options, progress) {
         Ok(opened) => opened,
@@ -122,19 +123,19 @@ fn find(device: &dyn BlockDevice, options: &CheckOptions, progress: &dyn Progres
     Ok((CheckReport { inodes_checked, blocks_checked, data_blocks_hashed, stopped, ..report }, besides))
 }
 
-/// What a repair wants to know besides the report.
+/// Facts beside the report that a repair needs.
 #[derive(Default)]
 struct Besides {
-    /// Nothing is left to go on with: nobody knows what the blocks in use are for, and to free them would end all hope
-    /// of getting them back.
+    /// Nothing usable is left: the use of the allocated blocks is unknown, and freeing them would end every chance of
+    /// recovering them.
     is_beyond_repair: bool,
-    /// Pages of the names tree are unusable or not led to.
+    /// Whether pages of the names tree are unusable or unreachable.
     lost_names: bool,
     /// Files with data past their end.
     past_end: Vec<Ino>,
-    /// Files of several sharing domains have blocks in common.
+    /// Whether files of several sharing domains have blocks in common.
     mixed_domains: bool,
-    /// What was chosen to stand on where journal or pool state cannot be used.
+    /// The chosen ground, if journal or pool state is unusable.
     ground: Option<Ground>,
 }
 

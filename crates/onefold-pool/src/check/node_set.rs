@@ -1,35 +1,35 @@
-//! Which map nodes a walk has been to, and at which level.
+//! The map nodes that a walk has visited, with their levels.
 //!
-//! Map nodes lie in runs, so places are kept in chunks of 256 blocks: about half a byte for each node where they lie
-//! close, and one chunk for each where somebody has scattered them on purpose.
+//! Map nodes lie in runs, so they are recorded in chunks of 256 blocks: about half a byte for each node if they are
+//! close together, and one chunk for each if a hostile pool scatters them.
 
 use std::collections::HashMap;
 
 use onefold_block::BlockNo;
 
 const CHUNK_BLOCKS: u64 = 256;
-/// Two blocks to a byte: 0 for never, else level + 1.
+/// Two blocks per byte: 0 for never visited, otherwise level + 1.
 type Chunk = Box<[u8; 128]>;
-/// Memory of a chunk with its place in the table, in bytes.
+/// Memory of a chunk and of its place in the table, in bytes.
 const CHUNK_BYTES: u64 = 192;
 
-/// What a walk knows of a node that it comes to.
+/// What a walk knows of a node that it visits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Visit {
-    /// It was not there before.
+    /// It was not visited before.
     First,
-    /// It was there, at this level.
+    /// It was visited before, at this level.
     Again(u8),
 }
 
-/// Map nodes and the levels at which they were found.
+/// The visited map nodes, with their levels.
 #[derive(Debug, Default)]
 pub(super) struct NodeSet {
     chunks: HashMap<u64, Chunk>,
 }
 
 impl NodeSet {
-    /// Notes that the walk comes to `node`, of a level below 8.
+    /// Records a visit of `node`, of a level below 8.
     pub(super) fn visit(&mut self, node: BlockNo, level: u8) -> Visit {
         let chunk = self.chunks.entry(node.0 / CHUNK_BLOCKS).or_insert_with(|| Box::new([0; 128]));
         let within = node.0 % CHUNK_BLOCKS;
@@ -44,14 +44,14 @@ impl NodeSet {
         }
     }
 
-    /// Returns whether the walk has been to `node`.
+    /// Returns whether the walk has visited `node`.
     pub(super) fn has(&self, node: BlockNo) -> bool {
         let within = node.0 % CHUNK_BLOCKS;
         let chunk = self.chunks.get(&(node.0 / CHUNK_BLOCKS));
         chunk.is_some_and(|chunk| chunk[usize::try_from(within / 2).expect("below 128")] >> (within % 2 * 4) & 0xf != 0)
     }
 
-    /// Returns the memory taken, in bytes.
+    /// Returns the memory in use, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.chunks.len() as u64 * CHUNK_BYTES
     }

@@ -1,4 +1,4 @@
-//! The paths of files that problems hit, found by a walk of their own: a check of a sound pool pays nothing for them.
+//! Finds the paths of affected files by a separate walk, so that a check of a sound pool pays nothing for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +14,9 @@ use crate::format::items::{self, DirItem, ItemKind};
 use crate::format::state::Field;
 use crate::tree::{self, Finding};
 
-/// Directories that a path is followed through; a longer one is a loop.
+/// Maximum number of directories in a path; a longer one is a loop.
 const DEPTH_MAX: usize = 1000;
-/// Directories that are looked up at all.
+/// Maximum number of directories that are looked up.
 const ANCESTORS_MAX: usize = 1 << 18;
 
 /// One name of an inode.
@@ -25,10 +25,10 @@ struct Name {
     name: Vec<u8>,
 }
 
-/// All names of inodes, as far as they are looked for.
+/// All names of the wanted inodes.
 type Names = BTreeMap<Ino, Vec<Name>>;
 
-/// Gives all problems the paths of the files that they hit.
+/// Adds to all problems the paths of their affected files.
 pub(super) fn name_files(context: &mut Context<'_>) {
     trace::add_files(context);
     let hit: BTreeSet<Ino> = context.findings.found.iter().flat_map(|found| found.inos.iter().copied()).collect();
@@ -47,7 +47,7 @@ pub(super) fn name_files(context: &mut Context<'_>) {
 
 /// Finds the names of each of `wanted`.
 fn find_names(reader: &mut Reader<'_>, root: BlockNo, wanted: &BTreeSet<Ino>, names: &mut Names) {
-    // Where the tree is damaged, names stay unknown.
+    // Names in damaged parts of the tree stay unknown.
     let _ = tree::check(reader, root, &mut |finding| -> Result<(), CheckError> {
         if let Finding::Item { key, value } = finding
             && items::item_kind(&key) == Some(ItemKind::DirEntry)
@@ -63,7 +63,7 @@ fn find_names(reader: &mut Reader<'_>, root: BlockNo, wanted: &BTreeSet<Ino>, na
     });
 }
 
-/// Returns the directories above all files that have names.
+/// Returns the directories above all files with names.
 fn ancestors(reader: &mut Reader<'_>, root: BlockNo, names: &Names) -> BTreeSet<Ino> {
     let mut above = BTreeSet::new();
     for name in names.values().flatten() {

@@ -1,4 +1,4 @@
-//! Reading metadata as it will be after recovery: from the journal where that has a block, else from its place.
+//! Reads metadata as it will be after recovery: from the journal if that has the block, otherwise from its place.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -12,17 +12,17 @@ use crate::format::header::{self, BlockKind};
 use crate::meta::hash::BlockMap;
 use crate::tree::{Pages, TreeError};
 
-/// Blocks kept, the newest of those read: tree pages and map nodes that several others lead to.
+/// Number of blocks kept, the most recently read: tree pages and map nodes to which several others lead.
 const KEPT_BLOCKS: usize = 1024;
 
-/// Why a step of a check did not come to its end.
+/// Why a step of a check did not finish.
 #[derive(Debug)]
 pub(super) enum CheckError {
-    /// One block cannot be used. The check tells it and goes on.
+    /// One block is unusable. The check reports it and continues.
     Unusable(String),
-    /// The check itself cannot go on.
+    /// The check itself cannot continue.
     Fatal(PoolError),
-    /// The caller wants no more.
+    /// The caller asked to stop.
     Stopped,
 }
 
@@ -43,13 +43,13 @@ pub(super) struct Reader<'a> {
     device: &'a dyn BlockDevice,
     pool_tag: u32,
     total_blocks: u64,
-    /// What recovery would put in place.
+    /// The blocks that recovery would put in place.
     overlay: Arc<BTreeMap<BlockNo, Box<BlockBytes>>>,
     kept: BlockMap<Box<BlockBytes>>,
     kept_order: VecDeque<BlockNo>,
-    /// Where runs are read to.
+    /// Buffer for reading runs.
     buffer: AlignedBuffer,
-    /// Blocks read so far.
+    /// Number of blocks read so far.
     pub(super) blocks_read: u64,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
         Reader { device, pool_tag, total_blocks, overlay, kept, kept_order, buffer, blocks_read: 0 }
     }
 
-    /// Returns a block that must be of that kind, or what is wrong with it.
+    /// Returns a block that must have this kind, or its problem.
     pub(super) fn block(&mut self, at: BlockNo, kind: BlockKind) -> Result<&BlockBytes, String> {
         if at.0 >= self.total_blocks {
             return Err("lies past the end of the pool".to_owned());
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// Returns `count` consecutive blocks, each of them of that kind or what is wrong with it. They are not kept.
+    /// Returns `count` consecutive blocks, each of this kind or its problem. They are not kept.
     pub(super) fn run(
         &mut self,
         first: BlockNo,
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
         blocks
     }
 
-    /// Reads blocks together that will be asked for one after another, as far as they fit.
+    /// Reads together the blocks that will be needed one after another, as far as they fit.
     pub(super) fn prefetch(&mut self, blocks: impl Iterator<Item = BlockNo>) {
         let wanted =
             |at: &BlockNo| at.0 < self.total_blocks && !self.overlay.contains_key(at) && !self.kept.contains_key(at);
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
             .zip(buffer.chunks_exact_mut(BLOCK_BYTES))
             .map(|(&first, into)| ReadOp { first, into })
             .collect();
-        // What could not be read is read again by itself, and told then.
+        // Unreadable blocks are read again one by one, and reported then.
         if blocks.is_empty() || self.device.read_batch(&mut batch).is_err() {
             return;
         }
@@ -155,7 +155,7 @@ impl<'a> Reader<'a> {
         self.kept_order.push_back(at);
     }
 
-    /// Forgets what was read of a block that is changed now.
+    /// Forgets the cached content of a block that changes.
     pub(super) fn forget(&mut self, at: BlockNo) {
         if self.kept.remove(&at).is_some() {
             self.kept_order.retain(|kept| *kept != at);

@@ -1,8 +1,7 @@
-//! Block groups: bitmaps and fingerprint stores against each other, and reference counts against the references that
-//! are found.
+//! Block groups: compares bitmaps with fingerprint stores, and reference counts with the references that are found.
 //!
-//! References are counted in a *span*: as many block groups as fit the memory, 8 bytes for each block. All maps are
-//! walked once for each span. A count starts as what the store says and goes down by one with each reference found.
+//! References are counted in a *span*: as many block groups as fit the memory, at 8 bytes per block. All maps are
+//! walked once for each span. A count starts at the value in the store and decreases with each reference found.
 
 use std::ops::Range;
 
@@ -21,28 +20,28 @@ use crate::format::geometry::{
 use crate::format::header::{BlockKind, HEADER_BYTES};
 use crate::format::store_page::{self, BlockUse, Entry};
 
-/// The entry could not be read: nothing is known of the block.
+/// The entry is unreadable: nothing is known of the block.
 const UNKNOWN: u8 = 1;
-/// Something refers to the block.
+/// The block has a reference.
 const REFERRED: u8 = 2;
-/// More references than recorded were found.
+/// More references were found than are recorded.
 const OVER: u8 = 4;
-/// What is wrong with the block has been told.
+/// The block's problem is already reported.
 const TOLD: u8 = 8;
 /// The sharing domain of a map node's files is known.
 const DOMAIN_KNOWN: u8 = 16;
 
-/// No use is known: the first reference says what it is.
+/// The use is unknown: the first reference determines it.
 const BLANK: u8 = 32;
-/// The bitmap says that the block is free.
+/// The bitmap marks the block as free.
 const MARKED_FREE: u8 = 64;
 /// Files of several sharing domains refer to the block.
 const MIXED: u8 = 128;
 
-/// One block while references are counted.
+/// A block while its references are counted.
 #[derive(Clone, Copy)]
 struct Counted {
-    /// Recorded references not yet found; with [`OVER`], minus those found too many.
+    /// Recorded references not yet found; with [`OVER`], minus the number of excess ones.
     remaining: u32,
     domain: u16,
     usage: BlockUse,
@@ -51,36 +50,36 @@ struct Counted {
 
 const _: () = assert!(size_of::<Counted>() == 8);
 
-/// What the groups hold, all spans together.
+/// Totals over the groups of all spans.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sums {
     pub(super) data: u64,
     pub(super) shared: u64,
     pub(super) metadata: u64,
     pub(super) references: u64,
-    /// Blocks promised to reserved places.
+    /// Number of blocks promised to reserved places.
     pub(super) reserved: u64,
-    /// Blocks with fewer references than recorded, which damage elsewhere may explain.
+    /// Number of blocks with fewer references than recorded, which damage elsewhere may explain.
     pub(super) unaccounted: u64,
 }
 
-/// What is wrong with a reference.
+/// A problem of a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// The block is used for something else.
+    /// The block has another use.
     Use(BlockUse),
     /// The block belongs to another sharing domain.
     Domain(u16),
 }
 
-/// What references say of a block.
+/// What the references show of a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Referred {
     pub(super) usage: BlockUse,
     pub(super) count: u32,
-    /// Sharing domain of the first file, if it is data.
+    /// Sharing domain of the first file, for a data block.
     pub(super) domain: u16,
-    /// There are files of other sharing domains.
+    /// Whether there are files of other sharing domains.
     pub(super) is_mixed: bool,
 }
 
@@ -112,12 +111,12 @@ pub(super) fn check_all(context: &mut Context<'_>, listed: &Listed) -> Result<Su
     Ok(sums)
 }
 
-/// Returns how many groups' blocks fit the memory for counting.
+/// Returns the number of groups whose blocks fit the memory for counting.
 pub(super) fn groups_per_span(memory_bytes: u64) -> u64 {
     (memory_bytes / 2 / (size_of::<Counted>() as u64 * GROUP_BLOCKS)).max(1)
 }
 
-/// Tells of runs of the saved filter that cannot be. Those that together have more blocks than the pool overlap.
+/// Reports impossible runs of the saved filter. If they have more blocks together than the pool, they overlap.
 fn check_filter_runs(context: &mut Context<'_>, listed: &Listed) {
     let end = (context.groups_ready() * GROUP_BLOCKS).min(context.geometry.total_blocks);
     let sum: u64 = listed.filter_runs.iter().map(|run| run.count).sum();
@@ -194,14 +193,14 @@ impl Span {
         check_beyond_end(&mut context.findings, &geometry, group, &bitmaps, &pages);
     }
 
-    /// Returns a span of blocks of which nothing is known but what references will say.
+    /// Returns a span of blocks of which only the references to come will show anything.
     pub(super) fn blank(geometry: &Geometry, groups: Range<u64>) -> Span {
         let blocks: u64 = groups.clone().map(|group| geometry.group_blocks(group)).sum();
         let blank = Counted { remaining: 0, domain: 0, usage: BlockUse::Free, flags: BLANK };
         Span { first: groups.start * GROUP_BLOCKS, blocks: vec![blank; usize::try_from(blocks).unwrap_or(0)] }
     }
 
-    /// Returns what references said of a block of a blank span.
+    /// Returns what the references have shown of a block of a blank span.
     pub(super) fn found(&mut self, block: BlockNo) -> Referred {
         let Some(counted) = self.place(block) else {
             return Referred { usage: BlockUse::Free, count: 0, domain: 0, is_mixed: false };
@@ -214,14 +213,14 @@ impl Span {
         }
     }
 
-    /// Returns the place of a block, if it belongs to the span.
+    /// Returns the record of a block, if the block belongs to the span.
     fn place(&mut self, block: BlockNo) -> Option<&mut Counted> {
         let offset = usize::try_from(block.0.checked_sub(self.first)?).ok()?;
         self.blocks.get_mut(offset)
     }
 
     /// Counts a reference to a block as `usage` by a file of `domain`. Does nothing if the block belongs to another
-    /// span. The same trouble is returned once for a block.
+    /// span. Returns the same problem of a block only once.
     pub(super) fn refer(&mut self, block: BlockNo, usage: BlockUse, domain: Option<u16>) -> Option<Trouble> {
         let counted = self.place(block)?;
         counted.flags |= REFERRED;
@@ -259,7 +258,7 @@ impl Span {
         trouble.filter(|_| is_new)
     }
 
-    /// Tells of blocks of the saved filter that are in use.
+    /// Reports blocks of the saved filter that are in use.
     fn check_filter_blocks(&mut self, context: &mut Context<'_>, listed: &Listed) {
         let sum: u64 = listed.filter_runs.iter().map(|run| run.count).sum();
         if sum > context.geometry.total_blocks {
@@ -276,9 +275,9 @@ impl Span {
         }
     }
 
-    /// Tells of all blocks whose references are not as many as recorded.
+    /// Reports all blocks whose number of references differs from the recorded one.
     ///
-    /// A page of the names tree that nothing refers to is no lost space: the page that led to it is out of date.
+    /// An unreferenced page of the names tree is not lost space: the page that led to it is outdated.
     fn settle(&self, context: &mut Context<'_>, sums: &mut Sums) {
         let mut leaked: Option<(BlockNo, u64)> = None;
         for (block, counted) in (self.first..).map(BlockNo).zip(&self.blocks) {
@@ -299,7 +298,7 @@ impl Span {
                 let (_, count) = leaked.get_or_insert((block, 0));
                 *count += 1;
                 context.findings.unreferenced += 1;
-                // Where even the bitmap says that it is free, the entry is what is out of date.
+                // If even the bitmap marks it as free, the entry is outdated.
                 context.findings.lost_names |= counted.usage == BlockUse::TreePage && counted.flags & MARKED_FREE == 0;
             } else {
                 let what = format!("{} more references to the block are recorded than there are", counted.remaining);
@@ -322,7 +321,7 @@ fn counted(entry: Option<Entry>, sums: &mut Sums) -> Counted {
     Counted { remaining: entry.count, domain: entry.domain, usage: entry.usage, flags: 0 }
 }
 
-/// Adds what an entry says to the sums.
+/// Adds the content of an entry to the sums.
 pub(super) fn add(entry: &Entry, sums: &mut Sums) {
     match entry.usage {
         BlockUse::Free => {}
@@ -393,7 +392,7 @@ fn is_any_set(bitmap: &BlockBytes, first: u64) -> bool {
     }
 }
 
-/// Checks that nothing is said of blocks past the group's end.
+/// Checks that no block past the group's end is described.
 fn check_beyond_end(
     findings: &mut Findings,
     geometry: &Geometry,

@@ -1,4 +1,4 @@
-//! The pool state's counters against what was counted.
+//! Compares the pool state's counters with the counted values.
 
 use super::context::Context;
 use super::inodes::Listed;
@@ -6,7 +6,7 @@ use super::span::Sums;
 use crate::format::geometry::STATE;
 use crate::format::state::Field;
 
-/// Compares every counter. Where something could not be read, they prove nothing.
+/// Compares every counter. If something was unreadable, they prove nothing.
 pub(super) fn check(context: &mut Context<'_>, listed: &Listed, sums: &Sums) {
     if sums.unaccounted > 0 {
         let what = format!(
@@ -27,7 +27,7 @@ pub(super) fn check(context: &mut Context<'_>, listed: &Listed, sums: &Sums) {
     }
 }
 
-/// Returns what the counters must be.
+/// Returns the correct values of the counters.
 pub(super) fn counters(listed: &Listed, sums: &Sums) -> [(Field, u64); 9] {
     [
         (Field::Inodes, listed.inodes.len() as u64),

@@ -1,4 +1,4 @@
-//! Counting in several passes, as a check of a large pool does: here the memory is too small for two groups.
+//! Counting in several passes, as in a check of a large pool: here the memory is too small for two groups.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::{
     CreateOptions, Durability, Environment, FileKind, Ino, NewFile, NoProgress, OpenOptions, Pool, StorePlacement,
 };
 
-/// Too little for the blocks of two groups.
+/// Too little memory for the blocks of two groups.
 const LITTLE: CheckOptions = CheckOptions { memory_bytes: 1 << 19, verify_data: false, host: None };
 const BLOCKS: u64 = 70_000;
 
-/// A pool whose second group is in use, with a file and its clone across both.
+/// Returns a pool whose second group is in use, with a file and its clone across both groups.
 fn two_groups() -> Arc<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new(BLOCKS));
     let seam: Arc<dyn BlockDevice> = device.clone();

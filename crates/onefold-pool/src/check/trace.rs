@@ -1,4 +1,5 @@
-//! Which files are hit by damaged blocks: a walk over all maps, each node once, that knows what lies below it.
+//! Finds the files that damaged blocks affect: a walk over all maps, each node once, that records the problems below
+//! it.
 
 use std::collections::HashMap;
 
@@ -16,7 +17,7 @@ use crate::format::map_node::{self, FAN_OUT_LEN, MapEntry};
 use crate::format::state::Field;
 use crate::tree::{self, Finding};
 
-/// Pairs of a node and a problem below it that are remembered. With more damage, some files stay unnamed.
+/// Maximum number of remembered pairs of a node and a problem below it. With more damage, some files stay unnamed.
 const REMEMBERED_MAX: usize = 1 << 20;
 
 /// Adds to each problem the files whose maps reach its block.
@@ -39,7 +40,7 @@ pub(super) fn add_files(context: &mut Context<'_>) {
         remembered: 0,
     };
     let found = &mut context.findings.found;
-    // What cannot be read has been told; what can, names as many files as there are.
+    // Unreadable pages are already reported; readable ones name as many files as exist.
     let _ = tree::check(&mut context.tree, root, &mut |finding| -> Result<(), CheckError> {
         if let Finding::Item { key, value } = finding
             && items::item_kind(&key) == Some(ItemKind::Inode)
@@ -59,16 +60,16 @@ pub(super) fn add_files(context: &mut Context<'_>) {
 
 struct Tracer<'c, 'a> {
     blocks: &'c mut Reader<'a>,
-    /// Problems by the block that has them.
+    /// Problems, by their block.
     problems: HashMap<BlockNo, Vec<usize>>,
     visited: NodeSet,
-    /// Problems at and below nodes; nodes without any are absent.
+    /// Problems at and below nodes; nodes without problems are absent.
     below: HashMap<BlockNo, Vec<usize>>,
     remembered: usize,
 }
 
 impl Tracer<'_, '_> {
-    /// Returns the problems that hit a file.
+    /// Returns the problems that affect a file.
     fn file(&mut self, inode: &Inode) -> Vec<usize> {
         match &inode.map {
             MapRoot::Inline(entries) => {

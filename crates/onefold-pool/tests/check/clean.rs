@@ -1,4 +1,4 @@
-//! Sound pools are clean, whatever has been done to them and however they were left.
+//! Sound pools are clean, after all kinds of operations and all ways of ending.
 
 use std::ops::ControlFlow;
 
@@ -33,7 +33,7 @@ fn a_pool_stays_clean_through_random_operations_left_at_any_point() {
                     2 => while pool.reclaim().unwrap() {},
                     _ => {}
                 }
-                // What the device has now is what a loss of power would leave.
+                // The present content of the device is what a loss of power would leave.
                 let left = MemoryDevice::from(device.image());
                 let report = checked(&left);
                 assert!(report.is_clean(), "seed {seed} round {round}: {report:#?}");

@@ -1,4 +1,4 @@
-//! Pools to check: made, filled with a fixed set of files or by random operations, damaged.
+//! Pools to check: made, filled with a fixed set of files or by random operations, and damaged.
 
 use std::sync::Arc;
 
@@ -57,15 +57,15 @@ pub(crate) fn new_file(kind: FileKind) -> NewFile {
     NewFile { kind, mode: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 }
 }
 
-/// Makes a file, lets its hold go and returns it.
+/// Makes a file, returns its hold, and returns its number.
 pub(crate) fn make(pool: &Pool, parent: Ino, name: &[u8], kind: FileKind) -> Ino {
     let made = pool.create_file(parent, name, &new_file(kind)).unwrap();
     pool.release(made.ino, 1);
     made.ino
 }
 
-/// A closed pool with `/images/golden.raw` (2.1 MB), its clone `/images/clone.raw`, `/small` (inline), `/link`,
-/// and attributes on `/small`. Its journal holds nothing any more.
+/// Returns a closed pool with `/images/golden.raw` (2.1 MB), its clone `/images/clone.raw`, `/small` (inline), `/link`,
+/// and attributes on `/small`. Its journal is empty.
 pub(crate) fn sample() -> Arc<MemoryDevice> {
     let device = new_pool(16_384);
     let pool = open(&device);
@@ -85,7 +85,7 @@ pub(crate) fn sample() -> Arc<MemoryDevice> {
     device
 }
 
-/// Lets the journal of a pool in which all is in place forget its old transactions, as later ones would.
+/// Makes the journal of a pool, in which all blocks are in place, lose its old transactions, as later ones would.
 pub(crate) fn forget_log(device: &MemoryDevice) {
     for at in 2..JOURNAL_BLOCKS {
         device.write(JOURNAL.plus(at), &[0; 4096]).unwrap();
@@ -108,7 +108,7 @@ fn header_tag(image: &MemoryImage) -> u32 {
     u32::from_le_bytes(superblock[4..8].try_into().unwrap())
 }
 
-/// Changes a block in place; its checksum is right afterwards.
+/// Changes a block in place and seals it again.
 pub(crate) fn reseal(device: &MemoryDevice, at: BlockNo, change: impl FnOnce(&mut BlockBytes)) {
     let mut bytes = [0; 4096];
     device.read(at, &mut bytes).unwrap();
@@ -125,7 +125,7 @@ pub(crate) fn flip(device: &MemoryDevice, at: BlockNo, byte: usize) {
     device.write(at, &bytes).unwrap();
 }
 
-/// Does `count` random operations: everything that changes metadata.
+/// Does `count` random operations of all kinds that change metadata.
 pub(crate) fn churn(pool: &Pool, random: &SeededRandom, count: u64) {
     for _ in 0..count {
         let [one, two] = [0, 1].map(|_| format!("f{}", random.below(14)).into_bytes());
@@ -138,7 +138,7 @@ pub(crate) fn churn(pool: &Pool, random: &SeededRandom, count: u64) {
         let (first, second) = (of(&one), of(&two));
         let offset = random.below(1200) * 4096 + if random.below(3) == 0 { random.below(4096) } else { 0 };
         let length = 1 + random.below(300_000);
-        // Refusals (no space, wrong kind, name taken) are as welcome as successes.
+        // Refusals (no space, wrong kind, name taken) are as useful as successes.
         match (random.below(14), first.map(|attr| attr.ino), second.map(|attr| attr.ino)) {
             (0, None, _) => drop(
                 pool.create_file(parent, &one, &new_file(FileKind::Directory)).map(|made| pool.release(made.ino, 1)),

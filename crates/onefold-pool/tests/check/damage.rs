@@ -1,4 +1,4 @@
-//! Each kind of structure, damaged: the problem is found, and names the files that it hits.
+//! Damages each kind of structure: the problem is found and names the affected files.
 
 use onefold_block::{BlockDevice, BlockNo};
 use onefold_pool::check::CheckReport;
@@ -11,7 +11,7 @@ use onefold_testing::device::MemoryDevice;
 
 use super::common::*;
 
-/// Fails unless a problem of `structure` says `what` and names `files`.
+/// Panics unless a problem of `structure` contains `what` and names `files`.
 fn expect(report: &CheckReport, structure: &str, what: &str, files: &[&str]) {
     let fits = report.problems.iter().any(|problem| {
         let mut found: Vec<&str> = problem.files.iter().map(String::as_str).collect();
@@ -114,7 +114,7 @@ fn a_free_block_marked_as_used_and_marks_past_the_end_are_told() {
     let device = sample();
     reseal(&device, BlockNo(2), |bytes| bytes[16 + 16_000 / 8] ^= 1);
     expect(&checked(&device), "bitmap", "its entry says that it is free", &[]);
-    // The first bit past the end, some between, and the last one of each bitmap block.
+    // The first bit past the end, some in between, and the last one of each bitmap block.
     let end = usize::try_from(sample().block_count().expect("a size")).expect("small");
     for bit in [end, end + 1, 4080 * 8 - 1, 4080 * 8, 4080 * 8 + 160, 2 * 4080 * 8 - 1] {
         let (device, within) = (sample(), bit % (4080 * 8));
@@ -140,7 +140,7 @@ fn wrong_reference_counts_are_told_with_their_files() {
     let device = sample();
     let (leaf, data) = shared_leaf(&device);
     let files = ["/images/clone.raw", "/images/golden.raw"];
-    // Two files share the leaf; the leaf alone refers to its data.
+    // Two files share the leaf; only the leaf refers to its data.
     for (block, count, what) in [
         (leaf, 3, "1 more references to the block are recorded"),
         (leaf, 1, "there are 1 more references"),

@@ -1,4 +1,4 @@
-//! Sharing domains that damage has mixed up: told, and set apart again without losing anything.
+//! Sharing domains mixed up by damage: the check reports them, and the repair separates them without loss.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const BYTES: usize = 700 * 4096;
 
 struct Tenants {
     device: Arc<MemoryDevice>,
-    /// A file of each of two sharing domains, with different contents.
+    /// One file in each of two sharing domains, with different contents.
     files: [Ino; 2],
     directories: [Ino; 2],
 }

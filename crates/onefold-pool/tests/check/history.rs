@@ -1,4 +1,4 @@
-//! A pool with a past: everything that a pool can hold, and what its device held at an earlier time.
+//! A pool with a history: everything that a pool can hold, and the content of its device at an earlier time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,16 +15,17 @@ const BLOCKS: u64 = 12_288;
 
 /// A pool at two times.
 pub(crate) struct History {
-    /// Everything in place, an older state.
+    /// An older state, with everything in place.
     pub(crate) older: MemoryImage,
-    /// Everything in place: the journal has nothing to recover, but still holds the last transactions.
+    /// The present state, with everything in place: the journal needs no recovery, but still holds the last
+    /// transactions.
     pub(crate) now: MemoryImage,
-    /// What can be seen now.
+    /// The visible tree now.
     pub(crate) seen: Tree,
 }
 
 impl History {
-    /// The same, with a journal that has forgotten everything.
+    /// Returns the same with an emptied journal.
     pub(crate) fn without_log(&self) -> History {
         let device = MemoryDevice::from(self.now.clone());
         forget_log(&device);
@@ -37,7 +38,7 @@ fn write(pool: &Pool, ino: Ino, offset: u64, seed: u64, bytes: usize) {
 }
 
 /// Makes the pool: directories, files small and large, clones, hard links, symbolic links, special files, attributes,
-/// holes, reserved space, an open file without a name, a deleted one that is not yet reclaimed.
+/// holes, reserved space, an open file without a name, and a deleted one that is not yet reclaimed.
 pub(crate) fn make_history() -> History {
     let device = new_pool(BLOCKS);
     let pool = open(&device);
@@ -101,7 +102,7 @@ pub(crate) fn make_history() -> History {
     History { older, now, seen }
 }
 
-/// What can be seen of a pool, by inode: names are another matter.
+/// Returns the visible tree of a pool by inode, without names.
 pub(crate) fn by_inode(seen: &Tree) -> BTreeMap<u64, &View> {
     seen.values().map(|view| (view.ino, view)).collect()
 }

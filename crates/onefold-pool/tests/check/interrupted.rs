@@ -1,5 +1,5 @@
-//! A repair that is cut anywhere by a power cut: run again, it ends with a clean pool, and with all that the repair
-//! would have kept if nobody had cut it.
+//! A repair that a power cut interrupts at any point: run again, it ends with a clean pool, and keeps everything that
+//! an uninterrupted repair would have kept.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,10 +16,11 @@ use super::shared::observe::{self, Tree};
 use super::shared::{seed_moved, tries};
 use super::structures::{BITMAPS, Damage, JOURNAL_SLOTS, STORE_FIRST, Structure, Structures, damaged};
 
-/// Crash images of each damaged pool.
+/// Number of crash images of each damaged pool.
 const IMAGES: u64 = 12;
 
-/// What can be seen, without names: what a cut repair has put to `/lost+found` may be put there again.
+/// Returns the visible tree without names: files that an interrupted repair moved to `/lost+found` may be moved there
+/// again.
 fn contents(device: &MemoryImage) -> BTreeSet<String> {
     let device = Arc::new(MemoryDevice::from(device.clone()));
     assert_clean_but_data(&device);
@@ -27,7 +28,7 @@ fn contents(device: &MemoryImage) -> BTreeSet<String> {
     seen.iter()
         .filter(|(path, _)| *path != "/lost+found")
         .map(|(_, view)| {
-            // Of a directory, the length is the number of its names.
+            // A directory's length is the number of its names.
             let size = if view.kind == FileKind::Directory { 0 } else { view.size };
             let owned = (view.kind, view.mode, view.owner, size, &view.blocks, &view.target, &view.xattrs);
             format!("{} {owned:?}", view.ino)
@@ -40,7 +41,7 @@ fn assert_clean_but_data(device: &MemoryDevice) {
     assert!(left.problems.iter().all(|problem| problem.structure == "data"), "{left:#?}");
 }
 
-/// The damaged pools of which the repair is cut.
+/// Returns the damaged pools whose repair is interrupted.
 fn broken() -> Vec<(String, MemoryImage)> {
     let kept = make_history();
     let forgotten = kept.without_log();

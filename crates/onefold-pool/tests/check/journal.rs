@@ -1,4 +1,4 @@
-//! A damaged journal with changes that are nowhere else, and a lost pool state: what is whole of it is kept.
+//! A damaged journal with changes that exist nowhere else, and a lost pool state: the intact parts are kept.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::shared::observe::{self, Tree};
 use super::shared::tries;
 use super::structures::{JOURNAL, JOURNAL_BLOCKS, JOURNAL_SLOTS};
 
-/// First block of the log, and how many there are.
+/// First block and number of blocks of the log.
 const LOG: BlockNo = BlockNo(202);
 const LOG_BLOCKS: u64 = JOURNAL_BLOCKS - 2;
 
@@ -33,11 +33,11 @@ fn repaired(device: &Arc<MemoryDevice>) -> CheckReport {
 /// A pool that was left with changes that only its journal has.
 struct Left {
     image: MemoryImage,
-    /// What could be seen after each commit since the last checkpoint; the first one is in place.
+    /// The visible tree after each commit since the last checkpoint; the first one is in place.
     states: Vec<Tree>,
-    /// First block and number of blocks of each transaction since.
+    /// First block and number of blocks of each transaction since then.
     transactions: Vec<(BlockNo, u64)>,
-    /// The newest header slot, and what it held before.
+    /// The newest header slot, and its previous content.
     slot: (BlockNo, [u8; 4096]),
 }
 
@@ -135,7 +135,7 @@ fn damage_in_the_midst_of_the_log_costs_what_came_after_it_and_nothing_else() {
                 }
                 let is_last = number + 1 == left.transactions.len();
                 let report = checked(&device);
-                // The last transaction looks like one that a power cut has torn; the end of a last block holds nothing.
+                // Damage of the last transaction looks like a power cut; the end of a last block is unused.
                 let is_seen = !is_last && offset + 1 < *count;
                 assert!(!report.is_clean() || !is_seen, "block {offset} of transaction {number}: {report:#?}");
                 repaired(&device);
@@ -165,7 +165,7 @@ fn a_lost_pool_state_is_taken_from_the_journal_or_made_anew() {
         }
         device.write(STATE, &[0; 4096]).unwrap();
         let report = checked(&device);
-        // The journal has the newest one as long as it has anything.
+        // The journal has the newest copy as long as it has anything.
         assert_eq!(report.is_clean(), !is_log_forgotten, "{report:#?}");
         repaired(&device);
         assert_clean(&device);
@@ -177,7 +177,7 @@ fn a_lost_pool_state_is_taken_from_the_journal_or_made_anew() {
     }
 }
 
-/// A device of which some blocks cannot be read until they are written.
+/// A device on which some blocks are unreadable until they are written.
 struct BadSectors {
     inner: Arc<MemoryDevice>,
     bad: Mutex<Vec<BlockNo>>,
@@ -223,7 +223,7 @@ fn blocks_that_cannot_be_read_are_mended_like_damaged_ones() {
         let inner = Arc::new(MemoryDevice::from(left.image.clone()));
         let device = Arc::new(BadSectors { inner: Arc::clone(&inner), bad: Mutex::new(vec![bad]) });
         let report = onefold_pool::check::check(&*device, &options(), &NoProgress).unwrap();
-        // A structure that the journal holds is not read at its place.
+        // A structure in the journal is not read at its place.
         assert!(!report.is_clean() || [STATE, BlockNo(2), BlockNo(4)].contains(&bad), "{bad}");
         let seam: Arc<dyn BlockDevice> = device.clone();
         repair(&seam, &options(), &environment(), &NoProgress).unwrap();

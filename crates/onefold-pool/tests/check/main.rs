@@ -1,4 +1,5 @@
-//! Check, repair and scrub from outside: sound pools are clean, damage is found and named, nothing hostile stops them.
+//! Check, repair and scrub from outside: sound pools are clean, damage is found and named, and hostile pools stop
+//! nothing.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test that cannot go on fails")]
 

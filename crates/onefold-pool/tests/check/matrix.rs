@@ -1,5 +1,6 @@
-//! Each kind of block damaged in each way, with and without a journal that still holds it: the check changes nothing
-//! and tells, the repair keeps everything that the damage does not touch, and what is left is clean and can be used.
+//! Damages each kind of block in each way, with and without a journal that still holds the block. The check changes
+//! nothing and reports the damage; the repair keeps everything that the damage does not touch, and the result is clean
+//! and usable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use super::shared::observe::{self, Tree, View};
 use super::shared::tries;
 use super::structures::{DAMAGES, Damage, Structure, Structures, damaged};
 
-/// Blocks of one kind that are damaged; the others are like them.
+/// Number of damaged blocks of one kind; the others are alike.
 const BLOCKS_PER_KIND: u64 = 4;
 
 /// One cell of the matrix.
@@ -47,10 +48,10 @@ impl Case<'_> {
         files.map(|(path, _)| path.clone()).collect()
     }
 
-    /// Returns whether the damage may go unseen: what is there could be right.
+    /// Returns whether the damage may stay undetected, because the damaged content could be right.
     fn may_be_harmless(&self) -> bool {
         match self.target.0 {
-            // Written anew by each opening.
+            // Rewritten by each opening.
             Structure::Heartbeat => true,
             // Leads to the same transactions, or to older ones that are all in place.
             Structure::JournalSlot => self.damage == Damage::Stale,
@@ -78,7 +79,7 @@ impl Case<'_> {
             Structure::Data => "data",
             Structure::Heartbeat => panic!("{name}: {report:#?}"),
         };
-        // What is out of date is sound by itself: only others contradict it.
+        // Outdated content is sound by itself: only other structures contradict it.
         assert!(self.damage == Damage::Stale || told.contains(expected), "{name}: {report:#?}");
         if self.damage != Damage::Stale || self.target.0 == Structure::Data {
             let named: BTreeSet<String> = report
@@ -88,7 +89,7 @@ impl Case<'_> {
                 .flat_map(|problem| problem.files.clone())
                 .collect();
             for file in self.files_hit() {
-                // Of several names of a file one is told.
+                // Only one of a file's names is reported.
                 let ino = self.history.seen[&file].ino;
                 let is_named = named.iter().any(|path| self.history.seen.get(path).is_some_and(|view| view.ino == ino));
                 assert!(is_named, "{name}: {file} is not named: {report:#?}");
@@ -96,7 +97,7 @@ impl Case<'_> {
         }
     }
 
-    /// Fails unless everything is there that the damage does not touch. Returns whether nothing at all is missing.
+    /// Panics unless everything exists that the damage does not touch. Returns whether nothing at all is missing.
     fn assert_kept(&self, after: &Tree) -> bool {
         let name = self.name();
         let before = &self.history.seen;
@@ -129,7 +130,7 @@ impl Case<'_> {
         false
     }
 
-    /// Returns whether all was there again.
+    /// Returns whether everything was restored.
     fn run(&self) -> Option<bool> {
         let name = self.name();
         let seed = self.target.1.0 * 31 + self.damage as u64;
@@ -160,7 +161,7 @@ impl Case<'_> {
     }
 }
 
-/// Fails unless files that lost a part of their map or data have all their other blocks, where they were.
+/// Panics unless files that lost a part of their map or data still have all their other blocks in place.
 fn assert_kept_of_hit(name: &str, before: &Tree, after: &Tree, hit: &BTreeSet<u64>) {
     for (path, view) in before.iter().filter(|(_, view)| hit.contains(&view.ino)) {
         let seen = after.get(path).unwrap_or_else(|| panic!("{name}: {path} is gone"));
@@ -172,7 +173,7 @@ fn assert_kept_of_hit(name: &str, before: &Tree, after: &Tree, hit: &BTreeSet<u6
     }
 }
 
-/// Runs every `step`-th case from `offset`, and returns how many there were and how many lost nothing, by structure.
+/// Runs every `step`-th case from `offset`; returns by structure the number of cases and of those that lost nothing.
 fn run_matrix(history: &History, log: &'static str) -> BTreeMap<(Structure, Damage), (u32, u32)> {
     assert_clean(&MemoryDevice::from(history.now.clone()));
     let structures = Structures::of(&history.now);

@@ -1,4 +1,4 @@
-//! Arbitrary damage: a report or an error, never a panic, and never a clean report where a block that counts changed.
+//! Arbitrary damage: gives a report or an error, never a panic, and never a clean report if a relevant block changed.
 
 use onefold_block::BlockNo;
 use onefold_block::random::SeededRandom;
@@ -39,14 +39,14 @@ fn mutated_pools_with_right_checksums_never_stop_a_check() {
             let at = of_kind[random.below(of_kind.len() as u64) as usize];
             reseal(&device, at, |bytes| {
                 for _ in 0..=random.below(5) {
-                    // Near the front is where most fields are.
+                    // Most fields are near the front.
                     let reach = if random.below(2) == 0 { 300 } else { 4096 - 16 };
                     bytes[16 + random.below(reach) as usize] = random.next_u64() as u8;
                 }
             });
         }
-        // The tail of a mutated journal may lie in its middle, the mutated superblock may name another one: errors are
-        // fine.
+        // The tail of a mutated journal may lie in the middle of a transaction, and a mutated superblock may name
+        // another one: errors are fine.
         let _ = check(&device, &options(), &NoProgress);
     }
     println!("{} mutated pools checked", tries(800));

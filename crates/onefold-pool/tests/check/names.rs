@@ -1,4 +1,4 @@
-//! Names and inodes that contradict each other: found, named, and mended.
+//! Names and inodes that contradict each other: found, named, and repaired.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ const GOLDEN: u64 = 3;
 const SMALL: u64 = 5;
 const LINK: u64 = 6;
 
-/// A way to break the sample, the structure and words that tell of it, and the file that is named.
+/// A way to damage the sample, the structure and words of the report, and the named file.
 type Damage = (fn(&MemoryDevice), &'static str, &'static str, &'static str);
 
 fn damages() -> Vec<Damage> {
@@ -142,7 +142,7 @@ fn directories_that_lie_in_each_other_are_told_and_found_again() {
     make(&pool, Ino::ROOT, b"other", FileKind::Directory);
     pool.close().unwrap();
     forget_log(&device);
-    // The entry leads back up, and the root's entry leads to what was below instead.
+    // The entry leads back up, and the root's entry leads to the directory that was below.
     change(&device, inner.0, DIR_ENTRY, any, |value| value[0] = outer.0 as u8);
     change(&device, 1, DIR_ENTRY, |value| value.ends_with(b"outer"), |value| value[0] = inner.0 as u8 + 1);
     change(&device, outer.0, INODE, any, |value| value[48] = inner.0 as u8);

@@ -1,4 +1,4 @@
-//! Repair: what is mended is clean, what is sound is kept, and a repair that is cut short can be run again.
+//! Repair: the repaired pool is clean, sound parts are kept, and an interrupted repair can be run again.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn repaired(device: &Arc<MemoryDevice>) -> Result<CheckReport> {
     repair(&seam, &options(), &environment(), &NoProgress)
 }
 
-/// Fails unless the sample's files read as they were written.
+/// Panics unless the sample's files read as they were written.
 fn assert_content(device: &Arc<MemoryDevice>) {
     let pool = open(device);
     let images = pool.lookup(Ino::ROOT, b"images").unwrap().ino;
@@ -108,7 +108,7 @@ fn a_pool_left_by_a_crash_is_mended_with_what_its_journal_holds() {
     }
 }
 
-/// Returns how many files `d` and `/lost+found` have.
+/// Returns the number of files in `d` and `/lost+found`.
 fn file_count(device: &Arc<MemoryDevice>) -> usize {
     let pool = open(device);
     let mut count = 0;
@@ -152,7 +152,7 @@ fn a_lost_page_of_the_names_tree_costs_no_more_than_what_was_in_it() {
     assert!(interior > 0 && pages.len() > 20, "{} pages", pages.len());
 }
 
-/// A pool after random operations, left with work for reclaim.
+/// Returns a pool after random operations, with work left for reclaim.
 fn churned(seed: u64) -> Arc<MemoryDevice> {
     let device = new_pool(8192);
     let pool = open(&device);
@@ -163,7 +163,7 @@ fn churned(seed: u64) -> Arc<MemoryDevice> {
     device
 }
 
-/// Pools with mutated blocks and right checksums, the same ones for each seed.
+/// Returns pools with mutated blocks and correct checksums, the same ones for each seed.
 fn mutated_pools() -> impl Iterator<Item = Arc<MemoryDevice>> {
     let random = SeededRandom::new(seed_moved(21));
     let kinds =
@@ -188,7 +188,7 @@ fn mutated_pools() -> impl Iterator<Item = Arc<MemoryDevice>> {
     })
 }
 
-/// Returns where the cell with a key lies in a leaf, and its slot; `None` where the leaf has no such item.
+/// Returns the place and slot of the cell with a key in a leaf; `None` if the leaf has no such item.
 fn cell_of(page: &BlockBytes, key: Key) -> Option<(usize, usize)> {
     let number = |at: usize| usize::from(u16::from_le_bytes([page[at], page[at + 1]]));
     let bytes: Vec<u8> = [&key.ino.to_be_bytes()[..], &[key.kind], &key.sub.to_be_bytes()].concat();
@@ -196,9 +196,9 @@ fn cell_of(page: &BlockBytes, key: Key) -> Option<(usize, usize)> {
     slots.filter(|_| page[16] == 0).map(|slot| (number(slot), slot)).find(|(cell, _)| page[*cell..].starts_with(&bytes))
 }
 
-/// What was wrong: an entry of the orphan list that held something where nothing belongs was kept, and the repaired
-/// pool was not clean. `make damage` found it in the 1904th of its mutated pools. Here the entry has the value of
-/// another item.
+/// What was wrong: an entry of the orphan list with a value, although such entries have none, was kept, and the
+/// repaired pool was not clean. `make damage` found it in the 1904th of its mutated pools. Here the entry has the value
+/// of another item.
 #[test]
 fn a_damaged_entry_of_the_orphan_list_is_made_anew() {
     let device = new_pool(8192);
@@ -223,7 +223,7 @@ fn a_damaged_entry_of_the_orphan_list_is_made_anew() {
     };
     forget_log(&device);
     reseal(&device, at, |page| {
-        // Each key gets the other's value; the slots stay in the order of the keys.
+        // The two keys swap their values; the slots stay in the order of the keys.
         for byte in 0..17 {
             page.swap(one.0 + byte, other.0 + byte);
         }
@@ -244,7 +244,7 @@ fn mutated_pools_are_mended() {
     for (round, device) in mutated_pools().take(tries(120) as usize).enumerate() {
         repaired(&device).unwrap();
         let left = checked(&device);
-        // Nobody knows what damaged data was.
+        // The right content of damaged data is unknown.
         assert!(left.problems.iter().all(|problem| problem.structure == "data"), "round {round}: {left:#?}");
     }
     println!("{} mutated pools mended", tries(120));
@@ -284,9 +284,9 @@ fn a_repair_that_is_cut_short_anywhere_is_finished_by_the_next() {
     }
 }
 
-/// What was seen: a write of a page of a fingerprint store was lost. The maps told which of its counts were wrong, and
-/// they were mended; its fingerprints were those of what the blocks had held before. The next write of such content was
-/// shared with a block that held something else.
+/// What was seen: a write of a page of a fingerprint store was lost. The maps showed which of its counts were wrong,
+/// and these were repaired; but its fingerprints were those of the blocks' earlier contents. The next write of such
+/// content was shared with a block that held something else.
 #[test]
 fn an_outdated_fingerprint_never_lets_a_later_write_share_the_wrong_block() {
     let device = new_pool(4096);
@@ -326,8 +326,8 @@ fn an_outdated_fingerprint_never_lets_a_later_write_share_the_wrong_block() {
     assert_clean(&device);
 }
 
-/// What was wrong, found by reading: damaged data that a check had only counted, behind a thousand other problems, was
-/// not marked by the repair. Whoever wrote the right content again was given the wrong one.
+/// What was wrong, found in a review: damaged data that a check had only counted, behind a thousand other problems, was
+/// not marked by the repair. A later write of the right content was shared with the wrong one.
 #[test]
 fn damaged_data_behind_a_thousand_other_problems_takes_no_new_readers() {
     let device = sample();
@@ -335,7 +335,7 @@ fn damaged_data_behind_a_thousand_other_problems_takes_no_new_readers() {
     let blocks = device.image().blocks();
     let (damaged, _) = blocks.iter().find(|(_, block)| block[..] == content[..4096]).expect("the file is stored");
     flip(&device, *damaged, 100);
-    // Free blocks, each of them a problem of its own.
+    // Free blocks, each of them a separate problem.
     reseal(&device, BlockNo(2), |bitmap| bitmap[16 + 12_000 / 8..][..1600 / 8].fill(0xff));
     let report = repaired(&device).unwrap();
     assert!(report.problems_total > 1600 && report.problems.iter().all(|problem| problem.structure != "data"));

@@ -1,4 +1,4 @@
-//! Scrub: the pool is open, damaged data is found and its files are named.
+//! Scrub of an open pool: damaged data is found and its files are named.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -56,7 +56,7 @@ fn a_scrub_leaves_nothing_pinned() {
     let pool = open(&device);
     let ino = make(&pool, Ino::ROOT, b"file", FileKind::Regular);
     for round in 0..20 {
-        // Most of the pool each time: space that stayed pinned would run out.
+        // Most of the pool each time: if space stayed pinned, it would run out.
         pool.write(ino, 0, &noise(round, 6 << 20), Durability::Now).unwrap();
         assert!(pool.scrub(&ScrubOptions::default(), &NoProgress).unwrap().is_clean());
     }
@@ -72,7 +72,7 @@ impl Progress for Never {
     }
 }
 
-/// A device that notes when data was read, by the clock of the pool.
+/// A device that records when data is read, by the pool's clock.
 struct Timed {
     inner: Arc<MemoryDevice>,
     clock: Arc<ManualClock>,
@@ -117,7 +117,7 @@ fn a_scrub_reads_no_faster_than_its_rate_at_any_moment_and_not_much_slower() {
         let environment = Environment { clock: clock.clone(), random: Arc::new(SeededRandom::new(1)) };
         let options = OpenOptions { background: false, memory_bytes: MEMORY, ..OpenOptions::default() };
         let pool = Pool::open(device.clone(), options, environment).unwrap();
-        // Metadata is read once; what comes later is data.
+        // Metadata is read once; later reads are of data.
         assert!(pool.scrub(&ScrubOptions::default(), &NoProgress).unwrap().is_clean());
         device.reads.lock().clear();
         let started = microseconds(clock.now());
@@ -196,8 +196,8 @@ fn all_names_of_a_damaged_file_are_told() {
     }
 }
 
-/// What was seen: a file was damaged, and found so; it was copied again from a backup, and the copy was damaged too.
-/// Its blocks were shared with the damaged ones, whose fingerprints were still those of the right content.
+/// What was seen: a file was damaged, and this was detected. It was copied again from a backup, and the copy was
+/// damaged too: its blocks were shared with the damaged ones, whose fingerprints were still those of the right content.
 #[test]
 fn data_that_is_written_again_is_not_shared_with_its_damaged_copy() {
     for by_scrub in [true, false] {
@@ -219,7 +219,7 @@ fn data_that_is_written_again_is_not_shared_with_its_damaged_copy() {
         let mut bytes = vec![0; 2_100_000];
         pool.read(copy, 0, &mut bytes).unwrap();
         assert!(bytes == noise(1, 2_100_000), "{by_scrub}");
-        // Written over, the damaged file is whole again, and nothing is damaged any more.
+        // After being overwritten, the damaged file is whole again, and nothing is damaged any more.
         let images = pool.lookup(Ino::ROOT, b"images").unwrap().ino;
         for name in [&b"golden.raw"[..], b"clone.raw"] {
             let ino = pool.lookup(images, name).unwrap().ino;

@@ -1,5 +1,5 @@
-//! Scrub of a pool that is in use: writers, clones, removals, reclaim, commits and trims go on beside it. It never
-//! takes what is being changed for damage, and finds what is damaged.
+//! Scrub of a pool in use, with concurrent writers, clones, removals, reclaim, commits and trims. It never mistakes
+//! changes for damage, and finds real damage.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,13 +13,13 @@ use super::shared::{Dice, letter};
 use super::structures::Structures;
 
 const WRITERS: u64 = 3;
-/// Scrubs from end to end while the writers go on.
+/// Number of complete scrubs while the writers continue.
 const SCRUBS: usize = 40;
 const SCRUBS_MAX: usize = 400;
-/// What the writers must have done beside them at least.
+/// Minimum number of operations by the writers meanwhile.
 const OPERATIONS_MIN: u64 = 100;
 
-/// Writes, clones, punches and removes until told to stop. Blocks are taken, shared, freed and used again all the time.
+/// Writes, clones, punches and removes until stopped. Blocks are constantly allocated, shared, freed and reused.
 fn write(pool: &Pool, thread: u64, stop: &AtomicBool, done: &AtomicU64) {
     let dice = Dice::new(70 + thread);
     let names = |dice: &Dice| format!("writer {thread} {}", dice.below(4)).into_bytes();
@@ -54,7 +54,7 @@ fn write(pool: &Pool, thread: u64, stop: &AtomicBool, done: &AtomicU64) {
     }
 }
 
-/// Runs scrubs beside writers; returns what each of them told, and how much the writers did.
+/// Runs scrubs beside writers; returns their reports, and the number of the writers' operations.
 fn scrub_beside_writers(pool: &Pool) -> (Vec<onefold_pool::check::CheckReport>, u64) {
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let reports = std::thread::scope(|scope| {
@@ -65,7 +65,7 @@ fn scrub_beside_writers(pool: &Pool) -> (Vec<onefold_pool::check::CheckReport>, 
             })
             .collect();
         let mut reports = Vec::new();
-        // On a slow machine the writers get less done: then there are more scrubs.
+        // On a slow machine the writers get less done, so there are more scrubs.
         while reports.len() < SCRUBS || reports.len() < SCRUBS_MAX && done.load(Ordering::Relaxed) <= OPERATIONS_MIN {
             reports.push(pool.scrub(&ScrubOptions::default(), &NoProgress).unwrap());
         }
@@ -76,7 +76,7 @@ fn scrub_beside_writers(pool: &Pool) -> (Vec<onefold_pool::check::CheckReport>, 
     (reports, done.into_inner())
 }
 
-/// A small pool that works by itself, with a file that nobody changes.
+/// Returns a small pool with background threads, and a file that nothing changes.
 fn busy_pool() -> (Arc<MemoryDevice>, Ino) {
     let device = new_pool(6000);
     let pool = open(&device);

@@ -1,4 +1,4 @@
-//! All structures of a pool by kind, found on an image of its device; and ways to damage them.
+//! All structures of a pool by kind, found in an image of its device; and ways to damage them.
 
 use std::collections::BTreeSet;
 
@@ -16,16 +16,16 @@ use onefold_testing::device::MemoryImage;
 
 use super::common::blocks_of_kind;
 
-/// First block of the journal in a small pool, and its header slots.
+/// First block of the journal in a small pool, where its header slots are.
 pub(crate) const JOURNAL: BlockNo = BlockNo(200);
-/// Blocks of the journal in pools as small as those of these tests.
+/// Number of blocks of the journal in pools as small as those of these tests.
 pub(crate) const JOURNAL_BLOCKS: u64 = 256;
 pub(crate) const JOURNAL_SLOTS: [BlockNo; 2] = [BlockNo(200), BlockNo(201)];
 /// Bitmaps and fingerprint store of block group 0.
 pub(crate) const BITMAPS: [BlockNo; 2] = [BlockNo(2), BlockNo(3)];
 pub(crate) const STORE_FIRST: BlockNo = BlockNo(4);
 
-/// What a block is, as the damage matrix names it.
+/// Kind of a block, as named by the damage matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Structure {
     Superblock,
@@ -42,10 +42,10 @@ pub(crate) enum Structure {
     Data,
 }
 
-/// What is done to a block.
+/// Kind of damage to a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Damage {
-    /// One bit is not what it was.
+    /// One bit is flipped.
     BitFlip,
     /// All of it is zero.
     Zeroed,
@@ -53,7 +53,7 @@ pub(crate) enum Damage {
     Misdirected,
     /// The last write never arrived.
     Stale,
-    /// Anything.
+    /// Random bytes.
     Noise,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Structures {
 }
 
 impl Structures {
-    /// Finds the structures that the image of a pool without a journal to recover holds.
+    /// Finds the structures in the image of a pool whose journal needs no recovery.
     pub(crate) fn of(image: &MemoryImage) -> Structures {
         let mut all = vec![
             (Structure::Superblock, SUPERBLOCK),
@@ -119,7 +119,7 @@ impl Structures {
         found
     }
 
-    /// Returns the blocks that the fingerprint stores of group 0 record as used.
+    /// Returns the blocks that the fingerprint store of group 0 records as used.
     fn live(&self) -> BTreeSet<BlockNo> {
         let pages = blocks_of_kind(&self.image, BlockKind::StorePage);
         let entries = pages.iter().flat_map(|(at, page)| {
@@ -164,7 +164,7 @@ impl Structures {
         data
     }
 
-    /// Shows all nodes (with their level) and data blocks below a node.
+    /// Passes all nodes (with their level) and data blocks below a node to `show`.
     fn walk(&self, at: BlockNo, level: u8, show: &mut dyn FnMut(BlockNo, Option<u8>)) {
         show(at, Some(level));
         let node = self.image.get(at).expect("a node");
@@ -177,14 +177,14 @@ impl Structures {
         }
     }
 
-    /// Returns the inodes that have items in a leaf of the names tree: themselves, attributes, link target, entries.
+    /// Returns the inodes with items in a leaf of the names tree: themselves, attributes, link target, entries.
     pub(crate) fn inodes_in(&self, leaf: BlockNo) -> BTreeSet<Ino> {
         items_of(self.image.get(leaf).expect("a leaf")).iter().map(|item| Ino(item.key.ino)).collect()
     }
 }
 
-/// Returns what a block holds after damage; `None` where that is what it held before. `older` is the pool's image at an
-/// earlier time.
+/// Returns the content of a block after damage; `None` if the damage does not change it. `older` is the pool's image at
+/// an earlier time.
 pub(crate) fn damaged(
     damage: Damage,
     (structure, at): (Structure, BlockNo),
@@ -198,7 +198,7 @@ pub(crate) fn damaged(
     let after = match damage {
         Damage::BitFlip => {
             let mut bytes = before;
-            // A superblock without its magic is told as overwritten: that is what zeros are for.
+            // A superblock without its magic counts as overwritten, which zeroing already covers.
             let bit = random.below(4096 * 8 - 1024) as usize + 1024;
             bytes[bit / 8] ^= 1 << (bit % 8);
             bytes

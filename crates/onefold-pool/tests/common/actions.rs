@@ -1,4 +1,4 @@
-//! Random actions, done to a pool and to the reference, results compared.
+//! Random actions on a pool and on the reference, with their results compared.
 
 use onefold_block::BLOCK_BYTES;
 use onefold_pool::{
@@ -10,17 +10,17 @@ use super::reference::{Expected, ROOT, Reference};
 use super::{Dice, dedup_value, kind_of, new_file, read_as_doors_do, regular, text, write_as_doors_do};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Places that a leaf of a file map covers.
+/// Number of places in a leaf of a file map.
 const LEAF: u64 = 508;
 
-/// What a run of actions may do.
+/// Options for a run of actions.
 #[derive(Clone, Debug)]
 pub struct Habits {
-    /// Letters of the alphabet of block contents.
+    /// Number of letters in the alphabet of block contents.
     pub letters: u64,
-    /// Blocks that the largest write has.
+    /// Maximum number of blocks in a write.
     pub write_blocks: u64,
-    /// Blocks that all files together may have before actions only make them smaller.
+    /// Number of blocks in all files together from which on actions only make them smaller.
     pub blocks_max: u64,
     /// Whether files reach up to 8 TiB.
     pub far_offsets: bool,
@@ -34,17 +34,17 @@ pub struct Habits {
     pub reserve: bool,
 }
 
-/// A pool and what it should be.
+/// A pool and its expected state.
 pub struct Pair<'a> {
     pub pool: &'a Pool,
     pub reference: &'a mut Reference,
     pub dice: &'a Dice,
     pub habits: &'a Habits,
-    /// What was done, in words; the last is under way.
+    /// The actions so far, as text; the last one is in progress.
     pub story: &'a mut Vec<String>,
-    /// Called where an action of several operations is between two of them.
+    /// Called between the operations of an action that consists of several.
     pub between: &'a mut dyn FnMut(&Reference),
-    /// Set when something was promised to be durable.
+    /// Set when durability was promised.
     pub promised: bool,
 }
 
@@ -104,7 +104,7 @@ impl Pair<'_> {
 
     fn directory(&self) -> u64 {
         let all = self.reference.alive(|node| node.kind == FileKind::Directory);
-        // Now and then something that is none.
+        // Now and then an inode that does not fit.
         if self.dice.one_in(30) { self.any() } else { *self.dice.pick(&all) }
     }
 
@@ -117,7 +117,7 @@ impl Pair<'_> {
         }
     }
 
-    /// A directory and a name, of something that exists more often than not.
+    /// Returns a directory and a name, which exists more often than not.
     fn place(&self) -> (u64, Vec<u8>) {
         let parent = self.directory();
         let names: Vec<&Vec<u8>> = self.reference.node(parent).entries.keys().collect();
@@ -150,7 +150,7 @@ impl Pair<'_> {
         blocks * BLOCK - if self.dice.one_in(3) { self.dice.below(BLOCK) } else { 0 }
     }
 
-    /// After a hold was taken: it is given back, or kept as a handle.
+    /// Called after a hold was taken: returns it, or keeps it as a handle.
     fn held(&mut self, attr: &Attr) {
         if self.dice.one_in(4) {
             self.reference.node_mut(attr.ino.0).holds += 1;
@@ -160,7 +160,7 @@ impl Pair<'_> {
         self.forget();
     }
 
-    /// Gives back some holds, and lets the reference forget what nothing keeps.
+    /// Returns some holds, and lets the reference forget inodes that nothing keeps.
     fn forget(&mut self) {
         let held = self.reference.alive(|node| node.holds > 0);
         if held.len() > 6 || (!held.is_empty() && self.dice.one_in(6)) {
@@ -322,7 +322,7 @@ impl Pair<'_> {
         let zeroed =
             matches!(mode, AllocateMode::PunchHole | AllocateMode::ZeroRange | AllocateMode::ZeroRangeKeepSize);
         let (first, last) = (offset.next_multiple_of(BLOCK), end / BLOCK * BLOCK);
-        // The edges are written, then the blocks between them go: three operations.
+        // The edges are written, then the blocks between them are freed: three operations.
         let pieces =
             if first > last { [(offset, end), (0, 0), (0, 0)] } else { [(offset, first), (last, end), (first, last)] };
         for (from, to) in pieces.into_iter().filter(|(from, to)| zeroed && from < to) {
@@ -351,7 +351,7 @@ impl Pair<'_> {
             attr.ino.0
         };
         self.tell(format!("clone {source} to {target}"));
-        // Giving back a hold may have ended the source; reserved places make an empty-looking target one that is not.
+        // Returning a hold may have removed the source; a target with reserved places looks empty but is not.
         if !self.reference.nodes.contains_key(&source) || self.reference.node(target).may_reserve {
             return;
         }
@@ -389,7 +389,7 @@ impl Pair<'_> {
         }
         let done = got.expect("clones");
         assert!(done <= whole && (done > 0 || whole == 0), "{done} of {whole} bytes are cloned");
-        // Each piece that lies in one leaf of both maps is an operation by itself.
+        // Each piece that lies in one leaf of both maps is a separate operation.
         let mut at = 0;
         while at < done {
             let until = |offset: u64| LEAF * BLOCK - (offset + at) % (LEAF * BLOCK);
@@ -400,7 +400,7 @@ impl Pair<'_> {
         }
     }
 
-    /// Has two ranges compared and shared, mostly ones that are equal. Whatever comes of it, all files read as before.
+    /// Compares and shares two ranges, mostly equal ones. Whatever the result, all files read as before.
     fn share_range(&mut self) {
         let Some((source, mut target)) = self.file().zip(self.file()) else { return };
         let (mut from, mut to) = (self.offset() / BLOCK, self.offset() / BLOCK);
@@ -514,7 +514,7 @@ impl Pair<'_> {
             b".." => Ok(node.parent),
             _ => node.entries.get(&name).copied().ok_or("NotFound"),
         };
-        // The parent of a directory that was removed may itself be gone.
+        // The parent of a removed directory may itself be gone.
         let expected = expected.and_then(|ino| self.reference.nodes.get(&ino).map(|_| ino).ok_or("NotFound"));
         if let Some(attr) = compare(self.pool.lookup(Ino(parent), &name), expected.map(|_| ())) {
             assert_eq!(Ok(attr.ino.0), expected);
@@ -522,7 +522,7 @@ impl Pair<'_> {
         }
     }
 
-    /// Lists a directory in pieces, with changes in between: what is there all the time is listed exactly once.
+    /// Lists a directory in pieces, with changes in between: an entry that exists all the time is listed exactly once.
     fn list_while_changing(&mut self) {
         let all = self.reference.alive(|node| node.kind == FileKind::Directory && node.links > 0);
         let parent = *self.dice.pick(&all);

@@ -1,4 +1,4 @@
-//! A pool on a recorded device, beside the reference, with every state that a crash may bring back.
+//! A pool on a recorded device, beside the reference, with every state that a crash may restore.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::observe::{Tree, expected};
 use super::reference::{ROOT, Reference};
 use super::{Dice, behind, environment, open, regular, text, write_as_doors_do};
 
-/// A workload under way.
+/// A workload in progress.
 pub struct Bench {
     pub pool: Option<Pool>,
     pub reference: Reference,
@@ -23,14 +23,14 @@ pub struct Bench {
     pub letters: u64,
     device: Arc<RecordingDevice>,
     options: OpenOptions,
-    /// What can be seen after each operation.
+    /// The visible tree after each operation.
     states: Vec<Tree>,
     /// Index of the state that was promised to be durable.
     promised: usize,
     story: Vec<String>,
 }
 
-/// What a workload leaves for its crash images to be judged by.
+/// The results of a workload by which its crash images are judged.
 pub struct Recorded {
     pub recording: Recording,
     pub options: OpenOptions,
@@ -38,18 +38,18 @@ pub struct Recorded {
 }
 
 impl Bench {
-    /// A new pool with the least journal on a device of so many blocks.
+    /// Returns a new pool with the smallest journal on a device of `device_blocks` blocks.
     pub fn new(device_blocks: u64, seed: u64) -> Bench {
         Bench::on(new_pool(device_blocks, 1 << 20), Reference::new(Dedup::On), behind(), seed)
     }
 
-    /// A pool that exists, and what is in it.
+    /// Returns an existing pool with its content.
     pub fn on(image: MemoryImage, reference: Reference, options: OpenOptions, seed: u64) -> Bench {
         let blocks = image.block_count();
         Bench::showing(image, blocks, reference, options, seed)
     }
 
-    /// The same on a device that shows only so many of its blocks, until it grows.
+    /// The same on a device that shows only some of its blocks until it grows.
     pub fn showing(
         image: MemoryImage,
         device_blocks: u64,
@@ -57,9 +57,9 @@ impl Bench {
         mut options: OpenOptions,
         seed: u64,
     ) -> Bench {
-        // With every second seed a block that was freed is the first to be written again.
+        // With every second seed, a freed block is the first to be reused.
         options.test_limits.lowest_first |= seed.is_multiple_of(2);
-        // With the others each opening leaves its mark, and its trace in the journal's header.
+        // With the other seeds, each opening leaves its mark, and its trace in the journal's header.
         options.host = (!seed.is_multiple_of(2)).then_some([1; 16]);
         let device = Arc::new(RecordingDevice::new(image));
         device.show(device_blocks);
@@ -89,13 +89,13 @@ impl Bench {
         self.pool.as_ref().expect("open during a workload")
     }
 
-    /// Notes the state after an operation.
+    /// Records the state after an operation.
     pub fn done(&mut self) {
         self.states.push(expected(&self.reference));
         self.device.mark(mark(self.promised, self.states.len() - 1));
     }
 
-    /// Notes that all that was done is durable.
+    /// Records that everything done so far is durable.
     pub fn promise(&mut self) {
         self.promised = self.states.len() - 1;
         self.device.mark(mark(self.promised, self.promised));
@@ -136,8 +136,8 @@ impl Bench {
         self.create_in(ROOT, name, &regular())
     }
 
-    /// Makes anything but a symbolic link, anywhere. Its mode and attributes are what the pool made of them: what is
-    /// tried is whether a crash keeps them.
+    /// Makes any kind of inode except a symbolic link, anywhere. Takes mode and attributes from the pool: the test is
+    /// whether a crash keeps them.
     pub fn create_in(&mut self, parent: u64, name: &str, new: &NewFile) -> u64 {
         let attr = self.pool().create_file(Ino(parent), name.as_bytes(), new).expect("is new");
         self.pool().release(attr.ino, 1);
@@ -147,7 +147,7 @@ impl Bench {
         attr.ino.0
     }
 
-    /// Takes the mode and the attributes that the pool says a file has.
+    /// Takes the mode and the attributes that the pool reports for a file.
     fn adopt(&mut self, ino: u64) {
         let pool = self.pool();
         let mode = pool.attr(Ino(ino)).expect("exists").mode;
@@ -198,7 +198,7 @@ impl Bench {
         }
     }
 
-    /// Writes random text, if there is room. Tells whether there was; nothing has changed if not.
+    /// Writes random text if there is room. Returns whether there was; otherwise nothing has changed.
     pub fn try_write(&mut self, ino: u64, offset: u64, length: usize) -> bool {
         let bytes = text(&self.dice, length, self.letters);
         match write_as_doors_do(self.pool(), Ino(ino), offset, &bytes, Durability::Later) {
@@ -212,13 +212,13 @@ impl Bench {
         }
     }
 
-    /// Makes all that is durable so, by an fsync of one file.
+    /// Makes all changes durable by an fsync of one file.
     pub fn fsync(&mut self, ino: u64) {
         self.pool().fsync(Ino(ino)).expect("syncs");
         self.promise();
     }
 
-    /// Makes the device show more blocks, and takes them in.
+    /// Makes the device show more blocks, and grows the pool.
     pub fn grow(&mut self, device_blocks: u64) {
         self.device.show(device_blocks);
         let bytes = self.pool().grow().expect("grows");
@@ -233,7 +233,7 @@ impl Bench {
         self.done();
     }
 
-    /// Reserves space for blocks that nobody sees.
+    /// Reserves space for blocks, which does not change the visible tree.
     pub fn reserve(&mut self, ino: u64, offset: u64, length: u64) {
         self.pool().allocate(Ino(ino), offset, length, AllocateMode::KeepSize).expect("there is room");
     }
@@ -246,7 +246,7 @@ impl Bench {
         target
     }
 
-    /// Shares blocks that are equal. Nobody sees that.
+    /// Shares equal blocks, which does not change the visible tree.
     pub fn share(&mut self, source: (u64, u64), target: (u64, u64), blocks: u64) {
         let (source, source_offset) = (Ino(source.0), source.1 * 4096);
         let (target, target_offset) = (Ino(target.0), target.1 * 4096);
@@ -317,7 +317,7 @@ impl Bench {
     }
 }
 
-/// The content of a device with a new pool.
+/// Returns the content of a device with a new pool.
 pub fn new_pool(device_blocks: u64, journal_bytes: u64) -> MemoryImage {
     let options = CreateOptions { journal_bytes: Some(journal_bytes), ..CreateOptions::default() };
     let memory = Arc::new(MemoryDevice::new(device_blocks));
@@ -326,7 +326,7 @@ pub fn new_pool(device_blocks: u64, journal_bytes: u64) -> MemoryImage {
     memory.image()
 }
 
-/// Numbers of inodes in a tree, each once, and its distinct blocks.
+/// Returns the number of inodes in a tree, each once, and of its distinct blocks.
 pub fn count(tree: &Tree) -> (usize, usize) {
     let inodes: std::collections::BTreeSet<u64> = tree.values().map(|view| view.ino).collect();
     let files = tree.values().filter(|view| view.kind == FileKind::Regular);

@@ -1,30 +1,30 @@
-//! What a recorded workload did and promised, by which its crash images are judged.
+//! The actions and promises of a recorded workload, by which its crash images are judged.
 
 use onefold_testing::device::{Event, Recording};
 
 use super::observe::{Tree, difference};
 
-/// Says what a crash may have left.
+/// Decides what a crash may have left.
 pub trait History: Send + Sync {
-    /// Judges what is seen after power failed when so many events of the recording had begun.
+    /// Judges the visible tree after power failed when `cut` events of the recording had begun.
     ///
     /// # Errors
-    /// What of it was lost or is too much.
+    /// A description of what was lost or is too much.
     fn judge(&self, recording: &Recording, cut: usize, seen: &Tree) -> Result<(), String>;
 
-    /// Judges what is seen after the whole recording, nothing lost.
+    /// Judges the visible tree after the whole recording, with nothing lost.
     ///
     /// # Errors
-    /// What differs.
+    /// The difference.
     fn judge_last(&self, seen: &Tree) -> Result<(), String>;
 }
 
-/// One thread's operations: what can be seen after each of them.
+/// One thread's operations: the visible tree after each of them.
 pub struct Steps {
     pub states: Vec<Tree>,
 }
 
-/// A mark of [`Steps`] says which state was promised and which was the last to be finished.
+/// Returns a mark of [`Steps`]: the promised state, and the last finished one.
 pub fn mark(promised: usize, finished: usize) -> u64 {
     (promised as u64) << 32 | finished as u64
 }
@@ -34,7 +34,7 @@ fn index(number: u64) -> usize {
 }
 
 impl Steps {
-    /// The states that may be seen: from what was promised to what was under way.
+    /// Returns the states that may be seen: from the promised one to the one in progress.
     fn allowed(&self, recording: &Recording, cut: usize) -> &[Tree] {
         let promised = recording.marks_before(cut).next_back().map_or(0, |mark| mark >> 32);
         let next_mark = recording.events()[cut..].iter().find_map(|event| match event {
@@ -61,34 +61,34 @@ impl History for Steps {
     }
 }
 
-/// What several threads did, each to files of its own.
+/// The operations of several threads, each on its own files.
 ///
 /// Marks are indexes of `notes`, and each is set on the recorded device when its note is taken: before an operation
-/// begins, and after it has returned. So no effect of an operation comes before its first mark, and what is promised
-/// was over when the promise was asked for, whatever the threads' schedule was.
+/// begins, and after it has returned. So no effect of an operation comes before its first mark, and promised operations
+/// had ended when the promise was requested, whatever the threads' schedule was.
 pub struct Threads {
-    /// For each thread, what can be seen of its files after each of its operations.
+    /// For each thread, the visible tree of its files after each of its operations.
     pub states: Vec<Vec<Tree>>,
     pub notes: Vec<Note>,
-    /// Whose files a path is among.
+    /// The thread to which the file at a path belongs.
     pub owner: fn(&str) -> Option<usize>,
 }
 
-/// Something that was noted while threads worked.
+/// An event recorded while threads worked.
 pub enum Note {
     /// A thread begins an operation.
     Began(usize),
     /// A thread's operation has returned.
     Ended(usize),
-    /// Durable is what had ended when somebody asked for it: so many operations of each thread.
+    /// All operations that had ended at the time of a request are durable: the number of operations of each thread.
     Promised(Vec<usize>),
 }
 
-/// What the notes before a crash say.
+/// The information in the notes before a crash.
 struct Known {
     promised: Vec<usize>,
     began: Vec<usize>,
-    /// For each thread and each of its operations, how many of every thread's operations had ended when it began.
+    /// For each thread and each of its operations, how many operations of every thread had ended when it began.
     before: Vec<Vec<Vec<usize>>>,
 }
 
@@ -123,7 +123,7 @@ impl Threads {
 impl History for Threads {
     fn judge(&self, recording: &Recording, cut: usize, seen: &Tree) -> Result<(), String> {
         let known = self.known(recording, cut);
-        // Two states of a thread may look the same: the first and the last that fit.
+        // Two states of a thread may look the same: finds the first and the last that fit.
         let mut fitting = Vec::new();
         for (thread, states) in self.states.iter().enumerate() {
             let own = self.part(seen, thread);
@@ -136,7 +136,7 @@ impl History for Threads {
             };
             fitting.push((first, fit.next_back().unwrap_or(first)));
         }
-        // Changes become durable in their order: with an operation, all that had ended before it began.
+        // Changes become durable in order: with an operation, all those that had ended before it began.
         for (thread, (first, _)) in fitting.iter().enumerate().filter(|(_, (first, _))| *first > 0) {
             for (other, (&needed, (_, last))) in known.before[thread][first - 1].iter().zip(&fitting).enumerate() {
                 if needed > *last {

@@ -1,4 +1,4 @@
-//! What the tests of the pool share: a naive reference to compare with, random actions, and small helpers.
+//! Shared parts of the pool's tests: a naive reference, random actions, and small helpers.
 
 #![allow(dead_code, unreachable_pub, reason = "each test crate uses its own part of this module")]
 
@@ -17,12 +17,12 @@ use onefold_pool::{
     Dedup, Durability, Environment, FileKind, Ino, NewFile, OpenOptions, Pool, PoolError, Reading, TestLimits, Workers,
 };
 
-/// Seed of a test run: `ONEFOLD_SEED`, or the one that the test names.
+/// Returns the seed of a test run: `ONEFOLD_SEED`, or the test's own.
 pub fn seed_or(default: u64) -> u64 {
     number_from("ONEFOLD_SEED").unwrap_or(default)
 }
 
-/// Seed of what a test draws when several tests of a run draw: `own`, moved by `ONEFOLD_SEED`.
+/// Returns the seed for one of several tests of a run: `own`, offset by `ONEFOLD_SEED`.
 pub fn seed_moved(own: u64) -> u64 {
     own.wrapping_add(number_from("ONEFOLD_SEED").unwrap_or(0))
 }
@@ -34,34 +34,34 @@ pub fn number_from(variable: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|| panic!("{variable} is not a number: {text}")))
 }
 
-/// How often a test tries what it draws from its seed: `usual`, times `ONEFOLD_EFFORT` in runs that may take long.
+/// Returns how many trials a test draws from its seed: `usual`, times `ONEFOLD_EFFORT` in runs that may take long.
 pub fn tries(usual: u64) -> u64 {
     usual * number_from("ONEFOLD_EFFORT").unwrap_or(1)
 }
 
-/// A clock and a randomness that replay.
+/// Returns a reproducible clock and randomness.
 pub fn environment() -> Environment {
     Environment { clock: Arc::new(ManualClock::starting_at(1000)), random: Arc::new(SeededRandom::new(1)) }
 }
 
-/// Options of a pool that does nothing by itself.
+/// Returns options of a pool without background work.
 pub fn quiet() -> OpenOptions {
     OpenOptions { background: false, memory_bytes: 64 << 20, ..OpenOptions::default() }
 }
 
-/// Options of a pool that carries out accepted writes when somebody waits for them, on that thread. Of small writes,
-/// the first two after a sync are stored at once, others with the next commit.
+/// Returns options of a pool in which threads that wait for accepted writes carry them out. The pool stores the first two
+/// small writes after a sync at once, and later ones with the next commit.
 pub fn behind() -> OpenOptions {
     let test_limits = TestLimits { late_after: 2, ..TestLimits::default() };
     OpenOptions { workers: Workers::Callers, test_limits, ..quiet() }
 }
 
-/// Opens a pool that must open.
+/// Opens a pool; panics if it does not open.
 pub fn open(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Pool {
     Pool::open(Arc::clone(device), options.clone(), environment()).expect("the pool opens")
 }
 
-/// Writes as doors do: what is whole blocks may take effect later, what is to be durable at once may not.
+/// Writes as doors do: whole blocks may take effect later, but not if they must be durable at once.
 pub fn write_as_doors_do(
     pool: &Pool,
     ino: Ino,
@@ -75,7 +75,7 @@ pub fn write_as_doors_do(
     }
 }
 
-/// Reads as doors do: whole blocks into whole pages, together with what others ask for at that moment.
+/// Reads as doors do: whole blocks into whole pages, together with concurrent requests.
 pub fn read_as_doors_do(pool: &Pool, ino: Ino, offset: u64, into: &mut [u8]) -> Result<usize, PoolError> {
     let mut buffer = AlignedBuffer::zeroed(into.len().div_ceil(BLOCK_BYTES));
     let mut readings = [Reading { ino, offset, into: &mut buffer[..into.len()] }];
@@ -84,22 +84,22 @@ pub fn read_as_doors_do(pool: &Pool, ino: Ino, offset: u64, into: &mut [u8]) -> 
     Ok(got)
 }
 
-/// A new file of some kind.
+/// Returns a new file of some kind.
 pub fn new_file(kind: FileKind) -> NewFile {
     NewFile { kind, mode: 0o644, umask: 0o022, uid: 1000, gid: 100, rdev: 0 }
 }
 
-/// A new regular file.
+/// Returns a new regular file.
 pub fn regular() -> NewFile {
     new_file(FileKind::Regular)
 }
 
-/// Name of a dedup setting as the extended attribute has it.
+/// Returns the extended attribute's value for a dedup setting.
 pub fn dedup_value(dedup: Dedup) -> &'static [u8] {
     if dedup == Dedup::On { b"on" } else { b"off" }
 }
 
-/// The variant of an error, to be compared with what the reference says.
+/// Returns the name of an error's variant, for comparing with the reference.
 pub fn kind_of(error: &PoolError) -> &'static str {
     match error {
         PoolError::NotFound => "NotFound",
@@ -123,38 +123,38 @@ pub fn kind_of(error: &PoolError) -> &'static str {
 pub struct Dice(SeededRandom);
 
 impl Dice {
-    /// Returns the dice that `seed` names.
+    /// Returns the dice for a seed.
     pub fn new(seed: u64) -> Dice {
         Dice(SeededRandom::new(seed))
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&self, bound: u64) -> u64 {
         self.0.below(bound)
     }
 
-    /// A number below `bound`, as an index.
+    /// Returns a number below `bound`, as an index.
     pub fn index(&self, bound: usize) -> usize {
         usize::try_from(self.0.below(bound as u64)).expect("below a usize")
     }
 
-    /// True once in `sides` times.
+    /// Returns true once in `sides` times.
     pub fn one_in(&self, sides: u64) -> bool {
         self.below(sides) == 0
     }
 
-    /// One of several.
+    /// Returns one of several elements.
     pub fn pick<'a, T>(&self, from: &'a [T]) -> &'a T {
         &from[self.index(from.len())]
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn bits(&self) -> u64 {
         self.0.next_u64()
     }
 }
 
-/// A block's content by its number in the tests' alphabet; 0 is zeros.
+/// Returns a block's content by its number in the tests' alphabet; 0 is zeros.
 pub fn letter(number: u64) -> [u8; BLOCK_BYTES] {
     let mut block = [0; BLOCK_BYTES];
     if number > 0 {
@@ -163,7 +163,7 @@ pub fn letter(number: u64) -> [u8; BLOCK_BYTES] {
     block
 }
 
-/// The blocks of some numbers, one behind the other.
+/// Returns the blocks of some numbers, one after another.
 pub fn letters(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for number in numbers {
@@ -172,7 +172,7 @@ pub fn letters(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
     bytes
 }
 
-/// Bytes put together from blocks of the alphabet, each below `letters`; zeros are as common as each other letter.
+/// Returns bytes made from blocks of the alphabet, each below `letters`; zeros are as common as each other letter.
 pub fn text(dice: &Dice, length: usize, letters: u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(length + BLOCK_BYTES);
     while bytes.len() < length {

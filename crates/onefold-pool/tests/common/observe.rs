@@ -1,4 +1,4 @@
-//! What can be seen of a file system, of the pool and of the reference alike, in a form that can be compared.
+//! The visible state of a file system, in a form for comparing the pool with the reference.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -11,10 +11,10 @@ use super::kind_of;
 use super::reference::{Node, ROOT, Reference};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Blocks that one read of a comparison takes.
+/// Number of blocks in one read of a comparison.
 const READ_BLOCKS: u64 = 64;
 
-/// All that a user sees of one inode.
+/// Everything that a user sees of one inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     pub ino: u64,
@@ -40,7 +40,7 @@ fn digest(block: &[u8]) -> u64 {
     u64::from_le_bytes(hash.as_bytes()[..8].try_into().expect("eight bytes"))
 }
 
-/// What the reference has.
+/// Returns the tree of the reference.
 pub fn expected(reference: &Reference) -> Tree {
     let mut tree = Tree::new();
     let mut paths = vec![(String::new(), ROOT)];
@@ -54,7 +54,7 @@ pub fn expected(reference: &Reference) -> Tree {
     tree
 }
 
-/// What the reference has of one inode.
+/// Returns the reference's view of one inode.
 pub fn view_of(ino: u64, node: &Node) -> View {
     View {
         ino,
@@ -81,11 +81,11 @@ pub fn view_of(ino: u64, node: &Node) -> View {
     }
 }
 
-/// What the pool has. Every byte of every file is read, but of those with an attribute `user.unread`: they fill a pool
-/// that is looked at many times.
+/// Returns the tree of the pool. Reads every byte of every file, except those with an attribute `user.unread`, which
+/// fill a pool that is read many times.
 ///
 /// # Errors
-/// What the pool said, and where.
+/// The pool's error, and where it occurred.
 pub fn seen(pool: &Pool) -> Result<Tree, String> {
     let mut tree = Tree::new();
     let mut paths = vec![(String::new(), Ino::ROOT)];
@@ -110,10 +110,10 @@ pub fn seen(pool: &Pool) -> Result<Tree, String> {
     Ok(tree)
 }
 
-/// The names of a directory, without the dots, which must be the first two.
+/// Returns the names in a directory, without the dots, which must come first.
 ///
 /// # Errors
-/// What the pool said, or what was wrong with the listing.
+/// The pool's error, or the problem of the listing.
 pub fn list(pool: &Pool, ino: Ino) -> Result<BTreeMap<Vec<u8>, Ino>, String> {
     let mut names = BTreeMap::new();
     let mut count = 0;
@@ -140,10 +140,10 @@ pub fn list(pool: &Pool, ino: Ino) -> Result<BTreeMap<Vec<u8>, Ino>, String> {
     Ok(names)
 }
 
-/// What the pool has of one inode.
+/// Returns the pool's view of one inode.
 ///
 /// # Errors
-/// What the pool said.
+/// The pool's error.
 pub fn see(pool: &Pool, ino: Ino) -> Result<View, String> {
     let attr = pool.attr(ino).map_err(|error| error.to_string())?;
     let mut xattrs = BTreeMap::new();
@@ -173,7 +173,7 @@ pub fn see(pool: &Pool, ino: Ino) -> Result<View, String> {
     })
 }
 
-/// Reads a file where it says that it has data; holes are as the pool's `seek` has them.
+/// Reads a file where the pool's `seek` reports data; the rest counts as holes.
 fn blocks_of(pool: &Pool, attr: &Attr) -> Result<Vec<(u64, u64)>, String> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -206,7 +206,7 @@ fn blocks_of(pool: &Pool, attr: &Attr) -> Result<Vec<(u64, u64)>, String> {
     Ok(found)
 }
 
-/// The first difference between two trees, in words.
+/// Returns the first difference between two trees, as text.
 pub fn difference(seen: &Tree, expected: &Tree) -> Option<String> {
     for (path, view) in expected {
         match seen.get(path) {
@@ -218,10 +218,10 @@ pub fn difference(seen: &Tree, expected: &Tree) -> Option<String> {
     seen.keys().find(|path| !expected.contains_key(*path)).map(|path| format!("`{path}` should not be there"))
 }
 
-/// What of the pool's own numbers does not add up.
+/// Checks that the pool's own numbers add up.
 ///
 /// # Errors
-/// What is wrong.
+/// The problem.
 pub fn check_sums(pool: &Pool) -> Result<(), String> {
     let stat = pool.stat().map_err(|error| error.to_string())?;
     let apparent = stat.zero_bytes
@@ -241,10 +241,10 @@ pub fn check_sums(pool: &Pool) -> Result<(), String> {
     Ok(())
 }
 
-/// Asks the checker of the pool whether the device holds a sound one.
+/// Runs the pool's checker on the device.
 ///
 /// # Errors
-/// What it found.
+/// Its findings.
 pub fn check_clean(device: &dyn BlockDevice) -> Result<(), String> {
     let options = CheckOptions { memory_bytes: 64 << 20, verify_data: false, host: None };
     let report = check(device, &options, &NoProgress).map_err(|error| format!("the check failed: {error}"))?;

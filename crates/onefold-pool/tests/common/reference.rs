@@ -8,7 +8,7 @@ use onefold_pool::{Dedup, FILE_BYTES_MAX, FileKind, NAME_BYTES_MAX, NewFile, Ren
 
 /// One block of a file.
 pub type Content = Arc<[u8; BLOCK_BYTES]>;
-/// Either a value, or the name of the error that the pool must give.
+/// A value, or the name of the error that the pool must return.
 pub type Expected<T> = Result<T, &'static str>;
 
 /// The root directory's number.
@@ -25,7 +25,7 @@ pub struct Node {
     pub rdev: u32,
     pub links: u32,
     pub size: u64,
-    /// Blocks that are not all zero, by their place in the file.
+    /// Nonzero blocks, by their place in the file.
     pub blocks: BTreeMap<u64, Content>,
     pub target: Vec<u8>,
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -33,7 +33,7 @@ pub struct Node {
     pub parent: u64,
     pub domain: u16,
     pub dedup: Dedup,
-    /// Whether places may be reserved: then `mapped_blocks` is at least, not exactly, the number of blocks.
+    /// Whether places may be reserved: then the number of blocks is only a lower bound of `mapped_blocks`.
     pub may_reserve: bool,
     pub holds: u64,
 }
@@ -45,7 +45,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// A new, empty file system.
+    /// Returns a new, empty file system.
     pub fn new(dedup: Dedup) -> Reference {
         let root = NewFile { kind: FileKind::Directory, mode: 0o755, umask: 0, uid: 0, gid: 0, rdev: 0 };
         let mut root = Node::new(&root, ROOT, 0, dedup);
@@ -53,12 +53,12 @@ impl Reference {
         Reference { nodes: BTreeMap::from([(ROOT, root)]) }
     }
 
-    /// The node of that number, which exists.
+    /// Returns the node of this number, which exists.
     pub fn node(&self, ino: u64) -> &Node {
         self.nodes.get(&ino).unwrap_or_else(|| panic!("the reference has no inode {ino}"))
     }
 
-    /// The node of that number, to change.
+    /// Returns the node of this number for changing.
     pub fn node_mut(&mut self, ino: u64) -> &mut Node {
         self.nodes.get_mut(&ino).unwrap_or_else(|| panic!("the reference has no inode {ino}"))
     }
@@ -77,7 +77,7 @@ impl Reference {
         }
     }
 
-    /// Says whether a new entry can be made.
+    /// Returns an error unless a new entry can be made.
     pub fn can_create(&self, parent: u64, name: &[u8]) -> Expected<()> {
         check_name(name)?;
         let directory = self.directory(parent)?;
@@ -87,7 +87,7 @@ impl Reference {
         if directory.links == 0 { Err("NotFound") } else { Ok(()) }
     }
 
-    /// Makes an entry and its inode; the pool has chosen the number.
+    /// Makes an entry and its inode, with the number that the pool has chosen.
     pub fn create(&mut self, parent: u64, name: &[u8], new: &NewFile, ino: u64) {
         self.create_inode(parent, new, ino);
         let directory = self.node_mut(parent);
@@ -132,7 +132,7 @@ impl Reference {
         Ok(())
     }
 
-    /// Removes a name; `of_directory` as with `rmdir`.
+    /// Removes a name; `of_directory` as in `rmdir`.
     pub fn remove(&mut self, parent: u64, name: &[u8], of_directory: bool) -> Expected<()> {
         check_name(name)?;
         let ino = *self.directory(parent)?.entries.get(name).ok_or("NotFound")?;
@@ -171,7 +171,7 @@ impl Reference {
         node.links = if node.kind == FileKind::Directory { 0 } else { node.links - 1 };
     }
 
-    /// Renames, as POSIX and `renameat2` have it.
+    /// Renames, as POSIX and `renameat2` define it.
     pub fn rename(&mut self, from: u64, name: &[u8], to: u64, new_name: &[u8], mode: RenameMode) -> Expected<()> {
         check_name(name)?;
         check_name(new_name)?;
@@ -215,7 +215,7 @@ impl Reference {
 
     fn can_move(&self, moved: u64, from: u64, to: u64) -> Expected<()> {
         let domain_of = |ino| self.node(ino).domain;
-        // Where a domain begins it may go on beginning.
+        // A directory that begins a domain may move to another place where a domain can begin.
         if domain_of(from) != domain_of(to) && domain_of(moved) != domain_of(to) {
             return Err("CrossDomain");
         }
@@ -254,7 +254,7 @@ impl Reference {
         Ok(())
     }
 
-    /// Clones bytes that both ranges have been found to allow.
+    /// Clones bytes between two ranges that were found valid.
     pub fn copy(&mut self, source: u64, source_offset: u64, target: u64, target_offset: u64, bytes: u64) {
         let reserve = self.node(source).may_reserve;
         let mut done = 0;
@@ -289,12 +289,12 @@ impl Reference {
         Ok(())
     }
 
-    /// Inodes that neither a name nor a hold keeps are gone.
+    /// Removes inodes that neither a name nor a hold keeps.
     pub fn forget_orphans(&mut self) {
         self.nodes.retain(|_, node| node.links > 0 || node.holds > 0);
     }
 
-    /// A crash or a close ends all holds.
+    /// Ends all holds, as a crash or a close does.
     pub fn drop_holds(&mut self) {
         for node in self.nodes.values_mut() {
             node.holds = 0;
@@ -302,17 +302,17 @@ impl Reference {
         self.forget_orphans();
     }
 
-    /// Numbers of all nodes of some kinds that can be reached by name or are held.
+    /// Returns the numbers of all wanted nodes that can be reached by name or are held.
     pub fn alive(&self, wanted: impl Fn(&Node) -> bool) -> Vec<u64> {
         self.nodes.iter().filter(|(_, node)| wanted(node)).map(|(ino, _)| *ino).collect()
     }
 
-    /// A block of a file; none where it is zeros.
+    /// Returns a block of a file; `None` if it is zeros.
     pub fn block(&self, ino: u64, index: u64) -> Option<&[u8; BLOCK_BYTES]> {
         self.node(ino).blocks.get(&index).map(|block| &**block)
     }
 
-    /// All places of a block's content: files and places in them.
+    /// Returns all places with a block's content: files and places in them.
     pub fn places_of(&self, ino: u64, index: u64) -> Vec<(u64, u64)> {
         let content = self.block(ino, index);
         let files = self.nodes.iter().filter(|(_, node)| node.kind == FileKind::Regular);
@@ -320,19 +320,19 @@ impl Reference {
         places.filter(|(_, _, block)| Some(&***block) == content).map(|(ino, index, _)| (ino, index)).collect()
     }
 
-    /// The number of distinct blocks that are not zero, told apart by domain.
+    /// Returns the number of distinct nonzero blocks, counted separately for each domain.
     pub fn distinct_blocks(&self) -> u64 {
         let files = self.nodes.values();
         let all = files.flat_map(|node| node.blocks.values().map(|block| (node.domain, &block[..])));
         all.collect::<BTreeSet<_>>().len() as u64
     }
 
-    /// Blocks that are not zero, counted in each file.
+    /// Returns the number of nonzero blocks, counted in each file.
     pub fn mapped_blocks(&self) -> u64 {
         self.nodes.values().map(|node| node.blocks.len() as u64).sum()
     }
 
-    /// Blocks that the lengths of all files span.
+    /// Returns the number of blocks in the lengths of all files.
     pub fn apparent_blocks(&self) -> u64 {
         let files = self.nodes.values().filter(|node| node.kind == FileKind::Regular);
         files.map(|node| node.size.div_ceil(BLOCK)).sum()
@@ -363,7 +363,7 @@ impl Node {
         }
     }
 
-    /// Bytes of the file, zeros where nothing is.
+    /// Returns bytes of the file; holes are zeros.
     pub fn get(&self, offset: u64, length: u64) -> Vec<u8> {
         let mut bytes = vec![0; usize::try_from(length).expect("a test reads little")];
         let range = offset / BLOCK..(offset + length).div_ceil(BLOCK);
@@ -394,7 +394,7 @@ impl Node {
         }
     }
 
-    /// Makes bytes `offset..end` zero, wherever the file ends.
+    /// Zeros bytes `offset..end`, wherever the file ends.
     pub fn zero(&mut self, offset: u64, end: u64) {
         let touched: Vec<u64> =
             self.blocks.range(offset / BLOCK..end.div_ceil(BLOCK)).map(|(index, _)| *index).collect();
@@ -406,7 +406,7 @@ impl Node {
         }
     }
 
-    /// Where the next data or hole at or after `offset` begins.
+    /// Returns the next data or hole at or after `offset`.
     pub fn seek(&self, offset: u64, data: bool) -> Expected<u64> {
         if offset >= self.size {
             return Err("NoSuchOffset");

@@ -1,4 +1,4 @@
-//! Power that fails again while a pool recovers, and again while it recovers from that.
+//! Power that fails again while a pool recovers, and again during the recovery from that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::common::{Dice, letters, regular};
 use crate::recover::{Recovered, recover, settle};
 use crate::tally::Failure;
 
-/// Power fails at least so often one after the other.
+/// Minimum number of successive power failures.
 const DEPTH_MIN: u64 = 3;
-/// And at most so often.
+/// Maximum number of successive power failures.
 const DEPTH_MAX: u64 = 8;
 
-/// Lets power fail again and again: each time the pool is opened, shows what it must, goes on with something, and one
-/// of the images that a cut may leave of that is taken. Returns how long each recovery took.
+/// Lets power fail repeatedly. Each time the pool is opened, shows what it must, and continues with some work; then one
+/// of the images that a cut may leave is chosen. Returns how long each recovery took.
 ///
 /// # Errors
-/// What was wrong, and the image with which it was seen.
+/// The problem, and the image that showed it.
 pub(crate) fn cut_again_and_again(
     image: MemoryImage,
     options: &OpenOptions,
@@ -65,7 +65,7 @@ pub(crate) fn cut_again_and_again(
     Ok(took)
 }
 
-/// Any one of the images that a cut may leave.
+/// Returns any one of the images that a cut may leave.
 fn one_image(recording: &Recording, dice: &Dice) -> CrashImage {
     let plan = CrashPlan { sectors: dice.one_in(3), ..CrashPlan::with_seed(dice.bits()) };
     let number = dice.index(recording.crash_images(plan).len());
@@ -73,7 +73,7 @@ fn one_image(recording: &Recording, dice: &Dice) -> CrashImage {
     recording.crash_images(plan).next().expect("there are as many images as were counted")
 }
 
-/// Goes on with a recovered pool: reclaim, commits, something new, growth. Returns what can be seen at each moment.
+/// Continues with a recovered pool: reclaim, commits, new files, growth. Returns the visible tree at each moment.
 fn go_on(pool: &Pool, device: &RecordingDevice, tree: Tree, level: u64, dice: &Dice) -> Result<Vec<Tree>, String> {
     let told = |error: PoolError| format!("going on: {error}");
     let mut states = vec![tree];
@@ -86,7 +86,7 @@ fn go_on(pool: &Pool, device: &RecordingDevice, tree: Tree, level: u64, dice: &D
             }
             3 => pool.checkpoint().map_err(told)?,
             4 => match pool.grow() {
-                // A pool of one group cannot become one of two with the journal that it has.
+                // A pool of one group cannot grow to two with its present journal.
                 Ok(_) | Err(PoolError::JournalTooSmall { .. }) => {}
                 Err(error) => return Err(told(error)),
             },

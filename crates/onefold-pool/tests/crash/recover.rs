@@ -1,4 +1,4 @@
-//! What is asked of a pool that comes back after a power cut.
+//! The requirements on a pool that returns after a power cut.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use crate::common::bench::count;
 use crate::common::observe::{Tree, check_clean, check_sums, difference, seen};
 use crate::common::{environment, letters, regular};
 
-/// A pool that was recovered.
+/// A recovered pool.
 pub(crate) struct Recovered {
     pub(crate) pool: Pool,
-    /// What it shows.
+    /// Its visible tree.
     pub(crate) tree: Tree,
-    /// How long it took to open it, its filter read in.
+    /// How long opening it took, including reading its filter.
     pub(crate) took: Duration,
 }
 
@@ -23,10 +23,10 @@ fn try_open(device: &Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Pool
     Pool::open(Arc::clone(device), options.clone(), environment()).map_err(|error| format!("does not open: {error}"))
 }
 
-/// Opens a pool and has what it shows judged.
+/// Opens a pool and has its visible tree judged.
 ///
 /// # Errors
-/// What the checker finds before it is opened; that it does not open; what the judge says; sums that do not add up.
+/// The checker's findings before the opening; a failed opening; the judgement; sums that do not add up.
 pub(crate) fn recover(
     device: &Arc<dyn BlockDevice>,
     options: &OpenOptions,
@@ -42,10 +42,10 @@ pub(crate) fn recover(
     Ok(Recovered { pool, tree, took })
 }
 
-/// Drains what waits for reclaim and compares the pool's numbers with naive counts: nothing leaked.
+/// Completes reclaim and compares the pool's numbers with naive counts: nothing may have leaked.
 ///
 /// # Errors
-/// What leaked, or what the pool said.
+/// The leak, or the pool's error.
 pub(crate) fn settle(pool: &Pool, options: &OpenOptions, tree: &Tree) -> Result<(), String> {
     let told = |error: PoolError| format!("draining: {error}");
     while pool.reclaim().map_err(told)? {}
@@ -55,7 +55,7 @@ pub(crate) fn settle(pool: &Pool, options: &OpenOptions, tree: &Tree) -> Result<
     let (inodes, blocks) = count(tree);
     let unread = tree.values().any(|view| view.xattrs.contains_key(&b"user.unread"[..]));
     let stored = (stat.unique_bytes + stat.shared_bytes) / 4096;
-    // Where counts or the filter are small, equal blocks are stored more than once.
+    // If counts or the filter are small, equal blocks are stored more than once.
     let limits = options.test_limits;
     let shares_all = limits.references_max == u32::MAX && limits.filter_bytes_max == u64::MAX;
     let leaked = if shares_all && !unread { stored != blocks as u64 } else { stored < blocks as u64 };
@@ -65,10 +65,10 @@ pub(crate) fn settle(pool: &Pool, options: &OpenOptions, tree: &Tree) -> Result<
     Ok(())
 }
 
-/// Uses the pool as anybody would after a crash, closes it or cuts it again, and reopens it.
+/// Uses the pool as after any crash, closes it or cuts it again, and reopens it.
 ///
 /// # Errors
-/// What went wrong; that there is no room is right in a full pool.
+/// The problem; having no room is correct in a full pool.
 pub(crate) fn use_again(
     device: &Arc<dyn BlockDevice>,
     options: &OpenOptions,

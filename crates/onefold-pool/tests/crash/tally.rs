@@ -1,21 +1,21 @@
-//! What was tried, in numbers.
+//! Numbers of the tried images.
 
 use std::fmt;
 use std::time::Duration;
 
 use onefold_testing::device::MemoryImage;
 
-/// An image that does not hold what was promised.
+/// An image that breaks a promise.
 pub(crate) struct Failure {
     pub(crate) problem: String,
     pub(crate) image: MemoryImage,
 }
 
-/// How many images were tried, and how long their recovery took.
+/// The number of tried images, and how long their recovery took.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     images: u64,
-    /// Of the images, those of a recovery that was cut itself.
+    /// Number of images of recoveries that were themselves interrupted.
     of_recoveries: u64,
     recoveries: Vec<Duration>,
 }
@@ -26,13 +26,13 @@ impl Tally {
         self.images
     }
 
-    /// Notes an image of the workload and how long its recovery took.
+    /// Counts an image of the workload, with the time of its recovery.
     pub(crate) fn note(&mut self, took: Duration) {
         self.images += 1;
         self.recoveries.push(took);
     }
 
-    /// Notes images of recoveries. The first recovery is that of an image that was counted.
+    /// Counts images of recoveries. The first recovery is that of an image already counted.
     pub(crate) fn note_nested(&mut self, took: &[Duration]) {
         let images = took.len().saturating_sub(1) as u64;
         self.images += images;
@@ -40,7 +40,7 @@ impl Tally {
         self.recoveries.extend_from_slice(took);
     }
 
-    /// Adds what was tried elsewhere.
+    /// Adds another tally.
     pub(crate) fn add(&mut self, other: &Tally) {
         self.images += other.images;
         self.of_recoveries += other.of_recoveries;

@@ -1,5 +1,4 @@
-//! Every allocation of a workload is refused once: the operation fails as a whole or finds another way, and nothing
-//! leaks.
+//! Refuses every allocation of a workload once: the operation fails as a whole or finds another way, and nothing leaks.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -20,9 +19,9 @@ use crate::trial::{BLOCK, Step, Trial, WORKLOAD, new_pool, reopens_to};
 /// How often an allocation is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refuse {
-    /// Once: trying again helps.
+    /// Once: a retry succeeds.
     Once,
-    /// And so are all later ones of its kind, until the operation has failed.
+    /// With all later ones of its kind, until the operation has failed.
     FromThenOn,
 }
 
@@ -46,7 +45,7 @@ impl AllocationSeam for Refusals {
     }
 }
 
-/// A pool, what is in it, and what is done to it.
+/// A pool, its content, and an operation on it.
 struct Scene {
     image: MemoryImage,
     reference: Reference,
@@ -61,7 +60,7 @@ impl Scene {
         Ok((device, trial))
     }
 
-    /// What the pool says of itself when everything has been removed.
+    /// Returns the pool's numbers after everything has been removed.
     fn emptied(&self) -> PoolStat {
         let (_, mut trial) = self.trial(&Arc::default()).expect("opens");
         assert!(trial.run(self.workload, |_| false, || ()).is_none(), "nothing fails");
@@ -151,7 +150,7 @@ fn an_allocation_that_is_refused_once_leaks_nothing() {
     }
 }
 
-/// A pool of two groups, the first of which one file nearly fills.
+/// Returns a pool of two groups, the first of which is nearly filled by one file.
 fn nearly_full_group() -> &'static (MemoryImage, Reference) {
     static PREPARED: OnceLock<(MemoryImage, Reference)> = OnceLock::new();
     PREPARED.get_or_init(|| {
@@ -202,8 +201,8 @@ fn a_block_group_that_cannot_be_initialised_fails_one_write_as_a_whole_and_leaks
     }
 }
 
-/// The reservation was lost with the first write after a clone: whoever wrote first copied the node that held it and
-/// left it to the other.
+/// The first write after a clone lost the reservation: the writer copied the node that held it and left it to the other
+/// file.
 #[test]
 fn what_was_promised_to_a_file_stays_with_it_when_it_is_cloned() {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from(new_pool()));
@@ -230,7 +229,7 @@ fn what_was_promised_to_a_file_stays_with_it_when_it_is_cloned() {
             let done = pool.clone_range(ranges).expect("clones");
             assert_eq!(done, promised * BLOCK);
         }
-        // Its holes are its own.
+        // The clone's holes are its own.
         pool.write(clone, BLOCK, &block(50_000), Durability::Later).expect("fits");
     }
     let filler = create("filler");

@@ -1,7 +1,7 @@
-//! Failing devices: each single call of a workload fails once, in each way that it can.
+//! Failing devices: each single call of a workload fails once, in each possible way.
 //!
-//! After a failed write or flush the pool stops, says why and can be reopened with all that was promised; after a
-//! failed read, discard or measurement it goes on; a backing file that is full is no dead disk.
+//! After a failed write or flush the pool stops, reports the reason and can be reopened with everything promised. After
+//! a failed read, discard or measurement it continues. A full backing file does not stop it.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn trial_on(device: &Faulty) -> Result<Trial> {
     Trial::open(device.clone(), quiet())
 }
 
-/// How many calls of a kind the workload makes, the opening included.
+/// Returns how many calls of a kind the workload makes, including the opening.
 fn calls(image: &MemoryImage, call: Call) -> u64 {
     let device = faulty(image, 1);
     let mut trial = trial_on(&device).expect("opens");
@@ -36,7 +36,7 @@ fn nothing_yet() -> [Tree; 1] {
     [expected(&Reference::new(Dedup::On))]
 }
 
-/// A stopped pool refuses every change and every promise, tells its first failure, and can still be read.
+/// Checks that a stopped pool refuses every change and every promise, reports its first failure, and can still be read.
 fn refuses_all_and_says_why(trial: &Trial, failed: Step, cause: &str) {
     let pool = trial.pool();
     let ino = Ino::ROOT;
@@ -85,7 +85,7 @@ fn each_failing_call_stops_the_pool(call: Call, fault: Fault) {
         let (step, error) =
             trial.run(WORKLOAD, |_| false, || ()).unwrap_or_else(|| panic!("{call:?} {nth} failed unnoticed"));
         if trial.pool.is_some() {
-            // What a close does after its own commit fails in the close's name.
+            // A failure after the close's own commit is reported as the close's.
             let cause = match error {
                 PoolError::Io { .. } => error.to_string(),
                 PoolError::Stopped { ref cause } if matches!(step, Step::Reopen) => cause.clone(),
@@ -115,7 +115,8 @@ fn each_failing_flush_stops_the_pool_and_keeps_its_promises() {
     each_failing_call_stops_the_pool(Call::Sync, Fault::Io);
 }
 
-/// A flush that failed once and would succeed the second time: the system has forgotten what it could not write.
+/// A flush that failed once and would succeed the second time: the system has forgotten the data that it could not
+/// write.
 #[test]
 fn a_failed_flush_is_never_tried_again() {
     let image = new_pool();
@@ -134,7 +135,7 @@ fn a_failed_flush_is_never_tried_again() {
     }
 }
 
-/// What fails without a doubt about what the device holds: the pool goes on.
+/// Checks failures that leave no doubt about the device's content: the pool continues.
 fn each_failing_call_fails_one_operation(call: Call, fault: Fault, action: &str) {
     let image = new_pool();
     let total = calls(&image, call);
@@ -176,14 +177,14 @@ fn each_failing_measurement_fails_one_operation_and_the_pool_goes_on() {
     each_failing_call_fails_one_operation(Call::Measure, Fault::Io, "measure");
 }
 
-/// Whatever the write was for, also the journal's own: copy-on-write host file systems can be full anywhere.
+/// For any kind of write, even the journal's own: copy-on-write host file systems can be full anywhere.
 #[test]
 fn a_full_backing_file_fails_one_operation_as_a_whole_and_the_pool_goes_on() {
     let image = new_pool();
     let (mut unnoticed, mut failed) = (0, 0);
     for nth in 1..=calls(&image, Call::Write) {
         let device = faulty(&image, nth);
-        // Twice: the first time the pool may look for room elsewhere.
+        // Twice: after the first failure the pool may look for room elsewhere.
         device.fail(Call::Write, When::Nth(nth), Fault::StorageFull);
         device.fail(Call::Write, When::Nth(nth + 1), Fault::StorageFull);
         let Ok(mut trial) = trial_on(&device) else {
@@ -206,7 +207,7 @@ fn a_full_backing_file_fails_one_operation_as_a_whole_and_the_pool_goes_on() {
                 trial.pool().close().unwrap_or_else(|error| panic!("write {nth}: {error}"));
                 reopens_to(device.inner().image(), &trial.states[trial.states.len() - 1..]);
             }
-            // A superblock is written by growing alone, and never for the first time.
+            // Only growth writes a superblock, and never for the first time.
             Some((Step::Grow, PoolError::Io { .. })) => {
                 reopens_to(device.inner().image(), &trial.states[trial.promised..]);
             }

@@ -1,4 +1,4 @@
-//! What fails below the pool: device calls, allocations, the room of a sparse pool file.
+//! Failures below the pool: device calls, allocations, the room of a sparse pool file.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! Failing devices under what works on a pool that nobody has open: creation, check and repair.
+//! Failing devices during work on a pool that no process has open: creation, check and repair.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn options() -> CheckOptions {
     CheckOptions { memory_bytes: 64 << 20, verify_data: true, host: None }
 }
 
-/// A pool with the workload's files, closed, and what is seen in it.
+/// Returns a closed pool with the workload's files, and its visible tree.
 fn filled() -> (MemoryImage, Tree) {
     let device = Arc::new(MemoryDevice::from(new_pool()));
     let mut trial = Trial::open(device.clone(), quiet()).expect("opens");
@@ -25,7 +25,7 @@ fn filled() -> (MemoryImage, Tree) {
     (device.image(), trial.states.pop().expect("has states"))
 }
 
-/// The same with a bitmap, a page of a fingerprint store and a superblock spoiled: all can be made anew.
+/// Returns the same with a damaged bitmap, fingerprint store page and superblock, which can all be rebuilt.
 fn damaged() -> (MemoryImage, Tree) {
     let (image, tree) = filled();
     let device = MemoryDevice::from(image.clone());
@@ -87,7 +87,7 @@ fn a_check_that_meets_a_failed_read_says_so_and_writes_nothing() {
     for fault in [Fault::Io, Fault::Torn] {
         for nth in 1..=device.count(Call::Read) {
             let device = FaultyDevice::new(MemoryDevice::from(image.clone()), nth);
-            // One that fails in a batch is tried again by itself.
+            // An operation that fails in a batch is retried by itself.
             device.fail(Call::Read, When::FromNth(nth), fault);
             let found = run(&device);
             assert!(found.map_or(true, |report| !report.is_clean()), "read {nth} failed unnoticed");
@@ -113,7 +113,7 @@ fn a_creation_that_meets_a_failed_call_fails_and_leaves_no_half_made_pool() {
             assert!(create(&seam).is_err(), "{call:?} {nth} failed unnoticed");
             device.heal();
             if Pool::open(Arc::clone(&seam), quiet(), environment()).is_ok() {
-                // Only the very last steps failed: one superblock is there, and all that it says.
+                // Only the very last steps failed: one superblock is complete.
                 let tree = seen(&open(&seam, &quiet())).expect("reads");
                 assert_eq!(tree.len(), 1, "{call:?} {nth}");
             }

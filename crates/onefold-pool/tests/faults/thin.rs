@@ -1,4 +1,4 @@
-//! Sparse pool files on host file systems that are full: the pool has free blocks, and no room for them.
+//! Sparse pool files on full host file systems: the pool has free blocks, but no room for them.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::common::observe::{check_clean, seen};
 use crate::common::{environment, letter, new_file, open, quiet, regular};
 use crate::trial::{BLOCK, new_pool, reopens_to};
 
-/// A pool of `blocks` on a host with room for `room` more than it takes when it is new.
+/// Returns a pool of `blocks` on a host with room for `room` more than it takes when it is new.
 fn thin_pool(blocks: u64, room: u64) -> (Arc<ThinDevice>, Pool) {
     let thin = Arc::new(ThinDevice::new(MemoryDevice::new(blocks), u64::MAX));
     let device: Arc<dyn BlockDevice> = thin.clone();
@@ -29,7 +29,7 @@ fn block(number: u64) -> [u8; 4096] {
     letter(1000 + number)
 }
 
-/// Writes distinct blocks one by one until there is no space; returns how many.
+/// Writes distinct blocks one by one until no space is left; returns their number.
 fn fill(pool: &Pool, ino: Ino, first: u64) -> u64 {
     let mut count = 0;
     loop {
@@ -74,7 +74,7 @@ fn a_full_host_never_stops_a_pool_and_space_comes_back() {
 }
 
 /// A checkpoint was the first to write the places of map nodes and tree pages: the host had no room for them, long
-/// after it was promised, and the pool stopped.
+/// after they were promised, and the pool stopped.
 #[test]
 fn names_that_were_made_have_their_place_on_a_full_host() {
     for room in [10, 260, 400] {
@@ -100,9 +100,9 @@ fn names_that_were_made_have_their_place_on_a_full_host() {
     }
 }
 
-/// What was wrong, found by reading: `trim` gave the run of blocks away that was written for metadata, and forgot only
-/// the single ones. Names that were made later took blocks of that run; once the host was full, the checkpoint found no
-/// room for what had been promised long before.
+/// What was wrong, found in a review: `trim` discarded the run of blocks that was written for metadata, and released
+/// only the single ones. Names that were made later took blocks of that run. Once the host was full, the checkpoint
+/// found no room for what had been promised long before.
 #[test]
 fn what_was_trimmed_is_written_again_before_metadata_takes_it() {
     let (device, pool) = thin_pool(16_384, 5000);
@@ -128,8 +128,8 @@ fn what_was_trimmed_is_written_again_before_metadata_takes_it() {
     ends_clean(&device, pool);
 }
 
-/// The user was told that there is no space while small holes lay between the blocks in use: only long runs were looked
-/// for as long as the pool had more groups, and the host had no room for those.
+/// The user got "no space" while small holes lay between the blocks in use: only long runs were searched as long as the
+/// pool had more groups, and the host had no room for those.
 #[test]
 fn small_holes_are_used_before_a_full_host_is_reported() {
     let (device, pool) = thin_pool(70_000, 2000);
@@ -149,8 +149,8 @@ fn small_holes_are_used_before_a_full_host_is_reported() {
     ends_clean(&device, pool);
 }
 
-/// A host without any room, not even for what was written before (as copy-on-write file systems can be): nothing is
-/// believed, nothing is lost, and the same commit goes through once there is room.
+/// A host without any room, not even for blocks that were written before (possible on copy-on-write file systems):
+/// nothing is acknowledged, nothing is lost, and the same commit succeeds once there is room.
 #[test]
 fn a_commit_without_room_is_not_believed_and_goes_through_later() {
     let device = Arc::new(FaultyDevice::new(MemoryDevice::from(new_pool()), 1));

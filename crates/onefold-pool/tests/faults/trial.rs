@@ -15,7 +15,7 @@ use crate::common::reference::{ROOT, Reference};
 use crate::common::{Dice, environment, letters, new_file, open, quiet, regular, text};
 
 pub(crate) const BLOCK: u64 = 4096;
-/// Blocks of the pool when it is made; the device has twice as many, for it to grow.
+/// Number of blocks of a new pool; the device has twice as many, so that it can grow.
 const POOL_BLOCKS: u64 = 4096;
 
 /// One operation of a workload. Files lie in the root.
@@ -24,9 +24,9 @@ pub(crate) enum Step {
     Create(&'static str),
     MakeDirectory(&'static str),
     Write(&'static str, u64, usize, Durability),
-    /// First block, and how many blocks that nobody else has.
+    /// First block, and number of blocks that no other file has.
     Import(&'static str, u64, u64),
-    /// Of a file that exists.
+    /// Clones an existing file.
     Clone(&'static str, &'static str),
     /// Source and offset, target and offset, bytes.
     CloneRange(&'static str, u64, &'static str, u64, u64),
@@ -48,8 +48,8 @@ pub(crate) enum Step {
 
 use Durability::{Later, Now};
 
-/// Import, overwrites, clones, deletion and its reclaim, names, lengths, holes, reservations, attributes, and all that
-/// looks after a pool.
+/// Import, overwrites, clones, deletion and its reclaim, names, lengths, holes, reservations, attributes, and all
+/// maintenance of a pool.
 pub(crate) const WORKLOAD: &[Step] = &[
     Step::Create("a"),
     Step::Write("a", 0, 30 * 4096, Later),
@@ -97,17 +97,17 @@ pub(crate) const WORKLOAD: &[Step] = &[
     Step::Write("g", 4096, 4096, Now),
 ];
 
-/// A pool under a workload, and the states that it may come back to.
+/// A pool under a workload, with the states that it may return to.
 pub(crate) struct Trial {
     device: Arc<dyn BlockDevice>,
     options: OpenOptions,
-    /// None where it was closed and could not be opened again.
+    /// `None` if it was closed and could not be opened again.
     pub(crate) pool: Option<Pool>,
     pub(crate) reference: Reference,
     pub(crate) states: Vec<Tree>,
-    /// The state that must be there after a crash, or a later one.
+    /// Index of the state that must exist after a crash, or a later one.
     pub(crate) promised: usize,
-    /// Problems that scrubs have reported.
+    /// Number of problems that scrubs have reported.
     pub(crate) scrub_problems: u64,
 }
 
@@ -117,7 +117,7 @@ impl Trial {
         Trial::on(device, options, Reference::new(Dedup::On))
     }
 
-    /// Opens a pool with what is in it.
+    /// Opens a pool with its content.
     pub(crate) fn on(device: Arc<dyn BlockDevice>, options: OpenOptions, reference: Reference) -> Result<Trial> {
         let pool = Pool::open(Arc::clone(&device), options.clone(), environment())?;
         let states = vec![expected(&reference)];
@@ -132,7 +132,7 @@ impl Trial {
         self.reference.node(ROOT).entries[name.as_bytes()]
     }
 
-    /// Does a step; when it fails, the reference stays as it was.
+    /// Does a step; if it fails, the reference stays unchanged.
     pub(crate) fn step(&mut self, step: Step) -> Result<()> {
         if let Step::Reopen = step {
             self.reopen()?;
@@ -243,7 +243,7 @@ impl Trial {
         let mut reference = self.reference.clone();
         reference.write(ino.0, offset, &bytes).expect("a sound write");
         if result.is_err() && durability == Now {
-            // It may have happened, and only its commit have failed.
+            // It may have happened, with only its commit failing.
             self.states.push(expected(&reference));
         }
         result?;
@@ -263,8 +263,8 @@ impl Trial {
         Ok(())
     }
 
-    /// Does a workload up to a failed step, which it returns. Where `goes_on` says so, the failed step must have
-    /// changed nothing, and is done again after `mend`.
+    /// Runs a workload up to a failed step, which it returns. If `goes_on` says so, the failed step must have changed
+    /// nothing, and is repeated after `mend`.
     pub(crate) fn run(
         &mut self,
         workload: &[Step],
@@ -290,7 +290,7 @@ impl Trial {
     }
 }
 
-/// An empty pool on a device that has room for it to grow.
+/// Returns an empty pool on a device with room for growth.
 pub(crate) fn new_pool() -> MemoryImage {
     let memory = Arc::new(MemoryDevice::new(POOL_BLOCKS));
     let device: Arc<dyn BlockDevice> = memory.clone();
@@ -300,7 +300,7 @@ pub(crate) fn new_pool() -> MemoryImage {
     memory.image()
 }
 
-/// Reopens what a device holds: it is sound and shows one of the states.
+/// Checks that a device reopens soundly and shows one of the states.
 pub(crate) fn reopens_to(image: MemoryImage, states: &[Tree]) {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from(image));
     check_clean(&*device).expect("clean before recovery");

@@ -1,4 +1,4 @@
-//! Runs a scenario in many orders, and again in one.
+//! Runs a scenario in many orders, and repeats a given one.
 
 use std::io::Write as _;
 use std::sync::{Arc, OnceLock};
@@ -14,9 +14,9 @@ use crate::common::{number_from, seed_or};
 use crate::script::{Beliefs, Files, Script};
 use crate::stage::{Prepared, Stage};
 
-/// Schedules of each scenario, unless `ONEFOLD_SCHEDULES` says otherwise.
+/// Number of schedules of each scenario, unless `ONEFOLD_SCHEDULES` sets it.
 const SCHEDULES: u64 = 400;
-/// Changes of priority in one schedule: races that need more of them are not looked for on purpose.
+/// Number of priority changes in one schedule: races that need more of them are not searched systematically.
 const PRIORITY_CHANGES: usize = 4;
 /// Stack of one explored thread, in bytes.
 const STACK_BYTES: usize = 1 << 20;
@@ -24,11 +24,11 @@ const STACK_BYTES: usize = 1 << 20;
 /// Threads that meet on a pool.
 pub struct Scenario {
     pub name: &'static str,
-    /// How the pool is opened.
+    /// Options for opening the pool.
     pub options: OpenOptions,
-    /// What is in it.
+    /// Its files.
     pub files: Files,
-    /// What each thread does; called in each schedule, so that it may throw the explorer's dice.
+    /// Returns the script of each thread; called in each schedule, so that it may use the explorer's random numbers.
     pub scripts: fn() -> Vec<Script>,
 }
 
@@ -38,8 +38,8 @@ fn config() -> Config {
     config
 }
 
-/// Explores: half of the schedules switch threads at random, half by priorities that rarely change (which finds orders
-/// in which a thread stands still for long).
+/// Explores: half of the schedules switch threads at random, and half by priorities that rarely change (which finds
+/// orders in which a thread pauses for long).
 pub fn explore(scenario: &Arc<Scenario>) {
     let began = Instant::now();
     let prepared = prepare(scenario);
@@ -53,19 +53,19 @@ pub fn explore(scenario: &Arc<Scenario>) {
     let mut done = run(RandomScheduler::new_from_seed(seed, each), scenario, &prepared);
     done += run(PctScheduler::new_from_seed(seed, PRIORITY_CHANGES, each), scenario, &prepared);
     let seconds = began.elapsed().as_secs_f64();
-    // Past the test harness, which keeps what tests print.
+    // Prints directly, as the test harness captures what tests print.
     let _ =
         writeln!(std::io::stderr(), "schedules: {}, seed {seed}: {done} schedules in {seconds:.1} s", scenario.name);
 }
 
-/// Plays each of a few schedules twice and fails where the second goes another way than the first.
+/// Plays each of a few schedules twice and panics if the second run differs from the first.
 pub fn replays(scenario: &Arc<Scenario>, schedules: usize) {
     let prepared = prepare(scenario);
     let random = RandomScheduler::new_from_seed(seed_or(1), schedules);
     run(UncontrolledNondeterminismCheckScheduler::new(random), scenario, &prepared);
 }
 
-/// Makes the scenario's pool, which takes the explorer's locks and so must happen under it.
+/// Makes the scenario's pool. This takes the explorer's locks, so it must happen under the explorer.
 fn prepare(scenario: &Arc<Scenario>) -> Arc<Prepared> {
     let prepared = Arc::new(OnceLock::new());
     let (scenario, out) = (Arc::clone(scenario), Arc::clone(&prepared));
@@ -81,7 +81,7 @@ fn run(scheduler: impl Scheduler + 'static, scenario: &Arc<Scenario>, prepared: 
     Runner::new(scheduler, config()).run(move || play(&scenario, &prepared))
 }
 
-/// Threads that carry accepted writes out: two, so that a later write can be ready before an earlier one.
+/// Number of threads that carry out accepted writes: two, so that a later write can be ready before an earlier one.
 const WORKERS: usize = 2;
 
 /// Plays a scenario once.
@@ -96,7 +96,7 @@ fn play(scenario: &Arc<Scenario>, prepared: &Prepared) {
             shuttle::thread::spawn(move || stage.play(thread, &scripts[thread], &beliefs, &scenario.files))
         })
         .collect();
-    // Carry out what was accepted, as the pool's own threads do elsewhere.
+    // Carry out accepted writes, as the pool's own threads do elsewhere.
     let workers: Vec<_> = (0..WORKERS)
         .map(|_| {
             let stage = Arc::clone(&stage);

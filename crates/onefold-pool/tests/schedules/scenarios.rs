@@ -12,31 +12,31 @@ use crate::script::{Act, FILE_BLOCKS, Files, Letter, Name, Script};
 /// The first block that is not in the inode itself, so that clones share the node that names it.
 const FAR: u64 = FILE_BLOCKS - 2;
 
-/// Freed blocks are written again at once.
+/// Returns options with which freed blocks are reused at once.
 fn plain() -> OpenOptions {
     let test_limits = TestLimits { lowest_first: true, late_after: 0, ..TestLimits::default() };
     OpenOptions { test_limits, ..behind() }
 }
 
-/// All contents have one of two fingerprints, and bytes are compared.
+/// Returns options with which all contents have one of two fingerprints, and bytes are compared.
 fn colliding() -> OpenOptions {
     let test_limits = TestLimits { fingerprint_bits: 1, lowest_first: true, late_after: 0, ..TestLimits::default() };
     OpenOptions { verify: Verify::Value, test_limits, ..behind() }
 }
 
-/// All contents have one fingerprint, and bytes are compared.
+/// Returns options with which all contents have one fingerprint, and bytes are compared.
 fn alike() -> OpenOptions {
     let test_limits = TestLimits { fingerprint_bits: 0, lowest_first: true, late_after: 0, ..TestLimits::default() };
     OpenOptions { verify: Verify::Value, test_limits, ..behind() }
 }
 
-/// A block has two references at most; the third needs a copy.
+/// Returns options with which a block has at most two references; the third needs a copy.
 fn soon_full() -> OpenOptions {
     let test_limits = TestLimits { references_max: 2, lowest_first: true, late_after: 0, ..TestLimits::default() };
     OpenOptions { test_limits, ..behind() }
 }
 
-/// Writes find nothing that is stored.
+/// Returns options with which writes find no stored block.
 fn blind() -> OpenOptions {
     let test_limits = TestLimits { filter_bytes_max: 0, lowest_first: true, late_after: 0, ..TestLimits::default() };
     OpenOptions { test_limits, ..behind() }
@@ -54,7 +54,7 @@ fn write(name: Name, first: u64, letters: &[Letter]) -> Act {
     Act::Write(name, first, letters.to_vec())
 }
 
-/// The only reference to a content is dropped while another thread writes it, and a third takes the block.
+/// One thread drops the only reference to a content while another writes it, and a third takes the block.
 fn last_reference(name: &'static str, options: OpenOptions) -> Arc<Scenario> {
     let files = Files::from([file("a", &[(0, 1)]), file("b", &[]), file("c", &[])]);
     scenario(name, options, files, || {
@@ -76,7 +76,7 @@ fn a_content_is_compared_while_its_last_reference_goes() {
     explore(&last_reference("last reference, compared", alike()));
 }
 
-/// Two write the same new content; one of them drops it at once.
+/// Two threads write the same new content; one of them drops it at once.
 fn new_content(name: &'static str, options: OpenOptions) -> Arc<Scenario> {
     let files = Files::from([file("a", &[]), file("b", &[(3, 5)]), file("c", &[])]);
     scenario(name, options, files, || {
@@ -161,7 +161,7 @@ fn data_is_scrubbed_while_its_blocks_are_freed_and_used_again() {
     }));
 }
 
-/// Three threads that do by the explorer's dice whatever there is to do, with four contents.
+/// Returns three threads with random acts of all kinds on four contents, drawn by the explorer.
 fn anything() -> Vec<Script> {
     const OWN: [[Name; 3]; 3] = [["a", "u", "x"], ["b", "v", "y"], ["c", "w", "z"]];
     let dice = |bound: u64| shuttle::rand::thread_rng().gen_range(0..bound);
@@ -227,7 +227,7 @@ fn anything_at_once_with_counts_that_are_soon_full() {
     explore(&scenario("anything, full counts", soon_full(), files_of_anything(), anything));
 }
 
-/// A failure can be shown again only if nothing but the explorer decides what happens.
+/// A failure can be repeated only if the explorer alone decides what happens.
 #[test]
 fn a_schedule_goes_the_same_way_again() {
     replays(&scenario("again", plain(), files_of_anything(), anything), 20);

@@ -1,9 +1,9 @@
-//! What the threads of a scenario do, and what the files may hold for it.
+//! The threads' scripts of a scenario, and the contents that files may have as a result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Blocks of a file that scripts may touch. The last lies beyond what an inode holds itself: files that reach it have a
-/// map of their own, which clones share.
+/// Number of blocks of a file that scripts may touch. The last one lies beyond what an inode itself holds: files that
+/// reach it have a map of their own, which clones share.
 pub const FILE_BLOCKS: u64 = 16;
 
 /// Name of a file.
@@ -16,19 +16,19 @@ pub type Letter = u64;
 pub enum Act {
     /// Writes these letters from a block on.
     Write(Name, u64, Vec<Letter>),
-    /// Makes so many blocks from the first on a hole.
+    /// Makes a number of blocks from the first on a hole.
     Punch(Name, u64, u64),
-    /// Cuts the file to so many blocks.
+    /// Truncates the file to a number of blocks.
     Truncate(Name, u64),
     /// Makes the second file a clone of the first. It must be new.
     Clone(Name, Name),
-    /// Has a block of the first file compared and shared with one of the second. Nobody sees that.
+    /// Compares and shares a block of the first file with one of the second. This changes no content.
     Share((Name, u64), (Name, u64)),
     /// Removes a file.
     Unlink(Name),
     /// Reads all of a file and judges it.
     Read(Name),
-    /// Makes durable what has happened.
+    /// Makes all changes so far durable.
     Commit,
     /// Empties the journal.
     Checkpoint,
@@ -38,11 +38,11 @@ pub enum Act {
     Scrub,
 }
 
-/// What a thread does.
+/// The acts of a thread.
 pub type Script = Vec<Act>;
 
 impl Act {
-    /// The file that it changes.
+    /// Returns the file that it changes.
     pub fn changes(&self) -> Option<Name> {
         match self {
             Act::Write(file, ..) | Act::Punch(file, ..) | Act::Truncate(file, _) | Act::Clone(_, file) => Some(file),
@@ -51,7 +51,7 @@ impl Act {
         }
     }
 
-    /// The files that it needs.
+    /// Returns the files that it needs.
     pub fn files(&self) -> impl Iterator<Item = Name> {
         let others = match self {
             Act::Clone(source, _) => vec![*source],
@@ -61,7 +61,7 @@ impl Act {
         others.into_iter().chain(self.changes())
     }
 
-    /// Applies it to what files hold.
+    /// Applies it to the files' contents.
     pub fn apply(&self, files: &mut Files) {
         match self {
             Act::Write(file, first, letters) => {
@@ -85,17 +85,17 @@ impl Act {
     }
 }
 
-/// What files hold: a letter for each block that was written.
+/// Contents of files: a letter for each written block.
 pub type Files = BTreeMap<Name, BTreeMap<u64, Letter>>;
 
-/// What files may hold while scripts run beside each other.
+/// The contents that files may have while scripts run concurrently.
 #[derive(Clone, Debug)]
 pub struct Beliefs {
     /// Letters that each block of a file may hold at some moment.
     possible: BTreeMap<(Name, u64), BTreeSet<Letter>>,
-    /// The thread that alone changes a file, for files of which that thread knows what they hold.
+    /// The only thread that changes a file, for files whose content that thread knows.
     owners: BTreeMap<Name, usize>,
-    /// Files that some thread removes.
+    /// Files that a thread removes.
     removed: BTreeSet<Name>,
 }
 
@@ -117,17 +117,17 @@ impl Beliefs {
         Beliefs { possible, owners: owners(files, scripts), removed }
     }
 
-    /// Whether thread `thread` knows exactly what a file holds.
+    /// Returns whether thread `thread` knows exactly what a file holds.
     pub fn is_owner(&self, thread: usize, file: Name) -> bool {
         self.owners.get(file) == Some(&thread)
     }
 
-    /// Whether a file may be gone when it is used.
+    /// Returns whether a file may be gone when it is used.
     pub fn may_be_gone(&self, file: Name) -> bool {
         self.removed.contains(file)
     }
 
-    /// Whether a block of a file may hold a letter at some moment.
+    /// Returns whether a block of a file may hold a letter at some moment.
     pub fn allows(&self, file: Name, block: u64, letter: Letter) -> bool {
         letter == 0 && !self.possible.contains_key(&(file, block))
             || self.possible.get(&(file, block)).is_some_and(|letters| letters.contains(&letter))
@@ -163,11 +163,11 @@ fn owners(files: &Files, scripts: &[Script]) -> BTreeMap<Name, usize> {
             changed_by.entry(file).or_default().insert(thread);
         }
     }
-    // A file that nobody changes belongs to the first thread as well as to any other.
+    // A file that no thread changes can belong to the first thread as well as to any other.
     let single = changed_by.iter().filter(|(_, threads)| threads.len() <= 1);
     let mut owners: BTreeMap<Name, usize> =
         single.map(|(file, threads)| (*file, threads.first().copied().unwrap_or(0))).collect();
-    // Whoever clones what others change does not know at which moment it was.
+    // A thread that clones a file changed by others does not know the moment of the clone.
     loop {
         let unknown =
             scripts.iter().enumerate().flat_map(|(thread, script)| script.iter().map(move |act| (thread, act)));

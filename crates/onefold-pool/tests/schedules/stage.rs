@@ -1,4 +1,4 @@
-//! Where scripts are played: a pool on a device in memory at whose every call another thread may go on.
+//! The stage for scripts: a pool on a device in memory, at each of whose calls another thread may continue.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,10 +20,10 @@ use crate::script::{Act, Beliefs, FILE_BLOCKS, Files, Letter, Name, Script};
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Letters of scripts are below this.
 const LETTERS: Letter = 10;
-/// 16 MiB, the least that a pool can have.
+/// 16 MiB, the minimum size of a pool.
 const DEVICE_BLOCKS: u64 = 4096;
 
-/// A device whose calls begin and end where the explorer may switch threads.
+/// A device at the begin and end of whose calls the explorer may switch threads.
 struct Stepping {
     inner: MemoryDevice,
     calls: AtomicU64,
@@ -60,7 +60,7 @@ impl BlockDevice for Stepping {
     }
 }
 
-/// What all schedules of a scenario begin with.
+/// The initial state of all schedules of a scenario.
 pub struct Prepared {
     image: MemoryImage,
     inodes: BTreeMap<Name, Ino>,
@@ -121,7 +121,7 @@ impl Stage {
         }
     }
 
-    /// Plays one thread's script, judging what it reads; `files` is what they held at the beginning.
+    /// Plays one thread's script and judges what it reads; `files` is their initial content.
     pub fn play(&self, thread: usize, script: &Script, beliefs: &Beliefs, files: &Files) {
         let mut inodes = self.inodes.clone();
         let mut files = files.clone();
@@ -183,7 +183,7 @@ impl Stage {
         &self.alphabet[usize::try_from(number).expect("below 10")]
     }
 
-    /// Reads a file and compares each block with what its owner knows, or with what anybody can have left there.
+    /// Reads a file and compares each block with what its owner knows, or with what any thread may have left there.
     fn judge(&self, file: Name, ino: Option<Ino>, beliefs: &Beliefs, owned: Option<&Files>) {
         let found = match ino {
             Some(ino) => Ok(ino),
@@ -219,12 +219,12 @@ impl Stage {
         self.pool.work();
     }
 
-    /// Ends those who carry out accepted writes.
+    /// Ends the threads that carry out accepted writes.
     pub fn end_workers(&self) {
         self.pool.end_workers();
     }
 
-    /// Judges what is left when all threads have ended.
+    /// Judges the result when all threads have ended.
     pub fn close(self, scripts: &[Script], beliefs: &Beliefs, files: &Files) {
         let pool = &self.pool;
         while pool.reclaim().expect("reclaims") {}
@@ -257,7 +257,7 @@ impl Stage {
         assert!(report.is_clean(), "the check found {:?}", report.problems);
     }
 
-    /// Counts the contents, zeros not among them, of all files.
+    /// Returns the number of distinct contents of all files, without zeros.
     fn distinct_letters(&self) -> u64 {
         let tree = crate::common::observe::seen(&self.pool).unwrap_or_else(|problem| panic!("{problem}"));
         crate::common::bench::count(&tree).1 as u64

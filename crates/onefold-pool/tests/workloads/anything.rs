@@ -1,4 +1,4 @@
-//! A bit of everything.
+//! A workload of all kinds of actions.
 
 use onefold_pool::{Dedup, Durability, TestLimits, Verify};
 
@@ -26,7 +26,7 @@ pub(super) fn anything(seed: u64) -> Recorded {
     act(Bench::new(SMALL * 2, seed))
 }
 
-/// The same where most fingerprints are equal, and blocks are stored again after a few references.
+/// The same with mostly equal fingerprints, and with blocks stored again after a few references.
 pub(super) fn collisions(seed: u64) -> Recorded {
     let mut options = behind();
     options.verify = Verify::Value;

@@ -7,7 +7,7 @@ use crate::common::behind;
 use crate::common::bench::{Bench, Recorded, new_pool};
 use crate::common::reference::Reference;
 
-/// Images are copied in: new and duplicate data in sequence, one fsync at the end of each.
+/// Images are copied in: new and duplicate data in sequence, with one fsync at the end of each.
 pub(super) fn import(seed: u64) -> Recorded {
     let mut bench = Bench::new(SMALL, seed);
     bench.letters = 400;
@@ -22,7 +22,7 @@ pub(super) fn import(seed: u64) -> Recorded {
     bench.end()
 }
 
-/// A VM's disk is overwritten in places that nobody asks to be durable; the pool commits now and then.
+/// A VM's disk is overwritten in places without requests for durability; the pool commits now and then.
 pub(super) fn overwrite(seed: u64) -> Recorded {
     let mut bench = Bench::new(SMALL, seed);
     let file = bench.create("disk");
@@ -63,7 +63,7 @@ pub(super) fn overwrite_with_fsync(seed: u64) -> Recorded {
     bench.end()
 }
 
-/// Clones of one file are overwritten, and the source as well. With every second seed shares are verified by value.
+/// Clones of one file are overwritten, and so is the source. With every second seed, shares are verified by value.
 pub(super) fn clones(seed: u64) -> Recorded {
     let mut options = behind();
     if seed.is_multiple_of(2) {

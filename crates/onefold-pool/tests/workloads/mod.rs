@@ -1,4 +1,4 @@
-//! What is done to a pool while its device is recorded.
+//! The workloads on a pool while its device is recorded.
 
 mod anything;
 mod content;
@@ -8,17 +8,17 @@ mod threads;
 
 use crate::common::bench::Recorded;
 
-/// Something that is done to a pool.
+/// A workload.
 pub(crate) struct Workload {
-    /// What it is called in messages and in `ONEFOLD_CRASH_WORKLOAD`.
+    /// Its name in messages and in `ONEFOLD_CRASH_WORKLOAD`.
     pub(crate) name: &'static str,
-    /// Its part of the images, against that of the others: those of a larger pool take longer.
+    /// Its share of the images, relative to the others: images of a larger pool take longer.
     pub(crate) part: u64,
-    /// Does it; the same for the same seed, but for `threads`, whose schedule nobody decides.
+    /// Runs it; reproducible from the seed, except for `threads`, whose schedule is not controlled.
     pub(crate) run: fn(u64) -> Recorded,
 }
 
-/// All of them.
+/// All workloads.
 pub(crate) const WORKLOADS: &[Workload] = &[
     Workload { name: "import", part: 5, run: content::import },
     Workload { name: "overwrite", part: 5, run: content::overwrite },
@@ -43,5 +43,5 @@ pub(crate) const WORKLOADS: &[Workload] = &[
 /// Blocks of a small pool: 16 MiB.
 const SMALL: u64 = 4096;
 const BLOCK: u64 = 4096;
-/// Places that a leaf of a file map covers.
+/// Number of places in a leaf of a file map.
 const LEAF: u64 = 508;

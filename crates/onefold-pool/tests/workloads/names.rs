@@ -1,4 +1,4 @@
-//! Names and what is kept beside them: renames, extended attributes, ACLs.
+//! Names and their metadata: renames, extended attributes, ACLs.
 
 use onefold_pool::{Durability, FileKind, RenameMode};
 
@@ -9,14 +9,14 @@ use crate::common::bench::{Bench, Recorded};
 use crate::common::reference::ROOT;
 use crate::common::{new_file, regular};
 
-/// What is written is renamed over what was there, as programs do that replace a file; directories, too; with other
-/// actions on names in between.
+/// New files are renamed over old ones, as by programs that replace a file; directories, too; with other actions on
+/// names in between.
 pub(super) fn renames(seed: u64) -> Recorded {
     let mut bench = Bench::new(SMALL, seed);
     let habits = Habits { write_blocks: 2, ..anything_goes() };
     let directories: Vec<u64> = ["left", "right"].iter().map(|name| directory(&mut bench, ROOT, name)).collect();
     for round in 0..16 {
-        // Actions may have moved or removed anything, and put anything in its place.
+        // Actions may have moved or removed any inode, and put another one in its place.
         let alive = |bench: &Bench, ino: u64| bench.reference.nodes.get(&ino).is_some_and(|node| node.links > 0);
         let places: Vec<u64> = directories.iter().copied().filter(|&ino| alive(&bench, ino)).chain([ROOT]).collect();
         let (from, to) = (*bench.dice.pick(&places), *bench.dice.pick(&places));
@@ -43,7 +43,7 @@ fn directory(bench: &mut Bench, parent: u64, name: &str) -> u64 {
     bench.create_in(parent, name, &new_file(FileKind::Directory))
 }
 
-/// Writes a new file and puts it in the place of another one.
+/// Writes a new file and renames it over another one.
 fn replace(bench: &mut Bench, from: u64, to: u64, round: u64) {
     if kind_at(bench, from, "new").is_some() {
         return;
@@ -65,7 +65,7 @@ fn replace(bench: &mut Bench, from: u64, to: u64, round: u64) {
     }
 }
 
-/// Puts a directory in the place of an empty one.
+/// Renames a directory over an empty one.
 fn replace_directory(bench: &mut Bench, parent: u64) {
     for name in ["old-directory", "new-directory"] {
         match kind_at(bench, parent, name) {
@@ -82,7 +82,7 @@ fn replace_directory(bench: &mut Bench, parent: u64) {
     }
 }
 
-/// Attributes of all sizes come, change and go, of a file and of a directory.
+/// Attributes of all sizes are added, changed and removed, on a file and on a directory.
 pub(super) fn xattrs(seed: u64) -> Recorded {
     let mut bench = Bench::new(SMALL, seed);
     let inodes = [bench.create("file"), directory(&mut bench, ROOT, "directory")];
@@ -113,7 +113,7 @@ pub(super) fn xattrs(seed: u64) -> Recorded {
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
 
-/// An ACL as the kernel hands it over: owner, one more user, group, mask and others.
+/// Returns an ACL as the kernel passes it: owner, one more user, group, mask and others.
 fn acl(permissions: [u16; 5], user: u32) -> Vec<u8> {
     let mut bytes = 2u32.to_le_bytes().to_vec();
     let tags = [(0x01, u32::MAX), (0x02, user), (0x04, u32::MAX), (0x10, u32::MAX), (0x20, u32::MAX)];
@@ -125,7 +125,7 @@ fn acl(permissions: [u16; 5], user: u32) -> Vec<u8> {
     bytes
 }
 
-/// ACLs are set, inherited by what is made, changed by a new mode and removed.
+/// ACLs are set, inherited by new inodes, changed by a new mode and removed.
 pub(super) fn acls(seed: u64) -> Recorded {
     let mut bench = Bench::new(SMALL, seed);
     let mut directories = vec![directory(&mut bench, ROOT, "top")];

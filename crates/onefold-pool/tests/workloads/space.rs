@@ -1,4 +1,4 @@
-//! Space: given back, run out of, gained.
+//! Space: freed, exhausted, gained.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +11,7 @@ use crate::common::bench::{Bench, Recorded, new_pool};
 use crate::common::reference::{ROOT, Reference};
 use crate::common::{behind, letters, open, quiet, regular};
 
-/// Huge files go, and reclaim is cut half way, again and again.
+/// Huge files are removed, and reclaim is interrupted half way, repeatedly.
 pub(super) fn delete(seed: u64) -> Recorded {
     let mut bench = Bench::new(SMALL, seed);
     bench.letters = 300;
@@ -30,7 +30,7 @@ pub(super) fn delete(seed: u64) -> Recorded {
             bench.reclaim(1);
             bench.commit();
         }
-        // What was freed is written anew.
+        // Freed blocks are reused.
         let file = bench.create(&format!("new{number}"));
         bench.write(file, 0, 30 * 4096, Durability::Now);
     }
@@ -39,7 +39,7 @@ pub(super) fn delete(seed: u64) -> Recorded {
     bench.end()
 }
 
-/// A file is cut, within blocks and at their ends, and written again.
+/// A file is truncated within blocks and at their ends, and written again.
 pub(super) fn truncate(seed: u64) -> Recorded {
     let mut bench = Bench::new(SMALL, seed);
     let file = bench.create("disk");
@@ -59,8 +59,8 @@ pub(super) fn truncate(seed: u64) -> Recorded {
     bench.end()
 }
 
-/// Equal blocks that writes did not find, because the filter has room for none, are shared one after another, while
-/// what comes free is written anew.
+/// Equal blocks that writes did not find, because the filter has no room, are shared one after another, while freed
+/// blocks are reused.
 pub(super) fn share(seed: u64) -> Recorded {
     let mut options = behind();
     options.test_limits.filter_bytes_max = 0;
@@ -110,7 +110,7 @@ pub(super) fn punch(seed: u64) -> Recorded {
     bench.end()
 }
 
-/// A file that fills the pool of an image but for so many blocks; nobody reads it again.
+/// Fills the pool of an image with a file, except for `blocks_left` blocks; the file is never read again.
 fn fill(image: MemoryImage, blocks_left: u64) -> (MemoryImage, Reference) {
     let memory = Arc::new(MemoryDevice::from(image));
     let device: Arc<dyn BlockDevice> = memory.clone();
@@ -136,7 +136,8 @@ fn fill(image: MemoryImage, blocks_left: u64) -> (MemoryImage, Reference) {
     (memory.image(), reference)
 }
 
-/// A pool with little room is written until there is none: what frees space works, what does not fit changes nothing.
+/// A pool with little room is written until it is full: operations that free space work, and those that do not fit
+/// change nothing.
 pub(super) fn full(seed: u64) -> Recorded {
     static PREPARED: OnceLock<(MemoryImage, Reference)> = OnceLock::new();
     let (image, reference) = PREPARED.get_or_init(|| fill(new_pool(SMALL, 1 << 20), 100)).clone();
@@ -183,7 +184,7 @@ pub(super) fn grow(seed: u64) -> Recorded {
     let mut written = 0;
     for step in 1..=6 {
         bench.grow(SMALL + step * STEP);
-        // The new blocks are needed for this.
+        // This needs the new blocks.
         for _ in 0..3 {
             bench.write(file, written * BLOCK, 45 * 4096, Durability::Later);
             written += 45;

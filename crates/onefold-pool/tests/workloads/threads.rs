@@ -1,7 +1,7 @@
-//! Several threads at once, each with files of its own, all with the same contents.
+//! Several threads at once, each with its own files, all with the same contents.
 //!
-//! Who comes first is left to the machine, so two recordings of one seed differ; what a crash must keep is noted so
-//! that it is right for every schedule ([`Threads`]).
+//! The machine decides the order, so two recordings of one seed differ. What a crash must keep is recorded in a form
+//! that is right for every schedule ([`Threads`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,30 +20,30 @@ use crate::common::reference::{ROOT, Reference};
 use crate::common::{Dice, behind, new_file, open, quiet, regular, text, write_as_doors_do};
 
 const THREADS: usize = 4;
-/// Operations of each.
+/// Number of operations of each thread.
 const OPERATIONS: u64 = 45;
-/// Letters of the alphabet of contents: few, so that threads share, free and reuse the same blocks.
+/// Number of letters in the alphabet of contents: few, so that threads share, free and reuse the same blocks.
 const LETTERS: u64 = 60;
 
-/// What the threads have in common.
+/// Data common to the threads.
 struct Stage {
     pool: Pool,
     device: Arc<RecordingDevice>,
     notes: Mutex<Vec<Note>>,
-    /// How many operations of each thread have ended.
+    /// Number of ended operations of each thread.
     ended: Vec<AtomicUsize>,
     working: AtomicUsize,
 }
 
 impl Stage {
-    /// Notes something, and marks the place in the recording. Nobody comes between the two.
+    /// Records a note, and marks the place in the recording, with no other thread in between.
     fn note(&self, note: Note) {
         let mut notes = self.notes.lock();
         self.device.mark(notes.len() as u64);
         notes.push(note);
     }
 
-    /// Does what makes everything durable that has ended until now.
+    /// Runs an action that makes everything durable that has ended until now.
     fn promise(&self, make_durable: impl FnOnce(&Pool)) {
         let before = self.ended.iter().map(|ended| ended.load(Ordering::SeqCst)).collect();
         make_durable(&self.pool);
@@ -51,7 +51,7 @@ impl Stage {
     }
 }
 
-/// One thread's files, in a directory of its own.
+/// One thread's files, in its own directory.
 struct Worker<'a> {
     stage: &'a Stage,
     number: usize,
@@ -67,7 +67,7 @@ fn owner(path: &str) -> Option<usize> {
 }
 
 impl Worker<'_> {
-    /// Does one operation and notes what can be seen after it.
+    /// Does one operation and records the visible tree after it.
     fn step(&mut self, change: impl FnOnce(&Pool, &mut Reference)) {
         self.stage.note(Note::Began(self.number));
         change(&self.stage.pool, &mut self.reference);
@@ -169,14 +169,15 @@ impl Worker<'_> {
     }
 }
 
-/// What of a reference is a thread's.
+/// Returns the part of a reference that belongs to a thread.
 fn own(reference: &Reference, thread: usize) -> Tree {
     let mut tree: BTreeMap<_, _> = expected(reference);
     tree.retain(|path, _| owner(path) == Some(thread));
     tree
 }
 
-/// A pool with a file that all clone, and a directory for each thread. Returns the numbers of their inodes.
+/// Returns a pool with a file that all threads clone, and a directory for each thread, with the numbers of their
+/// inodes.
 fn prepared(seed: u64) -> (MemoryDevice, Reference, u64, Vec<u64>) {
     let memory = Arc::new(MemoryDevice::from(new_pool(SMALL, 1 << 20)));
     let device: Arc<dyn BlockDevice> = memory.clone();
@@ -246,7 +247,7 @@ pub(super) fn threads(seed: u64) -> Recorded {
     Recorded { recording: device.recording(), options, history }
 }
 
-/// Reclaims, commits and checkpoints while others work.
+/// Reclaims, commits and checkpoints while other threads work.
 fn look_after(stage: &Stage, seed: u64) {
     let dice = Dice::new(!seed);
     while stage.working.load(Ordering::SeqCst) > 0 {

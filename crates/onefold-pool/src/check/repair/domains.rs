@@ -1,5 +1,5 @@
-//! Data blocks that files of several sharing domains name: the files of all domains but the block's own get blocks of
-//! their own, by writes like any other.
+//! Separates data blocks that files of several sharing domains name: ordinary writes give the files of all domains
+//! except the block's own blocks of their own.
 
 use onefold_block::BlockNo;
 
@@ -15,10 +15,10 @@ use crate::format::map_node::MapEntry;
 use crate::meta::Privilege;
 use crate::names::inodes::blocks_spanned;
 
-/// Blocks of a file that are looked at under one hold of the metadata lock.
+/// Number of blocks of a file that are examined under one hold of the metadata lock.
 const BLOCKS_PER_STEP: u64 = 508;
 
-/// Looks through all files, and copies what belongs to another domain.
+/// Examines all files, and copies blocks that belong to another domain.
 ///
 /// # Errors
 /// [`PoolError::NoSpace`]; device errors.
@@ -41,7 +41,7 @@ fn mend_file(data: &Data, inode: &Inode) -> Result<()> {
         for index in foreign_blocks(&data.engine, ino, first, (end - first).min(BLOCKS_PER_STEP))? {
             let content = match data.file_block(ino, index) {
                 Ok(content) => content,
-                // Nobody can copy what cannot be read; a check goes on telling of it.
+                // Unreadable blocks cannot be copied; a check continues to report them.
                 Err(PoolError::Io { action: "read", .. }) => continue,
                 Err(error) => return Err(error),
             };
@@ -53,7 +53,7 @@ fn mend_file(data: &Data, inode: &Inode) -> Result<()> {
     Ok(())
 }
 
-/// Returns the places among `count` from `first` of a file that name a block of another domain.
+/// Returns the places, among `count` from `first` of a file, that name a block of another domain.
 fn foreign_blocks(engine: &Engine, ino: Ino, first: u64, count: u64) -> Result<Vec<u64>> {
     engine.view(|op| {
         let inode = op.inode(ino)?;

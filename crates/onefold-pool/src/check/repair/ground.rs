@@ -1,10 +1,10 @@
-//! Making the chosen reading of journal and pool state the one that every opening finds.
+//! Makes the chosen reading of journal and pool state permanent, so that every opening finds it.
 //!
 //! The order, and what would be lost if a step moved:
-//! 1. What the journal holds is written home and flushed. The journal still says the same: cut here, the next repair
-//!    reads and chooses as this one did.
-//! 2. The header slots are written one after the other, each flushed: the log is empty. (Earlier: what is not home
-//!    would be forgotten.)
+//! 1. The journal's blocks are written home and flushed. The journal is still unchanged: after a crash here, the next
+//!    repair reads and chooses the same.
+//! 2. The header slots are written one after the other, each flushed: the log is empty. (Any earlier, blocks that are
+//!    not home would be lost.)
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo};
 
@@ -26,7 +26,7 @@ pub(super) fn settle(device: &dyn BlockDevice, superblock: &Superblock, ground: 
     for (at, bytes) in ground.blocks.iter() {
         write(*at, &bytes[..])?;
     }
-    // A bad sector is often a good one again once it is written.
+    // Writing a bad sector often makes it readable again.
     for at in Remains::read(device, superblock).unreadable {
         write(at, &[0; BLOCK_BYTES])?;
     }

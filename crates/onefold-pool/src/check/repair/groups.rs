@@ -1,4 +1,4 @@
-//! Bitmaps, fingerprint stores and counters, made anew from the references that there are.
+//! Rebuilds bitmaps, fingerprint stores and counters from the references that exist.
 
 use std::collections::BTreeSet;
 
@@ -51,7 +51,7 @@ fn mend_group(
     let geometry = context.geometry;
     let first = geometry.group_first(group);
     let outdated = outdated_pages(context, patch, span, group);
-    // A blank group has the bits of fixed structures set, and nothing else.
+    // A blank group has only the bits of fixed structures set.
     let mut new = blank_group(&geometry, context.superblock.pool_tag(), group);
     for within in 0..geometry.group_blocks(group) {
         let block = first.plus(within);
@@ -63,8 +63,8 @@ fn mend_group(
         let recorded =
             patch.block(place.page, BlockKind::StorePage).ok().and_then(|page| store_page::entry(page, place.index));
         let entry = match (usage, recorded) {
-            // The fingerprint is the witness of what was written: it is kept, whatever the block holds now.
-            // So is its domain among several: files of the others get copies later.
+            // The fingerprint is evidence of what was written, so it is kept, whatever the block holds now. So is its
+            // domain if there are several: files of the others get copies later.
             (BlockUse::Data, Some(recorded))
                 if recorded.usage == BlockUse::Data && (recorded.domain == domain || is_mixed) =>
             {
@@ -95,8 +95,9 @@ fn mend_group(
     Ok(())
 }
 
-/// Returns the pages of a group's fingerprint store that say less of blocks than there is: a write of theirs was lost,
-/// and so their fingerprints are no witness of what was written. (That they say more is what damage elsewhere does.)
+/// Returns the pages of a group's fingerprint store whose counts or uses fall short of the references: one of their
+/// writes was lost, so their fingerprints are no evidence of what was written. (Counts that are too high come from
+/// damage elsewhere.)
 fn outdated_pages(context: &Context<'_>, patch: &mut Patch<'_>, span: &mut Span, group: u64) -> BTreeSet<BlockNo> {
     let geometry = context.geometry;
     let mut outdated = BTreeSet::new();
@@ -115,16 +116,16 @@ fn outdated_pages(context: &Context<'_>, patch: &mut Patch<'_>, span: &mut Span,
     outdated
 }
 
-/// Returns whether a data block holds what its entry says.
+/// Returns whether a data block matches its entry.
 fn holds(context: &Context<'_>, block: BlockNo, entry: &Entry) -> bool {
     let mut buffer = AlignedBuffer::zeroed(1);
     let key = FingerprintKey::derive(&context.superblock.key, entry.domain);
-    // What cannot be read proves nothing against the entry.
+    // An unreadable block proves nothing against the entry.
     context.blocks.device().read(block, &mut buffer).is_err() || key.fingerprint(&buffer) == entry.fingerprint
 }
 
-/// Returns the entry of a data block whose fingerprint is lost: it is taken from what the block holds. One that cannot
-/// be read gets a fingerprint that nothing has.
+/// Returns the entry of a data block whose fingerprint is lost; the new one is computed from the block's content. An
+/// unreadable block gets a fingerprint that no content has.
 fn fingerprinted(context: &Context<'_>, block: BlockNo, count: u32, domain: u16) -> Entry {
     let mut buffer = AlignedBuffer::zeroed(1);
     let read = context.blocks.device().read(block, &mut buffer);

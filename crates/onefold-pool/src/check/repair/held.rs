@@ -1,5 +1,5 @@
-//! Holding a pool while it is mended, as a host does that has it open: on storage that several hosts reach, no other
-//! one may open it meanwhile, nor may one have it open already.
+//! Holds a pool during a repair, as a host holds a pool that it has open: on storage that several hosts reach, no other
+//! host may open it meanwhile, or have it open already.
 
 use std::sync::Arc;
 use std::thread;
@@ -15,11 +15,11 @@ use crate::format::geometry::HEARTBEAT;
 use crate::host::HostId;
 use crate::options::Environment;
 
-/// Takes the pool for `host`, lets `work` have the device, and gives the pool free again. The device refuses every
-/// change once another host may have the pool. Without a host, nobody else reaches the storage.
+/// Takes the pool for `host`, runs `work` with the device, and releases the pool. The device refuses every change once
+/// another host may have the pool. Without a host identity, no other host reaches the storage.
 ///
 /// # Errors
-/// [`PoolError::InUse`] if another host has the pool open, or has taken it meanwhile; what the work fails with.
+/// [`PoolError::InUse`] if another host has the pool open, or has taken it meanwhile; the errors of `work`.
 pub(super) fn while_held<T>(
     device: &Arc<dyn BlockDevice>,
     host: Option<HostId>,
@@ -33,8 +33,8 @@ pub(super) fn while_held<T>(
     let fenced: Arc<dyn BlockDevice> = Arc::new(Fenced::new(Arc::clone(device), Arc::clone(&pulse)));
     let wake = Wake::default();
     let done = thread::scope(|scope| {
-        // Who only reads for long writes nothing that would keep the mark fresh. That it was lost is told by the next
-        // write.
+        // A repair that only reads for a long time makes no writes that would renew the mark. If the mark was lost, the
+        // next write reports it.
         let beat = || give_beats(&pulse, &wake, |_| ());
         thread::Builder::new()
             .name("heartbeat".to_owned())

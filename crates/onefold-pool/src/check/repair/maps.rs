@@ -1,7 +1,7 @@
-//! File maps: what cannot be read or makes no sense becomes a hole, and totals say what is left.
+//! File maps: replaces unreadable or invalid parts by holes, and corrects the totals.
 //!
-//! A block that proves to be a map node or a page of the names tree is one: its header says so. A leaf that names such
-//! a block as data is wrong. So all nodes are found first, and then the maps are mended.
+//! A block whose header proves it to be a map node or a page of the names tree is one. A leaf that names such a block
+//! as data is wrong. So all nodes are found first, and then the maps are repaired.
 
 use onefold_block::BlockNo;
 
@@ -19,7 +19,7 @@ use crate::format::map_node::{self, FAN_OUT_LEN, LEVELS_MAX, MapEntry, Totals};
 use crate::format::state::Field;
 use crate::tree::{self, Finding, Key};
 
-/// Mends all maps. What is shared is mended once for all files that share it.
+/// Repairs all maps. A shared node is repaired once for all files that share it.
 pub(super) fn mend(context: &mut Context<'_>, patch: &mut Patch<'_>, listed: &Listed) -> Result<(), CheckError> {
     let root = BlockNo(context.field(Field::TreeRoot));
     let end = (context.groups_ready() * GROUP_BLOCKS).min(context.geometry.total_blocks);
@@ -35,7 +35,7 @@ pub(super) fn mend(context: &mut Context<'_>, patch: &mut Patch<'_>, listed: &Li
             && inode.attr.kind == FileKind::Regular
         {
             let mut new = mender.file(&inode)?.encode();
-            // An inline map that has become empty still takes its bytes: the item keeps its length.
+            // An inline map that has become empty keeps its bytes, so that the item keeps its length.
             new.resize(value.len(), 0);
             if new != value {
                 changed.push((key, new));
@@ -60,11 +60,11 @@ struct Mender<'c, 'a> {
     /// Blocks from here on are in no block group in use.
     end: u64,
     visited: NodeSet,
-    /// Map nodes and pages of the names tree: they are no data.
+    /// Map nodes and pages of the names tree, which cannot be data.
     taken: NodeSet,
 }
 
-/// Stands for the level of a page of the names tree among map nodes.
+/// Marks a page of the names tree among the levels of map nodes.
 const TREE_PAGE: u8 = LEVELS_MAX;
 
 impl Mender<'_, '_> {
@@ -117,7 +117,7 @@ impl Mender<'_, '_> {
         }
     }
 
-    /// Returns the inode as it must be.
+    /// Returns the repaired inode.
     fn file(&mut self, inode: &Inode) -> Result<Inode, CheckError> {
         let mut mended = inode.clone();
         let totals = match &mut mended.map {
@@ -146,7 +146,7 @@ impl Mender<'_, '_> {
         Ok(mended)
     }
 
-    /// Mends a node and all below it. Returns its totals; `None` if it is lost and its parent must let go of it.
+    /// Repairs a node and its subtree. Returns its totals; `None` if it is lost and its parent must drop it.
     fn node(&mut self, at: BlockNo, level: u8) -> Result<Option<Totals>, CheckError> {
         if !self.can_hold(at) {
             return Ok(None);

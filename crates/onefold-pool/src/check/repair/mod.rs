@@ -1,22 +1,21 @@
-//! Mending a pool that nobody has open.
+//! Repairs a pool that no process has open.
 //!
 //! The names tree and the file maps are the truth; everything else follows from them:
-//! 1. a bad superblock copy is written anew from the good one;
-//! 2. a journal or pool state that cannot be used is replaced by the best reading of what is left, and metadata that
-//!    the journal still holds is put back from there ([`ground`]); the journal is emptied;
-//! 3. a names tree with unusable pages, or with pages that nothing leads to, is built anew from all of its leaves that
-//!    can be read ([`salvage`]);
-//! 4. what cannot be read of file maps becomes a hole ([`maps`]): the check's report names file and block;
-//! 5. bitmaps, fingerprint stores, reference counts and counters are made anew ([`groups`]);
-//! 6. names and inodes are brought into agreement by operations like any other ([`names`]); what no directory leads to
-//!    goes to `/lost+found`; files that name blocks of another sharing domain get copies ([`domains`]);
-//! 7. what 6 has let go of is freed, by 5 again.
+//! 1. A bad superblock copy is rewritten from the good one.
+//! 2. An unusable journal or pool state is replaced by the best reading of the rest, and metadata that the journal
+//!    still holds is restored from there ([`ground`]); the journal is emptied.
+//! 3. A names tree with unusable or unreachable pages is rebuilt from all of its readable leaves ([`salvage`]).
+//! 4. Unreadable parts of file maps become holes ([`maps`]); the check's report names file and block.
+//! 5. Bitmaps, fingerprint stores, reference counts and counters are rebuilt ([`groups`]).
+//! 6. Ordinary operations bring names and inodes into agreement ([`names`]). Inodes that no directory leads to go to
+//!    `/lost+found`; files that name blocks of another sharing domain get copies ([`domains`]).
+//! 7. Step 5 runs again to free the blocks that step 6 has dropped.
 //!
-//! All changes go through the journal, and each step finds what an interrupted one has left: a repair that was cut
-//! short is finished by running it again. The pool is held meanwhile as by a host that has it open ([`held`]).
+//! All changes go through the journal, and each step handles the result of an interrupted one: running an interrupted
+//! repair again finishes it. The pool is held meanwhile, as by a host that has it open ([`held`]).
 //!
-//! Data that does not match its fingerprint stays as it is: nobody knows what it was. It is marked, so that no later
-//! write is shared with it.
+//! Data that does not match its fingerprint stays unchanged, as its right content is unknown. It is marked, so that no
+//! later write is shared with it.
 
 mod domains;
 mod ground;
@@ -47,13 +46,13 @@ use crate::options::{Environment, OpenOptions};
 use crate::progress::Progress;
 use patch::Patch;
 
-/// What one round lets go of may leave something for the next.
+/// Maximum number of rounds: blocks dropped in one round may leave work for the next.
 const ROUNDS_MAX: u32 = 3;
 
-/// Checks a pool and mends what can be mended. Returns what was wrong before.
+/// Checks a pool and repairs what can be repaired. Returns the problems before the repair.
 ///
 /// # Errors
-/// As [`super::check`]; [`PoolError::InUse`] if another host has the pool open; device errors.
+/// See [`super::check`]; [`PoolError::InUse`] if another host has the pool open; device errors.
 pub fn repair(
     device: &Arc<dyn BlockDevice>,
     options: &CheckOptions,
@@ -61,7 +60,7 @@ pub fn repair(
     progress: &dyn Progress,
 ) -> Result<CheckReport> {
     ensure_memory(options)?;
-    // Before the check: it must not watch another host write.
+    // Taken before the check, which must not run while another host writes.
     held::while_held(device, options.host, environment, |device| repair_held(device, options, environment, progress))
 }
 
@@ -79,7 +78,8 @@ fn repair_held(
         let mut lost = data_problems(&report);
         let mut lost_total = lost.len() as u64;
         if options.verify_data && report.problems_total > report.problems.len() as u64 {
-            // Damaged data may have been counted only, behind a thousand other problems: with these mended it is told.
+            // Damaged data may only have been counted, behind a thousand other problems; after their repair it is
+            // reported.
             let (again, _) = find(&**device, options, progress)?;
             lost = data_problems(&again);
             lost_total = again.problems_total.saturating_sub(left);
@@ -117,7 +117,7 @@ fn quarantine(
     Ok(data.engine.commit_and_close()?)
 }
 
-/// Returns how many problems are left.
+/// Returns the number of remaining problems.
 fn mend(
     device: &Arc<dyn BlockDevice>,
     options: &CheckOptions,
@@ -179,7 +179,7 @@ fn mend_superblocks(device: &dyn BlockDevice) -> Result<()> {
     Ok(())
 }
 
-/// Mends maps, and then makes anew what follows from them.
+/// Repairs maps, and then rebuilds what follows from them.
 fn mend_blocks(
     device: &dyn BlockDevice,
     options: &CheckOptions,

@@ -1,5 +1,5 @@
-//! Names and inodes: planned by one look at the whole names tree, done ([`super::settle`]) by operations on the opened
-//! pool.
+//! Names and inodes: plans the repair in one pass over the whole names tree. Operations on the opened pool then carry
+//! it out ([`super::settle`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -24,28 +24,28 @@ use crate::names::{NameHash, xattr};
 use crate::options::{Environment, OpenOptions};
 use crate::tree::{self, Key};
 
-/// Items that one operation looks at or changes.
+/// Number of items that one operation reads or changes.
 pub(super) const ITEMS_PER_STEP: usize = 64;
 
-/// Memory that a plan takes for each inode, in bytes: [`Known`] in a tree whose nodes are half full.
+/// Memory of a plan for each inode, in bytes: [`Known`] in a tree whose nodes are half full.
 const KNOWN_BYTES: u64 = 112;
 const _: () = assert!(2 * (size_of::<Known>() + size_of::<Ino>()) as u64 <= KNOWN_BYTES);
 
-/// An inode, as far as its names are concerned, and what the tree says of it.
+/// What the tree says of an inode and its names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
-    /// Of a directory: the directory that names it.
+    /// For a directory: the directory that names it.
     pub(super) parent: u64,
-    /// Of a directory: where in its parent the entry lies that leads to it.
+    /// For a directory: the cookie of its entry in its parent.
     cookie: u64,
-    /// Bytes of the link target that are there.
+    /// Bytes of the link target that exist.
     pub(super) target_bytes: u64,
-    /// Of a directory: entries, and those that are directories.
+    /// For a directory: numbers of entries, and of those that are directories.
     pub(super) entries: u64,
     pub(super) subdirectories: u32,
-    /// Links by the inode.
+    /// Link count in the inode.
     pub(super) links: u32,
-    /// Entries that lead to it.
+    /// Number of entries that lead to it.
     pub(super) names: u32,
     pub(super) domain: u16,
     pub(super) kind: FileKind,
@@ -67,7 +67,7 @@ impl Known {
     }
 }
 
-/// What will be done.
+/// The planned changes.
 #[derive(Default)]
 pub(super) struct Plan {
     pub(super) inodes: BTreeMap<Ino, Known>,
@@ -77,7 +77,7 @@ pub(super) struct Plan {
     pub(super) puts: Vec<(Key, Vec<u8>)>,
     /// Entries that lead to a file of another sharing domain than their directory's.
     crossing: Vec<Crossing>,
-    /// A file has changed its sharing domain.
+    /// Whether a file has changed its sharing domain.
     has_moved_domains: bool,
 }
 
@@ -121,7 +121,7 @@ pub(super) fn mend(
     engine.commit_and_close()
 }
 
-/// Takes data past its end from a file.
+/// Removes data past its end from a file.
 fn cut(op: &mut Op<'_>, ino: Ino) -> OpResult<()> {
     let Some(value) = op.item(&items::inode_key(ino))? else { return Ok(()) };
     let Some(mut inode) = Inode::decode(ino, &value) else { return Ok(()) };
@@ -133,7 +133,7 @@ fn cut(op: &mut Op<'_>, ino: Ino) -> OpResult<()> {
     Ok(())
 }
 
-/// Shows all items, some in each look.
+/// Passes all items to `visit`, some in each operation.
 pub(super) fn each_item(engine: &Engine, mut visit: impl FnMut(Key, &[u8])) -> Result<()> {
     let mut next = Key::MIN;
     loop {
@@ -167,7 +167,7 @@ struct Chunks {
 }
 
 impl Plan {
-    /// Looks at every item by itself.
+    /// Examines every item by itself.
     fn look_at_items(&mut self, engine: &Engine) -> Result<()> {
         let mut chunks = Chunks::default();
         each_item(engine, |key, value| {
@@ -183,7 +183,7 @@ impl Plan {
             let keep = match kind {
                 None => false,
                 Some(ItemKind::Orphan) => {
-                    // A damaged one goes: what has no links gets another.
+                    // A damaged entry is removed; an inode without links gets another one.
                     let is_sound = value.is_empty();
                     if is_sound {
                         self.orphans.insert(Ino(key.sub));
@@ -235,7 +235,7 @@ impl Plan {
         }
     }
 
-    /// A symbolic link that leads nowhere is removed.
+    /// Plans the removal of symbolic links without a complete target.
     fn drop_empty_links(&mut self) {
         let removals = &mut self.removals;
         self.inodes.retain(|ino, known| {
@@ -248,7 +248,7 @@ impl Plan {
         });
     }
 
-    /// Looks at where entries lead.
+    /// Examines the targets of entries.
     fn look_at_entries(&mut self, engine: &Engine) -> Result<()> {
         let mut seen: (Ino, u64, Vec<Vec<u8>>) = (Ino(0), 0, Vec::new());
         each_item(engine, |key, value| {
@@ -295,8 +295,8 @@ impl Plan {
         })
     }
 
-    /// Brings files and the directories that name them into one sharing domain. A name in another domain than the
-    /// file's is taken away if the file has one in its own; else the file moves.
+    /// Brings files and the directories that name them into one sharing domain. If the file has other names, a name in
+    /// another domain is removed; otherwise the file moves to that domain.
     fn settle_domains(&mut self) {
         for Crossing { key, child, domain } in std::mem::take(&mut self.crossing) {
             let Some(known) = self.inodes.get_mut(&child) else { continue };
@@ -316,7 +316,7 @@ impl Plan {
         }
     }
 
-    /// Takes one directory out of each loop: it can then be found again.
+    /// Takes one directory out of each loop, so that it can be reached again.
     fn break_loops(&mut self) {
         let directories: Vec<Ino> =
             self.inodes.iter().filter(|(_, known)| known.kind == FileKind::Directory).map(|(ino, _)| *ino).collect();
@@ -363,7 +363,7 @@ impl Chunks {
     }
 }
 
-/// Returns whether an entry may be, and lies where it is looked for.
+/// Returns whether an entry is valid and lies where a look-up finds it.
 fn is_findable(item: &DirItem, cookie: u64, names: &NameHash) -> bool {
     let (first, last) = items::dir_cookies(names.of(&item.name));
     (first..=last).contains(&cookie) && Name::changeable(&item.name, names).is_ok()

@@ -1,7 +1,7 @@
-//! Changing metadata without the engine: whole blocks, always through the journal.
+//! Changes metadata without the engine: whole blocks, always through the journal.
 //!
-//! A change that is cut short by a crash is finished by the recovery of the next opening. Each change stands for
-//! itself: a repair that is cut short between two of them is finished by running it again.
+//! If a crash interrupts a change, the recovery of the next opening finishes it. Each change is independent: a repair
+//! that is interrupted between two of them is finished by running it again.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use crate::journal::log::{self, Log};
 use crate::journal::replay;
 use crate::tree::Pages;
 
-/// Blocks of one transaction: half of the smallest log.
+/// Maximum number of blocks in one transaction: half of the smallest log.
 const BATCH_BLOCKS: usize = 100;
 
 /// Metadata with changes that are not on the device yet.
@@ -30,7 +30,7 @@ pub(super) struct Patch<'a> {
     log: Log,
     next_sequence: u64,
     pool_tag: u32,
-    /// Free blocks that new pages of the names tree may take.
+    /// Free blocks for new pages of the names tree.
     pub(super) free: Vec<BlockNo>,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Patch<'a> {
         Ok(patch)
     }
 
-    /// Returns a block of that kind, changed or not, or what is wrong with it.
+    /// Returns a block of this kind, changed or not, or its problem.
     pub(super) fn block(&mut self, at: BlockNo, kind: BlockKind) -> std::result::Result<&BlockBytes, String> {
         match self.dirty.get(&at) {
             Some(bytes) if header::kind(bytes) == Some(kind) => Ok(bytes),

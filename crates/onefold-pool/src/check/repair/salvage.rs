@@ -1,8 +1,8 @@
-//! A names tree with unusable pages, built anew: from what can still be reached, and from all leaves that are recorded
-//! as pages of the tree.
+//! Rebuilds a names tree with unusable pages: from its reachable pages, and from all leaves that are recorded as pages
+//! of the tree.
 //!
-//! The new tree takes blocks that are free by bitmap and fingerprint store alike. It becomes the pool's by one change
-//! of the pool state, after all of it is durable; the old one is freed when the block groups are made anew.
+//! The new tree takes blocks that are free in both bitmap and fingerprint store. One change of the pool state makes it
+//! the pool's tree, after all of it is durable. The old tree is freed when the block groups are rebuilt.
 
 use onefold_block::BlockNo;
 
@@ -20,12 +20,12 @@ use crate::format::store_page::{self, BlockUse};
 use crate::progress::Progress;
 use crate::tree::{self, Finding};
 
-/// New pages for each old one, at most: they are filled in key order, and a third at least.
+/// Maximum number of new pages for each old one: they are filled in key order, at least to a third.
 const GROWTH: usize = 3;
-/// Pages of the tree that are held at once, at most.
+/// Maximum number of pages of the tree that are held at once.
 const PAGES_MAX: usize = 1 << 22;
 
-/// Builds the names tree anew.
+/// Rebuilds the names tree.
 pub(super) fn mend(
     device: &dyn onefold_block::BlockDevice,
     options: &CheckOptions,
@@ -44,8 +44,8 @@ pub(super) fn mend(
     free.reverse();
     patch.free = free;
     let mut new_root = tree::create(&mut patch)?;
-    // What lies where it is looked for is the newest there is. Leaves have more than that where the page above them is
-    // damaged, or out of date; and one that is not recorded was freed.
+    // Items that a look-up finds are the newest. Leaves contain others if the page above them is damaged or outdated; a
+    // leaf that is not recorded was freed.
     let is_recorded = |leaf: BlockNo| leaves.len() == PAGES_MAX || leaves.binary_search(&leaf).is_ok();
     copy_items(&mut context, root, &mut patch, &mut new_root, is_recorded)?;
     for &leaf in &leaves {
@@ -58,16 +58,16 @@ pub(super) fn mend(
     Ok(patch.flush()?)
 }
 
-/// What the block groups say.
+/// The block groups' information.
 #[derive(Default)]
 struct Found {
     /// All leaves that are recorded as pages of the tree, ascending.
     leaves: Vec<BlockNo>,
-    /// How many pages are recorded.
+    /// Number of recorded pages.
     page_count: usize,
-    /// Blocks that bitmap and fingerprint store call free.
+    /// Blocks that are free in both bitmap and fingerprint store.
     free: Vec<BlockNo>,
-    /// Blocks that one of them calls free where the other one is unusable.
+    /// Blocks that are free in one of them while the other is unusable.
     free_perhaps: Vec<BlockNo>,
 }
 
@@ -94,11 +94,11 @@ fn look_through_groups(context: &mut Context<'_>) -> Result<Found, CheckError> {
                 (None, Some(false)) if page.is_err() => Some(&mut found.free_perhaps),
                 _ => None,
             };
-            // Enough for any tree that fits the memory; the first ones lie close together.
+            // Enough for any tree that fits the memory; the first ones are close together.
             if let Some(free) = free.filter(|free| free.len() < PAGES_MAX) {
                 free.push(block);
             }
-            // Where the entry is lost too, the block's own header must do.
+            // If the entry is lost too, the block's own header decides.
             let may_be_page = (usage == Some(BlockUse::TreePage) || page.is_err()) && mark != Some(false);
             if may_be_page
                 && found.leaves.len() < PAGES_MAX
@@ -115,7 +115,7 @@ fn look_through_groups(context: &mut Context<'_>) -> Result<Found, CheckError> {
     Ok(found)
 }
 
-/// Copies all items below a page that can be read, and of whose leaf `counts` is true, except those that are there.
+/// Copies all items below a page that are readable and whose leaf satisfies `counts`, except those already there.
 fn copy_items(
     context: &mut Context<'_>,
     from: BlockNo,

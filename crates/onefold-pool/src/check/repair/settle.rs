@@ -1,4 +1,4 @@
-//! Carrying out a plan for names and inodes.
+//! Carries out a plan for names and inodes.
 
 use super::names::{ITEMS_PER_STEP, Known, Plan};
 use crate::attr::{Dedup, FileKind, Ino, NewFile};
@@ -10,11 +10,11 @@ use crate::format::state::Field;
 use crate::meta::Privilege;
 use crate::names::directory::Name;
 
-/// Where files go that no directory leads to.
+/// The directory for files that no directory leads to.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 impl Plan {
-    /// Does what is planned. Each operation stands for itself: what is cut short is planned anew by the next repair.
+    /// Carries out the plan. Each operation is independent: the next repair plans again whatever is interrupted.
     pub(super) fn carry_out(mut self, engine: &Engine) -> Result<()> {
         for keys in self.removals.chunks(ITEMS_PER_STEP) {
             engine.run(Privilege::Freeing, |op| keys.iter().try_for_each(|key| op.remove_item(key).map(|_| ())))?;
@@ -28,7 +28,7 @@ impl Plan {
         self.attach(engine, &lost)
     }
 
-    /// Makes a root directory where there is none.
+    /// Makes a root directory if it is missing.
     fn mend_root(&mut self, engine: &Engine) -> Result<()> {
         let root = self.inodes.get_mut(&Ino::ROOT).filter(|known| known.kind == FileKind::Directory);
         if let Some(known) = root {
@@ -45,7 +45,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Lets each inode say what it must. Returns those that no directory leads to.
+    /// Corrects each inode. Returns those that no directory leads to.
     fn settle(&self, engine: &Engine) -> Result<Vec<Ino>> {
         let (mut lost, mut changed) = (Vec::new(), Vec::new());
         let (mut new_orphans, mut gone_orphans) = (Vec::new(), Vec::new());
@@ -104,7 +104,7 @@ impl Plan {
         Ok(lost)
     }
 
-    /// Numbers given out from now on are new.
+    /// Ensures that newly assigned numbers are unused.
     fn mend_numbers(&self, engine: &Engine) -> Result<()> {
         let next_ino = self.inodes.keys().next_back().map_or(0, |ino| ino.0.saturating_add(1));
         engine.run(Privilege::Freeing, |op| {
@@ -117,8 +117,8 @@ impl Plan {
         })
     }
 
-    /// Gives what no directory leads to a name in `/lost+found`: its number. A directory holds only files of its own
-    /// sharing domain, so each domain but the root's has a directory there.
+    /// Gives inodes that no directory leads to a name in `/lost+found`: their number. A directory holds only files of
+    /// its own sharing domain, so each domain except the root's has a directory there.
     fn attach(&self, engine: &Engine, lost: &[Ino]) -> Result<()> {
         if lost.is_empty() {
             return Ok(());
@@ -157,8 +157,8 @@ fn put_inodes(engine: &Engine, inodes: &mut Vec<Inode>) -> Result<()> {
     Ok(())
 }
 
-/// Returns a directory in `parent`, made if there is none, of a sharing domain of its own if that is given. Only root
-/// may look into it.
+/// Returns a directory in `parent`, and makes it if it is missing, with its own sharing domain if one is given. Only
+/// root may read it.
 fn found_directory(engine: &Engine, parent: Ino, name: &[u8], domain: Option<u16>) -> Result<Ino> {
     let now = engine.environment.clock.now();
     let place = Name::new(name, &engine.name_hash)?;
