@@ -51,12 +51,14 @@ pub trait Sharing: Files {
     /// Makes a range refer to the blocks of another range, whatever it held before. The rules of [`Sharing::share`]
     /// apply. Only for files that sharing made itself, and for holes that a share has left, as the replaced bytes are
     /// not compared.
+    ///
     /// # Errors
     /// See [`ShareError`].
     fn clone_range(&self, source: At<'_, Self::File>, into: At<'_, Self::File>, length: u64) -> Result<(), ShareError>;
 
     /// Creates a file with the content that `source` has at one moment during the call, by referring to its blocks. The
     /// file gets the permissions of the source, as a plain copy would; users may write to it as far as these permit.
+    ///
     /// # Errors
     /// See [`ShareError`], and those of [`Files::create`]; nothing remains of the file then.
     fn create_clone(&self, source: &Self::File, path: &Path) -> Result<Self::File, ShareError> {

@@ -61,8 +61,8 @@ impl Pool {
         crate::engine::format::create(device, options, environment)
     }
 
-    /// Opens the pool on a device, recovering it if it was not closed.
     /// Opens the pool on a device, and recovers it if it was not closed.
+    ///
     /// # Errors
     /// [`PoolError::NotAPool`], [`PoolError::NewerFormat`], [`PoolError::DeviceTooSmall`] if the device shrank,
     /// [`PoolError::MemoryTooSmall`], damage of the journal, device errors.

@@ -3,7 +3,6 @@
 //!
 //! This translates names, data and maps into the pool's own verbs. There is no user: the process that has the pool open
 //! may do everything.
-//! may do everything.
 
 mod errors;
 mod file;
