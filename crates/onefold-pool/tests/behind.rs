@@ -530,7 +530,7 @@ fn a_loss_is_reported_once_by_all_that_is_open_and_by_each_later_opening_of_its_
     check_clean(&*device).expect("it was closed in good order");
 }
 
-/// What was wrong: failures of 1,024 files were kept; with one more, all were forgotten at once.
+/// What was wrong: failures of 1,024 files were kept, and those of further files were forgotten immediately.
 #[test]
 fn losses_of_any_number_of_files_are_reported() {
     let host = ThinDevice::new(MemoryDevice::new(600_000), 500_000);
