@@ -10,6 +10,8 @@ from host import RUN_S, Failed, call, sum_of
 
 # How long a program waits before it opens a pool that a dead one has left open: another host might have it.
 LEFT_OPEN_S = 10
+# How long the kernel may take to let go of a pool after a kill.
+LET_GO_S = 20
 
 
 def dedup(onefold, pool):
@@ -64,7 +66,7 @@ class Pools:
             self.counts["kills"] += int(process.poll() is None)
             process.kill()
             process.wait(RUN_S)
-            call(self.onefold, "pool", "check", "--quiet", self.pool)
+            self.check_left_open()
         call(*dedup(self.onefold, self.pool))
         call(self.onefold, "pool", "check", "--quiet", "--data", self.pool)
         when = f"`pool dedup --files` killed after {pauses} s"
@@ -74,6 +76,18 @@ class Pools:
             changed = [name for name, expected in self.sums.items() if sum_of(at / name) != expected]
         if changed:
             raise Failed(f"{when}: {changed} changed")
+
+    def check_left_open(self):
+        """Checks a pool whose program was killed. The kernel ends that one's requests, and then lets go of the pool."""
+        ends = time.monotonic() + LET_GO_S
+        while True:
+            try:
+                call(self.onefold, "pool", "check", "--quiet", self.pool)
+                return
+            except Failed as failure:
+                if "is in use" not in str(failure) or time.monotonic() > ends:
+                    raise
+            time.sleep(0.1)
 
     def close(self):
         for path in (self.filled, self.pool):
