@@ -1,11 +1,15 @@
 //! Maps of files: where blocks lie, and which share their place already. Hints, never more.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use onefold_substrate::{MappedExtent, Substrate};
 
 /// Extents of a file that are kept at once, at most: 2 MiB of them. What is beyond is asked for again.
 const WINDOW_MAX: usize = 1 << 15;
+
+/// Extents of a file that are kept of answers in any order, at most, and answers with nothing: about 2 MiB of them.
+const SCATTERED_MAX: usize = 1 << 15;
 
 /// A part of a file's map.
 #[derive(Debug)]
@@ -120,6 +124,43 @@ impl Extents {
     }
 }
 
+/// Parts of a file's map, for offsets in any order: each answer of the file system is kept, so that it is asked for
+/// once.
+#[derive(Debug, Default)]
+pub(crate) struct ScatteredExtents {
+    /// By where each begins.
+    answers: BTreeMap<u64, Extents>,
+    /// Extents of all answers, and one more of each.
+    kept: usize,
+}
+
+impl ScatteredExtents {
+    /// Returns what is at an offset of the file, as it was when the file system was asked.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn at<S: Substrate>(&mut self, substrate: &S, file: &S::File, offset: u64) -> io::Result<Placed> {
+        let known = self.answers.range(..=offset).next_back().filter(|(_, answer)| offset < answer.to);
+        if let Some((_, answer)) = known {
+            return Ok(answer.look(offset));
+        }
+        let mut answer = Extents::narrow();
+        let placed = answer.at(substrate, file, offset)?;
+        let more = answer.extents.len() + 1;
+        if self.kept + more > SCATTERED_MAX {
+            self.forget();
+        }
+        self.kept += more;
+        self.answers.insert(offset, answer);
+        Ok(placed)
+    }
+
+    /// Has the file system asked anew.
+    pub(crate) fn forget(&mut self) {
+        *self = ScatteredExtents::default();
+    }
+}
+
 /// Hands on all extents of a file, in order.
 ///
 /// # Errors
@@ -142,5 +183,41 @@ pub(crate) fn each_extent<S: Substrate, E: From<io::Error>>(
 impl Default for Extents {
     fn default() -> Self {
         Extents::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use onefold_block::random::SeededRandom;
+    use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
+    use onefold_substrate::{Access, Files, Sharing};
+    use onefold_testing::simulated::{HostNo, SimulatedFileSystem, SimulationOptions};
+
+    use super::*;
+
+    #[test]
+    fn scattered_extents_say_what_the_map_says_and_ask_once_for_each_answer() {
+        const BLOCKS: u64 = 40;
+        let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 0, ..SimulationOptions::default() });
+        // Data with holes between, so that there are many extents.
+        for first in (0..BLOCKS).step_by(3) {
+            file_system.write_image(HostNo(0), "image", first * BLOCK_BYTES_U64, &[7; BLOCK_BYTES]).unwrap();
+        }
+        let substrate = file_system.observe().substrate;
+        let file = substrate.open(Path::new("image"), Access::Read).unwrap();
+        let (random, mut scattered) = (SeededRandom::new(3), ScatteredExtents::default());
+        let mut asked = 0;
+        for _ in 0..400 {
+            let offset = random.below(BLOCKS) * BLOCK_BYTES_U64;
+            let (before, expected) = (scattered.kept, Extents::narrow().at(&substrate, &file, offset).unwrap());
+            assert_eq!(scattered.at(&substrate, &file, offset).unwrap(), expected, "{offset}");
+            asked += u64::from(scattered.kept > before);
+        }
+        assert!((1..=BLOCKS).contains(&asked) && scattered.kept <= SCATTERED_MAX, "{asked}");
+        assert!(substrate.extents(&file, 0).is_ok());
+        scattered.forget();
+        assert_eq!(scattered.kept, 0);
     }
 }

@@ -170,7 +170,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     /// Returns the file of a run that is named where the file system refuses it.
     pub(super) fn blamed(&self, run: &Run) -> FileNo {
         let Source::File(source) = run.source else { return run.file };
-        let file = self.sources.file(source.file).map(|file| &file.mapped.file);
+        let file = self.sources.file(source.file).map(|file| &file.file);
         let is_refused = file.is_some_and(|file| matches!(self.state.substrate().refusal(file), Ok(Some(_))));
         if is_refused { source.file } else { run.file }
     }

@@ -9,7 +9,7 @@ use onefold_substrate::{Access, FileHandle, ShareError, Substrate, is_gone};
 
 use super::Sharer;
 use super::target::Mapped;
-use crate::extents::Extents;
+use crate::extents::{Extents, ScatteredExtents};
 use crate::format::FileNo;
 use crate::pass::PassError;
 use crate::pass::runs::{FilePlace, Outcome, Source};
@@ -26,11 +26,15 @@ pub(super) struct Sources<S: Substrate> {
     pub(super) arenas: BTreeMap<u32, Mapped<S>>,
     /// Images, or what comes of runs from those that are none of this pass's sources.
     pub(super) files: BTreeMap<FileNo, Result<SourceFile<S>, Outcome>>,
+    /// Where blocks of images lie that were sources of earlier targets, and may be again.
+    maps: BTreeMap<FileHandle, ScatteredExtents>,
 }
 
 /// An image that others share with.
 pub(super) struct SourceFile<S: Substrate> {
-    pub(super) mapped: Mapped<S>,
+    pub(super) file: Rc<S::File>,
+    /// Where its blocks lie. Targets want them in any order.
+    pub(super) map: ScatteredExtents,
     /// What stands for it, whatever its number is.
     pub(super) handle: FileHandle,
     /// How many whole blocks it has.
@@ -39,7 +43,7 @@ pub(super) struct SourceFile<S: Substrate> {
 
 impl<S: Substrate> Sources<S> {
     pub(super) fn new(zeros: S::File) -> Sources<S> {
-        Sources { zeros, arenas: BTreeMap::new(), files: BTreeMap::new() }
+        Sources { zeros, arenas: BTreeMap::new(), files: BTreeMap::new(), maps: BTreeMap::new() }
     }
 
     /// Returns the file that is one hole.
@@ -54,7 +58,7 @@ impl<S: Substrate> Sources<S> {
             Source::Slot(slot) => (&self.arenas[&slot.arena()].file, slot.index() * BLOCK_BYTES_U64),
             Source::File(FilePlace { file, block }) => {
                 let file = self.file(file).expect("it was loaded with the run");
-                (&file.mapped.file, block.0 * BLOCK_BYTES_U64)
+                (&file.file, block.0 * BLOCK_BYTES_U64)
             }
         }
     }
@@ -65,16 +69,27 @@ impl<S: Substrate> Sources<S> {
     }
 
     /// Returns the image of a source and the offset in it, in bytes, if the source is one.
-    pub(super) fn image(&mut self, source: Source) -> Option<(&mut Mapped<S>, u64)> {
+    pub(super) fn image(&mut self, source: Source) -> Option<(&mut SourceFile<S>, u64)> {
         let Source::File(FilePlace { file, block }) = source else { return None };
         let file = self.files.get_mut(&file)?.as_mut().ok()?;
-        Some((&mut file.mapped, block.0 * BLOCK_BYTES_U64))
+        Some((file, block.0 * BLOCK_BYTES_U64))
+    }
+
+    /// Closes all images: for the next target each is opened again. Where their blocks lie is still known, but for the
+    /// one that was the target.
+    pub(super) fn close_files(&mut self, target: &FileHandle) {
+        let files = std::mem::take(&mut self.files).into_values().flatten();
+        self.maps.extend(files.map(|SourceFile { handle, map, .. }| (handle, map)));
+        self.maps.remove(target);
+        while self.maps.len() > FILES_MAX {
+            self.maps.pop_first();
+        }
     }
 
     /// Takes note that a file lies elsewhere now.
     pub(super) fn forget_map(&mut self, handle: &FileHandle) {
         let files = self.files.values_mut().filter_map(|file| file.as_mut().ok());
-        files.filter(|file| file.handle == *handle).for_each(|file| file.mapped.map = Extents::narrow());
+        files.filter(|file| file.handle == *handle).for_each(|file| file.map.forget());
     }
 }
 
@@ -118,8 +133,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         let substrate = self.state.substrate();
         let opened = self.images.open(number, Access::Read).and_then(|file| {
             let stat = substrate.stat(&file)?;
-            let mapped = Mapped { file: Rc::new(file), map: Extents::narrow() };
-            Ok(SourceFile { mapped, handle: stat.handle, blocks: stat.length / BLOCK_BYTES_U64 })
+            let map = self.sources.maps.remove(&stat.handle).unwrap_or_default();
+            Ok(SourceFile { file: Rc::new(file), map, handle: stat.handle, blocks: stat.length / BLOCK_BYTES_U64 })
         });
         Ok(opened.map_err(|why: io::Error| {
             if is_gone(&why) {

@@ -93,9 +93,9 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                 self.trouble.note_unsynced(&[target.number], self.images, synced);
             }
         }
-        if target.facts.is_some() {
+        if let Some(facts) = &target.facts {
             // A source may get another owner, leave the selection or be opted out. It is asked again for each target.
-            self.sources.files.clear();
+            self.sources.close_files(&facts.handle);
             self.images.forget_opt_outs();
         }
         Ok(self.note_mark(target.number)?)
