@@ -5,6 +5,11 @@ needs mkfs.xfs mkfs.btrfs losetup mke2fs filefrag debugfs
 # shellcheck source=../guests.sh
 source "$repo/tests/clients/guests.sh"
 
+# guests: the records of images.
+guests() {
+    find "$kept" -type f -name '[0-9]*'
+}
+
 # files UNCHANGED FLAG...: shares files; so many images are not examined.
 files() {
     local expected=$1 unchanged
@@ -19,6 +24,25 @@ change() {
     debugfs -w -R "$1" "$images/2.raw" 2>/dev/null
     remember
     sleep 0.1
+}
+
+# repeats EXPECTED FLAG...: shares files; 1 where it has to repeat what an earlier run has found, and 0 where not.
+repeats() {
+    local expected=$1
+    shift
+    onefold share files --json --quiet "$@" "$images" >"$dir/run"
+    (($(number unchanged <"$dir/run") == expected)) || fail "$kind: $expected runs should repeat another ($*)"
+}
+
+# same_sums FILE: the last run has counted as that one.
+same_sums() {
+    local sum before now
+    for sum in examined.images examined.images_with_packages examined.packages examined.files examined.empty_files \
+        examined.resident_bytes examined.unwritten_bytes examined.misaligned_bytes shared.now_bytes shared.before_bytes \
+        shared.differed_bytes tiers.{0,1,2,3}.{believed,before,differed,empty,crowded,given_up}_bytes; do
+        before=$(number "$sum" <"$1") now=$(number "$sum" <"$dir/run")
+        ((before == now)) || fail "$kind: $sum is $now, and was $before"
+    done
 }
 
 # known COUNT: shares files; in so many changed images the packages are known.
@@ -55,7 +79,7 @@ for kind in xfs btrfs; do
     shared=$(number shared.now_bytes <"$dir/run")
     whole
     ((shared > 5 << 20)) || fail "$kind: only $shared bytes are shared"
-    (($(find "$kept" -type f | wc -l) == 3)) || fail "$kind: $(ls "$kept") is kept"
+    (($(guests | wc -l) == 3)) || fail "$kind: $(ls "$kept") is kept"
     note "$kind: $(du -bc "$kept"/* | tail -1 | cut -f1) bytes are kept of three images"
 
     # What is kept says the same as the images, though sharing has set times of them (XFS).
@@ -65,6 +89,37 @@ for kind in xfs btrfs; do
         same_number "examined.$sum" "$dir/first" "$dir/run"
     done
     files 3 --dry-run
+
+    # Such a run repeats what the first one has found, until something changes. One that looks at everything counts the same.
+    repeats 1
+    cp "$dir/run" "$dir/repeated"
+    (($(number calls.shares <"$dir/run") == 0)) || fail "$kind: a run that repeats another one has shared"
+    whole
+    repeats 0 --full
+    same_sums "$dir/repeated"
+    repeats 1
+    same_sums "$dir/repeated"
+    repeats 0 --min-run 8K
+    repeats 0
+    "$ONEFOLD" share exclude "$images/3.raw"
+    repeats 0
+    repeats 1
+    "$ONEFOLD" share include "$images/3.raw"
+    sleep 0.1
+    repeats 0
+    repeats 1
+    rm "$(guests | sort | tail -1)"
+    repeats 0
+    repeats 1
+    # A time that is set is a change.
+    touch "$images/1.raw"
+    sleep 0.1
+    repeats 0
+    repeats 1
+    printf '\377' | dd of="$kept/run" bs=1 seek=100 conv=notrunc status=none
+    ! onefold share files --json --quiet "$images" >"$dir/run" || fail "$kind: a damaged file of the state is no failure"
+    grep -q 'guests/run.*damaged' "$dir/run" || fail "$kind: what is damaged is not named"
+    repeats 1
 
     # Another search is not kept, or is another one.
     files 0 --since 2020-01-01
@@ -109,12 +164,12 @@ for kind in xfs btrfs; do
     rm "$images/4.raw"
     forget 4.raw
     files 3
-    (($(find "$kept" -type f | wc -l) == 3)) || fail "$kind: an image that is gone is kept: $(ls "$kept")"
+    (($(guests | wc -l) == 3)) || fail "$kind: an image that is gone is kept: $(ls "$kept")"
 
     # What is damaged is dropped and named; what belongs to another user is refused; what is deleted is made again.
-    one=$(find "$kept" -type f | sort | head -1)
+    one=$(guests | sort | head -1)
     printf '\377' | dd of="$one" bs=1 seek=5000 conv=notrunc status=none
-    ! onefold share files --json --quiet "$images" >"$dir/run" || fail "$kind: a damaged file of the state is no failure"
+    ! onefold share files --json --quiet --full "$images" >"$dir/run" || fail "$kind: a damaged file of the state is no failure"
     (($(number examined.unchanged_images <"$dir/run") == 2)) || fail "$kind: what is damaged was believed"
     grep -q 'guests/.*damaged' "$dir/run" || fail "$kind: what is damaged is not named"
     files 3
@@ -142,7 +197,7 @@ dd if=/dev/zero of="$device" bs=4096 seek="$place" count=1 conv=notrunc,fsync st
 mount "$device" "$mount"
 cmp -s -n 4096 "$images/1.raw" /dev/zero || fail "the superblock is still there"
 remember
-files 3
+files 3 --full
 (($(number examined.images_with_packages <"$dir/run") == 3)) || fail "an unchanged image was opened"
 rm "$kept"/*
 files 0

@@ -1,5 +1,5 @@
 //! Decoders of the files in sharing's state folder: identity, marks, write logs, shards of the index and their entries,
-//! intents, kept maps and guests, settings of domains.
+//! intents, kept maps and guests, runs over guest files, settings of domains.
 
 use std::path::{Path, PathBuf};
 
@@ -7,6 +7,7 @@ use onefold_block::Timestamp;
 use onefold_share::domain::settings::Settings;
 use onefold_share::domain::{Domain, Membership};
 use onefold_share::format::entry::{Entry, Place};
+use onefold_share::format::files_run::FilesRun;
 use onefold_share::format::guest::{self, GuestHead, KeptClaim, KeptFile, KeptFiles, KeptGuest, PhasedPieces, Piece};
 use onefold_share::format::identity::Identity;
 use onefold_share::format::intent::{self, Intent, IntentRun};
@@ -80,6 +81,7 @@ pub(super) fn run(bytes: &[u8]) {
             let rest = choices.take_rest();
             entries(rest);
             settings(rest);
+            files_run(rest);
         }
     });
 }
@@ -92,6 +94,12 @@ fn settings(bytes: &[u8]) {
         let joined = domain(word).and_then(|domain| settings.joined(&domain));
         assert!(joined.is_none_or(|into| settings.joined(&into).is_none()));
     }
+}
+
+/// Whatever the text of a run over guest files says: it is refused, or it is the one that its lists have.
+fn files_run(text: &[u8]) {
+    let Some(run) = FilesRun::of_text(1, Timestamp::default(), text) else { return };
+    assert_eq!(run.text().as_deref(), Some(text));
 }
 
 /// Returns the file that `sound` writes, damaged, or any bytes.

@@ -65,6 +65,40 @@ impl Keeping {
         if self.is_dry_run { 0 } else { self.bytes_max }
     }
 
+    /// Returns how many bytes of what is kept are read at once, at most.
+    pub(super) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// Returns when the run began, by the clock that gives files their times.
+    pub(super) fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Returns what decides which records are used.
+    pub(super) fn search(&self) -> (u8, u64) {
+        (self.tiers, self.hashing)
+    }
+
+    /// Tells whether this search may use what is kept of an image that has this stamp. Its head alone is read.
+    ///
+    /// # Errors
+    /// Those of the state folder.
+    pub(super) fn has_record<S: Substrate>(
+        &self,
+        state: &State<'_, S>,
+        number: FileNo,
+        stamp: &Stamp,
+    ) -> Result<bool, StateError> {
+        let mut has_record = false;
+        let look = |head: &GuestHead| {
+            has_record = self.is_alike(head) && head.stamp.as_ref() == Some(stamp);
+            false
+        };
+        state.kept_guest(number, look, 0)?;
+        Ok(has_record)
+    }
+
     /// Adds the candidates of an image, from what is kept of it where it has not changed.
     ///
     /// # Errors

@@ -9,12 +9,14 @@
 //! | 3, coalesce | `join/` | sorts the rows, so that equal files come together, and cuts them into runs of whole blocks |
 //! | 2, compare | `finder` | hands the runs to the engine of `pass`, which has the file system compare and share |
 //!
-//! `kept` keeps what guests say between runs. `trust` gives up claims that are mostly wrong. `second` tries another
-//! source for ranges that the first one does not hold. Files are counted by `tier` and by `packages`. Nothing of a
-//! guest is trusted: a wrong claim costs a comparison. docs/decisions/0018-guest-files.md has the reasons.
+//! `kept` keeps what guests say between runs, and `concluded` what a run has found of them all. `trust` gives up claims
+//! that are mostly wrong. `second` tries another source for ranges that the first one does not hold. Files are counted
+//! by `tier` and by `packages`. Nothing of a guest is trusted: a wrong claim costs a comparison.
+//! docs/decisions/0018-guest-files.md has the reasons.
 
 mod changes;
 pub mod common;
+mod concluded;
 mod finder;
 mod identify;
 mod join;
@@ -41,6 +43,7 @@ pub use self::report::{Examined, FilesReport, GivenUpImages, TierCounts};
 pub use self::tier::Tier;
 
 use self::common::Contents;
+use self::concluded::{Conclusions, UnexaminedImage, report_of};
 use self::finder::FoundRuns;
 use self::identify::{IdentifyError, Identifying};
 use self::join::{Candidates, IMAGES_MAX, SourceRuns, join};
@@ -73,6 +76,8 @@ pub struct FilesOptions<'a> {
     pub common: Option<CommonSource<'a>>,
     /// Images whose content changed less long ago are left for another time.
     pub stable_for: Duration,
+    /// Whether all images and their maps are looked at, also where none has changed since an earlier run that did so.
+    pub is_full: bool,
     /// Told how many bytes of images were examined, and of how many; `Break` ends the work.
     pub examining: &'a dyn Fn(u64, u64) -> ControlFlow<()>,
 }
@@ -111,10 +116,11 @@ pub fn share_files<S: Substrate>(state: &State<'_, S>, options: &FilesOptions<'_
     pass.pace.begin();
     let began = pass.clock.monotonic();
     let mut marks = Marks::load(state)?;
+    // Before the images are looked at: a change that comes after this moment shows in their times.
+    let keeping = Keeping::of(state, options)?;
     let mut listed = list(state, &mut marks, &pass.selection)?;
     // All hosts choose the same source: that of the lowest number.
     listed.sort_by_key(|file| file.number);
-    let keeping = Keeping::of(state, options)?;
     if let Some(keeping) = &keeping {
         keeping.sweep(state, &marks, &pass.selection, &listed)?;
     }
@@ -123,9 +129,33 @@ pub fn share_files<S: Substrate>(state: &State<'_, S>, options: &FilesOptions<'_
         let now = state.now()?;
         unstable.extend(listed.extract_if(.., |file| !is_stable(&file.stat, now, options.stable_for)));
     }
-    let Found { runs, mut examined, packages, failed, strangers, believed } =
-        find(state, &listed, options, keeping.as_ref())?;
-    let found = pass.clock.monotonic();
+    let conclusions = Conclusions::of(options, keeping.as_ref());
+    let known = conclusions.as_ref().map_or(Ok(None), |conclusions| conclusions.take(state, &listed))?;
+    let mut report = match known.and_then(|run| report_of(&run, &listed)) {
+        Some(report) => FilesReport { find_time: pass.clock.monotonic().saturating_sub(began), ..report },
+        None => {
+            let found = find(state, &listed, options, keeping.as_ref())?;
+            let find_time = pass.clock.monotonic().saturating_sub(began);
+            let kept = conclusions.as_ref();
+            FilesReport { find_time, ..share(state, &mut marks, &listed, options, found, kept)? }
+        }
+    };
+    report.unstable = unstable.into_iter().map(|file| file.number).collect();
+    Ok(report)
+}
+
+/// Shares what was found, and keeps what came of it for later runs.
+fn share<S: Substrate>(
+    state: &State<'_, S>,
+    marks: &mut Marks,
+    listed: &[ListedFile],
+    options: &FilesOptions<'_>,
+    found: Found,
+    conclusions: Option<&Conclusions<'_>>,
+) -> Result<FilesReport, PassError> {
+    let pass = &options.pass;
+    let began = pass.clock.monotonic();
+    let Found { runs, mut examined, packages, unexamined, others, strangers, believed } = found;
     let targets = believed.believed.into_iter().fold(0, u64::saturating_add);
     if (pass.progress)(PassProgress::Planned { targets }).is_break() {
         return Err(StateError::Interrupted.into());
@@ -133,30 +163,35 @@ pub fn share_files<S: Substrate>(state: &State<'_, S>, options: &FilesOptions<'_
     let volume = options.common.and_then(|source| listed.iter().find(|file| file.stat.handle == *source.handle));
     let trust = Trust::vouching_for(volume.map(|file| file.number));
     let mut finder = FoundRuns::new(runs, Failures::new(pass.temporary_folder, pass.memory_bytes / 8), trust);
-    let passed = share_found(state, &mut marks, &mut finder, pass)?;
-    let paths: BTreeMap<FileNo, PathBuf> = listed.into_iter().map(|file| (file.number, file.path)).collect();
-    let given_up = finder.given_up().into_iter().filter_map(|(tier, who)| Some((tier, given_up_images(&paths, who)?)));
-    let given_up = given_up.collect();
+    let passed = share_found(state, marks, &mut finder, pass)?;
+    let paths: BTreeMap<FileNo, &PathBuf> = listed.iter().map(|file| (file.number, &file.path)).collect();
+    let given_up = finder.given_up();
     examined.misaligned_bytes = examined.misaligned_bytes.saturating_add(believed.misaligned);
     for (counts, bytes) in finder.tiers.iter_mut().zip(believed.believed) {
         counts.believed = bytes;
     }
-    Ok(FilesReport {
+    let named = given_up.iter().filter_map(|(tier, who)| Some((*tier, given_up_images(&paths, *who)?)));
+    let report = FilesReport {
+        is_unchanged: false,
         examined,
         tiers: Tier::ALL.into_iter().zip(finder.tiers).collect(),
         packages: finder.packages.iter().map(|(number, bytes)| (packages.name(*number).to_owned(), *bytes)).collect(),
-        given_up,
-        failed,
+        given_up: named.collect(),
+        failed: unexamined.iter().map(|image| (image.path.clone(), image.why.clone())).collect(),
         strangers,
-        unstable: unstable.into_iter().map(|file| file.number).collect(),
+        unstable: Vec::new(),
         passed,
-        find_time: found.saturating_sub(began),
-        share_time: pass.clock.monotonic().saturating_sub(found),
-    })
+        find_time: Duration::ZERO,
+        share_time: pass.clock.monotonic().saturating_sub(began),
+    };
+    if let Some(conclusions) = conclusions {
+        conclusions.keep(state, listed, &others, &unexamined, &given_up, &report)?;
+    }
+    Ok(report)
 }
 
-fn given_up_images(paths: &BTreeMap<FileNo, PathBuf>, given_up: GivenUp) -> Option<GivenUpImages> {
-    let path = |image: FileNo| paths.get(&image).cloned();
+fn given_up_images(paths: &BTreeMap<FileNo, &PathBuf>, given_up: GivenUp) -> Option<GivenUpImages> {
+    let path = |image: FileNo| paths.get(&image).map(|path| (*path).clone());
     Some(match given_up {
         GivenUp::Image(image) => GivenUpImages::One(path(image)?),
         GivenUp::Pair { one, other } => GivenUpImages::Pair { one: path(one)?, other: path(other)? },
@@ -178,7 +213,9 @@ struct Found {
     runs: SourceRuns,
     examined: Examined,
     packages: PackageNames,
-    failed: Vec<(PathBuf, String)>,
+    unexamined: Vec<UnexaminedImage>,
+    /// Common volumes.
+    others: BTreeSet<FileNo>,
     strangers: Vec<PathBuf>,
     believed: join::Joined,
 }
@@ -210,7 +247,7 @@ fn find<S: Substrate>(
         go_on: &go_on,
         read_pace: pass.pace.reading(),
     };
-    let mut failed = Vec::new();
+    let (mut unexamined, mut others) = (Vec::new(), BTreeSet::new());
     let all = listed.iter().map(|file| file.stat.length).fold(0, u64::saturating_add);
     let mut done: u64 = 0;
     for (rank, file) in (0..).zip(listed) {
@@ -218,32 +255,27 @@ fn find<S: Substrate>(
             return Err(StateError::Interrupted.into());
         }
         done = done.saturating_add(file.stat.length);
+        let leave_out = |why, may_pass| UnexaminedImage { number: file.number, path: file.path.clone(), why, may_pass };
         if rank >= IMAGES_MAX {
-            failed.push((file.path.clone(), "there are too many images before it".to_owned()));
+            unexamined.push(leave_out("there are too many images before it".to_owned(), true));
             continue;
         }
-        if let Some(source) = options.common.filter(|source| *source.handle == file.stat.handle) {
-            match identifying.add_volume(state.substrate(), file, rank, source.contents) {
-                Ok(()) => {}
-                Err(IdentifyError::Temporary(error)) => return Err(error.into()),
-                Err(IdentifyError::Stopped(error)) => return Err(error.into()),
-                Err(error) => failed.push((file.path.clone(), error.to_string())),
-            }
-            continue;
+        let volume = options.common.filter(|source| *source.handle == file.stat.handle);
+        if volume.is_some() || common::is_marked(state.substrate(), &file.path) {
+            others.insert(file.number);
         }
-        if common::is_marked(state.substrate(), &file.path) {
-            continue;
-        }
-        identifying.examined.images += 1;
-        let added = match keeping {
-            Some(keeping) => keeping.add(state, &mut identifying, file, rank),
-            None => identifying.add_image(state.substrate(), file, rank, None).map(drop),
+        let added = match (volume, keeping) {
+            (Some(source), _) => identifying.add_volume(state.substrate(), file, rank, source.contents),
+            (None, _) if others.contains(&file.number) => continue,
+            (None, Some(keeping)) => keeping.add(state, &mut identifying, file, rank),
+            (None, None) => identifying.add_image(state.substrate(), file, rank, None).map(drop),
         };
+        identifying.examined.images += u64::from(volume.is_none());
         match added {
             Ok(()) => {}
             Err(IdentifyError::Temporary(error)) => return Err(error.into()),
             Err(IdentifyError::Stopped(error)) => return Err(error.into()),
-            Err(error) => failed.push((file.path.clone(), with_causes(&error))),
+            Err(error) => unexamined.push(leave_out(with_causes(&error), error.may_pass())),
         }
     }
     let Identifying { candidates, packages, examined, strangers, .. } = identifying;
@@ -254,5 +286,5 @@ fn find<S: Substrate>(
     let mut runs = SourceRuns { first: sorter(), second: sorter() };
     let mut go_on = || pass.pace.boundary().map_err(|stopped| PassError::State(stopped.into()));
     let believed = join(candidates.finish()?, &numbers, &mut runs, &mut go_on)?;
-    Ok(Found { runs, examined, packages, failed, strangers, believed })
+    Ok(Found { runs, examined, packages, unexamined, others, strangers, believed })
 }

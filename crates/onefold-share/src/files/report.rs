@@ -7,11 +7,23 @@ use super::finder::PackageBytes;
 use super::tier::Tier;
 use crate::format::FileNo;
 use crate::format::guest::COUNTS;
-use crate::pass::{Outcome, Passed};
+use crate::pass::{Outcome, Passed, Shared};
+
+/// Sums of an examination.
+const EXAMINED_SUMS: usize = 16;
+/// Sums of a tier.
+const TIER_SUMS: usize = 14;
+/// Sums of sharing that outlast a run.
+const SHARED_SUMS: usize = 3;
+/// Sums of a report that a later run repeats if no image has changed.
+pub(super) const SUMS: usize = EXAMINED_SUMS + SHARED_SUMS + TIER_SUMS * Tier::ALL.len();
 
 /// What a run over guest files found and did.
 #[derive(Debug)]
 pub struct FilesReport {
+    /// Whether no image has changed since an earlier run that looked at everything. Then the report repeats what that
+    /// run has found, and nothing was looked at but the times of images.
+    pub is_unchanged: bool,
     /// What was examined.
     pub examined: Examined,
     /// What came of the claims of each tier.
@@ -32,6 +44,51 @@ pub struct FilesReport {
     pub find_time: Duration,
     /// How long sharing took.
     pub share_time: Duration,
+}
+
+impl FilesReport {
+    /// Returns the sums that a later run repeats if no image has changed.
+    pub(super) fn sums(&self) -> [u64; SUMS] {
+        let mut examined = self.examined;
+        let Shared { now, before, differed, too_short, .. } = self.passed.shared;
+        let mut sums: Vec<u64> = examined.all().into_iter().map(|sum| *sum).collect();
+        sums.extend([now.saturating_add(before), differed, too_short]);
+        for tier in Tier::ALL {
+            let mut counts = self.tiers.iter().find(|(other, _)| *other == tier).map(|(_, counts)| *counts);
+            sums.extend(counts.get_or_insert_default().all().into_iter().map(|sum| *sum));
+        }
+        sums.try_into().expect("so many sums")
+    }
+
+    /// Returns the report of a run that would find what a run with these sums has found. It has `unchanged` images that
+    /// were examined, and neither packages nor images that were left out.
+    pub(super) fn of_sums(sums: &[u64; SUMS], unchanged: u64) -> FilesReport {
+        let mut next = sums.iter().copied();
+        let mut take = |into: &mut u64| *into = next.next().unwrap_or_default();
+        let mut examined = Examined::default();
+        examined.all().into_iter().for_each(&mut take);
+        (examined.unchanged_images, examined.unchanged_databases) = (unchanged, 0);
+        let mut shared = Shared::default();
+        [&mut shared.before, &mut shared.differed, &mut shared.too_short].into_iter().for_each(&mut take);
+        let tiers = Tier::ALL.into_iter().map(|tier| {
+            let mut counts = TierCounts::default();
+            counts.all().into_iter().for_each(&mut take);
+            (tier, counts.of_earlier_run())
+        });
+        FilesReport {
+            is_unchanged: true,
+            examined,
+            tiers: tiers.collect(),
+            packages: Vec::new(),
+            given_up: Vec::new(),
+            failed: Vec::new(),
+            strangers: Vec::new(),
+            unstable: Vec::new(),
+            passed: Passed { shared, ..Passed::default() },
+            find_time: Duration::ZERO,
+            share_time: Duration::ZERO,
+        }
+    }
 }
 
 /// Images whose claims were wrong mostly.
@@ -107,6 +164,27 @@ impl Examined {
         }
     }
 
+    fn all(&mut self) -> [&mut u64; EXAMINED_SUMS] {
+        [
+            &mut self.images,
+            &mut self.unchanged_images,
+            &mut self.unchanged_databases,
+            &mut self.images_with_packages,
+            &mut self.packages,
+            &mut self.older_packages,
+            &mut self.files,
+            &mut self.older_files,
+            &mut self.empty_files,
+            &mut self.surplus_files,
+            &mut self.resident_bytes,
+            &mut self.misaligned_bytes,
+            &mut self.unwritten_bytes,
+            &mut self.digested_bytes,
+            &mut self.unmapped_bytes,
+            &mut self.encoded_bytes,
+        ]
+    }
+
     fn counts(&mut self) -> [&mut u64; COUNTS] {
         [
             &mut self.packages,
@@ -133,8 +211,10 @@ pub struct TierCounts {
     pub before: u64,
     /// Of blocks that share by a claim that was tried earlier in the run, with another source mostly.
     pub repeated: u64,
-    /// Compared, and different.
+    /// Different.
     pub differed: u64,
+    /// Of the different ones, those that an earlier run has compared, and this one has not.
+    pub differed_before: u64,
     /// One side is a hole or only set aside.
     pub empty: u64,
     /// Compared with a first source, different, and then tried with a second one: what came of that is counted, too.
@@ -157,7 +237,38 @@ impl TierCounts {
     /// Returns how many bytes the file system compared.
     #[must_use]
     pub fn compared(&self) -> u64 {
-        self.shared.saturating_add(self.differed).saturating_add(self.second)
+        let differed = self.differed.saturating_sub(self.differed_before);
+        self.shared.saturating_add(differed).saturating_add(self.second)
+    }
+
+    /// Returns what these counts of a run are to a later one that compares and shares nothing.
+    fn of_earlier_run(self) -> TierCounts {
+        TierCounts {
+            shared: 0,
+            before: self.before.saturating_add(self.shared),
+            differed_before: self.differed,
+            second: 0,
+            ..self
+        }
+    }
+
+    fn all(&mut self) -> [&mut u64; TIER_SUMS] {
+        [
+            &mut self.believed,
+            &mut self.shared,
+            &mut self.before,
+            &mut self.repeated,
+            &mut self.differed,
+            &mut self.differed_before,
+            &mut self.empty,
+            &mut self.second,
+            &mut self.too_short,
+            &mut self.refused,
+            &mut self.barred,
+            &mut self.elsewhere,
+            &mut self.crowded,
+            &mut self.given_up,
+        ]
     }
 }
 
@@ -173,5 +284,43 @@ pub(super) fn of_outcome(counts: &mut TierCounts, outcome: Outcome) -> &mut u64 
         Outcome::Declined => &mut counts.given_up,
         Outcome::Refused => &mut counts.refused,
         Outcome::Barred => &mut counts.barred,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_repeats_another_one_has_its_counts_and_has_compared_and_shared_nothing() {
+        let zeros = || FilesReport::of_sums(&[0; SUMS], 0);
+        assert_eq!(zeros().sums(), [0; SUMS]);
+        let mut next = 0;
+        let mut number = |into: &mut u64| {
+            next += 1;
+            *into = next;
+        };
+        let mut first = zeros();
+        first.examined.all().into_iter().for_each(&mut number);
+        first.tiers.iter_mut().flat_map(|(_, counts)| counts.all()).for_each(&mut number);
+        first.passed.shared = Shared { now: 1000, before: 200, differed: 30, too_short: 4, ..Shared::default() };
+        let again = FilesReport::of_sums(&first.sums(), 5);
+        assert!(again.is_unchanged);
+        let expected = Examined { unchanged_images: 5, unchanged_databases: 0, ..first.examined };
+        assert_eq!(again.examined, expected);
+        assert_eq!(again.passed.shared, Shared { before: 1200, differed: 30, too_short: 4, ..Shared::default() });
+        for ((tier, before), (same, counts)) in first.tiers.iter().zip(&again.tiers) {
+            assert_eq!((tier, counts.compared(), counts.shared), (same, 0, 0));
+            assert_eq!(counts.before, before.before + before.shared);
+            let others = |counts: &TierCounts| {
+                let TierCounts { believed, differed, empty, too_short, crowded, given_up, .. } = *counts;
+                [believed, differed, empty, too_short, crowded, given_up]
+            };
+            assert_eq!(others(counts), others(before));
+        }
+        // A third run repeats the same.
+        let mut third = FilesReport::of_sums(&again.sums(), 5);
+        third.find_time = again.find_time;
+        assert_eq!(third.sums(), again.sums());
     }
 }

@@ -6,6 +6,7 @@
 pub(crate) mod claim;
 pub mod cursor;
 pub mod entry;
+pub mod files_run;
 pub mod guest;
 pub mod identity;
 pub mod intent;

@@ -74,6 +74,8 @@ pub(crate) enum RecordKind {
     Claim,
     /// What an image's guest says of its files, in `guests/`.
     Guest,
+    /// What a run over guest files has concluded.
+    FilesRun,
 }
 
 impl RecordKind {
@@ -91,6 +93,7 @@ impl RecordKind {
             RecordKind::Cursor => 10,
             RecordKind::Claim => 11,
             RecordKind::Guest => 12,
+            RecordKind::FilesRun => 13,
         }
     }
 
@@ -98,7 +101,8 @@ impl RecordKind {
     const fn version(self) -> u16 {
         match self {
             RecordKind::Identity | RecordKind::Watch | RecordKind::Intent => 1,
-            RecordKind::Batch | RecordKind::Claim | RecordKind::Map | RecordKind::Cursor | RecordKind::Guest => 1,
+            RecordKind::Batch | RecordKind::Claim | RecordKind::Map | RecordKind::Cursor => 1,
+            RecordKind::Guest | RecordKind::FilesRun => 1,
             // 2: sharing domains. Marks note them, and all digests are made with their keys.
             RecordKind::Mark | RecordKind::Shard => 2,
             // 2: changed blocks without a digest. 3: sharing domains.
@@ -110,7 +114,8 @@ impl RecordKind {
     const fn oldest_version(self) -> u16 {
         match self {
             RecordKind::Identity | RecordKind::Watch | RecordKind::Intent => 1,
-            RecordKind::Batch | RecordKind::Claim | RecordKind::Map | RecordKind::Cursor | RecordKind::Guest => 1,
+            RecordKind::Batch | RecordKind::Claim | RecordKind::Map | RecordKind::Cursor => 1,
+            RecordKind::Guest | RecordKind::FilesRun => 1,
             RecordKind::Mark | RecordKind::Shard => 2,
             RecordKind::Log | RecordKind::Request => 3,
         }

@@ -42,7 +42,8 @@ pub fn share_found<'b, S: Substrate>(
         engine.share_found(finder)?;
         engine.note_again()?;
     }
-    let passed = engine.passed;
+    let mut passed = engine.passed;
+    passed.restamped = engine.images.into_restamped();
     if state.take_loss() {
         files.forget_scans(state)?;
     }

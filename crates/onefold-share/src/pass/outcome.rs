@@ -13,10 +13,12 @@ use super::images::Images;
 use super::plan::PlanCounts;
 use super::room::RecordsRoom;
 use super::share::Shared;
+use crate::format::mark::Stamp;
 use crate::format::prefix::Prefix;
 use crate::format::shard::EntryCounts;
 use crate::format::{FileBlock, FileNo, FormatError};
 use crate::pace::Stopped;
+use crate::state::files::StampChange;
 use crate::state::shards::Shard;
 use crate::state::{State, StateError};
 
@@ -58,9 +60,27 @@ pub struct Passed {
     pub times: PassTimes,
     /// What went wrong, with files.
     pub trouble: Trouble,
+    /// Files whose times this pass has set without a change of their content.
+    pub(crate) restamped: BTreeMap<FileNo, StampChange>,
 }
 
 impl Passed {
+    /// Tells whether nothing was left undone that another pass may bring to its end, though no file changes.
+    #[must_use]
+    pub(crate) fn is_complete(&self) -> bool {
+        let Trouble { refused, failed, busy, is_full, again, .. } = &self.trouble;
+        let is_untroubled = refused.is_empty() && failed.is_empty() && busy.is_empty() && !is_full && again.is_empty();
+        let Shared { refused, elsewhere, barred, .. } = self.shared;
+        is_untroubled && (refused, elsewhere, barred) == (0, 0, 0)
+    }
+
+    /// Returns the stamp that a file has since this pass, where it had this one before and nobody else has changed it.
+    #[must_use]
+    pub(crate) fn restamped(&self, number: FileNo, before: Stamp) -> Stamp {
+        let change = self.restamped.get(&number).filter(|change| change.before == before);
+        change.map_or(before, |change| change.after)
+    }
+
     /// Tells whether there was something to do, for this host or another one.
     #[must_use]
     pub(crate) fn has_found_work(&self) -> bool {

@@ -105,4 +105,13 @@ impl StateError {
             (None, _) => StateError::Io { path: path.to_owned(), source },
         }
     }
+
+    /// Tells whether the file system is full, for this user at least.
+    pub(super) fn is_lack_of_room(&self) -> bool {
+        let kind = match self {
+            StateError::Io { source, .. } => source.kind(),
+            _ => return false,
+        };
+        matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
 }

@@ -52,28 +52,24 @@ impl<S: Substrate> State<'_, S> {
     /// # Errors
     /// Those of the device.
     pub(crate) fn keep_guest(&self, number: FileNo, guest: &KeptGuest) -> Result<(), StateError> {
-        if !self.has_room_for(guest) {
+        if !self.leaves_room(guest.bytes()) {
             return self.forget_guest(number);
         }
         let uuid = self.identity().uuid;
         let write = |file| guest::write(self.substrate(), file, uuid, number, guest).map(drop);
         let kept = self.write_scratch(write).and_then(|scratch| self.replace(&scratch, &path(self, number)));
         match kept {
-            Err(StateError::Io { source, .. })
-                if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
-            {
-                self.forget_guest(number)
-            }
+            Err(error) if error.is_lack_of_room() => self.forget_guest(number),
             kept => kept,
         }
     }
 
-    /// Tells whether a record leaves enough room to others. Where the file system does not tell, it says when it is
-    /// full.
-    fn has_room_for(&self, guest: &KeptGuest) -> bool {
+    /// Tells whether a record of so many bytes leaves enough room to others. Where the file system does not tell, it
+    /// says when it is full.
+    pub(super) fn leaves_room(&self, bytes: usize) -> bool {
         let (Ok(room), Ok(left)) = (self.substrate().room(), self.substrate().room_for_records()) else { return true };
         let others = left_for_others(room.total).saturating_mul(ROOM_FACTOR);
-        u64::try_from(guest.bytes()).is_ok_and(|bytes| left.saturating_sub(bytes) >= others)
+        u64::try_from(bytes).is_ok_and(|bytes| left.saturating_sub(bytes) >= others)
     }
 
     /// Brings what is kept of an image up to date with times that were set without a change of its content, or drops it
@@ -82,6 +78,7 @@ impl<S: Substrate> State<'_, S> {
     /// # Errors
     /// As [`State::keep_guest`].
     pub(crate) fn restamp_guest(&self, number: FileNo, change: StampChange) -> Result<(), StateError> {
+        self.restamp_run(number, change)?;
         let StampChange { before, after } = change;
         let is_same = (before.length, before.modified) == (after.length, after.modified);
         let mut guest = match self.kept_guest(number, |head| is_same && head.stamp == Some(before), usize::MAX) {

@@ -14,6 +14,7 @@ mod cursor;
 mod domains;
 mod error;
 pub mod files;
+mod files_run;
 mod folder;
 mod guests;
 pub(crate) mod hosts;

@@ -108,6 +108,7 @@ impl<S: Substrate> Watcher<'_, S> {
             since: None,
             common: None,
             stable_for: self.options.stable_for,
+            is_full: false,
             examining: &|_, _| ControlFlow::Continue(()),
         };
         let report = share_files(state, &options)?;

@@ -164,6 +164,7 @@ fn share_once(ground: &Ground, memory_bytes: usize) {
         since: None,
         common: None,
         stable_for: Duration::ZERO,
+        is_full: false,
         examining: &|_, _| ControlFlow::Continue(()),
     };
     let report = share_files(&state, &options).unwrap();

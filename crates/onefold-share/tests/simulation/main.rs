@@ -5,6 +5,7 @@
 
 mod asking;
 mod collect;
+mod concluded;
 mod declared;
 mod domains;
 mod engine;

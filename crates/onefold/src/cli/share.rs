@@ -340,6 +340,11 @@ pub(crate) struct ShareGuestsArgs {
     /// Name the packages whose files would be shared, and share nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Look at all images and at where their blocks lie, even if no image has changed since a run that did so. Without
+    /// this switch, such a run repeats what that run has found, for a week. A tool that moves blocks, as some that
+    /// defragment do, may have undone what was shared
+    #[arg(long)]
+    pub(crate) full: bool,
     #[command(flatten)]
     pub(crate) work: WorkArgs,
     #[command(flatten)]

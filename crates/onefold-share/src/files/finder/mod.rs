@@ -65,6 +65,13 @@ pub struct PackageBytes {
     pub shared: u64,
 }
 
+impl From<u64> for PackageBytes {
+    /// Returns the counts of a package of which this run has shared nothing.
+    fn from(believed: u64) -> PackageBytes {
+        PackageBytes { believed, shared: 0 }
+    }
+}
+
 impl FoundRuns {
     pub(super) fn new(runs: SourceRuns, failures: Failures, trust: Trust) -> FoundRuns {
         FoundRuns {

@@ -43,6 +43,19 @@ pub(in crate::files) enum IdentifyError {
     Stopped(StateError),
 }
 
+impl IdentifyError {
+    /// Tells whether another try may examine the image, though it has not changed.
+    pub(in crate::files) fn may_pass(&self) -> bool {
+        match self {
+            IdentifyError::Guest(GuestError::Disk(_)) | IdentifyError::File(_) => true,
+            IdentifyError::Replaced | IdentifyError::Unread => true,
+            IdentifyError::Temporary(_) | IdentifyError::Stopped(_) => true,
+            IdentifyError::Guest(_) | IdentifyError::Refused(_) | IdentifyError::Format(_) => false,
+            IdentifyError::Unreadable | IdentifyError::Exhausted => false,
+        }
+    }
+}
+
 impl From<DiskError> for IdentifyError {
     fn from(error: DiskError) -> IdentifyError {
         IdentifyError::Guest(error.into())

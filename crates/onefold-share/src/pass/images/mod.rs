@@ -17,7 +17,7 @@ use crate::format::{FileBlock, FileNo};
 use crate::opt_out::OptOuts;
 use crate::pass::PassOptions;
 use crate::selection::Selection;
-use crate::state::files::Marks;
+use crate::state::files::{Marks, StampChange};
 use crate::state::locks::{Held, Subject};
 use crate::state::logs::LogName;
 use crate::state::{State, StateError};
@@ -40,6 +40,8 @@ pub(super) struct Images<'a, 'b, S: Substrate> {
     domains: DomainRules<'b, S>,
     /// Files whose locks this pass has.
     held: HeldFiles,
+    /// Files whose times this pass has set without a change of their content.
+    restamped: BTreeMap<FileNo, StampChange>,
 }
 
 type HeldFiles = Rc<RefCell<BTreeSet<FileHandle>>>;
@@ -102,6 +104,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
             opt_outs: OptOuts::new(state.substrate()),
             domains: DomainRules::of(state)?,
             held: HeldFiles::default(),
+            restamped: BTreeMap::new(),
         })
     }
 

@@ -1,5 +1,6 @@
 //! What a pass notes of images: a mark is changed only while the image is this host's.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use onefold_block::Timestamp;
@@ -32,7 +33,25 @@ impl<'b, S: Substrate> Images<'_, 'b, S> {
     /// Notes that only what is said about a file has changed, as [`Marks::restamp`]. Where another host has the file,
     /// it is read again.
     pub(in crate::pass) fn restamp(&mut self, number: FileNo, change: StampChange) -> Result<(), StateError> {
-        self.change_mark(number, |files, state| files.restamp(state, number, change)).map(drop)
+        if self.change_mark(number, |files, state| files.restamp(state, number, change))? {
+            let is_same = |change: &StampChange| {
+                let StampChange { before, after } = change;
+                (before.length, before.modified) == (after.length, after.modified)
+            };
+            match self.restamped.get_mut(&number) {
+                Some(known) if known.after == change.before && is_same(&change) => known.after = change.after,
+                Some(_) => {}
+                None if is_same(&change) => _ = self.restamped.insert(number, change),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the files whose times this pass has set without a change of their content, with their stamps before all
+    /// of that and afterwards.
+    pub(in crate::pass) fn into_restamped(self) -> BTreeMap<FileNo, StampChange> {
+        self.restamped
     }
 
     /// Takes note that a file must be read again. To be done before what was known of it goes: who dies in between has

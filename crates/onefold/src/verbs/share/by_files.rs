@@ -32,6 +32,7 @@ pub(in crate::verbs) fn options<'a>(
         since: None,
         common: None,
         stable_for: Duration::ZERO,
+        is_full: false,
         examining,
     }
 }
@@ -60,8 +61,11 @@ pub(super) fn lines(files: &FilesReport, kind: SubstrateKind, is_dry_run: bool) 
         let (now, before) = (human(shared.now), human(shared.before));
         format!("by files of guests, first: {believed} believed equal, {now} shared now{freed}, {before} shared before")
     }];
+    if files.is_unchanged {
+        lines.push("no image has changed since an earlier run, which has looked at all of them".to_owned());
+    }
     let (unchanged, images) = (files.examined.unchanged_images, files.examined.images);
-    if unchanged > 0 {
+    if unchanged > 0 && !files.is_unchanged {
         lines.push(format!(
             "{unchanged} of {images} images have not changed since an earlier run, and were not examined"
         ));
@@ -83,6 +87,7 @@ pub(super) fn lines(files: &FilesReport, kind: SubstrateKind, is_dry_run: bool) 
 pub(super) fn json(files: &FilesReport) -> Value {
     let shared = &files.passed.shared;
     json!({
+        "unchanged": files.is_unchanged,
         "images": files.examined.images,
         "unchanged_images": files.examined.unchanged_images,
         "unchanged_databases": files.examined.unchanged_databases,
@@ -114,6 +119,7 @@ mod tests {
 
     fn report(passed: Passed) -> FilesReport {
         FilesReport {
+            is_unchanged: false,
             examined: Examined::default(),
             tiers: Vec::new(),
             packages: Vec::new(),

@@ -91,6 +91,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
         random: &SystemRandom,
         since: since.as_ref(),
         stable_for: Duration::ZERO,
+        is_full: arguments.full,
         common: volume.as_ref().map(UsedVolume::source),
         examining: &|done_bytes, all_bytes| meter.show_scan(ScanProgress { done_bytes, all_bytes, read_bytes: 0 }),
     };

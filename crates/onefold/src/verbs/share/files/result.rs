@@ -64,6 +64,11 @@ impl FilesFindings {
         let (find, share) = (self.report.find_time, self.report.share_time);
         let times = format!("finding {}, sharing {}", seconds(find), seconds(share));
         text.push_str(&format!("\n{}, {}: {times}", self.kind, duration(self.elapsed.as_secs())));
+        if self.report.is_unchanged {
+            text.push_str(
+                "\nno image has changed since an earlier run, which has looked at all of them; `--full` does so again",
+            );
+        }
         if let Some(volume) = &self.volume {
             text.push('\n');
             text.push_str(&volume.text());
@@ -208,6 +213,7 @@ impl FilesFindings {
             "root": machine_name(&self.root),
             "file_system": self.kind.to_string(),
             "dry_run": self.is_dry_run,
+            "unchanged": self.report.is_unchanged,
             "examined": {
                 "images": examined.images,
                 "unchanged_images": examined.unchanged_images,
@@ -234,6 +240,7 @@ impl FilesFindings {
                 "before_bytes": counts.before,
                 "repeated_bytes": counts.repeated,
                 "differed_bytes": counts.differed,
+                "differed_before_bytes": counts.differed_before,
                 "empty_bytes": counts.empty,
                 "too_short_bytes": counts.too_short,
                 "refused_bytes": counts.refused,
