@@ -4,7 +4,8 @@
 //! 1. The running transaction is taken: the metadata lock is held while pointers are cloned, not bytes. A new running
 //!    transaction begins. (Later: operations would wait for the disk.)
 //! 2. If the transaction names data written since the last flush, late writes go to the device
-//!    ([`super::late_writes`]), and it is flushed. (Later: after a power cut a committed map could name a block that holds something old.)
+//!    ([`super::late_writes`]), and it is flushed. (Later: after a power cut a committed map could name a block
+//!    that holds something old.)
 //! 3. The transaction is written to the log in one piece and the device is flushed. It is durable.
 //! 4. Freed data blocks may be handed out again. (Earlier: a crash would bring back a map that names a block which
 //!    somebody else has overwritten.)
