@@ -87,7 +87,9 @@ pub(super) fn misaligned_cause(volume: &GuestVolume<'_>) -> Option<MisalignedCau
     (!system.blocks_start().is_multiple_of(BLOCK_BYTES_U64)).then_some(MisalignedCause::DataArea)
 }
 
-/// Returns the byte of the disk at which the data area of a FAT begins, where the volume lies there in one piece.
+/// Returns the byte of the disk at which the data area of a FAT begins, where the volume lies there in one piece. In a
+/// volume of several pieces, moving it would push the end of each piece into the next one, which lies elsewhere: the
+/// view of a moved disk has no such places.
 pub(super) fn data_area(volume: &GuestVolume<'_>) -> Option<u64> {
     let [range] = volume.volume.ranges[..] else { return None };
     let start = volume.file_system()?.blocks_start();

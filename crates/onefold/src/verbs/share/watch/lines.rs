@@ -204,6 +204,7 @@ mod tests {
     fn a_share_of_files_counts_images_that_are_new() {
         let examined = Examined { images: 12, unchanged_images: 9, ..Examined::default() };
         let report = FilesReport {
+            is_unchanged: false,
             examined,
             tiers: Vec::new(),
             packages: Vec::new(),
