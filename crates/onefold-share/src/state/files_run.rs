@@ -98,7 +98,7 @@ mod tests {
     use onefold_block::clock::ManualClock;
     use onefold_block::random::SeededRandom;
     use onefold_substrate::{Files, UserNo};
-    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
+    use onefold_testing::simulated::{HostNo, SimulatedFileSystem, SimulationOptions};
 
     use super::*;
     use crate::format::files_run::RunImage;
@@ -157,12 +157,12 @@ mod tests {
     #[test]
     fn nothing_is_kept_where_the_file_system_is_full() {
         let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 0, ..SimulationOptions::default() });
-        let substrate = file_system.observe().substrate;
-        let (clock, random) = (ManualClock::starting_at(5), SeededRandom::new(5));
-        let state = State::open(&substrate, &clock, &random, &|_| {}).unwrap();
+        let host = file_system.mount(HostNo(0));
+        let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
         state.keep_run(&run(), usize::MAX).unwrap();
         file_system.set_full(true);
-        state.keep_run(&FilesRun { search: 6, ..run() }, usize::MAX).unwrap();
+        let long = FilesRun { packages: vec![("p".repeat(4000), 1); 4], ..run() };
+        state.keep_run(&long, usize::MAX).unwrap();
         assert_eq!(state.kept_run(usize::MAX).unwrap(), None);
     }
 }

@@ -73,9 +73,9 @@ fn share(host: &Host<'_>, how: &How) -> Result<FilesReport, PassError> {
 fn ground() -> SimulatedFileSystem {
     let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 0, ..SimulationOptions::default() });
     let host = file_system.mount(HOST);
-    host.substrate.create_dir(Path::new("vm")).unwrap();
+    host.substrate.create_dir(Path::new("vm")).expect("no fault was asked for");
     for image in IMAGES {
-        file_system.write_image(HOST, image, 0, &[7; 4 * BLOCK_BYTES]).unwrap();
+        file_system.write_image(HOST, image, 0, &[7; 4 * BLOCK_BYTES]).expect("no fault was asked for");
     }
     file_system.sync_all();
     file_system
@@ -84,7 +84,7 @@ fn ground() -> SimulatedFileSystem {
 /// Tells whether a run repeats an earlier one. Images have settled by then.
 fn repeats(file_system: &SimulatedFileSystem, host: &Host<'_>, how: &How) -> bool {
     file_system.pass(Duration::from_secs(1));
-    let report = share(host, how).unwrap();
+    let report = share(host, how).expect("no fault was asked for");
     assert_eq!(report.failed.len() as u64, report.examined.images, "{report:?}");
     report.is_unchanged
 }
@@ -93,21 +93,29 @@ fn repeats(file_system: &SimulatedFileSystem, host: &Host<'_>, how: &How) -> boo
 type Change = (&'static str, fn(&SimulatedFileSystem, &Host<'_>));
 
 const CHANGES: [Change; 8] = [
-    ("a write", |file_system, _| file_system.write_image(HOST, IMAGES[1], 0, &[8; BLOCK_BYTES]).unwrap()),
-    ("a new image", |file_system, _| file_system.write_image(HOST, "vm/four", 0, &[7; BLOCK_BYTES]).unwrap()),
-    ("an image less", |file_system, _| file_system.remove_image(HOST, IMAGES[0]).unwrap()),
-    ("another owner", |file_system, _| file_system.give_image(HOST, IMAGES[2], 7).unwrap()),
+    ("a write", |file_system, _| {
+        file_system.write_image(HOST, IMAGES[1], 0, &[8; BLOCK_BYTES]).expect("no fault was asked for")
+    }),
+    ("a new image", |file_system, _| {
+        file_system.write_image(HOST, "vm/four", 0, &[7; BLOCK_BYTES]).expect("no fault was asked for")
+    }),
+    ("an image less", |file_system, _| file_system.remove_image(HOST, IMAGES[0]).expect("no fault was asked for")),
+    ("another owner", |file_system, _| file_system.give_image(HOST, IMAGES[2], 7).expect("no fault was asked for")),
     ("another domain of a folder", |_, host| {
-        let label = Label::Domain("tenant".parse().unwrap());
-        label::set(&host.substrate, Path::new("vm"), Some(&label)).unwrap();
+        let label = Label::Domain("tenant".parse().expect("no fault was asked for"));
+        label::set(&host.substrate, Path::new("vm"), Some(&label)).expect("no fault was asked for");
     }),
     ("other settings", |_, host| {
-        let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
-        let file = host.substrate.create(&Settings::path(&state)).unwrap();
-        host.substrate.write_at(&file, 0, b"join 0 1 = staff\n").unwrap();
+        let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).expect("no fault was asked for");
+        let file = host.substrate.create(&Settings::path(&state)).expect("no fault was asked for");
+        host.substrate.write_at(&file, 0, b"join 0 1 = staff\n").expect("no fault was asked for");
     }),
-    ("an image that is opted out", |_, host| opt_out::exclude(&host.substrate, Path::new(IMAGES[0])).unwrap()),
-    ("a lost record", |_, host| host.substrate.remove(Path::new(".onefold/guests/run")).unwrap()),
+    ("an image that is opted out", |_, host| {
+        opt_out::exclude(&host.substrate, Path::new(IMAGES[0])).expect("no fault was asked for")
+    }),
+    ("a lost record", |_, host| {
+        host.substrate.remove(Path::new(".onefold/guests/run")).expect("no fault was asked for")
+    }),
 ];
 
 #[test]
@@ -162,8 +170,8 @@ fn a_change_that_may_have_the_time_of_the_one_before_counts_as_one() {
     let file_system = ground();
     let host = file_system.mount(HOST);
     file_system.pass(Duration::from_secs(1));
-    file_system.write_image(HOST, IMAGES[1], 0, &[8; BLOCK_BYTES]).unwrap();
-    assert!(!share(&host, &usual()).unwrap().is_unchanged);
+    file_system.write_image(HOST, IMAGES[1], 0, &[8; BLOCK_BYTES]).expect("no fault was asked for");
+    assert!(!share(&host, &usual()).expect("no fault was asked for").is_unchanged);
     assert_eq!([(); 2].map(|()| repeats(&file_system, &host, &usual())), [false, true]);
 }
 
@@ -190,16 +198,16 @@ fn a_run_repeats_another_one_only_where_nothing_has_changed() {
             ..SimulationOptions::default()
         });
         let mut host = file_system.mount(HOST);
-        host.substrate.create_dir(Path::new("vm")).unwrap();
+        host.substrate.create_dir(Path::new("vm")).expect("no fault was asked for");
         // Nobody knows right after a crash: what was changed last may be lost, and so may what was kept.
         let (mut has_changed, mut next) = (Some(true), 0_u8);
         for step in 0..60 {
             file_system.pass(Duration::from_secs(1));
             match host.random.below(8) {
                 0 => {
-                    let image = IMAGES[usize::try_from(host.random.below(3)).unwrap()];
+                    let image = IMAGES[usize::try_from(host.random.below(3)).expect("no fault was asked for")];
                     next = next.wrapping_add(1);
-                    file_system.write_image(HOST, image, 0, &[next; 2 * BLOCK_BYTES]).unwrap();
+                    file_system.write_image(HOST, image, 0, &[next; 2 * BLOCK_BYTES]).expect("no fault was asked for");
                     has_changed = Some(true);
                 }
                 1 => {
@@ -213,7 +221,7 @@ fn a_run_repeats_another_one_only_where_nothing_has_changed() {
                     has_changed = Some(true);
                 }
                 _ => {
-                    let is_unchanged = share(&host, &usual()).unwrap().is_unchanged;
+                    let is_unchanged = share(&host, &usual()).expect("no fault was asked for").is_unchanged;
                     if let Some(has_changed) = has_changed {
                         assert_eq!(is_unchanged, !has_changed, "seed {seed}, step {step}");
                     }
