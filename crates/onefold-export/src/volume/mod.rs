@@ -136,7 +136,7 @@ pub struct WriteData {
 }
 
 impl WriteData {
-    /// Takes the range `range` of a buffer.
+    /// Takes bytes `range` of a buffer.
     ///
     /// # Panics
     /// When the range does not lie within the buffer.
