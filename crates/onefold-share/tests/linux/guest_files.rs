@@ -171,10 +171,10 @@ fn share_once(ground: &Ground, memory_bytes: usize) {
     assert_eq!(report.failed, []);
 }
 
-/// Returns what is kept of images.
+/// Returns the records of images. What a run has concluded lies beside them.
 fn records(ground: &Ground) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(ground.root.join(FOLDER).join("guests")).unwrap();
-    entries.map(|entry| entry.unwrap().path()).collect()
+    entries.map(|entry| entry.unwrap().path()).filter(|path| !path.ends_with("run")).collect()
 }
 
 /// A run with little memory counts packages together. The next run may have the memory to tell them apart.

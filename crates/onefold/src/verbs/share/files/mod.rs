@@ -4,6 +4,7 @@ mod result;
 mod since;
 
 use std::cell::RefCell;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -78,12 +79,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
             joins_runs: !arguments.experiments.no_join,
             space: space(arguments.work.space),
             is_dry_run: arguments.dry_run,
-            progress: &|at| {
-                if matches!(at, PassProgress::Planned { .. }) {
-                    meter.begin(RunStep::Pass);
-                }
-                meter.show_pass(at)
-            },
+            progress: &|at| show_pass(&meter, at),
             ..PassOptions::new(&temporary, &pace, &SystemClock)
         },
         tiers: &arguments.tiers,
@@ -115,6 +111,14 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
     };
     let exit = if result.has_failures() { Exit::Failed } else { Exit::Done };
     Ok(Report { text: result.text(), json: result.json(), exit })
+}
+
+/// Shows how far sharing is. It begins once it is planned.
+fn show_pass(meter: &RunMeter, at: PassProgress) -> ControlFlow<()> {
+    if matches!(at, PassProgress::Planned { .. }) {
+        meter.begin(RunStep::Pass);
+    }
+    meter.show_pass(at)
 }
 
 fn reading(arguments: ExperimentArgs) -> Reading {
