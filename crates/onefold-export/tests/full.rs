@@ -309,6 +309,10 @@ impl BlockDevice for Panicking {
         self.inner.sync()
     }
 
+    fn has_room_for_all_blocks(&self) -> bool {
+        self.inner.has_room_for_all_blocks()
+    }
+
     fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
         self.inner.discard(first, count)
     }

@@ -92,6 +92,10 @@ impl BlockDevice for GuardedDevice {
         self.inner.sync()
     }
 
+    fn has_room_for_all_blocks(&self) -> bool {
+        self.inner.has_room_for_all_blocks()
+    }
+
     fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
         self.assert_on_device(first, count);
         let geometry = self.geometry.lock().expect("nothing is discarded on a device without a usable superblock");

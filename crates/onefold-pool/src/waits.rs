@@ -100,6 +100,10 @@ impl BlockDevice for WaitsForDevice {
         self.device().room_blocks()
     }
 
+    fn has_room_for_all_blocks(&self) -> bool {
+        self.device().has_room_for_all_blocks()
+    }
+
     fn read_batch(&self, batch: &mut [ReadOp<'_>]) -> io::Result<()> {
         self.device().read_batch(batch)
     }

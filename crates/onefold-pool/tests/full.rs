@@ -206,6 +206,10 @@ impl BlockDevice for Discarding {
         self.device.sync()
     }
 
+    fn has_room_for_all_blocks(&self) -> bool {
+        self.device.has_room_for_all_blocks()
+    }
+
     fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
         if let Some(meanwhile) = self.meanwhile.get() {
             meanwhile();

@@ -84,6 +84,12 @@ pub trait BlockDevice: Send + Sync {
         None
     }
 
+    /// Tells whether the device can vouch that each of its blocks has a place of its own: no write finds it full. False
+    /// where that is unknown. A discard, or growth of the device, may change the answer.
+    fn has_room_for_all_blocks(&self) -> bool {
+        false
+    }
+
     /// Reads a batch in any order, with as many operations in flight as suit the device. Fails if any of them fails,
     /// once none is in flight any more; the buffers then hold anything.
     ///

@@ -87,6 +87,10 @@ impl<D: BlockDevice> BlockDevice for HeldDevice<D> {
         self.pass()?.sync()
     }
 
+    fn has_room_for_all_blocks(&self) -> bool {
+        self.inner.has_room_for_all_blocks()
+    }
+
     fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
         self.pass()?.discard(first, count)
     }

@@ -46,6 +46,10 @@ impl BlockDevice for Fenced {
         self.device.room_blocks()
     }
 
+    fn has_room_for_all_blocks(&self) -> bool {
+        self.device.has_room_for_all_blocks()
+    }
+
     fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
         self.may_change()?;
         self.device.discard(first, count)

@@ -55,6 +55,10 @@ impl BlockDevice for Stepping {
         self.step(BlockDevice::sync)
     }
 
+    fn has_room_for_all_blocks(&self) -> bool {
+        self.inner.has_room_for_all_blocks()
+    }
+
     fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
         self.step(|inner| inner.discard(first, count))
     }

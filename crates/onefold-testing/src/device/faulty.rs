@@ -172,6 +172,10 @@ impl<D: BlockDevice> BlockDevice for FaultyDevice<D> {
         self.inner.room_blocks()
     }
 
+    fn has_room_for_all_blocks(&self) -> bool {
+        self.inner.has_room_for_all_blocks()
+    }
+
     fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
         self.pass(Call::Discard)?;
         self.inner.discard(first, count)

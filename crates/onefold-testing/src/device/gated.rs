@@ -58,6 +58,10 @@ impl<D: BlockDevice> BlockDevice for GatedDevice<D> {
         self.inner.sync()
     }
 
+    fn has_room_for_all_blocks(&self) -> bool {
+        self.inner.has_room_for_all_blocks()
+    }
+
     fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
         self.inner.discard(first, count)
     }

@@ -83,6 +83,10 @@ impl BlockDevice for MemoryDevice {
         Ok(())
     }
 
+    fn has_room_for_all_blocks(&self) -> bool {
+        true
+    }
+
     fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
         let mut image = self.image.write();
         check_on_device(first, count, image.block_count())?;

@@ -118,6 +118,10 @@ impl BlockDevice for RecordingDevice {
         Ok(())
     }
 
+    fn has_room_for_all_blocks(&self) -> bool {
+        self.device.has_room_for_all_blocks()
+    }
+
     fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
         let mut events = self.events.lock();
         self.device.discard(first, count)?;

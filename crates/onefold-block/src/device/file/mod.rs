@@ -1,6 +1,7 @@
 //! Files and disks.
 
 mod behind;
+mod disk;
 mod open;
 mod ring;
 mod room;
@@ -36,6 +37,8 @@ pub struct FileDevice {
     file: File,
     /// The backing file of a loop device, open for its lock and its room.
     behind: Option<File>,
+    /// It is a disk, or a part of one, that has a place for each of its blocks, as far as the system knows.
+    is_full_disk: bool,
     path: PathBuf,
     kind: Kind,
     mode: OpenMode,
@@ -167,6 +170,14 @@ impl BlockDevice for FileDevice {
         match (self.kind, &self.behind) {
             (Kind::Regular, _) => room::room_blocks(&self.file),
             (Kind::BlockDevice, behind) => behind.as_ref().and_then(room::room_blocks),
+        }
+    }
+
+    fn has_room_for_all_blocks(&self) -> bool {
+        match (self.kind, &self.behind) {
+            (Kind::Regular, _) => room::room_blocks(&self.file).is_none(),
+            (Kind::BlockDevice, Some(behind)) => room::room_blocks(behind).is_none(),
+            (Kind::BlockDevice, None) => self.is_full_disk,
         }
     }
 

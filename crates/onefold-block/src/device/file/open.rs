@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::behind::open_behind;
+use super::disk::is_full_disk;
 use super::ring::Rings;
 use super::{BOUNCE_BLOCKS, BOUNCE_BYTES_MAX, FileDevice};
 use crate::BLOCK_BYTES_U64;
@@ -88,6 +89,7 @@ pub(super) fn open(path: &Path, mode: OpenMode, cachings: &[Caching]) -> Result<
         return Err(DeviceError::Unsuitable { path: path.to_owned() });
     }
     let behind = if kind == Kind::BlockDevice { open_behind(&metadata) } else { None };
+    let is_full_disk = kind == Kind::BlockDevice && is_full_disk(&metadata);
     for (file, kind) in [(Some(&file), kind), (behind.as_ref(), Kind::Regular)] {
         file.map_or(Ok(()), |file| lock(file, mode, kind)).map_err(|errno| match errno {
             Errno::WOULDBLOCK => DeviceError::InUse { path: path.to_owned() },
@@ -98,6 +100,7 @@ pub(super) fn open(path: &Path, mode: OpenMode, cachings: &[Caching]) -> Result<
     Ok(FileDevice {
         file,
         behind,
+        is_full_disk,
         path: path.to_owned(),
         kind,
         mode,

@@ -38,11 +38,14 @@ mod tests {
         file.as_file().set_len(4 * BLOCK_BYTES_U64).unwrap();
         let device = FileDevice::open(file.path(), OpenMode::ReadWrite).unwrap();
         assert!(device.room_blocks().is_some_and(|blocks| blocks > 0));
+        assert!(!device.has_room_for_all_blocks());
         device.write(BlockNo(0), &AlignedBuffer::copy_of(&[7; 4 * BLOCK_BYTES])).unwrap();
         device.sync().unwrap();
         let host = rustix::fs::fstatfs(file.as_file()).unwrap();
         if u64::try_from(host.f_type).is_ok_and(|number| !NEVER_IN_PLACE.contains(&number)) {
-            assert_eq!(device.room_blocks(), None);
+            assert!(device.room_blocks().is_none() && device.has_room_for_all_blocks());
+            device.discard(BlockNo(1), 2).unwrap();
+            assert!(device.room_blocks().is_some() && !device.has_room_for_all_blocks(), "it has a hole");
         }
     }
 }
