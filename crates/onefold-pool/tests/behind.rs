@@ -2,17 +2,19 @@
 
 mod common;
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use common::observe::{check_clean, check_sums, seen};
 use common::{Dice, behind, environment, letter, letters, open, quiet, read_as_doors_do, regular, write_as_doors_do};
 use onefold_block::clock::ManualClock;
-use onefold_block::{AlignedBuffer, BlockDevice};
+use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
 use onefold_pool::{
-    Begins, CreateOptions, Durability, Environment, Ino, OpenOptions, Pool, PoolError, Provisioning, Reading, SetAttr,
-    TestLimits,
+    Begins, CreateOptions, Durability, Environment, Ino, NoProgress, OpenOptions, Pool, PoolError, Provisioning,
+    Reading, SetAttr, TestLimits,
 };
 use onefold_testing::device::{Call, Fault, FaultyDevice, GatedDevice, MemoryDevice, ThinDevice, When};
 
@@ -344,6 +346,162 @@ fn a_device_that_fails_under_late_writes_stops_the_pool_at_the_commit() {
     drop(pool);
     let device: Arc<dyn BlockDevice> = device;
     assert_eq!(open(&device, &quiet()).attr(ino).expect("was promised").size_bytes, 0);
+}
+
+/// What was wrong, found in a review: a kept block for which the device had no room failed each commit from then on. No
+/// file could be freed, and the pool could not be closed.
+#[test]
+fn a_device_that_has_no_room_for_late_writes_stops_the_pool_at_the_commit() {
+    let device = Arc::new(FaultyDevice::new(MemoryDevice::new(16_384), 1));
+    let pool = new_pool(&device, &late());
+    let ino = create(&pool, "a");
+    pool.fsync(ino).expect("is durable");
+    device.fail(Call::Write, When::FromNth(device.count(Call::Write) + 1), Fault::StorageFull);
+    accept(&pool, ino, 0, &letters(1..4)).expect("accepted");
+    assert!(matches!(pool.fsync(ino), Err(PoolError::Io { .. })), "as for a device that fails");
+    device.heal();
+    assert!(matches!(pool.unlink(Ino::ROOT, b"a"), Err(PoolError::Stopped { .. })));
+    assert!(matches!(pool.close(), Err(PoolError::Stopped { .. })));
+    drop(pool);
+    let device: Arc<dyn BlockDevice> = device;
+    assert_eq!(open(&device, &quiet()).attr(ino).expect("was promised").size_bytes, 0);
+}
+
+/// What was wrong, found in a review: the failure was not noted, and a commit tried the same blocks again.
+#[test]
+fn a_device_that_fails_under_late_writes_before_the_commit_stops_the_pool_at_once() {
+    let device = Arc::new(FaultyDevice::new(MemoryDevice::new(16_384), 1));
+    let pool = new_pool(&device, &late());
+    let ino = create(&pool, "a");
+    pool.fsync(ino).expect("is durable");
+    // As many as are kept at most.
+    for number in 0..256 {
+        pool.write(ino, number * BLOCK, &letter(1 + number), Durability::Later).expect("is kept");
+    }
+    device.fail(Call::Write, When::Nth(device.count(Call::Write) + 1), Fault::Io);
+    let one_more = pool.write(ino, 256 * BLOCK, &letter(1000), Durability::Later);
+    assert!(matches!(one_more, Err(PoolError::Io { .. })), "{one_more:?}");
+    let writes = device.count(Call::Write);
+    assert!(matches!(pool.fsync(ino), Err(PoolError::Stopped { .. })));
+    assert_eq!(device.count(Call::Write), writes, "nothing is tried again");
+    drop(pool);
+    let device: Arc<dyn BlockDevice> = device;
+    assert_eq!(open(&device, &quiet()).attr(ino).expect("was promised").size_bytes, 0);
+}
+
+/// A file of which all blocks have their places, until some are discarded; or a volume that does not say anything of
+/// its room.
+struct Whole {
+    thin: ThinDevice,
+    is_whole: AtomicBool,
+    tells_room: bool,
+    writes: AtomicU64,
+}
+
+impl Whole {
+    fn new(is_whole: bool, tells_room: bool) -> Arc<Whole> {
+        let (thin, is_whole) = (ThinDevice::new(MemoryDevice::new(65_536), 60_000), AtomicBool::new(is_whole));
+        Arc::new(Whole { thin, is_whole, tells_room, writes: AtomicU64::new(0) })
+    }
+
+    fn writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
+    }
+}
+
+impl BlockDevice for Whole {
+    fn block_count(&self) -> io::Result<u64> {
+        self.thin.block_count()
+    }
+
+    fn read(&self, first: BlockNo, into: &mut [u8]) -> io::Result<()> {
+        self.thin.read(first, into)
+    }
+
+    fn write(&self, first: BlockNo, from: &[u8]) -> io::Result<()> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.thin.write(first, from)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.thin.sync()
+    }
+
+    fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
+        self.is_whole.store(false, Ordering::Relaxed);
+        self.thin.discard(first, count)
+    }
+
+    fn room_blocks(&self) -> Option<u64> {
+        if self.has_room_for_all_blocks() || !self.tells_room { None } else { self.thin.room_blocks() }
+    }
+
+    fn has_room_for_all_blocks(&self) -> bool {
+        self.is_whole.load(Ordering::Relaxed)
+    }
+}
+
+/// What was wrong, found in a review: what the device had said of its room before a trim counted after it.
+#[test]
+fn nothing_is_kept_after_a_trim_has_taken_places_away() {
+    let device = Whole::new(true, true);
+    let pool = new_pool(&device, &late());
+    let ino = create(&pool, "a");
+    let is_kept = |block, bytes: &[u8]| {
+        let writes = device.writes();
+        pool.write(ino, block * BLOCK, bytes, Durability::Later).expect("there is room");
+        device.writes() == writes
+    };
+    assert!(is_kept(0, &letter(1)) && is_kept(1, &letter(2)));
+    assert!(pool.trim(&NoProgress).expect("trims") > 0);
+    // A part of a block, which is never accepted before it is stored.
+    assert!(!is_kept(2, &[7; 100]) && !is_kept(3, &letter(3)));
+    device.thin.set_room(0);
+    for number in 0..9 {
+        let full = pool.write(ino, (1000 + number) * BLOCK, &letter(100 + number), Durability::Later);
+        assert!(matches!(full, Err(PoolError::NoSpace)), "{full:?}");
+        let full = accept(&pool, ino, 2000 + number, &letter(200 + number));
+        assert!(matches!(full, Err(PoolError::NoSpace)), "{full:?}");
+    }
+    device.thin.set_room(10_000);
+    pool.fsync(ino).expect("nothing is lost");
+    pool.close().expect("closes");
+    drop(pool);
+    check_clean(&*device).expect("is sound");
+}
+
+#[test]
+fn nothing_is_kept_where_the_device_does_not_vouch_for_its_room() {
+    let device = Whole::new(false, false);
+    let pool = new_pool(&device, &late());
+    let ino = create(&pool, "a");
+    for number in 0..9 {
+        let writes = device.writes();
+        accept(&pool, ino, number, &letter(1 + number)).expect("accepted");
+        pool.attr(ino).expect("the write takes effect");
+        assert_eq!(device.writes(), writes + 1, "write {number}");
+    }
+}
+
+/// What was wrong, found in a review: a write that was not accepted, since the pool was nearly full, was kept.
+#[test]
+fn a_write_that_is_done_before_its_answer_is_stored_before_its_answer() {
+    let device = Arc::new(FaultyDevice::new(MemoryDevice::new(4096), 1));
+    let pool = new_pool(&device, &late());
+    let ino = create(&pool, "a");
+    let mut block = 0;
+    let is_behind = |block: u64| {
+        accept(&pool, ino, block, &letter(1 + block)).expect("there is room");
+        pool.blocks_behind() > 0 && pool.attr(ino).is_ok()
+    };
+    while is_behind(block) {
+        block += 1;
+    }
+    let writes = device.count(Call::Write);
+    assert!(!is_behind(block + 1), "near the last blocks");
+    assert_eq!(device.count(Call::Write), writes + 1);
+    pool.fsync(ino).expect("is durable");
+    assert!(read(&pool, ino, block + 1, 1) == letter(2 + block));
 }
 
 /// A write that is answered before it is stored on a host with little room would be a loss. So is one that is kept.

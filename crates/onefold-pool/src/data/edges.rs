@@ -35,6 +35,8 @@ pub(crate) struct WriteRequest<'a> {
     /// It takes effect after all accepted writes below this number ([`super::behind`]).
     pub(crate) after: u64,
     pub(crate) privilege: Privilege,
+    /// As [`Store::may_be_late`], as far as the write is small.
+    pub(crate) may_be_late: bool,
 }
 
 impl Data {
@@ -43,6 +45,20 @@ impl Data {
     /// # Errors
     /// [`PoolError::FileTooLarge`], no space (earlier batches of a long write may have happened), device errors.
     pub(crate) fn write_file(&self, ino: Ino, offset: u64, from: &[u8], durability: Durability) -> Result<()> {
+        let may_be_late = durability == Durability::Later;
+        self.store_file(ino, offset, from, may_be_late)?;
+        match durability {
+            Durability::Later => Ok(()),
+            Durability::Now => self.engine.commit(),
+        }
+    }
+
+    /// As [`Data::write_file`], not durable. New blocks may be kept in memory until the next commit only if
+    /// `may_be_late`.
+    ///
+    /// # Errors
+    /// As [`Data::write_file`].
+    pub(super) fn store_file(&self, ino: Ino, offset: u64, from: &[u8], may_be_late: bool) -> Result<()> {
         self.settle_writes();
         self.engine.ensure_writable()?;
         let end = offset.checked_add(from.len() as u64).ok_or(PoolError::FileTooLarge)?;
@@ -56,16 +72,13 @@ impl Data {
             now: self.engine.environment.clock.now(),
             after: 0,
             privilege: Privilege::Normal,
+            may_be_late,
         };
         in_pieces(&request, |piece| {
             let range = piece.first..piece.first + piece.block_count() as u64;
             let _guard = self.readers.range_locks.lock(ino, range, Access::Exclusive);
             self.write_piece(&request, piece, &mut 0)
-        })?;
-        match durability {
-            Durability::Later => Ok(()),
-            Durability::Now => self.engine.commit(),
-        }
+        })
     }
 
     /// Writes to a file a range of which the caller has locked. `set_aside` blocks are kept for it, and are taken off
@@ -95,7 +108,7 @@ impl Data {
             side_by_side: filled.is_empty().then_some(piece.bytes),
             privilege: request.privilege,
             after: request.after,
-            may_be_late: blocks.len() <= LATE_BLOCKS_MAX,
+            may_be_late: request.may_be_late && blocks.len() <= LATE_BLOCKS_MAX,
         };
         self.store_blocks(&store, set_aside, &mut |op, inode| {
             if end > inode.attr.size_bytes {

@@ -224,8 +224,11 @@ impl Data {
         for (block, _) in &new {
             self.readers.cache.forget(*block);
         }
-        let is_kept = store.may_be_late && self.keep_late(blocks, &new);
-        let written = if is_kept { Ok(()) } else { self.write_at_once(blocks, &new, store.side_by_side) };
+        let written = match self.keep_late(blocks, &new, store) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.write_at_once(blocks, &new, store.side_by_side),
+            Err(error) => Err(error),
+        };
         let state = if written.is_ok() { WriteState::Written } else { WriteState::Failed };
         if written.is_err() {
             let mut meta = self.engine.meta();
@@ -248,13 +251,15 @@ impl Data {
         written
     }
 
-    /// Keeps new blocks for the next commit, unless the device is to have them now.
-    fn keep_late(&self, blocks: &[Incoming<'_>], new: &[(BlockNo, usize)]) -> bool {
-        if !self.engine.room.is_all_there() {
-            return false;
+    /// Keeps new blocks for the next commit and returns true, or returns false where the device is to have them now.
+    /// The device may have to take others that were kept before; a failure stops the pool.
+    fn keep_late(&self, blocks: &[Incoming<'_>], new: &[(BlockNo, usize)], store: &Store<'_>) -> Result<bool> {
+        if !store.may_be_late || !self.engine.is_vouched_for() {
+            return Ok(false);
         }
         let content: Vec<(BlockNo, &[u8])> = new.iter().map(|&(block, at)| (block, blocks[at].bytes)).collect();
-        self.engine.late_writes.keep(&content, &self.engine.buffers)
+        let kept = self.engine.late_writes.keep(&content, &self.engine.buffers);
+        kept.inspect_err(|error| self.engine.write_failed(error, new[0].0))
     }
 
     /// Writes new blocks, in order of their places, to the device.

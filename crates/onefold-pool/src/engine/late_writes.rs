@@ -9,15 +9,17 @@
 //! - *Reading.* All of the engine reads through this device, which knows the content of what it keeps.
 //! - *Writing a kept block anew* directly ends the keeping first, and waits where the block is on its way: old content
 //!   never follows newer content. (A block is freed and taken again without a commit where nothing ever named it.)
-//! - *Failures.* A device that fails stops the pool at the commit. Where a backing store may run out of room, nothing
-//!   is kept: a write must know its own error ([`super::room`]).
+//! - *Failures.* A device that fails under kept blocks stops the pool, as under any other write: the write that kept
+//!   them has been answered, and no other is at fault. So does a device that has no room for them. Therefore blocks are
+//!   kept only on a device that vouches for the room of each ([`super::room`]); elsewhere a write must know its own
+//!   error.
 //! - *Syncs.* A caller that makes each write durable would wait for the block at the sync instead, where the device
 //!   could have had it earlier. So writes are kept only after some without a sync.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use onefold_block::device::writes_of;
 use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo, BufferPool, ReadOp, WriteOp};
@@ -43,6 +45,8 @@ pub(crate) struct LateWrites {
     kept_count: AtomicUsize,
     /// Held while kept blocks are on their way, across the device's I/O, and before `kept`.
     writing: Mutex<()>,
+    /// Kept blocks did not reach the device. Nothing of them is tried again: the pool stops.
+    has_failed: AtomicBool,
     /// Small writes since the device was last synced, as far as they count.
     unsynced: AtomicU32,
     /// Writes are kept from this number of writes without a sync on.
@@ -57,6 +61,7 @@ impl LateWrites {
             kept: Mutex::default(),
             kept_count: AtomicUsize::new(0),
             writing: Mutex::default(),
+            has_failed: AtomicBool::new(false),
             unsynced: AtomicU32::new(0),
             late_after,
         }
@@ -69,29 +74,30 @@ impl LateWrites {
 
     /// Keeps the content of blocks that nothing names yet, and returns true; or returns false, where they are to be
     /// written at once. `buffers` are those of a whole batch.
-    pub(crate) fn keep(&self, blocks: &[(BlockNo, &[u8])], buffers: &BufferPool) -> bool {
+    ///
+    /// # Errors
+    /// As [`LateWrites::write_out`], where others had to make room.
+    pub(crate) fn keep(&self, blocks: &[(BlockNo, &[u8])], buffers: &BufferPool) -> Result<bool> {
         if !self.are_kept() {
             self.unsynced.fetch_add(1, Ordering::Relaxed);
-            return false;
+            return Ok(false);
         }
-        if self.kept_count.load(Ordering::Acquire) + blocks.len() > KEPT_BLOCKS_MAX && self.write_out(buffers).is_err()
-        {
-            // The write finds its own error, and a commit that of the others.
-            return false;
+        if self.kept_count.load(Ordering::Acquire) + blocks.len() > KEPT_BLOCKS_MAX {
+            self.write_out(buffers)?;
         }
         let mut kept = self.kept.lock();
         if kept.len() + blocks.len() > KEPT_BLOCKS_MAX {
-            return false;
+            return Ok(false);
         }
         kept.extend(blocks.iter().map(|&(block, bytes)| (block, Arc::from(bytes))));
         self.kept_count.store(kept.len(), Ordering::Release);
-        true
+        Ok(true)
     }
 
-    /// Writes all that is kept to the device. What is not written is kept, and may be written later.
+    /// Writes all that is kept to the device. After a failure all of it stays readable, and no call succeeds any more.
     ///
     /// # Errors
-    /// The device's.
+    /// [`PoolError::Io`] where the device fails, even for lack of room. The caller stops the pool.
     pub(crate) fn write_out(&self, buffers: &BufferPool) -> Result<()> {
         if self.kept_count.load(Ordering::Acquire) == 0 {
             return Ok(());
@@ -99,13 +105,20 @@ impl LateWrites {
         let _writing = self.writing.lock();
         let taken: Vec<(BlockNo, Arc<[u8]>)> =
             self.kept.lock().iter().map(|(block, bytes)| (*block, Arc::clone(bytes))).collect();
-        let Some((first, _)) = taken.first() else { return Ok(()) };
+        let Some(&(first, _)) = taken.first() else { return Ok(()) };
+        let failed = |source| PoolError::Io { action: "write", block: first, source };
+        if self.has_failed.load(Ordering::Relaxed) {
+            return Err(failed(io::Error::other("an earlier write of these blocks has failed")));
+        }
         let mut buffer = buffers.take();
         for (place, (_, bytes)) in buffer.chunks_exact_mut(BLOCK_BYTES).zip(&taken) {
             place.copy_from_slice(bytes);
         }
         let places: Vec<BlockNo> = taken.iter().map(|(block, _)| *block).collect();
-        self.device.write_batch(&writes_of(&places, &buffer)).map_err(|source| PoolError::of_write(*first, source))?;
+        self.device.write_batch(&writes_of(&places, &buffer)).map_err(|source| {
+            self.has_failed.store(true, Ordering::Relaxed);
+            failed(source)
+        })?;
         let mut kept = self.kept.lock();
         for (block, bytes) in &taken {
             // Newer content may have come meanwhile.
@@ -176,6 +189,10 @@ impl BlockDevice for LateWrites {
         self.device.discard(first, count)
     }
 
+    fn has_room_for_all_blocks(&self) -> bool {
+        self.device.has_room_for_all_blocks()
+    }
+
     fn room_blocks(&self) -> Option<u64> {
         self.device.room_blocks()
     }
@@ -220,8 +237,12 @@ mod tests {
             Trial { device, late, buffers: BufferPool::new(BUFFER_BLOCKS, 1 << 20) }
         }
 
-        fn keep(&self, block: u64, byte: u8) -> bool {
+        fn try_keep(&self, block: u64, byte: u8) -> Result<bool> {
             self.late.keep(&[(BlockNo(block), &[byte; BLOCK_BYTES])], &self.buffers)
+        }
+
+        fn keep(&self, block: u64, byte: u8) -> bool {
+            self.try_keep(block, byte).expect("keeps, or not")
         }
 
         fn write_out(&self) -> Result<()> {
@@ -287,17 +308,21 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failing_device_does_not_take_is_still_kept() {
-        let trial = Trial::new(0);
-        for block in 0..KEPT_BLOCKS_MAX as u64 {
-            assert!(trial.keep(block, 1));
+    fn a_device_that_fails_under_kept_blocks_is_not_asked_again() {
+        for fault in [Fault::Io, Fault::StorageFull] {
+            let trial = Trial::new(0);
+            for block in 0..KEPT_BLOCKS_MAX as u64 {
+                assert!(trial.keep(block, 1));
+            }
+            trial.device.fail(Call::Write, When::Nth(1), fault);
+            // Even a device without room: no write is left that could have that as its error.
+            assert!(matches!(trial.try_keep(1000, 2), Err(PoolError::Io { .. })), "{fault:?}");
+            let writes = trial.device.count(Call::Write);
+            for _ in 0..2 {
+                assert!(matches!(trial.write_out(), Err(PoolError::Io { .. })), "{fault:?}");
+            }
+            assert!(matches!(trial.try_keep(1000, 2), Err(PoolError::Io { .. })), "{fault:?}");
+            assert_eq!((bytes_at(&trial.late, 0), trial.device.count(Call::Write)), ([1, 1, 1], writes));
         }
-        trial.device.fail(Call::Write, When::FromNth(1), Fault::Io);
-        assert!(!trial.keep(1000, 2), "to be written at once");
-        assert!(matches!(trial.write_out(), Err(PoolError::Io { .. })));
-        assert_eq!(bytes_at(&trial.late, 0), [1, 1, 1]);
-        trial.device.heal();
-        trial.write_out().expect("writes");
-        assert_eq!(bytes_at(&*trial.device, 253), [1, 1, 1]);
     }
 }

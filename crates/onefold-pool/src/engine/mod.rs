@@ -8,11 +8,11 @@
 //! 5. the metadata lock, never held across device I/O;
 //! 6. the filter's lock: changes are made under the metadata lock, look-ups without it;
 //! 7. the list of what entered the filter lately ([`crate::meta::shared_filter`]), with which nothing is taken;
-//! 8. the mark of the heartbeat, held across its own I/O;
-//! 9. the writing of late writes, held across its I/O, and the list of them ([`late_writes`]).
+//! 8. the writing of late writes, held across its I/O ([`late_writes`]), during which the device is sure of the mark;
+//! 9. the mark of the heartbeat, held across its own I/O.
 //!
 //! The line of accepted writes has a lock of its own ([`crate::data::behind`]), which is never held while another is
-//! taken; so have the losses among them, and what is known of the room under the pool ([`room`]). Waiting for a turn in
+//! taken; so have the losses among them, the list of late writes, and what is known of the room under the pool ([`room`]). Waiting for a turn in
 //! it happens with range locks held and none of the others. The pins for readers ([`full_counts`]) have one, with which
 //! only the table of range locks is looked at.
 //!
@@ -139,7 +139,12 @@ impl Engine {
 
     /// Tells whether a small write takes effect without a wait for the device, as a rule.
     pub(crate) fn keeps_late_writes(&self) -> bool {
-        self.late_writes.are_kept() && self.room.is_all_there()
+        self.late_writes.are_kept() && self.is_vouched_for()
+    }
+
+    /// Tells whether the device vouches that no write of blocks that are the caller's finds it full.
+    pub(crate) fn is_vouched_for(&self) -> bool {
+        self.room.is_vouched_for(|| self.device.has_room_for_all_blocks())
     }
 
     /// Returns a number that changes with every operation that somebody waits for.

@@ -8,6 +8,11 @@
 //! - *A write that finds no room* ends all credit. Nothing is accepted until no write has failed so for a second.
 //! - *A store that has failed so without being able to tell its room* (a thin volume) gives no credit any more.
 //!
+//! Late writes ([`super::late_writes`]) meet the device only at a commit, where no write is left to have its own error.
+//! They need more than room: the backing store must *vouch* that each block has its place
+//! ([`BlockDevice::has_room_for_all_blocks`]). Its word counts for a second at most, and ends with all that may take a
+//! block's place away: a discard, a growth of the pool, a write that finds no room.
+//!
 //! All writes of the pool take new blocks today. Overwrites in place will need room only on a backing store that never
 //! writes in place itself, which [`BlockDevice::room_blocks`] knows: it tells no room where each block has its place.
 
@@ -32,6 +37,9 @@ const CREDIT_BLOCKS: u64 = 4096;
 /// Longest life of a credit.
 const CREDIT_TIME: Duration = Duration::from_secs(1);
 
+/// Time for which the backing store's word on all of its blocks counts.
+const WORD_TIME: Duration = Duration::from_secs(1);
+
 /// Time after a write without room in which nothing is accepted.
 const FULL_TIME: Duration = Duration::from_secs(1);
 
@@ -49,6 +57,18 @@ struct State {
     failed_at: Option<Duration>,
     /// Whether the backing store can run out of room and does not tell how much it has.
     is_thin: bool,
+    word: Option<Word>,
+    /// Number of events so far after which an earlier answer no longer counts.
+    changes: u64,
+    /// Discards under way.
+    discards: u64,
+}
+
+/// The backing store's last answer to whether each block has its place.
+#[derive(Clone, Copy, Debug)]
+struct Word {
+    has_room: bool,
+    given_at: Duration,
 }
 
 /// Blocks that can be accepted without asking for the room.
@@ -56,8 +76,6 @@ struct State {
 struct Credit {
     blocks: u64,
     given_at: Duration,
-    /// Every block has its place: the backing store does not tell of any room.
-    is_all_there: bool,
 }
 
 /// How many blocks may be set aside for accepted writes.
@@ -96,22 +114,61 @@ impl Room {
         if state.is_closed(now) {
             return Allowance::Nothing;
         }
+        if room.is_some() {
+            // It can run out of room, whatever it said before.
+            state.forget_word();
+        }
         match room {
             Some(room) if room < AMPLE_BLOCKS => Allowance::InAll(room.saturating_sub(SPARE_BLOCKS)),
             room => {
-                state.credit = Some(Credit {
-                    blocks: CREDIT_BLOCKS.saturating_sub(count),
-                    given_at: now,
-                    is_all_there: room.is_none(),
-                });
+                state.credit = Some(Credit { blocks: CREDIT_BLOCKS.saturating_sub(count), given_at: now });
                 room.map_or(Allowance::Any, |room| Allowance::InAll(room - SPARE_BLOCKS))
             }
         }
     }
 
-    /// Tells whether every block has its place, as far as is known: no write finds out that there is no room.
-    pub(crate) fn is_all_there(&self) -> bool {
-        self.state.lock().credit.is_some_and(|credit| credit.is_all_there)
+    /// Tells whether the backing store vouches that each block has its place: no write finds out that there is no room.
+    /// `ask` asks it. To be called without the metadata lock, with blocks that are the caller's already: a later
+    /// discard leaves these out.
+    pub(crate) fn is_vouched_for(&self, ask: impl FnOnce() -> bool) -> bool {
+        let now = self.clock.monotonic();
+        let asked_at = {
+            let state = self.state.lock();
+            if state.is_closed(now) || state.discards > 0 {
+                return false;
+            }
+            if let Some(word) = state.word.filter(|word| now < word.given_at.saturating_add(WORD_TIME)) {
+                return word.has_room;
+            }
+            state.changes
+        };
+        let has_room = ask();
+        let mut state = self.state.lock();
+        // An answer from before a change is none.
+        if state.changes != asked_at {
+            return false;
+        }
+        state.word = Some(Word { has_room, given_at: now });
+        has_room
+    }
+
+    /// Notes that blocks may have lost their places, or that there are more blocks: the backing store is asked again.
+    pub(crate) fn note_change(&self) {
+        self.state.lock().forget_word();
+    }
+
+    /// Runs a discard, during which and after which no earlier word counts.
+    fn discarding<T>(&self, discard: impl FnOnce() -> T) -> T {
+        {
+            let mut state = self.state.lock();
+            state.discards += 1;
+            state.forget_word();
+        }
+        let outcome = discard();
+        let mut state = self.state.lock();
+        state.discards -= 1;
+        state.forget_word();
+        outcome
     }
 
     /// Notes that a write found no room. `tells_room` is whether the backing store tells how much it has.
@@ -119,6 +176,7 @@ impl Room {
         let now = self.clock.monotonic();
         let mut state = self.state.lock();
         state.credit = None;
+        state.forget_word();
         state.failed_at = Some(now);
         state.is_thin |= !tells_room;
     }
@@ -127,6 +185,11 @@ impl Room {
 impl State {
     fn is_closed(&self, now: Duration) -> bool {
         self.is_thin || self.failed_at.is_some_and(|failed_at| now < failed_at.saturating_add(FULL_TIME))
+    }
+
+    fn forget_word(&mut self) {
+        self.word = None;
+        self.changes += 1;
     }
 
     fn take_credit(&mut self, count: u64, now: Duration) -> bool {
@@ -139,7 +202,7 @@ impl State {
     }
 }
 
-/// A device that tells [`Room`] of each write that finds no room.
+/// A device that tells [`Room`] of each discard and of each write that finds no room.
 pub(crate) struct RoomWatch {
     device: Arc<dyn BlockDevice>,
     room: Arc<Room>,
@@ -177,11 +240,15 @@ impl BlockDevice for RoomWatch {
     }
 
     fn discard(&self, first: BlockNo, count: u64) -> io::Result<()> {
-        self.device.discard(first, count)
+        self.room.discarding(|| self.device.discard(first, count))
     }
 
     fn room_blocks(&self) -> Option<u64> {
         self.device.room_blocks()
+    }
+
+    fn has_room_for_all_blocks(&self) -> bool {
+        self.device.has_room_for_all_blocks()
     }
 
     fn read_batch(&self, batch: &mut [ReadOp<'_>]) -> io::Result<()> {
@@ -219,6 +286,12 @@ mod tests {
                 room
             });
             (allowance, was_asked)
+        }
+    }
+
+    impl Asked {
+        fn is_vouched_for(&self, answer: bool) -> bool {
+            self.room.is_vouched_for(|| answer)
         }
     }
 
@@ -271,5 +344,53 @@ mod tests {
         assert_eq!(asked.allowance(None), (Allowance::Nothing, false));
         let said = Asked::new(Provisioning::Thin);
         assert_eq!(said.allowance(None), (Allowance::Nothing, false));
+    }
+
+    #[test]
+    fn the_word_of_the_backing_store_ends_with_a_change_or_after_a_second() {
+        let asked = Asked::new(Provisioning::Told);
+        assert!(asked.is_vouched_for(true));
+        assert!(asked.is_vouched_for(false), "not asked again at once");
+        asked.clock.advance_seconds(1);
+        assert!(!asked.is_vouched_for(false) && !asked.is_vouched_for(true), "its last answer counts");
+        for change in [Room::note_change, |room: &Room| room.discarding(|| ())] {
+            asked.clock.advance_seconds(1);
+            assert!(asked.is_vouched_for(true));
+            change(&asked.room);
+            assert!(!asked.is_vouched_for(false));
+        }
+        asked.clock.advance_seconds(1);
+        assert!(asked.is_vouched_for(true));
+        assert_eq!(asked.allowance(Some(AMPLE_BLOCKS)), (Allowance::InAll(AMPLE_BLOCKS - SPARE_BLOCKS), true));
+        assert!(!asked.is_vouched_for(false), "it has told that it has room to lose");
+        assert!(!Asked::new(Provisioning::Thin).is_vouched_for(true));
+    }
+
+    #[test]
+    fn an_answer_from_before_a_change_does_not_count() {
+        let asked = Asked::new(Provisioning::Told);
+        let is_vouched_for = asked.room.is_vouched_for(|| {
+            asked.room.note_change();
+            true
+        });
+        assert!(!is_vouched_for && !asked.is_vouched_for(false));
+        let asked = Asked::new(Provisioning::Told);
+        asked.room.discarding(|| assert!(!asked.is_vouched_for(true), "the hole may not be there yet"));
+        let is_vouched_for = asked.room.is_vouched_for(|| {
+            asked.room.discarding(|| ());
+            true
+        });
+        assert!(!is_vouched_for);
+        assert!(asked.is_vouched_for(true), "asked after it");
+    }
+
+    #[test]
+    fn nobody_is_vouched_for_once_a_write_has_found_no_room() {
+        let asked = Asked::new(Provisioning::Told);
+        let thin = Arc::new(ThinDevice::new(MemoryDevice::new(64), 0));
+        let watch = RoomWatch::new(thin, asked.room.clone());
+        assert!(asked.is_vouched_for(true));
+        watch.write(BlockNo(1), &[1; 4096]).expect_err("no room");
+        assert!(!asked.is_vouched_for(true));
     }
 }

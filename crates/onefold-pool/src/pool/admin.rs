@@ -64,6 +64,8 @@ impl Pool {
             })?;
         }
         *superblock = grown;
+        // Nobody has vouched for the new blocks.
+        engine.room.note_change();
         {
             let mut meta = engine.meta();
             meta.geometry = new;

@@ -5,12 +5,14 @@
 
 use std::sync::Arc;
 
-use onefold_pool::{AllocateMode, Dedup, Durability, Ino, PoolError, Result, SetAttr, XattrMode};
+use onefold_pool::{
+    AllocateMode, Dedup, Durability, Ino, OpenOptions, PoolError, Result, SetAttr, TestLimits, XattrMode,
+};
 use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, MemoryImage, When};
 
 use crate::common::observe::{Tree, difference, expected, seen};
 use crate::common::reference::Reference;
-use crate::common::{quiet, regular};
+use crate::common::{behind, quiet, regular};
 use crate::trial::{Step, Trial, WORKLOAD, new_pool, reopens_to};
 
 type Faulty = Arc<FaultyDevice<MemoryDevice>>;
@@ -19,17 +21,46 @@ fn faulty(image: &MemoryImage, seed: u64) -> Faulty {
     Arc::new(FaultyDevice::new(MemoryDevice::from(image.clone()), seed))
 }
 
-fn trial_on(device: &Faulty) -> Result<Trial> {
-    Trial::open(device.clone(), quiet())
+/// A workload, and how its pool is opened.
+struct Course {
+    options: OpenOptions,
+    workload: Vec<Step>,
 }
 
-/// Returns how many calls of a kind the workload makes, including the opening.
+impl Course {
+    fn usual() -> Course {
+        Course { options: quiet(), workload: WORKLOAD.to_vec() }
+    }
+
+    /// As usual, with small writes that stay in memory until the next commit, and more of them than may stay there.
+    fn late() -> Course {
+        let test_limits = TestLimits { late_after: 0, ..TestLimits::default() };
+        let mut workload = WORKLOAD.to_vec();
+        workload.extend((0..20).map(|piece| Step::Import("g", 10_000 + piece * 16, 16)));
+        workload.push(Step::Commit);
+        Course { options: OpenOptions { test_limits, ..behind() }, workload }
+    }
+
+    fn trial_on(&self, device: &Faulty) -> Result<Trial> {
+        Trial::open(device.clone(), self.options.clone())
+    }
+
+    /// Returns how many calls of a kind the workload makes, including the opening.
+    fn calls(&self, image: &MemoryImage, call: Call) -> u64 {
+        let device = faulty(image, 1);
+        let mut trial = self.trial_on(&device).expect("opens");
+        let failed = trial.run(&self.workload, |_| false, || ());
+        assert!(failed.is_none(), "nothing fails: {failed:?}");
+        device.count(call)
+    }
+}
+
+fn trial_on(device: &Faulty) -> Result<Trial> {
+    Course::usual().trial_on(device)
+}
+
 fn calls(image: &MemoryImage, call: Call) -> u64 {
-    let device = faulty(image, 1);
-    let mut trial = trial_on(&device).expect("opens");
-    let failed = trial.run(WORKLOAD, |_| false, || ());
-    assert!(failed.is_none(), "nothing fails: {failed:?}");
-    device.count(call)
+    Course::usual().calls(image, call)
 }
 
 fn nothing_yet() -> [Tree; 1] {
@@ -68,13 +99,13 @@ fn refuses_all_and_says_why(trial: &Trial, failed: Step, cause: &str) {
     assert!(nearest.len() < states.len(), "after {failed:?} none of {} states: {nearest:?}", states.len());
 }
 
-fn each_failing_call_stops_the_pool(call: Call, fault: Fault) {
+fn each_failing_call_stops_the_pool(course: &Course, call: Call, fault: Fault) {
     let image = new_pool();
-    let total = calls(&image, call);
+    let total = course.calls(&image, call);
     for nth in 1..=total {
         let device = faulty(&image, nth);
         device.fail(call, When::Nth(nth), fault);
-        let mut trial = match trial_on(&device) {
+        let mut trial = match course.trial_on(&device) {
             Ok(trial) => trial,
             Err(error) => {
                 assert!(matches!(error, PoolError::Io { .. }), "{call:?} {nth}: {error:?}");
@@ -83,7 +114,7 @@ fn each_failing_call_stops_the_pool(call: Call, fault: Fault) {
             }
         };
         let (step, error) =
-            trial.run(WORKLOAD, |_| false, || ()).unwrap_or_else(|| panic!("{call:?} {nth} failed unnoticed"));
+            trial.run(&course.workload, |_| false, || ()).unwrap_or_else(|| panic!("{call:?} {nth} failed unnoticed"));
         if trial.pool.is_some() {
             // A failure after the close's own commit is reported as the close's.
             let cause = match error {
@@ -102,17 +133,23 @@ fn each_failing_call_stops_the_pool(call: Call, fault: Fault) {
 
 #[test]
 fn each_failing_write_stops_the_pool_and_keeps_its_promises() {
-    each_failing_call_stops_the_pool(Call::Write, Fault::Io);
+    for course in [Course::usual(), Course::late()] {
+        each_failing_call_stops_the_pool(&course, Call::Write, Fault::Io);
+    }
 }
 
 #[test]
 fn each_short_write_stops_the_pool_and_keeps_its_promises() {
-    each_failing_call_stops_the_pool(Call::Write, Fault::Torn);
+    for course in [Course::usual(), Course::late()] {
+        each_failing_call_stops_the_pool(&course, Call::Write, Fault::Torn);
+    }
 }
 
 #[test]
 fn each_failing_flush_stops_the_pool_and_keeps_its_promises() {
-    each_failing_call_stops_the_pool(Call::Sync, Fault::Io);
+    for course in [Course::usual(), Course::late()] {
+        each_failing_call_stops_the_pool(&course, Call::Sync, Fault::Io);
+    }
 }
 
 /// A flush that failed once and would succeed the second time: the system has forgotten the data that it could not

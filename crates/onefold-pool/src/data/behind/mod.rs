@@ -196,7 +196,8 @@ impl Data {
         });
         let Some(bytes_in_file) = self.set_aside(ino, blocks_needed(count as u64))? else {
             drop((guard, place));
-            return self.write_file(ino, offset, &buffer[range], Durability::Later);
+            // It is to know its own error.
+            return self.store_file(ino, offset, &buffer[range], false);
         };
         // The range is locked: a truncate that would bring the end below that of this write comes after it.
         let moves_end = offset + range.len() as u64 > bytes_in_file;
@@ -280,6 +281,8 @@ impl Data {
                 after: turn,
                 // It was accepted: it may take what is kept for operations that free space.
                 privilege: Privilege::Freeing,
+                // Something was wrong with it already.
+                may_be_late: false,
             };
             if let Err(error) = self.write_locked(&request, set_aside) {
                 self.losses.note(accepted.ino, error);
