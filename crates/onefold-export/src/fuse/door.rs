@@ -91,6 +91,11 @@ impl Door {
         self.filesystem.begin_accepted();
     }
 
+    /// Wakes a worker for accepted writes that nobody has begun.
+    pub(super) fn hand_over_accepted(&self) {
+        self.filesystem.hand_over_accepted();
+    }
+
     /// Answers one request.
     ///
     /// # Errors
@@ -163,7 +168,7 @@ impl Door {
     }
 
     /// Answers a write whose data come in a buffer of their own, `buffer[range]`. Where it `begins` by the caller,
-    /// [`Door::begin_accepted`] has to follow.
+    /// [`Door::begin_accepted`] or [`Door::hand_over_accepted`] has to follow.
     ///
     /// # Errors
     /// When the kernel does not take the reply.

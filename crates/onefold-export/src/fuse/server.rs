@@ -103,6 +103,11 @@ impl Server {
         self.door.held_replies()
     }
 
+    /// Returns the part in the lead of a thread that does not have it.
+    pub(super) fn leader(&self) -> Leader {
+        Leader::new(self.lead.clone())
+    }
+
     /// Answers requests until the connection ends.
     ///
     /// # Errors
@@ -113,7 +118,7 @@ impl Server {
         let mut buffer = self.buffers.take();
         // The request before was a write: what comes now may be one of a stream.
         let mut follows_write = false;
-        let leader = Rc::new(Leader::new(self.lead.clone()));
+        let leader = Rc::new(self.leader());
         let _notice = onefold_pool::notice_waits({
             let leader = leader.clone();
             move || leader.pass()
@@ -139,7 +144,7 @@ impl Server {
     /// Tells who begins with a write once it is accepted. A client that makes small files waits for each write sooner
     /// than a worker has woken up, so the thread that receives its requests begins, when there is none. A stream of
     /// writes goes to a worker: what it does meanwhile, this thread need not.
-    fn begins(&self, received: &Received, leader: &Leader, follows_write: bool) -> Begins {
+    pub(super) fn begins(&self, received: &Received, leader: &Leader, follows_write: bool) -> Begins {
         let is_for_caller = matches!(received.content, Content::Write(_))
             && received.end() - DATA_START <= SMALL_BYTES_MAX
             && leader.has_lead()
@@ -150,8 +155,9 @@ impl Server {
 
     /// Waits for the lead and for a request, and returns the request's length and the descriptor that it came from, or
     /// nothing once the connection has ended. Before each wait, accepted writes that nobody has begun are carried out:
-    /// this thread may have left them, or the one that had the lead before and is waiting for something else by now.
-    fn receive<'d>(
+    /// this thread may have left them. Where a request is there already, they go to a worker: to answer the request, this
+    /// thread may have to wait for one that waits for them.
+    pub(super) fn receive<'d>(
         &self,
         leader: &Leader,
         buffer: &mut AlignedBuffer,
@@ -164,6 +170,7 @@ impl Server {
             && self.door.blocks_behind() > 0
             && let Some(bytes) = impatient.receive_more(&mut buffer[REQUEST_START..])?
         {
+            self.door.hand_over_accepted();
             return Ok(Some((bytes, impatient)));
         }
         loop {

@@ -71,6 +71,11 @@ impl Pool {
         self.data.begin_accepted();
     }
 
+    /// Wakes a worker for accepted writes that were left to callers and that nobody has begun.
+    pub fn hand_over_accepted(&self) {
+        self.data.hand_over_accepted();
+    }
+
     /// Returns the number of blocks in accepted writes that have not taken effect yet: other verbs may wait for them.
     pub fn blocks_behind(&self) -> usize {
         self.data.behind.blocks()

@@ -85,6 +85,11 @@ impl PoolFilesystem {
         self.pool.begin_accepted();
     }
 
+    /// Wakes a worker for accepted writes that were left to this thread.
+    pub(in crate::fuse) fn hand_over_accepted(&self) {
+        self.pool.hand_over_accepted();
+    }
+
     /// Returns how many blocks of accepted writes have not yet taken effect.
     pub(in crate::fuse) fn blocks_behind(&self) -> usize {
         self.pool.blocks_behind()

@@ -3,9 +3,12 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use onefold_block::{AlignedBuffer, BlockDevice};
-use onefold_pool::{Begins, CreateOptions, Environment, FileKind, MEMORY_BYTES_MIN, NewFile, OpenOptions, Pool};
+use onefold_pool::{
+    Begins, CreateOptions, Environment, FileKind, MEMORY_BYTES_MIN, NewFile, OpenOptions, Pool, TestLimits,
+};
 use onefold_testing::device::MemoryDevice;
 
 use super::super::server::REQUEST_START;
@@ -14,6 +17,7 @@ use super::*;
 // By `linux/fuse.h`.
 const INIT: u32 = 26;
 const OPEN: u32 = 14;
+const WRITE: u32 = 16;
 const FOPEN_DIRECT_IO: u32 = 1;
 const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
@@ -32,6 +36,11 @@ struct Kernel {
 impl Kernel {
     /// Returns a kernel of version 7.`minor` that offers all abilities of the first word, and these of the second.
     fn new(minor: u32, more_abilities: u32) -> Kernel {
+        Kernel::with(minor, more_abilities, OpenOptions { background: false, ..OpenOptions::default() })
+    }
+
+    /// As [`Kernel::new`], with a pool that is opened so.
+    fn with(minor: u32, more_abilities: u32, options: OpenOptions) -> Kernel {
         let (socket, other) = UnixDatagram::pair().unwrap();
         let device = FuseDevice::from(OwnedFd::from(other));
         let offer: Vec<u8> =
@@ -43,11 +52,17 @@ impl Kernel {
         let taken = u32::from_ne_bytes(reply[REPLY_HEADER_BYTES + 32..][..4].try_into().unwrap());
         assert_eq!(taken & !more_abilities, 0, "what was not offered is not taken");
 
-        let pool = pool();
+        let pool = pool(options);
         let options = MountOptions::new("test.pool");
         let filesystem = PoolFilesystem::new(Arc::clone(&pool), &options, PathBuf::new());
         let server = Server::new(filesystem, &options, agreed);
         Kernel { socket, device, server, pool }
+    }
+
+    /// Makes a file.
+    fn create(&self) -> Ino {
+        let new = NewFile { kind: FileKind::Regular, mode: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
+        self.pool.create_file(Ino::ROOT, b"file", &new).unwrap().ino
     }
 
     /// Opens a file and returns how the door wants its content to be treated.
@@ -65,10 +80,10 @@ impl Kernel {
     }
 }
 
-fn pool() -> Arc<Pool> {
+fn pool(options: OpenOptions) -> Arc<Pool> {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(4096));
     Pool::create(&device, &CreateOptions::default(), &Environment::system()).unwrap();
-    let options = OpenOptions { background: false, memory_bytes: MEMORY_BYTES_MIN, ..OpenOptions::default() };
+    let options = OpenOptions { memory_bytes: MEMORY_BYTES_MIN, ..options };
     Arc::new(Pool::open(device, options, Environment::system()).unwrap())
 }
 
@@ -94,10 +109,46 @@ fn kernels_that_cannot_keep_the_page_cache_right_beside_direct_requests_do_o_dir
         (44, u32::MAX, bypass),
     ] {
         let kernel = Kernel::new(minor, more_abilities);
-        let new = NewFile { kind: FileKind::Regular, mode: 0o644, umask: 0, uid: 0, gid: 0, rdev: 0 };
-        let file = kernel.pool.create_file(Ino::ROOT, b"file", &new).unwrap().ino;
+        let file = kernel.create();
         let asked = FOPEN_KEEP_CACHE | bypass;
         assert_eq!(kernel.open(file, libc::O_RDWR | libc::O_DIRECT) & asked, expected, "kernel 7.{minor}");
         assert_eq!(kernel.open(file, libc::O_RDWR) & asked, FOPEN_KEEP_CACHE, "kernel 7.{minor}");
     }
+}
+
+/// What was wrong, found in a review: the thread that receives requests left a write to itself and found another
+/// request before it began. Answering that one can wait for a thread that waits for the range of the write.
+#[test]
+fn a_write_is_handed_over_where_another_request_is_there_already() {
+    let test_limits = TestLimits { late_after: 0, ..TestLimits::default() };
+    let kernel = Kernel::with(44, u32::MAX, OpenOptions { test_limits, ..OpenOptions::default() });
+    let file = kernel.create();
+    let flags = rustix::fs::fcntl_getfl(&kernel.device).unwrap();
+    rustix::fs::fcntl_setfl(&kernel.device, flags | rustix::fs::OFlags::NONBLOCK).unwrap();
+    let leader = kernel.server.leader();
+    leader.take();
+    let mut buffer = AlignedBuffer::zeroed(4);
+    let mut receive = |sent: &[u8], begins| {
+        kernel.socket.send(sent).unwrap();
+        let received = kernel.server.receive(&leader, &mut buffer, &kernel.device, Some(&kernel.device)).unwrap();
+        let (bytes, device) = received.unwrap();
+        assert_eq!(bytes, sent.len());
+        let received = kernel.server.look_at(&buffer, bytes).unwrap();
+        assert_eq!(kernel.server.begins(&received, &leader, false), begins);
+        if begins == Begins::ByCaller {
+            kernel.server.answer(&received, begins, &mut buffer, device);
+        }
+    };
+    // Handle, offset, length, flags of the write, owner of locks, flags of the opening.
+    let mut write = [0; 40];
+    write[16..20].copy_from_slice(&4096_u32.to_ne_bytes());
+    receive(&request(WRITE, file.0, &[&write[..], &[7; 4096]].concat()), Begins::ByCaller);
+    assert_eq!(kernel.pool.blocks_behind(), 1, "left to this thread");
+    receive(&request(OPEN, file.0, &[0; 8]), Begins::ByWorker);
+    let patience = Instant::now() + Duration::from_secs(20);
+    while kernel.pool.blocks_behind() > 0 {
+        assert!(Instant::now() < patience, "nobody begins");
+        thread::sleep(Duration::from_millis(1));
+    }
+    kernel.pool.close().unwrap();
 }

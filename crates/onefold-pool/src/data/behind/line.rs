@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, Timestamp};
 
@@ -40,6 +40,8 @@ pub(super) struct Accepted {
     pub(super) lock: RangeTicket,
     /// It ends past the end that the file had when it was accepted.
     pub(super) moves_end: bool,
+    /// No worker was woken for it: its caller begins with it, or hands it over.
+    pub(super) is_left: bool,
 }
 
 /// What is known of a write until it is in effect.
@@ -86,8 +88,8 @@ pub(crate) struct Line {
     moved: Condvar,
     /// Accepted and not yet in effect: spares the lock where there is nothing.
     pending: AtomicU64,
-    /// Below this number there may be writes for which no worker was woken.
-    left_to_callers: AtomicU64,
+    /// Writes in the line may be left to their callers: spares the lock where none is.
+    has_left: AtomicBool,
     /// Memory of all buffers, in blocks.
     buffer_blocks_max: usize,
     /// Workers that carry out small writes at a time, at most.
@@ -125,6 +127,11 @@ impl State {
         self.in_effect >= number || never
     }
 
+    /// Tells whether the first write that nobody has begun was left to its caller.
+    fn is_first_left(&self) -> bool {
+        self.waiting.front().is_some_and(|first| first.is_left)
+    }
+
     /// Tells whether there are writes that one more worker may begin.
     fn has_work(&self, small_max: usize) -> bool {
         self.waiting.front().is_some_and(|first| !first.is_small() || self.small_at_work < small_max)
@@ -158,7 +165,7 @@ impl Line {
             arrived: Condvar::new(),
             moved: Condvar::new(),
             pending: AtomicU64::new(0),
-            left_to_callers: AtomicU64::new(0),
+            has_left: AtomicBool::new(false),
             buffer_blocks_max,
             small_max: small_max.max(1),
         }
@@ -262,9 +269,37 @@ impl Line {
         if is_sought { state.take_batch() } else { None }
     }
 
-    /// Takes the first writes that nobody has begun, if there are some for which no worker was woken.
+    /// Takes the first writes that nobody has begun if the first of them was left to its caller. Those behind one that
+    /// was not are the business of the worker that was woken for it: it goes on until nothing waits.
     pub(super) fn take_left(&self) -> Option<Vec<Accepted>> {
-        self.take_below(self.left_to_callers.load(Ordering::Acquire))
+        if !self.has_left.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut state = self.state.lock();
+        if !state.is_ending && state.is_first_left() {
+            return state.take_batch();
+        }
+        if !state.waiting.iter().any(|accepted| accepted.is_left) {
+            self.has_left.store(false, Ordering::Release);
+        }
+        None
+    }
+
+    /// Wakes a worker for writes that were left to their callers.
+    pub(super) fn hand_over_left(&self) {
+        if !self.has_left.load(Ordering::Acquire) {
+            return;
+        }
+        let mut state = self.state.lock();
+        self.has_left.store(false, Ordering::Release);
+        let has_work = state.is_first_left() && state.has_work(self.small_max);
+        for accepted in &mut state.waiting {
+            accepted.is_left = false;
+        }
+        drop(state);
+        if has_work {
+            self.arrived.notify_one();
+        }
     }
 
     /// Notes that the `count` writes whose turn it is have taken effect, or failed.
@@ -344,8 +379,8 @@ pub(super) struct Place<'l> {
 }
 
 impl Place<'_> {
-    /// Puts a write there. Wakes a worker for it, if `wakes`; else the caller sees to it that it is begun.
-    pub(super) fn push(mut self, wakes: bool, accepted: impl FnOnce(u64) -> Accepted) {
+    /// Puts a write there. Wakes a worker for it, unless it is left to its caller.
+    pub(super) fn push(mut self, accepted: impl FnOnce(u64) -> Accepted) {
         let mut state = self.line.state.lock();
         let accepted = accepted(state.next);
         state.next += 1;
@@ -353,12 +388,13 @@ impl Place<'_> {
         state.blocks += accepted.block_count();
         let range = accepted.first..accepted.first + accepted.block_count() as u64;
         state.pending.push_back(Pending { ino: accepted.ino, range, buffer_blocks, moves_end: accepted.moves_end });
+        let is_left = accepted.is_left;
         state.waiting.push_back(accepted);
         self.line.pending.fetch_add(1, Ordering::AcqRel);
-        if !wakes {
-            self.line.left_to_callers.store(state.next, Ordering::Release);
+        if is_left {
+            self.line.has_left.store(true, Ordering::Release);
         }
-        let has_work = wakes && state.has_work(self.line.small_max);
+        let has_work = !is_left && state.has_work(self.line.small_max);
         drop(state);
         if has_work {
             self.line.arrived.notify_one();
@@ -385,17 +421,23 @@ mod tests {
     use crate::readers::range_lock::{Access, RangeLocks};
 
     fn push(line: &Line, locks: &RangeLocks, first: u64, blocks: usize) {
+        push_as(line, locks, first..first + blocks as u64, Ino(7), false);
+    }
+
+    fn push_as(line: &Line, locks: &RangeLocks, range: Range<u64>, ino: Ino, is_left: bool) {
+        let (first, blocks) = (range.start, usize::try_from(range.end - range.start).expect("few"));
         let Entrance::Open(place) = line.enter(blocks) else { panic!("there is room") };
-        let lock = locks.lock(Ino(7), first..first + blocks as u64, Access::Exclusive).suspend();
-        place.push(true, |number| Accepted {
+        let lock = locks.lock(ino, range, Access::Exclusive).suspend();
+        place.push(|number| Accepted {
             number,
-            ino: Ino(7),
+            ino,
             first,
             buffer: AlignedBuffer::zeroed(blocks),
             range: 0..blocks * BLOCK_BYTES,
             now: Timestamp::default(),
             lock,
             moves_end: first >= 1000,
+            is_left,
         });
     }
 
@@ -463,5 +505,36 @@ mod tests {
         assert!(!has_work(&line), "nothing for a third worker");
         drop((first, second));
         assert!(has_work(&line), "both are done");
+    }
+
+    /// What was wrong, found in a review: writes for which a worker was woken were taken as well, if they came before
+    /// one that was left. The thread that received requests carried out a stream of writes then.
+    #[test]
+    fn a_caller_begins_only_while_the_first_write_was_left_to_it() {
+        let (line, locks) = (Line::new(1024, 1), RangeLocks::default());
+        let taken = |batch: Option<Vec<Accepted>>| batch.map_or(0, |batch| batch.len());
+        push_as(&line, &locks, 0..1, Ino(7), false);
+        push_as(&line, &locks, 1..2, Ino(8), true);
+        assert_eq!(taken(line.take_left()), 0, "a worker was woken for the first");
+        assert_eq!(numbers(line.take()), [0]);
+        push_as(&line, &locks, 2..3, Ino(9), false);
+        assert_eq!((taken(line.take_left()), taken(line.take_left())), (1, 0));
+        assert!(!line.has_left.load(Ordering::Acquire), "the lock is spared from now on");
+        assert_eq!(numbers(line.take()), [2]);
+    }
+
+    #[test]
+    fn a_worker_begins_with_what_its_caller_hands_over() {
+        let (line, locks) = (Line::new(1024, 1), RangeLocks::default());
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| numbers(line.take()));
+            push_as(&line, &locks, 0..1, Ino(7), true);
+            line.hand_over_left();
+            assert_eq!(worker.join().expect("took it"), [0]);
+        });
+        push_as(&line, &locks, 1..2, Ino(7), true);
+        line.hand_over_left();
+        assert!(line.take_left().is_none(), "it is the worker's now");
+        assert_eq!(numbers(line.take()), [1]);
     }
 }

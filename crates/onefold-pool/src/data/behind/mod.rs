@@ -62,8 +62,9 @@ pub use losses::LossesSeen;
 pub enum Begins {
     /// A worker, which is woken for it.
     ByWorker,
-    /// The caller, by [`crate::Pool::begin_accepted`], before it waits for anything else than the pool. What it calls
-    /// of the pool meanwhile may begin with it as well.
+    /// The caller, by [`crate::Pool::begin_accepted`], or a worker after [`crate::Pool::hand_over_accepted`]. One of
+    /// them must be called before the caller does or waits for anything else: other threads may wait for the write
+    /// without being able to begin with it.
     ByCaller,
 }
 
@@ -205,16 +206,8 @@ impl Data {
         let lock = guard.suspend();
         // A wait for the device is nothing for a caller that goes on receiving requests.
         let is_late = count <= LATE_BLOCKS_MAX && self.engine.keeps_late_writes();
-        place.push(begins == Begins::ByWorker || !is_late, |number| Accepted {
-            number,
-            ino,
-            first,
-            buffer,
-            range,
-            now,
-            lock,
-            moves_end,
-        });
+        let is_left = begins == Begins::ByCaller && is_late;
+        place.push(|number| Accepted { number, ino, first, buffer, range, now, lock, moves_end, is_left });
         Ok(())
     }
 
@@ -252,6 +245,11 @@ impl Data {
         // A panic has stopped the pool. Those who wait for what was accepted are told so, by a worker that goes on.
         let _ = catch_unwind(AssertUnwindSafe(|| self.carry_out(task.take_batch())));
         true
+    }
+
+    /// Wakes a worker for accepted writes that were left to their callers.
+    pub(crate) fn hand_over_accepted(&self) {
+        self.behind.hand_over_left();
     }
 
     /// Carries out accepted writes for which no worker was woken, as a worker would.
