@@ -68,17 +68,31 @@ struct Plan<'e> {
 impl Plan<'_> {
     /// Gives back what the fates of some blocks hold.
     fn give_back(&mut self, places: impl IntoIterator<Item = usize>) {
-        let mut meta = self.engine.meta();
-        for at in places {
-            match std::mem::replace(&mut self.fates[at], Fate::Hole) {
-                Fate::Hole | Fate::Same(_) => {}
-                Fate::Share(block) => meta.in_flight.unpin(block),
-                Fate::Attach(flight) | Fate::Write(flight) => {
-                    if meta.in_flight.leave(flight.block) {
-                        meta.free_again(&[Run { first: flight.block, count: 1 }]);
+        let mut unused = Vec::new();
+        {
+            let mut meta = self.engine.meta();
+            for at in places {
+                match std::mem::replace(&mut self.fates[at], Fate::Hole) {
+                    Fate::Hole | Fate::Same(_) => {}
+                    Fate::Share(block) => meta.in_flight.unpin(block),
+                    Fate::Attach(flight) | Fate::Write(flight) => {
+                        if meta.in_flight.leave(flight.block) {
+                            unused.push(flight.block);
+                        }
                     }
                 }
             }
+        }
+        if unused.is_empty() {
+            return;
+        }
+        // Nobody else gets them before they are free again. This may wait for the device.
+        for &block in &unused {
+            self.engine.late_writes.forget(block);
+        }
+        let mut meta = self.engine.meta();
+        for first in unused {
+            meta.free_again(&[Run { first, count: 1 }]);
         }
     }
 }
@@ -364,4 +378,43 @@ fn with_followers(fates: &[Fate], mut again: Vec<usize>) -> Vec<usize> {
     again.sort_unstable();
     again.dedup();
     again
+}
+
+#[cfg(test)]
+mod tests {
+    use onefold_block::BlockDevice;
+    use onefold_block::clock::ManualClock;
+    use onefold_block::random::SeededRandom;
+    use onefold_testing::device::MemoryDevice;
+
+    use super::*;
+    use crate::options::{CreateOptions, Environment, OpenOptions, TestLimits, Workers};
+
+    /// What was wrong, found in a review: a block of a write that failed was still written with the next commit.
+    #[test]
+    fn a_block_that_is_given_back_is_not_kept() {
+        let environment =
+            Environment { clock: Arc::new(ManualClock::starting_at(1)), random: Arc::new(SeededRandom::new(1)) };
+        let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(16_384));
+        crate::engine::format::create(&device, &CreateOptions::default(), &environment).unwrap();
+        let test_limits = TestLimits { late_after: 0, ..TestLimits::default() };
+        let options =
+            OpenOptions { background: false, workers: Workers::Callers, test_limits, ..OpenOptions::default() };
+        let engine = Engine::open(device.clone(), options, environment).unwrap();
+        let reserve = |op: &mut Op<'_>| op.reserve_free_run(0, 0, 2);
+        let run = engine.run(Privilege::Normal, reserve).unwrap().expect("there are free blocks");
+        let [used, unused] = [run.first, run.first.plus(1)];
+        let write = DeviceWrite::begin();
+        let flight = |block| engine.meta().in_flight.enter(block, None, &write);
+        let fates = vec![Fate::Write(flight(used)), Fate::Write(flight(unused))];
+        engine.meta().in_flight.set_initialised(used);
+        let content = [(used, &[1; BLOCK_BYTES][..]), (unused, &[2; BLOCK_BYTES][..])];
+        assert!(engine.late_writes.keep(&content, &engine.buffers).unwrap());
+        write.finish(WriteState::Written);
+        drop(Plan { engine: &engine, fates });
+        engine.late_writes.write_out(&engine.buffers).unwrap();
+        let mut stored = AlignedBuffer::zeroed(2);
+        device.read(used, &mut stored).unwrap();
+        assert_eq!((stored[0], stored[BLOCK_BYTES]), (1, 0));
+    }
 }

@@ -266,7 +266,7 @@ impl Engine {
     fn transaction_is_durable(&self, committer: &mut Committer, taken: Taken) {
         match self.options.journaling {
             Journaling::On => {
-                committer.home.extend(taken.blocks.into_iter().map(|logged| (logged.block, logged.bytes)))
+                committer.home.extend(taken.blocks.into_iter().map(|logged| (logged.block, logged.bytes)));
             }
             Journaling::Off => {
                 let mut meta = self.meta();

@@ -21,6 +21,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
+use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::device::writes_of;
 use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo, BufferPool, ReadOp, WriteOp};
 
@@ -30,6 +31,8 @@ use crate::sync::Mutex;
 
 /// Blocks that are kept at most: one request to the device, where they lie side by side.
 const KEPT_BLOCKS_MAX: usize = 256;
+/// Memory of the kept blocks at most, in bytes.
+pub(crate) const KEPT_BYTES_MAX: u64 = KEPT_BLOCKS_MAX as u64 * BLOCK_BYTES_U64;
 /// Blocks of one write that may be kept. Larger ones are worth a request of their own.
 pub(crate) const LATE_BLOCKS_MAX: usize = 16;
 const _: () = assert!(KEPT_BLOCKS_MAX <= BUFFER_BLOCKS, "they have room in one buffer");
@@ -128,6 +131,12 @@ impl LateWrites {
         }
         self.kept_count.store(kept.len(), Ordering::Release);
         Ok(())
+    }
+
+    /// Ends the keeping of a block that nothing will ever name. Waits where it is on its way to the device, so the
+    /// metadata lock must not be held.
+    pub(crate) fn forget(&self, block: BlockNo) {
+        self.supersede(block, 1);
     }
 
     /// Returns what is kept of the blocks `first..first + count`.

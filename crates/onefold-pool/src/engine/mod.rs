@@ -12,9 +12,9 @@
 //! 9. the mark of the heartbeat, held across its own I/O.
 //!
 //! The line of accepted writes has a lock of its own ([`crate::data::behind`]), which is never held while another is
-//! taken; so have the losses among them, the list of late writes, and what is known of the room under the pool ([`room`]). Waiting for a turn in
-//! it happens with range locks held and none of the others. The pins for readers ([`full_counts`]) have one, with which
-//! only the table of range locks is looked at.
+//! taken; so have the losses among them, the list of late writes, and what is known of the room under the pool
+//! ([`room`]). Waiting for a turn in it happens with range locks held and none of the others. The pins for readers
+//! ([`full_counts`]) have one, with which only the table of range locks is looked at.
 //!
 //! A thread that holds the metadata lock takes no other but those of the filter; waiting for a block that another
 //! thread reads releases it.

@@ -11,7 +11,7 @@ use super::commit::Committer;
 use super::fence::Fenced;
 use super::heartbeat::Pulse;
 use super::index;
-use super::late_writes::LateWrites;
+use super::late_writes::{KEPT_BYTES_MAX, LateWrites};
 use super::room::{Room, RoomWatch};
 use super::{BUFFER_BLOCKS, Engine};
 use crate::activity::{Activity, Counter};
@@ -138,13 +138,13 @@ pub(crate) struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// First what does not depend on the pool: the program, and the buffers of requests under way. Of what is left half
-    /// to the filter where the pool needs it, at most. Of the rest half to metadata, a sixteenth of that to what is
-    /// known of busy blocks, and a quarter to file data; what is committed and not yet in place may take a quarter of
-    /// the metadata's part besides, and a commit half of that again.
+    /// First what does not depend on the pool: the program, the buffers of requests under way, and late writes. Of what
+    /// is left half to the filter where the pool needs it, at most. Of the rest half to metadata, a sixteenth of that
+    /// to what is known of busy blocks, and a quarter to file data; what is committed and not yet in place may take a
+    /// quarter of the metadata's part besides, and a commit half of that again.
     pub(crate) fn new(memory_bytes: u64, pool_blocks: u64) -> MemoryPlan {
         let requests = (memory_bytes / 4).min(REQUESTS_BYTES_MAX);
-        let shared = memory_bytes.saturating_sub(PROGRAM_BYTES + requests);
+        let shared = memory_bytes.saturating_sub(PROGRAM_BYTES + requests + KEPT_BYTES_MAX);
         let filter = (pool_blocks * 5).clamp(FILTER_BYTES_MIN, (shared / 2).max(FILTER_BYTES_MIN));
         let rest = shared.saturating_sub(filter);
         let behind = (memory_bytes / 32).clamp(BEHIND_BYTES_MIN, BEHIND_BYTES_MAX) / onefold_block::BLOCK_BYTES_U64;

@@ -19,7 +19,7 @@ pub(crate) type ContentKey = (Fingerprint, u16);
 pub(crate) enum WriteState {
     /// In progress.
     Writing,
-    /// The device has the data.
+    /// The data can be read: the device has it, or gets it with the next commit ([`crate::engine::late_writes`]).
     Written,
     /// The write failed; attached writers must find another way.
     Failed,

@@ -17,7 +17,8 @@ pub(crate) struct Running {
     pub(crate) forgotten: Vec<BlockNo>,
     /// Freed data blocks, reusable once the commit is durable.
     pub(crate) freed: Vec<BlockNo>,
-    /// Whether data blocks were written to the device, which must be flushed before the commit.
+    /// Whether it names new data blocks: those still in memory must be written, and the device flushed, before the
+    /// commit.
     pub(crate) wrote_data: bool,
     /// Number of checkpoints begun, plus one: a block is logged whole if it has not been logged in this epoch.
     pub(crate) epoch: u64,
