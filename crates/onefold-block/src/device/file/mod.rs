@@ -3,6 +3,7 @@
 mod behind;
 mod disk;
 mod open;
+mod places;
 mod ring;
 mod room;
 mod runs;
@@ -175,8 +176,8 @@ impl BlockDevice for FileDevice {
 
     fn has_room_for_all_blocks(&self) -> bool {
         match (self.kind, &self.behind) {
-            (Kind::Regular, _) => room::room_blocks(&self.file).is_none(),
-            (Kind::BlockDevice, Some(behind)) => room::room_blocks(behind).is_none(),
+            (Kind::Regular, _) => room::has_room_for_all_blocks(&self.file),
+            (Kind::BlockDevice, Some(behind)) => room::has_room_for_all_blocks(behind),
             (Kind::BlockDevice, None) => self.is_full_disk,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 
+use super::places::has_places;
 use crate::{BLOCK_BYTES, BLOCK_BYTES_U64};
 
 /// The numbers by which `statfs(2)` names Btrfs, bcachefs and ZFS. They never write in place, so even a fully written
@@ -24,6 +25,12 @@ pub(super) fn room_blocks(file: &File) -> Option<u64> {
     }
     let fragment = u64::try_from(host.f_bsize).unwrap_or(0);
     Some(host.f_bavail.saturating_mul(fragment) / BLOCK_BYTES as u64)
+}
+
+/// Tells whether each block of a regular file is known to have a place that is the file's alone.
+pub(super) fn has_room_for_all_blocks(file: &File) -> bool {
+    // The first question is the cheaper one.
+    room_blocks(file).is_none() && file.metadata().is_ok_and(|metadata| has_places(file, metadata.len()))
 }
 
 #[cfg(test)]
