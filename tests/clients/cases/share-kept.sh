@@ -84,13 +84,15 @@ for kind in xfs btrfs; do
 
     # What is kept says the same as the images, though sharing has set times of them (XFS).
     files 3
+    (($(number unchanged <"$dir/run") == 0)) || fail "$kind: a run that has shared was repeated, and not followed up"
     seen_again "$dir/first" "$dir/run"
     for sum in images_with_packages packages files empty_files resident_bytes unwritten_bytes; do
         same_number "examined.$sum" "$dir/first" "$dir/run"
     done
     files 3 --dry-run
 
-    # Such a run repeats what the first one has found, until something changes. One that looks at everything counts the same.
+    # Since the second run has shared nothing, later ones repeat it until something changes. One that looks at everything
+    # counts the same.
     repeats 1
     cp "$dir/run" "$dir/repeated"
     (($(number calls.shares <"$dir/run") == 0)) || fail "$kind: a run that repeats another one has shared"

@@ -1,9 +1,10 @@
 //! What a complete run has concluded. As long as no image has changed, the next run would conclude the same: it says
 //! so, and neither joins anything nor asks for a map.
 //!
-//! A run is complete where nothing was left that another run may bring to its end. All of its images have the stamps
-//! that they had when it began, but for times that it has set itself. What a stamp does not show costs savings only,
-//! as when a tool copies shared blocks to other places: so everything is looked at now and then.
+//! A run is complete if it left nothing that another run may bring to its end, and shared nothing: what one run shares
+//! may let the next one share more. All of its images have the stamps that they had when it began, but for times that
+//! it has set itself. What a stamp does not show costs savings only, as when a tool copies shared blocks to other
+//! places: so everything is looked at now and then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,7 +27,7 @@ use crate::state::{State, StateError};
 
 /// The version of what this program concludes of the same images, and of the order of the sums. To be raised with each
 /// change that finds or shares more, or counts in another way.
-const CONCLUSION_VERSION: u32 = 1;
+const CONCLUSION_VERSION: u32 = 2;
 /// After this time everything is looked at again.
 const FULL_LOOK_AFTER: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 

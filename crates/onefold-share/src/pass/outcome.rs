@@ -65,13 +65,14 @@ pub struct Passed {
 }
 
 impl Passed {
-    /// Tells whether nothing was left undone that another pass may bring to its end, though no file changes.
+    /// Tells whether another pass would find nothing to do as long as no file changes. So this one has left nothing
+    /// undone, and has shared nothing: a source that moves takes along only those of its targets that come later.
     #[must_use]
     pub(crate) fn is_complete(&self) -> bool {
         let Trouble { refused, failed, busy, is_full, again, .. } = &self.trouble;
         let is_untroubled = refused.is_empty() && failed.is_empty() && busy.is_empty() && !is_full && again.is_empty();
-        let Shared { refused, elsewhere, barred, .. } = self.shared;
-        is_untroubled && (refused, elsewhere, barred) == (0, 0, 0)
+        let Shared { now, refused, elsewhere, barred, .. } = self.shared;
+        is_untroubled && (now, refused, elsewhere, barred) == (0, 0, 0, 0)
     }
 
     /// Returns the stamp that a file has since this pass, where it had this one before and nobody else has changed it.

@@ -123,6 +123,26 @@ fn what_shares_with_one_source_stays_there_whatever_others_hold() {
     assert_eq!(ground.file_system.counters().shares, calls);
 }
 
+/// A source moves to other blocks after its target was left with it. Only the next run brings the target there, and a
+/// run that repeats this one would never do it.
+#[test]
+fn a_run_that_shares_may_leave_something_for_the_next_one() {
+    let ground = Ground::new();
+    for path in ["a-target", "b-source", "c-good", "d-held"] {
+        ground.write(path, 1, 10);
+    }
+    ground.share_runs(&[(("b-source", 0), ("a-target", 0), 10, 1), (("c-good", 0), ("d-held", 0), 10, 1)]);
+    let runs = [
+        (("b-source", 0), ("a-target", 0), 10, 1),
+        (("c-good", 0), ("a-target", 0), 10, 1),
+        (("c-good", 0), ("b-source", 0), 10, 1),
+    ];
+    let came: Vec<_> = (0..3).map(|_| ground.share_runs(&runs).0).collect();
+    let shared = came.iter().map(|passed| passed.shared.now).collect::<Vec<_>>();
+    assert_eq!(shared, [10 * K, 10 * K, 0]);
+    assert_eq!(came.iter().map(Passed::is_complete).collect::<Vec<_>>(), [false, false, true]);
+}
+
 /// A source that shares with the target is evidence for its finder, whichever run came first.
 #[test]
 fn sources_at_one_place_are_all_told() {
