@@ -17,6 +17,7 @@
 mod changes;
 pub mod common;
 mod concluded;
+mod failed;
 mod finder;
 mod identify;
 mod join;

@@ -7,94 +7,38 @@
 //! A run that was not compared, since its images mostly differed until then, is tried again with the same source if
 //! these images have proved to be right.
 //!
-//! The list of failed ranges is sorted by rows:
-//!
-//! | word of the row | is |
-//! |---|---|
-//! | 0 | the file of the target |
-//! | 1 | the first block that failed |
-//! | 2 | the block behind the last one, times four, and the [`Failure`] |
+//! Neither leads into blocks that share by now, with whatever source: another run of the same targets may have been
+//! right. Two sources would take them from each other in every pass, and they would count twice.
 
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 
-use onefold_sort::{Merge, Row, SortWriter};
-
+use super::failed::{Failed, FailedRanges, FailedTargets, Failure};
 use crate::format::{FileBlock, FileNo};
 use crate::pass::{FilePlace, Run, RunBatch, RunSorter, SortedRuns, Source};
-
-/// Bits of a failure in a row.
-const FAILURE_BITS: u32 = 2;
-
-/// Why a target did not share with its first source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// They differ.
-    Differed,
-    /// The source is a hole there.
-    SourceEmpty,
-    /// The claims of one of the two images were given up.
-    GivenUp,
-}
-
-impl Failure {
-    const ALL: [Failure; 3] = [Failure::Differed, Failure::SourceEmpty, Failure::GivenUp];
-
-    fn number(self) -> u64 {
-        match self {
-            Failure::Differed => 0,
-            Failure::SourceEmpty => 1,
-            Failure::GivenUp => 2,
-        }
-    }
-}
-
-/// Targets that did not share with their first sources, in any order.
-#[derive(Debug)]
-struct FailedTargets {
-    rows: SortWriter,
-    is_empty: bool,
-}
-
-impl FailedTargets {
-    /// Returns an empty list, of which at most `memory_bytes` are in memory and the rest in files in `folder`.
-    fn new(folder: &Path, memory_bytes: usize) -> FailedTargets {
-        FailedTargets { rows: SortWriter::new(folder, memory_bytes), is_empty: true }
-    }
-
-    /// Adds the target of a run.
-    ///
-    /// # Errors
-    /// Those of writing temporary files.
-    fn push(&mut self, run: &Run, failure: Failure) -> io::Result<()> {
-        let FilePlace { file, block } = run.target();
-        let end = block.0.saturating_add(run.count());
-        self.is_empty = false;
-        self.rows.push([u64::from(file.0), block.0, end << FAILURE_BITS | failure.number()])
-    }
-}
 
 /// Runs that were not compared, since their images mostly differed until then.
 #[derive(Debug)]
 struct DeclinedRuns {
     runs: RunSorter,
-    is_empty: bool,
+    targets: FailedTargets,
 }
 
 impl DeclinedRuns {
     fn new(folder: &Path, memory_bytes: usize) -> DeclinedRuns {
-        DeclinedRuns { runs: RunSorter::new(folder, memory_bytes), is_empty: true }
+        let half = memory_bytes / 2;
+        DeclinedRuns { runs: RunSorter::new(folder, half), targets: FailedTargets::new(folder, half) }
     }
 
     fn push(&mut self, run: &Run) -> io::Result<()> {
-        self.is_empty = false;
+        self.targets.push(run, Failure::GivenUp)?;
         self.runs.push(run)
     }
 
-    /// Returns the runs in order, if there are any.
-    fn finish(self) -> io::Result<Option<SortedRuns>> {
-        if self.is_empty { Ok(None) } else { self.runs.finish().map(Some) }
+    /// Returns the parts of the runs in order that share with no other source, if there are any runs.
+    fn finish(self) -> io::Result<Option<LaterRuns>> {
+        if self.targets.is_empty() { Ok(None) } else { LaterRuns::new(self.runs, self.targets).map(Some) }
     }
 }
 
@@ -107,6 +51,8 @@ pub(super) struct Failures {
     declined_second: Option<DeclinedRuns>,
     /// None in the batch of second sources: there are no further sources.
     targets: Option<FailedTargets>,
+    /// The block behind the last one that has failed in this batch: what shares from there on has not failed in it.
+    reach: Option<(FileNo, u64)>,
     /// Why something could not be noted.
     error: Option<io::Error>,
 }
@@ -118,17 +64,39 @@ impl Failures {
             declined: Some(DeclinedRuns::new(folder, memory_bytes)),
             declined_second: Some(DeclinedRuns::new(folder, memory_bytes)),
             targets: Some(FailedTargets::new(folder, memory_bytes)),
+            reach: None,
             error: None,
         }
     }
 
     /// Notes that a run did not share. An error comes with the next call that returns one.
     pub(super) fn note(&mut self, run: &Run, failure: Failure) {
+        let FilePlace { file, block } = run.target();
+        self.reach = self.reach.max(Some((file, block.0.saturating_add(run.count()))));
         let noted = match (&mut self.declined, &mut self.targets) {
             (Some(declined), _) if failure == Failure::GivenUp => declined.push(run),
             (_, Some(targets)) => targets.push(run, failure),
             (_, None) => Ok(()),
         };
+        self.keep_error(noted);
+    }
+
+    /// Notes that the target of a run shares, so that it is not tried again where another run into it has failed. An
+    /// error comes with the next call that returns one.
+    pub(super) fn note_shared(&mut self, run: &Run) {
+        let FilePlace { file, block } = run.target();
+        // No run fails in blocks that share, so that each failure there was noted before. That is seldom, and spares
+        // nearly all rows. Failures of the batch before lie anywhere.
+        let has_failed = self.reach.is_some_and(|reach| (file, block.0) < reach);
+        if self.declined.is_some() && !has_failed {
+            return;
+        }
+        let declined = self.declined.as_mut().map(|declined| &mut declined.targets);
+        let noted = declined.into_iter().chain(&mut self.targets).try_for_each(|targets| targets.push_shared(run));
+        self.keep_error(noted);
+    }
+
+    fn keep_error(&mut self, noted: io::Result<()>) {
         if let Err(error) = noted {
             self.error.get_or_insert(error);
         }
@@ -142,12 +110,12 @@ impl Failures {
         self.error.take().map_or(Ok(()), Err)
     }
 
-    /// Returns the runs that were not compared, if there are any. Runs that are not compared from now on are noted as
+    /// Returns what was not compared, and does not share, if there are such runs. Runs that are not compared from now on are noted as
     /// targets that need another source.
     ///
     /// # Errors
     /// Those of temporary files.
-    pub(super) fn take_declined(&mut self) -> io::Result<Option<SortedRuns>> {
+    pub(super) fn take_declined(&mut self) -> io::Result<Option<LaterRuns>> {
         self.check()?;
         self.declined.take().map_or(Ok(None), DeclinedRuns::finish)
     }
@@ -157,20 +125,21 @@ impl Failures {
     ///
     /// # Errors
     /// Those of temporary files.
-    pub(super) fn take_second(&mut self, second: RunSorter) -> io::Result<Option<SecondRuns>> {
+    pub(super) fn take_second(&mut self, second: RunSorter) -> io::Result<Option<LaterRuns>> {
         self.check()?;
         self.declined = self.declined_second.take();
-        let failed = self.targets.take().filter(|targets| !targets.is_empty);
-        failed.map(|failed| SecondRuns::new(second, failed)).transpose()
+        self.reach = None;
+        let failed = self.targets.take().filter(|targets| !targets.is_empty());
+        failed.map(|failed| LaterRuns::new(second, failed)).transpose()
     }
 }
 
-/// The parts of runs with second sources whose targets did not share with their first ones.
+/// The parts of runs that are tried later: those whose targets have failed, and do not share.
 #[derive(Debug)]
-pub(super) struct SecondRuns {
+pub(super) struct LaterRuns {
     runs: SortedRuns,
-    failed: Merge,
-    /// The row of `failed` that comes next.
+    failed: FailedRanges,
+    /// The range of `failed` that comes next.
     next: Option<Failed>,
     /// Ranges that failed and may meet the runs to come. They are apart, and in order.
     window: VecDeque<Failed>,
@@ -180,47 +149,20 @@ pub(super) struct SecondRuns {
     last: Option<Failure>,
 }
 
-/// A range of a file that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Failed {
-    file: FileNo,
-    first: u64,
-    end: u64,
-    failure: Failure,
-}
-
-impl Failed {
-    fn of_row([file, first, last]: Row) -> Option<Failed> {
-        let failure = Failure::ALL.into_iter().find(|failure| failure.number() == last & ((1 << FAILURE_BITS) - 1))?;
-        Some(Failed { file: FileNo(u32::try_from(file).ok()?), first, end: last >> FAILURE_BITS, failure })
-    }
-}
-
-impl SecondRuns {
-    /// Sorts runs with second sources, and what failed.
+impl LaterRuns {
+    /// Sorts runs, and what failed.
     ///
     /// # Errors
     /// Those of temporary files.
-    fn new(runs: RunSorter, failed: FailedTargets) -> io::Result<SecondRuns> {
-        let mut second = SecondRuns {
-            runs: runs.finish()?,
-            failed: failed.rows.finish()?,
-            next: None,
-            window: VecDeque::new(),
-            parts: VecDeque::new(),
-            last: None,
-        };
-        second.next = second.read()?;
-        Ok(second)
+    fn new(runs: RunSorter, failed: FailedTargets) -> io::Result<LaterRuns> {
+        let (runs, mut failed) = (runs.finish()?, failed.finish()?);
+        let next = failed.next_range()?;
+        Ok(LaterRuns { runs, failed, next, window: VecDeque::new(), parts: VecDeque::new(), last: None })
     }
 
-    /// Returns why the part that was handed out last did not share with its first source.
+    /// Returns why the part that was handed out last did not share before.
     pub(super) fn last_failure(&self) -> Option<Failure> {
         self.last
-    }
-
-    fn read(&mut self) -> io::Result<Option<Failed>> {
-        Ok(self.failed.next().transpose()?.and_then(Failed::of_row))
     }
 
     /// Cuts a run into the parts that failed.
@@ -231,12 +173,9 @@ impl SecondRuns {
             self.window.pop_front();
         }
         while let Some(next) = self.next.filter(|next| (next.file, next.first) < (file, to)) {
-            self.next = self.read()?;
-            // Several runs led there: the one that begins first counts.
-            let begun = self.window.back().filter(|last| last.file == next.file).map_or(0, |last| last.end);
-            let first = next.first.max(begun);
-            if first < next.end && (next.file, next.end) > (file, from) {
-                self.window.push_back(Failed { first, ..next });
+            self.next = self.failed.next_range()?;
+            if (next.file, next.end) > (file, from) {
+                self.window.push_back(next);
             }
         }
         let Source::File(source) = run.source() else { return Ok(()) };
@@ -250,7 +189,7 @@ impl SecondRuns {
     }
 }
 
-impl RunBatch for SecondRuns {
+impl RunBatch for LaterRuns {
     fn next_run(&mut self) -> io::Result<Option<Run>> {
         loop {
             if let Some((part, failure)) = self.parts.pop_front() {
@@ -280,12 +219,13 @@ mod tests {
         Run::between(place(9, source), place(file, block), count, ContentKey::default()).unwrap()
     }
 
-    fn parts(runs: &[Run], failed: &[(Run, Failure)]) -> Vec<(Run, Failure)> {
+    fn parts(runs: &[Run], failed: &[(Run, Failure)], shared: &[Run]) -> Vec<(Run, Failure)> {
         let folder = Path::new("/var/tmp");
         let (mut sorter, mut targets) = (RunSorter::new(folder, 1 << 10), FailedTargets::new(folder, 1 << 10));
         runs.iter().for_each(|run| sorter.push(run).unwrap());
         failed.iter().for_each(|(run, failure)| targets.push(run, *failure).unwrap());
-        let (mut second, mut parts) = (SecondRuns::new(sorter, targets).unwrap(), Vec::new());
+        shared.iter().for_each(|run| targets.push_shared(run).unwrap());
+        let (mut second, mut parts) = (LaterRuns::new(sorter, targets).unwrap(), Vec::new());
         while let Some(part) = second.next_run().unwrap() {
             parts.push((part, second.last_failure().unwrap()));
         }
@@ -299,14 +239,14 @@ mod tests {
             (run(0, 2, 104, 4), Failure::GivenUp),
             (run(0, 3, 100, 1), Failure::SourceEmpty),
         ];
-        let found = parts(&[run(50, 2, 100, 6), run(80, 2, 200, 6), run(90, 3, 100, 6)], &failed);
+        let found = parts(&[run(50, 2, 100, 6), run(80, 2, 200, 6), run(90, 3, 100, 6)], &failed, &[]);
         let expected = [
             (run(53, 2, 103, 2), Failure::Differed),
             (run(55, 2, 105, 1), Failure::GivenUp),
             (run(90, 3, 100, 1), Failure::SourceEmpty),
         ];
         assert_eq!(found, expected);
-        assert_eq!(parts(&[run(50, 2, 100, 6)], &[]), []);
+        assert_eq!(parts(&[run(50, 2, 100, 6)], &[], &[]), []);
     }
 
     #[test]
@@ -320,15 +260,16 @@ mod tests {
                 };
                 (0..count).map(|_| one()).collect()
             };
-            let (runs, failed) = (some(12), some(10));
+            let (runs, failed, shared) = (some(12), some(10), some(seed % 8));
             let blocks = |run: &Run| {
                 let FilePlace { file, block } = run.target();
                 (0..run.count()).map(move |at| (file, block.0 + at)).collect::<Vec<_>>()
             };
-            let wrong: BTreeSet<_> = failed.iter().flat_map(blocks).collect();
+            let right: BTreeSet<_> = shared.iter().flat_map(blocks).collect();
+            let wrong: BTreeSet<_> = failed.iter().flat_map(blocks).filter(|block| !right.contains(block)).collect();
             let mut expected: Vec<_> = runs.iter().flat_map(blocks).filter(|block| wrong.contains(block)).collect();
             let with_failure: Vec<_> = failed.iter().map(|run| (*run, Failure::Differed)).collect();
-            let parts = parts(&runs, &with_failure);
+            let parts = parts(&runs, &with_failure, &shared);
             let mut found: Vec<_> = parts.iter().flat_map(|(part, _)| blocks(part)).collect();
             expected.sort_unstable();
             found.sort_unstable();

@@ -8,6 +8,8 @@
 //!    no part in what is believed: an old clone may have its swap file first.
 //! 3. The runs with second sources into what did not share until then.
 //! 4. The runs of the third batch that were not compared, as in the second one.
+//!
+//! Later batches leave out what shares by then, with whatever source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,9 +17,10 @@ use std::io;
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::Substrate;
 
+use super::failed::Failure;
 use super::join::SourceRuns;
 use super::report::{TierCounts, of_outcome};
-use super::second::{Failure, Failures, SecondRuns};
+use super::second::{Failures, LaterRuns};
 use super::tier::{Label, Tier};
 use super::trust::{GivenUp, Trust};
 use crate::format::{FileBlock, FileNo};
@@ -50,9 +53,9 @@ enum Batch {
     /// First sources; second ones wait.
     First(SortedRuns, RunSorter),
     /// First sources once more; second ones wait.
-    FirstAgain(SortedRuns, RunSorter),
-    Second(SecondRuns),
-    SecondAgain(SortedRuns),
+    FirstAgain(LaterRuns, RunSorter),
+    Second(LaterRuns),
+    SecondAgain(LaterRuns),
     Over,
 }
 
@@ -175,7 +178,7 @@ impl FoundRuns {
 }
 
 /// Returns the next run whose images are believed by now. Runs of other images need another source.
-fn next_believed(runs: &mut SortedRuns, trust: &Trust, failures: &mut Failures) -> io::Result<Option<Run>> {
+fn next_believed(runs: &mut LaterRuns, trust: &Trust, failures: &mut Failures) -> io::Result<Option<Run>> {
     while let Some(run) = runs.next_run()? {
         if believes(trust, &run) {
             return Ok(Some(run));
@@ -245,6 +248,9 @@ impl RunBatch for FoundRuns {
         };
         if let Some(failure) = failure {
             self.failures.note(part, failure);
+        }
+        if matches!(outcome, Outcome::Shared | Outcome::Before) {
+            self.failures.note_shared(part);
         }
         if outcome == Outcome::Shared {
             let package = self.packages.entry(label.package).or_default();

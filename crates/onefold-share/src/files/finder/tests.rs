@@ -222,3 +222,52 @@ fn runs_of_claims_that_are_mostly_wrong_are_not_compared_any_more() {
     assert_eq!(found.given_up(), [(Tier::Digest, pair)].into());
     assert_eq!(found.tiers[0].given_up, 84 * RUN_BLOCKS * BLOCK_BYTES_U64);
 }
+
+/// Image 1 differs in the middle block. Another source has shared that in the same batch, or shared it before.
+#[test]
+fn what_another_source_has_shared_is_not_tried_with_a_second_one() {
+    for outcome in [Outcome::Shared, Outcome::Before] {
+        // The last block fails behind what shares, too.
+        let first = [run((1, 100), (9, 100), 3, 1), run((2, 1), (9, 101), 1, 1), run((1, 7), (9, 110), 1, 1)];
+        let mut found = found_twice(&first, &[run((3, 50), (9, 99), 20, 1)]);
+        let tried = std::cell::RefCell::new(Vec::new());
+        share_all(&mut found, |run| {
+            let Source::File(source) = run.source() else { panic!("{run:?}") };
+            tried.borrow_mut().push((source.file.0, run.target().block.0, run.count()));
+            match source.file.0 {
+                1 => Outcome::Differed,
+                2 => outcome,
+                _ => Outcome::Shared,
+            }
+        });
+        let expected = [(1, 100, 3), (2, 101, 1), (1, 110, 1), (3, 100, 1), (3, 102, 1), (3, 110, 1)];
+        assert_eq!(tried.into_inner(), expected, "{outcome:?}");
+        let TierCounts { shared, before, differed, .. } = found.tiers[0];
+        assert_eq!((shared + before, differed), (4 * BLOCK_BYTES_U64, BLOCK_BYTES_U64));
+    }
+}
+
+/// A pair is not believed, and another source has what it claims. Then the pair proves to be right.
+#[test]
+fn what_another_source_has_shared_is_not_tried_again_once_its_pair_is_believed() {
+    let mut first = runs_between(1, 9, 0..100);
+    let (declined, other) = (30 * RUN_BLOCKS, 30 * RUN_BLOCKS + 1);
+    first.push(run((2, 0), (9, other), 1, 1));
+    let mut found = found_twice(&first, &runs_between(3, 9, 0..100));
+    let tried = std::cell::RefCell::new(Vec::new());
+    share_all(&mut found, |run| {
+        let Source::File(source) = run.source() else { panic!("{run:?}") };
+        let (block, end) = (run.target().block.0, run.target().block.0 + run.count());
+        if (block..end).contains(&other) {
+            tried.borrow_mut().push((source.file.0, block, run.count()));
+        }
+        match (source.file.0, block / RUN_BLOCKS) {
+            (1, 0..20) => Outcome::Differed,
+            (1, 40..) => Outcome::Before,
+            _ => Outcome::Shared,
+        }
+    });
+    // The pair was declined there, and then nobody else leads into the block.
+    assert_eq!(tried.into_inner(), [(1, declined, RUN_BLOCKS), (2, other, 1)]);
+    assert_eq!(found.tiers[0].given_up, BLOCK_BYTES_U64);
+}
