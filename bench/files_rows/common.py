@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from fbs_rows.machines import MADE_BYTES, MadeUp
 from fbs_rows.offline import COMMON
+from guest_rows.row import alternating
 from lib import system
 from lib.measure import Sample
 from lib.system import BenchError
@@ -31,7 +32,7 @@ class CommonRow(FilesRow):
 
     def measure(self, bench, settings, round_no):
         few, many = settings.common_machines
-        for side, count in ((OTHER, few), (ONEFOLD, many)):
+        for side, count in alternating(round_no, (OTHER, few), (ONEFOLD, many)):
             done = new_machine(bench, replace(settings, new_packages=settings.common_packages), count)
             yield self.name, side, Sample(done.seconds, more=done.told)
 

@@ -14,6 +14,8 @@ from share_rows.row import ONEFOLD, OTHER
 MIB = 1 << 20
 # Nobody waits longer for one pass.
 SECONDS_MAX = 3600
+# Members of a pass's trouble that name images.
+TROUBLES = ("failed", "refused", "busy")
 
 
 @dataclass(frozen=True)
@@ -104,11 +106,20 @@ class FilesBench(Measuring):
 
 
 def share(programs, verb, folder, *words):
-    """Makes one pass of `share`; returns a Pass. Raises BenchError where an image could not be examined or shared."""
+    """Makes one pass of `share`; returns a Pass. Raises BenchError where an image was not examined or not shared."""
     command = (programs.onefold, "share", verb, "--quiet", "--json", *words, folder)
     finished = system.run(*command, timeout=SECONDS_MAX)
     told = json.loads(finished.text)
-    failed = [*told.get("failed", []), *told["trouble"]["failed"]]
-    if failed:
-        raise system.BenchError(f"`share {verb}` failed on {failed}")
+    left = left_out(told)
+    if left:
+        raise system.BenchError(f"`share {verb}` left out {left}")
     return Pass(told, finished.seconds, finished.cpu_seconds)
+
+
+def left_out(told):
+    """Returns the images that a pass could not examine or share, or that were busy. A pass has done less work then."""
+    # `share run --files` tells of its files apart.
+    parts = [told, *([told["files"]] if told.get("files") else [])]
+    troubles = [part["trouble"] for part in parts]
+    failed = [image for part in parts for image in part.get("failed", [])]
+    return failed + [image for trouble in troubles for kind in TROUBLES for image in trouble[kind]]

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from guest_rows import made
+from guest_rows.row import alternating
 from lib import system
 from lib.launch import REPOSITORY
 from lib.measure import Sample
@@ -46,7 +47,7 @@ class SetRow(FilesRow):
         images = images_of(self.corpus_set) if settings.mode != "tiny" else made_images(bench, settings)
         stored = sum(path.stat().st_blocks * 512 for path in images)
         length = int(max(DISK_BYTES_MIN, stored * DISK_PART)) // MIB * MIB
-        for side, verb in ((ONEFOLD, "files"), (OTHER, "run")):
+        for side, verb in alternating(round_no, (ONEFOLD, "files"), (OTHER, "run")):
             ground = bench.ground(XFS, length)
             for image in images:
                 ground.copy(image)

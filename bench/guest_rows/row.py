@@ -87,6 +87,6 @@ class GuestBench(Measuring):
 
 
 def alternating(round_no, *sides):
-    """Returns the sides of a round, each a function without arguments; another one begins in each round."""
+    """Returns the sides of a round, whatever stands for one; another one begins in each round."""
     start = round_no % len(sides)
     return sides[start:] + sides[:start]

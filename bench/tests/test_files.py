@@ -1,13 +1,14 @@
 """The rows about guest files, without a file system to measure."""
 
+import json
 import unittest
 from pathlib import Path
 from unittest import mock
 
 import paths  # noqa: F401  it makes the next imports possible
-from files_rows import calls, rows, sets
+from files_rows import calls, machines, rows, sets
 from files_rows.calls import SharedRun, shared_runs
-from files_rows.row import share
+from files_rows.row import Pass, share
 from guest_rows import made
 from lib import settings
 from lib.system import BenchError
@@ -55,13 +56,56 @@ class Rows(unittest.TestCase):
 
 
 class Share(unittest.TestCase):
-    def test_a_pass_that_failed_on_an_image_is_no_measurement(self):
-        programs = mock.Mock(onefold="onefold")
-        text = '{"failed": ["a.raw"], "trouble": {"failed": []}, "shared": {"now_bytes": 1}}'
-        finished = mock.Mock(text=text, seconds=1.0, cpu_seconds=1.0)
+    def told(self, **more):
+        trouble = {"failed": [], "refused": [], "busy": []}
+        return {"trouble": trouble, "shared": {"now_bytes": 1}} | more
+
+    def share(self, told):
+        finished = mock.Mock(text=json.dumps(told), seconds=1.0, cpu_seconds=1.0)
         with mock.patch("files_rows.row.system.run", return_value=finished):
+            return share(mock.Mock(onefold="onefold"), "files", "/srv/vm")
+
+    def test_a_pass_that_left_an_image_out_is_no_measurement(self):
+        self.assertEqual(self.share(self.told(failed=[])).shared_bytes, 1)
+        for kind in ("failed", "refused", "busy"):
+            trouble = self.told()["trouble"] | {kind: ["a.raw"]}
+            for told in (self.told(trouble=trouble), self.told(files=self.told(trouble=trouble))):
+                with self.assertRaisesRegex(BenchError, "a.raw", msg=kind):
+                    self.share(told)
+        for told in (self.told(failed=["a.raw"]), self.told(files=self.told(failed=["a.raw"]))):
             with self.assertRaisesRegex(BenchError, "a.raw"):
-                share(programs, "files", "/srv/vm")
+                self.share(told)
+
+
+class Machines(unittest.TestCase):
+    def test_what_several_tiers_name_counts_once(self):
+        tiers = [{"tier": number, "believed_bytes": 700} for number in (1, 2, 3)]
+        packages = [{"package": name, "believed_bytes": 350} for name in ("tool 1 amd64", "files of no package")]
+        self.assertEqual(machines.named_bytes({"tiers": tiers, "packages": packages}), 700)
+
+    def test_a_pass_that_repeats_is_told_from_one_that_looks(self):
+        def looks(unchanged, is_repeated, *expected):
+            examined = {"images": 3, "unchanged_images": unchanged}
+            machines.expect_looks(Pass({"examined": examined, "unchanged": is_repeated}, 1.0, 1.0), *expected)
+
+        looks(3, True, 0, True)
+        looks(3, False, 0, False)
+        looks(2, False, 1, False)
+        for wrong in ((2, True, 0, True), (3, False, 0, True), (3, True, 0, False), (3, False, 1, False)):
+            with self.assertRaises(BenchError, msg=wrong):
+                looks(*wrong)
+
+    def test_another_side_begins_in_each_round(self):
+        row = machines.MachinesRow(settings.FILES.full)
+        firsts = []
+        for round_no in range(3):
+            begun = []
+            sides = {name: (lambda *_, name=name: begun.append(name) or []) for name in ("_run", "_files", "_both")}
+            with mock.patch.multiple(row, create=True, **sides):
+                self.assertEqual(list(row.measure(mock.MagicMock(), settings.FILES.full, round_no)), [])
+            firsts.append(begun[0])
+            self.assertEqual(sorted(begun), sorted(sides))
+        self.assertEqual(len(set(firsts)), 3)
 
 
 class Runs(unittest.TestCase):
