@@ -181,7 +181,6 @@ TABLE = {
         "common_packages": (20, 20, 4),
         # Of the file that a guest writes to beside a pass.
         "waits_bytes": (256 * MIB, 128 * MIB, 16 * MIB),
-        "fio_seconds": (4, 2, 1),
         # Images with very many files, of which there are 50 in each package.
         "many_images": (1000, 100, 3),
         "many_packages": (2000, 400, 4),

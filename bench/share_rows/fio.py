@@ -3,11 +3,16 @@
 import json
 import signal
 import subprocess
+from dataclasses import dataclass
 
 from lib.system import BenchError, before_program, end, run
 
 # A fio that is told to end does so after the request in flight, and reads back what it still has to verify.
 END_SECONDS_MAX = 60
+# What fio calls a write in its logs.
+WRITE = 1
+NS_PER_SECOND = 1e9
+MS_PER_SECOND = 1e3
 
 
 def words(path, length, seed, **options):
@@ -67,3 +72,30 @@ def job_of(text):
     if job["error"]:
         raise BenchError(f"fio has met error {job['error']}")
     return job
+
+
+@dataclass(frozen=True)
+class Write:
+    """A write of fio's log, in seconds: the time at which it was done, by the clock of the day, and how long it took."""
+
+    done_at: float
+    seconds: float
+
+
+def log_options(path):
+    """Returns options that have fio log the latency of each request."""
+    return {"write_lat_log": path, "log_unix_epoch": 1}
+
+
+def logged_writes(path, begin, end):
+    """Returns the writes of a log that were in flight at any time from `begin` to `end`."""
+    # fio completes the name: latencies between submission and completion, of its first job.
+    with open(f"{path}_clat.1.log", encoding="ascii") as log:
+        writes = [write for write in map(write_of, log) if write]
+    return [write for write in writes if write.done_at >= begin and write.done_at - write.seconds <= end]
+
+
+def write_of(line):
+    """Returns the Write of a line of a log; None where it is of another kind of request."""
+    done_ms, latency_ns, direction, *_ = map(int, line.split(","))
+    return Write(done_ms / MS_PER_SECOND, latency_ns / NS_PER_SECOND) if direction == WRITE else None

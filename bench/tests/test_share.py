@@ -173,6 +173,18 @@ class Told(unittest.TestCase):
         told["shared"]["before_bytes"] = BLOCK_BYTES
         ground.shared_or_raise(told, 100 * BLOCK_BYTES, "row")
 
+    def test_only_writes_in_flight_during_a_time_are_taken_of_a_log(self):
+        # Done at so many ms, after so many ns; 0 is a read.
+        lines = ["900, 50000000, 1", "1100, 200000000, 1", "1200, 1000000, 0", "1500, 7000000, 1", "2300, 400000000, 1"]
+        lines.append("2500, 400000000, 1")
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder) / "log"
+            Path(f"{log}_clat.1.log").write_text("".join(f"{line}, 4096, 0\n" for line in lines), encoding="ascii")
+            taken = fio.logged_writes(log, 1.0, 2.0)
+            self.assertEqual([round(write.done_at * 1000) for write in taken], [1100, 1500, 2300])
+            self.assertEqual([round(write.seconds * 1000) for write in taken], [200, 7, 400])
+            self.assertEqual(fio.logged_writes(log, 3.0, 4.0), [])
+
     def test_what_fio_says_before_its_account_is_passed_over_and_its_errors_are_not(self):
         self.assertEqual(fio.job_of('fio: terminating\n{"jobs": [{"error": 0}]}')["error"], 0)
         for text in ('{"jobs": [{"error": 84}]}', "", "fio: no"):
