@@ -8,12 +8,15 @@ import json
 import shutil
 import subprocess
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
-from host import Failed, call, expect_no_panic
+from host import Failed, call, expect_no_panic, ignored, run, started
 
 BOOT = Path(__file__).resolve().parents[2] / "scripts" / "boot-image.sh"
 BOOT_S = 900
+# How long the script may take to end what it has started.
+END_S = 30
 UPDATES = 2
 BETWEEN_PASSES_S = 2
 # How much of what a guest said is shown where it fails.
@@ -52,25 +55,21 @@ def root_partition(image):
     return largest["start"] * sector, largest["size"] * sector
 
 
-class Partition:
-    """The root file system of an image, on a loop device."""
-
-    def __init__(self, image, *flags):
-        start, length = root_partition(image)
-        words = ["losetup", "--find", "--show", *flags, "--offset", start, "--sizelimit", length, image]
-        self.device = call(*words).strip()
-
-    def __enter__(self):
-        return self.device
-
-    def __exit__(self, *_):
-        call("losetup", "--detach", self.device)
+@contextmanager
+def partition(image):
+    """Has the root file system of an image on a loop device meanwhile."""
+    start, length = root_partition(image)
+    device = call("losetup", "--find", "--show", "--offset", start, "--sizelimit", length, image).strip()
+    try:
+        yield device
+    finally:
+        ignored("losetup", "--detach", device)
 
 
 def prepare(image, archives, versions, mountpoint):
     """Puts packages into a guest, and what installs them when it boots."""
     mountpoint.mkdir()
-    with Partition(image) as device:
+    with partition(image) as device:
         call("mount", device, mountpoint)
         try:
             (mountpoint / "srv/archives").mkdir(parents=True)
@@ -88,7 +87,7 @@ def prepare(image, archives, versions, mountpoint):
 
 def expect_updated(image, mountpoint, said):
     """The guest has ended its updates, is sound, and has the files of its packages. Returns how many it has."""
-    with Partition(image) as device:
+    with partition(image) as device:
         # It was shut down: there is no journal to replay.
         call("e2fsck", "-fn", device)
         call("mount", "-o", "ro,noload", device, mountpoint)
@@ -101,6 +100,31 @@ def expect_updated(image, mountpoint, said):
             call("umount", mountpoint)
 
 
+def share_beside(host, qemu):
+    """Shares again and again until the guest is down; returns how often."""
+    passes = 0
+    while qemu.poll() is None:
+        verb = [["files"], ["run", "--files"]][passes % 2]
+        done = run(host.words(*verb, "--quiet", host.images), timeout=BOOT_S)
+        expect_no_panic(done.stdout + done.stderr, "beside QEMU")
+        if done.returncode not in (0, 1):
+            raise Failed(f"beside QEMU, {verb} ended with {done.returncode}: {done.stderr}")
+        passes += 1
+        # The guest is emulated, and gets on only while no pass is at work.
+        time.sleep(BETWEEN_PASSES_S)
+    return passes
+
+
+def end(qemu):
+    """Has the script end QEMU and take away what it has mounted, if it is still there."""
+    qemu.terminate()
+    try:
+        qemu.wait(END_S)
+    except subprocess.TimeoutExpired:
+        # `started` kills it.
+        pass
+
+
 def booted(host, image, archives, versions, counts, folder):
     """Boots a guest beside a copy of itself, and shares until it is down again."""
     host.fill([])
@@ -110,24 +134,11 @@ def booted(host, image, archives, versions, counts, folder):
     prepare(guest, archives, versions, mountpoint)
     host.remember("asleep.raw")
     words = [BOOT, "--timeout", str(BOOT_S), "--log", str(folder / "console"), str(guest)]
-    with open(folder / "boot.log", "wb") as log:
-        qemu = subprocess.Popen(words, stdout=log, stderr=log)
-    try:
-        passes = 0
-        while qemu.poll() is None:
-            verb = [["files"], ["run", "--files"]][passes % 2]
-            done = subprocess.run(
-                host.words(*verb, "--quiet", host.images), capture_output=True, text=True, timeout=BOOT_S, check=False
-            )
-            expect_no_panic(done.stdout + done.stderr, "beside QEMU")
-            if done.returncode not in (0, 1):
-                raise Failed(f"beside QEMU, {verb} ended with {done.returncode}: {done.stderr}")
-            passes += 1
-            # The guest is emulated, and gets on only while no pass is at work.
-            time.sleep(BETWEEN_PASSES_S)
-    finally:
-        qemu.terminate()
-        qemu.wait()
+    with open(folder / "boot.log", "wb") as log, started(words, stdout=log, stderr=log) as qemu:
+        try:
+            passes = share_beside(host, qemu)
+        finally:
+            end(qemu)
     logs = [folder / name for name in ("boot.log", "console")]
     said = "".join(log.read_text(encoding="utf-8", errors="replace")[-SAID_MAX:] for log in logs if log.exists())
     if qemu.returncode != 0:

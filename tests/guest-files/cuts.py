@@ -11,7 +11,7 @@ import subprocess
 import time
 from dataclasses import dataclass
 
-from host import RUN_S, Failed, call, expect_no_panic
+from host import Failed, call, expect_no_panic, run, started
 
 # Calls that a run makes, and what the kernel may answer each of them.
 FAULTS = {
@@ -37,6 +37,12 @@ FAULTS = {
 }
 INJECTED = re.compile(r"\(INJECTED\)")
 CALL = re.compile(r"\d+ +(\w+)\(")
+# How much room is left on a full file system, and by how much it may miss that.
+ROOMS = [0, 1 << 16, 1 << 20, 6 << 20]
+ROOM_MISSED_MAX = 1 << 20
+# The shortest file that fills it, and the most of them.
+FILLER_BYTES_MIN = 1 << 16
+FILLERS_MAX = 100
 
 
 @dataclass(frozen=True)
@@ -138,7 +144,7 @@ class Cuts:
 
     def finish(self, verb, what):
         """Runs the verb to its end. One that makes or removes something may have done so before it was cut."""
-        done = subprocess.run(quiet_words(self.host, verb), capture_output=True, text=True, timeout=RUN_S, check=False)
+        done = run(quiet_words(self.host, verb))
         said = done.stdout + done.stderr
         expect_no_panic(said, f"the run after {what}")
         is_done_before = verb.name in ("common create", "common rm") and re.search("exists|no content of these", said)
@@ -148,13 +154,10 @@ class Cuts:
     def kill(self, verb, learnt):
         """Kills a verb at any moment."""
         pause = self.dice.uniform(0, learnt.seconds * 1.1)
-        process = subprocess.Popen(
-            quiet_words(self.host, verb), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-        time.sleep(pause)
-        is_cut = process.poll() is None
-        process.kill()
-        process.wait()
+        nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        with started(quiet_words(self.host, verb), **nowhere) as process:
+            time.sleep(pause)
+            is_cut = process.poll() is None
         if is_cut:
             self.counts["kills"] += 1
         return f"`{verb.name}` killed after {pause:.3f} s"
@@ -171,7 +174,7 @@ class Cuts:
         return self.injected(verb, name, "signal=KILL", number)
 
     def drawn_call(self, learnt):
-        """Draws a kind of call that a verb makes, and the number of one. Each thread counts its own: low ones mostly."""
+        """Draws a kind of call that a verb makes, and the number of one: mostly low, as each thread counts its own."""
         name = self.dice.choice(sorted(learnt.calls))
         return name, int(learnt.calls[name] ** self.dice.random())
 
@@ -182,7 +185,8 @@ class Cuts:
     def injected(self, verb, name, action, when):
         what = f"`{verb.name}` with {name}:{action}:when={when}"
         words = [*self.traced(name), "-e", f"inject={name}:{action}:when={when}", *quiet_words(self.host, verb)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=RUN_S, check=False)
+        # A `strace` that is killed leaves its program alone: it goes with its group.
+        done = run(words)
         said = done.stdout + done.stderr
         expect_no_panic(said, what)
         if done.returncode < 0 and done.returncode != -signal.SIGKILL:
@@ -195,25 +199,38 @@ class Cuts:
         return what
 
     def full(self, verb, _):
-        """Runs a verb on a file system that has hardly any room."""
-        filler = self.host.mount / "filler"
-        room = self.dice.choice([0, 1 << 16, 1 << 20, 6 << 20])
-        self.host.sync()
-        free = shutil.disk_usage(self.host.mount).free
+        """Runs a verb on a file system with hardly any room, which counts if it is about the room that was drawn."""
+        room = self.dice.choice(ROOMS)
         what = f"`{verb.name}` with {room >> 10} KiB left"
         try:
-            subprocess.run(["fallocate", "-l", str(max(free - room, 4096)), filler], capture_output=True, check=False)
-            if room == 0:
-                # Whatever is left, in small pieces.
-                subprocess.run(["dd", "if=/dev/zero", f"of={filler}.more", "bs=64K"], capture_output=True, check=False)
-            done = subprocess.run(
-                quiet_words(self.host, verb), capture_output=True, text=True, timeout=RUN_S, check=False
-            )
+            left = fill_up(self.host, room)
+            done = run(quiet_words(self.host, verb))
             expect_no_panic(done.stdout + done.stderr, what)
             self.host.expect_whole(what)
-            self.counts["full"] += 1
+            self.counts["full"] += int(abs(left - room) <= ROOM_MISSED_MAX)
         finally:
-            for left in self.host.mount.glob("filler*"):
-                left.unlink()
+            for filler in self.host.mount.glob("filler-*"):
+                filler.unlink()
             self.host.sync()
         return what
+
+
+def fill_up(host, room):
+    """Fills a file system until about so much room is left. Returns how much is."""
+    for number in range(FILLERS_MAX):
+        filler, length = host.mount / f"filler-{number}", free_bytes(host) - room
+        # It may have less in one piece, or keep some for itself.
+        while length >= FILLER_BYTES_MIN and run(["fallocate", "-l", length, filler]).returncode != 0:
+            filler.unlink(missing_ok=True)
+            length //= 2
+        if length < FILLER_BYTES_MIN:
+            break
+    if room == 0:
+        # Whatever is left, in small pieces.
+        run(["dd", "if=/dev/zero", f"of={host.mount / 'filler-last'}", "bs=4K"])
+    return free_bytes(host)
+
+
+def free_bytes(host):
+    host.sync()
+    return shutil.disk_usage(host.mount).free

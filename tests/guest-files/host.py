@@ -1,10 +1,13 @@
 """A file system with disks of guests, on a loop device, and the program at work on it."""
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 CLIENTS = Path(__file__).resolve().parent.parent / "clients" / "tools"
@@ -14,6 +17,8 @@ from image_sums import sum_of  # noqa: E402
 
 RUN_S = 300
 GUEST_BYTES = 48 << 20
+# An entry of a map, as `filefrag` prints it: first and last block on the disk.
+ENTRY = re.compile(r" *\d+: *\d+\.\. *\d+: *(\d+)\.\. *(\d+):.*")
 # What a user of the tests is that is not root.
 USER = 65534
 
@@ -22,13 +27,45 @@ class Failed(Exception):
     """Something did not go as it must."""
 
 
+@contextmanager
+def started(command, **options):
+    """Has a program run meanwhile. One that has not ended by then is killed, with all that it has started."""
+    words = [str(word) for word in command]
+    process = subprocess.Popen(words, start_new_session=True, **options)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            # The group is there as long as nobody has waited for its leader.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe:
+                pipe.close()
+
+
+def run(command, timeout=RUN_S, **options):
+    """Runs a program to its end, and returns its exit code and what it printed."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
+    with started(command, **pipes, **options) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"`{' '.join(process.args)}` did not end within {timeout} s") from None
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
 def call(*command, **options):
     """Runs a tool that must succeed, and returns what it printed."""
-    words = [str(word) for word in command]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=RUN_S, check=False, **options)
+    done = run(command, **options)
     if done.returncode != 0:
-        raise Failed(f"`{' '.join(words)}` ended with {done.returncode}: {done.stdout}{done.stderr}")
+        raise Failed(f"`{' '.join(done.args)}` ended with {done.returncode}: {done.stdout}{done.stderr}")
     return done.stdout
+
+
+def ignored(*command):
+    """Runs a tool that takes away what may be gone already."""
+    subprocess.run([str(word) for word in command], capture_output=True, timeout=RUN_S, check=False)
 
 
 def make_guests(folder, seeds):
@@ -50,35 +87,29 @@ class Host:
     """A file system of a kind, mounted, with a folder for images."""
 
     def __init__(self, onefold, folder, kind, size_bytes=1 << 30):
-        self.onefold, self.kind = onefold, kind
+        self.onefold, self.kind, self.size_bytes = onefold, kind, size_bytes
         self.file, self.mount = folder / f"{kind}.raw", folder / kind
         self.images, self.volume = self.mount / "images", self.mount / "images" / "common.img"
         self.sums = {}
-        with open(self.file, "wb") as file:
-            file.truncate(size_bytes)
-        self.device = call("losetup", "--find", "--show", self.file).strip()
-        self.mount.mkdir()
-        self.is_mounted = False
-        try:
-            call(f"mkfs.{kind}", "-q", self.device)
-            call("mount", self.device, self.mount)
-        except BaseException:
-            self.close()
-            raise
-        self.is_mounted = True
+        self.device, self.closing = None, ExitStack()
 
     def __enter__(self):
+        with ExitStack() as stack:
+            stack.callback(self.file.unlink, missing_ok=True)
+            with open(self.file, "wb") as file:
+                file.truncate(self.size_bytes)
+            self.device = call("losetup", "--find", "--show", self.file).strip()
+            stack.callback(ignored, "losetup", "--detach", self.device)
+            self.mount.mkdir()
+            stack.callback(self.mount.rmdir)
+            call(f"mkfs.{self.kind}", "-q", self.device)
+            call("mount", self.device, self.mount)
+            stack.callback(ignored, "umount", "--lazy", self.mount)
+            self.closing = stack.pop_all()
         return self
 
     def __exit__(self, *_):
-        self.close()
-
-    def close(self):
-        if self.is_mounted:
-            subprocess.run(["umount", "--lazy", self.mount], check=False)
-        subprocess.run(["losetup", "--detach", self.device], check=False)
-        self.mount.rmdir()
-        self.file.unlink()
+        self.closing.close()
 
     def sync(self):
         call("sync", "-f", self.mount)
@@ -123,14 +154,18 @@ class Host:
     def blocks(self):
         """How many blocks of the disk the images take."""
         self.sync()
-        taken = set()
-        pattern = re.compile(r" *\d+: *\d+\.\. *\d+: *(\d+)\.\. *(\d+):.*")
-        for path in self.images.glob("*.raw"):
-            for line in call("filefrag", "-v", "-b4096", path).splitlines():
-                found = pattern.match(line)
-                if found and "unwritten" not in line:
-                    taken.update(range(int(found[1]), int(found[2]) + 1))
-        return len(taken)
+        return len(blocks_of(self.images.glob("*.raw")))
+
+
+def blocks_of(paths):
+    """Returns the blocks of the disk that files have data in."""
+    taken = set()
+    for path in paths:
+        for line in call("filefrag", "-v", "-b4096", path).splitlines():
+            found = ENTRY.match(line)
+            if found and "unwritten" not in line:
+                taken.update(range(int(found[1]), int(found[2]) + 1))
+    return taken
 
 
 def panicked(said):

@@ -3,8 +3,9 @@
 import os
 import subprocess
 import time
+from contextlib import ExitStack
 
-from host import RUN_S, USER, Failed, call, expect_no_panic
+from host import RUN_S, USER, Failed, blocks_of, call, expect_no_panic, started
 
 # A process with the identity of another host: it sees another machine-id and has another name.
 AS_OTHER_HOST = 'mount --bind "$1" /etc/machine-id && hostname "$2" && shift 2 && exec "$@"'
@@ -24,17 +25,32 @@ def as_user(words):
 def at_once(commands, when):
     """Runs commands at the same time, and returns their exit codes and what they said."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    processes = [subprocess.Popen([str(word) for word in words], **pipes) for words in commands]
     results = []
-    for process in processes:
-        said, _ = process.communicate(timeout=RUN_S)
-        expect_no_panic(said, when)
-        results.append((process.returncode, said))
+    with ExitStack() as stack:
+        for process in [stack.enter_context(started(words, **pipes)) for words in commands]:
+            try:
+                said, _ = process.communicate(timeout=RUN_S)
+            except subprocess.TimeoutExpired:
+                raise Failed(f"{when}: a program did not end within {RUN_S} s") from None
+            expect_no_panic(said, when)
+            results.append((process.returncode, said))
     return results
 
 
+def blocks_of_one_host(host):
+    """Has one host share all that is left; returns how many blocks the images take then."""
+    for _ in range(2):
+        host.share("run", "--files", host.images)
+    return host.blocks()
+
+
 def two_hosts(host, made, dice, counts, folder):
-    """Two hosts share at once. Each may leave files to the other; afterwards a host alone shares what is left."""
+    """Two hosts share at once. Each may leave files to the other; afterwards a host alone shares what is left.
+
+    The images take as many blocks then as where one host has shared them.
+    """
+    host.fill(made)
+    expected = blocks_of_one_host(host)
     host.fill(made)
     verbs = [["files"], ["run", "--files"], ["run"]]
     for _ in range(dice.randint(2, 4)):
@@ -49,13 +65,13 @@ def two_hosts(host, made, dice, counts, folder):
                 raise Failed(f"{what}: ended with {code}: {said}")
         host.expect_whole(what)
         counts["passes of two hosts"] += 2
-    host.share("run", "--files", host.images)
-    host.share("run", "--files", host.images)
+    found = blocks_of_one_host(host)
     host.expect_whole("two hosts, and then one")
-    return host.blocks()
+    if found != expected:
+        raise Failed(f"two hosts, and then one: the images take {found} blocks, and with one host {expected}")
 
 
-def two_users(host, made, dice, counts, _):
+def two_users(host, made, dice, counts):
     """Root and a user share at once. The user's guests share among themselves only, and no guest changes."""
     host.fill(made)
     os.chmod(host.mount, 0o1777)
@@ -90,15 +106,9 @@ def two_users(host, made, dice, counts, _):
 def expect_apart(host, own):
     """No block belongs to files of two users."""
     host.sync()
-    places = []
-    for folder in (host.images, own):
-        taken = set()
-        for path in folder.glob("*.raw"):
-            for line in call("filefrag", "-v", "-b4096", path).splitlines():
-                words = line.replace("..", " ").replace(":", " ").split()
-                if len(words) >= 6 and words[0].isdigit() and words[3].isdigit() and "unwritten" not in line:
-                    taken.update(range(int(words[3]), int(words[4]) + 1))
-        places.append(taken)
+    places = [blocks_of(folder.glob("*.raw")) for folder in (host.images, own)]
+    if not all(places):
+        raise Failed("the images of one of two users take no blocks")
     both = places[0] & places[1]
     if both:
         raise Failed(f"{len(both)} blocks belong to files of two users")

@@ -2,11 +2,10 @@
 that nobody killed."""
 
 import json
-import shutil
 import subprocess
 import time
 
-from host import RUN_S, Failed, call, sum_of
+from host import Failed, call, started, sum_of
 
 # How long a program waits before it opens a pool that a dead one has left open: another host might have it.
 LEFT_OPEN_S = 10
@@ -34,8 +33,8 @@ class Mount:
 
 
 class Pools:
-    def __init__(self, onefold, made, dice, counts, folder):
-        self.onefold, self.dice, self.counts = onefold, dice, counts
+    def __init__(self, onefold, made, counts, folder):
+        self.onefold, self.counts = onefold, counts
         self.filled, self.pool, self.at = folder / "filled.pool", folder / "tried.pool", folder / "pool"
         call(onefold, "pool", "create", "--quiet", "--size", "1G", self.filled)
         with Mount(onefold, self.filled, self.at) as at:
@@ -54,18 +53,16 @@ class Pools:
     def stored(self):
         return json.loads(call(self.onefold, "pool", "stat", "--json", self.pool))["pool"]["distinct_bytes"]
 
-    def round(self):
+    def round(self, dice):
         self.fresh()
-        pauses = [self.dice.uniform(0, self.seconds)]
-        if self.dice.randrange(2):
-            pauses.append(LEFT_OPEN_S + self.dice.uniform(0, self.seconds))
+        pauses = [dice.uniform(0, self.seconds)]
+        if dice.randrange(2):
+            pauses.append(LEFT_OPEN_S + dice.uniform(0, self.seconds))
         for pause in pauses:
             nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-            process = subprocess.Popen(dedup(self.onefold, self.pool), **nowhere)
-            time.sleep(pause)
-            self.counts["kills"] += int(process.poll() is None)
-            process.kill()
-            process.wait(RUN_S)
+            with started(dedup(self.onefold, self.pool), **nowhere) as process:
+                time.sleep(pause)
+                self.counts["kills"] += int(process.poll() is None)
             self.check_left_open()
         call(*dedup(self.onefold, self.pool))
         call(self.onefold, "pool", "check", "--quiet", "--data", self.pool)
@@ -88,8 +85,3 @@ class Pools:
                 if "is in use" not in str(failure) or time.monotonic() > ends:
                     raise
             time.sleep(0.1)
-
-    def close(self):
-        for path in (self.filled, self.pool):
-            path.unlink(missing_ok=True)
-        shutil.rmtree(self.at, ignore_errors=True)

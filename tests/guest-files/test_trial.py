@@ -4,16 +4,22 @@ import collections
 import hashlib
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
-from busy import expect_packages, expect_promises
-from cuts import CALL, FAULTS, INJECTED, VERBS, Cuts, Learnt, placed
-from host import CLIENTS, Failed, Host, call, expect_no_panic, sum_of
-from trial import parse
+from busy import DONE, FIO_FILE, Updates, expect_done, expect_packages, expect_promises, expect_verified, fio_words
+from busy import shared_bytes
+from cuts import CALL, FAULTS, INJECTED, ROOM_MISSED_MAX, VERBS, Cuts, Learnt, placed
+from host import CLIENTS, Failed, Host, call, expect_no_panic, run, started, sum_of
+from others import expect_apart, two_hosts
+from trial import Trial, parse
 
 UNIT = 1 << 16
 
@@ -84,10 +90,74 @@ class Guests(Folder):
         with self.assertRaises(Failed):
             expect_packages(self.folder, "now")
 
+    @unittest.skipUnless(shutil.which("fio"), "needs fio")
+    def test_a_block_that_fio_did_not_write_is_seen(self):
+        with self.assertRaisesRegex(Failed, "is gone"):
+            expect_verified(self.folder, "now")
+        path = self.write(FIO_FILE, b"")
+        call(*fio_words(path, "--rw=write", "--do_verify=0"))
+        expect_verified(self.folder, "now")
+        with open(path, "r+b") as file:
+            file.seek(70_000)
+            byte = file.read(1)
+            file.seek(70_000)
+            file.write(bytes([byte[0] ^ 1]))
+        with self.assertRaisesRegex(Failed, "other bytes"):
+            expect_verified(self.folder, "now")
+
+    def test_whatever_ends_the_updates_is_a_failure(self):
+        for reason in (KeyError("name"), Failed("dpkg"), SystemExit(1)):
+            updates = Updates(self.folder, {}, random.Random(1))
+            with mock.patch.object(updates, "dpkg", side_effect=reason), updates:
+                updates.join(10)
+                self.assertFalse(updates.is_alive())
+                with self.assertRaisesRegex(Failed, "cannot work"):
+                    updates.end()
+
+    def test_a_round_that_did_nothing_is_no_success(self):
+        before = dict.fromkeys(DONE, 5)
+        expect_done(before, collections.Counter(dict.fromkeys(DONE, 6)))
+        expect_done({}, collections.Counter(dict.fromkeys(DONE, 1)))
+        for name in DONE:
+            with self.assertRaisesRegex(Failed, name):
+                expect_done(before, collections.Counter(dict.fromkeys(DONE, 6) | {name: 5}))
+
+    def test_shared_bytes_are_those_of_files_and_of_the_rest(self):
+        self.assertEqual(shared_bytes('{"shared": {"now_bytes": 3}}'), 3)
+        self.assertEqual(shared_bytes('{"shared": {"now_bytes": 3}, "files": {"now_bytes": 4}}'), 7)
+        self.assertEqual(shared_bytes('{"shared": {"now_bytes": 3}, "files": null}'), 3)
+        self.assertEqual(shared_bytes("\n"), 0)
+
     def test_a_panic_is_no_answer(self):
         expect_no_panic("error: no room", "now")
         with self.assertRaises(Failed):
             expect_no_panic("thread 'main' panicked at src/lib.rs:1", "now")
+
+
+class Programs(Folder):
+    def test_a_program_goes_with_what_it_has_started(self):
+        child = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, flush=True); sys.stdin.read()"
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with started([sys.executable, "-c", child], **pipes) as process:
+            grandchild = Path("/proc") / process.stdout.readline().strip()
+            self.assertTrue(grandchild.exists())
+        self.assertIsNotNone(process.returncode)
+        ends = time.monotonic() + 10
+        while grandchild.exists() and "Z" not in state_of(grandchild) and time.monotonic() < ends:
+            time.sleep(0.01)
+        self.assertIn(state_of(grandchild), ("Z", ""))
+
+    def test_a_program_that_does_not_end_is_a_failure(self):
+        with self.assertRaisesRegex(Failed, "did not end"):
+            run(["sleep", "60"], timeout=0.1)
+
+
+def state_of(process):
+    """Returns the state of a process by the kernel's letter; nothing where it is gone."""
+    try:
+        return (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
 
 
 class StandIn:
@@ -127,6 +197,38 @@ class Verdicts(Folder):
         with self.assertRaisesRegex(Failed, "without the first"):
             self.cut(StandIn(blocks=[11]))
 
+    def test_a_full_file_system_counts_with_about_the_room_that_was_drawn(self):
+        host = StandIn()
+        host.mount, host.sync = self.folder, lambda: None
+        for missed, expected in ((0, 1), (ROOM_MISSED_MAX, 1), (ROOM_MISSED_MAX + 1, 0), (100 * ROOM_MISSED_MAX, 0)):
+            cuts = Cuts(host, [], random.Random(1), collections.Counter(), self.folder)
+            with mock.patch("cuts.fill_up", side_effect=lambda _, room, missed=missed: room + missed):
+                cuts.full(VERBS[0], None)
+            self.assertEqual(cuts.counts["full"], expected, missed)
+
+    def test_two_hosts_have_to_come_to_the_result_of_one(self):
+        for blocks, is_equal in (([10, 10], True), ([10, 11], False), ([10, 9], False)):
+            host = StandIn(blocks=blocks)
+            host.share = lambda *_: {}
+            with mock.patch("others.at_once", return_value=[(0, ""), (1, "")]):
+                attempt = (host, [], random.Random(1), collections.Counter(), self.folder)
+                if is_equal:
+                    two_hosts(*attempt)
+                    continue
+                with self.assertRaisesRegex(Failed, "with one host"):
+                    two_hosts(*attempt)
+
+    def test_two_users_are_apart_only_if_both_have_blocks(self):
+        host = SimpleNamespace(sync=lambda: None, images=self.folder)
+        cases = (([{1}, {2}], None), ([{1}, set()], "no blocks"), ([set(), {1}], "no blocks"), ([{1}, {1}], "belong"))
+        for places, why in cases:
+            with mock.patch("others.blocks_of", side_effect=places):
+                if why is None:
+                    expect_apart(host, self.folder)
+                    continue
+                with self.assertRaisesRegex(Failed, why):
+                    expect_apart(host, self.folder)
+
     def test_calls_are_told_from_other_lines(self):
         lines = ["12 pread64(3, \"\", 4, 0) = 4", "12 <... ioctl resumed>) = 0"]
         lines.append("12 ioctl(3, X) = -1 EIO (E) (INJECTED)")
@@ -138,6 +240,29 @@ class Verdicts(Folder):
         host = StandIn()
         host.images = Path("/a")
         self.assertEqual(placed(host, ("--from", "IMAGES/1.raw")), ["--from", "/a/1.raw"])
+
+
+class Draws(Folder):
+    def trial(self, seed, first_round):
+        words = ["--onefold", "onefold", "--rounds", "1", "--seed", str(seed), "--first-round", str(first_round)]
+        with mock.patch("trial.make_guests"), mock.patch("trial.make_packages"), mock.patch("trial.Pools"):
+            return Trial(parse(words), self.folder)
+
+    def test_a_part_draws_by_seed_round_and_part_only(self):
+        one, same = self.trial(1, 3), self.trial(1, 3)
+        one.dice("cuts").random()
+        self.assertEqual(one.dice("busy").random(), same.dice("busy").random())
+        drawn = [one.dice(*parts) for parts in (["busy"], ["cuts"], ["busy", "updates"])]
+        drawn += [self.trial(*others).dice("busy") for others in ((2, 3), (1, 4))]
+        self.assertEqual(len({dice.random() for dice in drawn}), 5)
+
+    def test_a_round_that_is_repeated_has_the_same_file_system(self):
+        trial = self.trial(1, 3)
+        trial.options.parts = []
+        with mock.patch("trial.Host") as host:
+            trial.round()
+            trial.round()
+        self.assertEqual([call.args[2] for call in host.call_args_list], ["btrfs", "xfs"])
 
 
 class Usage(unittest.TestCase):
