@@ -61,15 +61,18 @@ class GuestRow(ShareRow):
             how = VERIFY | {"user": ground.place.user}
             alone = fio.for_seconds(*guest, settings.fio_seconds, **how)["write"]
             ground.make_cold()
-            with fio.Beside(*guest, **how) as beside:
+            log = self._log(ground)
+            with fio.Beside(*guest, **how, **fio.log_options(log)) as beside:
                 time.sleep(START_SECONDS)
+                begin = time.time()
                 done = ground.share(*options)
+                end = time.time()
             for side, writes in ((OTHER, alone), (ONEFOLD, beside.job["write"])):
                 latency = writes["clat_ns"]
                 yield f"{self.name}-{mode}-stall", side, Sample(latency["max"] / MILLISECOND, more=latency)
                 yield f"{self.name}-{mode}-median", side, Sample(median_us(writes))
-            if not beside.job["write"]["total_ios"]:
-                raise system.BenchError(f"{self.name}: the pass had ended before fio wrote")
+            if not fio.logged_writes(log, begin, end):
+                raise system.BenchError(f"{self.name}: fio wrote nothing during the pass")
             # A tiny file is overwritten before the pass has read it.
             if settings.mode != "tiny" and done.told["shared"]["now_bytes"] < length / 4:
                 raise system.BenchError(f"{self.name}: hardly anything was shared: {done.told['shared']}")
@@ -79,6 +82,14 @@ class GuestRow(ShareRow):
                 yield f"{self.name}-{mode}-after", ONEFOLD, Sample(median_us(after))
                 yield f"{self.name}-{mode}-after", OTHER, Sample(median_us(alone))
             ground.close()
+
+    @staticmethod
+    def _log(ground):
+        """Returns where fio, as the user that it is, may log its latencies."""
+        folder = ground.folder / "latencies"
+        folder.mkdir(exist_ok=True)
+        ground.place.user.own(folder)
+        return folder / "guest"
 
 
 def median_us(writes):
