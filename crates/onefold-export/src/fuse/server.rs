@@ -155,8 +155,8 @@ impl Server {
 
     /// Waits for the lead and for a request, and returns the request's length and the descriptor that it came from, or
     /// nothing once the connection has ended. Before each wait, accepted writes that nobody has begun are carried out:
-    /// this thread may have left them. Where a request is there already, they go to a worker: to answer the request, this
-    /// thread may have to wait for one that waits for them.
+    /// this thread may have left them. Where a request is there already, they go to a worker: to answer the request,
+    /// this thread may have to wait for one that waits for them.
     pub(super) fn receive<'d>(
         &self,
         leader: &Leader,
