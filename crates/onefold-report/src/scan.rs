@@ -147,10 +147,9 @@ impl Scan<'_, '_> {
         let mut buffer = AlignedBuffer::zeroed(PIECE_BLOCKS);
         loop {
             let outcome = match self.next_step() {
-                Ok(Step::Read(start, claim)) => self.piece(start, claim, &mut buffer, batch),
-                Ok(Step::Record(hashed, claim)) => self.record(hashed, &claim, batch),
-                Ok(Step::End) => return,
-                Err(error) => Err(error),
+                Step::Read(start, claim) => self.piece(start, claim, &mut buffer, batch),
+                Step::Record(hashed, claim) => self.record(hashed, &claim, batch),
+                Step::End => return,
             };
             if let Err(error) = outcome {
                 self.cursor.lock().ended.get_or_insert(error);
@@ -159,8 +158,17 @@ impl Scan<'_, '_> {
         }
     }
 
-    fn next_step(&self) -> Result<Step, ScanError> {
+    /// Returns what a thread does next. An error stops all threads. It is kept before another thread can ask: that
+    /// would fail too, for a reason that follows from the first.
+    fn next_step(&self) -> Step {
         let mut cursor = self.cursor.lock();
+        self.step_from(&mut cursor).unwrap_or_else(|error| {
+            cursor.ended.get_or_insert(error);
+            Step::End
+        })
+    }
+
+    fn step_from(&self, cursor: &mut Cursor<'_>) -> Result<Step, ScanError> {
         loop {
             if cursor.ended.is_some() {
                 return Ok(Step::End);
@@ -170,7 +178,7 @@ impl Scan<'_, '_> {
                 return Ok(Step::Record(hashed, claim));
             }
             if !cursor.claims.is_full()
-                && let Some(start) = self.next_piece(&mut cursor)?
+                && let Some(start) = self.next_piece(cursor)?
             {
                 let claim = cursor.claims.piece(start / BLOCK_BYTES as u64)?;
                 return Ok(Step::Read(start, claim));
@@ -268,5 +276,56 @@ impl Scan<'_, '_> {
                 cursor.nodes.note(index);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use onefold_disk::DiskError;
+
+    use super::*;
+
+    struct Zeros;
+
+    impl Disk for Zeros {
+        fn size_bytes(&self) -> u64 {
+            8 * PIECE_BYTES
+        }
+
+        fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+            Ok(Some(offset..self.size_bytes()))
+        }
+
+        fn read(&self, _: u64, into: &mut [u8]) -> Result<(), DiskError> {
+            into.fill(0);
+            Ok(())
+        }
+    }
+
+    /// The claims cannot be read. A second thread that came before the first one had told why used to find the survey
+    /// gone, and to tell of an interruption.
+    #[test]
+    fn the_reason_is_that_of_the_thread_that_fails_first() {
+        let mut is_asked = false;
+        let mut ask = |_: Wait| {
+            if std::mem::replace(&mut is_asked, true) { Err(ScanError::Interrupted) } else { Err(ScanError::TooLong) }
+        };
+        let cursor = Mutex::new(Cursor {
+            offset: 0,
+            read_bytes: 0,
+            nodes: MapNodes::default(),
+            claims: ClaimQueue::new(Source::Awaited { ask: &mut ask, held_bytes: 0 }),
+            ended: None,
+        });
+        let hasher = Hasher::new([1; 32]);
+        let progress = |_| ControlFlow::Continue(());
+        let scan =
+            Scan { disk: &Zeros, image: 0, grid: Grid::plain(), hasher: &hasher, cursor: &cursor, progress: &progress };
+        // Two threads, before either goes on.
+        let steps = [scan.next_step(), scan.next_step()];
+        assert!(matches!(cursor.lock().ended, Some(ScanError::TooLong)));
+        assert!(steps.iter().all(|step| matches!(step, Step::End)));
     }
 }

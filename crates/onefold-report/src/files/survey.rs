@@ -1,5 +1,5 @@
-//! The survey of all images: what the blocks of each belong to, read before its blocks are, within a share of the
-//! memory.
+//! The survey of all images: what the blocks of each belong to, within a share of the memory. It goes on while the
+//! blocks of the same image are read, or comes before.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
@@ -45,7 +45,7 @@ pub(super) struct OwnerRef {
     pub(super) cause: Option<MisalignedCause>,
 }
 
-/// What was learned of an image before its blocks were read.
+/// What was learned of an image besides the contents of its blocks.
 #[derive(Debug, Default)]
 pub(crate) struct ImageSurvey {
     /// By the number that records have.
