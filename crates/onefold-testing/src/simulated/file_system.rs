@@ -177,6 +177,21 @@ impl SimulatedFileSystem {
         Ok(())
     }
 
+    /// Has the map of an image be readable or not.
+    ///
+    /// # Errors
+    /// When there is no such image.
+    pub fn set_mappable(&self, path: impl AsRef<Path>, is_mappable: bool) -> std::io::Result<()> {
+        let mut world = self.world_mut();
+        let no = world.find_file(path.as_ref())?;
+        if is_mappable {
+            world.unmappable.remove(&no)
+        } else {
+            world.unmappable.insert(no)
+        };
+        Ok(())
+    }
+
     /// Removes an image, through a host.
     ///
     /// # Errors

@@ -438,6 +438,9 @@ impl<'run> Sharing for SimulatedSubstrate<'run> {
     fn extents(&self, file: &SimulatedFile<'run>, from: u64) -> io::Result<Vec<MappedExtent>> {
         self.call_file(file, "map", |world, host| {
             io_fault(world, host)?;
+            if world.unmappable.contains(&file.no) {
+                return Err(io::Error::other("a bad block of the map"));
+            }
             let most = world.options.habits.extents_max as usize;
             let is_short = world.fails(host, |faults| faults.short_map);
             let extents_max = if is_short { 1 + world.dice.index(most) } else { most };

@@ -64,6 +64,8 @@ pub(super) struct World {
     pub(super) cloned_from: BTreeMap<(FileNo, u64), u32>,
     /// Unreadable blocks of files.
     pub(super) bad: BTreeSet<(FileNo, u64)>,
+    /// Files whose maps cannot be read.
+    pub(super) unmappable: BTreeSet<FileNo>,
     /// The changes of the present step.
     pub(super) changes: Vec<Change>,
     pub(super) counters: Counters,
@@ -88,6 +90,7 @@ impl World {
             left: BTreeSet::new(),
             cloned_from: BTreeMap::new(),
             bad: BTreeSet::new(),
+            unmappable: BTreeSet::new(),
             changes: Vec::new(),
             counters: Counters::default(),
             violation: None,

@@ -80,12 +80,20 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         while at < part.count {
             self.options.pace.boundary()?;
             let rest = part.part(at, part.count - at);
-            let (looked, outcome) = match self.stretch(&rest) {
-                Ok(Some((stretch, count))) => (rest.part(0, count), of_stretch(stretch)),
-                Ok(None) | Err(_) => (rest, Outcome::Done),
-            };
-            self.count_again(&looked, outcome);
-            at += looked.count;
+            match self.stretch(&rest) {
+                Ok(Some((stretch, count))) => {
+                    self.count_again(&rest.part(0, count), of_stretch(stretch));
+                    at += count;
+                }
+                Ok(None) => {
+                    self.count_again(&rest, Outcome::Done);
+                    break;
+                }
+                Err(why) => {
+                    self.leave_out(std::iter::once(&rest), ShareError::Io(why));
+                    break;
+                }
+            }
         }
         Ok(())
     }

@@ -45,6 +45,7 @@ pub struct Shared {
     /// Shared before this pass. Each block counts once, whatever number of runs lead into it.
     pub before: u64,
     /// Of runs from file to file: into blocks that an earlier run of the batch has counted, as shared now or before.
+    /// They add nothing to `before`, even if their finder is told that they share with this source, too.
     pub repeated: u64,
     /// What came free by it, for all that maps told: of what was shared now, what nobody else referred to; or, where
     /// room comes free by whole extents, the extents that nobody refers to any more, less what was copied for it.

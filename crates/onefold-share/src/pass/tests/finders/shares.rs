@@ -334,3 +334,23 @@ fn a_block_that_cannot_be_read_is_told_of() {
     assert_eq!((finder.came(1, Outcome::Refused), passed.trouble.failed.len()), (1, 1));
     assert!(passed.trouble.again.is_empty(), "{passed:?}");
 }
+
+/// It used to be counted as done, as if the source had been looked at.
+#[test]
+fn a_map_that_cannot_be_read_is_told_of_where_another_source_shares_already() {
+    let ground = Ground::new();
+    for path in ["one", "other", "target"] {
+        ground.write(path, 1, 10);
+    }
+    let runs = [(("one", 0), ("target", 0), 10, 1), (("other", 0), ("target", 0), 10, 2)];
+    ground.share_runs(&runs);
+    ground.file_system.set_mappable("other", false).unwrap();
+    let (passed, finder) = ground.share_runs(&runs);
+    assert_eq!(
+        (passed.shared.before, passed.shared.repeated, passed.shared.refused),
+        (10 * K, 0, 10 * K),
+        "{passed:?}"
+    );
+    assert_eq!((finder.came(2, Outcome::Refused), passed.trouble.failed.len()), (10, 1));
+    assert!(!passed.is_complete());
+}
