@@ -178,6 +178,8 @@ fn spawn(work: Work) -> io::Result<Thread> {
 mod tests {
     use std::fs::File;
     use std::io::BufReader;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
     use onefold_block::random::SeededRandom;
 
@@ -251,13 +253,22 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_given_up_leave_nothing_behind() {
+    fn rows_that_are_given_up_leave_no_thread_behind() {
+        static HAS_ENDED: AtomicBool = AtomicBool::new(false);
+        let slowly = |work: Work| {
+            let ends_late = || {
+                let spool = work();
+                thread::sleep(Duration::from_millis(100));
+                HAS_ENDED.store(true, Ordering::SeqCst);
+                spool
+            };
+            thread::Builder::new().spawn(ends_late)
+        };
         let folder = tempfile::tempdir().unwrap();
         let (expected, merge) = sorted(50_000, 3_000, folder.path());
-        let mut spooling = Spooling::new(merge, folder.path(), 0);
+        let mut spooling = Spooling::spawned_by(slowly, merge, folder.path(), 0);
         assert_eq!(spooling.next().unwrap().unwrap(), expected[0]);
         drop(spooling);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-        folder.close().unwrap();
+        assert!(HAS_ENDED.load(Ordering::SeqCst));
     }
 }
