@@ -39,7 +39,7 @@ same_sums() {
     local sum before now
     for sum in examined.images examined.images_with_packages examined.packages examined.files examined.empty_files \
         examined.resident_bytes examined.unwritten_bytes examined.misaligned_bytes shared.now_bytes shared.before_bytes \
-        shared.differed_bytes tiers.{0,1,2,3}.{believed,before,differed,empty,crowded,given_up}_bytes; do
+        shared.{repeated,differed}_bytes tiers.{0,1,2,3}.{believed,before,differed,empty,crowded,given_up}_bytes; do
         before=$(number "$sum" <"$1") now=$(number "$sum" <"$dir/run")
         ((before == now)) || fail "$kind: $sum is $now, and was $before"
     done

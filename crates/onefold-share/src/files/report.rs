@@ -14,7 +14,7 @@ const EXAMINED_SUMS: usize = 16;
 /// Sums of a tier.
 const TIER_SUMS: usize = 14;
 /// Sums of sharing that outlast a run.
-const SHARED_SUMS: usize = 3;
+const SHARED_SUMS: usize = 4;
 /// Sums of a report that a later run repeats if no image has changed.
 pub(super) const SUMS: usize = EXAMINED_SUMS + SHARED_SUMS + TIER_SUMS * Tier::ALL.len();
 
@@ -50,9 +50,9 @@ impl FilesReport {
     /// Returns the sums that a later run repeats if no image has changed.
     pub(super) fn sums(&self) -> [u64; SUMS] {
         let mut examined = self.examined;
-        let Shared { now, before, differed, too_short, .. } = self.passed.shared;
+        let Shared { now, before, repeated, differed, too_short, .. } = self.passed.shared;
         let mut sums: Vec<u64> = examined.all().into_iter().map(|sum| *sum).collect();
-        sums.extend([now.saturating_add(before), differed, too_short]);
+        sums.extend([now.saturating_add(before), repeated, differed, too_short]);
         for tier in Tier::ALL {
             let mut counts = self.tiers.iter().find(|(other, _)| *other == tier).map(|(_, counts)| *counts);
             sums.extend(counts.get_or_insert_default().all().into_iter().map(|sum| *sum));
@@ -69,7 +69,8 @@ impl FilesReport {
         examined.all().into_iter().for_each(&mut take);
         (examined.unchanged_images, examined.unchanged_databases) = (unchanged, 0);
         let mut shared = Shared::default();
-        [&mut shared.before, &mut shared.differed, &mut shared.too_short].into_iter().for_each(&mut take);
+        let Shared { before, repeated, differed, too_short, .. } = &mut shared;
+        [before, repeated, differed, too_short].into_iter().for_each(&mut take);
         let tiers = Tier::ALL.into_iter().map(|tier| {
             let mut counts = TierCounts::default();
             counts.all().into_iter().for_each(&mut take);
@@ -209,7 +210,8 @@ pub struct TierCounts {
     pub shared: u64,
     /// Shared before.
     pub before: u64,
-    /// Of blocks that share by a claim that was tried earlier in the run, with another source mostly.
+    /// Of blocks that share by a claim of any tier that was tried earlier in the run, mostly with another source. Where
+    /// they share with this source, too, and did so before this run, they count as `before` instead.
     pub repeated: u64,
     /// Different.
     pub differed: u64,
@@ -303,12 +305,14 @@ mod tests {
         let mut first = zeros();
         first.examined.all().into_iter().for_each(&mut number);
         first.tiers.iter_mut().flat_map(|(_, counts)| counts.all()).for_each(&mut number);
-        first.passed.shared = Shared { now: 1000, before: 200, differed: 30, too_short: 4, ..Shared::default() };
+        first.passed.shared =
+            Shared { now: 1000, before: 200, repeated: 5, differed: 30, too_short: 4, ..Shared::default() };
         let again = FilesReport::of_sums(&first.sums(), 5);
         assert!(again.is_unchanged);
         let expected = Examined { unchanged_images: 5, unchanged_databases: 0, ..first.examined };
         assert_eq!(again.examined, expected);
-        assert_eq!(again.passed.shared, Shared { before: 1200, differed: 30, too_short: 4, ..Shared::default() });
+        let expected = Shared { before: 1200, repeated: 5, differed: 30, too_short: 4, ..Shared::default() };
+        assert_eq!(again.passed.shared, expected);
         for ((tier, before), (same, counts)) in first.tiers.iter().zip(&again.tiers) {
             assert_eq!((tier, counts.compared(), counts.shared), (same, 0, 0));
             assert_eq!(counts.before, before.before + before.shared);

@@ -31,7 +31,7 @@ pub(super) struct Draft<'a, S: Substrate + VolumeTools> {
 
 impl<S: Substrate + VolumeTools> Drop for Draft<'_, S> {
     fn drop(&mut self) {
-        // A draft that was renamed has no name any more; one that stays is removed by the next process.
+        // A draft that was renamed has no name any more; one that stays is removed by the next change of the volume.
         let _ = self.substrate.remove(&self.path);
     }
 }
