@@ -207,13 +207,17 @@ class Verdicts(Folder):
             self.assertEqual(cuts.counts["full"], expected, missed)
 
     def test_two_hosts_have_to_come_to_the_result_of_one(self):
-        for blocks, is_equal in (([10, 10], True), ([10, 11], False), ([10, 9], False)):
+        # What the images take before, with one host, and with two.
+        equal, others = [[90, 40, 40], [90, 40, 41]], [[90, 40, 42], [40, 40, 41]]
+        for blocks, is_equal in [(blocks, True) for blocks in equal] + [(blocks, False) for blocks in others]:
             host = StandIn(blocks=blocks)
             host.share = lambda *_: {}
             with mock.patch("others.at_once", return_value=[(0, ""), (1, "")]):
                 attempt = (host, [], random.Random(1), collections.Counter(), self.folder)
                 if is_equal:
                     two_hosts(*attempt)
+                    left = attempt[3]["blocks that two hosts left"]
+                    self.assertEqual(left, blocks[2] - blocks[1])
                     continue
                 with self.assertRaisesRegex(Failed, "with one host"):
                     two_hosts(*attempt)

@@ -92,8 +92,9 @@ class Trial:
         self.pools.round(self.dice("pool"))
 
     def line(self):
-        names = ["rounds", "kills", "faults", "full", "whole runs", "passes of two hosts", "passes of two users"]
-        names += ["passes beside guests", "operations of dpkg", "power cuts", "promises", "packaged files", "boots"]
+        names = ["rounds", "kills", "faults", "full", "whole runs", "passes of two hosts", "blocks that two hosts left"]
+        names += ["passes of two users", "passes beside guests", "operations of dpkg", "power cuts", "promises"]
+        names += ["packaged files", "boots"]
         return ", ".join(f"{self.counts[name]} {name}" for name in names)
 
     def run(self):
