@@ -207,8 +207,8 @@ class Verdicts(Folder):
             self.assertEqual(cuts.counts["full"], expected, missed)
 
     def test_two_hosts_have_to_come_to_the_result_of_one(self):
-        # What the images take before, with one host, and with two.
-        equal, others = [[90, 40, 40], [90, 40, 41]], [[90, 40, 42], [40, 40, 41]]
+        # What the images take with one host, and with two; each before and after a run with --full.
+        equal, others = [[40, 40, 40, 40], [40, 40, 45, 40]], [[40, 40, 40, 41], [40, 40, 41, 41], [40, 40, 39, 39]]
         for blocks, is_equal in [(blocks, True) for blocks in equal] + [(blocks, False) for blocks in others]:
             host = StandIn(blocks=blocks)
             host.share = lambda *_: {}
@@ -216,8 +216,7 @@ class Verdicts(Folder):
                 attempt = (host, [], random.Random(1), collections.Counter(), self.folder)
                 if is_equal:
                     two_hosts(*attempt)
-                    left = attempt[3]["blocks that two hosts left"]
-                    self.assertEqual(left, blocks[2] - blocks[1])
+                    self.assertEqual(attempt[3]["blocks left to --full"], blocks[2] - blocks[3])
                     continue
                 with self.assertRaisesRegex(Failed, "with one host"):
                     two_hosts(*attempt)

@@ -92,7 +92,7 @@ class Trial:
         self.pools.round(self.dice("pool"))
 
     def line(self):
-        names = ["rounds", "kills", "faults", "full", "whole runs", "passes of two hosts", "blocks that two hosts left"]
+        names = ["rounds", "kills", "faults", "full", "whole runs", "passes of two hosts", "blocks left to --full"]
         names += ["passes of two users", "passes beside guests", "operations of dpkg", "power cuts", "promises"]
         names += ["packaged files", "boots"]
         return ", ".join(f"{self.counts[name]} {name}" for name in names)
