@@ -25,6 +25,8 @@ SYNCED_FILES = 40
 FIO_FILE = "srv/verified"
 FIO_BYTES = 4 << 20
 FIO_END_S = 60
+# How long a guest's mount may be busy when the trial needs it no more.
+UNMOUNT_S = 10
 # What each round has to do, or it has tried nothing.
 DONE = ["shared bytes", "operations of dpkg", "promises", "power cuts"]
 
@@ -67,7 +69,7 @@ def mounted(image, mountpoint):
         call("mount", "-o", "loop", image, mountpoint)
         try:
             yield mountpoint
-            call("umount", mountpoint)
+            unmount(mountpoint)
         except BaseException:
             # What still works there holds it no longer than it lives.
             ignored("umount", "--lazy", mountpoint)
@@ -165,6 +167,19 @@ def expect_packages(root, when):
     if count == 0:
         raise Failed(f"{when}: no package is there")
     return count
+
+
+def unmount(mountpoint):
+    """Unmounts a guest. A program that another thread starts has open what was open here, until it is executed."""
+    ends = time.monotonic() + UNMOUNT_S
+    while True:
+        try:
+            call("umount", mountpoint)
+            return
+        except Failed as failure:
+            if "is busy" not in str(failure) or time.monotonic() > ends:
+                raise
+        time.sleep(0.1)
 
 
 def fio_words(path, *options):
