@@ -62,6 +62,11 @@ class VirtLsRow(GuestRow):
         title = "`guest ls IMAGE /`, warm, beside `virt-ls -a IMAGE /`"
         yield lower("virt-ls", title, "ms", goal="100x / 1000x", beside="virt-ls")
 
+    def why_not(self, settings):
+        if settings.mode == "tiny":
+            return "a virtual machine starts for it"
+        return super().why_not(settings)
+
     def rounds(self, settings):
         return 1
 
