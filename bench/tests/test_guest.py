@@ -19,7 +19,7 @@ from lib.runner import Run
 from lib.system import BenchError
 
 MIB = 1 << 20
-TINY, QUICK = (replace(chosen, onefold=Path("/bin/true")) for chosen in (settings.GUEST.tiny, settings.GUEST.quick))
+TINY, FULL = (replace(chosen, onefold=Path("/bin/true")) for chosen in (settings.GUEST.tiny, settings.GUEST.full))
 
 
 class Rows(unittest.TestCase):
@@ -37,11 +37,11 @@ class Rows(unittest.TestCase):
 
     def test_a_row_without_its_program_is_left_out_and_says_which(self):
         with mock.patch("guest_rows.row.shutil.which", lambda _: None):
-            self.assertEqual(looks.VirtLsRow(QUICK).why_not(QUICK), "there is no virt-ls")
+            self.assertEqual(looks.VirtLsRow(FULL).why_not(FULL), "there is no virt-ls")
             why = allocation.NtfsAllocationRow(TINY).why_not(TINY)
             self.assertEqual(why, "there is no ntfscluster and no mkntfs and no ntfs-3g")
         with mock.patch("guest_rows.row.shutil.which", lambda program: program):
-            self.assertIsNone(looks.VirtLsRow(QUICK).why_not(QUICK))
+            self.assertIsNone(looks.VirtLsRow(FULL).why_not(FULL))
             self.assertEqual(looks.VirtLsRow(TINY).why_not(TINY), "a virtual machine starts for it")
 
     def test_the_desktop_is_left_out_where_it_is_not_built(self):
