@@ -187,8 +187,8 @@ impl Reading<'_> {
             return Ok(Whole { scanned, misaligned, has_changed: has_changed(), extent, survey: None });
         }
         let shifts = self.options.shifts.steps();
-        // Each pass is an equal part of what there is to do. Whether one goes over data areas may be known only when the
-        // first is over: what is shown then goes back a little.
+        // Each pass is an equal part of what there is to do. Whether one goes over data areas may be known only when
+        // the first is over: what is shown then goes back a little.
         let part = |pass: u64, passes: u64| {
             move |done: u64| {
                 tell(pass.saturating_mul(image.about_bytes).saturating_add(done.min(image.about_bytes)) / passes)

@@ -57,8 +57,8 @@ impl Lists {
         Lists(self.0 | other.0)
     }
 
-    /// Returns the lists of blocks of partitions that lie at whole blocks, moved or not. What nothing moves lies the same
-    /// way in the lists that follow.
+    /// Returns the lists of blocks of partitions that lie at whole blocks, moved or not. What nothing moves lies the
+    /// same way in the lists that follow.
     pub(crate) const fn with_partitions_moved(has_data_areas: bool) -> Lists {
         if has_data_areas { Lists::REALIGNED } else { Lists::REALIGNED.and(Lists::WITH_DATA_AREAS) }
     }

@@ -17,8 +17,8 @@ const CHUNKS_AHEAD: usize = 2;
 type Work = Box<dyn FnOnce() -> io::Result<Spool> + Send>;
 type Thread = JoinHandle<io::Result<Spool>>;
 
-/// Yields the rows of a merge and keeps them in a [`Spool`]. If some of the rows are in files, a thread merges and keeps
-/// them, a little ahead of the caller.
+/// Yields the rows of a merge and keeps them in a [`Spool`]. If some of the rows are in files, a thread merges and
+/// keeps them, a little ahead of the caller.
 ///
 /// After an error there are no more rows, and no spool.
 #[derive(Debug)]

@@ -49,8 +49,8 @@ pub fn quiet() -> OpenOptions {
     OpenOptions { background: false, memory_bytes: 64 << 20, ..OpenOptions::default() }
 }
 
-/// Returns options of a pool in which threads that wait for accepted writes carry them out. The pool stores the first two
-/// small writes after a sync at once, and later ones with the next commit.
+/// Returns options of a pool in which threads that wait for accepted writes carry them out. The pool stores the first
+/// two small writes after a sync at once, and later ones with the next commit.
 pub fn behind() -> OpenOptions {
     let test_limits = TestLimits { late_after: 2, ..TestLimits::default() };
     OpenOptions { workers: Workers::Callers, test_limits, ..quiet() }

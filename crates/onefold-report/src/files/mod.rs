@@ -1,10 +1,10 @@
 //! What the blocks of images belong to: packages and folders, metadata, swap, gaps, and free blocks that are not zero.
 //!
-//! While the blocks of an image are read, or before, `survey` reads its guest: the paths of its files give each file an
-//! owner (`named`), its extents (`extents`) take the owner along into the order of the disk (`rows`), and with the map
-//! of the disk they become runs of blocks (`sweep`, `blocks`). Contents of blocks wait for the end of the survey. Then
-//! the scan reads these runs, and each record carries the number of its owner, so that the sort by content brings owners
-//! and sharing together.
+//! While the blocks of an image are read, or before, `survey` reads its guest: the paths of its files give each file
+//! an owner (`named`), its extents (`extents`) take the owner along into the order of the disk (`rows`), and with the
+//! map of the disk they become runs of blocks (`sweep`, `blocks`). Contents of blocks wait for the end of the survey.
+//! Then the scan reads these runs, and each record carries the number of its owner, so that the sort by content brings
+//! owners and sharing together.
 //!
 //! | module | is |
 //! |---|---|

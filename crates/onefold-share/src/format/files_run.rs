@@ -16,7 +16,7 @@
 //! | list     | each item                                                                                          |
 //! |----------|----------------------------------------------------------------------------------------------------|
 //! | sums     | a number; what each one counts belongs to the search                                               |
-//! | images   | number, stamp as in marks (32 bytes), a number for the sharing domain (8 bytes), and one byte: 1 if it was examined, 0 if it was left out |
+//! | images   | number, stamp as in marks (32 bytes), number of the domain (8 bytes), one byte: 1 if examined      |
 //! | failures | the image's number, the length of a text in bytes, and the text: why the image cannot be examined  |
 //! | given up | tier, image, and the other image and one, or 0 where the first one is at fault                     |
 //! | packages | bytes that are believed equal to others, the length of the name in bytes, and the name             |

@@ -22,8 +22,8 @@ impl<S: Substrate> State<'_, S> {
     /// Returns what the last complete run has concluded, if its text has at most `bytes_max` bytes.
     ///
     /// # Errors
-    /// `Untrusted` for a file that is not to rely on. A damaged file is dropped, and one that cannot be read is reported:
-    /// both count as none.
+    /// `Untrusted` for a file that must not be relied on. A damaged file is dropped, and one that cannot be read is
+    /// reported: both count as none.
     pub(crate) fn kept_run(&self, bytes_max: usize) -> Result<Option<FilesRun>, StateError> {
         let path = path(self);
         let file = match self.open_own(&path, Access::Read) {
@@ -37,8 +37,8 @@ impl<S: Substrate> State<'_, S> {
         }
     }
 
-    /// Keeps what a complete run has concluded, or nothing where its text is longer than `bytes_max`, or would take room
-    /// that others need.
+    /// Keeps what a complete run has concluded, or nothing where its text is longer than `bytes_max`, or would take
+    /// room that others need.
     ///
     /// # Errors
     /// Those of the device.

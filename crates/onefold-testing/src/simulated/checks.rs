@@ -8,8 +8,9 @@
 //! 5. A block that several places refer to never changes.
 //! 6. No host makes images of two users share a block.
 //!
-//! After every step [`World::verify`] checks them where the step changed something, from the checks' own notes of who
-//! refers to what. Now and then [`World::check_all`] checks them everywhere, from nothing but the maps.
+//! After every step [`World::verify`] checks them where the step changed something. It goes by the checks' own notes of
+//! which file refers to which block. Now and then [`World::check_all`] checks them everywhere, from nothing but the
+//! maps.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::rc::Rc;
