@@ -110,8 +110,8 @@ impl Failures {
         self.error.take().map_or(Ok(()), Err)
     }
 
-    /// Returns the runs that were not compared, without the parts that share by now, if there are any. Runs that are not
-    /// compared from now on are noted as targets that need another source.
+    /// Returns the runs that were not compared, without the parts that share by now, if there are any. Runs that are
+    /// not compared from now on are noted as targets that need another source.
     ///
     /// # Errors
     /// Those of temporary files.
