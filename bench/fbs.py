@@ -6,8 +6,6 @@ onefold-synthetic; experiments whose programs are not installed are left out. Se
 """
 
 import argparse
-import json
-import os
 import sys
 import time
 from dataclasses import asdict, dataclass, field, replace
@@ -17,10 +15,10 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 from fbs_rows import EXPERIMENTS  # noqa: E402
-from fbs_rows.experiment import Bench, Programs  # noqa: E402
+from fbs_rows.experiment import Bench  # noqa: E402
 from fbs_rows.machines import chosen_set  # noqa: E402
-from lib import launch, report, settings, workplace  # noqa: E402
-from lib.launch import DONE, REPOSITORY, SPARE_BYTES  # noqa: E402
+from lib import corpus, launch, programs, report, settings, workplace  # noqa: E402
+from lib.launch import DONE, SPARE_BYTES  # noqa: E402
 from lib.runner import one_line, say  # noqa: E402
 from lib.system import BenchError  # noqa: E402
 from paper_figures import svg  # noqa: E402
@@ -40,9 +38,12 @@ class Run:
     failures: list = field(default_factory=list)
     left_out: list = field(default_factory=list)
 
-    def charts(self):
-        """Returns the panels of all charts, by the names of their files."""
-        return {name: panels for section in self.sections.values() for name, panels in section.charts.items()}
+    def write_charts(self, folder):
+        """Writes all charts; returns the names of the files."""
+        charts = {name: panels for section in self.sections.values() for name, panels in section.charts.items()}
+        for name, panels in charts.items():
+            report.write_whole(folder / name, svg.document(panels))
+        return list(charts)
 
     def markdown(self, linked=(), folder="figures"):
         """Returns the run as Markdown: how it was made, and the section of each experiment."""
@@ -59,7 +60,7 @@ class Run:
             "facts": self.facts, "settings": asdict(self.settings), "failures": self.failures,
             "left_out": self.left_out, "experiments": data,
         }  # fmt: skip
-        report.write_whole(path, json.dumps(document, indent=1, default=os.fspath) + "\n")
+        report.write_document(path, document)
 
 
 def parse():
@@ -74,28 +75,25 @@ def parse():
         parser, minutes=30, record="fbs.json", update="write the tables between its markers, and charts"
     )
     parser.add_argument("--machines", type=Path, metavar="FILE", help="a set, in place of those of bench/corpus/cache")
-    parser.add_argument("--charts", type=Path, metavar="FOLDER", help="write the charts there (--update: figures/)")
+    launch.add_charts(parser)
     arguments = parser.parse_args()
     launch.check_arguments(parser, arguments, parts=["only"])
-    if arguments.update and arguments.charts:
-        parser.error("--update has its own place for charts, the folder `figures` beside the document")
     return arguments
 
 
 def measure(arguments):
     chosen = choose(arguments)
-    programs = find_programs()
+    tested = programs.find()
     launch.ensure_able()
     folder = arguments.dir.absolute()
-    source = chosen_set(arguments.machines, REPOSITORY / "bench" / "corpus" / "cache", chosen)
+    source = chosen_set(arguments.machines, corpus.CACHE, chosen)
     with workplace.taken(folder, source.needed_bytes + SPARE_BYTES) as work:
-        place = launch.place(arguments, work, programs.onefold)
-        facts = launch.facts("bench/fbs.py", chosen.mode, place, programs.onefold) | {"machines": source.what}
+        place = launch.place(arguments, work, tested.onefold)
+        facts = launch.facts("bench/fbs.py", chosen.mode, place, tested.onefold) | {"machines": source.what}
         run = Run(facts, chosen)
-        bench = Bench(place, programs, chosen, source)
-        wanted = [one for one in EXPERIMENTS if not arguments.only or one.name in arguments.only]
+        bench = Bench(place, tested, chosen, source)
         try:
-            measure_all(bench, wanted, run)
+            measure_all(bench, launch.wanted(EXPERIMENTS, arguments), run)
         finally:
             with workplace.uninterrupted():
                 bench.close()
@@ -127,14 +125,7 @@ def measure_all(bench, experiments, run):
 
 def show(arguments, run):
     """Prints the tables; writes charts and the document where that is asked for."""
-    linked, place = [], arguments.update.parent / "figures" if arguments.update else arguments.charts
-    if place:
-        for name, panels in run.charts().items():
-            report.write_whole(place / name, svg.document(panels))
-            linked.append(name)
-    print(run.markdown(linked, "figures" if arguments.update else place))
-    if arguments.update:
-        report.update(arguments.update, run.markdown(linked), BEGIN)
+    launch.show_charted(arguments, run.write_charts, run.markdown, BEGIN)
 
 
 def choose(arguments):
@@ -142,12 +133,6 @@ def choose(arguments):
     chosen = launch.choose(arguments, settings.FBS)
     rounds = arguments.rounds
     return replace(chosen, rounds=rounds or chosen.rounds, bonnie_rounds=rounds or chosen.bonnie_rounds)
-
-
-def find_programs():
-    onefold = launch.find_onefold()
-    synthetic = Path(os.environ.get("ONEFOLD_SYNTHETIC") or onefold.with_name("onefold-synthetic"))
-    return Programs(onefold, launch.executable(synthetic, "ONEFOLD_SYNTHETIC"))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,6 @@ Needs root (mounts, loop devices, caches), fio, xfsprogs, btrfs-progs, e2fsprogs
 onefold-synthetic. See bench/README.md.
 """
 
-import argparse
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,49 +12,24 @@ from pathlib import Path
 # No folders of compiled modules in the source tree.
 sys.dont_write_bytecode = True
 
-from fbs_rows.experiment import Bench, Programs  # noqa: E402
+from fbs_rows.experiment import Bench  # noqa: E402
 from fbs_rows.machines import chosen_set  # noqa: E402
 from files_rows import rows  # noqa: E402
 from files_rows.row import FilesBench  # noqa: E402
-from lib import corpus, launch, report, settings, workplace  # noqa: E402
-from lib.launch import REPOSITORY, SPARE_BYTES  # noqa: E402
+from lib import corpus, launch, programs, report, settings, workplace  # noqa: E402
+from lib.launch import SPARE_BYTES  # noqa: E402
+from lib.rows import beside  # noqa: E402
 from lib.runner import Run  # noqa: E402
-from share_rows.row import ONEFOLD, OTHER  # noqa: E402
 
 MIB = 1 << 20
 
 
-def beside(result):
-    """Returns the other side's figure, and whose it is."""
-    figure = report.figure_of(OTHER)(result)
-    return f"{figure}, {result.line.beside}" if figure else ""
-
-
-def better(result):
-    return report.with_unit(result.ratio(ONEFOLD, OTHER), "x")
-
-
-FORM = report.Form(
-    "bench/files.py",
-    (
-        ("Onefold", report.figure_of(ONEFOLD)),
-        ("beside it", beside),
-        ("Onefold better by", better),
-        ("at least / aim", report.goal),
-        ("FBS's paper", lambda result: result.line.paper),
-    ),
-)
+FORM = report.Form("bench/files.py", (*beside.COLUMNS, ("FBS's paper", beside.paper)))
 
 
 def parse():
     known = rows(settings.FILES.full)
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0],
-        epilog=launch.list_of_rows(known),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    names = [row.name for row in known]
-    parser.add_argument("--only", metavar="ROW", action="append", choices=names, help="only this row; may come again")
+    parser = launch.rows_parser(__doc__, known)
     launch.add_arguments(parser, minutes=20, record="files.json")
     parser.add_argument("--machines", type=Path, metavar="FILE", help="a set, in place of those of bench/corpus/cache")
     arguments = parser.parse_args()
@@ -66,32 +39,24 @@ def parse():
 
 def measure(arguments):
     chosen = choose(arguments)
-    programs = find_programs()
+    tested = programs.find()
     launch.ensure_able()
     folder = arguments.dir.absolute()
-    source = chosen_set(arguments.machines, REPOSITORY / "bench" / "corpus" / "cache", chosen)
+    source = chosen_set(arguments.machines, corpus.CACHE, chosen)
     with workplace.taken(folder, source.needed_bytes + SPARE_BYTES) as work:
-        place = launch.place(arguments, work, programs.onefold)
-        facts = launch.facts("bench/files.py", chosen.mode, place, programs.onefold) | sizes(chosen, source)
+        place = launch.place(arguments, work, tested.onefold)
+        facts = launch.facts("bench/files.py", chosen.mode, place, tested.onefold) | sizes(chosen, source)
         run = Run(facts, chosen)
-        bench = FilesBench(Bench(place, programs, chosen, source))
-        wanted = [row for row in rows(chosen) if not arguments.only or row.name in arguments.only]
-        launch.measure_rows(bench, wanted, run, arguments.json or folder / "files.json")
+        bench = FilesBench(Bench(place, tested, chosen, source))
+        launch.measure_rows(bench, launch.wanted(rows(chosen), arguments), run, arguments.json or folder / "files.json")
     return launch.show(run, arguments, FORM)
 
 
 def choose(arguments):
     """Returns the sizes to measure with."""
     chosen = launch.choose(arguments, settings.FILES)
-    cache = Path(os.environ.get("ONEFOLD_IMAGES") or REPOSITORY / "bench" / "corpus" / "cache")
-    images = tuple(image.absolute() for image in corpus.find_images(cache, chosen.images_bytes_max))
+    images = corpus.found(corpus.find_images(corpus.folder(), chosen.images_bytes_max))
     return replace(chosen, images=images, rounds=arguments.rounds or chosen.rounds)
-
-
-def find_programs():
-    onefold = launch.find_onefold()
-    synthetic = Path(os.environ.get("ONEFOLD_SYNTHETIC") or onefold.with_name("onefold-synthetic"))
-    return Programs(onefold, launch.executable(synthetic, "ONEFOLD_SYNTHETIC"))
 
 
 def sizes(chosen, source):

@@ -8,13 +8,14 @@ import argparse
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 # No folders of compiled modules in the source tree.
 sys.dont_write_bytecode = True
 
-from lib import device, launch, report, settings, workplace  # noqa: E402
-from lib.launch import DONE, REPOSITORY, SPARE_BYTES  # noqa: E402
+from lib import corpus, device, launch, programs, settings, workplace  # noqa: E402
+from lib.launch import DONE, SPARE_BYTES  # noqa: E402
 from lib.runner import one_line, say  # noqa: E402
 from lib.system import BenchError  # noqa: E402
 from paper_figures import experiments, figures, images, tables  # noqa: E402
@@ -37,11 +38,9 @@ def parse():
     )
     parser.add_argument("--filter-index-bits", type=int, metavar="N", help="the filter's n (default: the paper's 19)")
     parser.add_argument("--filter-tag-bits", type=int, metavar="K", help="the filter's k (default: the paper's 24)")
-    parser.add_argument("--charts", type=Path, metavar="FOLDER", help="write the charts there (--update: figures/)")
+    launch.add_charts(parser)
     arguments = parser.parse_args()
     launch.check_arguments(parser, arguments, parts=["only", "variant"])
-    if arguments.update and arguments.charts:
-        parser.error("--update has its own place for charts, the folder `figures` beside the document")
     if len(arguments.image) > settings.PAPER_IMAGES_MAX:
         parser.error(f"at most {settings.PAPER_IMAGES_MAX} images")
     return arguments
@@ -49,11 +48,10 @@ def parse():
 
 def measure(arguments):
     chosen = choose(arguments)
-    onefold = launch.find_onefold()
+    onefold = programs.find_onefold()
     launch.ensure_able()
     # Before the disk is made: naming an image that is not there must not take minutes to find out.
-    cache = REPOSITORY / "bench/corpus/cache"
-    real = images.chosen(arguments.image, cache, chosen.device_bytes, chosen.image_count)
+    real = images.chosen(arguments.image, corpus.CACHE, chosen.device_bytes, chosen.image_count)
     wanted = arguments.only or EXPERIMENTS
     made_bytes = 0 if real else chosen.image_count * chosen.synthetic_bytes
     folder = arguments.dir.absolute()
@@ -112,13 +110,9 @@ def repeat_all(wanted, sides, paths, measured):
 
 def show(arguments, measured):
     """Prints the tables; writes charts and the document where that is asked for."""
-    charts = []
-    place = arguments.update.parent / "figures" if arguments.update else arguments.charts
-    if place:
-        charts = figures.write(measured, place)
-    print(tables.markdown(measured, charts, "figures" if arguments.update else place))
-    if arguments.update:
-        report.update(arguments.update, tables.markdown(measured, charts), tables.BEGIN)
+    launch.show_charted(
+        arguments, partial(figures.write, measured), partial(tables.markdown, measured), tables.BEGIN
+    )
 
 
 def choose(arguments):

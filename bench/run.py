@@ -4,7 +4,6 @@
 Needs root (mounts, loop devices, caches), fio, e2fsprogs and a release build of onefold. See bench/README.md.
 """
 
-import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,22 +11,15 @@ from pathlib import Path
 # No folders of compiled modules in the source tree.
 sys.dont_write_bytecode = True
 
-from lib import corpus, launch, report, settings, workplace  # noqa: E402
-from lib.launch import REPOSITORY, SPARE_BYTES  # noqa: E402
+from lib import corpus, launch, programs, report, settings, workplace  # noqa: E402
+from lib.launch import SPARE_BYTES  # noqa: E402
 from lib.profile import Profiler  # noqa: E402
 from lib.rows import ROWS  # noqa: E402
 from lib.runner import Bench, Run  # noqa: E402
-from lib.system import BenchError  # noqa: E402
 
 
 def parse():
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0],
-        epilog=launch.list_of_rows(ROWS),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    names = [row.name for row in ROWS]
-    parser.add_argument("--only", metavar="ROW", action="append", choices=names, help="only this row; may come again")
+    parser = launch.rows_parser(__doc__, ROWS)
     launch.add_arguments(parser, minutes=3, record="last.json")
     parser.add_argument("--image", type=Path, help="a disk image to import (default: one of bench/corpus/cache)")
     parser.add_argument("--profile", type=Path, metavar="FOLDER", help="where `perf` writes what the time goes to")
@@ -38,9 +30,9 @@ def parse():
 
 def measure(arguments):
     chosen = choose(arguments)
-    onefold = launch.find_onefold()
+    onefold = programs.find_onefold()
     launch.ensure_able()
-    rows = [row for row in ROWS if not arguments.only or row.name in arguments.only]
+    rows = launch.wanted(ROWS, arguments)
     folder = arguments.dir.absolute()
     with workplace.taken(folder, needed_bytes(chosen)) as work:
         place = launch.place(arguments, work, onefold, *filter(None, [chosen.image]))
@@ -62,11 +54,10 @@ def needed_bytes(chosen):
 def choose(arguments):
     """Returns the sizes to measure with."""
     chosen = launch.choose(arguments, settings.RUN)
-    image = arguments.image or corpus.find_image(REPOSITORY / "bench/corpus/cache", chosen.device_bytes)
-    if image is not None and not image.is_file():
-        raise BenchError(f"there is no image {image}")
+    image = arguments.image or corpus.find_image(corpus.CACHE, chosen.device_bytes)
+    image = image and corpus.found([image])[0]
     return replace(
-        chosen, image=image and image.absolute(), rounds=arguments.rounds or chosen.rounds,
+        chosen, image=image, rounds=arguments.rounds or chosen.rounds,
         records=arguments.dir.absolute(),
     )  # fmt: skip
 

@@ -4,20 +4,17 @@
 Needs root (mounts, caches), fio and release builds of onefold and onefold-synthetic. See bench/README.md.
 """
 
-import argparse
-import os
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 # No folders of compiled modules in the source tree.
 sys.dont_write_bytecode = True
 
-from lib import launch, report, settings, workplace  # noqa: E402
+from lib import launch, programs, report, settings, workplace  # noqa: E402
 from lib.launch import SPARE_BYTES  # noqa: E402
 from lib.runner import Run  # noqa: E402
 from scale_rows import rows  # noqa: E402
-from scale_rows.pools import Programs, ScaleBench, amount, disk_bytes  # noqa: E402
+from scale_rows.pools import ScaleBench, amount, disk_bytes  # noqa: E402
 
 FORM = report.Form(
     "bench/scale.py",
@@ -27,13 +24,7 @@ FORM = report.Form(
 
 def parse():
     known = rows(settings.SCALE.full)
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0],
-        epilog=launch.list_of_rows(known),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    names = [row.name for row in known]
-    parser.add_argument("--only", metavar="ROW", action="append", choices=names, help="only this row; may come again")
+    parser = launch.rows_parser(__doc__, known)
     launch.add_arguments(parser, minutes=3, record="scale.json")
     arguments = parser.parse_args()
     launch.check_arguments(parser, arguments, parts=["only"])
@@ -43,22 +34,16 @@ def parse():
 def measure(arguments):
     chosen = launch.choose(arguments, settings.SCALE)
     chosen = replace(chosen, rounds=arguments.rounds or chosen.rounds)
-    programs = find_programs()
+    tested = programs.find()
     launch.ensure_able()
-    wanted = [row for row in rows(chosen) if not arguments.only or row.name in arguments.only]
+    wanted = launch.wanted(rows(chosen), arguments)
     folder = arguments.dir.absolute()
     with workplace.taken(folder, disk_bytes(wanted, chosen) + SPARE_BYTES) as work:
-        place = launch.place(arguments, work, programs.onefold)
-        run = Run(launch.facts("bench/scale.py", chosen.mode, place, programs.onefold) | sizes(chosen), chosen)
-        bench = ScaleBench(place, programs, chosen)
+        place = launch.place(arguments, work, tested.onefold)
+        run = Run(launch.facts("bench/scale.py", chosen.mode, place, tested.onefold) | sizes(chosen), chosen)
+        bench = ScaleBench(place, tested, chosen)
         launch.measure_rows(bench, wanted, run, arguments.json or folder / "scale.json")
     return launch.show(run, arguments, FORM)
-
-
-def find_programs():
-    onefold = launch.find_onefold()
-    synthetic = Path(os.environ.get("ONEFOLD_SYNTHETIC") or onefold.with_name("onefold-synthetic"))
-    return Programs(onefold, launch.executable(synthetic, "ONEFOLD_SYNTHETIC"))
 
 
 def sizes(chosen):

@@ -16,13 +16,12 @@ from pathlib import Path
 # No folders of compiled modules in the source tree.
 sys.dont_write_bytecode = True
 
-from lib import launch, report  # noqa: E402
+from lib import corpus, launch, programs, report  # noqa: E402
 from lib.measure import Spread  # noqa: E402
 from lib.runner import say  # noqa: E402
 from lib.system import BenchError  # noqa: E402
 from paper_figures import svg  # noqa: E402
 
-CORPUS = launch.REPOSITORY / "bench" / "corpus" / "corpus.sh"
 BEGIN = f"{report.ANY_BEGIN}written by bench/sets.py --update -->"
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # LiveDFS's distributions: here, what images of one release, desktop or service have in common.
@@ -84,10 +83,10 @@ def parse():
 
 
 def main(arguments):
-    onefold = launch.find_onefold()
+    onefold = programs.find_onefold()
     analyses = {}
     for name in arguments.sets:
-        images = images_of(name)
+        images = corpus.images_of(name)
         missing = [image.stem for image in images if not image.exists()]
         if missing:
             say(f"{name}: left out, not built: {', '.join(missing)}")
@@ -109,14 +108,6 @@ def main(arguments):
     return launch.DONE
 
 
-def images_of(name):
-    """Returns the paths of a set's images, built or not."""
-    done = subprocess.run([CORPUS, "path", name], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise BenchError(done.stderr.strip())
-    return [Path(line) for line in done.stdout.splitlines()]
-
-
 def analyse(onefold, images):
     groups = [word for group in GROUPS for word in ("--group", group)]
     command = [onefold, "analyze", "--quiet", "--json", "--shifts", *groups, *images]
@@ -136,7 +127,7 @@ def savings(analyses):
     """DeDe's Figure 5: saved of what is not zero, by block size."""
     heads = ["images", "not zero", *(size_text(size) for size in SIZES_SHOWN), "linked clones",
              "shifted by 512 B to 3.5 KiB", "partitions realigned"]
-    lines = [report.row_of(heads), "|" + "---|" * len(heads)]
+    rows = []
     for name, analysis in analyses.items():
         smallest = size_of(analysis["block_sizes"], 4 * KIB)
         nonzero = smallest["nonzero_bytes"]
@@ -149,11 +140,11 @@ def savings(analyses):
         cells.append(span([100 * size["saved_bytes"] / size["nonzero_bytes"] for size in shifted]))
         realigned = analysis["realignment"]
         cells.append(percent(realigned["nonzero_bytes"] - realigned["distinct_bytes"], realigned["nonzero_bytes"]))
-        lines.append(report.row_of(cells))
+        rows.append(cells)
     for paper in PAPERS:
         cells = [f"{paper.name}: {paper.images}", paper.nonzero, *(paper.saved.get(size, "") for size in SIZES_SHOWN)]
-        lines.append(report.row_of([*cells, paper.linked, paper.realigned, paper.realigned]))
-    return "Saved of what is not zero, by block size (DeDe, Figure 5):\n\n" + "\n".join(lines)
+        rows.append([*cells, paper.linked, paper.realigned, paper.realigned])
+    return titled("Saved of what is not zero, by block size (DeDe, Figure 5):", heads, rows)
 
 
 def chart(analyses):
@@ -174,43 +165,48 @@ def repeats(analyses):
     """DeDe's Figure 6: how often blocks of 4 KiB are referenced."""
     bounds = (1, 2, 4, 8, 16, 64)
     heads = ["images", "once", *(f"at most {bound} times" for bound in bounds[1:]), "most often"]
-    lines = [report.row_of(heads), "|" + "---|" * len(heads)]
+    rows = []
     for name, analysis in analyses.items():
         size = size_of(analysis["block_sizes"], 4 * KIB)
         blocks = {step["times"]: step["blocks"] for step in size["repeats"]}
         total = max(blocks.values())
         # Beyond the last step are none.
         cells = [percent(blocks.get(bound, total), total) for bound in bounds]
-        lines.append(report.row_of([f"`{name}`", *cells, f"{size['repeats_max']:,}"]))
+        rows.append([f"`{name}`", *cells, f"{size['repeats_max']:,}"])
     for paper in PAPERS:
         if paper.most_times:
-            lines.append(report.row_of([paper.name, "", "", "", "", paper.ten_times, "", paper.most_times]))
-    return "Distinct blocks of 4 KiB by how often they are there (DeDe, Figure 6):\n\n" + "\n".join(lines)
+            rows.append([paper.name, "", "", "", "", paper.ten_times, "", paper.most_times])
+    return titled("Distinct blocks of 4 KiB by how often they are there (DeDe, Figure 6):", heads, rows)
 
 
 def growth(analyses):
     """LiveDFS's Figure 10: storage as images are added in the set's order."""
     heads = ["images", "image", "plain, so far", "deduplicated, so far", "saved"]
-    lines = [report.row_of(heads), "|" + "---|" * len(heads)]
+    rows = []
     for name, analysis in analyses.items():
         for step in analysis["growth"]:
             plain, distinct = step["nonzero_bytes"], step["distinct_bytes"]
             cells = [f"`{name}`", Path(step["name"]).stem, f"{plain / GIB:.2f} GiB", f"{distinct / GIB:.2f} GiB"]
-            lines.append(report.row_of([*cells, percent(plain - distinct, plain)]))
-    return "Storage as the images are added (LiveDFS, Figure 10a):\n\n" + "\n".join(lines)
+            rows.append([*cells, percent(plain - distinct, plain)])
+    return titled("Storage as the images are added (LiveDFS, Figure 10a):", heads, rows)
 
 
 def groups(analyses):
     """LiveDFS's Figure 10b: what an image of a group takes on average."""
     heads = ["images", "group", "of them", "plain, each", "deduplicated within the group, each", "saved"]
-    lines = [report.row_of(heads), "|" + "---|" * len(heads)]
+    rows = []
     for name, analysis in analyses.items():
         for group in filter(lambda group: group["images"], analysis["groups"]):
             count, plain, distinct = group["images"], group["nonzero_bytes"], group["distinct_bytes"]
             each = [f"{total / count / MIB:,.0f} MiB" for total in (plain, distinct)]
-            lines.append(report.row_of([f"`{name}`", group["name"], str(count), *each, percent(plain - distinct, plain)]))
-    lines.append(report.row_of(["LiveDFS", "six Linux distributions", "", "", "", "33 to 60 %"]))
-    return "The average image (LiveDFS, Figure 10b):\n\n" + "\n".join(lines)
+            rows.append([f"`{name}`", group["name"], str(count), *each, percent(plain - distinct, plain)])
+    rows.append(["LiveDFS", "six Linux distributions", "", "", "", "33 to 60 %"])
+    return titled("The average image (LiveDFS, Figure 10b):", heads, rows)
+
+
+def titled(title, heads, rows):
+    """Returns a table below its title."""
+    return "\n".join([title, "", *report.table(heads, rows)])
 
 
 def percent(part, whole):

@@ -5,8 +5,6 @@ Needs root (mounts, loop devices, caches), fio, duperemove, xfsprogs, btrfs-prog
 onefold-synthetic. See bench/README.md.
 """
 
-import argparse
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,33 +12,21 @@ from pathlib import Path
 # No folders of compiled modules in the source tree.
 sys.dont_write_bytecode = True
 
-from lib import corpus, launch, report, settings, workplace  # noqa: E402
-from lib.launch import REPOSITORY, SPARE_BYTES  # noqa: E402
+from lib import corpus, launch, programs, report, settings, workplace  # noqa: E402
+from lib.launch import SPARE_BYTES  # noqa: E402
+from lib.rows import beside  # noqa: E402
+from lib.rows.beside import ONEFOLD, OTHER  # noqa: E402
 from lib.runner import Run, say  # noqa: E402
 from lib.system import BenchError, run as run_command  # noqa: E402
 from share_rows import PARTS, rows  # noqa: E402
-from share_rows.ground import Programs  # noqa: E402
-from share_rows.row import ONEFOLD, OTHER, ShareBench  # noqa: E402
+from share_rows.row import ShareBench  # noqa: E402
 
 MIB = 1 << 20
 
 
-def beside(result):
-    """Returns the other side's figure, and whose it is."""
-    figure = report.figure_of(OTHER)(result)
-    return f"{figure}, {result.line.beside}" if figure else ""
-
-
-def better(result):
-    return report.with_unit(result.ratio(ONEFOLD, OTHER), "x")
-
-
 COLUMNS = (
-    ("Onefold", report.figure_of(ONEFOLD)),
-    ("beside it", beside),
-    ("Onefold better by", better),
-    ("at least / aim", report.goal),
-    ("DeDe's paper", lambda result: result.line.paper),
+    *beside.COLUMNS,
+    ("DeDe's paper", beside.paper),
     ("CPU of Onefold", report.cpu_of(ONEFOLD)),
     ("CPU beside it", report.cpu_of(OTHER)),
 )
@@ -49,14 +35,9 @@ FORMS = {part: report.Form("bench/share.py", COLUMNS, part) for part in PARTS}
 
 def parse():
     known = {part: rows(part, settings.SHARE.full) for part in PARTS}
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0],
-        epilog="\n\n".join(f"--part {part}, {launch.list_of_rows(known[part])}" for part in PARTS),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    names = [row.name for part in known.values() for row in part]
+    listed = "\n\n".join(f"--part {part}, {launch.list_of_rows(known[part])}" for part in PARTS)
+    parser = launch.rows_parser(__doc__, [row for part in known.values() for row in part], listed)
     parser.add_argument("--part", choices=PARTS, help="only the rows of this table")
-    parser.add_argument("--only", metavar="ROW", action="append", choices=names, help="only this row; may come again")
     launch.add_arguments(parser, minutes=5, record="share-PART.json")
     parser.add_argument("--images", type=Path, nargs="+", metavar="IMAGE", help="the set, in place of bench/corpus/cache")
     arguments = parser.parse_args()
@@ -66,19 +47,19 @@ def parse():
 
 def measure(arguments):
     chosen = choose(arguments)
-    programs = find_programs()
+    tested = programs.find()
     launch.ensure_able()
     folder = arguments.dir.absolute()
     runs = {}
     with workplace.taken(folder, chosen.device_bytes + SPARE_BYTES) as work:
-        place = launch.place(arguments, work, programs.onefold)
+        place = launch.place(arguments, work, tested.onefold)
         for part in [arguments.part] if arguments.part else PARTS:
-            wanted = [row for row in rows(part, chosen) if not arguments.only or row.name in arguments.only]
+            wanted = launch.wanted(rows(part, chosen), arguments)
             if not wanted:
                 continue
-            facts = launch.facts("bench/share.py", chosen.mode, place, programs.onefold) | tools() | sizes(chosen)
+            facts = launch.facts("bench/share.py", chosen.mode, place, tested.onefold) | tools() | sizes(chosen)
             runs[part] = Run(facts, chosen)
-            bench = ShareBench(place, programs, chosen)
+            bench = ShareBench(place, tested, chosen)
             launch.measure_rows(bench, wanted, runs[part], arguments.json or folder / f"share-{part}.json")
     failed = []
     for part, run in runs.items():
@@ -96,22 +77,8 @@ def choose(arguments):
     chosen = launch.choose(arguments, settings.SHARE)
     images = arguments.images
     if images is None:
-        images = corpus.find_images(corpus_folder(), chosen.images_bytes_max)
-    for image in images:
-        if not image.is_file():
-            raise BenchError(f"there is no image {image}")
-    images = tuple(image.absolute() for image in images)
-    return replace(chosen, images=images, rounds=arguments.rounds or chosen.rounds)
-
-
-def corpus_folder():
-    return Path(os.environ.get("ONEFOLD_IMAGES") or REPOSITORY / "bench" / "corpus" / "cache")
-
-
-def find_programs():
-    onefold = launch.find_onefold()
-    synthetic = Path(os.environ.get("ONEFOLD_SYNTHETIC") or onefold.with_name("onefold-synthetic"))
-    return Programs(onefold, launch.executable(synthetic, "ONEFOLD_SYNTHETIC"))
+        images = corpus.find_images(corpus.folder(), chosen.images_bytes_max)
+    return replace(chosen, images=corpus.found(images), rounds=arguments.rounds or chosen.rounds)
 
 
 def tools():

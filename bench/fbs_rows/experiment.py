@@ -1,31 +1,14 @@
 """What every experiment of the FBS paper is, and the bench that it works on."""
 
-import json
-import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from lib import device, system
+from lib.programs import Programs
+from lib.rows.beside import lacking
 from lib.system import BenchError
 
 from .machines import Machines
-
-
-@dataclass(frozen=True)
-class Programs:
-    """What is measured, and what calls the library and the kernel without it."""
-
-    onefold: Path
-    synthetic: Path
-
-    def guest(self, *words):
-        """Returns what a verb of `guest` says in JSON."""
-        return json.loads(system.run(self.onefold, "guest", words[0], "--json", "--quiet", *words[1:]).text)
-
-    def library(self, *words):
-        """Returns what the library says of an image."""
-        return json.loads(system.run(self.synthetic, "guest", *words).text)
 
 
 @dataclass
@@ -91,8 +74,7 @@ class Experiment:
 
     def why_not(self, settings):
         """Returns why it is left out; None where it is not."""
-        lacking = [program for program in self.needed if shutil.which(program) is None]
-        return f"there is no {' and no '.join(lacking)}" if lacking else None
+        return lacking(self.needed)
 
     def measure(self, bench):
         """Returns a Section. Raises BenchError where a claim of ours does not hold."""

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from lib.report import table
+
 
 @dataclass
 class Section:
@@ -21,11 +23,7 @@ class Section:
         for name in self.charts:
             if name in linked:
                 lines += [f"![{self.title}]({folder}/{name})", ""]
-        lines += [row_of(self.head), "|" + "---|" * len(self.head), *map(row_of, self.rows)]
+        lines += table(self.head, self.rows)
         if self.notes:
             lines += ["", *self.notes]
         return lines
-
-
-def row_of(cells):
-    return f"| {' | '.join(map(str, cells))} |"

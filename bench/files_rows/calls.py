@@ -4,10 +4,10 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from lib.measure import Cost, Sample, Work
+from lib.rows.beside import ONEFOLD, OTHER, BesideLine
 from lib.system import BenchError
 from share_rows.ground import BTRFS, NAMES
 from share_rows.maps import extents_of
-from share_rows.row import ONEFOLD, OTHER, ShareLine
 
 from .row import MIB, FilesRow, share
 from .sets import made_images
@@ -43,7 +43,7 @@ class CallsRow(FilesRow):
     def make_lines(self, settings):
         title = f"`share files` on {NAMES[self.kind]}, the whole of it, cold: what it shares, a second"
         beside = "the bare calls on the same runs"
-        yield ShareLine(self.name, title, "MB/s", goal="0.8x / 0.95x", beside=beside)
+        yield BesideLine(self.name, title, "MB/s", goal="0.8x / 0.95x", beside=beside)
 
     def measure(self, bench, settings, round_no):
         images = settings.images or made_images(bench, settings)

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 from fbs_rows.machines import MADE_BYTES, MadeUp
 from fbs_rows.offline import COMMON
-from guest_rows.row import alternating
 from lib import system
 from lib.measure import Sample
+from lib.rows.beside import ONEFOLD, OTHER, alternating, lower
 from lib.system import BenchError
-from share_rows.row import ONEFOLD, OTHER, lower
 
 from .row import FilesRow, share
 

@@ -3,12 +3,11 @@
 import time
 
 from fbs_rows.machines import MACHINES, root_offset
-from guest_rows.row import alternating
 from lib import system
 from lib.measure import Cost, Sample
+from lib.rows.beside import ONEFOLD, OTHER, BesideLine, alternating, lower
 from lib.system import BenchError
 from share_rows.maps import extents_of
-from share_rows.row import ONEFOLD, OTHER, ShareLine, lower
 
 from .row import MIB, FilesRow, share
 
@@ -34,13 +33,13 @@ class MachinesRow(FilesRow):
                     goal="2x / 4x", beside=run)  # fmt: skip
         yield lower("machines-cpu", "its processor time", "s", goal="4x / 10x", beside=run)
         yield lower("machines-read", "what it reads from the disk", "MiB", goal="2.5x / 3.3x", beside=run)
-        yield ShareLine("machines-freed", "more free afterwards, by df", "MiB", goal="0.95x / 0.98x", beside=run)
+        yield BesideLine("machines-freed", "more free afterwards, by df", "MiB", goal="0.95x / 0.98x", beside=run)
         yield lower("machines-each", "for each machine", "s", goal="1.5 s / 0.6 s", paper="15.79 s")
         named = "finding: bytes of files named equal, each pair once, a second, until the list of runs is complete"
-        yield ShareLine("machines-find", named, "MB/s", goal="2,800 / 10,000", paper="28 MB/s")
+        yield BesideLine("machines-find", named, "MB/s", goal="2,800 / 10,000", paper="28 MB/s")
         yield lower("machines-pieces", "pieces of the images on the host afterwards", "", goal="fewer", beside=run)
         reading = "cold reading of all files of packages in a machine, afterwards"
-        yield ShareLine("machines-reading", reading, "MB/s", goal="0.85x / 1.0x", beside="before")
+        yield BesideLine("machines-reading", reading, "MB/s", goal="0.85x / 1.0x", beside="before")
         again = "the next run, warm, for each image that has not changed"
         yield lower("machines-again", again, "ms", goal="5 ms / 1 ms")
         full = "a run that looks at everything again (`--full`), for each image"
@@ -49,7 +48,7 @@ class MachinesRow(FilesRow):
         yield lower("machines-running", running, "ms", goal="150 ms / 50 ms")
         both = "`share run --files` on the same, cold"
         yield lower("machines-both-time", both, "s", goal="1.0x / 2x", beside=run)
-        yield ShareLine("machines-both-freed", "more free afterwards, by df", "MiB", goal="1.0x", beside=run)
+        yield BesideLine("machines-both-freed", "more free afterwards, by df", "MiB", goal="1.0x", beside=run)
 
     def measure(self, bench, settings, round_no):
         machines = bench.guests.machines()

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 from guest_rows import made
 from lib import system
 from lib.measure import Sample
+from lib.rows.beside import ONEFOLD, OTHER, BesideLine, lower
 from lib.system import BenchError
 from share_rows.ground import XFS
-from share_rows.row import ONEFOLD, OTHER, ShareLine, lower
 
 from .row import MIB, FilesRow, share
 
@@ -23,7 +23,7 @@ class ManyRow(FilesRow):
         limit = f"`--memory {settings.many_memory >> 20}M`"
         title = f"memory that finding takes for {what}, at most"
         yield lower(self.name, title, "MiB", goal="1x", beside=limit)
-        yield ShareLine(f"{self.name}-rate", "files a second", "files/s", goal="report")
+        yield BesideLine(f"{self.name}-rate", "files a second", "files/s", goal="report")
 
     def rounds(self, settings):
         return 1

@@ -1,15 +1,12 @@
 """What every row about guest files is, and the bench that measures them."""
 
 import json
-import shutil
 from dataclasses import dataclass
 
 from lib import device, system
 from lib.data import CHUNK_BYTES
-from lib.rows.row import Row
-from lib.runner import Measuring
+from lib.rows.beside import BesideBench, BesideRow
 from share_rows.ground import Ground
-from share_rows.row import ONEFOLD, OTHER
 
 MIB = 1 << 20
 # Nobody waits longer for one pass.
@@ -32,32 +29,13 @@ class Pass:
         return self.told["shared"]["now_bytes"]
 
 
-class FilesRow(Row):
-    """A row that shares files of guests, on disks that it makes before each turn.
+class FilesRow(BesideRow):
+    """A row that shares files of guests, on disks that it makes before each turn."""
 
-    `measure` returns triples of a line's key, a side, and a sample.
-    """
-
-    sides = (ONEFOLD, OTHER)
-    # Programs without which it is left out.
     needed = ("mkfs.xfs", "mke2fs")
 
-    def __init__(self, settings):
-        self.lines = tuple(self.make_lines(settings))
 
-    def make_lines(self, settings):
-        """Returns what it adds to the table."""
-        raise NotImplementedError
-
-    def missing(self, settings):
-        lacking = [program for program in self.needed if shutil.which(program) is None]
-        return f"there is no {' and no '.join(lacking)}" if lacking else None
-
-    def measure(self, bench, settings, round_no):
-        raise NotImplementedError
-
-
-class FilesBench(Measuring):
+class FilesBench(BesideBench):
     """A folder of disks, on which each row makes what it needs."""
 
     def __init__(self, bench):
@@ -89,11 +67,8 @@ class FilesBench(Measuring):
     def prepare(self, row):
         pass
 
-    def round(self, row, round_no, series):
-        self.place.ballast.fill()
-        with series.turn():
-            for key, side, sample in row.measure(self, self.settings, round_no):
-                series.add(key, side, sample)
+    def ground_of(self, row):
+        return self
 
     def finish(self, row):
         self.close()

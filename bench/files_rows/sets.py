@@ -4,16 +4,13 @@ import os
 from pathlib import Path
 
 from guest_rows import made
-from guest_rows.row import alternating
-from lib import system
-from lib.launch import REPOSITORY
+from lib import corpus
 from lib.measure import Sample
+from lib.rows.beside import ONEFOLD, OTHER, BesideLine, alternating, lower
 from share_rows.ground import XFS
-from share_rows.row import ONEFOLD, OTHER, ShareLine, lower
 
 from .row import MIB, FilesRow, share
 
-CORPUS = REPOSITORY / "bench" / "corpus" / "corpus.sh"
 # The sets, and what is wanted of what `share run` frees.
 SETS = {"fbs": "0.9x / 0.95x", "vdi": "0.8x / 0.9x", "distros": "0.6x / 0.8x", "ntfs": "report"}
 # A file system has records, and its files grow by them.
@@ -33,7 +30,7 @@ class SetRow(FilesRow):
 
     def make_lines(self, settings):
         title = f"more free after `share files` on the set `{self.corpus_set}`, by df"
-        yield ShareLine(f"{self.name}-freed", title, "MiB", goal=self._goal, beside="`share run`")
+        yield BesideLine(f"{self.name}-freed", title, "MiB", goal=self._goal, beside="`share run`")
         yield lower(f"{self.name}-time", "its time, cold", "s", goal="report", beside="`share run`")
 
     def missing(self, settings):
@@ -61,8 +58,8 @@ class SetRow(FilesRow):
 def images_of(corpus_set):
     """Returns where the images of a set lie, or would."""
     folder = os.environ.get("ONEFOLD_IMAGES")
-    paths = map(Path, system.run(CORPUS, "path", corpus_set).text.split())
-    return [Path(folder) / path.name for path in paths] if folder else list(paths)
+    paths = corpus.images_of(corpus_set)
+    return [Path(folder) / path.name for path in paths] if folder else paths
 
 
 def made_images(bench, settings):

@@ -5,11 +5,11 @@ import time
 from contextlib import ExitStack
 
 from lib.measure import Sample
+from lib.rows.beside import ONEFOLD, OTHER, lower
 from lib.system import BenchError
 from share_rows import fio
 from share_rows.ground import NAMES
 from share_rows.guests import START_SECONDS, VERIFY
-from share_rows.row import ONEFOLD, OTHER, lower
 
 from .calls import maps_of, shared_runs
 from .row import FilesRow, share

@@ -1,27 +1,50 @@
 """Allocation maps: whole, with every block that files reach, beside checkers and scans of bitmaps."""
 
 from lib.measure import Sample
+from lib.rows.beside import ONEFOLD, lower
 
-from .programs import MIB, median, timed, warm
-from .row import ONEFOLD, OTHER, GuestRow, alternating, lower
+from .programs import MIB, timed, warm
+from .row import GuestRow, from_memory
 
 RUNS = 5
 # Other programs by file system: what checks it, and what scans the bitmap that says what is free.
 CHECKERS = {"ext4": ("e2fsck", "-f", "-n"), "xfs": ("xfs_repair", "-n"), "ntfs": ("ntfscluster", "--force", "--info")}
 SCANS = {"ext4": "partclone.extfs", "xfs": "partclone.xfs", "ntfs": "partclone.ntfs"}
 NAMES = {"ext4": "ext4", "xfs": "XFS", "ntfs": "NTFS"}
+# What makes a file system with the files of a system, where that is not always there.
+MAKERS = {"ext4": (), "xfs": (), "ntfs": ("mkntfs", "ntfs-3g")}
 
 
-class AllocationRow(GuestRow):
-    """The whole map of a system's root, of one kind of file system. The ScanRow after it removes the image."""
+class KindRow(GuestRow):
+    """A row about `guest info` of a system's root on one kind of file system, beside another program."""
 
-    kind = ""
+    base = ""
 
-    def __init__(self, settings):
-        self.name = f"map-{self.kind}"
-        self.checker = CHECKERS[self.kind]
-        self.needed = (self.checker[0], "mkntfs", "ntfs-3g") if self.kind == "ntfs" else (self.checker[0],)
+    def __init__(self, settings, kind, program):
+        self.kind = kind
+        self.name = f"{self.base}-{kind}"
+        self.needed = (program, *MAKERS[kind])
         super().__init__(settings)
+
+    def image(self, images):
+        return images.root() if self.kind == "ext4" else images.with_the_tree(self.kind)
+
+    def info(self, images, round_no, theirs):
+        """Yields the time of `guest info`, in memory, beside another program's."""
+        path = self.image(images)
+        ours = (images.programs.onefold, "guest", "info", path)
+        for side, known in from_memory(round_no, RUNS, path, ours, theirs):
+            yield self.name, side, known.sample(1000)
+
+
+class AllocationRow(KindRow):
+    """The whole map. The ScanRow after it removes the image."""
+
+    base = "map"
+
+    def __init__(self, settings, kind):
+        self.checker = CHECKERS[kind]
+        super().__init__(settings, kind, self.checker[0])
 
     def make_lines(self, settings):
         where = NAMES[self.kind]
@@ -32,89 +55,49 @@ class AllocationRow(GuestRow):
         title = "what files have at the places where other kinds have their headers, read to find that out"
         yield lower(f"{self.name}-probed", title, "bytes", goal="few", has_ratio=False)
 
-    def image(self, images):
-        return images.root() if self.kind == "ext4" else images.with_the_tree(self.kind)
-
     def prepare(self, images, settings):
         self.image(images)
 
     def measure(self, images, settings, round_no):
         path = self.image(images)
-        warm(path)
-        commands = ((ONEFOLD, (images.programs.onefold, "guest", "info", path)), (OTHER, (*self.checker, path)))
-        for side, command in alternating(round_no, *commands):
-            known = median(RUNS, lambda command=command: timed(*command))
-            yield self.name, side, known.sample(1000)
+        yield from self.info(images, round_no, (*self.checker, path))
         # Of the library's own map: what its disk was asked for, held against that map.
-        told = images.library("map", path)
+        told = images.programs.library("map", path)
         yield f"{self.name}-data", ONEFOLD, Sample(told["data_read_bytes"])
         yield f"{self.name}-probed", ONEFOLD, Sample(told["probed_bytes"])
 
 
-class ExtAllocationRow(AllocationRow):
-    kind = "ext4"
-
-
-class XfsAllocationRow(AllocationRow):
-    kind = "xfs"
-
-
-class NtfsAllocationRow(AllocationRow):
-    kind = "ntfs"
-
-
-class ScanRow(GuestRow):
+class ScanRow(KindRow):
     """The whole map, beside a program that reads no more than the bitmap of what is free."""
 
-    kind = ""
+    base = "scan"
 
-    def __init__(self, settings):
-        self.name = f"scan-{self.kind}"
-        self.needed = (SCANS[self.kind], "mkntfs", "ntfs-3g") if self.kind == "ntfs" else (SCANS[self.kind],)
-        super().__init__(settings)
+    def __init__(self, settings, kind):
+        super().__init__(settings, kind, SCANS[kind])
 
     def make_lines(self, settings):
         title = f"`guest info` of a system on {NAMES[self.kind]} once more, beside a scan of nothing but the bitmap"
         yield lower(self.name, title, "ms", goal="1x / 3x", beside=f"{SCANS[self.kind]} --domain")
 
     def measure(self, images, settings, round_no):
-        path = images.root() if self.kind == "ext4" else images.with_the_tree(self.kind)
-        warm(path)
-        listed = images.folder / "scan.log"
-        quiet = ("--quiet", "--logfile", "/dev/null", "--overwrite", listed)
-        commands = (
-            (ONEFOLD, (images.programs.onefold, "guest", "info", path)),
-            (OTHER, (SCANS[self.kind], "--domain", *quiet, "--source", path)),
-        )
-        for side, command in alternating(round_no, *commands):
-            yield self.name, side, median(RUNS, lambda command=command: timed(*command)).sample(1000)
+        quiet = ("--quiet", "--logfile", "/dev/null", "--overwrite", images.folder / "scan.log")
+        theirs = (SCANS[self.kind], "--domain", *quiet, "--source", self.image(images))
+        yield from self.info(images, round_no, theirs)
 
     def finish(self, images, settings):
         if self.kind != "ext4":
             images.drop(f"tree-{self.kind}")
 
 
-class ExtScanRow(ScanRow):
-    kind = "ext4"
-
-
-class XfsScanRow(ScanRow):
-    kind = "xfs"
-
-
-class NtfsScanRow(ScanRow):
-    kind = "ntfs"
-
-
 class SparseRow(GuestRow):
     """The map of a very large file system that is nearly empty."""
 
-    kind = ""
     share_of_time = 2.0
 
-    def __init__(self, settings):
-        self.name = f"sparse-{self.kind}"
-        self.needed = (f"mkfs.{self.kind}",)
+    def __init__(self, settings, kind):
+        self.kind = kind
+        self.name = f"sparse-{kind}"
+        self.needed = (f"mkfs.{kind}",)
         super().__init__(settings)
 
     def make_lines(self, settings):
@@ -135,14 +118,6 @@ class SparseRow(GuestRow):
 
     def finish(self, images, settings):
         images.drop(f"sparse-{self.kind}")
-
-
-class ExtSparseRow(SparseRow):
-    kind = "ext4"
-
-
-class XfsSparseRow(SparseRow):
-    kind = "xfs"
 
 
 def amount(length):

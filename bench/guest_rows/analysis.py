@@ -1,9 +1,10 @@
 """What `analyze --files` costs beside `analyze`."""
 
 from lib import system
+from lib.rows.beside import ONEFOLD, OTHER, alternating, lower
 
 from .programs import timed, warm
-from .row import ONEFOLD, OTHER, GuestRow, alternating, lower
+from .row import GuestRow
 
 
 class FilesOfAnalysisRow(GuestRow):

@@ -1,9 +1,10 @@
 """Content of files: the first byte of a small one, and all of a large one."""
 
 from lib.measure import Work
+from lib.rows.beside import ONEFOLD, OTHER, BesideLine, alternating, lower
 
 from .programs import forget, median, timed, warm
-from .row import ONEFOLD, OTHER, GuestRow, GuestLine, alternating, lower
+from .row import GuestRow, from_memory
 
 MIB = 1 << 20
 SMALL = "etc/os-release"
@@ -42,7 +43,7 @@ class CatRow(GuestRow):
 
     def make_lines(self, settings):
         title = f"`guest cat` of a file of {settings.large_bytes // MIB} MiB to /dev/null, warm"
-        yield GuestLine("cat", title, "MB/s", goal="0.5x / 0.9x", beside="cat on the mount")
+        yield BesideLine("cat", title, "MB/s", goal="0.5x / 0.9x", beside="cat on the mount")
 
     def prepare(self, images, settings):
         images.one_file()
@@ -53,13 +54,9 @@ class CatRow(GuestRow):
             # Both come from the disk: the page cache keeps what was written in smaller pieces, and is slower there.
             forget(path)
             warm(path)
-            warm(mountpoint / "large")
-            commands = (
-                (ONEFOLD, (images.programs.onefold, "guest", "cat", path, "/large")),
-                (OTHER, ("cat", mountpoint / "large")),
-            )
-            for side, command in alternating(round_no, *commands):
-                known = median(RUNS, lambda command=command: timed(*command))
+            ours = (images.programs.onefold, "guest", "cat", path, "/large")
+            theirs = ("cat", mountpoint / "large")
+            for side, known in from_memory(round_no, RUNS, mountpoint / "large", ours, theirs):
                 sample = known.sample()
                 sample.value = settings.large_bytes / known.seconds / 1e6
                 sample.work = Work.moved(settings.large_bytes)

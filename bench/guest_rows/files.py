@@ -1,9 +1,10 @@
 """All files of a guest: with all extents in the order of the disk, and by name, beside other programs."""
 
 from lib.measure import Sample
+from lib.rows.beside import ONEFOLD, OTHER, BesideLine, alternating, lower
 
 from .programs import forget, median, timed, warm
-from .row import ONEFOLD, OTHER, GuestLine, GuestRow, alternating, lower
+from .row import GuestRow
 
 RUNS = 5
 
@@ -15,11 +16,11 @@ class ExtentsRow(GuestRow):
 
     def make_lines(self, settings):
         title = "files with all their extents in the order of the disk, warm (the library's list, without printing it)"
-        yield GuestLine("extents", title, "files/s", goal="300,000 / 1,000,000")
+        yield BesideLine("extents", title, "files/s", goal="300,000 / 1,000,000")
 
     def measure(self, images, settings, round_no):
         warm(images.image)
-        told = [images.library("files", images.image) for _ in range(RUNS)]
+        told = [images.programs.library("files", images.image) for _ in range(RUNS)]
         known = sorted(told, key=lambda one: one["seconds"])[RUNS // 2]
         yield "extents", ONEFOLD, Sample(known["files"] / known["seconds"], more=known)
 

@@ -1,6 +1,5 @@
 """The images that rows look into, each made when it is first needed."""
 
-import json
 import os
 from contextlib import contextmanager
 
@@ -44,14 +43,6 @@ class Images:
         for name in names:
             self.path(name).unlink(missing_ok=True)
 
-    def guest(self, *words):
-        """Returns what a verb of `guest` says in JSON."""
-        return json.loads(system.run(self.programs.onefold, "guest", words[0], "--json", *words[1:]).text)
-
-    def library(self, question, image):
-        """Returns what the library says of an image: `files` or `map`."""
-        return json.loads(system.run(self.programs.synthetic, "guest", question, image).text)
-
     # Whole disks.
 
     @property
@@ -67,7 +58,7 @@ class Images:
         return path
 
     def _root_range(self):
-        told = self.guest("info", self.image)["images"][0]
+        told = self.programs.guest("info", self.image)["images"][0]
         roots = [mount["volume"] for one in told["systems"] for mount in one["mounts"] if mount["path"] == "/"]
         ranges = [volume["ranges"] for volume in told["volumes"] if volume["volume"] in roots]
         if len(ranges) != 1 or len(ranges[0]) != 1:
@@ -93,7 +84,7 @@ class Images:
             commit(folder)
             system.run("cp", *SPARSE, live, path)
         live.unlink()
-        found = len(self.guest("ls", path, JOURNALED)["files"])
+        found = len(self.programs.guest("ls", path, JOURNALED)["files"])
         if found != JOURNALED_FILES or self._has_on_disk(path):
             raise BenchError(f"{found} of {JOURNALED_FILES} files are seen, and the journal has nothing to apply")
         return path

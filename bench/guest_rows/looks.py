@@ -1,9 +1,10 @@
 """How long a look into an image takes: one directory, beside libguestfs, and a question to a hundred clones."""
 
 from lib.measure import Sample
+from lib.rows.beside import ONEFOLD, OTHER, lower
 
 from .programs import forget, median, timed, warm
-from .row import ONEFOLD, OTHER, GuestRow, lower
+from .row import GuestRow
 
 # Runs of one sample: each lasts some milliseconds.
 RUNS = 15

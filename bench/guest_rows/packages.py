@@ -1,10 +1,11 @@
 """The packages of a guest, with all their files and digests."""
 
 from lib.measure import Sample
+from lib.rows.beside import ONEFOLD, BesideLine
 from lib.system import BenchError
 
 from .programs import median, timed, warm
-from .row import ONEFOLD, GuestLine, GuestRow
+from .row import GuestRow
 
 RUNS = 5
 WORDS = ("packages", "--files")
@@ -19,7 +20,7 @@ class PackagesRow(GuestRow):
 
     def make_lines(self, settings):
         title = f"`guest packages --files --json` of {self.title}, warm: paths with their digests, the whole process"
-        yield GuestLine(self.name, title, "paths/s", goal="300,000 / 1,000,000")
+        yield BesideLine(self.name, title, "paths/s", goal="300,000 / 1,000,000")
 
     def path(self, images, settings):
         return images.image
@@ -27,7 +28,7 @@ class PackagesRow(GuestRow):
     def measure(self, images, settings, round_no):
         path = self.path(images, settings)
         warm(path)
-        packages = images.guest(*WORDS, path)["packages"]
+        packages = images.programs.guest(*WORDS, path)["packages"]
         files = [file for package in packages for file in package["files"]]
         digests = sum(file["digest"] is not None for file in files)
         if not files or not digests:

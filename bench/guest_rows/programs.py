@@ -6,21 +6,12 @@ import subprocess
 import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from lib import caches, system
 from lib.measure import Cost, Sample
 from lib.system import BenchError
 
 MIB = 1 << 20
-
-
-@dataclass(frozen=True)
-class Programs:
-    """What is measured: the program, and what calls the library where no verb does only that."""
-
-    onefold: Path
-    synthetic: Path
 
 
 @dataclass(frozen=True)

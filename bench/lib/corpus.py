@@ -1,7 +1,35 @@
 """Real disk images out of the folder that `make demo` and `make corpus` fill."""
 
+import os
+from pathlib import Path
+
+from . import system
+from .programs import REPOSITORY
+from .system import BenchError
+
+SCRIPT = REPOSITORY / "bench" / "corpus" / "corpus.sh"
+# Where they are built.
+CACHE = REPOSITORY / "bench" / "corpus" / "cache"
 # The demo's set, of which all have something in common with others.
 FIRST = ("debian-12-base", "debian-12-web", "debian-13-base", "debian-13-web")
+
+
+def images_of(name):
+    """Returns the paths of a set's images, built or not."""
+    return [Path(line) for line in system.run(SCRIPT, "path", name).text.splitlines()]
+
+
+def folder():
+    """Returns where images of sets are looked for: what ONEFOLD_IMAGES names, else where they are built."""
+    return Path(os.environ.get("ONEFOLD_IMAGES") or CACHE)
+
+
+def found(images):
+    """Returns the absolute paths of images that were named. Raises BenchError where one is not there."""
+    for image in images:
+        if not image.is_file():
+            raise BenchError(f"there is no image {image}")
+    return tuple(image.absolute() for image in images)
 
 
 def find_image(folder, device_bytes):
@@ -14,11 +42,11 @@ def find_image(folder, device_bytes):
 
 def find_images(folder, bytes_max):
     """Returns the demo's images, and after them others by name, as many as fit by what they store."""
-    found, room = [], bytes_max
+    fitting, room = [], bytes_max
     for image in sorted(folder.glob("*.raw"), key=lambda image: (image.stem not in FIRST, image.name)):
         stored = image.stat().st_blocks * 512
         if stored > room:
             break
-        found.append(image)
+        fitting.append(image)
         room -= stored
-    return tuple(found)
+    return tuple(fitting)

@@ -1,5 +1,6 @@
 """What the programs of the benchmarks have in common: arguments, what is looked at before a run, how a run ends."""
 
+import argparse
 import os
 import shlex
 import sys
@@ -8,11 +9,11 @@ from pathlib import Path
 
 from . import machine, report, user, workplace
 from .place import Place
+from .programs import REPOSITORY
 from .runner import say
 from .side import CLIENT
 from .system import BenchError
 
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
 # What a run needs besides its disks.
 SPARE_BYTES = 256 << 20
 # Above this load, other work takes a noticeable part of the machine.
@@ -33,6 +34,23 @@ def run_program(parse, measure):
     except KeyboardInterrupt:
         say("interrupted; everything is unmounted and removed")
         return INTERRUPTED
+
+
+def rows_parser(about, rows, epilog=None):
+    """Returns the parser of a program that measures rows, by the first line of its documentation."""
+    parser = argparse.ArgumentParser(
+        description=about.splitlines()[0],
+        epilog=epilog or list_of_rows(rows),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    names = [row.name for row in rows]
+    parser.add_argument("--only", metavar="ROW", action="append", choices=names, help="only this row; may come again")
+    return parser
+
+
+def add_charts(parser):
+    """Adds the argument of programs that draw charts."""
+    parser.add_argument("--charts", type=Path, metavar="FOLDER", help="write the charts there (--update: figures/)")
 
 
 def add_arguments(parser, minutes, record, update="write the table between its markers"):
@@ -56,6 +74,8 @@ def check_arguments(parser, arguments, parts):
     left_out = [part for part in (*parts, "tiny") if getattr(arguments, part)]
     if arguments.update and left_out:
         parser.error(f"--update takes a whole run: no --{', no --'.join(left_out)}")
+    if arguments.update and getattr(arguments, "charts", None):
+        parser.error("--update has its own place for charts, the folder `figures` beside the document")
     if arguments.rounds is not None and arguments.rounds < 1:
         parser.error("--rounds must be at least 1")
 
@@ -76,17 +96,9 @@ def choose(arguments, sizes):
     return sizes.tiny if arguments.tiny else sizes.quick if arguments.quick else sizes.full
 
 
-def find_onefold():
-    """Returns the program to measure: $ONEFOLD, else the release build of this tree."""
-    target = Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target")
-    return executable(Path(os.environ.get("ONEFOLD") or target / "release" / "onefold"), "ONEFOLD")
-
-
-def executable(path, variable):
-    path = path.absolute()
-    if not os.access(path, os.X_OK):
-        raise BenchError(f"there is no program {path}: run `cargo build --release`, or set {variable}")
-    return path
+def wanted(named, arguments):
+    """Returns the rows or experiments that `--only` names, all of them where it was not given."""
+    return [one for one in named if not arguments.only or one.name in arguments.only]
 
 
 def ensure_able():
@@ -133,6 +145,21 @@ def measure_rows(bench, rows, run, record):
         with workplace.uninterrupted():
             bench.close()
         report.write_json(run, record)
+
+
+def show_charted(arguments, write_charts, markdown, begin):
+    """Prints tables; writes their charts and the document where that is asked for.
+
+    `write_charts` writes the charts into a folder and returns their names; `markdown` returns the tables with links to
+    charts of these names in a folder.
+    """
+    linked, place = [], arguments.update.parent / "figures" if arguments.update else arguments.charts
+    if place:
+        linked = write_charts(place)
+    text = markdown(linked, "figures" if arguments.update else place)
+    print(text)
+    if arguments.update:
+        report.update(arguments.update, text, begin)
 
 
 def show(run, arguments, form):

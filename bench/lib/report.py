@@ -33,7 +33,7 @@ class Form:
 
     def head(self):
         heads = ["what", *(head for head, _ in self.columns), "page faults and steal time of a turn", "repeat with"]
-        return [row_of(heads), "|" + "---|" * len(heads)]
+        return table(heads)
 
     def table_lines(self, series, row, instead=None):
         """Returns a row's lines of the table; with a word in place of each figure where there are none."""
@@ -47,8 +47,13 @@ class Form:
             turns = ""
 
 
+def table(heads, rows=()):
+    """Returns the lines of a table, one for each row after those of the heads."""
+    return [row_of(heads), "|" + "---|" * len(heads), *map(row_of, rows)]
+
+
 def row_of(cells):
-    return f"| {' | '.join(cells)} |"
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def figure_of(side):
@@ -59,8 +64,8 @@ def cpu_of(side):
     return lambda result: cpu_text(result.cpu_seconds(side))
 
 
-def better_than(side):
-    return lambda result: with_unit(result.ratio("pool", side), "x")
+def better_than(side, one="pool"):
+    return lambda result: with_unit(result.ratio(one, side), "x")
 
 
 def goal(result):
@@ -164,7 +169,12 @@ def write_json(run, path):
         "seconds": run.seconds,
         "rows": rows,
     }
-    # The image's path is the one value that JSON has no form of its own for.
+    write_document(path, document)
+
+
+def write_document(path, document):
+    """Writes what a run measured as JSON."""
+    # Paths are the only values that JSON has no form of its own for.
     write_whole(path, json.dumps(document, indent=1, default=os.fspath) + "\n")
 
 

@@ -1,11 +1,9 @@
 """What was measured: values by series, side and round."""
 
-import json
-import os
 from dataclasses import asdict, dataclass, field
 
 from lib.measure import Spread
-from lib.report import write_whole
+from lib.report import write_document
 
 PLAIN = "ext4"
 
@@ -42,8 +40,7 @@ class Results:
         return Spread.of(mine / theirs for mine, theirs in zip(own, plain, strict=True))
 
     def write_json(self, path):
-        document = asdict(self)
-        write_whole(path, json.dumps(document, indent=1, default=os.fspath) + "\n")
+        write_document(path, asdict(self))
 
 
 def image_series(number):

@@ -1,6 +1,6 @@
 """The tables that stand between the markers of docs/paper-figures.md."""
 
-from lib.report import number, with_unit
+from lib.report import number, table, with_unit
 
 from . import figures, published, results
 from .results import PLAIN
@@ -31,14 +31,6 @@ def markdown(measured, charts=(), charts_at="figures"):
 def section(title, chart, charts, charts_at):
     link = [f"![{title}]({charts_at}/{chart})", ""] if chart in charts else []
     return ["", f"### {title}", "", *link]
-
-
-def table(head, rows):
-    return [line(head), "|" + "---|" * len(head), *map(line, rows)]
-
-
-def line(cells):
-    return f"| {' | '.join(cells)} |"
 
 
 def throughput_table(measured, series, paper):

@@ -4,7 +4,6 @@ import os
 import signal
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from lib import system, workplace
 from lib.data import BLOCK_BYTES
@@ -22,14 +21,6 @@ METADATA_BYTES_PER_BLOCK = 40
 METADATA_BYTES = 192 * MIB
 # A daemon of this memory and what works beside it.
 MACHINE_SHARE_MAX = 0.8
-
-
-@dataclass(frozen=True)
-class Programs:
-    """What is measured, and what makes pools."""
-
-    onefold: Path
-    synthetic: Path
 
 
 @dataclass(frozen=True)

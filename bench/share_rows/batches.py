@@ -2,11 +2,12 @@
 
 from lib.data import BLOCK_BYTES
 from lib.measure import Sample
+from lib.rows.beside import ONEFOLD, OTHER, lower
 from lib.rows.row import seed_of
 from lib.system import BenchError
 
 from .maps import Layout
-from .row import ONEFOLD, OTHER, ShareRow, lower
+from .row import ShareRow
 from .sets import copy_set, what_is_copied
 
 MIB = 1 << 20

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 from lib import system
 from lib.measure import Sample
+from lib.rows.beside import ONEFOLD, OTHER, lower
 from lib.rows.row import seed_of
 from lib.system import BenchError
 
 from .batches import IN_SMALL_BATCHES, SMALL_BATCHES
 from .ground import told_quietly
 from .maps import Layout
-from .row import ONEFOLD, OTHER, ShareRow, lower
+from .row import ShareRow
 from .sets import write_images
 from .watching import read_by
 

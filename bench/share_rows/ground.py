@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 
 from lib import caches, device, system
 from lib.data import BLOCK_BYTES, CHUNK_BYTES
@@ -21,14 +20,6 @@ MKFS = {
 }
 # What `share run` keeps.
 STATE = ".onefold"
-
-
-@dataclass(frozen=True)
-class Programs:
-    """What is measured, and what calls the kernel without it."""
-
-    onefold: Path
-    synthetic: Path
 
 
 @dataclass

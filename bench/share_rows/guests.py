@@ -5,10 +5,11 @@ import time
 from lib import system
 from lib.data import BLOCK_BYTES, ShuffledData, UniqueData
 from lib.measure import Sample
+from lib.rows.beside import ONEFOLD, OTHER, lower
 from lib.rows.row import seed_of
 
 from . import fio
-from .row import ONEFOLD, OTHER, ShareRow, lower
+from .row import ShareRow
 
 SOURCE, GUEST, OWN = "a-source", "b-guest", "c-own"
 # Options of the pass, by the end of the lines' keys.

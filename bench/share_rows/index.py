@@ -4,9 +4,10 @@ import shutil
 
 from lib import system
 from lib.measure import Sample
+from lib.rows.beside import ONEFOLD, OTHER, BesideLine, lower
 from lib.rows.row import MB
 
-from .row import ONEFOLD, OTHER, ShareLine, ShareRow, lower
+from .row import ShareRow
 
 MIB = 1 << 20
 GB = 1e9
@@ -27,9 +28,9 @@ class IndexRow(ShareRow):
         size = amount(settings.index_entries)
         news = amount(settings.index_news)
         scan = f"going through the index of {size} of distinct blocks, in blocks, cold cache"
-        yield ShareLine(self.name, scan, "GB/s", goal="report", paper="6.6 GB/s")
+        yield BesideLine(self.name, scan, "GB/s", goal="report", paper="6.6 GB/s")
         merge = f"writing it anew with {news} of new blocks, bytes of the index read and written"
-        yield ShareLine(f"{self.name}-merge", merge, "MB/s", goal="0.5x", beside="copy of a part of it, fsync")
+        yield BesideLine(f"{self.name}-merge", merge, "MB/s", goal="0.5x", beside="copy of a part of it, fsync")
         yield lower(f"{self.name}-pass", "the whole pass", "s", goal="report")
         memory = f"its highest resident memory at `--memory {MEMORY_MIB}M`"
         yield lower(f"{self.name}-memory", memory, "MiB", goal="within `--memory`")

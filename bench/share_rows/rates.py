@@ -5,9 +5,10 @@ import random
 
 from lib.data import BLOCK_BYTES, CHUNK_BLOCKS, ShuffledData, UniqueData
 from lib.measure import Sample, Work
+from lib.rows.beside import ONEFOLD, OTHER, BesideLine, lower
 from lib.rows.row import MB, seed_of
 
-from .row import ONEFOLD, OTHER, ShareLine, ShareRow, lower
+from .row import ShareRow
 
 SOURCE, TARGET = "a-source", "b-target"
 ORDER_SEED = 7
@@ -24,11 +25,11 @@ class RateRow(ShareRow):
 
     def make_lines(self, settings):
         what = f"sharing on {self.where}, {self.how}"
-        yield ShareLine(self.name, what, "MB/s", goal="0.8x / 1.0x", beside="bare calls", paper=self.paper)
+        yield BesideLine(self.name, what, "MB/s", goal="0.8x / 1.0x", beside="bare calls", paper=self.paper)
         title = "with putting the first places of all contents into the arena"
-        yield ShareLine(f"{self.name}-arena", title, "MB/s", goal="report", beside="bare calls")
+        yield BesideLine(f"{self.name}-arena", title, "MB/s", goal="report", beside="bare calls")
         title = "the whole pass, which also finds, indexes and remembers them"
-        yield ShareLine(f"{self.name}-pass", title, "MB/s", goal="report", beside="bare calls")
+        yield BesideLine(f"{self.name}-pass", title, "MB/s", goal="report", beside="bare calls")
         title = "what more the file system and Onefold's records take then, by df, of the blocks that are left"
         yield lower(f"{self.name}-records", title, "%", goal="report", paper=self.paper_records)
 
@@ -142,7 +143,7 @@ class SplitRow(ShareRow):
 
     def make_lines(self, settings):
         title = f"splitting long extents on {self.where}: every second block of a file shared, rate of the whole file"
-        yield ShareLine(self.name, title, "MB/s", goal="report", paper="37.5 MB/s")
+        yield BesideLine(self.name, title, "MB/s", goal="report", paper="37.5 MB/s")
 
     def measure(self, ground, settings, round_no):
         ground.open()

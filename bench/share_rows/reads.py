@@ -8,11 +8,12 @@ import time
 
 from lib.data import BLOCK_BYTES, CHUNK_BYTES, ShuffledData, UniqueData
 from lib.measure import Sample
+from lib.rows.beside import ONEFOLD, OTHER, BesideLine, lower
 from lib.rows.row import MB, seed_of
 
 from . import fio
 from .ground import NAMES
-from .row import ONEFOLD, OTHER, ShareLine, ShareRow, lower
+from .row import ShareRow
 
 KIB, MIB = 1 << 10, 1 << 20
 SOURCE, TARGET = "a-source", "b-target"
@@ -58,10 +59,10 @@ class ReadRow(ShareRow):
         for least in DIAL:
             shared = {"1M": "a third of it shared", "64K": "two thirds of it shared", "4K": "all of it shared"}[least]
             title = f"cold sequential read on {NAMES[self.kind]}, {shared} with `--min-run {least}`"
-            yield ShareLine(f"{self.name}-{least}", title, "MB/s", goal="report", beside=before)
-            yield ShareLine(f"{self.name}-{least}-freed", "more free then, by df", "MiB", goal="report")
+            yield BesideLine(f"{self.name}-{least}", title, "MB/s", goal="report", beside=before)
+            yield BesideLine(f"{self.name}-{least}-freed", "more free then, by df", "MiB", goal="report")
         title = f"O_DIRECT 4 KiB random read on {NAMES[self.kind]}, depth 1, all of it shared"
-        yield ShareLine(f"{self.name}-random", title, "op/s", goal="report", beside=before)
+        yield BesideLine(f"{self.name}-random", title, "op/s", goal="report", beside=before)
         title = f"first 4 KiB O_DIRECT write into a shared block on {NAMES[self.kind]}"
         yield lower(f"{self.name}-overwrite", title, "ms", goal="report", beside="the second", paper="about 10 ms")
 

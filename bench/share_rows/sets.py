@@ -1,18 +1,18 @@
 """A whole pass over a set of images with cold caches, beside duperemove; and the next pass over the same images."""
 
 import json
-import shutil
 import tempfile
 from pathlib import Path
 
 from lib import system
 from lib.data import BLOCK_BYTES, CHUNK_BYTES, ImageData, UniqueData
 from lib.measure import Sample
+from lib.rows.beside import ONEFOLD, OTHER, BesideLine, lower
 from lib.rows.row import seed_of
 from lib.system import BenchError
 
 from .ground import XFS
-from .row import ONEFOLD, OTHER, ShareLine, ShareRow, lower
+from .row import ShareRow
 
 MIB = 1 << 20
 # duperemove's usual unit and the smallest, by short names.
@@ -27,6 +27,7 @@ class SetRow(ShareRow):
     """Each program has the images copied anew; zero blocks are holes in all copies."""
 
     base = "set"
+    needed = ("duperemove",)
     share_of_time = 3.0
     # Parts of extents, too: without them it frees less of images that differ.
     options = ("--dedupe-options=partial",)
@@ -42,16 +43,16 @@ class SetRow(ShareRow):
             yield lower(f"{self.name}-time-{unit}", time, "s", goal="5x", beside=beside)
             yield lower(f"{self.name}-cpu-{unit}", "its processor time", "s", goal="5x", beside=beside)
             freed = "more free afterwards, by df"
-            yield ShareLine(f"{self.name}-freed-{unit}", freed, "MiB", goal="report", beside=beside, has_ratio=False)
+            yield BesideLine(f"{self.name}-freed-{unit}", freed, "MiB", goal="report", beside=beside, has_ratio=False)
             title = "that is, for each second of processor time"
-            yield ShareLine(f"{self.name}-gain-{unit}", title, "MiB/s", goal="5x", beside=beside)
+            yield BesideLine(f"{self.name}-gain-{unit}", title, "MiB/s", goal="5x", beside=beside)
         yield from self.further_lines()
 
     def further_lines(self):
         """Returns those that have nothing to do with duperemove."""
         aim = "0.99x" if self.kind == XFS else "report"
         title = f"more free afterwards on {self.where}, by df, and what `analyze` foretells"
-        yield ShareLine(f"{self.name}-forecast", title, "MiB", goal=aim, beside="`analyze`")
+        yield BesideLine(f"{self.name}-forecast", title, "MiB", goal=aim, beside="`analyze`")
         entry = "bytes of the index for each entry of it"
         yield lower(f"{self.name}-entry", entry, "B", goal="at most 23 B", paper="about 23 B")
         again = f"the next pass over the unchanged images on {self.where}, cold caches"
@@ -61,11 +62,6 @@ class SetRow(ShareRow):
 
     def rounds(self, settings):
         return min(settings.rounds, 2)
-
-    def missing(self, settings):
-        if shutil.which("duperemove") is None:
-            return "there is no duperemove"
-        return super().missing(settings)
 
     def measure(self, ground, settings, round_no):
         known = {line.key for line in self.lines}

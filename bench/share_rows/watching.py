@@ -16,10 +16,11 @@ from pathlib import Path
 from lib import system
 from lib.data import BLOCK_BYTES, UniqueData
 from lib.measure import Sample
+from lib.rows.beside import ONEFOLD, lower
 from lib.rows.row import seed_of
 
 from .ground import XFS
-from .row import ONEFOLD, ShareRow, lower
+from .row import ShareRow
 
 IMAGES = 20
 POOL = "pool"

@@ -3,24 +3,22 @@
 import contextlib
 import io
 import math
-import re
 import tempfile
 import unittest
-import xml.etree.ElementTree as xml
 from pathlib import Path
 from types import SimpleNamespace
 
-import paths  # it makes the next imports possible
+import paths  # noqa: F401  it makes the next imports possible
+import common
 import fbs  # noqa: I001
 from fbs_rows import (
     EXPERIMENTS, bonnie, cas, ext, extents, formulas, hashing, list1, machines, metadata, ntfs, offline, packages,
     prototype, published, welch,
 )  # fmt: skip
 from fbs_rows.section import Section
-from lib import report, settings
+from lib import settings
 from lib.system import BenchError
 from paper_figures import svg
-from test_paper import TEXT, box, overlap
 
 MIB = 1 << 20
 
@@ -146,7 +144,7 @@ class Tables(unittest.TestCase):
     def test_figure_6_is_well_formed_and_has_each_line(self):
         counts = self.table_3()
         few = {inode: {12: 0, 13: 0} for inode in metadata.INODES}
-        root = xml.fromstring(svg.document(metadata.figure_6(self.LENGTHS, counts, few)))
+        root = common.root_of(metadata.figure_6(self.LENGTHS, counts, few))
         lines = [element for element in root.iter() if element.tag.endswith("polyline")]
         self.assertEqual(len(lines), 5)
 
@@ -166,8 +164,7 @@ class Tables(unittest.TestCase):
             extents.section({"ext3": told, "ext4": told}, 0.001),
             ntfs.table_5(700, {2: 200}, 0.125, {"inline_files": 1, "inline_bytes": 2, "all_files": 3}),
         ):
-            counts = {line.count("|") for line in section.markdown() if line.startswith("|")}
-            self.assertEqual(len(counts), 1, section.title)
+            common.assert_has_all_columns(self, "\n".join(section.markdown()))
             self.assertTrue(section.rows)
 
 
@@ -293,12 +290,7 @@ class Charts(unittest.TestCase):
         done = offline.Done(*range(1, 8))
         turns = {(side.key, state): [done] for side in offline.SIDES for state in ("cold", "warm")}
         for panels in (metadata.figure_6(lengths, counts, few), figure_5, offline.chart(turns, 6)):
-            root = xml.fromstring(svg.document(panels))
-            boxes = [box(text) for text in root.findall(TEXT)]
-            for index, one in enumerate(boxes):
-                self.assertTrue(0 <= one[0] and one[2] <= svg.WIDTH, one)
-                for other in boxes[:index]:
-                    self.assertFalse(overlap(one, other), (one, other))
+            common.assert_texts_lie_apart(self, common.root_of(panels), panels[0].title)
 
 
 class Documents(unittest.TestCase):
@@ -308,24 +300,11 @@ class Documents(unittest.TestCase):
         return fbs.Run({"when": "then"}, settings.FBS.tiny, {"list-1": section}, ["table-2: lost"], ["figure-5: none"])
 
     def test_the_committed_document_can_be_updated(self):
-        committed = paths.BENCH.parent / "docs" / "paper-figures.md"
-        with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder) / "paper-figures.md"
-            copy.write_text(committed.read_text(encoding="utf-8"), encoding="utf-8")
-            report.update(copy, "the tables", fbs.BEGIN)
-            self.assertIn("the tables", copy.read_text(encoding="utf-8"))
+        common.assert_takes_tables(self, "paper-figures.md", fbs.BEGIN)
 
     def test_an_update_writes_the_charts_that_the_document_links(self):
-        with tempfile.TemporaryDirectory() as folder:
-            document = Path(folder) / "document.md"
-            document.write_text(f"head\n{fbs.BEGIN}\nprevious\n{report.END}\ntail\n", encoding="utf-8")
-            with contextlib.redirect_stdout(io.StringIO()) as printed:
-                fbs.show(SimpleNamespace(update=document, charts=None), self.run_of())
-            text = document.read_text(encoding="utf-8")
-            self.assertIn(printed.getvalue().strip(), text)
-            self.assertTrue(text.startswith("head\n") and text.endswith("tail\n") and "previous" not in text)
-            self.assertEqual(re.findall(r"\((figures/[^)]*)\)", text), ["figures/chart.svg"])
-            self.assertTrue((Path(folder) / "figures/chart.svg").is_file())
+        links = common.assert_update_writes_linked_charts(self, lambda given: fbs.show(given, self.run_of()), fbs.BEGIN)
+        self.assertEqual(links, ["figures/chart.svg"])
 
     def test_failures_and_what_was_left_out_are_named(self):
         text = self.run_of().markdown()

@@ -6,6 +6,8 @@ from pathlib import Path
 from unittest import mock
 
 import paths  # noqa: F401  it makes the next imports possible
+import common
+import files
 from files_rows import calls, machines, rows, sets
 from files_rows.calls import SharedRun, shared_runs
 from files_rows.row import Pass, share
@@ -30,9 +32,7 @@ def run(source, source_block, target, target_block, count):
 class Rows(unittest.TestCase):
     def test_names_of_rows_and_keys_of_lines_are_told_apart(self):
         for chosen in settings.FILES:
-            known = rows(chosen)
-            keys = [line.key for row in known for line in row.lines]
-            self.assertEqual((len({row.name for row in known}), len(set(keys))), (len(known), len(keys)))
+            common.assert_told_apart(self, rows(chosen))
 
     def test_every_line_has_a_goal_and_those_beside_something_name_it(self):
         for row in rows(settings.FILES.full):
@@ -53,6 +53,11 @@ class Rows(unittest.TestCase):
             # Files of made-up packages are shorter than six blocks each.
             self.assertGreater(chosen.many_image_bytes, files * 6 * PAGE, chosen.mode)
             self.assertGreater(chosen.many_device_bytes, chosen.many_image_bytes)
+
+
+class Document(unittest.TestCase):
+    def test_the_committed_document_takes_the_table(self):
+        common.assert_takes_tables(self, "benchmarks.md", files.FORM.begin)
 
 
 class Share(unittest.TestCase):

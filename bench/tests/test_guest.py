@@ -9,12 +9,15 @@ from pathlib import Path
 from unittest import mock
 
 import paths  # it makes the next imports possible
+import common
 import guest  # noqa: I001
-from guest_rows import ROWS, allocation, analysis, images, looks, made, packages, programs, rows
+from guest_rows import allocation, analysis, images, looks, made, packages, programs, rows
 from guest_rows.images import Images
-from guest_rows.row import ONEFOLD, OTHER, GuestLine, GuestRow, alternating
+from guest_rows.row import GuestRow
 from lib import device, report, settings
 from lib.measure import Measured, NotMeasured, Sample
+from lib.rows import beside
+from lib.rows.beside import ONEFOLD, OTHER, BesideLine, alternating
 from lib.runner import Run
 from lib.system import BenchError
 
@@ -25,9 +28,7 @@ TINY, FULL = (replace(chosen, onefold=Path("/bin/true")) for chosen in (settings
 class Rows(unittest.TestCase):
     def test_names_of_rows_and_keys_of_lines_are_told_apart(self):
         for chosen in settings.GUEST:
-            names = [row.name for row in rows(chosen)]
-            keys = [line.key for row in rows(chosen) for line in row.lines]
-            self.assertEqual((len(set(names)), len(set(keys))), (len(ROWS), len(keys)))
+            common.assert_told_apart(self, rows(chosen))
 
     def test_every_line_has_a_goal_and_those_beside_a_program_name_it(self):
         for row in rows(settings.GUEST.full):
@@ -36,11 +37,11 @@ class Rows(unittest.TestCase):
                 self.assertEqual("x" in line.goal.split(" ")[0], bool(line.beside), line.key)
 
     def test_a_row_without_its_program_is_left_out_and_says_which(self):
-        with mock.patch("guest_rows.row.shutil.which", lambda _: None):
+        with mock.patch("lib.rows.beside.shutil.which", lambda _: None):
             self.assertEqual(looks.VirtLsRow(FULL).why_not(FULL), "there is no virt-ls")
-            why = allocation.NtfsAllocationRow(TINY).why_not(TINY)
+            why = allocation.AllocationRow(TINY, "ntfs").why_not(TINY)
             self.assertEqual(why, "there is no ntfscluster and no mkntfs and no ntfs-3g")
-        with mock.patch("guest_rows.row.shutil.which", lambda program: program):
+        with mock.patch("lib.rows.beside.shutil.which", lambda program: program):
             self.assertIsNone(looks.VirtLsRow(FULL).why_not(FULL))
             self.assertEqual(looks.VirtLsRow(TINY).why_not(TINY), "a virtual machine starts for it")
 
@@ -124,13 +125,13 @@ class Files(unittest.TestCase):
             systems = [{"mounts": [{"path": "/", "volume": "partition 1"}]}]
             return {"images": [{"systems": systems if ranges else [], "volumes": [volume]}]}
 
-        looked = Images(Path("/nowhere"), None, TINY)
-        with mock.patch.object(looked, "guest", return_value=told([512, 1024])):
-            self.assertEqual(looked._root_range(), [512, 1024])
+        looked = Images(Path("/nowhere"), mock.Mock(), TINY)
+        looked.programs.guest.return_value = told([512, 1024])
+        self.assertEqual(looked._root_range(), [512, 1024])
         for ranges in ([], [[0, 512], [1024, 512]]):
-            with mock.patch.object(looked, "guest", return_value=told(*ranges)):
-                with self.assertRaisesRegex(BenchError, "no root file system in one piece"):
-                    looked._root_range()
+            looked.programs.guest.return_value = told(*ranges)
+            with self.assertRaisesRegex(BenchError, "no root file system in one piece"):
+                looked._root_range()
 
     def test_the_records_of_a_made_up_package_are_of_its_files(self):
         folder = paths.disk_folder(self)
@@ -167,13 +168,13 @@ class Files(unittest.TestCase):
 class Packages(unittest.TestCase):
     def test_an_image_without_digests_is_a_failure(self):
         row, looked = packages.PackagesRow(TINY), mock.Mock()
-        looked.guest.return_value = {"packages": [{"files": [{"digest": None}]}]}
+        looked.programs.guest.return_value = {"packages": [{"files": [{"digest": None}]}]}
         with mock.patch.object(packages, "warm"), self.assertRaisesRegex(BenchError, "no packages with digests"):
             list(row.measure(looked, TINY, 0))
 
     def test_paths_are_counted_for_each_second(self):
         row, looked = packages.PackagesRow(TINY), mock.Mock()
-        looked.guest.return_value = {"packages": [{"files": [{"digest": "aa"}, {"digest": None}]}] * 5}
+        looked.programs.guest.return_value = {"packages": [{"files": [{"digest": "aa"}, {"digest": None}]}] * 5}
         known = programs.Timed(0.5, 0, 0, 0)
         with mock.patch.object(packages, "warm"), mock.patch.object(packages, "timed", return_value=known):
             [(key, side, sample)] = row.measure(looked, TINY, 0)
@@ -184,17 +185,19 @@ class OneRow(GuestRow):
     name = "one"
 
     def make_lines(self, settings):
-        yield GuestLine("one", "a thing", "ms", False, "1x / 3x", beside="another program")
+        yield BesideLine("one", "a thing", "ms", False, "1x / 3x", beside="another program")
 
 
 class Table(unittest.TestCase):
     def test_the_other_program_stands_beside_its_figure(self):
         result = Measured(OneRow(TINY).lines[0])
         result.add(ONEFOLD, Sample(2.0))
-        self.assertEqual((guest.beside(result), guest.better(result)), ("", ""))
+        self.assertEqual(self.cells(result), ["2.00 ms (2.00-2.00)", "", "", "1x / 3x"])
         result.add(OTHER, Sample(6.0))
-        self.assertEqual(guest.beside(result), "6.00 ms (6.00-6.00), another program")
-        self.assertEqual(guest.better(result), "3.00x (3.00-3.00)")
+        self.assertEqual(self.cells(result)[1:3], ["6.00 ms (6.00-6.00), another program", "3.00x (3.00-3.00)"])
+
+    def cells(self, result):
+        return [text(result) for _, text in beside.COLUMNS]
 
     def test_a_row_that_is_left_out_stands_in_the_table_with_the_reason_below(self):
         run = Run({"images": "none"}, TINY)
@@ -204,8 +207,7 @@ class Table(unittest.TestCase):
         self.assertIn("- one: not measured: there is no virt-ls.", text)
 
     def test_the_documents_markers_are_those_of_the_program(self):
-        text = (paths.BENCH.parent / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-        self.assertIn(guest.FORM.begin, text)
+        common.assert_takes_tables(self, "benchmarks.md", guest.FORM.begin)
 
 
 if __name__ == "__main__":

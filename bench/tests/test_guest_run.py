@@ -16,13 +16,7 @@ class WholeRun(whole.WholeRunCase):
 
     def test_every_row_can_be_measured(self):
         out, err = self.run_to_its_end()
-        document = self.document("guest.json")
-        self.assertTrue(document["complete"])
-        left_out = {name for name, row in document["rows"].items() if "lines" not in row}
-        self.assertLessEqual(left_out, MAY_BE_LEFT_OUT, err)
-        measured = [row for row in document["rows"].values() if "lines" in row]
-        for line in (line for row in measured for line in row["lines"].values()):
-            self.assertTrue(line["samples"]["onefold"])
+        self.assertLessEqual(self.assert_measured("guest.json"), MAY_BE_LEFT_OUT, err)
         self.assertIn("| at least / aim |", out)
         self.assert_nothing_is_left()
 

@@ -1,24 +1,21 @@
 """The paper's figures, our tables and charts beside them, and the images that are made where there are no real ones."""
 
-import contextlib
-import io
 import re
 import tempfile
 import unittest
 import xml.etree.ElementTree as xml
 from pathlib import Path
-from types import SimpleNamespace
 
-import paths  # it makes the next imports possible
+import paths  # noqa: F401  it makes the next imports possible
+import common
 import paper  # noqa: I001
-from lib import report, settings
+from lib import settings
 from lib.data import CHUNK_BYTES
 from lib.measure import Spread
 from lib.system import BenchError
 from paper_figures import fetch, figures, images, published, results, svg, tables
 from paper_figures.variants import VARIANTS
 
-TEXT = "{http://www.w3.org/2000/svg}text"
 MIB = 1 << 20
 
 
@@ -79,8 +76,7 @@ class Tables(unittest.TestCase):
         parts = tables.markdown(measured()).split("### ")[1:]
         self.assertEqual(len(parts), 6)
         for part in parts:
-            counts = {line.count("|") for line in part.splitlines() if line.startswith("|")}
-            self.assertEqual(len(counts), 1, part)
+            common.assert_has_all_columns(self, part)
 
     def test_what_was_not_measured_has_no_table(self):
         run = measured()
@@ -100,25 +96,14 @@ class Tables(unittest.TestCase):
         self.assertEqual(re.findall(r"\((figures/[^)]*)\)", text), ["figures/figure-7.svg"])
 
     def test_the_committed_document_can_be_updated(self):
-        committed = paths.BENCH.parent / "docs" / "paper-figures.md"
-        with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder) / "paper-figures.md"
-            copy.write_text(committed.read_text(encoding="utf-8"), encoding="utf-8")
-            report.update(copy, "the tables", tables.BEGIN)
-            self.assertIn("the tables", copy.read_text(encoding="utf-8"))
+        common.assert_takes_tables(self, "paper-figures.md", tables.BEGIN)
 
     def test_an_update_writes_the_charts_that_the_document_links(self):
-        with tempfile.TemporaryDirectory() as folder:
-            document = Path(folder) / "document.md"
-            document.write_text(f"head\n{tables.BEGIN}\nprevious\n{report.END}\ntail\n", encoding="utf-8")
-            with contextlib.redirect_stdout(io.StringIO()) as printed:
-                paper.show(SimpleNamespace(update=document, charts=None), measured())
-            text = document.read_text(encoding="utf-8")
-            self.assertIn(printed.getvalue().strip(), text)
-            self.assertTrue(text.startswith("head\n") and text.endswith("tail\n") and "previous" not in text)
-            links = re.findall(r"\((figures/[^)]*)\)", text)
-            self.assertEqual(len(links), 6)
-            self.assertTrue(all((Path(folder) / link).is_file() for link in links))
+        def show(arguments):
+            paper.show(arguments, measured())
+
+        links = common.assert_update_writes_linked_charts(self, show, tables.BEGIN)
+        self.assertEqual(len(links), 6)
 
 
 class Charts(unittest.TestCase):
@@ -133,7 +118,7 @@ class Charts(unittest.TestCase):
         for name in names:
             root = xml.parse(self.folder / name).getroot()
             self.assertIn("prefers-color-scheme: dark", (self.folder / name).read_text(encoding="utf-8"))
-            self.assertGreater(len(root.findall(TEXT)), 6, name)
+            self.assertGreater(len(root.findall(common.TEXT)), 6, name)
 
     def test_what_was_not_measured_has_no_chart(self):
         self.assertEqual(figures.write(measured(rounds=0), self.folder), [])
@@ -141,13 +126,7 @@ class Charts(unittest.TestCase):
 
     def test_no_text_lies_on_another_or_leaves_the_chart(self):
         for name in figures.write(measured(), self.folder):
-            root = xml.parse(self.folder / name).getroot()
-            height = float(root.get("height"))
-            boxes = [box(text) for text in root.findall(TEXT)]
-            for index, one in enumerate(boxes):
-                self.assertTrue(0 <= one[0] and one[2] <= svg.WIDTH and 0 <= one[1] and one[3] <= height, (name, one))
-                for other in boxes[:index]:
-                    self.assertFalse(overlap(one, other), (name, one, other))
+            common.assert_texts_lie_apart(self, xml.parse(self.folder / name).getroot(), name)
 
     def test_bars_and_whiskers_are_as_long_as_their_values(self):
         panel = svg.BarPanel("title", "s", ["here"], [("a", [svg.Bar(Spread(5, 2.5, 10))])])
@@ -164,18 +143,6 @@ class Charts(unittest.TestCase):
     def test_names_are_escaped(self):
         panel = svg.BarPanel("title", "s", ["here"], [("<&>", [svg.Bar(Spread(1, 1, 1))])])
         self.assertIn("&lt;&amp;&gt;", svg.document([panel]))
-
-
-def box(text):
-    """Returns left, top, right and bottom of a text, a little wider than common fonts make it."""
-    length = len(text.text) * (9.5 if text.get("class") == "title" else 7.2)
-    x, y = float(text.get("x")), float(text.get("y"))
-    left = x - {"start": 0, "middle": length / 2, "end": length}[text.get("text-anchor")]
-    return left, y - 12, left + length, y + 3
-
-
-def overlap(one, other):
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 class Images(unittest.TestCase):

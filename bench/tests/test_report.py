@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import paths  # noqa: F401
+import common
 import run
 from lib import report, settings
 from lib.data import BLOCK_BYTES, ImageData
@@ -83,8 +84,7 @@ class Table(unittest.TestCase):
 
     def test_every_line_of_the_table_has_all_columns(self):
         for found in (series([1], [1]), NotMeasured("failed", "why it did")):
-            table = [line for line in report.markdown(self.run_of(found)).splitlines() if line.startswith("|")]
-            self.assertEqual({line.count("|") for line in table}, {13})
+            common.assert_has_all_columns(self, report.markdown(self.run_of(found)), 13)
 
     def test_a_row_tells_the_page_faults_and_the_steal_time_of_its_turns(self):
         found = series([1], [1])
@@ -149,18 +149,12 @@ class Table(unittest.TestCase):
             self.assertEqual([sample["value"] for sample in samples["pool"] + samples["ext4"]], values)
 
     def test_the_committed_document_can_be_updated(self):
-        committed = paths.BENCH.parent / "docs" / "benchmarks.md"
-        copy = self.folder / "benchmarks.md"
-        copy.write_text(committed.read_text(encoding="utf-8"), encoding="utf-8")
-        report.update(copy, "the table")
-        self.assertIn("the table", copy.read_text(encoding="utf-8"))
+        common.assert_takes_tables(self, "benchmarks.md", report.BEGIN)
 
 
 class Rows(unittest.TestCase):
     def test_names_of_rows_and_keys_of_lines_are_told_apart(self):
-        names = [row.name for row in ROWS]
-        keys = [line.key for row in ROWS for line in row.lines]
-        self.assertEqual((len(set(names)), len(set(keys))), (len(names), len(keys)))
+        common.assert_told_apart(self, ROWS)
 
     def test_rows_that_share_an_original_stand_together(self):
         # Each time that it is made anew, a run gets longer.

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
-import paths  # it makes the next imports possible
+import paths  # noqa: F401  it makes the next imports possible
+import common
 import scale  # noqa: I001
 from lib import report, settings
 from lib.measure import Line, NotMeasured, Sample
@@ -53,9 +54,7 @@ class Sizes(unittest.TestCase):
 class Rows(unittest.TestCase):
     def test_names_of_rows_and_keys_of_lines_are_told_apart(self):
         for chosen in SIZES:
-            names = [row.name for row in rows(chosen)]
-            keys = [line.key for row in rows(chosen) for line in row.lines]
-            self.assertEqual((len(set(names)), len(set(keys))), (len(names), len(keys)))
+            common.assert_told_apart(self, rows(chosen))
 
     def test_a_row_that_spends_its_pools_comes_after_all_that_use_them(self):
         plans = [(row.plans(settings.SCALE.full), row.spends_pools) for row in rows(settings.SCALE.full)]
@@ -181,8 +180,7 @@ class Bench(unittest.TestCase):
 
     def test_every_line_of_the_table_has_all_columns(self):
         run = Run({}, settings.SCALE.tiny, [(FakeRow("first", []), NotMeasured("failed", "why it did"))])
-        lines = [line for line in table(run).splitlines() if line.startswith("|")]
-        self.assertEqual({line.count("|") for line in lines}, {7})
+        common.assert_has_all_columns(self, table(run), 7)
         self.assertIn("| first | failed | 2 s / 1 s |", table(run))
 
 
@@ -227,15 +225,7 @@ class Waiting(unittest.TestCase):
 
 class Document(unittest.TestCase):
     def test_the_committed_document_takes_both_tables_between_their_own_markers(self):
-        committed = paths.BENCH.parent / "docs" / "benchmarks.md"
-        with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder) / "benchmarks.md"
-            copy.write_text(committed.read_text(encoding="utf-8"), encoding="utf-8")
-            report.update(copy, "of sizes", scale.FORM.begin)
-            report.update(copy, "of sides", report.BEGIN)
-            text = copy.read_text(encoding="utf-8")
-        for form, table_text in ((scale.FORM, "of sizes"), (report.SIDE_BY_SIDE, "of sides")):
-            self.assertIn(f"{form.begin}\n{table_text}\n{report.END}\n", text)
+        common.assert_takes_tables(self, "benchmarks.md", scale.FORM.begin, report.BEGIN)
 
     def test_a_table_whose_end_is_another_ones_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -4,6 +4,7 @@ import unittest
 from xml.etree import ElementTree
 
 import paths  # noqa: F401
+import common
 import sets
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -53,8 +54,7 @@ class Tables(unittest.TestCase):
         self.assertEqual(shown["partitions realigned"], "75.0 %")
         paper = dict(zip(head, cells(text, "| DeDe")))
         self.assertEqual((paper["4 KiB"], paper["1 MiB"], paper["16 KiB"]), ("about 80 %", "about 35 %", ""))
-        lines = [line for line in text.splitlines() if line.startswith("|")]
-        self.assertEqual(len({line.count("|") for line in lines}), 1, "all lines have the same columns")
+        common.assert_has_all_columns(self, text)
 
     def test_repeats_beyond_the_last_step_are_all(self):
         text = sets.repeats({"vdi": ANALYSIS})

@@ -14,16 +14,18 @@ from pathlib import Path
 from unittest import mock
 
 import paths  # it makes the next imports possible
+import common
 import share  # noqa: I001
 from lib import corpus, report, settings
 from lib.data import BLOCK_BYTES, CHUNK_BYTES, ImageData, UniqueData
 from lib.measure import Cost, Measured, NotMeasured, Sample
 from lib.place import Place
+from lib.rows.beside import ONEFOLD, OTHER, BesideLine
 from lib.runner import Run
 from lib.system import BenchError
 from share_rows import PARTS, batches, cuts, fio, index, maps, rates, reads, rows, sets
 from share_rows.ground import XFS, Ground, Pass
-from share_rows.row import ONEFOLD, OTHER, ShareBench, ShareLine, ShareRow
+from share_rows.row import ShareBench, ShareRow
 
 SIZES = settings.SHARE
 GIB = 1 << 30
@@ -83,10 +85,7 @@ class Sizes(unittest.TestCase):
 class Rows(unittest.TestCase):
     def test_names_of_rows_and_keys_of_lines_are_told_apart(self):
         for chosen in SIZES:
-            every = [row for part in PARTS for row in rows(part, chosen)]
-            keys = [line.key for row in every for line in row.lines]
-            names = [row.name for row in every]
-            self.assertEqual((len(set(names)), len(set(keys))), (len(names), len(keys)))
+            common.assert_told_apart(self, [row for part in PARTS for row in rows(part, chosen)])
 
     def test_lines_of_both_file_systems_say_which_they_are_of(self):
         for row in rows("speed", settings.SHARE.full) + rows("costs", settings.SHARE.full):
@@ -100,7 +99,7 @@ class Rows(unittest.TestCase):
 
     def test_a_row_for_another_file_system_needs_its_program(self):
         row = sets.SetRow(settings.SHARE.tiny, XFS)
-        with mock.patch("share_rows.sets.shutil.which", lambda _: None):
+        with mock.patch("lib.rows.beside.shutil.which", lambda _: None):
             self.assertEqual(row.why_not(settings.SHARE.tiny), "there is no duperemove")
         with mock.patch("share_rows.row.system.run", side_effect=BenchError("cannot run mkfs.xfs")):
             row = rates.CopyRow(settings.SHARE.tiny, XFS)
@@ -318,7 +317,7 @@ class FakeRow(ShareRow):
         self._fails = fails
 
     def make_lines(self, settings):
-        yield ShareLine("fake-xfs", "a line", "MB/s", goal="0.8x", beside="bare calls", paper="2.6 MB/s")
+        yield BesideLine("fake-xfs", "a line", "MB/s", goal="0.8x", beside="bare calls", paper="2.6 MB/s")
 
     def missing(self, settings):
         return None
@@ -359,11 +358,10 @@ class Bench(unittest.TestCase):
         for part, form in share.FORMS.items():
             every = rows(part, settings.SHARE.full)
             run = Run({}, settings.SHARE.full, [(row, NotMeasured("failed", "why it did")) for row in every])
-            lines = [line for line in report.markdown(run, form).splitlines() if line.startswith("|")]
-            self.assertEqual({line.count("|") for line in lines}, {11})
+            common.assert_has_all_columns(self, report.markdown(run, form), 11)
 
     def test_a_side_that_did_nothing_is_infinitely_worse(self):
-        result = Measured(ShareLine("key", "title", "MiB/s"))
+        result = Measured(BesideLine("key", "title", "MiB/s"))
         result.add(ONEFOLD, Sample(3.0))
         result.add(OTHER, Sample(0.0))
         self.assertEqual(result.ratio(ONEFOLD, OTHER).median, float("inf"))
@@ -371,15 +369,7 @@ class Bench(unittest.TestCase):
 
 class Document(unittest.TestCase):
     def test_the_committed_document_takes_both_tables_between_their_own_markers(self):
-        committed = paths.BENCH.parent / "docs" / "benchmarks.md"
-        with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder) / "benchmarks.md"
-            copy.write_text(committed.read_text(encoding="utf-8"), encoding="utf-8")
-            for part, form in share.FORMS.items():
-                report.update(copy, f"of {part}", form.begin)
-            text = copy.read_text(encoding="utf-8")
-        for part, form in share.FORMS.items():
-            self.assertIn(f"{form.begin}\nof {part}\n{report.END}\n", text)
+        common.assert_takes_tables(self, "benchmarks.md", *(form.begin for form in share.FORMS.values()))
 
 
 if __name__ == "__main__":

@@ -57,6 +57,15 @@ class WholeRunCase(unittest.TestCase):
         """Returns what a run wrote down."""
         return json.loads((self.folder / name).read_text(encoding="utf-8"))
 
+    def assert_measured(self, name, side="onefold"):
+        """Claims that a run is complete and has samples of a side for each line; returns the rows that it left out."""
+        document = self.document(name)
+        self.assertTrue(document["complete"])
+        measured = [row for row in document["rows"].values() if "lines" in row]
+        lines = [line for row in measured for line in row["lines"].values()]
+        self.assertTrue(lines and all(line["samples"][side] for line in lines))
+        return {name for name, row in document["rows"].items() if "lines" not in row}
+
     def interrupt_once(self, is_under_way, *words):
         """Starts a run, interrupts it once that is so, and looks that it leaves nothing behind."""
         process = self.start(*words)
