@@ -13,8 +13,8 @@
 set -euo pipefail
 
 here=$(dirname "$(readlink -f "$0")")
-# shellcheck source-path=SCRIPTDIR source=../../scripts/lib.sh
-source "$here/../../scripts/lib.sh"
+# shellcheck source-path=SCRIPTDIR source=builder.sh
+source "$here/builder.sh"
 # shellcheck source-path=SCRIPTDIR source=apt-sources.sh
 source "$here/apt-sources.sh"
 # shellcheck source-path=SCRIPTDIR source=guest-root.sh
@@ -22,21 +22,12 @@ source "$here/guest-root.sh"
 # shellcheck source-path=SCRIPTDIR source=partition.sh
 source "$here/partition.sh"
 
-from='' recipe='' seed='' image=''
+from='' recipe='' seed='' built=''
 
 parse_arguments() {
-    while (($# > 0)); do
-        case $1 in
-        --from) from=${2-}; shift 2 ;;
-        --recipe) recipe=${2-}; shift 2 ;;
-        --seed) seed=${2-}; shift 2 ;;
-        -*) die_usage "unknown option \`$1\`" "see the head of $0" ;;
-        *) image=$1; shift ;;
-        esac
-    done
-    [[ -n $from && -n $recipe && -n $seed && -n $image ]] ||
-        die_usage 'an option is missing' "see the head of $0"
-    [[ -f $from ]] || die "cannot clone $from" 'there is no such image'
+    read_options 'from recipe seed' "$@"
+    require "$from" "$recipe" "$seed" "$built"
+    require_image "$from"
 }
 
 # Does one step of a plan.
@@ -70,27 +61,18 @@ age() {
     leave
 }
 
-cleanup() {
-    [[ -z ${work-} ]] || rm -rf --one-file-system "$work"
-}
-
 main() {
     if [[ ${1-} == --inside ]]; then
-        read -r recipe seed work <<<"$2 $3 $4"
+        recipe=$2 seed=$3 work=$4
         age
         return
     fi
     parse_arguments "$@"
-    ((EUID == 0)) || die "cannot make $image" 'not running as root' 'the guest is mounted for it'
-    work=$(mktemp --directory "$image.tmp.XXXXXX")
-    trap cleanup EXIT
-    trap 'exit 130' INT
-    trap 'exit 143' TERM
+    begin_work 'the guest is mounted for it'
     cp --sparse=always "$from" "$work/image.raw"
     unshare --mount --pid --fork --kill-child "$0" --inside "$recipe" "$seed" "$work" >&2
     e2fsck -fn "$work/image.raw?offset=$(partition_offset "$work/image.raw")" >&2
-    sync "$work/image.raw"
-    mv "$work/image.raw" "$image"
+    finish "$work/image.raw"
     say 'the image is complete'
 }
 

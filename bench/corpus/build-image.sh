@@ -21,17 +21,19 @@
 set -euo pipefail
 
 here=$(dirname "$(readlink -f "$0")")
-# shellcheck source-path=SCRIPTDIR source=../../scripts/lib.sh
-source "$here/../../scripts/lib.sh"
+# shellcheck source-path=SCRIPTDIR source=builder.sh
+source "$here/builder.sh"
 # shellcheck source-path=SCRIPTDIR source=apt-sources.sh
 source "$here/apt-sources.sh"
 # shellcheck source-path=SCRIPTDIR source=boot-loader.sh
 source "$here/boot-loader.sh"
+# shellcheck source-path=SCRIPTDIR source=partition.sh
+source "$here/partition.sh"
 
 # The backup GPT (33 sectors) lies behind the root; one more MiB keeps it aligned.
 readonly TAIL_SECTORS=2048
 
-release='' packages='' bytes='' seed='' image=''
+release='' packages='' bytes='' seed='' built=''
 arch=amd64 filesystem=ext4 root_sector=''
 # What sed makes of the list of archives.
 updates=''
@@ -48,11 +50,11 @@ parse_arguments() {
         --as-released) updates='1q'; shift ;;
         --root-sector) root_sector=${2-}; shift 2 ;;
         -*) die_usage "unknown option \`$1\`" "see the head of $0" ;;
-        *) image=$1; shift ;;
+        *) built=$1; shift ;;
         esac
     done
-    [[ -n $release && -n $packages && -n $seed && -n $image && $bytes =~ ^[0-9]+$ ]] ||
-        die_usage 'an option is missing' "see the head of $0"
+    require "$release" "$packages" "$seed" "$built"
+    require_number "$bytes"
     [[ -f $here/packages/$packages.txt ]] ||
         die_usage "there is no package set \`$packages\`" "the sets are the files in $here/packages"
     [[ -f $here/packages/boot-$arch.txt ]] ||
@@ -78,10 +80,7 @@ variant() {
 
 # A UUID that depends on the seed, the image's kind and the purpose alone.
 seeded_uuid() {
-    local digest
-    digest=$(printf '%s/%s/%s/%s' "$seed" "$release" "$(variant)" "$1" | sha256sum)
-    printf '%s-%s-4%s-a%s-%s\n' "${digest:0:8}" "${digest:8:4}" "${digest:13:3}" \
-        "${digest:17:3}" "${digest:20:12}"
+    uuid_of "$seed/$release/$(variant)/$1"
 }
 
 # What a guest checks its root with.
@@ -172,6 +171,7 @@ make_root() {
         truncate --size=$((sectors * SECTOR_BYTES)) "$part"
         mkfs.btrfs --quiet --uuid "$root_uuid" --rootdir "$root" "$part"
         put_part "$part" "$target" "$offset"
+        rm "$part"
         ;;
     xfs)
         truncate --size=$((sectors * SECTOR_BYTES)) "$part"
@@ -182,14 +182,9 @@ make_root() {
         unshare --mount bash -euc 'mount -o loop,nouuid "$2" "$3"; cp -a "$1/." "$3/"; umount "$3"' \
             - "$root" "$part" "$work/mount"
         put_part "$part" "$target" "$offset"
+        rm "$part"
         ;;
     esac
-}
-
-# Puts a partition of its own file into the image, and takes the file away.
-put_part() {
-    dd if="$1" of="$2" bs=1M seek="$3" oflag=seek_bytes conv=notrunc,sparse status=none
-    rm "$1"
 }
 
 assemble() {
@@ -239,22 +234,13 @@ build() {
     assemble "$root" "$root_uuid" "$work/image.raw"
     verify "$work/image.raw"
     say 'waiting until the image is on disk'
-    sync "$work/image.raw"
-    mv "$work/image.raw" "$image"
+    finish "$work/image.raw"
     say 'the image is complete'
-}
-
-cleanup() {
-    [[ -z ${work-} ]] || rm -rf --one-file-system "$work"
 }
 
 main() {
     parse_arguments "$@"
-    ((EUID == 0)) || die "cannot build $image" 'not running as root' 'the image needs files of many owners'
-    work=$(mktemp --directory "$image.tmp.XXXXXX")
-    trap cleanup EXIT
-    trap 'exit 130' INT
-    trap 'exit 143' TERM
+    begin_work 'the image needs files of many owners'
     # mmdebstrap's helpers run as other users and must reach the root.
     chmod 755 "$work"
     build

@@ -15,8 +15,8 @@
 set -euo pipefail
 
 here=$(dirname "$(readlink -f "$0")")
-# shellcheck source-path=SCRIPTDIR source=../../scripts/lib.sh
-source "$here/../../scripts/lib.sh"
+# shellcheck source-path=SCRIPTDIR source=builder.sh
+source "$here/builder.sh"
 # shellcheck source-path=SCRIPTDIR source=partition.sh
 source "$here/partition.sh"
 
@@ -28,30 +28,20 @@ readonly AROUND_MIB=2
 readonly TYPE_LINUX=0FC63DAF-8483-4772-8E79-3D69D8477DE4
 readonly TYPE_LVM=E6D6D379-F507-44C2-A23C-238F2A3DF928
 
-from='' bytes='' seed='' image='' loops=()
+from='' bytes='' seed='' built='' loops=()
 
 parse_arguments() {
-    while (($# > 0)); do
-        case $1 in
-        --from) from=${2-}; shift 2 ;;
-        --bytes) bytes=${2-}; shift 2 ;;
-        --seed) seed=${2-}; shift 2 ;;
-        -*) die_usage "unknown option \`$1\`" "see the head of $0" ;;
-        *) image=$1; shift ;;
-        esac
-    done
-    [[ -n $from && -n $seed && -n $image && $bytes =~ ^[0-9]+$ ]] ||
-        die_usage 'an option is missing' "see the head of $0"
+    read_options 'from bytes seed' "$@"
+    require "$from" "$seed" "$built"
+    require_number "$bytes"
     ((bytes % MIB == 0 && bytes >= 2 << 30)) ||
         die_usage "an image of $bytes bytes is not possible" 'give whole MiB, at least 2 GiB'
-    [[ -f $from ]] || die "cannot take files from $from" 'there is no such image'
+    require_image "$from"
 }
 
 # A UUID that depends on the seed and the purpose alone.
 seeded_uuid() {
-    local digest
-    digest=$(printf '%s/lvm/%s' "$seed" "$1" | sha256sum)
-    printf '%s-%s-4%s-a%s-%s\n' "${digest:0:8}" "${digest:8:4}" "${digest:13:3}" "${digest:17:3}" "${digest:20:12}"
+    uuid_of "$seed/lvm/$1"
 }
 
 # Runs a tool of LVM2 that sees the two partitions alone and asks nothing of the kernel.
@@ -125,12 +115,6 @@ make_file_systems() {
     xfs_repair -n -f "$work/root.part"
 }
 
-# put_part FILE SKIP_BYTES TARGET PLACE [BYTES]: writes a file, or a part of it, into the image.
-put_part() {
-    dd if="$1" of="$3" bs=1M skip="$2" seek="$4" ${5:+count="$5"} iflag=skip_bytes,count_bytes oflag=seek_bytes \
-        conv=notrunc,sparse status=none
-}
-
 # Writes the volumes to the places of their extents, which LVM2 tells.
 place_volumes() {
     local target=$1 name segment device first last start side
@@ -141,8 +125,8 @@ place_volumes() {
     while IFS=' :-' read -r name segment device first last; do
         side=0
         [[ $device == "${loops[0]}" ]] || side=1
-        put_part "$work/$name.part" $((segment * EXTENT_BYTES)) "$target" \
-            $((starts[side] + data_starts[$device] + first * EXTENT_BYTES)) $(((last - first + 1) * EXTENT_BYTES))
+        put_part "$work/$name.part" "$target" $((starts[side] + data_starts[$device] + first * EXTENT_BYTES)) \
+            $((segment * EXTENT_BYTES)) $(((last - first + 1) * EXTENT_BYTES))
     done < <(lvm_tool lvs --noheadings --driverloaded n --segments --options lv_name,seg_start_pe,seg_pe_ranges)
 }
 
@@ -151,11 +135,10 @@ build() {
     make_group "$target"
     make_file_systems
     place_volumes "$target"
-    put_part "$work/boot.part" 0 "$target" "$MIB"
+    put_part "$work/boot.part" "$target" "$MIB"
     release_loops
     fallocate --dig-holes "$target"
-    sync "$target"
-    mv "$target" "$image"
+    finish "$target"
 }
 
 # new_loop IMAGE START_BYTES BYTES: adds a loop device over a part of an image to `loops`.
@@ -173,7 +156,7 @@ release_loops() {
 cleanup() {
     # A device that stays must not keep the folder.
     release_loops || true
-    [[ -z ${work-} ]] || rm -rf --one-file-system "$work"
+    remove_work
 }
 
 main() {
@@ -183,11 +166,7 @@ main() {
         return
     fi
     parse_arguments "$@"
-    ((EUID == 0)) || die "cannot build $image" 'not running as root' 'file systems are mounted for it'
-    work=$(mktemp --directory "$image.tmp.XXXXXX")
-    trap cleanup EXIT
-    trap 'exit 130' INT
-    trap 'exit 143' TERM
+    begin_work 'file systems are mounted for it'
     build >&2
     say 'the image is complete'
 }

@@ -15,8 +15,8 @@
 set -euo pipefail
 
 here=$(dirname "$(readlink -f "$0")")
-# shellcheck source-path=SCRIPTDIR source=../../scripts/lib.sh
-source "$here/../../scripts/lib.sh"
+# shellcheck source-path=SCRIPTDIR source=builder.sh
+source "$here/builder.sh"
 # shellcheck source-path=SCRIPTDIR source=apt-sources.sh
 source "$here/apt-sources.sh"
 # shellcheck source-path=SCRIPTDIR source=guest-root.sh
@@ -28,21 +28,15 @@ source "$here/partition.sh"
 readonly INSTALLED_BYTES=438000000
 readonly PACKAGES=$here/packages/libreoffice.txt
 
-from='' count='' bytes='' file=''
+from='' count='' bytes='' built=''
 
 parse_arguments() {
-    while (($# > 0)); do
-        case $1 in
-        --from) from=${2-}; shift 2 ;;
-        --count) count=${2-}; shift 2 ;;
-        --bytes) bytes=${2-}; shift 2 ;;
-        -*) die_usage "unknown option \`$1\`" "see the head of $0" ;;
-        *) file=$1; shift ;;
-        esac
-    done
-    [[ -n $from && $count =~ ^[1-9][0-9]?$ && $bytes =~ ^[0-9]+$ && -n $file ]] ||
-        die_usage 'an option is missing' "see the head of $0"
-    [[ -f $from ]] || die "cannot clone $from" 'there is no such image'
+    read_options 'from count bytes' "$@"
+    require "$from" "$built"
+    require_number "$count"
+    ((count < 100)) || die_usage "$count machines are not possible" 'give at most 99'
+    require_number "$bytes"
+    require_image "$from"
 }
 
 # Mounts an image's root, and makes it a place for the guest's programs.
@@ -79,7 +73,7 @@ list_packages() {
     done >"$set/packages/list"
     say "$(wc -l <"$set/packages/list") packages with $total bytes of files"
     ((total * 100 > INSTALLED_BYTES * 95 && total * 100 < INSTALLED_BYTES * 105)) ||
-        die "cannot build $file" "the packages have $total bytes of files, not $INSTALLED_BYTES within 5 %" \
+        die "cannot build $built" "the packages have $total bytes of files, not $INSTALLED_BYTES within 5 %" \
             "choose others in $PACKAGES"
 }
 
@@ -114,27 +108,18 @@ fill() {
     umount "$set"
 }
 
-cleanup() {
-    [[ -z ${work-} ]] || rm -rf --one-file-system "$work"
-}
-
 main() {
     if [[ ${1-} == --inside ]]; then
-        read -r from count file work <<<"$2 $3 $4 $5"
+        from=$2 count=$3 built=$4 work=$5
         fill
         return
     fi
     parse_arguments "$@"
-    ((EUID == 0)) || die "cannot make $file" 'not running as root' 'guests are mounted for it'
-    work=$(mktemp --directory "$file.tmp.XXXXXX")
-    trap cleanup EXIT
-    trap 'exit 130' INT
-    trap 'exit 143' TERM
+    begin_work 'guests are mounted for it'
     truncate --size="$bytes" "$work/machines.xfs"
     mkfs.xfs -q -m reflink=1 "$work/machines.xfs"
-    unshare --mount --pid --fork --kill-child "$0" --inside "$from" "$count" "$file" "$work" >&2
-    sync "$work/machines.xfs"
-    mv "$work/machines.xfs" "$file"
+    unshare --mount --pid --fork --kill-child "$0" --inside "$from" "$count" "$built" "$work" >&2
+    finish "$work/machines.xfs"
     say 'the set is complete'
 }
 

@@ -12,29 +12,21 @@
 set -euo pipefail
 
 here=$(dirname "$(readlink -f "$0")")
-# shellcheck source-path=SCRIPTDIR source=../../scripts/lib.sh
-source "$here/../../scripts/lib.sh"
+# shellcheck source-path=SCRIPTDIR source=builder.sh
+source "$here/builder.sh"
 # shellcheck source-path=SCRIPTDIR source=partition.sh
 source "$here/partition.sh"
 
 readonly SECTOR_BYTES=512
 readonly FIRST_SECTOR=2048
 
-from='' bytes='' seed='' image=''
+from='' bytes='' seed='' built=''
 
 parse_arguments() {
-    while (($# > 0)); do
-        case $1 in
-        --from) from=${2-}; shift 2 ;;
-        --bytes) bytes=${2-}; shift 2 ;;
-        --seed) seed=${2-}; shift 2 ;;
-        -*) die_usage "unknown option \`$1\`" "see the head of $0" ;;
-        *) image=$1; shift ;;
-        esac
-    done
-    [[ -n $from && -n $seed && -n $image && $bytes =~ ^[0-9]+$ ]] ||
-        die_usage 'an option is missing' "see the head of $0"
-    [[ -f $from ]] || die "cannot take files from $from" 'there is no such image'
+    read_options 'from bytes seed' "$@"
+    require "$from" "$seed" "$built"
+    require_number "$bytes"
+    require_image "$from"
 }
 
 # In namespaces of its own: copies files from one root into the other.
@@ -69,15 +61,9 @@ label-id: 0x$(printf '%s' "$seed" | sha256sum | head -c 8)
 unit: sectors
 start=$FIRST_SECTOR, size=$sectors, type=7
 TABLE
-    dd if="$part" of="$work/image.raw" bs=1M seek=$((FIRST_SECTOR * SECTOR_BYTES)) \
-        oflag=seek_bytes conv=notrunc,sparse status=none
+    put_part "$part" "$work/image.raw" $((FIRST_SECTOR * SECTOR_BYTES))
     fallocate --dig-holes "$work/image.raw"
-    sync "$work/image.raw"
-    mv "$work/image.raw" "$image"
-}
-
-cleanup() {
-    [[ -z ${work-} ]] || rm -rf --one-file-system "$work"
+    finish "$work/image.raw"
 }
 
 main() {
@@ -87,11 +73,7 @@ main() {
         return
     fi
     parse_arguments "$@"
-    ((EUID == 0)) || die "cannot build $image" 'not running as root' 'file systems are mounted for it'
-    work=$(mktemp --directory "$image.tmp.XXXXXX")
-    trap cleanup EXIT
-    trap 'exit 130' INT
-    trap 'exit 143' TERM
+    begin_work 'file systems are mounted for it'
     build >&2
     say 'the image is complete'
 }
