@@ -1,20 +1,21 @@
-//! Remembers which openings of files have been read from, so that the access time is looked at once for each.
+//! Remembers which openings of files have been read from, so that the door checks the access time once per opening.
 //!
-//! The kernel leaves access times to a FUSE file system. Asking the pool at every read would cost a look-up for each,
-//! and a guest that writes and reads in turn would make `relatime` change the inode all the time.
+//! The kernel leaves access times to a FUSE file system. Asking the pool at every read would cost a look-up each time.
+//! A guest that alternates writes and reads would make `relatime` change the inode continually.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use onefold_block::Timestamp;
 use onefold_pool::Attr;
 
-/// Openings that are told apart. Two that share a place cost at most one look too few or too many.
+/// Openings that can be told apart. If two openings share a place, the door checks at most one access time too few or
+/// too many.
 const PLACES: usize = 1 << 16;
 
-/// An access time older than this is brought up to date by any read.
+/// Any read updates an access time older than this.
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
-/// Which openings still wait for their first read.
+/// The openings that have not been read from yet.
 pub(super) struct AccessMarks {
     next_handle: AtomicU64,
     unread: Box<[AtomicBool]>,
@@ -25,7 +26,7 @@ impl AccessMarks {
         AccessMarks { next_handle: AtomicU64::new(1), unread: (0..PLACES).map(|_| AtomicBool::new(false)).collect() }
     }
 
-    /// Returns a handle for a new opening of a folder, which is never read from as files are.
+    /// Returns a handle for a new opening of a folder. Folders are not read like files, so the handle gets no mark.
     pub(super) fn open_folder(&self) -> u64 {
         self.next_handle.fetch_add(1, Ordering::Relaxed)
     }
@@ -37,7 +38,7 @@ impl AccessMarks {
         handle
     }
 
-    /// Tells whether this is the first read of `handle`.
+    /// Returns whether this is the first read of `handle`.
     pub(super) fn is_first_read(&self, handle: u64) -> bool {
         let place = self.place(handle);
         // The plain load keeps the line shared between the threads of a hot file.
@@ -50,7 +51,7 @@ impl AccessMarks {
     }
 }
 
-/// Tells whether `relatime` wants a read at `now` to change the access time of a file with these attributes.
+/// Returns whether `relatime` requires a read at `now` to update the access time of a file with these attributes.
 pub(super) fn relatime_wants_update(attr: &Attr, now: Timestamp) -> bool {
     attr.accessed <= attr.modified
         || attr.accessed <= attr.changed

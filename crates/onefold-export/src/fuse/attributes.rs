@@ -10,15 +10,16 @@ use crate::options::StBlocks;
 /// Units of `st_blocks` in a block.
 const SECTORS_PER_BLOCK: u64 = (BLOCK_BYTES / 512) as u64;
 
-/// What `st_blksize` says. `cp` looks for holes in pieces of this size, and stdio allocates as much for each open file.
+/// The value of `st_blksize`. `cp` looks for holes in pieces of this size, and stdio allocates a buffer of this size
+/// for each open file.
 pub(super) const PREFERRED_IO_BYTES: u32 = 4096;
 const _: () = assert!(PREFERRED_IO_BYTES as usize == BLOCK_BYTES, "a smaller write reads the rest of its block first");
 
-/// Blocks of data from which on a file shows its length ([`StBlocks::Auto`]): 64 MiB, which `cp` copies within a
-/// second.
+/// Number of data blocks from which on a file reports its length as `st_blocks` ([`StBlocks::Auto`]): 64 MiB, which
+/// `cp` copies within a second.
 const SHOWN_BY_LENGTH: u64 = (64 << 20) / BLOCK_BYTES as u64;
 
-/// Returns what `st_blocks` says (`docs/decisions/0007-st-blocks.md`).
+/// Returns the value of `st_blocks` (`docs/decisions/0007-st-blocks.md`).
 pub(super) fn sectors(attr: &Attr, st_blocks: StBlocks) -> u64 {
     let mapped = attr.mapped_blocks.saturating_mul(SECTORS_PER_BLOCK);
     if attr.kind != FileKind::Regular {
@@ -32,17 +33,17 @@ pub(super) fn sectors(attr: &Attr, st_blocks: StBlocks) -> u64 {
     if shows_length {
         return mapped.max(attr.size_bytes.div_ceil(BLOCK_BYTES as u64).saturating_mul(SECTORS_PER_BLOCK));
     }
-    // Of a file without any, tar stores nothing, and does not look. But the kernel may hold back what was written to a
-    // mapping.
+    // Without any blocks, tar stores nothing and does not read the file. But the kernel may still hold data that a
+    // process wrote to a mapping.
     mapped.max(attr.size_bytes.min(1))
 }
 
-/// Returns what `st_mode` says: type and permissions.
+/// Returns the value of `st_mode`: type and permissions.
 pub(super) fn mode_of(attr: &Attr) -> u32 {
     type_bits(attr.kind) | u32::from(attr.mode & 0o7777)
 }
 
-/// Returns the part of `st_mode` that tells what a file is.
+/// Returns the file type bits of `st_mode`.
 pub(super) fn type_bits(kind: FileKind) -> u32 {
     match kind {
         FileKind::Regular => libc::S_IFREG,
@@ -55,10 +56,10 @@ pub(super) fn type_bits(kind: FileKind) -> u32 {
     }
 }
 
-/// Returns what `mknod(2)` with `mode` makes.
+/// Returns the kind of file that `mknod(2)` makes for `mode`.
 ///
 /// # Errors
-/// `EINVAL` for what it can't make.
+/// `EINVAL` for a type that `mknod` cannot make.
 pub(super) fn kind_of_node(mode: u32) -> Result<FileKind, Errno> {
     match mode & libc::S_IFMT {
         // POSIX: no type means a regular file.
@@ -76,7 +77,7 @@ pub(super) fn permissions(mode: u32) -> u16 {
     u16::try_from(mode & 0o7777).expect("twelve bits")
 }
 
-/// Returns a file to be created for the sender of a request.
+/// Returns the attributes of a file to be created for the sender of a request.
 pub(super) fn new_file(header: &Header, kind: FileKind, mode: u32, umask: u32, rdev: u32) -> NewFile {
     let (uid, gid) = (header.uid, header.gid);
     NewFile { kind, mode: permissions(mode), umask: permissions(umask), uid, gid, rdev }
@@ -135,7 +136,7 @@ mod tests {
         };
         assert_eq!(sectors_of(SHOWN_BY_LENGTH - 1), (64 << 20) / 512 - 8);
         assert_eq!(sectors_of(SHOWN_BY_LENGTH), (1 << 40) / 512);
-        // Seen: tar takes a file with no block at all for one hole, and does not look.
+        // Seen: tar takes a file without blocks for one hole, and does not read it.
         assert_eq!(sectors_of(0), 1);
         assert_eq!(sectors(&Attr { mapped_blocks: 0, size_bytes: 0, ..regular() }, StBlocks::Auto), 0);
     }

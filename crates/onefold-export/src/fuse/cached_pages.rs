@@ -1,9 +1,9 @@
-//! Which parts of a file the kernel may have in its page cache while processes write to the file past that cache.
+//! Tracks the parts of a file that may be in the kernel's page cache while processes write to the file past that cache.
 //!
-//! The kernel drops cached pages of a range *before* it sends a direct write, and after a synchronous one. After an
-//! asynchronous one (`io_uring`, libaio) it does not, so pages that a reader brings in meanwhile hold the old content
-//! for ever. The door therefore notes what is read through the cache of such a file, and has the kernel drop those
-//! pages once more before the write counts as complete.
+//! The kernel drops cached pages of a range *before* it sends a direct write, and again after a synchronous one. After
+//! an asynchronous one (`io_uring`, libaio) it does not, so pages that a reader brings in meanwhile keep the old
+//! content for ever. The door therefore notes each read of such a file through the cache. Before the write counts as
+//! complete, the door makes the kernel drop those pages once more.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,18 +11,18 @@ use std::ops::Range;
 
 use onefold_block::BLOCK_BYTES_U64;
 
-/// Pages of a region: 1 MiB. One word has the marks of 64.
+/// Pages of a region: 1 MiB. One word holds the marks of 64 pages.
 const REGION_PAGES: u64 = 256;
 const WORD_PAGES: u64 = u64::BITS as u64;
 const WORDS: usize = (REGION_PAGES / WORD_PAGES) as usize;
 
-/// Memory of a region that is told apart, in bytes, with what a hash map needs to grow.
+/// Memory for the marks of one region, in bytes, including the spare room of a growing hash map.
 const REGION_BYTES: u64 = 64;
 
-/// Marks may take this share of the pool's `memory` setting: with 1 GiB they tell 256 GiB of cached files apart.
+/// The marks may take this share of the pool's `memory` setting. With 1 GiB, they cover 256 GiB of cached files.
 const MEMORY_SHARE: u64 = 64;
 
-/// Regions of all files that can still be told apart.
+/// Number of further regions, of all files together, that marks may cover.
 #[derive(Debug)]
 pub(super) struct RegionRoom(usize);
 
@@ -33,26 +33,26 @@ impl RegionRoom {
     }
 }
 
-/// The pages of a file that the kernel may have cached since its cache was last known not to have them.
+/// The pages of a file that the kernel may have cached since they were last known to be dropped.
 #[derive(Debug, Default)]
 pub(super) struct CachedPages {
     regions: HashMap<u64, [u64; WORDS]>,
-    /// There were too many to tell apart: any page may be cached.
+    /// Set when the marks ran out of room: any page may be cached.
     is_everything: bool,
 }
 
-/// What the kernel has to drop.
+/// The pages that the kernel has to drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stale {
     /// The range of the write.
     Range,
-    /// All pages of the file: nobody knows which of them it has.
+    /// All pages of the file, because the marks do not tell which of them are cached.
     Everything,
 }
 
 impl CachedPages {
-    /// Notes that pages which touch a range of bytes may come into the cache. Where there is no `room` for more
-    /// regions, the pages of this file are told apart no more.
+    /// Notes that pages touching a range of bytes may enter the cache. If `room` has no more regions, the whole file
+    /// counts as cached.
     pub(super) fn note(&mut self, bytes: Range<u64>, room: &mut RegionRoom) {
         if self.is_everything {
             return;
@@ -79,7 +79,7 @@ impl CachedPages {
         room.0 += std::mem::take(&mut self.regions).len();
     }
 
-    /// Returns what the kernel has to drop of a range of bytes, if anything, and takes it for dropped.
+    /// Returns the pages of a range of bytes that the kernel has to drop, if any, and removes their marks.
     pub(super) fn take(&mut self, bytes: Range<u64>, room: &mut RegionRoom) -> Option<Stale> {
         if std::mem::take(&mut self.is_everything) {
             return Some(Stale::Everything);
@@ -98,7 +98,7 @@ impl CachedPages {
     }
 }
 
-/// Returns the region, the word in it, and the bits of the word, of all pages that a range of bytes touches.
+/// Returns, for all pages that a range of bytes touches, the region, the word in it, and the bits of the word.
 fn words(bytes: Range<u64>) -> impl Iterator<Item = (u64, usize, u64)> {
     let pages = bytes.start / BLOCK_BYTES_U64..bytes.end.div_ceil(BLOCK_BYTES_U64);
     (pages.start / WORD_PAGES..pages.end.div_ceil(WORD_PAGES)).map(move |word| {
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(pages.take(20 * PAGE..30 * PAGE, &mut room), None);
         assert_eq!(pages.take(19 * PAGE..21 * PAGE, &mut room), Some(Stale::Range));
         assert_eq!(pages.take(19 * PAGE..21 * PAGE, &mut room), None);
-        // A byte of a page brings the page in.
+        // Reading one byte brings the whole page into the cache.
         pages.note(5 * PAGE + 1..5 * PAGE + 2, &mut room);
         assert_eq!(pages.take(5 * PAGE + 100..5 * PAGE + 101, &mut room), Some(Stale::Range));
         assert_eq!(pages.take(0..PAGE << 20, &mut room), Some(Stale::Range));
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// What was wrong: each file had room of its own, so that many files took memory without bound.
+    /// Regression: each file had room of its own, so many files took unbounded memory.
     #[test]
     fn what_no_longer_fits_beside_other_files_is_dropped_as_a_whole() {
         let mut room = RegionRoom::new(64 << 20);

@@ -1,4 +1,4 @@
-//! The descriptor over which requests come and replies go: `/dev/fuse`.
+//! The descriptor that carries requests and replies: `/dev/fuse`.
 
 use std::fs::OpenOptions;
 use std::io::{self, IoSlice};
@@ -18,7 +18,7 @@ const CLONE: libc::Ioctl = 0x8004_e500_u32 as libc::Ioctl;
 
 /// One descriptor of a connection to the kernel.
 ///
-/// A clone is the same descriptor: a request is replied to by the one that it came from.
+/// A clone is the same descriptor: the reply to a request must go to the descriptor that the request came from.
 #[derive(Clone, Debug)]
 pub(super) struct FuseDevice {
     descriptor: Arc<OwnedFd>,
@@ -28,17 +28,17 @@ impl FuseDevice {
     /// Opens a descriptor that belongs to no mount yet.
     ///
     /// # Errors
-    /// Where the kernel has no FUSE, or this process may not use it.
+    /// When the kernel has no FUSE, or this process may not use it.
     pub(super) fn open() -> io::Result<FuseDevice> {
         let file = OpenOptions::new().read(true).write(true).open(PATH)?;
         Ok(FuseDevice::from(OwnedFd::from(file)))
     }
 
-    /// Returns another descriptor of the same connection, with a queue of its own for requests under way: threads that
-    /// have one each do not wait for each other.
+    /// Returns another descriptor of the same connection. It has its own queue of requests in progress, so threads with
+    /// a descriptor each do not wait for each other.
     ///
     /// # Errors
-    /// Whatever the kernel says.
+    /// The error of the kernel.
     #[expect(unsafe_code, reason = "the ioctl has no safe wrapper")]
     pub(super) fn try_clone(&self) -> io::Result<FuseDevice> {
         let clone = FuseDevice::open()?;
@@ -52,7 +52,7 @@ impl FuseDevice {
     /// Returns another descriptor of the same connection that never waits.
     ///
     /// # Errors
-    /// As [`FuseDevice::try_clone`].
+    /// See [`FuseDevice::try_clone`].
     pub(super) fn try_clone_impatient(&self) -> io::Result<FuseDevice> {
         let clone = self.try_clone()?;
         let flags = rustix::fs::fcntl_getfl(&clone.descriptor)?;
@@ -60,11 +60,11 @@ impl FuseDevice {
         Ok(clone)
     }
 
-    /// Returns the length of a request that is there already, if there is one, on a descriptor that never waits. The
-    /// end of the connection counts as nothing: who waits hears of it.
+    /// Returns the length of a request that is already there, if any, from a descriptor that never waits. The end of
+    /// the connection counts as no request: a waiting [`FuseDevice::receive`] reports it.
     ///
     /// # Errors
-    /// When no more requests can be received.
+    /// When this descriptor can receive no more requests.
     pub(super) fn receive_more(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.descriptor, &mut *into)) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -73,20 +73,20 @@ impl FuseDevice {
         }
     }
 
-    /// Waits for a request and returns its length, or nothing once the connection has ended. The kernel hands over
-    /// whole requests only.
+    /// Waits for a request and returns its length; `None` once the connection has ended. The kernel delivers whole
+    /// requests only.
     ///
     /// # Errors
-    /// When no more requests can be received.
+    /// When this descriptor can receive no more requests.
     pub(super) fn receive(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
         let mut is_over = false;
         loop {
             match rustix::io::read(&self.descriptor, &mut *into) {
                 Ok(bytes) => return Ok(Some(bytes)),
-                // NOENT: the request was taken back before it could be read.
+                // NOENT: the kernel withdrew the request before it could be read.
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-                // While the kernel takes the mount down, it fails reads with this error as long as requests wait, such
-                // as the release of a file. Afterwards the next read tells an unmount from an abort.
+                // While the kernel takes the mount down, reads fail with this error as long as requests wait, such as
+                // the release of a file. Afterwards the next read tells an unmount from an abort.
                 Err(Errno::CONNABORTED) if !is_over => is_over = !self.is_connected(),
                 Err(Errno::NODEV) => return Ok(None),
                 Err(errno) => return Err(errno.into()),
@@ -94,20 +94,20 @@ impl FuseDevice {
         }
     }
 
-    /// Sends the reply to the request `unique`: an error (0 for none), or a body. A request that was taken back
-    /// meanwhile needs none.
+    /// Sends the reply to the request `unique`: an error (0 for none), or a body. If the kernel has withdrawn the
+    /// request meanwhile, it needs no reply.
     ///
-    /// # Errors
+    /// When the kernel does not accept the reply.
     /// When the kernel does not take the reply.
     pub(super) fn reply(&self, unique: u64, error: i32, body: &[u8]) -> io::Result<()> {
         let header = reply_header(unique, error, body.len());
         self.send(&[IoSlice::new(&header), IoSlice::new(body)])
     }
 
-    /// Sends a message that no request asked for. That the kernel does not know what it is about is no error.
+    /// Sends a notification, which no request asked for. If the kernel does not know the subject, that is no error.
     ///
     /// # Errors
-    /// When the kernel does not take it.
+    /// When the kernel does not accept it.
     pub(super) fn notify(&self, message: &[u8]) -> io::Result<()> {
         self.send(&[IoSlice::new(message)])
     }
@@ -119,13 +119,13 @@ impl FuseDevice {
         }
     }
 
-    /// Tells whether the kernel still has the mount.
+    /// Returns whether the kernel still has the mount.
     pub(super) fn is_connected(&self) -> bool {
         self.poll(PollFlags::empty()).is_ok_and(|found| !found.contains(PollFlags::ERR))
     }
 
-    /// Tells whether requests wait to be received. Once there are none, each request that the kernel had sent before is
-    /// with a thread that answers it, or on its way there.
+    /// Returns whether requests wait to be received. If none do, each earlier request is with a thread that answers it,
+    /// or on its way there.
     pub(super) fn has_requests(&self) -> bool {
         self.poll(PollFlags::IN).is_ok_and(|found| found.contains(PollFlags::IN))
     }

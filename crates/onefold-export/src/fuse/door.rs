@@ -1,5 +1,5 @@
-//! The kernel's requests, each handed to the file system in its own terms and answered at once, on the thread that
-//! received it.
+//! Answers the kernel's requests: hands each to the file system in the file system's terms, on the thread that received
+//! it.
 
 use std::io;
 use std::ops::{ControlFlow, Range};
@@ -32,7 +32,7 @@ mod opening {
     pub(super) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 
-/// A read that came together with others, and the descriptor that it came from.
+/// A read that arrived together with others, and the descriptor that it came from.
 pub(super) struct Gathered<'d> {
     pub(super) header: Header,
     pub(super) read: Read,
@@ -40,20 +40,20 @@ pub(super) struct Gathered<'d> {
 }
 
 impl Gathered<'_> {
-    /// Returns the bytes of a buffer that it takes.
+    /// Returns the number of buffer bytes that it needs.
     pub(super) fn room(&self) -> usize {
         (self.read.bytes as usize).next_multiple_of(BLOCK_BYTES)
     }
 }
 
-/// A file system as the kernel sees it.
+/// A file system in the form that the kernel sees.
 pub(super) struct Door {
     filesystem: Arc<PoolFilesystem>,
     seeks: SettledSeeks,
     open_files: Arc<OpenFiles>,
     held_replies: Arc<HeldReplies>,
     writeback_cache: bool,
-    /// Whether the kernel keeps the page cache right beside direct I/O that it hands through.
+    /// Whether the kernel keeps the page cache coherent with direct I/O that it passes to the door.
     bypasses_cache: bool,
     st_blocks: StBlocks,
 }
@@ -71,27 +71,28 @@ impl Door {
         }
     }
 
-    /// Stops the pool: the daemon found itself at fault in the midst of a request.
+    /// Stops the pool, because the daemon failed in the middle of a request.
     pub(super) fn stop(&self, cause: &str) {
         self.filesystem.stop(cause);
     }
 
-    /// Returns the replies that wait for the kernel.
+    /// Returns the replies that wait for the kernel, and the register of open files.
     pub(super) fn held_replies(&self) -> (Arc<HeldReplies>, Arc<OpenFiles>) {
         (self.held_replies.clone(), self.open_files.clone())
     }
 
-    /// Returns how many blocks of accepted writes wait for their turn: verbs may have to wait for them.
+    /// Returns the number of blocks of accepted writes that wait to be carried out. Other requests may have to wait for
+    /// them.
     pub(super) fn blocks_behind(&self) -> usize {
         self.filesystem.blocks_behind()
     }
 
-    /// Carries out accepted writes that nobody has begun with.
+    /// Carries out accepted writes that no thread has begun.
     pub(super) fn begin_accepted(&self) {
         self.filesystem.begin_accepted();
     }
 
-    /// Wakes a worker for accepted writes that nobody has begun.
+    /// Wakes a worker for accepted writes that no thread has begun.
     pub(super) fn hand_over_accepted(&self) {
         self.filesystem.hand_over_accepted();
     }
@@ -99,7 +100,7 @@ impl Door {
     /// Answers one request.
     ///
     /// # Errors
-    /// When the kernel does not take the reply.
+    /// When the kernel does not accept the reply.
     pub(super) fn answer(&self, header: &Header, operation: Operation<'_>, device: &FuseDevice) -> io::Result<()> {
         let body = match operation {
             Operation::Forget(holds) => {
@@ -134,15 +135,15 @@ impl Door {
         }
     }
 
-    /// Tells whether pages of a file that the kernel has not handed over may change the answer to a seek.
+    /// Returns whether pages that the kernel has not handed over may change the answer to a seek.
     fn settles_seeks(&self, ino: Ino) -> bool {
         !self.writeback_cache && self.open_files.may_be_mapped(ino)
     }
 
-    /// Answers several reads together, each by the descriptor that it came from.
+    /// Answers several reads together. Each reply goes to the descriptor that the read came from.
     ///
     /// # Errors
-    /// When the kernel does not take a reply.
+    /// When the kernel does not accept a reply.
     pub(super) fn answer_reads(&self, reads: &[Gathered<'_>]) -> io::Result<()> {
         let rooms = reads.iter().map(Gathered::room);
         read_buffer::with(rooms.clone().sum(), |buffer| {
@@ -167,11 +168,11 @@ impl Door {
         })
     }
 
-    /// Answers a write whose data come in a buffer of their own, `buffer[range]`. Where it `begins` by the caller,
-    /// [`Door::begin_accepted`] or [`Door::hand_over_accepted`] has to follow.
+    /// Answers a write whose data lie in a buffer of their own, at `buffer[range]`. If it `begins` by the caller, the
+    /// caller must then call [`Door::begin_accepted`] or [`Door::hand_over_accepted`].
     ///
     /// # Errors
-    /// When the kernel does not take the reply.
+    /// When the kernel does not accept the reply.
     pub(super) fn answer_write(
         &self,
         header: &Header,
@@ -187,8 +188,8 @@ impl Door {
         self.finish_write(header, head, bytes, write, device)
     }
 
-    /// Does a write of so many bytes and replies to it: at once, or, where that made pages or attributes in the
-    /// kernel's cache stale, as soon as the kernel has dropped them.
+    /// Carries out a write of `bytes` bytes and replies to it. If the write made pages or attributes in the kernel's
+    /// cache stale, the reply waits until the kernel has dropped them.
     fn finish_write(
         &self,
         header: &Header,
@@ -201,7 +202,7 @@ impl Door {
         let range = head.offset..head.offset.saturating_add(bytes as u64);
         let is_direct = OpenFlags(head.flags).is_direct() && !head.is_from_cache;
         if !is_direct {
-            // The pages that are written stay in the cache, and may be older than a direct write beside this one.
+            // The written pages stay in the cache, and may be older than a direct write beside this one.
             self.open_files.note_cached(ino, range.clone());
         }
         let prepared = self.prepare_write(header, head.privileges);
@@ -211,7 +212,8 @@ impl Door {
         };
         let stale = if is_direct { self.open_files.take_stale(ino, range.clone()) } else { None };
         if stale.is_some() || has_new_mode {
-            // After a direct write the kernel asks for new times and a new length, but keeps the mode that it knows.
+            // After a direct write the kernel asks for new times and a new length, but keeps the mode that it has
+            // cached.
             let (unique, device) = (header.unique, device.clone());
             self.held_replies.hold(HeldReply { ino, bytes: range, stale, unique, device });
             return Ok(());
@@ -220,23 +222,23 @@ impl Door {
         device.reply(header.unique, 0, &written(bytes))
     }
 
-    /// Notes that a read fills pages of the kernel's cache, before it looks at the file.
+    /// Notes that a read fills pages of the kernel's cache. Must be called before the read looks at the file.
     fn note_cached_read(&self, header: &Header, read: &Read) {
         if !OpenFlags(read.flags).is_direct() {
             self.open_files.note_cached(Ino(header.node), read.offset..read.offset.saturating_add(read.bytes.into()));
         }
     }
 
-    /// Does what comes before a write. Returns whether the mode has changed.
+    /// Prepares the file for a write. Returns whether its mode has changed.
     fn prepare_write(&self, header: &Header, privileges: Privileges) -> Result<bool> {
         match privileges {
-            // Before the content changes: at no time may new content run with old privileges.
+            // Done before the content changes: new content must never run with old privileges.
             Privileges::Dropped => self.filesystem.drop_privileges(Ino(header.node), caller(header)),
             Privileges::Kept => Ok(false),
         }
     }
 
-    /// Does what is asked and returns the body of the reply.
+    /// Carries out the request and returns the body of the reply.
     fn body(&self, header: &Header, operation: Operation<'_>) -> Result<Vec<u8>> {
         let ino = Ino(header.node);
         let at = |name| Entry { parent: ino, name };
@@ -280,7 +282,7 @@ impl Door {
                 self.created(fs.create_unnamed(ino, &new), flags)
             }
             Operation::StatFs => Ok(statfs(&fs.space())),
-            // Writes have told of their errors themselves, and close promises nothing.
+            // Writes have already reported their errors, and close promises nothing.
             Operation::Flush | Operation::Destroy => Ok(Vec::new()),
             Operation::Release { handle } => {
                 fs.release(ino, handle);
@@ -300,8 +302,8 @@ impl Door {
             Operation::ReadDirectoryPlus { cookie, room } => self.list_with_attributes(ino, cookie, room),
             Operation::Ioctl => Err(Errno::NOTTY),
             Operation::Allocate { offset, bytes, mode } => done(fs.allocate(place(offset), bytes, mode)),
-            // The kernel has data that the pool has not heard of, and asks without handing it over. Told that nobody
-            // answers, it takes all of the file for data.
+            // The kernel holds data that the pool has not received, and does not hand it over before a seek. On NOSYS,
+            // it treats the whole file as data.
             Operation::Seek { .. } if self.writeback_cache => Err(Errno::NOSYS),
             Operation::Seek { offset, whence } => Ok(seek_result(fs.seek(ino, offset, whence)?)),
             Operation::CopyRange { source_offset, target, target_offset, bytes, flags } => {
@@ -329,11 +331,11 @@ impl Door {
     fn opening_flags(&self, opened: Opened) -> u32 {
         let flags = match opened.caching {
             // Kernels before 6.6 neither allow shared mappings of such a file nor drop cached pages that a direct write
-            // makes stale. There the kernel's own way for O_DIRECT does both.
+            // makes stale. On these kernels, the kernel's own O_DIRECT path does both.
             Caching::Bypass if self.bypasses_cache => opening::DIRECT_IO | opening::PARALLEL_DIRECT_WRITES,
             Caching::Bypass | Caching::Keep => opening::KEEP_CACHE,
         };
-        // A flush has nothing to do here; with the writeback cache it is when the kernel hands over what it has.
+        // A flush has nothing to do here. With the writeback cache, the kernel uses it to hand over its dirty pages.
         if self.writeback_cache { flags } else { flags | opening::NOFLUSH }
     }
 
@@ -370,7 +372,7 @@ fn go_on(there_was_room: bool) -> ControlFlow<()> {
     if there_was_room { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
 }
 
-/// Answers `getxattr(2)` and `listxattr(2)`: a `room` of 0 asks how much is needed.
+/// Answers `getxattr(2)` and `listxattr(2)`. With a `room` of 0, the caller asks for the size of the value.
 fn with_room(value: Vec<u8>, room: u32) -> Result<Vec<u8>> {
     match u32::try_from(value.len()) {
         Ok(needed) if room == 0 => Ok(xattr_size(needed)),

@@ -1,18 +1,18 @@
-//! What a failure of the pool is called outside: the one place that decides.
+//! Maps failures of the pool to errnos. No other module decides this.
 
 use onefold_pool::PoolError;
 use rustix::io::Errno;
 
-/// Whether an operator must hear of a failure, or its errno tells the caller all there is to know.
+/// Whether a failure must be reported to the operator, or its errno tells the caller everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
-    /// The caller's own doing; the errno says it.
+    /// The caller caused it, and the errno says so.
     Caller,
     /// Something is wrong with the pool or its device.
     Operator,
 }
 
-/// Returns the errno for `error`, and who must hear of it.
+/// Returns the errno for `error`, and who needs a report.
 pub(super) fn errno_of(error: &PoolError) -> (Errno, Report) {
     use Report::{Caller, Operator};
     match error {
@@ -35,7 +35,7 @@ pub(super) fn errno_of(error: &PoolError) -> (Errno, Report) {
         PoolError::ReadOnly => (Errno::ROFS, Caller),
         PoolError::WritesLost { cause, .. } => (errno_of(cause).0, Operator),
         PoolError::Stopped { .. } | PoolError::Damaged { .. } | PoolError::Io { .. } => (Errno::IO, Operator),
-        // These belong to opening a pool. From a mounted one they would be news to the operator.
+        // These errors belong to opening a pool. From a mounted pool they would surprise the operator.
         PoolError::NotAPool(_)
         | PoolError::NewerFormat(_)
         | PoolError::InUse(_)

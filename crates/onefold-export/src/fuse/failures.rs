@@ -1,4 +1,4 @@
-//! Turns failures into errnos, and tells the operator once about those an errno can't tell.
+//! Turns failures into errnos, and reports those to the operator that an errno cannot express.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use super::errno::{Report, errno_of};
 use crate::log::Log;
 
-/// Lines about failing requests in the life of a mount. A dead disk fails each of a million requests a minute; the
-/// first thousand say it all.
+/// Maximum number of log lines about failed requests during the life of a mount. A dead disk fails a million requests a
+/// minute, and the first thousand lines suffice.
 const LINES_MAX: u32 = 1000;
 
 /// Handles the failures of requests.
@@ -25,7 +25,7 @@ impl Failures {
         Failures { log, lines: AtomicU32::new(0), stopped_reported: AtomicBool::new(false) }
     }
 
-    /// Returns the errno for `error`, which `operation` on `ino` met, and reports it where it must be heard of.
+    /// Returns the errno for the `error` of `operation` on `ino`, and reports the error if the operator must see it.
     pub(super) fn handle(&self, operation: &'static str, ino: Ino, error: &PoolError) -> Errno {
         let (errno, report) = errno_of(error);
         if report == Report::Operator && self.is_news(error) {
@@ -34,7 +34,7 @@ impl Failures {
         errno
     }
 
-    /// Writes a line to the log, which may be a pipe that nobody empties at the moment.
+    /// Writes a line to the log. The log may be a pipe that no process reads at the moment.
     fn tell(&self, line: &str) {
         onefold_pool::about_to_wait();
         self.log.error(line);

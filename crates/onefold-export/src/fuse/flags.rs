@@ -1,11 +1,11 @@
-//! The numbers of system calls that reach a file system, as what they mean for a pool.
+//! Translates the flags of system calls into terms of the pool.
 
 use onefold_pool::{AllocateMode, Durability, RenameMode, SeekTarget, XattrMode};
 use rustix::io::Errno;
 
 use super::filesystem::Owner;
 
-/// Flags that a file was opened with, as `open(2)` numbers them.
+/// Flags of an open file, as `open(2)` numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OpenFlags(pub(super) i32);
 
@@ -14,31 +14,31 @@ impl OpenFlags {
         self.0 & flags == flags
     }
 
-    /// The opener wants to bypass the page cache.
+    /// Returns whether the opener bypasses the page cache.
     pub(super) fn is_direct(self) -> bool {
         self.has(libc::O_DIRECT)
     }
 
-    /// A process can map the file by this opening and write to the mapping.
+    /// Returns whether a process can map the file through this opening and write to the mapping.
     pub(super) fn allows_shared_mapping(self) -> bool {
         self.0 & libc::O_ACCMODE == libc::O_RDWR
     }
 
-    /// Reads through this opening leave the access time alone.
+    /// Returns whether reads through this opening leave the access time alone.
     pub(super) fn keeps_access_time(self) -> bool {
         self.has(libc::O_NOATIME)
     }
 
-    /// What a write through this opening promises. `O_SYNC` includes the bit of `O_DSYNC`.
+    /// Returns the durability that a write through this opening promises. `O_SYNC` includes the bit of `O_DSYNC`.
     pub(super) fn durability(self) -> Durability {
         if self.has(libc::O_DSYNC) { Durability::Now } else { Durability::Later }
     }
 }
 
-/// Returns what `fallocate(2)` is to do.
+/// Returns the operation that `fallocate(2)` requests.
 ///
 /// # Errors
-/// `EOPNOTSUPP` for the modes that move data (the kernel does not send them to FUSE) and for unknown ones.
+/// `EOPNOTSUPP` for the modes that move data (which the kernel does not send to FUSE) and for unknown modes.
 pub(super) fn allocate_mode(mode: i32) -> Result<AllocateMode, Errno> {
     const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     const ZERO_KEEP: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
@@ -55,7 +55,7 @@ pub(super) fn allocate_mode(mode: i32) -> Result<AllocateMode, Errno> {
 /// Returns what `lseek(2)` looks for.
 ///
 /// # Errors
-/// `EINVAL` for those that the kernel answers itself.
+/// `EINVAL` for modes that the kernel handles itself.
 pub(super) fn seek_target(whence: i32) -> Result<SeekTarget, Errno> {
     match whence {
         libc::SEEK_DATA => Ok(SeekTarget::Data),
@@ -64,10 +64,10 @@ pub(super) fn seek_target(whence: i32) -> Result<SeekTarget, Errno> {
     }
 }
 
-/// Returns what `renameat2(2)` of `caller` is to do beside renaming.
+/// Returns the mode of a `renameat2(2)` by `caller`.
 ///
 /// # Errors
-/// `EINVAL` for combinations and for unknown flags.
+/// `EINVAL` for combinations of flags and for unknown flags.
 pub(super) fn rename_mode(flags: u32, caller: Owner) -> Result<RenameMode, Errno> {
     match flags {
         0 => Ok(RenameMode::Replace),
@@ -81,7 +81,7 @@ pub(super) fn rename_mode(flags: u32, caller: Owner) -> Result<RenameMode, Errno
 /// Returns how `setxattr(2)` treats an existing attribute.
 ///
 /// # Errors
-/// `EINVAL` for both flags at once and for unknown ones.
+/// `EINVAL` for both flags at once and for unknown flags.
 pub(super) fn xattr_mode(flags: i32) -> Result<XattrMode, Errno> {
     match flags {
         0 => Ok(XattrMode::Either),

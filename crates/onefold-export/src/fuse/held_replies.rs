@@ -1,15 +1,14 @@
-//! Replies to direct writes that are held until the kernel has dropped pages that have become stale
-//! ([`super::cached_pages`]), or attributes: the mode, where the write took set-user-id or set-group-id bits away. With
-//! pages, attributes go as well.
+//! Holds replies to direct writes until the kernel has dropped stale pages ([`super::cached_pages`]) or stale
+//! attributes. The mode is stale if the write removed set-user-id or set-group-id bits. Dropping pages drops attributes
+//! too.
 //!
-//! To have pages dropped is to wait for them: the kernel waits for each page that a read or a cached write under way
-//! has locked, and hands dirty ones over. The requests behind these pages need threads that answer. So no thread that
-//! answers requests has pages dropped. A thread of its own does that and replies afterwards, and it holds no lock
-//! meanwhile.
+//! Dropping pages involves waiting. The kernel waits for each page that a read or a cached write in progress has
+//! locked, and hands dirty pages over first. The requests behind these pages need threads that answer them, so a thread
+//! that answers requests must not drop pages. A separate thread does that and then replies. It holds no lock meanwhile.
 //!
-//! One wait would have no end: a page that the held write itself has locked. The kernel does that where it falls back
-//! from a direct write to a cached one, and does not say so. So a second thread replies to a write that has been held
-//! for [`HELD_MAX`]; its pages are dropped a moment later then.
+//! One such wait would never end: the held write itself may have locked a page. That happens when the kernel falls back
+//! from a direct write to a cached one, and the kernel does not report it. So a second thread replies to any write that
+//! has been held for [`HELD_MAX`]; the pages of that write are dropped a moment later.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,17 +24,16 @@ use super::device::FuseDevice;
 use super::open_files::OpenFiles;
 use super::protocol::{Reach, notify_inode, written};
 
-/// The longest time that a reply is held. Dropping pages takes microseconds, or as long as a read of the disk under
-/// way.
+/// Maximum time to hold a reply. Dropping pages takes microseconds, or as long as a disk read in progress.
 const HELD_MAX: Duration = Duration::from_secs(1);
 
-/// A reply to a write that has taken effect.
+/// A held reply to a write that has taken effect.
 #[derive(Debug)]
 pub(super) struct HeldReply {
     pub(super) ino: Ino,
-    /// What was written, in bytes of the file.
+    /// The written range, in bytes of the file.
     pub(super) bytes: Range<u64>,
-    /// The pages that the kernel has to drop before. Without any, it drops attributes alone.
+    /// The pages that the kernel has to drop first. With `None`, it drops attributes alone.
     pub(super) stale: Option<Stale>,
     /// The request, and the descriptor that it came from.
     pub(super) unique: u64,
@@ -49,29 +47,29 @@ impl HeldReply {
     }
 }
 
-/// The replies that are held. At most as many as the kernel has direct writes under way.
+/// The held replies. There are at most as many as the kernel has direct writes in progress.
 #[derive(Debug, Default)]
 pub(super) struct HeldReplies {
     state: Mutex<State>,
-    /// A reply came in, or there will be no more.
+    /// Signals a new reply, or the end.
     came: Condvar,
-    /// A reply came in where there was none, or there will be no more.
+    /// Signals a new reply, or the end, to the thread that sends late replies.
     began: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// In the order of their coming. None where somebody is at work on the first.
+    /// Replies in order of arrival, except the current one.
     waiting: VecDeque<(Instant, HeldReply)>,
-    /// The one whose pages are being dropped, until it is replied to.
+    /// The reply whose pages are being dropped, until it is sent.
     current: Option<(Instant, HeldReply)>,
-    /// What was replied to before its pages were dropped.
+    /// Ranges of writes that were replied to before their pages were dropped.
     late: VecDeque<(Ino, Range<u64>, Option<Stale>)>,
     is_over: bool,
 }
 
 impl HeldReplies {
-    /// Holds a reply until the kernel has dropped what is stale.
+    /// Holds a reply until the kernel has dropped its stale pages or attributes.
     pub(super) fn hold(&self, reply: HeldReply) {
         let mut state = self.state.lock();
         state.waiting.push_back((Instant::now() + HELD_MAX, reply));
@@ -79,14 +77,14 @@ impl HeldReplies {
         self.began.notify_one();
     }
 
-    /// Ends the two threads below.
+    /// Ends the two threads that run the methods below.
     pub(super) fn end(&self) {
         self.state.lock().is_over = true;
         self.came.notify_all();
         self.began.notify_all();
     }
 
-    /// Has pages dropped and sends replies, until the end. `device` is any descriptor of the connection.
+    /// Drops pages and sends replies until the end. `device` is any descriptor of the connection.
     pub(super) fn serve(&self, device: &FuseDevice, open_files: &Arc<OpenFiles>) {
         loop {
             let mut state = self.state.lock();
@@ -110,7 +108,7 @@ impl HeldReplies {
                 Some(Stale::Range) => Reach::Range(bytes.clone()),
                 Some(Stale::Everything) => Reach::Everything,
             };
-            // The kernel refuses only where it has nothing of the file, or the connection is over.
+            // The kernel refuses only if it has nothing cached of the file, or if the connection is over.
             let _ = device.notify(&notify_inode(ino.0, &reach));
             if let Some(stale) = stale {
                 open_files.dropped(ino, &bytes, stale);
@@ -128,7 +126,7 @@ impl HeldReplies {
         while !state.is_over {
             let now = Instant::now();
             let mut late: Vec<HeldReply> = Vec::new();
-            // Whoever drops the pages of this one goes on with it.
+            // The thread that drops the pages of this reply finishes doing so.
             late.extend(state.current.take_if(|(until, _)| *until <= now).map(|(_, reply)| reply));
             while let Some((_, reply)) = state.waiting.pop_front_if(|(until, _)| *until <= now) {
                 state.late.push_back((reply.ino, reply.bytes.clone(), reply.stale));
@@ -207,11 +205,11 @@ mod tests {
         });
     }
 
-    /// The kernel may wait for a page that the very write has locked which is held.
+    /// The kernel may wait for a page that the held write itself has locked.
     #[test]
     fn no_reply_is_held_for_ever() {
         let ((mut notices, notify), (mut replies, device)) = (pipe(), pipe());
-        // Full: the next notice waits until somebody reads.
+        // Full: the next notification waits until a process reads.
         let filler = vec![0; rustix::pipe::fcntl_getpipe_size(&notices).unwrap()];
         notify.notify(&filler).unwrap();
         let held = HeldReplies::default();
@@ -220,7 +218,7 @@ mod tests {
             reply_to(2, &device, &held);
             let uniques = [next_reply(&mut replies), next_reply(&mut replies)];
             assert!(uniques == [1, 2], "{uniques:?}");
-            // Their pages are dropped all the same, once that goes on.
+            // Their pages are dropped all the same, once the notifications flow again.
             notices.read_exact(&mut vec![0; filler.len()]).unwrap();
             for _ in 0..2 {
                 notices.read_exact(&mut [0; 40]).unwrap();

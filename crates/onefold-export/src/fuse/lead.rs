@@ -1,8 +1,8 @@
-//! Which of the threads that answer requests receives the next one: one of them, while the others sleep.
+//! Decides which of the answering threads receives the next request: one leads, while the others sleep.
 //!
-//! Were all of them to wait in the kernel, it would wake them in turn, each on a core of its own, for requests that one
-//! client makes one after the other. So one leads: it receives requests, and answers itself what is in memory. Before
-//! it waits for anything else than a request, it passes the lead on, and another thread wakes up.
+//! If all threads waited in the kernel, it would wake them in turn, each on another core, for consecutive requests of
+//! one client. So one thread leads: it receives requests, and answers those itself that need only memory. Before the
+//! leader waits for anything but a request, it passes the lead on, and another thread wakes up.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::thread::{self, Thread};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// The lead, which one thread has at most.
+/// The lead, which at most one thread has.
 #[derive(Debug, Default)]
 pub(super) struct Lead {
     state: Mutex<State>,
@@ -19,12 +19,12 @@ pub(super) struct Lead {
 #[derive(Debug, Default)]
 struct State {
     is_taken: bool,
-    /// The threads that sleep until they get the lead. The last to fall asleep is woken first: what it works with is
-    /// most likely still in a processor's cache.
+    /// The threads that sleep until they get the lead. The last one to fall asleep wakes first, because its working
+    /// memory is most likely still in a processor's cache.
     asleep: Vec<Thread>,
 }
 
-/// The part that a thread has in the lead. Passes the lead on when it is dropped.
+/// A thread's share in the lead. Dropping it passes the lead on.
 #[derive(Debug)]
 pub(super) struct Leader {
     lead: Arc<Lead>,
@@ -32,12 +32,12 @@ pub(super) struct Leader {
 }
 
 impl Leader {
-    /// Returns the part of a thread that has not got the lead.
+    /// Returns the `Leader` of a thread that does not have the lead.
     pub(super) fn new(lead: Arc<Lead>) -> Leader {
         Leader { lead, has_lead: Cell::new(false) }
     }
 
-    /// Tells whether this thread has the lead.
+    /// Returns whether this thread has the lead.
     pub(super) fn has_lead(&self) -> bool {
         self.has_lead.get()
     }
@@ -61,7 +61,7 @@ impl Leader {
         self.has_lead.set(true);
     }
 
-    /// Passes the lead on, if this thread has it.
+    /// Passes the lead on if this thread has it.
     pub(super) fn pass(&self) {
         if !self.has_lead.replace(false) {
             return;

@@ -1,14 +1,15 @@
 //! The FUSE door: the kernel's requests, each turned into one call of the pool.
 //!
-//! Layers, so that the way requests travel can change without the file system noticing:
+//! The layers keep the file system independent of the way that requests travel:
 //!
 //! - `filesystem` knows the pool and POSIX, but no protocol;
 //! - `protocol` knows the bytes of requests and replies, but no pool and no descriptor;
-//! - `door` turns the one into the other;
-//! - `held_replies` replies to direct writes once the kernel has dropped pages that they made stale (`cached_pages`);
-//! - `settled_seeks` looks for data and holes of files that processes may have mapped;
+//! - `door` translates between the two;
+//! - `held_replies` replies to direct writes once the kernel has dropped the pages that they made stale
+//!   (`cached_pages`);
+//! - `settled_seeks` looks for data and holes in files that processes may have mapped;
 //! - `device`, `mounting` and `session` bring requests here: the descriptor, the mount, the threads;
-//! - [`Transport`] is what a mount needs of them.
+//! - [`Transport`] is the interface between a mount and these three.
 
 mod access_marks;
 mod attributes;

@@ -1,4 +1,4 @@
-//! Mounting: by the system call where this process may, else through `fusermount3`, which is set-user-id root.
+//! Mounts: by system call if this process may, otherwise through `fusermount3`, which is set-user-id root.
 
 use std::ffi::CString;
 use std::io::{self, IoSliceMut, Read};
@@ -19,10 +19,10 @@ use crate::options::{Access, AccessTimes, KernelOption, MountOptions};
 
 const HELPER: &str = "fusermount3";
 
-/// What `/proc/mounts` shows after `fuse.`.
+/// Makes `/proc/mounts` show `fuse.onefold` as the type.
 const SUBTYPE: &str = "subtype=onefold";
 
-/// A mount that goes away with this value, unless it has already.
+/// A mount. Dropping it unmounts, unless the mount has already ended.
 #[derive(Debug)]
 pub(super) struct FuseMount {
     path: PathBuf,
@@ -30,10 +30,10 @@ pub(super) struct FuseMount {
 }
 
 impl FuseMount {
-    /// Mounts at `path`. Nobody answers there yet.
+    /// Mounts at `path`. No thread answers requests there yet.
     ///
     /// # Errors
-    /// When the kernel refuses; `PermissionDenied` where only root may and the helper is missing or not willing.
+    /// When the kernel refuses; `PermissionDenied` if only root may mount and the helper is missing or refuses.
     pub(super) fn new(path: &Path, options: &MountOptions) -> io::Result<FuseMount> {
         let device = match mount_directly(path, options) {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => mount_by_helper(path, options, &error)?,
@@ -45,12 +45,12 @@ impl FuseMount {
 
 impl Drop for FuseMount {
     fn drop(&mut self) {
-        // Whatever is mounted there after the connection has ended is not ours.
+        // A mount that appears there after the connection has ended belongs to another file system.
         if !self.device.is_connected() {
             return;
         }
-        // By force: the daemon answers no more, and processes with open files would wait for ever. Nothing can be done
-        // about an error here.
+        // Forced, because the daemon no longer answers and processes with open files would wait for ever. Nothing can
+        // be done about an error here.
         let flags = UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
         if rustix::mount::unmount(&self.path, flags) == Err(Errno::PERM) {
             let _ = Command::new(HELPER).args(["-u", "-q", "-z", "--"]).arg(&self.path).stdin(Stdio::null()).output();
@@ -77,7 +77,7 @@ fn mount_directly(path: &Path, options: &MountOptions) -> io::Result<FuseDevice>
     Ok(device)
 }
 
-/// The words that kernel and helper know alike.
+/// Returns the options that the kernel and the helper spell alike.
 fn common_words(options: &MountOptions) -> Vec<String> {
     let mut words = vec!["default_permissions".to_owned()];
     if options.access == Access::Everyone {
@@ -86,8 +86,8 @@ fn common_words(options: &MountOptions) -> Vec<String> {
     words
 }
 
-/// Has the helper mount. It hands the connection over through a socket whose number it finds in its environment; it is
-/// its standard input, so that no other descriptor has to survive into it.
+/// Mounts through the helper. The helper sends the connection back through a socket, whose number it finds in its
+/// environment. The socket is its standard input, so it needs no other inherited descriptor.
 fn mount_by_helper(path: &Path, options: &MountOptions, refusal: &io::Error) -> io::Result<FuseDevice> {
     let (ours, theirs) = UnixStream::pair()?;
     let mut helper = Command::new(HELPER)
@@ -101,7 +101,7 @@ fn mount_by_helper(path: &Path, options: &MountOptions, refusal: &io::Error) -> 
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|_| io::Error::new(io::ErrorKind::PermissionDenied, refusal.to_string()))?;
-    // The other end must be in the helper alone, or its death would go unnoticed.
+    // Only the helper may have the other end; otherwise its death would go unnoticed.
     let received = receive_device(&ours);
     drop(ours);
     let mut said = String::new();
@@ -113,7 +113,7 @@ fn mount_by_helper(path: &Path, options: &MountOptions, refusal: &io::Error) -> 
 }
 
 fn helper_words(options: &MountOptions) -> Vec<String> {
-    // The helper takes its options as one list with commas.
+    // The helper takes its options as one comma-separated list.
     let source = options.source_name.replace('\\', "\\\\").replace(',', "\\,");
     let mut words = vec![format!("fsname={source}"), SUBTYPE.to_owned()];
     words.extend(common_words(options));
@@ -125,7 +125,7 @@ fn helper_words(options: &MountOptions) -> Vec<String> {
     words
 }
 
-/// Returns an option as the system call takes it, and as the helper does where it knows it.
+/// Returns an option in the form of the system call, and of the helper if the helper knows it.
 fn kernel_option(option: KernelOption) -> (MountFlags, &'static str) {
     match option {
         KernelOption::Sync => (MountFlags::SYNCHRONOUS, "sync"),
@@ -135,7 +135,7 @@ fn kernel_option(option: KernelOption) -> (MountFlags, &'static str) {
     }
 }
 
-/// Receives the connection, or nothing where the helper ends without one.
+/// Receives the connection; `None` if the helper ends without sending one.
 fn receive_device(socket: &UnixStream) -> io::Result<Option<FuseDevice>> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -1,4 +1,4 @@
-//! Which files the kernel has open: the only ones whose changes it may hold back.
+//! Registers the files that the kernel has open: the kernel holds back changes of no others.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 use super::cached_pages::{CachedPages, RegionRoom, Stale};
 use super::flags::OpenFlags;
 
-/// Counts openings of files, and knows what the kernel may have cached of those that processes write to past its cache.
+/// Counts the openings of files, and tracks the cached pages of files that processes write to past the kernel's cache.
 #[derive(Debug)]
 pub(crate) struct OpenFiles {
     table: Mutex<Table>,
-    /// Files with direct writers. Without any, no request has to look.
+    /// Number of files with direct writers. If it is 0, no request needs the table.
     with_direct_writers: AtomicUsize,
 }
 
@@ -27,9 +27,9 @@ struct Table {
 #[derive(Debug, Default)]
 struct OpenFile {
     openings: usize,
-    /// A process may have a mapping of it that it writes to, until nobody has the file open.
+    /// Whether a process may have a writable mapping of it. Stays set until no process has the file open.
     may_be_mapped: bool,
-    /// There from the first direct opening or write on, until nobody has the file open.
+    /// Present from the first direct opening or write on, until no process has the file open.
     cached: Option<CachedPages>,
     /// Ranges whose pages the kernel is about to drop.
     dropping: Vec<Range<u64>>,
@@ -67,13 +67,13 @@ impl OpenFiles {
         }
     }
 
-    /// Tells whether a process may have written to a shared mapping of a file, of which the pool has not heard.
+    /// Returns whether a process may have written to a shared mapping of a file without the pool's knowledge.
     pub(super) fn may_be_mapped(&self, ino: Ino) -> bool {
         self.table.lock().files.get(&ino).is_some_and(|file| file.may_be_mapped)
     }
 
-    /// Notes that a request will bring a range of a file into the kernel's page cache. To be called before the request
-    /// looks at the file: then each direct write either is seen by the request, or sees this note.
+    /// Notes that a request will bring a range of a file into the kernel's page cache. Must be called before the
+    /// request looks at the file: then either the request sees a direct write, or the direct write sees this note.
     pub(super) fn note_cached(&self, ino: Ino, bytes: Range<u64>) {
         if self.with_direct_writers.load(Ordering::SeqCst) == 0 {
             return;
@@ -84,18 +84,20 @@ impl OpenFiles {
         }
     }
 
-    /// Returns what the kernel has to drop after a direct write to a range has taken effect, if anything. The caller
-    /// has it dropped and tells [`OpenFiles::dropped`]. To be called once every later request sees the write.
+    /// Returns the pages that the kernel has to drop after a direct write to a range, if any. The caller makes the
+    /// kernel drop them and then calls [`OpenFiles::dropped`]. Must be called after the write has taken effect, so that
+    /// every later request sees it.
     pub(super) fn take_stale(&self, ino: Ino, bytes: Range<u64>) -> Option<Stale> {
         let Table { files, room } = &mut *self.table.lock();
         let file = files.get_mut(&ino)?;
         let stale = match &mut file.cached {
             Some(cached) => {
-                // An earlier write has taken the marks of these pages, and they are still there.
+                // An earlier write has removed the marks of these pages, but the kernel has not dropped the pages yet.
                 let is_still_there = file.dropping.iter().any(|other| overlap(other, &bytes));
                 cached.take(bytes.clone(), room).or(is_still_there.then_some(Stale::Range))
             }
-            // The opening became a direct one after it was made (`fcntl`). Nobody has noted what was read until now.
+            // `fcntl` made this an opening for direct I/O after it was opened. Reads through the cache were not noted
+            // until now.
             none => {
                 *none = Some(CachedPages::default());
                 self.with_direct_writers.fetch_add(1, Ordering::SeqCst);
@@ -106,10 +108,10 @@ impl OpenFiles {
         Some(stale)
     }
 
-    /// Notes that the kernel has dropped what [`OpenFiles::take_stale`] returned for a range.
+    /// Notes that the kernel has dropped the pages that [`OpenFiles::take_stale`] returned for a range.
     pub(super) fn dropped(&self, ino: Ino, bytes: &Range<u64>, stale: Stale) {
         let range = if stale == Stale::Everything { 0..u64::MAX } else { bytes.clone() };
-        // Nobody may have it open any more.
+        // The file may be closed by now.
         if let Some(file) = self.table.lock().files.get_mut(&ino)
             && let Some(at) = file.dropping.iter().position(|other| *other == range)
         {
@@ -117,12 +119,12 @@ impl OpenFiles {
         }
     }
 
-    /// Tells whether no file is open.
+    /// Returns whether no file is open.
     pub(crate) fn is_empty(&self) -> bool {
         self.table.lock().files.is_empty()
     }
 
-    /// Returns the files that are open, in no order.
+    /// Returns the open files, in any order.
     pub(crate) fn list(&self) -> Vec<Ino> {
         self.table.lock().files.keys().copied().collect()
     }
@@ -171,12 +173,12 @@ mod tests {
         let files = OpenFiles::new(64 << 20);
         files.opened(Ino(5), CACHED);
         files.note_cached(Ino(5), 0..4096);
-        // The kernel has dropped that before it sent a write of this opening.
+        // The kernel dropped these pages before it sent a write through this opening.
         files.opened(Ino(5), DIRECT);
         assert_eq!(files.take_stale(Ino(5), 0..4096), None);
         files.note_cached(Ino(5), 0..4096);
         assert_eq!(files.take_stale(Ino(5), 0..8192), Some(Stale::Range));
-        // The pages are there until the kernel has dropped them, whoever writes meanwhile.
+        // The pages stay until the kernel has dropped them, whichever process writes meanwhile.
         assert_eq!(files.take_stale(Ino(5), 4096..5000), Some(Stale::Range));
         assert_eq!(files.take_stale(Ino(5), 8192..9000), None);
         files.dropped(Ino(5), &(0..8192), Stale::Range);

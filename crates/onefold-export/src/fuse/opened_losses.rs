@@ -1,4 +1,4 @@
-//! What each opened file and folder knows of lost writes, so that each reports them once.
+//! Tracks which lost writes each opening of a file or folder has seen, so that each opening reports them once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use onefold_pool::{Ino, LossesSeen, Pool};
 use parking_lot::Mutex;
 
-/// The losses that openings know of, by handle.
+/// The losses that openings have seen, by handle.
 ///
-/// An opening that is not listed knows of none: it was made when there were none, and was not synced since.
+/// An opening that is not listed has seen none: it was made when there were none, and has not been synced since.
 #[derive(Debug, Default)]
 pub(super) struct OpenedLosses {
     listed: Mutex<HashMap<u64, Arc<LossesSeen>>>,
@@ -22,7 +22,7 @@ impl OpenedLosses {
         }
     }
 
-    /// Returns what an opening knows.
+    /// Returns the losses that an opening has seen.
     pub(super) fn of(&self, handle: u64) -> Arc<LossesSeen> {
         Arc::clone(self.listed.lock().entry(handle).or_default())
     }

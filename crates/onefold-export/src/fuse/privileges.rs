@@ -1,12 +1,12 @@
-//! When set-user-id and set-group-id bits go away.
+//! Decides when a file loses its set-user-id and set-group-id bits.
 //!
-//! The kernel could do this by itself, at the price of asking for `security.capability` before *every* buffered write,
-//! and would forget it for direct writes. So `FUSE_HANDLE_KILLPRIV_V2` is negotiated and it is done here, where the
-//! kernel says so: with each chown, and with writes and truncates of callers that lack `CAP_FSETID`.
+//! The kernel could do this by itself. But then it asks for `security.capability` before *every* buffered write, and it
+//! forgets direct writes. So the door negotiates `FUSE_HANDLE_KILLPRIV_V2` and does this work itself whenever the
+//! kernel requests it: with each chown, and with writes and truncates of callers that lack `CAP_FSETID`.
 //!
-//! The set-group-id bit of a file that its group may not execute is no privilege by itself. Like the kernel since Linux
-//! 6.2, a change by a caller that is no member of the file's group takes it away as well: the bit would become one when
-//! the owner gives the group the right to execute. A caller with `CAP_FSETID` may give the bit, so its chown leaves it.
+//! The set-group-id bit of a file that its group may not execute is no privilege by itself. It becomes one as soon as
+//! the owner lets the group execute the file. So, as in the kernel since Linux 6.2, a change by a caller outside the
+//! file's group removes this bit as well. A caller with `CAP_FSETID` may set the bit, so its chown leaves the bit.
 
 use std::fs;
 
@@ -16,31 +16,31 @@ const SET_UID: u16 = 0o4000;
 pub(super) const SET_GID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o0010;
 
-/// Number of the capability to give set-user-id and set-group-id bits to any file.
+/// Number of the capability that allows setting set-user-id and set-group-id bits on any file.
 const CAP_FSETID: u32 = 4;
 
 /// Extended attribute that gives a program privileges, as the set-user-id bit does.
 const CAPABILITY_XATTR: &[u8] = b"security.capability";
 
-/// What a request does to the privileges that a file gives to whoever runs it.
+/// Effect of a request on the privileges that a file gives to its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Privileges {
     Kept,
     Dropped,
 }
 
-/// The process that a request comes from, as its groups and capabilities are concerned.
+/// The process that sent a request, as far as its groups and capabilities matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     /// Its group for new files.
     pub(super) gid: u32,
-    /// Its number; 0 where the daemon can't see it.
+    /// Its process number; 0 if the daemon cannot see it.
     pub(super) pid: u32,
 }
 
 impl Caller {
-    /// Tells whether it may give the set-group-id bit to its file of `group`: as a member, or by `CAP_FSETID`. A
-    /// process that can't be looked at may not.
+    /// Returns whether it may set the set-group-id bit on its file of `group`: as a member, or by `CAP_FSETID`. A
+    /// process that the daemon cannot inspect may not.
     fn may_give_group(self, group: u32) -> bool {
         self.gid == group || {
             onefold_pool::about_to_wait();
@@ -49,7 +49,7 @@ impl Caller {
         }
     }
 
-    /// Tells whether it is in the daemon's user namespace: in another one its capabilities are about other users.
+    /// Returns whether it is in the daemon's user namespace. In another one, its capabilities apply to other users.
     fn is_at_home(self) -> bool {
         let namespace_of = |process: &str| fs::read_link(format!("/proc/{process}/ns/user")).ok();
         let own = namespace_of("self");
@@ -57,12 +57,12 @@ impl Caller {
     }
 }
 
-/// Returns the value of a field of proc_pid_status(5), or nothing.
+/// Returns the value of a field of proc_pid_status(5), or an empty string.
 fn field<'a>(status: &'a str, name: &str) -> &'a str {
     status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim()
 }
 
-/// Tells whether proc_pid_status(5) shows `CAP_FSETID` as effective.
+/// Returns whether proc_pid_status(5) shows `CAP_FSETID` as effective.
 fn has_fsetid(status: &str) -> bool {
     u64::from_str_radix(field(status, "CapEff:"), 16).is_ok_and(|effective| effective >> CAP_FSETID & 1 == 1)
 }
@@ -72,20 +72,19 @@ fn supplementary_groups(status: &str) -> impl Iterator<Item = u32> + '_ {
     field(status, "Groups:").split_whitespace().filter_map(|group| group.parse().ok())
 }
 
-/// Tells whether a request to make `change` takes privileges away from a file.
+/// Returns whether a request for `change` removes privileges from a file.
 pub(super) fn are_lost_by(change: &SetAttr, privileges: Privileges) -> bool {
-    // chmod says itself what the bits are to be. A request to change nothing is how the kernel asks for just this.
+    // chmod itself says what the bits shall be. By an empty request, the kernel asks for exactly this removal.
     change.mode.is_none() && (privileges == Privileges::Dropped || *change == SetAttr::default())
 }
 
-/// Takes the privileges of a program away, because a process without the right to give them changes its content.
-/// Returns whether there was something to take away from its mode. Without a `caller`, the set-group-id bit goes in any
-/// case.
+/// Removes the privileges of a program, because a process without the right to grant them changes its content. Returns
+/// whether this changed its mode. Without a `caller`, the set-group-id bit is removed in any case.
 ///
 /// # Errors
-/// What the pool reports.
+/// The pool's error.
 pub(crate) fn drop_from(pool: &Pool, ino: Ino, caller: Option<Caller>) -> onefold_pool::Result<bool> {
-    // Each write of an ordinary user comes here, and hardly any file has something to lose.
+    // Each write of an ordinary user comes here, and hardly any file has privileges to lose.
     let (kind, mode, has_capabilities) = pool.mode_and_xattr(ino, CAPABILITY_XATTR)?;
     let mut is_changed = false;
     if may_lose(kind, mode)
@@ -103,8 +102,8 @@ pub(crate) fn drop_from(pool: &Pool, ino: Ino, caller: Option<Caller>) -> onefol
     }
 }
 
-/// Returns the test whether the caller may give the set-group-id bit to a file of `group`. It reads what the kernel
-/// tells of the process only when it is asked.
+/// Returns a function that checks whether the caller may set the set-group-id bit on a file of `group`. The function
+/// reads the process's status only when it is called.
 pub(super) fn may_give_group(group: u32, caller: Option<Caller>) -> impl FnOnce() -> bool {
     move || caller.is_some_and(|caller| caller.may_give_group(group))
 }
@@ -113,10 +112,10 @@ fn may_lose(kind: FileKind, mode: u16) -> bool {
     kind != FileKind::Directory && mode & (SET_UID | SET_GID) != 0
 }
 
-/// Returns the mode of a file that has lost its privileges, or nothing if it has none to lose. `may_give_group` tells
-/// whether the process that changes the file may give it the set-group-id bit.
+/// Returns the mode of a file without its privileges; `None` if it has none to lose. `may_give_group` returns whether
+/// the process that changes the file may set its set-group-id bit.
 pub(super) fn mode_without(kind: FileKind, mode: u16, may_give_group: impl FnOnce() -> bool) -> Option<u16> {
-    // Of a directory the bits are about inheritance. Special files have nothing to run, but lose them all the same.
+    // On a directory, these bits control inheritance. Special files cannot be executed, but lose the bits all the same.
     if !may_lose(kind, mode) {
         return None;
     }

@@ -1,18 +1,18 @@
-//! One page-aligned buffer for each thread that answers reads: the device reads into it, the kernel copies out of it.
+//! A page-aligned buffer for each thread that answers reads: the device reads into it, and the kernel copies out of it.
 
 use std::cell::RefCell;
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES};
 
-/// What most reads need at most: the largest request that is negotiated.
+/// Enough for most reads: the largest request that is negotiated.
 const USUAL_BYTES: usize = 1 << 20;
 
 thread_local! {
     static BUFFER: RefCell<AlignedBuffer> = RefCell::new(AlignedBuffer::zeroed(USUAL_BYTES / BLOCK_BYTES));
 }
 
-/// Calls `use_it` with `bytes` bytes of this thread's buffer, whose content is whatever was there. Grows the buffer for
-/// good where it is too small. Must not be nested.
+/// Calls `use_it` with `bytes` bytes of this thread's buffer, whose content is arbitrary. If the buffer is too small,
+/// it grows and stays that large. Calls must not be nested.
 pub(super) fn with<R>(bytes: usize, use_it: impl FnOnce(&mut [u8]) -> R) -> R {
     BUFFER.with_borrow_mut(|buffer| {
         if buffer.len() < bytes {

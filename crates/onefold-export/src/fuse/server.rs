@@ -1,4 +1,4 @@
-//! Answering requests, on any number of threads.
+//! Answers requests, on any number of threads.
 
 use std::io;
 use std::ops::Range;
@@ -19,25 +19,27 @@ use super::protocol::{Abilities, Header, Operation, Read, WriteHead};
 use crate::log::Log;
 use crate::options::MountOptions;
 
-/// Largest request: 256 blocks that are hashed side by side. It is what the kernel allows without a sysctl.
+/// Largest request: 256 blocks, which are hashed side by side. The kernel allows no more without a sysctl.
 pub(super) const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
-/// Where the data of a write come to lie in a buffer: at a page, so that they go to the device as they are.
+/// Where the data of a write begin in a buffer: at a page boundary, so that the device can take them without a copy.
 const DATA_START: usize = BLOCK_BYTES;
 pub(super) const REQUEST_START: usize = DATA_START - WriteHead::DATA_OFFSET;
-/// Blocks of a buffer: what comes before the data, the data, and the rest of the longest other request.
+/// Blocks of a buffer: the part before the data, the data, and the rest of the longest other request.
 const BUFFER_BLOCKS: usize = 2 + REQUEST_BYTES_MAX as usize / BLOCK_BYTES;
 /// Writes up to this length are copied into buffers of their own size.
 const SMALL_BYTES_MAX: usize = 64 << 10;
 const SMALL_BUFFERS_BYTES_MAX: usize = 2 << 20;
 
-/// Accepted blocks that a brief request may find before it. Where there are more, it may have to hash and store them.
+/// Maximum number of accepted blocks that may wait before a brief request. With more, the request may have to hash and
+/// store them.
 const FEW_BLOCKS: usize = 16;
 
-/// Reads that one thread answers together: half of what a queue of 32 has, so that another thread has the other half.
+/// Maximum number of reads that one thread answers together: half of a queue of 32. Another thread takes the other
+/// half.
 const GATHERED_MAX: usize = 16;
 
-/// A request in a buffer, decoded once: reads and writes whole, of others the header.
+/// A request in a buffer, decoded once: reads and writes completely, other requests only as far as their header.
 pub(super) struct Received {
     header: Header,
     /// Length of the whole request.
@@ -49,12 +51,12 @@ enum Content {
     Read(Read),
     /// The data lie in the buffer from [`DATA_START`] to the end of the request.
     Write(WriteHead),
-    /// What is decoded when it is answered: names in it are borrowed from the buffer.
+    /// Decoded when it is answered, because its names are borrowed from the buffer.
     Other,
 }
 
 impl Received {
-    /// Returns where in the buffer the request ends.
+    /// Returns the offset in the buffer at which the request ends.
     fn end(&self) -> usize {
         REQUEST_START + self.bytes
     }
@@ -64,11 +66,11 @@ impl Received {
 pub(super) struct Server {
     door: Door,
     has_long_setxattr: bool,
-    /// There is more than one thread: one can begin with what another has accepted.
+    /// Whether there is more than one thread, so that one can begin a write that another has accepted.
     has_threads: bool,
     log: Arc<dyn Log>,
     lead: Arc<Lead>,
-    /// Of waits for the request after one that was answered from memory.
+    /// Polls for the request after one that was answered from memory.
     polling: Polling,
     buffers: BufferPool,
     small_buffers: BufferPool,
@@ -76,9 +78,9 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Returns a server of what was agreed on with the kernel.
+    /// Returns a server with the abilities `agreed` on with the kernel.
     pub(super) fn new(filesystem: PoolFilesystem, options: &MountOptions, agreed: Abilities) -> Server {
-        // A thread has one of its own; half as many again wait with the data of accepted writes.
+        // Each thread has one buffer. Half as many again hold the data of accepted writes.
         let buffers = options.threads.get().min(MountOptions::THREADS_MAX).div_ceil(2) * 3;
         Server {
             door: Door::new(filesystem, options, agreed),
@@ -93,17 +95,17 @@ impl Server {
         }
     }
 
-    /// Tells the log of something that went wrong.
+    /// Reports a problem to the log.
     pub(super) fn warn(&self, what: &str) {
         self.log.error(what);
     }
 
-    /// Returns the replies that wait for the kernel to drop pages, and the register that knows which.
+    /// Returns the replies that wait for the kernel to drop pages, and the register that knows these pages.
     pub(super) fn held_replies(&self) -> (Arc<HeldReplies>, Arc<OpenFiles>) {
         self.door.held_replies()
     }
 
-    /// Returns the part in the lead of a thread that does not have it.
+    /// Returns the [`Leader`] of a thread that does not have the lead.
     pub(super) fn leader(&self) -> Leader {
         Leader::new(self.lead.clone())
     }
@@ -111,12 +113,12 @@ impl Server {
     /// Answers requests until the connection ends.
     ///
     /// # Errors
-    /// When no more can be received.
+    /// When this thread can receive no more requests.
     pub(super) fn serve(&self, device: &FuseDevice) -> io::Result<()> {
-        // Without it, as on an odd kernel, each request is answered by itself.
+        // Without this descriptor, as on an unusual kernel, each request is answered by itself.
         let impatient = device.try_clone_impatient().ok();
         let mut buffer = self.buffers.take();
-        // The request before was a write: what comes now may be one of a stream.
+        // Whether the previous request was a write: this one may then belong to a stream of writes.
         let mut follows_write = false;
         let leader = Rc::new(self.leader());
         let _notice = onefold_pool::notice_waits({
@@ -141,9 +143,10 @@ impl Server {
         }
     }
 
-    /// Tells who begins with a write once it is accepted. A client that makes small files waits for each write sooner
-    /// than a worker has woken up, so the thread that receives its requests begins, when there is none. A stream of
-    /// writes goes to a worker: what it does meanwhile, this thread need not.
+    /// Returns which thread begins a write once it is accepted. A client that makes small files waits for each write,
+    /// and a worker takes longer to wake up. So the thread that receives the client's requests begins the write itself
+    /// once no request is waiting. In a stream of writes, workers begin them, so that this thread can receive
+    /// meanwhile.
     pub(super) fn begins(&self, received: &Received, leader: &Leader, follows_write: bool) -> Begins {
         let is_for_caller = matches!(received.content, Content::Write(_))
             && received.end() - DATA_START <= SMALL_BYTES_MAX
@@ -153,10 +156,10 @@ impl Server {
         if is_for_caller { Begins::ByCaller } else { Begins::ByWorker }
     }
 
-    /// Waits for the lead and for a request, and returns the request's length and the descriptor that it came from, or
-    /// nothing once the connection has ended. Before each wait, accepted writes that nobody has begun are carried out:
-    /// this thread may have left them. Where a request is there already, they go to a worker: to answer the request,
-    /// this thread may have to wait for one that waits for them.
+    /// Waits for the lead and for a request. Returns the request's length and the descriptor that it came from; `None`
+    /// once the connection has ended. Before each wait, this thread carries out accepted writes that no thread has
+    /// begun, because it may have left them itself. If a request is already there, these writes go to a worker instead:
+    /// answering that request may have to wait for a thread that waits for these writes.
     pub(super) fn receive<'d>(
         &self,
         leader: &Leader,
@@ -184,7 +187,7 @@ impl Server {
         self.wait_for_request(buffer, device, looking)
     }
 
-    /// Waits for a request, as [`Server::receive`]. Looks for it on `impatient`, if given, before it sleeps.
+    /// Waits for a request like [`Server::receive`]. Polls `impatient`, if given, before it sleeps.
     fn wait_for_request<'d>(
         &self,
         buffer: &mut AlignedBuffer,
@@ -208,7 +211,7 @@ impl Server {
     /// Decodes a request of `bytes` bytes in `buffer`.
     ///
     /// # Errors
-    /// When the request has no header: nobody can be answered, and what comes next can't be trusted either.
+    /// When the request has no header: it cannot be answered, and later requests cannot be trusted either.
     pub(super) fn look_at(&self, buffer: &AlignedBuffer, bytes: usize) -> io::Result<Received> {
         let (header, body) = Header::decode(&buffer[REQUEST_START..REQUEST_START + bytes])
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
@@ -223,12 +226,12 @@ impl Server {
         Ok(Received { header, bytes, content })
     }
 
-    /// Tells whether answering takes a few microseconds as a rule, but for waits.
+    /// Returns whether answering usually takes a few microseconds, apart from waits.
     fn is_brief(&self, received: &Received) -> bool {
         match &received.content {
             Content::Read(_) => false,
             Content::Write(head) => head.is_brief(received.end() - DATA_START),
-            // Most verbs wait for accepted writes, and carry them out where nobody has begun.
+            // Most other requests wait for accepted writes, and carry them out if no thread has begun.
             Content::Other => {
                 let header = &received.header;
                 header.is_brief() && (!header.waits_for_writes() || self.door.blocks_behind() <= FEW_BLOCKS)
@@ -236,7 +239,7 @@ impl Server {
         }
     }
 
-    /// Answers a read, and what else is there at the same time, as far as it is reads.
+    /// Answers a read together with the other reads that wait at the same time.
     fn answer_gathered<'d>(
         &self,
         leader: &Leader,
@@ -259,9 +262,9 @@ impl Server {
         Ok(())
     }
 
-    /// Takes what reads are there at the same time as a first one, up to as many bytes as one request has: their waits
-    /// for the device are to overlap. Nobody waits for more to come. Returns them, and another request that came
-    /// instead, in `buffer`.
+    /// Collects the reads that wait at the same time as a first one, up to the bytes of the largest request, so that
+    /// their waits for the device overlap. Does not wait for further reads. Returns the reads, and a request of another
+    /// kind that came instead, in `buffer`.
     fn gather<'d>(
         &self,
         buffer: &mut AlignedBuffer,
@@ -295,8 +298,8 @@ impl Server {
         });
     }
 
-    /// Takes the data of a write out of the buffer that it came in. Much is not copied: the next request comes into
-    /// another buffer.
+    /// Takes the data of a write out of the buffer that it arrived in. A long write is not copied: it keeps the buffer,
+    /// and the next request gets another one.
     fn take_data(&self, buffer: &mut AlignedBuffer, range: Range<usize>) -> (AlignedBuffer, Range<usize>) {
         if range.len() > SMALL_BYTES_MAX {
             return (std::mem::replace(buffer, self.buffers.take()), range);
@@ -307,8 +310,7 @@ impl Server {
         (data, 0..range.len())
     }
 
-    /// Answers one request in `buffer`, which may be another one afterwards. Whatever happens, whoever waits for it
-    /// gets an answer.
+    /// Answers one request in `buffer`, which may be another buffer afterwards. The sender gets an answer in any case.
     pub(super) fn answer(&self, received: &Received, begins: Begins, buffer: &mut AlignedBuffer, device: &FuseDevice) {
         let header = &received.header;
         self.guard(&[(*header, device)], |has_begun| match &received.content {
@@ -332,8 +334,8 @@ impl Server {
         });
     }
 
-    /// Answers requests by `work`, which sets its argument when it begins with what they ask. Whatever happens, whoever
-    /// waits for one gets an answer.
+    /// Answers requests by `work`, which sets its argument when it begins to carry them out. The senders get an answer
+    /// in any case.
     fn guard(&self, requests: &[(Header, &FuseDevice)], work: impl FnOnce(&mut bool) -> io::Result<()>) {
         let mut has_begun = false;
         let failed = match catch_unwind(AssertUnwindSafe(|| work(&mut has_begun))) {
@@ -344,7 +346,7 @@ impl Server {
                     format!("a bug: the daemon panicked at request {} of inode {}", header.opcode, header.node)
                 });
                 if has_begun {
-                    // Nobody knows what it left undone: nothing may be promised from here on.
+                    // The state of the unfinished request is unknown, so the pool may promise nothing from here on.
                     self.door.stop(&cause);
                 }
                 cause
@@ -353,7 +355,7 @@ impl Server {
         for (header, device) in requests.iter().filter(|(_, device)| device.is_connected()) {
             onefold_pool::about_to_wait();
             self.log.error(&format!("request {} of inode {}: {failed}", header.opcode, header.node));
-            // The kernel does not know this request any more if it was answered before something went wrong.
+            // If the request was answered before the failure, the kernel does not know it any more.
             let _ = device.reply(header.unique, libc::EIO, &[]);
         }
     }

@@ -1,12 +1,13 @@
-//! Answers to `SEEK_DATA` and `SEEK_HOLE` where processes may have mapped the file.
+//! Answers `SEEK_DATA` and `SEEK_HOLE` for files that processes may have mapped.
 //!
-//! What a process writes to a shared mapping is in the kernel's page cache alone, until the kernel hands it over. For a
-//! seek it does not: the pool would call a hole what has data by now, and a copy that skips holes would lose the data.
-//! So the kernel is made to drop its pages of each hole that an answer would tell of. It hands dirty ones over before,
-//! and a second look at the file finds them. Pages over data stay.
+//! Data that a process writes to a shared mapping is only in the kernel's page cache until the kernel hands it over.
+//! The kernel does not hand it over for a seek. The pool would report a hole where there is data by now, and a copy
+//! that skips holes would lose the data. So, before an answer reports a hole, the door makes the kernel drop its pages
+//! of that hole. The kernel hands dirty pages over first, and a second look at the file finds them. Pages over data
+//! stay.
 //!
-//! The kernel sends these pages as writes and waits for them. So no thread that answers requests may wait for the drop:
-//! a thread of its own looks for data and holes of such files, from the first of these seeks on.
+//! The kernel sends these pages as writes and waits for the replies. So no thread that answers requests may wait for
+//! the drop. Instead a separate thread looks for data and holes of such files; it starts with the first of these seeks.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,7 +23,7 @@ use super::filesystem::{PoolFilesystem, Result};
 use super::flags::seek_target;
 use super::protocol::{Reach, notify_inode, seek_result};
 
-/// Looks at a file that changes meanwhile, before a seek is answered as if there were no holes.
+/// Maximum number of looks at a file that keeps changing. After that, the seek is answered as if the file had no holes.
 const LOOKS_MAX: u32 = 32;
 
 /// A seek in a file that may be mapped.
@@ -46,19 +47,19 @@ pub(super) struct SettledSeeks {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// A seek came in, or there will be no more.
+    /// Signals a new seek, or the end.
     came: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// In the order of their coming: at most as many as threads of processes wait for one.
+    /// Seeks in order of arrival: at most one per waiting thread of a process.
     waiting: VecDeque<HeldSeek>,
     is_over: bool,
 }
 
 impl SettledSeeks {
-    /// Answers a seek, a little later.
+    /// Takes over a seek, and answers it a little later.
     pub(super) fn hold(&self, seek: HeldSeek, filesystem: &Arc<PoolFilesystem>) {
         let mut thread = self.thread.lock();
         if thread.is_none() {
@@ -67,7 +68,7 @@ impl SettledSeeks {
             *thread = thread::Builder::new().name("fuse-seek".to_owned()).spawn(answer).ok();
         }
         if thread.is_none() {
-            // No thread can be had now. The next seek tries again.
+            // No thread could be started. The next seek tries again.
             return seek.reply(seek.as_if_without_holes(filesystem));
         }
         self.shared.state.lock().waiting.push_back(seek);
@@ -80,7 +81,7 @@ impl Drop for SettledSeeks {
         self.shared.state.lock().is_over = true;
         self.shared.came.notify_one();
         if let Some(thread) = self.thread.lock().take() {
-            // One that panicked has told so.
+            // A panic in it is already reported on standard error.
             let _ = thread.join();
         }
     }
@@ -114,9 +115,9 @@ impl HeldSeek {
         found.map_or_else(|| self.as_if_without_holes(filesystem), Ok)
     }
 
-    /// Returns the next data, or nothing if the file changes too fast.
+    /// Returns the next data; `None` if the file changes too fast.
     fn data(&self, filesystem: &PoolFilesystem) -> Result<Option<i64>> {
-        // What the pool calls holes up to here has no dirty pages.
+        // Up to here, holes of the pool have no dirty pages in the kernel.
         let mut settled_end = self.offset;
         for _ in 0..LOOKS_MAX {
             let found = filesystem.seek(self.ino, self.offset, libc::SEEK_DATA);
@@ -134,7 +135,7 @@ impl HeldSeek {
         Ok(None)
     }
 
-    /// Returns the next hole, or nothing if the file changes too fast.
+    /// Returns the next hole; `None` if the file changes too fast.
     fn hole(&self, filesystem: &PoolFilesystem) -> Result<Option<i64>> {
         let mut settled = self.offset..self.offset;
         for _ in 0..LOOKS_MAX {
@@ -155,15 +156,15 @@ impl HeldSeek {
         Ok(None)
     }
 
-    /// Has the kernel drop its pages of a range, and hand dirty ones over before.
+    /// Makes the kernel drop its pages of a range, after it has handed dirty ones over.
     fn drop_pages(&self, bytes: Range<i64>) {
         let place = |offset: i64| u64::try_from(offset).unwrap_or(0);
         let reach = Reach::Range(place(bytes.start)..place(bytes.end));
-        // The kernel refuses only where it has nothing of the file, or the connection is over.
+        // The kernel refuses only if it has nothing cached of the file, or if the connection is over.
         let _ = self.device.notify(&notify_inode(self.ino.0, &reach));
     }
 
-    /// Returns the answer of a file without holes, which loses nothing.
+    /// Returns the answer for a file without holes. A copy then loses nothing.
     fn as_if_without_holes(&self, filesystem: &PoolFilesystem) -> Result<i64> {
         let size = i64::try_from(filesystem.attr(self.ino)?.size_bytes).map_err(|_| Errno::OVERFLOW)?;
         match seek_target(self.whence)? {
@@ -174,7 +175,7 @@ impl HeldSeek {
     }
 
     fn reply(&self, outcome: Result<i64>) {
-        // Where the kernel does not take it, nobody waits for it any more.
+        // If the kernel does not accept the reply, no process waits for it any more.
         let _ = match outcome {
             Ok(found) => self.device.reply(self.unique, 0, &seek_result(found)),
             Err(errno) => self.device.reply(self.unique, errno.raw_os_error(), &[]),
@@ -182,7 +183,7 @@ impl HeldSeek {
     }
 }
 
-/// Returns the end of the longest file.
+/// Returns the end of the longest possible file.
 fn end_of_all() -> i64 {
     i64::try_from(FILE_BYTES_MAX).expect("16 TiB")
 }

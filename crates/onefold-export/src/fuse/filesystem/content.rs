@@ -11,8 +11,8 @@ use crate::fuse::access_marks::relatime_wants_update;
 use crate::fuse::flags::{OpenFlags, allocate_mode, seek_target};
 use crate::fuse::privileges::{self, Caller};
 
-/// Most bytes that one `copy_file_range` clones. The kernel hands large ranges on as they are, and the caller goes on
-/// where a shorter one ended.
+/// Maximum number of bytes that one `copy_file_range` clones. The kernel passes large ranges on unchanged, and after a
+/// shorter copy the caller continues from its end.
 const CLONE_BYTES_MAX: u64 = 1 << 30;
 
 /// A place in a file.
@@ -23,7 +23,7 @@ pub(in crate::fuse) struct Place {
 }
 
 impl PoolFilesystem {
-    /// Reads into `into` and returns how many bytes: fewer than asked for only at the end of the file.
+    /// Reads into `into` and returns the number of bytes: fewer than requested only at the end of the file.
     pub(in crate::fuse) fn read(&self, from: Place, handle: u64, flags: OpenFlags, into: &mut [u8]) -> Result<usize> {
         let count =
             self.pool.read(from.ino, from.offset, into).map_err(|error| self.failed("read", from.ino, &error))?;
@@ -31,7 +31,7 @@ impl PoolFilesystem {
         Ok(count)
     }
 
-    /// Reads several places together; `opening_of` tells by which handle and flags.
+    /// Reads several places together; `opening_of` returns the handle and the flags of each.
     pub(in crate::fuse) fn read_each(
         &self,
         readings: &mut [Reading<'_>],
@@ -53,8 +53,8 @@ impl PoolFilesystem {
         }
     }
 
-    /// Writes all of `data` by the opening of this handle and these flags. What is to be durable at once is as a write
-    /// and an `fsync`: it also fails for losses that the opening does not know of.
+    /// Writes all of `data` through the opening with this handle and these flags. A write that must be durable at once
+    /// acts like a write followed by `fsync`: it also fails for losses that the opening has not seen yet.
     pub(in crate::fuse) fn write(&self, to: Place, (handle, flags): (u64, OpenFlags), data: &[u8]) -> Result<()> {
         let durability = flags.durability();
         self.pool.write(to.ino, to.offset, data, durability).map_err(|error| self.failed("write", to.ino, &error))?;
@@ -64,7 +64,7 @@ impl PoolFilesystem {
         Ok(())
     }
 
-    /// Writes `buffer[range]`, now or, where nobody can tell the difference, a little later.
+    /// Writes `buffer[range]` now, or a little later if no caller can notice the difference.
     pub(in crate::fuse) fn write_behind(
         &self,
         to: Place,
@@ -80,7 +80,7 @@ impl PoolFilesystem {
         written.map_err(|error| self.failed("write", to.ino, &error))
     }
 
-    /// Carries out accepted writes that nobody has begun with.
+    /// Carries out accepted writes that no thread has begun.
     pub(in crate::fuse) fn begin_accepted(&self) {
         self.pool.begin_accepted();
     }
@@ -90,13 +90,13 @@ impl PoolFilesystem {
         self.pool.hand_over_accepted();
     }
 
-    /// Returns how many blocks of accepted writes have not yet taken effect.
+    /// Returns the number of blocks of accepted writes that have not taken effect yet.
     pub(in crate::fuse) fn blocks_behind(&self) -> usize {
         self.pool.blocks_behind()
     }
 
-    /// Takes the privileges of a program away, because a process without the right to give them writes to it. Returns
-    /// whether that changed its mode.
+    /// Removes the privileges of a program, because a process without the right to grant them writes to it. Returns
+    /// whether that changed the mode.
     pub(in crate::fuse) fn drop_privileges(&self, ino: Ino, caller: Caller) -> Result<bool> {
         privileges::drop_from(&self.pool, ino, Some(caller)).map_err(|error| self.failed("write", ino, &error))
     }
@@ -114,8 +114,8 @@ impl PoolFilesystem {
         i64::try_from(found).map_err(|_| Errno::OVERFLOW)
     }
 
-    /// Clones a range and returns how many bytes, which may be fewer than asked for. The kernel has written back the
-    /// source's pages before, and drops the target's after.
+    /// Clones a range and returns the number of bytes, which may be less than requested. The kernel has written back
+    /// the source's pages before, and drops the target's pages afterwards.
     pub(in crate::fuse) fn clone_range(&self, from: Place, to: Place, bytes: u64, flags: u64) -> Result<u32> {
         if flags != 0 {
             return Err(Errno::INVAL);
@@ -131,8 +131,8 @@ impl PoolFilesystem {
         u32::try_from(cloned).map_err(|_| Errno::OVERFLOW)
     }
 
-    /// Brings the access time up to date if `relatime` wants it. A pool that can't take the change (full, stopped) does
-    /// not make the read fail.
+    /// Updates the access time if `relatime` requires it. If the pool cannot store the change (full, stopped), the read
+    /// still succeeds.
     fn touch(&self, ino: Ino) {
         let change = SetAttr { accessed: Some(SetTime::Now), ..SetAttr::default() };
         let touched = self.pool.attr(ino).and_then(|attr| {

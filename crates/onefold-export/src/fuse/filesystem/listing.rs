@@ -8,11 +8,12 @@ use rustix::io::Errno;
 use super::names::Entry;
 use super::{PoolFilesystem, Result};
 
-/// Entries looked up at a time for a listing with attributes: about what fits a request of one page.
+/// Number of entries looked up at a time for a listing with attributes: about as many as fit in a request of one page.
 const BATCH_ENTRIES: usize = 32;
 
 impl PoolFilesystem {
-    /// Calls `take` for each entry after `cookie` until it breaks (that entry is not taken) or the directory ends.
+    /// Calls `take` for each entry after `cookie` until `take` breaks (and so does not take that entry) or the
+    /// directory ends.
     pub(in crate::fuse) fn list(
         &self,
         directory: Ino,
@@ -22,8 +23,8 @@ impl PoolFilesystem {
         self.pool.read_directory(directory, cookie, take).map_err(|error| self.failed("readdir", directory, &error))
     }
 
-    /// As [`PoolFilesystem::list`], with attributes. Takes a hold on each entry that `take` accepts, except on `.` and
-    /// `..`: the kernel does not count those.
+    /// Like [`PoolFilesystem::list`], with attributes. Takes a hold on each entry that `take` accepts, except on `.`
+    /// and `..`, which the kernel does not count.
     pub(in crate::fuse) fn list_with_attributes(
         &self,
         directory: Ino,
@@ -33,7 +34,7 @@ impl PoolFilesystem {
         let mut cookie = cookie;
         let mut any_taken = false;
         loop {
-            // Collected first: a look-up may not be made from within a listing of the pool.
+            // Collected first: the pool allows no look-up from within a listing.
             let mut batch = Vec::new();
             self.list(directory, cookie, &mut |entry| {
                 if batch.len() == BATCH_ENTRIES {
@@ -47,9 +48,10 @@ impl PoolFilesystem {
                 match self.take_entry(directory, entry, take) {
                     Ok(ControlFlow::Continue(())) => any_taken = true,
                     Ok(ControlFlow::Break(())) => return Ok(()),
-                    // Removed since it was listed.
+                    // Removed since the listing.
                     Err(Errno::NOENT) => {}
-                    // What was taken carries holds and must reach the kernel; the error comes back with the next call.
+                    // The accepted entries carry holds, so they must reach the kernel. The next call returns the error
+                    // again.
                     Err(_) if any_taken => return Ok(()),
                     Err(errno) => return Err(errno),
                 }

@@ -1,7 +1,7 @@
-//! A pool as a POSIX file system: what each request means, in no protocol's terms.
+//! A pool as a POSIX file system: the meaning of each request, independent of any protocol.
 //!
-//! Permissions are not checked here: the kernel does that (`default_permissions`). Every method answers with an errno,
-//! after the operator was told where an errno is not enough.
+//! The kernel checks permissions (`default_permissions`), so this module does not. Every method returns an errno, and
+//! reports a failure to the operator first if an errno does not suffice.
 
 mod content;
 mod listing;
@@ -40,16 +40,16 @@ pub(crate) struct PoolFilesystem {
     control_path: PathBuf,
 }
 
-/// How the kernel is to treat the content of a file that is opened.
+/// How the kernel treats the content of an opened file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Caching {
-    /// What the page cache has of the file is still right.
+    /// The page cache's content of the file is still valid.
     Keep,
     /// Reads and writes bypass the page cache.
     Bypass,
 }
 
-/// A file that was opened.
+/// An opened file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opened {
     pub(super) handle: u64,
@@ -76,9 +76,9 @@ impl PoolFilesystem {
         }
     }
 
-    /// Gives back `holds` that earlier answers took on `ino`.
+    /// Releases `holds` that earlier answers took on `ino`.
     pub(super) fn forget(&self, ino: Ino, holds: u64) {
-        // The root can't go away, and the kernel's count of it starts with one that no answer took.
+        // The root cannot disappear, and the kernel's count of it starts at one, which no answer took.
         if ino != Ino::ROOT {
             self.pool.release(ino, holds);
         }
@@ -106,27 +106,27 @@ impl PoolFilesystem {
         set().map_err(|error| self.failed("setattr", ino, &error))
     }
 
-    /// Makes a file or folder durable, with all that it needs to be found again. Fails once for each loss of accepted
-    /// writes that its opening does not know of.
+    /// Makes a file or folder durable, together with everything needed to find it again. Fails once for each loss of
+    /// accepted writes that the opening has not seen yet.
     pub(super) fn sync(&self, ino: Ino, handle: u64) -> Result<()> {
-        // As with other file systems: there is nothing to make durable.
+        // Like other file systems: a read-only pool has nothing to make durable.
         if self.pool.is_read_only() {
             return Ok(());
         }
         self.pool.fsync_opened(&self.losses.of(handle)).map_err(|error| self.failed("fsync", ino, &error))
     }
 
-    /// Returns the space as `df` tells it: what it promises is what a file can get.
+    /// Returns the space for `df`: the reported space is what files can get.
     pub(super) fn space(&self) -> FsStat {
         let space = self.pool.fs_stat();
         FsStat { blocks_available: space.blocks_for_data(), ..space }
     }
 
-    /// Opens a file. The kernel has checked that the caller may.
+    /// Opens a file. The kernel has checked the caller's permission.
     pub(super) fn open(&self, ino: Ino, flags: OpenFlags) -> Opened {
         self.open_files.opened(ino, flags);
-        // Every change of a file goes through this mount, or is a clone that the door reports to the kernel.
-        // Writes through a volume are neither, so a file must not be served through both.
+        // Every change of a file goes through this mount, or is a clone that the door reports to the kernel. Writes
+        // through a volume are neither, so a file must not be served through both.
         let caching = if flags.is_direct() { Caching::Bypass } else { Caching::Keep };
         let handle = self.marks.open();
         self.losses.opened(&self.pool, ino, handle);
@@ -140,7 +140,7 @@ impl PoolFilesystem {
         handle
     }
 
-    /// Ends an opening of a file: the kernel has handed over everything that was written through it.
+    /// Ends an opening of a file. The kernel has handed over everything that was written through it.
     pub(super) fn release(&self, ino: Ino, handle: u64) {
         self.losses.released(handle);
         self.open_files.released(ino);

@@ -1,4 +1,4 @@
-//! Requests about names: finding, making, removing, renaming.
+//! Requests about names: look up, create, remove, rename.
 
 use onefold_pool::{Attr, Ino, NewFile};
 
@@ -12,7 +12,7 @@ pub(in crate::fuse) struct Entry<'a> {
     pub(in crate::fuse) name: &'a [u8],
 }
 
-/// Whose a new file is.
+/// Owner of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::fuse) struct Owner {
     pub(in crate::fuse) uid: u32,
@@ -20,7 +20,7 @@ pub(in crate::fuse) struct Owner {
 }
 
 impl PoolFilesystem {
-    /// Finds a file. As all methods here that return attributes, it takes a hold on what it found.
+    /// Looks up a file. Like all methods here that return attributes, it takes a hold on the file.
     pub(in crate::fuse) fn lookup(&self, at: Entry<'_>) -> Result<Attr> {
         self.pool.lookup(at.parent, at.name).map_err(|error| self.failed("lookup", at.parent, &error))
     }
@@ -29,7 +29,8 @@ impl PoolFilesystem {
         self.pool.create_file(at.parent, at.name, new).map_err(|error| self.failed("create", at.parent, &error))
     }
 
-    /// Makes a file without a name in the file system of `directory`, whose default ACL and domain it gets.
+    /// Makes a file without a name in the file system of `directory`. The file gets the directory's default ACL and
+    /// domain.
     pub(in crate::fuse) fn create_unnamed(&self, directory: Ino, new: &NewFile) -> Result<Attr> {
         self.pool.create_unnamed(directory, new).map_err(|error| self.failed("create", directory, &error))
     }
@@ -56,7 +57,7 @@ impl PoolFilesystem {
         self.pool.remove_directory(at.parent, at.name).map_err(|error| self.failed("rmdir", at.parent, &error))
     }
 
-    /// Renames; a whiteout that stays behind belongs to `caller`.
+    /// Renames. A whiteout that stays behind belongs to `caller`.
     pub(in crate::fuse) fn rename(&self, from: Entry<'_>, to: Entry<'_>, flags: u32, caller: Owner) -> Result<()> {
         let mode = rename_mode(flags, caller)?;
         self.pool

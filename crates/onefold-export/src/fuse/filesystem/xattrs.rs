@@ -20,7 +20,7 @@ impl PoolFilesystem {
         self.pool.xattr(ino, name).map_err(|error| self.failed("getxattr", ino, &error))
     }
 
-    /// Returns the names, each ended by a zero byte, as `listxattr(2)` wants them.
+    /// Returns the names, each ended by a zero byte, in the form of `listxattr(2)`.
     pub(in crate::fuse) fn xattr_names(&self, ino: Ino) -> Result<Vec<u8>> {
         let names = self.pool.xattr_names(ino).map_err(|error| self.failed("listxattr", ino, &error))?;
         let mut list = Vec::with_capacity(names.iter().map(|name| name.len() + 1).sum());
@@ -31,7 +31,7 @@ impl PoolFilesystem {
         Ok(list)
     }
 
-    /// Sets an attribute for user `uid`, whom the kernel has let.
+    /// Sets an attribute for user `uid`, whose permission the kernel has checked.
     pub(in crate::fuse) fn set_xattr(&self, ino: Ino, change: &XattrChange<'_>, uid: u32) -> Result<()> {
         let mode = xattr_mode(change.flags)?;
         check_supported(change.name)?;
@@ -58,14 +58,14 @@ impl PoolFilesystem {
     }
 }
 
-/// Tells whether user `uid` says who shares with whom: root, and the user whose daemon it is. Anybody else could put a
-/// directory of his own into another tenant's sharing domain, and see from what is shared there what that one stores.
+/// Returns whether user `uid` may decide which files share: root and the daemon's user may. Any other user could put a
+/// directory into another tenant's sharing domain, and learn that tenant's content from what is shared there.
 fn is_keeper(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-/// Refuses names that begin with `system.`, but for the two of ACLs. The kernel leaves it to the file system who may
-/// set these, and checks no permission.
+/// Refuses names that begin with `system.`, except the two of ACLs. The kernel leaves permissions for these names to
+/// the file system, and checks none itself.
 fn check_supported(name: &[u8]) -> Result<()> {
     let is_refused = name.starts_with(b"system.") && !ACL_XATTRS.contains(&name);
     if is_refused { Err(Errno::OPNOTSUPP) } else { Ok(()) }

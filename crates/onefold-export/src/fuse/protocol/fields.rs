@@ -1,11 +1,11 @@
-//! Reading the numbers and names of a request one after the other.
+//! Reads the numbers and names of a request one after the other.
 
 /// A request ends before its fields do, or a name has no end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a request of the kernel is malformed")]
 pub(in crate::fuse) struct Malformed;
 
-/// What is left of a request.
+/// The part of a request that has not been read yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'a> {
     rest: &'a [u8],
@@ -38,7 +38,7 @@ impl<'a> Fields<'a> {
         self.array().map(i64::from_ne_bytes)
     }
 
-    /// Passes over `count` bytes.
+    /// Skips `count` bytes.
     pub(super) fn skip(&mut self, count: usize) -> Result<(), Malformed> {
         self.bytes(count).map(drop)
     }

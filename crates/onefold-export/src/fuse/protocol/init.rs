@@ -1,16 +1,16 @@
-//! The first request of a connection, where kernel and door agree on a version and on abilities.
+//! The first request of a connection, in which kernel and door agree on a version and on abilities.
 
 use super::fields::{Fields, Malformed};
 
 /// Version of the protocol that this door speaks.
 const MAJOR: u32 = 7;
 const MINOR: u32 = 39;
-/// Oldest that it speaks.
+/// Oldest minor version that it speaks.
 const MINOR_MIN: u32 = 31;
-/// The kernel has a second word of abilities.
+/// The minor version from which on the kernel has a second word of abilities.
 const MINOR_OF_MORE_FLAGS: u32 = 36;
 
-/// Bytes of a page, in which the kernel counts the size of requests.
+/// Bytes of a page, the kernel's unit for the size of requests.
 const PAGE_BYTES: u32 = 4096;
 
 /// Why a connection could not be set up.
@@ -22,7 +22,7 @@ pub(in crate::fuse) enum InitError {
     TooOld { major: u32, minor: u32 },
 }
 
-/// What one side of a connection can do, as the bits of both of its words of flags.
+/// The abilities of one side of a connection: the bits of both of its words of flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::fuse) struct Abilities(pub(in crate::fuse) u64);
 
@@ -63,7 +63,7 @@ impl Abilities {
     }
 }
 
-/// What the kernel offers.
+/// The kernel's offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::fuse) struct InitRequest {
     readahead_bytes: u32,
@@ -74,12 +74,14 @@ impl InitRequest {
     /// The opcode of the request.
     pub(in crate::fuse) const OPCODE: u32 = super::opcode::INIT;
 
+    /// Decodes the body of an `INIT` request.
+    ///
     /// # Errors
     /// [`InitError::TooOld`] for a version that this door does not speak.
     pub(in crate::fuse) fn decode(body: &[u8]) -> Result<InitRequest, InitError> {
         let mut fields = Fields::new(body);
         let (major, minor) = (fields.u32()?, fields.u32()?);
-        // A kernel of a later major version would ask again, with what it has in common; there is none.
+        // A kernel of a later major version would ask again with a common version. No such version exists.
         if major != MAJOR || minor < MINOR_MIN {
             return Err(InitError::TooOld { major, minor });
         }
@@ -90,7 +92,7 @@ impl InitRequest {
     }
 }
 
-/// What this door takes of it.
+/// The part of the offer that this door accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::fuse) struct InitReply {
     pub(in crate::fuse) abilities: Abilities,
@@ -100,7 +102,8 @@ pub(in crate::fuse) struct InitReply {
 }
 
 impl InitReply {
-    /// Returns the reply that takes of `offered` what is `wanted`, with requests of at most `request_bytes_max` bytes.
+    /// Returns the reply that accepts the `wanted` part of `offered`, with requests of at most `request_bytes_max`
+    /// bytes.
     pub(in crate::fuse) fn new(
         offered: InitRequest,
         wanted: Abilities,

@@ -1,11 +1,10 @@
-//! The FUSE protocol as it travels over `/dev/fuse`: requests decoded, replies encoded. Knows no pool and no
-//! descriptor.
+//! The FUSE protocol on `/dev/fuse`: decodes requests and encodes replies. It knows neither pools nor descriptors.
 //!
-//! Every number has the host's byte order: both ends are one machine. A request is a [`Header`] and a body that depends
-//! on its opcode; a reply is 16 bytes and a body. The layouts are the kernel's (`linux/fuse.h`); each is written once,
-//! in `request` (what is read) and `reply` (what is written).
+//! Every number has the host's byte order, as both ends are on one machine. A request is a [`Header`] and a body that
+//! depends on its opcode; a reply is 16 bytes and a body. The layouts are the kernel's (`linux/fuse.h`). Each is
+//! written once, in `request` for decoding or in `reply` for encoding.
 //!
-//! Versions, newest first: only what changed for this door is listed.
+//! Versions, newest first, with the changes that matter to this door:
 //!
 //! | minor | Linux | what it brought |
 //! |---|---|---|

@@ -1,5 +1,5 @@
-//! What a request asks for: the kernel's numbers (`enum fuse_opcode` in `linux/fuse.h`), for the requests that are
-//! understood.
+//! The kernel's numbers for the kinds of requests (`enum fuse_opcode` in `linux/fuse.h`), as far as the door
+//! understands them.
 
 pub(in crate::fuse) const LOOKUP: u32 = 1;
 pub(in crate::fuse) const FORGET: u32 = 2;

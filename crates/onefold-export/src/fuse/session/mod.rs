@@ -1,4 +1,4 @@
-//! A connection to the kernel: mounted, agreed on, and served by several threads.
+//! A connection to the kernel: mounts, negotiates, and serves with several threads.
 
 #[cfg(test)]
 mod tests;
@@ -19,29 +19,29 @@ use super::server::{REQUEST_BYTES_MAX, Server};
 use super::transport::{Invalidate, Transport};
 use crate::options::MountOptions;
 
-/// What a request has beside its data. The kernel wants room for 80 bytes at least.
+/// Length of a request without its data. The kernel requires room for at least 80 bytes.
 const REQUEST_HEADER_BYTES_MAX: usize = 4096;
 
-/// Readahead and asynchronous direct requests that the kernel keeps under way; its own default is 12. A guest's disk
-/// queue alone is 32 to 128 deep.
+/// Maximum number of readahead and asynchronous direct requests that the kernel keeps in progress; its default is 12.
+/// The disk queue of a single guest is 32 to 128 deep.
 const BACKGROUND_REQUESTS_MAX: u16 = 128;
 
-/// Abilities that are used where the kernel has them.
+/// Abilities that the door uses if the kernel has them.
 ///
-/// Never to be added: `POSIX_LOCKS` and `FLOCK_LOCKS`, because locks that the kernel keeps itself are released as QEMU
-/// expects; `PASSTHROUGH`, because all data must be seen.
+/// Two kinds must never be added: `POSIX_LOCKS` and `FLOCK_LOCKS`, because locks that the kernel keeps itself are
+/// released as QEMU expects; and `PASSTHROUGH`, because the pool must see all data.
 const ABILITIES: [Abilities; 16] = [
     Abilities::INIT_EXT,
     Abilities::ASYNC_READ,
     // Writes of more than a page, requests of more than 32 pages.
     Abilities::BIG_WRITES,
     Abilities::MAX_PAGES,
-    // The kernel checks permissions with ACLs, and the pool applies the umask where no default ACL stands in for it.
+    // The kernel checks permissions with ACLs, and the pool applies the umask unless a default ACL replaces it.
     Abilities::POSIX_ACL,
     Abilities::DONT_MASK,
-    // Tells when an ACL takes the set-group-id bit away.
+    // Reports when an ACL removes the set-group-id bit.
     Abilities::SETXATTR_EXT,
-    // Spares a question for `security.capability` before every buffered write; see `privileges`.
+    // Saves the kernel a request for `security.capability` before every buffered write; see `privileges`.
     Abilities::HANDLE_KILLPRIV_V2,
     Abilities::DO_READDIRPLUS,
     Abilities::READDIRPLUS_AUTO,
@@ -50,14 +50,14 @@ const ABILITIES: [Abilities; 16] = [
     Abilities::EXPORT_SUPPORT,
     Abilities::ASYNC_DIO,
     Abilities::DIRECT_IO_ALLOW_MMAP,
-    // Cached pages stay when an answer carries a new size: only this mount changes files.
+    // Cached pages stay when a reply carries a new size, because only this mount changes files.
     Abilities::EXPLICIT_INVAL_DATA,
     Abilities::CACHE_SYMLINKS,
 ];
 
 /// Mounts `filesystem` at `mountpoint` and agrees with the kernel on abilities.
 ///
-/// # Errors
+/// When the kernel refuses, or `fusermount3` for users other than root.
 /// When the kernel (or `fusermount3`, for other users than root) refuses.
 pub(crate) fn connect(
     filesystem: PoolFilesystem,
@@ -104,7 +104,7 @@ struct Session {
 
 impl Transport for Session {
     fn serve(self: Box<Self>) -> io::Result<()> {
-        // All before the first thread: none serves on after this has failed.
+        // All clones are made before the first thread starts, so that no thread keeps serving after a failure here.
         let devices = (1..self.threads).map(|_| self.mount.device.try_clone()).collect::<io::Result<Vec<_>>>()?;
         let droppers = self.drop_stale_pages()?;
         let mut helpers = Vec::new();
@@ -130,7 +130,7 @@ impl Transport for Session {
 }
 
 impl Session {
-    /// Starts the threads that reply to writes once the kernel has dropped the pages that these made stale.
+    /// Starts the threads that reply to writes once the kernel has dropped the pages that they made stale.
     fn drop_stale_pages(&self) -> io::Result<Droppers> {
         let (held_replies, open_files) = self.server.held_replies();
         let mut droppers = Droppers { held_replies: held_replies.clone(), threads: Vec::new() };
@@ -143,7 +143,7 @@ impl Session {
     }
 }
 
-/// The threads that have stale pages dropped. They end when this is dropped.
+/// The threads that make the kernel drop stale pages. Dropping this ends them.
 struct Droppers {
     held_replies: Arc<HeldReplies>,
     threads: Vec<JoinHandle<()>>,
@@ -153,7 +153,7 @@ impl Drop for Droppers {
     fn drop(&mut self) {
         self.held_replies.end();
         for thread in self.threads.drain(..) {
-            // One that panicked has told so.
+            // A panic in it is already reported on standard error.
             let _ = thread.join();
         }
     }

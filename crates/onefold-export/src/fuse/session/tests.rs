@@ -1,4 +1,4 @@
-//! Kernels of other versions than the one that runs the tests, played: a socket stands for `/dev/fuse`.
+//! Simulates kernels of other versions than the one that runs the tests: a socket stands for `/dev/fuse`.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
@@ -14,18 +14,18 @@ use onefold_testing::device::MemoryDevice;
 use super::super::server::REQUEST_START;
 use super::*;
 
-// By `linux/fuse.h`.
+// From `linux/fuse.h`.
 const INIT: u32 = 26;
 const OPEN: u32 = 14;
 const WRITE: u32 = 16;
 const FOPEN_DIRECT_IO: u32 = 1;
 const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 const FOPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
-/// Of the second word of abilities.
+/// In the second word of abilities.
 const DIRECT_IO_ALLOW_MMAP: u32 = 1 << 4;
 const REPLY_HEADER_BYTES: usize = 16;
 
-/// A kernel that has set up a connection.
+/// A simulated kernel that has set up a connection.
 struct Kernel {
     socket: UnixDatagram,
     device: FuseDevice,
@@ -34,12 +34,13 @@ struct Kernel {
 }
 
 impl Kernel {
-    /// Returns a kernel of version 7.`minor` that offers all abilities of the first word, and these of the second.
+    /// Returns a kernel of version 7.`minor` that offers all abilities of the first word, and `more_abilities` of the
+    /// second.
     fn new(minor: u32, more_abilities: u32) -> Kernel {
         Kernel::with(minor, more_abilities, OpenOptions { background: false, ..OpenOptions::default() })
     }
 
-    /// As [`Kernel::new`], with a pool that is opened so.
+    /// Like [`Kernel::new`], with a pool opened with `options`.
     fn with(minor: u32, more_abilities: u32, options: OpenOptions) -> Kernel {
         let (socket, other) = UnixDatagram::pair().unwrap();
         let device = FuseDevice::from(OwnedFd::from(other));
@@ -65,7 +66,7 @@ impl Kernel {
         self.pool.create_file(Ino::ROOT, b"file", &new).unwrap().ino
     }
 
-    /// Opens a file and returns how the door wants its content to be treated.
+    /// Opens a file and returns the flags of the door's answer.
     fn open(&self, node: Ino, flags: i32) -> u32 {
         let body = [flags.to_ne_bytes(), [0; 4]].concat();
         let request = request(OPEN, node.0, &body);
@@ -96,9 +97,9 @@ fn request(opcode: u32, node: u64, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What was wrong, found by reading: a file that was opened with O_DIRECT bypassed the page cache on every kernel.
-/// Those before 6.6 do not allow shared mappings of such a file then, and keep cached pages that a direct write makes
-/// stale: a reader through the page cache saw old content.
+/// Regression, found by reading: a file opened with O_DIRECT bypassed the page cache on every kernel. Kernels before
+/// 6.6 then allow no shared mappings of the file, and keep cached pages that a direct write makes stale. A reader
+/// through the page cache saw old content.
 #[test]
 fn kernels_that_cannot_keep_the_page_cache_right_beside_direct_requests_do_o_direct_their_own_way() {
     let bypass = FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES;
@@ -116,12 +117,12 @@ fn kernels_that_cannot_keep_the_page_cache_right_beside_direct_requests_do_o_dir
     }
 }
 
-/// What was wrong, found in a review: the thread that receives requests left a write to itself and found another
-/// request before it began. Answering that one can wait for a thread that waits for the range of the write.
+/// Regression, found in a review: the receiving thread left a write to itself and found another request before it began
+/// the write. Answering that request can wait for a thread that waits for the range of the write.
 #[test]
 fn a_write_is_handed_over_where_another_request_is_there_already() {
     let test_limits = TestLimits { late_after: 0, ..TestLimits::default() };
-    // The timer's commit would carry the write out as well.
+    // The timer's commit would also carry the write out.
     let options = OpenOptions { test_limits, commit_interval_ms: 3_600_000, ..OpenOptions::default() };
     let kernel = Kernel::with(44, u32::MAX, options);
     let file = kernel.create();
@@ -144,7 +145,7 @@ fn a_write_is_handed_over_where_another_request_is_there_already() {
     // Handle, offset, length, flags of the write, owner of locks, flags of the opening.
     let mut write = [0; 40];
     write[16..20].copy_from_slice(&4096_u32.to_ne_bytes());
-    // A worker that has only just started may find the write before it sleeps.
+    // A newly started worker may find the write before it sleeps.
     let is_left = (0..100).any(|number| {
         receive(&request(WRITE, file.0, &[&write[..], &[number; 4096]].concat()), Begins::ByCaller);
         thread::sleep(Duration::from_millis(10));

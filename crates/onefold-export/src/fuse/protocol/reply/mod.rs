@@ -1,4 +1,4 @@
-//! Replies: what the door answers, encoded.
+//! Replies: encodes the door's answers.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use onefold_pool::{Attr, DirEntry, FsStat, NAME_BYTES_MAX};
 use crate::fuse::attributes::{PREFERRED_IO_BYTES, mode_of, sectors};
 use crate::options::StBlocks;
 
-/// How long the kernel may believe names and attributes: everything that changes them passes through it.
+/// How long the kernel may cache names and attributes. All changes of them pass through the kernel.
 const VALID: Duration = Duration::from_secs(60 * 60);
 
 /// Size of the blocks that `statfs(2)` counts.
@@ -30,7 +30,7 @@ pub(in crate::fuse) fn reply_header(unique: u64, error: i32, body_bytes: usize) 
     header
 }
 
-/// What the kernel is told to forget of a file.
+/// The part of a file's cached state that the kernel is to drop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::fuse) enum Reach {
     /// Attributes alone.
@@ -41,14 +41,14 @@ pub(in crate::fuse) enum Reach {
     Range(Range<u64>),
 }
 
-/// Returns a whole message that makes the kernel forget what it keeps of inode `node`. It has no request: where the
-/// number of one would be it has 0, and its kind stands where the error would.
+/// Returns a complete message that makes the kernel drop cached state of inode `node`. The message answers no request:
+/// the field for the request's number is 0, and the field for the error holds the kind of message.
 pub(in crate::fuse) fn notify_inode(node: u64, reach: &Reach) -> Vec<u8> {
     const INVAL_INODE: i32 = 2;
     let (offset, bytes) = match reach {
-        // The kernel looks at pages only from an offset that is not negative on.
+        // The kernel drops pages only if the offset is not negative.
         Reach::Attributes => (-1, 0),
-        // From the first byte, to the end.
+        // From the first byte to the end.
         Reach::Everything => (0i64, 0i64),
         Reach::Range(bytes) => {
             let offset = i64::try_from(bytes.start).unwrap_or(i64::MAX);
@@ -90,8 +90,8 @@ impl Body {
         self
     }
 
-    /// Numbers, length, blocks; seconds and then nanoseconds of three times; the rest of what `stat(2)` shows. 88
-    /// bytes.
+    /// Appends numbers, length and blocks; the seconds and then the nanoseconds of three times; and the rest of what
+    /// `stat(2)` shows. 88 bytes.
     fn attributes(&mut self, attr: &Attr, st_blocks: StBlocks) -> &mut Body {
         let times = [attr.accessed, attr.modified, attr.changed];
         self.u64(attr.ino.0).u64(attr.size_bytes).u64(sectors(attr, st_blocks));
@@ -105,8 +105,8 @@ impl Body {
         self.u32(PREFERRED_IO_BYTES).u32(0)
     }
 
-    /// Inode and generation, how long the name and the attributes are valid, attributes. 128 bytes. Inode numbers are
-    /// never reused, so no generation tells two files of one number apart.
+    /// Appends inode and generation, how long name and attributes are valid, and the attributes. 128 bytes. Inode
+    /// numbers are never reused, so the generation is constant.
     fn entry(&mut self, attr: &Attr, st_blocks: StBlocks) -> &mut Body {
         self.u64(attr.ino.0).u64(0).u64(VALID.as_secs()).u64(VALID.as_secs()).u32(0).u32(0);
         self.attributes(attr, st_blocks)
@@ -121,7 +121,7 @@ impl Body {
     }
 }
 
-/// Returns the answer to a look-up, and to whatever makes a file.
+/// Returns the answer to a look-up, and to requests that make a file.
 pub(in crate::fuse) fn entry(attr: &Attr, st_blocks: StBlocks) -> Vec<u8> {
     let mut body = Body::new();
     body.entry(attr, st_blocks);
@@ -156,7 +156,7 @@ pub(in crate::fuse) fn opened(handle: u64, flags: u32) -> Vec<u8> {
     body.0
 }
 
-/// Returns the answer to what makes a file and opens it at once.
+/// Returns the answer to a request that makes a file and opens it at once.
 pub(in crate::fuse) fn created(attr: &Attr, st_blocks: StBlocks, handle: u64, flags: u32) -> Vec<u8> {
     let mut body = Body::new();
     body.entry(attr, st_blocks).opening(handle, flags);
@@ -170,7 +170,7 @@ pub(in crate::fuse) fn written(bytes: u32) -> Vec<u8> {
     body.0
 }
 
-/// Returns the answer to `getxattr(2)` or `listxattr(2)` without room: how much is needed.
+/// Returns the answer to `getxattr(2)` or `listxattr(2)` without room: the size that is needed.
 pub(in crate::fuse) fn xattr_size(bytes: u32) -> Vec<u8> {
     written(bytes)
 }
@@ -191,7 +191,7 @@ pub(in crate::fuse) fn statfs(space: &FsStat) -> Vec<u8> {
     body.0
 }
 
-/// Collects entries of a directory, as many as there is room for.
+/// Collects entries of a directory until the room is used up.
 pub(in crate::fuse) struct DirectoryReply {
     body: Body,
     room_bytes: usize,
@@ -202,7 +202,7 @@ impl DirectoryReply {
         DirectoryReply { body: Body::new(), room_bytes }
     }
 
-    /// Adds an entry, with attributes for `READDIRPLUS`. Returns false, and adds nothing, where there is no room.
+    /// Adds an entry, with attributes for `READDIRPLUS`. Returns false and adds nothing if there is no room.
     pub(in crate::fuse) fn add(&mut self, entry: &DirEntry, attr: Option<(&Attr, StBlocks)>) -> bool {
         let start = self.body.0.len();
         if let Some((attr, st_blocks)) = attr {

@@ -45,7 +45,7 @@ fn replies_have_the_lengths_that_the_kernel_expects() {
     let range = notify_inode(5, &Reach::Range(8192..12288));
     assert_eq!(range[24..32], 8192i64.to_ne_bytes());
     assert_eq!(range[32..], 4096i64.to_ne_bytes());
-    // The kernel takes a length of zero for all that follows, and neither number for more than it can be.
+    // The kernel reads a length of zero as "up to the end", and accepts no larger values than these for either number.
     let end = notify_inode(5, &Reach::Range(u64::MAX - 1..u64::MAX));
     assert_eq!((&end[24..32], &end[32..]), (&i64::MAX.to_ne_bytes()[..], &1i64.to_ne_bytes()[..]));
 }

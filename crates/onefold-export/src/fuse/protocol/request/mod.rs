@@ -1,4 +1,4 @@
-//! Requests: what the kernel asks, decoded from its bytes.
+//! Requests: decodes what the kernel sends.
 
 use onefold_block::Timestamp;
 use onefold_pool::{SetAttr, SetTime};
@@ -11,7 +11,7 @@ use crate::fuse::privileges::Privileges;
 /// Writes up to this length are accepted in a few microseconds.
 const BRIEF_BYTES_MAX: usize = 64 << 10;
 
-/// The part that all requests begin with.
+/// The common start of all requests.
 ///
 /// | bytes | field |
 /// |---|---|
@@ -29,7 +29,7 @@ pub(in crate::fuse) struct Header {
     pub(in crate::fuse) node: u64,
     pub(in crate::fuse) uid: u32,
     pub(in crate::fuse) gid: u32,
-    /// The process that asks; 0 where this one can't see it.
+    /// The process that sent the request; 0 if the daemon cannot see it.
     pub(in crate::fuse) pid: u32,
 }
 
@@ -49,13 +49,13 @@ impl Header {
         Ok((Header { opcode, unique, node, uid, gid, pid }, body))
     }
 
-    /// Tells whether the request reads or writes a file's content.
+    /// Returns whether the request reads or writes a file's content.
     pub(in crate::fuse) fn is_transfer(&self) -> bool {
         matches!(self.opcode, opcode::READ | opcode::WRITE)
     }
 
-    /// Tells whether answering the request takes a few microseconds as a rule: it changes or shows what is in memory.
-    /// Of writes, [`WriteHead::is_brief`] tells.
+    /// Returns whether answering the request usually takes a few microseconds, because it changes or shows only data in
+    /// memory. For writes, see [`WriteHead::is_brief`].
     pub(in crate::fuse) fn is_brief(&self) -> bool {
         matches!(
             self.opcode,
@@ -87,7 +87,7 @@ impl Header {
         )
     }
 
-    /// Tells whether answering the request may have to wait for accepted writes, its own file's aside.
+    /// Returns whether answering the request may have to wait for accepted writes to other files.
     pub(in crate::fuse) fn waits_for_writes(&self) -> bool {
         !matches!(
             self.opcode,
@@ -103,42 +103,42 @@ impl Header {
     }
 }
 
-/// How an extended attribute is to be set.
+/// A change of an extended attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::fuse) struct XattrChange<'a> {
     pub(in crate::fuse) name: &'a [u8],
     pub(in crate::fuse) value: &'a [u8],
     pub(in crate::fuse) flags: i32,
-    /// The attribute is an access ACL whose setter may not keep the set-group-id bit.
+    /// Whether the attribute is an access ACL whose setter may not keep the set-group-id bit.
     pub(in crate::fuse) drops_set_gid: bool,
 }
 
-/// Data that is to be read.
+/// A range to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::fuse) struct Read {
     pub(in crate::fuse) handle: u64,
     pub(in crate::fuse) offset: u64,
     pub(in crate::fuse) bytes: u32,
-    /// With which the file was opened.
+    /// Flags that the file was opened with.
     pub(in crate::fuse) flags: i32,
 }
 
-/// Data that is to be written, at the end of the request.
+/// A write, with its data from the end of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::fuse) struct Write<'a> {
     pub(in crate::fuse) head: WriteHead,
     pub(in crate::fuse) data: &'a [u8],
 }
 
-/// Where data is to be written, and how.
+/// Where and how to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::fuse) struct WriteHead {
     pub(in crate::fuse) handle: u64,
     pub(in crate::fuse) offset: u64,
-    /// With which the file was opened.
+    /// Flags that the file was opened with.
     pub(in crate::fuse) flags: i32,
     pub(in crate::fuse) privileges: Privileges,
-    /// The kernel hands over pages of its cache, which stay locked until this is answered.
+    /// Whether the kernel hands over pages of its cache, which stay locked until the answer.
     pub(in crate::fuse) is_from_cache: bool,
 }
 
@@ -146,19 +146,19 @@ impl WriteHead {
     /// Bytes of a request before its data.
     pub(in crate::fuse) const DATA_OFFSET: usize = Header::BYTES + 40;
 
-    /// Tells whether a write of so many bytes is accepted in a few microseconds as a rule.
+    /// Returns whether a write of `bytes` bytes is usually accepted within a few microseconds.
     pub(in crate::fuse) fn is_brief(&self, bytes: usize) -> bool {
         bytes <= BRIEF_BYTES_MAX && self.flags & libc::O_DSYNC == 0
     }
 }
 
-/// What is asked. Names are without the zero byte at their end.
+/// The operation of a request. Names come without the zero byte at their end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::fuse) enum Operation<'a> {
     Lookup {
         name: &'a [u8],
     },
-    /// Inodes and how many holds on each are given back. Has no reply.
+    /// Inodes, and how many holds on each are released. Has no reply.
     Forget(Vec<(u64, u64)>),
     GetAttr,
     Statx,
@@ -219,7 +219,7 @@ pub(in crate::fuse) enum Operation<'a> {
     Release {
         handle: u64,
     },
-    /// Of a file or a directory.
+    /// Makes a file or directory durable.
     Sync {
         handle: u64,
     },
@@ -263,14 +263,14 @@ pub(in crate::fuse) enum Operation<'a> {
         bytes: u64,
         flags: u64,
     },
-    /// The kernel is about to let go of the mount.
+    /// The kernel is about to release the mount.
     Destroy,
-    /// Everything else. The kernel finds its own way where it hears of that.
+    /// Any other operation. The kernel copes without it when it gets `ENOSYS`.
     Unknown,
 }
 
 impl<'a> Operation<'a> {
-    /// Decodes the body of a request. `has_long_setxattr` is what was negotiated.
+    /// Decodes the body of a request. `has_long_setxattr` is the outcome of the negotiation.
     pub(in crate::fuse) fn decode(
         header: &Header,
         body: &'a [u8],
@@ -352,7 +352,7 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// Bits of `SETATTR` that tell which of its fields count.
+/// Bits of `SETATTR` that mark its valid fields.
 mod valid {
     pub(super) const MODE: u32 = 1;
     pub(super) const UID: u32 = 1 << 1;
@@ -410,7 +410,7 @@ fn make_node<'a>(f: &mut Fields<'a>) -> Result<Operation<'a>, Malformed> {
     Ok(Operation::MakeNode { name: f.name()?, mode, umask, rdev })
 }
 
-/// Handle, offset, length and what to do with locks; `READDIR` has the same form.
+/// Reads handle, offset, length, and the handling of locks. `READDIR` has the same form.
 fn read<'a>(f: &mut Fields<'_>) -> Result<Operation<'a>, Malformed> {
     let (handle, offset, bytes, _read_flags, _lock_owner) = (f.u64()?, f.u64()?, f.u32()?, f.u32()?, f.u64()?);
     Ok(Operation::Read(Read { handle, offset, bytes, flags: f.i32()? }))
@@ -453,7 +453,7 @@ fn set_xattr<'a>(f: &mut Fields<'a>, is_long: bool) -> Result<Operation<'a>, Mal
 
 fn batch(f: &mut Fields<'_>) -> Result<Vec<(u64, u64)>, Malformed> {
     let (count, _padding) = (f.u32()?, f.u32()?);
-    // Not reserved before: a count is only believed as far as there are bytes.
+    // Collected without reserving room first: the count is trusted only as far as bytes follow.
     (0..count).map(|_| Ok((f.u64()?, f.u64()?))).collect()
 }
 

@@ -53,7 +53,7 @@ fn a_header_is_read_and_its_length_must_be_true() {
 
 #[test]
 fn the_least_and_the_greatest_times_are_read_as_they_are() {
-    // Seen with another decoder: `utimensat` with a second of -2^63, which any user may ask for, ended the daemon.
+    // Seen with another decoder: a `utimensat` with a second of -2^63, which any user may request, ended the daemon.
     for seconds in [i64::MIN, i64::MIN + 1, -1, 0, i64::MAX] {
         let body = set_attr_body(valid::ACCESSED | valid::MODIFIED, seconds, 999_999_999);
         let time = Some(SetTime::At(Timestamp { seconds, nanoseconds: 999_999_999 }));
