@@ -16,11 +16,11 @@ use crate::meta::{OpError, Privilege};
 use crate::names::inodes::blocks_spanned;
 use crate::readers::range_lock::{Access, RangeGuard};
 
-/// Blocks that one call clones at most: 1 GiB, cut so that the next call begins at a leaf.
+/// Maximum number of blocks that one call clones: 1 GiB, cut so that the next call begins at a leaf.
 const CLONE_BLOCKS_MAX: u64 = (1 << 18) / FAN_OUT * FAN_OUT;
-/// Bytes that one call looks at: what the kernel's call answers in 32 bits.
+/// Maximum number of bytes that one call examines: the kernel's call returns 32 bits.
 const CLONE_BYTES_MAX: u64 = 1 << 30;
-/// Bytes copied at once where a range is not aligned to blocks.
+/// Bytes copied at once if a range is not aligned to blocks.
 const COPY_BYTES: usize = 1 << 20;
 
 impl Data {
@@ -44,7 +44,7 @@ impl Data {
         self.take_clone(source, target, None)
     }
 
-    /// Gives the target the map of the source, or that of a draft of it, which then goes.
+    /// Gives the target the map of the source, or that of a `draft` of it, which is then removed.
     fn take_clone(&self, source: Ino, target: Ino, draft: Option<Ino>) -> Result<()> {
         let now = self.engine.environment.clock.now();
         self.engine.run(Privilege::Normal, |op| {
@@ -56,7 +56,7 @@ impl Data {
             if to.attr.size_bytes != 0 || to.mapped != 0 || to.reserved_blocks != 0 {
                 return Err(PoolError::Invalid("the target of a clone is an empty file").into());
             }
-            // A map with nothing mapped may still have nodes.
+            // A map without mapped blocks may still have nodes.
             op.map_detach_all(&mut to)?;
             match draft {
                 None => op.map_clone_all(&from, &mut to)?,
@@ -75,8 +75,8 @@ impl Data {
         })
     }
 
-    /// Makes a file without a name whose map is the source's without what is reserved there. That takes a step for each
-    /// leaf, so it is done where nobody sees it: a crash leaves a file that goes by itself.
+    /// Makes a nameless file whose map is the source's, without its reserved places. That takes a step for each leaf,
+    /// so the draft is invisible meanwhile, and after a crash it is removed like any orphan.
     fn draft_clone(&self, source: Ino) -> Result<(Ino, Held<'_>)> {
         let now = self.engine.environment.clock.now();
         let new = NewFile { kind: FileKind::Regular, mode: 0o600, umask: 0, uid: 0, gid: 0, rdev: 0 };
@@ -110,17 +110,17 @@ impl Data {
         Ok((draft, held))
     }
 
-    /// Clones a range; whole blocks are shared, the rest is copied. Returns the bytes done, which may be fewer.
+    /// Clones a range: shares whole blocks and copies the rest. Returns the number of bytes done, which may be fewer.
     ///
     /// # Errors
-    /// [`PoolError::Invalid`] where the ranges overlap in one file; no space; device errors.
+    /// [`PoolError::Invalid`] if the ranges overlap in one file; no space; device errors.
     pub(crate) fn clone_part(&self, ranges: RangePair) -> Result<u64> {
         self.engine.ensure_writable()?;
         let ranges = RangePair { bytes: ranges.bytes.min(CLONE_BYTES_MAX), ..ranges };
         let RangePair { source, source_offset, target, target_offset, bytes } = ranges;
         let (source_end, target_end) = ranges.ends().ok_or(PoolError::FileTooLarge)?;
         let blocks_of = |first: u64, end: u64| first / BLOCK_BYTES_U64..end.div_ceil(BLOCK_BYTES_U64);
-        // Locked before anything is decided: an appended byte would change what the last block may be shared for.
+        // Locked before any decision: an appended byte would change whether the last block may be shared.
         let guards = self
             .lock_two((source, blocks_of(source_offset, source_end)), (target, blocks_of(target_offset, target_end)));
         let (size, target_size, same_domain) = self.engine.view(|op| {
@@ -139,7 +139,7 @@ impl Data {
             return Ok(0);
         }
         let aligned = source_offset.is_multiple_of(BLOCK_BYTES_U64) && target_offset.is_multiple_of(BLOCK_BYTES_U64);
-        // A last block that is cut by the source's end can be shared where it ends the target too.
+        // A last block that is cut by the source's end can be shared if it also ends the target.
         let ends_both = source_offset + bytes == size && target_offset + bytes >= target_size;
         let blocks = if ends_both { bytes.div_ceil(BLOCK_BYTES_U64) } else { bytes / BLOCK_BYTES_U64 };
         if !aligned || blocks == 0 || !same_domain {
@@ -160,7 +160,7 @@ impl Data {
         Ok(done)
     }
 
-    /// Clones one piece and, in the same operation, makes the target long enough to show it.
+    /// Clones one piece. In the same operation, makes the target long enough to show it.
     fn clone_step(&self, source: Ino, target: Ino, range: CloneRange, bytes_left: u64) -> Result<u64> {
         let now = self.engine.environment.clock.now();
         self.engine.run(Privilege::Normal, |op| {
@@ -181,7 +181,7 @@ impl Data {
         })
     }
 
-    /// Locks a range to read and another to write, in an order that all callers keep.
+    /// Locks a range for reading and another for writing, in an order that all callers follow.
     pub(super) fn lock_two(
         &self,
         (source, source_range): (Ino, Range<u64>),
@@ -196,12 +196,12 @@ impl Data {
         wanted.into_iter().map(|(ino, range, access)| self.readers.range_locks.lock(ino, range, access)).collect()
     }
 
-    /// Copies where nothing can be cloned: through the same write path, which finds what is stored already.
+    /// Copies data that cannot be cloned. The ordinary write path finds content that is already stored.
     fn copy_part(&self, ranges: RangePair) -> Result<u64> {
         let RangePair { source, source_offset, target, target_offset, bytes } = ranges;
         let until_aligned = BLOCK_BYTES_U64 - source_offset % BLOCK_BYTES_U64;
         let congruent = source_offset % BLOCK_BYTES_U64 == target_offset % BLOCK_BYTES_U64;
-        // After the unaligned beginning the rest may be clonable: the caller comes again.
+        // After the unaligned beginning, the rest may be clonable; the caller calls again.
         let bytes = if congruent && until_aligned < BLOCK_BYTES_U64 { bytes.min(until_aligned) } else { bytes };
         let length = usize::try_from(bytes).unwrap_or(COPY_BYTES).min(COPY_BYTES);
         let mut buffer = vec![0; length];
@@ -211,7 +211,7 @@ impl Data {
     }
 }
 
-/// One hold on an inode, given back when it is dropped.
+/// A hold on an inode, released when dropped.
 struct Held<'e> {
     engine: &'e Engine,
     ino: Ino,

@@ -1,16 +1,16 @@
-//! The write decision (paper, Fig. 2): what becomes of each block of a write.
+//! The write decision (paper, Fig. 2): how each block of a write is stored.
 //!
-//! For each block, from the cheapest answer to the dearest:
+//! For each block, from the cheapest outcome to the most expensive:
 //! 1. All zeros: a hole. No block, no fingerprint, no count.
 //! 2. The file does not share: a block of its own.
-//! 3. Equal to an earlier block of the same write: that one again.
-//! 4. Equal to a block whose write is under way: attach to it and share its fate.
-//! 5. The fingerprint filter names store pages; a page has an entry with the whole fingerprint in the file's sharing
-//!    domain: share that block. It is pinned until the decision has taken effect.
+//! 3. Equal to an earlier block of the same write: the same block.
+//! 4. Equal to a block whose write is in progress: attach to that write and share its fate.
+//! 5. The fingerprint filter names store pages, and a page has an entry with the whole fingerprint in the file's
+//!    sharing domain: share that block. It stays pinned until the decision has taken effect.
 //! 6. Otherwise: a new block, reserved here, written by [`super::write`].
 //!
-//! Nothing is promised by a decision. [`Op::apply_fates`] looks at every entry again under the metadata lock before it
-//! counts a reference: a block whose count has reached zero is never raised, its writer decides anew.
+//! A decision promises nothing. [`Op::apply_fates`] examines every entry again under the metadata lock before it counts
+//! a reference. A block whose count has reached zero is never revived; the write is decided again.
 
 use onefold_block::{BlockNo, Fingerprint};
 
@@ -40,7 +40,7 @@ pub(crate) struct Incoming<'a> {
     pub(crate) fingerprint: Fingerprint,
     /// Whether it is all zeros.
     pub(crate) is_zero: bool,
-    /// Blocks with an equal fingerprint that it can't share: their bytes differ, or their counts are full.
+    /// Blocks with an equal fingerprint that it cannot share: their bytes differ, or their counts are full.
     pub(crate) unfit: Vec<BlockNo>,
 }
 
@@ -51,26 +51,26 @@ pub(crate) struct Sharing {
     pub(crate) domain: u16,
     /// Whether the file shares at all.
     pub(crate) enabled: bool,
-    /// How candidates are believed.
+    /// Whether candidates are compared by fingerprint alone or by value.
     pub(crate) verify: Verify,
 }
 
-/// What becomes of a block.
+/// How a block of a write is stored.
 #[derive(Clone, Debug)]
 pub(crate) enum Fate {
     /// It is a hole.
     Hole,
     /// It is the same as block `.0` of the write.
     Same(usize),
-    /// Somebody is writing it: wait for that.
+    /// Another writer is writing it: wait for that write.
     Attach(InFlight),
     /// It is stored there already; pinned.
     Share(BlockNo),
-    /// It is new and goes there; reserved.
+    /// It is new and will be stored there; reserved.
     Write(InFlight),
 }
 
-/// A choice before anything is reserved or pinned.
+/// A choice before any block is reserved or pinned.
 enum Choice {
     Hole,
     Same(usize),
@@ -79,39 +79,39 @@ enum Choice {
     New,
 }
 
-/// How a batch's fates took effect.
+/// The result of applying a batch's fates.
 pub(crate) enum Applied {
-    /// They did.
+    /// They took effect.
     Done,
-    /// Nothing was changed: these blocks of the write have lost what they were to share.
+    /// Nothing was changed: these blocks of the write can no longer share as decided.
     Lost(Vec<Lost>),
 }
 
-/// A block of a write whose fate can't take effect.
+/// A block of a write whose fate cannot take effect.
 pub(crate) struct Lost {
     /// Its place in the write.
     pub(crate) at: usize,
-    /// The block that has no reference to spare for it, if that is why.
+    /// The block that cannot take another reference, if that is the reason.
     pub(crate) full: Option<BlockNo>,
 }
 
-/// What is to be decided.
+/// A request for decisions.
 pub(crate) struct Deciding<'a> {
     /// The file.
     pub(crate) ino: Ino,
     /// All blocks of the write.
     pub(crate) blocks: &'a [Incoming<'a>],
-    /// Those of them whose fates are asked for.
+    /// The blocks to decide, as indices into `blocks`.
     pub(crate) undecided: &'a [usize],
     /// How they may be shared.
     pub(crate) sharing: Sharing,
     /// Blocks that are set aside for this write ([`super::behind`]).
     pub(crate) set_aside: u64,
-    /// What the filter said of those of them that are looked up ([`sought`]), before the metadata was locked.
+    /// The filter's answers for the blocks that are looked up ([`sought`]), from before the metadata was locked.
     pub(crate) looked_up: Option<&'a LookedUp<'a>>,
 }
 
-/// Returns the fingerprints of blocks that are looked up in the filter, in order.
+/// Returns the fingerprints of the blocks that are looked up in the filter, in order.
 pub(crate) fn sought(blocks: &[Incoming<'_>], undecided: &[usize], sharing: Sharing) -> Vec<Fingerprint> {
     let sought = undecided.iter().filter(|&&at| sharing.enabled && !blocks[at].is_zero);
     sought.map(|&at| blocks[at].fingerprint).collect()
@@ -130,7 +130,7 @@ impl Op<'_> {
                 reserved.extend((0..run.count).map(|offset| run.first.plus(offset)));
             }
         }
-        // From here on nothing can fail: whoever gets fates has to give them back.
+        // From here on nothing can fail, because the caller must give back all fates that it gets.
         let mut reserved = reserved.into_iter();
         let write = DeviceWrite::begin();
         let fates = undecided.iter().zip(choices).map(|(&at, choice)| {
@@ -148,7 +148,8 @@ impl Op<'_> {
                 }
                 Choice::New => {
                     let block = reserved.next().expect("as many were reserved as were chosen");
-                    // Blocks with equal fingerprints, one of them unfit, can't be told apart by their content key.
+                    // If one of several blocks with equal fingerprints is unfit, their content key cannot tell them
+                    // apart.
                     let shared = sharing.enabled && blocks[at].unfit.is_empty();
                     Fate::Write(self.meta.in_flight.enter(block, shared.then_some(content), &write))
                 }
@@ -157,9 +158,9 @@ impl Op<'_> {
         Ok(fates.collect())
     }
 
-    /// Counts the places of a write that `fallocate` has reserved: for them space was set aside.
+    /// Counts the places of a write that `fallocate` has reserved, for which space was set aside.
     fn promised_places(&mut self, ino: Ino, blocks: &[Incoming<'_>]) -> OpResult<u64> {
-        // Read here: another writer may have copied the map's root since the write began.
+        // Read here, because another writer may have copied the map's root since the write began.
         let inode = self.regular(ino)?;
         if inode.reserved_blocks == 0 {
             return Ok(0);
@@ -186,14 +187,14 @@ impl Op<'_> {
                 meanwhile = entered;
                 before.candidates()
             }
-            // What is decided once more, or too late. All at once, so that the waits for memory overlap.
+            // A repeated decision, or an outdated look-up. One call for all, so that the waits for memory overlap.
             None => {
                 meanwhile = Vec::new();
                 now = self.meta.filter.read().candidates_each(&sought(blocks, undecided, sharing));
                 &now
             }
         };
-        // Taken in the order in which blocks come.
+        // In the order of the blocks.
         let mut candidates = candidates.iter().enumerate();
         for &at in undecided {
             let incoming = &blocks[at];
@@ -229,14 +230,14 @@ impl Op<'_> {
             }
         }
         if missing {
-            // All pages that the whole write needs were asked for: they are read together.
+            // All pages that the whole write needs have been requested, and are read together.
             self.settle()?;
         }
         activity.add(Counter::LookupsForNothing, for_nothing);
         Ok(choices)
     }
 
-    /// Looks for a stored block with that fingerprint: the filter names pages, the pages confirm or deny.
+    /// Looks for a stored block with that fingerprint. The filter names pages, and the pages confirm or refute.
     fn find_stored(
         &mut self,
         incoming: &Incoming<'_>,
@@ -271,7 +272,7 @@ impl Op<'_> {
         Ok(if missing { Found::Missing } else { Found::Nothing { pages } })
     }
 
-    /// Puts the fates of a write into effect: entries, counts and map change together.
+    /// Applies the fates of a write: entries, counts and map change together.
     pub(crate) fn apply_fates(
         &mut self,
         inode: &mut Inode,
@@ -294,13 +295,13 @@ impl Op<'_> {
                 continue;
             };
             if claimed.contains(&block) || !self.meta.in_flight.is_uninitialised(block) {
-                // It may be one of the run.
+                // The block may belong to the run.
                 self.claim_new(&mut new)?;
                 entries.push(MapEntry::Block(self.add_data_reference(block)?));
                 continue;
             }
             entries.push(MapEntry::Block(block));
-            // Whoever comes first of the writer and those attached makes the entry.
+            // The first of the writer and the attached writes makes the entry.
             claimed.insert(block);
             let entry = Entry {
                 fingerprint: incoming.fingerprint,
@@ -335,8 +336,8 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Returns the blocks of a write whose share is no longer what it was when it was decided, or would be one too
-    /// many.
+    /// Returns the blocks of a write that can no longer share as decided, because the shared block has changed or its
+    /// count is full.
     fn lost_shares(
         &mut self,
         blocks: &[Incoming<'_>],
@@ -352,7 +353,7 @@ impl Op<'_> {
                 Fate::Attach(_) | Fate::Write(_) => self.meta.in_flight.is_uninitialised(block),
                 Fate::Share(_) | Fate::Hole | Fate::Same(_) => false,
             };
-            // What is not new has an entry that somebody else has made, and may have dropped again since.
+            // A block that is not new has an entry by another writer, which may have dropped it since.
             let entry = if is_new { None } else { Some(self.entry(block)?) };
             let same = entry.as_ref().is_none_or(|entry| {
                 entry.usage == BlockUse::Data
@@ -373,7 +374,7 @@ impl Op<'_> {
     }
 }
 
-/// New blocks that follow each other within one group.
+/// Consecutive new blocks within one group.
 #[derive(Default)]
 struct NewRun {
     first: BlockNo,
@@ -388,14 +389,14 @@ impl NewRun {
     }
 }
 
-/// What a look-up found.
+/// The result of a look-up.
 enum Found {
     Stored(BlockNo),
     Nothing { pages: u64 },
     Missing,
 }
 
-/// Returns the fate that a fate follows: its own, or that of the block which it is the same as.
+/// Returns the fate that decides a block: its own, or that of the block which it equals.
 fn lead<'a>(fates: &'a [Fate], fate: &'a Fate) -> &'a Fate {
     match fate {
         Fate::Same(other) => &fates[*other],
@@ -403,7 +404,7 @@ fn lead<'a>(fates: &'a [Fate], fate: &'a Fate) -> &'a Fate {
     }
 }
 
-/// Cuts the blocks of a write into runs that lie one after another in the file.
+/// Splits the blocks of a write into runs that are consecutive in the file.
 fn neighbours<'b, 'a>(blocks: &'b [Incoming<'a>]) -> impl Iterator<Item = &'b [Incoming<'a>]> {
     blocks.chunk_by(|one, next| one.index + 1 == next.index)
 }

@@ -1,4 +1,4 @@
-//! Writes that begin or end within a block: the rest of the block is filled up with what the file has there.
+//! Writes that begin or end within a block: the rest of the block is filled with the file's content.
 
 use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, Timestamp};
@@ -12,7 +12,7 @@ use crate::format::map_node::MapEntry;
 use crate::meta::Privilege;
 use crate::readers::range_lock::Access;
 
-/// A piece of a write that fits one batch.
+/// A piece of a write that fits in one batch.
 struct Piece<'a> {
     first: u64,
     within: usize,
@@ -30,20 +30,20 @@ pub(crate) struct WriteRequest<'a> {
     pub(crate) ino: Ino,
     pub(crate) offset: u64,
     pub(crate) bytes: &'a [u8],
-    /// When it was made.
+    /// When the write was requested.
     pub(crate) now: Timestamp,
-    /// It takes effect after all accepted writes below this number ([`super::behind`]).
+    /// The write takes effect after all accepted writes below this number ([`super::behind`]).
     pub(crate) after: u64,
     pub(crate) privilege: Privilege,
-    /// As [`Store::may_be_late`], as far as the write is small.
+    /// Like [`Store::may_be_late`], provided that the write is small.
     pub(crate) may_be_late: bool,
 }
 
 impl Data {
-    /// Writes to a file, growing it where the write ends past its end.
+    /// Writes to a file, and lengthens it if the write ends past its end.
     ///
     /// # Errors
-    /// [`PoolError::FileTooLarge`], no space (earlier batches of a long write may have happened), device errors.
+    /// [`PoolError::FileTooLarge`]; no space (earlier batches of a long write may have happened); device errors.
     pub(crate) fn write_file(&self, ino: Ino, offset: u64, from: &[u8], durability: Durability) -> Result<()> {
         let may_be_late = durability == Durability::Later;
         self.store_file(ino, offset, from, may_be_late)?;
@@ -53,11 +53,11 @@ impl Data {
         }
     }
 
-    /// As [`Data::write_file`], not durable. New blocks may be kept in memory until the next commit only if
+    /// Like [`Data::write_file`], but not durable. New blocks may be kept in memory until the next commit only if
     /// `may_be_late`.
     ///
     /// # Errors
-    /// As [`Data::write_file`].
+    /// See [`Data::write_file`].
     pub(super) fn store_file(&self, ino: Ino, offset: u64, from: &[u8], may_be_late: bool) -> Result<()> {
         self.settle_writes();
         self.engine.ensure_writable()?;
@@ -81,11 +81,11 @@ impl Data {
         })
     }
 
-    /// Writes to a file a range of which the caller has locked. `set_aside` blocks are kept for it, and are taken off
-    /// as they are used.
+    /// Writes to a file in a range that the caller has locked. `set_aside` blocks are kept for the write, and it
+    /// subtracts those that it uses.
     ///
     /// # Errors
-    /// As [`Data::write_file`].
+    /// See [`Data::write_file`].
     pub(crate) fn write_locked(&self, request: &WriteRequest<'_>, set_aside: &mut u64) -> Result<()> {
         in_pieces(request, |piece| self.write_piece(request, piece, set_aside))
     }
@@ -120,8 +120,8 @@ impl Data {
         })
     }
 
-    /// Returns the first and last block of a piece, where it covers them only in part, with the piece laid over what
-    /// the file has there.
+    /// Returns the first and last block of a piece, as far as the piece covers them only in part, with the piece laid
+    /// over the file's content.
     fn fill_edges(&self, ino: Ino, piece: &Piece<'_>) -> Result<Vec<Edge>> {
         let count = piece.block_count();
         let mut edges = Vec::new();
@@ -140,7 +140,7 @@ impl Data {
         Ok(edges)
     }
 
-    /// Reads one block of a file whose range the caller has locked. Past the end it is zeros.
+    /// Reads one block of a file whose range the caller has locked. Past the end, it is zeros.
     pub(crate) fn file_block(&self, ino: Ino, index: u64) -> Result<AlignedBuffer> {
         let entry = self.engine.view(|op| {
             let inode = op.regular(ino)?;
@@ -154,7 +154,7 @@ impl Data {
     }
 }
 
-/// Cuts a write into pieces that fit a batch, smaller ones where the journal is small.
+/// Splits a write into pieces that fit in a batch, or into smaller ones if the journal is small.
 fn in_pieces(request: &WriteRequest<'_>, mut write: impl FnMut(&Piece<'_>) -> Result<()>) -> Result<()> {
     let mut batch_blocks = BATCH_BLOCKS;
     let mut done = 0;
@@ -173,7 +173,7 @@ fn in_pieces(request: &WriteRequest<'_>, mut write: impl FnMut(&Piece<'_>) -> Re
     Ok(())
 }
 
-/// A block at the edge of a piece, filled up.
+/// A block at the edge of a piece, filled with the file's content.
 struct Edge {
     index: usize,
     block: AlignedBuffer,

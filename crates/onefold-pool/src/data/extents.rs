@@ -1,4 +1,4 @@
-//! Where a file's data lies on the device.
+//! Reports the places of a file's data on the device.
 
 use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_substrate::MappedExtent;
@@ -12,26 +12,27 @@ use crate::map::seek::PlaceKind;
 use crate::meta::{Op, OpResult};
 use crate::names::inodes::blocks_spanned;
 
-/// Blocks of which one hold of the metadata lock tells at most.
+/// Maximum number of blocks that are reported under one hold of the metadata lock.
 const STEP_BLOCKS: u64 = 512;
-/// Runs of holes and reserved places that one hold of the metadata lock passes at most.
+/// Maximum number of runs of holes and reserved places that are skipped under one hold of the metadata lock.
 const STEPS_MAX: u32 = 1024;
-/// Extents that one call returns, unless its last step finds more.
+/// Number of extents after which a call returns. Its last step may find more.
 const EXTENTS_WANTED: usize = 1024;
 
-/// What one look found.
+/// The result of one step.
 struct Step {
     extents: Vec<MappedExtent>,
-    /// The block that the next look begins at.
+    /// The block at which the next step begins.
     next: u64,
 }
 
 impl Data {
-    /// Returns where the data of a file lies from the block of an offset on, in order; holes are left out. Some
-    /// extents, at least one; none where there is no data from there to the end of the file.
+    /// Returns the places of a file's data, in order, from the block that contains `offset` on; holes are left out.
+    /// Returns at least one extent, and possibly not all of them. Returns none if there is no data between there and
+    /// the end of the file.
     ///
     /// # Errors
-    /// No such file, no regular one; damage; device errors.
+    /// If the file does not exist or is not a regular file; damage; device errors.
     pub(crate) fn extents(&self, ino: Ino, offset: u64) -> Result<Vec<MappedExtent>> {
         let mut extents: Vec<MappedExtent> = Vec::new();
         let mut at = offset / BLOCK_BYTES_U64;
@@ -50,7 +51,7 @@ impl Data {
 }
 
 impl Op<'_> {
-    /// Tells of the next run of blocks, and what else is before it.
+    /// Returns the next run of stored blocks, and the reserved places before it.
     fn extents_step(&mut self, inode: &Inode, from: u64, end: u64) -> OpResult<Step> {
         let mut step = Step { extents: Vec::new(), next: from };
         for _ in 0..STEPS_MAX {
@@ -77,13 +78,13 @@ impl Op<'_> {
         Ok(step)
     }
 
-    /// Tells of blocks that are all stored, and below one leaf.
+    /// Appends the extents of blocks that are all stored, and below one leaf.
     fn stored_extents(&mut self, inode: &Inode, first: u64, end: u64, extents: &mut Vec<MappedExtent>) -> OpResult<()> {
         let mut entries = vec![MapEntry::Hole; usize::try_from(end - first).expect("at most a step")];
         self.map_read(inode, first, &mut entries)?;
         let blocks = crate::map::blocks_of(&entries);
         self.want_entries(blocks.iter().copied())?;
-        // A leaf that a clone has too counts once, whoever reads through it.
+        // A leaf that a clone shares counts once, whichever file reads through it.
         let is_leaf_shared = self.map_is_shared(inode, first)?;
         for (index, block) in (first..end).zip(blocks) {
             let extent = MappedExtent {
@@ -99,7 +100,7 @@ impl Op<'_> {
     }
 }
 
-/// Adds an extent, to the last one where it continues that.
+/// Appends an extent, or lengthens the last one if the new one continues it.
 fn append(extents: &mut Vec<MappedExtent>, extent: MappedExtent) {
     match extents.last_mut() {
         Some(last)

@@ -1,4 +1,4 @@
-//! Reading data blocks by their physical numbers.
+//! Reads data blocks by their physical numbers.
 
 use onefold_block::device::runs;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, ReadOp};
@@ -8,13 +8,13 @@ use crate::error::{PoolError, Result};
 use crate::format::map_node::MapEntry;
 use crate::readers::cache::CACHED_READ_BLOCKS;
 
-/// Blocks that a map's entries name, and where they are to go: one block for each entry.
+/// Blocks that a map's entries name, and the memory to fill: one block for each entry.
 pub(crate) struct Part<'a> {
     pub(crate) entries: &'a [MapEntry],
     pub(crate) into: &'a mut [u8],
 }
 
-/// A block that the cache does not have: the entry `at` of a part.
+/// A block that is not in the cache: the entry `at` of a part.
 struct Missed {
     part: usize,
     at: usize,
@@ -22,8 +22,8 @@ struct Missed {
 }
 
 impl Data {
-    /// Fills `into` (one block for each entry) with what a map's entries name; holes are zeros. The caller's range lock
-    /// keeps the blocks from being freed.
+    /// Fills `into` (one block for each entry) with the blocks that a map's entries name; holes are zeros. The caller's
+    /// range lock keeps the blocks from being freed.
     ///
     /// # Errors
     /// Device errors.
@@ -31,10 +31,10 @@ impl Data {
         self.fetch_each(&mut [Part { entries, into }])
     }
 
-    /// As [`Data::fetch`], for several parts together.
+    /// Like [`Data::fetch`], for several parts together.
     ///
     /// # Errors
-    /// Device errors; nothing is known of any part then.
+    /// Device errors. The content of all parts is unknown then.
     pub(crate) fn fetch_each(&self, parts: &mut [Part<'_>]) -> Result<()> {
         let mut batch: Vec<ReadOp<'_>> = Vec::new();
         let mut missed: Vec<Missed> = Vec::new();

@@ -1,6 +1,6 @@
-//! File data: reading it, and the way of a block to the disk.
+//! File data: reads it, and decides and carries out how it is stored.
 //!
-//! Where that way is decided: [`decide`], from top to bottom. [`write`] is the frame around it.
+//! Read [`decide`] from top to bottom for the decision. [`write`] is the frame around it.
 
 pub(crate) mod behind;
 pub(crate) mod clone;
@@ -29,9 +29,9 @@ pub(crate) struct Data {
     readers: Arc<Readers>,
     pub(crate) behind: Line,
     pub(crate) losses: Losses,
-    /// What the callers of [`crate::Pool::fsync`] know of them, who have nothing opened.
+    /// The losses seen by callers of [`crate::Pool::fsync`], who have no opening.
     pub(crate) losses_seen: LossesSeen,
-    /// Of waits for accepted writes.
+    /// Polls during waits for accepted writes.
     settling: Polling,
 }
 

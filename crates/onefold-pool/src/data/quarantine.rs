@@ -1,4 +1,4 @@
-//! Damaged data is kept, for it may be the best copy there is, but it takes no new readers.
+//! Keeps damaged data, which may be the best copy there is, but lets no further file refer to it.
 
 use onefold_block::BlockNo;
 
@@ -8,8 +8,8 @@ use crate::format::store_page::{BlockUse, Entry};
 use crate::meta::Privilege;
 
 impl Data {
-    /// Marks a data block whose content is known not to match its fingerprint as private: no later write is shared with
-    /// it. Else whoever writes the right content again would be given the wrong one.
+    /// Marks a data block whose content does not match its fingerprint as private, so that no later write shares it.
+    /// Otherwise a writer of the correct content would get the wrong content.
     ///
     /// # Errors
     /// Damage of the block's entry; device errors.

@@ -1,4 +1,4 @@
-//! Reading files.
+//! Reads files.
 
 use std::ops::Range;
 
@@ -13,14 +13,14 @@ use crate::format::map_node::MapEntry;
 use crate::meta::{Op, OpError, OpResult};
 use crate::readers::range_lock::{Access, RangeGuard};
 
-/// Blocks that one turn of a long read takes.
+/// Maximum number of blocks that one step of a long read takes.
 const READ_BLOCKS: usize = 512;
 
 impl Op<'_> {
-    /// Reads an inode that must have data.
+    /// Reads an inode of a file that can have data.
     ///
     /// # Errors
-    /// [`PoolError::IsADirectory`]; [`PoolError::Invalid`] for other kinds; as [`Op::inode`].
+    /// [`PoolError::IsADirectory`]; [`PoolError::Invalid`] for other kinds; see [`Op::inode`].
     pub(crate) fn regular(&mut self, ino: Ino) -> OpResult<Inode> {
         let inode = self.inode(ino)?;
         match inode.attr.kind {
@@ -36,14 +36,14 @@ impl Op<'_> {
 pub struct Reading<'a> {
     /// The file.
     pub ino: Ino,
-    /// Where in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Where the bytes go. Whole blocks at a page's address save a copy.
+    /// The buffer to fill. Whole blocks at a page-aligned address save a copy.
     pub into: &'a mut [u8],
 }
 
 impl Reading<'_> {
-    /// Returns the blocks that are read, if they are whole, few, and can be read in place.
+    /// Returns the blocks to read, if they are whole, few, and can be read in place.
     fn whole_blocks(&self) -> Option<Range<u64>> {
         let is_fit = self.offset.is_multiple_of(BLOCK_BYTES_U64)
             && !self.into.is_empty()
@@ -54,15 +54,15 @@ impl Reading<'_> {
     }
 }
 
-/// What a map says of a read of whole blocks: how many bytes there are, and where.
+/// The map's answer for a read of whole blocks: the number of bytes, and their places.
 struct Located {
     bytes: usize,
     entries: Vec<MapEntry>,
 }
 
 impl Op<'_> {
-    /// Looks up where a read of whole blocks finds them; nothing where the file ends within one, or there is no such
-    /// file.
+    /// Looks up the places for a read of whole blocks. Returns `None` if the file ends within a block, or does not
+    /// exist.
     fn locate(&mut self, reading: &Reading<'_>) -> OpResult<Option<Located>> {
         let inode = match self.regular(reading.ino) {
             Ok(inode) => inode,
@@ -81,7 +81,7 @@ impl Op<'_> {
 }
 
 impl Data {
-    /// Reads several places together: the outcome of each is that of [`Data::read_file`].
+    /// Reads several places together. The outcome of each is that of [`Data::read_file`].
     pub(crate) fn read_each(&self, readings: &mut [Reading<'_>]) -> Vec<Result<usize>> {
         let mut outcomes: Vec<Option<Result<usize>>> = readings.iter().map(|_| None).collect();
         if let Ok(done) = self.read_together(readings) {
@@ -89,15 +89,15 @@ impl Data {
                 *outcome = done.map(Ok);
             }
         }
-        // What does not fit, has to be waited for, or failed, by itself: so each has its own outcome.
+        // Reads that do not fit, must wait, or have failed are done one by one, so that each has its own outcome.
         let alone = |(reading, outcome): (&mut Reading<'_>, Option<Result<usize>>)| {
             outcome.unwrap_or_else(|| self.read_file(reading.ino, reading.offset, reading.into))
         };
         readings.iter_mut().zip(outcomes).map(alone).collect()
     }
 
-    /// Reads those places that are whole blocks of files and have not to be waited for; the others are `None`. No lock
-    /// is waited for while others are held, because those who hold it may wait for these.
+    /// Reads the places that are whole blocks of files and whose locks are free; the others are `None`. While it holds
+    /// locks it waits for no other lock, because the holder of that one may wait for these.
     fn read_together(&self, readings: &mut [Reading<'_>]) -> Result<Vec<Option<usize>>> {
         let guards: Vec<Option<RangeGuard<'_>>> = readings
             .iter()
@@ -107,7 +107,7 @@ impl Data {
             let mut located = Vec::with_capacity(readings.len());
             for (reading, guard) in readings.iter().zip(&guards) {
                 located.push(match guard {
-                    // A missing block does not keep the others from being asked for.
+                    // A missing block does not keep the other reads from requesting theirs.
                     Some(_) => match op.locate(reading) {
                         Ok(found) => found,
                         Err(OpError::Fault) => None,
@@ -131,10 +131,10 @@ impl Data {
         Ok(located.iter().map(|located| Some(located.as_ref()?.bytes)).collect())
     }
 
-    /// Reads from a file; short only where it ends.
+    /// Reads from a file. Returns fewer bytes than requested only at the file's end.
     ///
     /// # Errors
-    /// No such file; damage; device errors.
+    /// If the file does not exist; damage; device errors.
     pub(crate) fn read_file(&self, ino: Ino, offset: u64, into: &mut [u8]) -> Result<usize> {
         let mut done = 0;
         while done < into.len() {

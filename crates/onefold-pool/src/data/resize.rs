@@ -1,7 +1,7 @@
-//! Changing a file's length and its holes: truncate, punch, zero, reserve, seek.
+//! Changes a file's length and its holes: truncate, punch, zero, reserve, seek.
 //!
-//! Bytes past the end of a file, in its last block, are always zero: a truncate writes the last block anew, in the
-//! same operation that changes the length.
+//! Bytes past the end of a file, in its last block, are always zero. A truncate therefore rewrites the last block in
+//! the same operation that changes the length.
 
 use std::ops::Range;
 
@@ -21,11 +21,11 @@ use crate::meta::{Op, OpResult, Privilege};
 use crate::names::inodes::blocks_spanned;
 use crate::readers::range_lock::Access;
 
-/// What is done to an inode in the operation that changes its length.
+/// A further change of an inode in the operation that changes its length.
 pub(crate) type AlsoChange<'a> = dyn FnMut(&mut Op<'_>, &mut Inode) -> OpResult<()> + 'a;
 
 impl Data {
-    /// Sets a file's length, and does `also` in the same operation.
+    /// Sets a file's length, and calls `also` in the same operation.
     ///
     /// # Errors
     /// [`PoolError::FileTooLarge`], no space, device errors.
@@ -57,11 +57,11 @@ impl Data {
         self.change_file(ino, Privilege::Shrinking, &mut change)
     }
 
-    /// Reserves, punches or zeroes a range, each piece of about a gibibyte whole or not at all.
+    /// Reserves, punches or zeroes a range. Each piece of about a gibibyte is done as a whole or not at all.
     ///
     /// # Errors
-    /// [`PoolError::Invalid`] for an empty range, [`PoolError::FileTooLarge`], no space: earlier pieces may be done
-    /// then.
+    /// [`PoolError::Invalid`] for an empty range; [`PoolError::FileTooLarge`]; no space, after which earlier pieces may
+    /// be done.
     pub(crate) fn allocate_range(&self, ino: Ino, offset: u64, bytes: u64, mode: AllocateMode) -> Result<()> {
         if bytes == 0 {
             return Err(PoolError::Invalid("an empty range"));
@@ -90,7 +90,7 @@ impl Data {
             let next = ((at / step + 1) * step).min(end);
             let mut reserve = |op: &mut Op<'_>, inode: &mut Inode| {
                 op.map_reserve(inode, at / BLOCK_BYTES_U64..blocks_spanned(next))?;
-                // The length says that all of it is done.
+                // The length grows with the last piece: it says that the whole range is done.
                 if grows && next == end && end > inode.attr.size_bytes {
                     op.set_length(inode, end);
                 }
@@ -104,7 +104,7 @@ impl Data {
             };
             match done {
                 Ok(()) => at = next,
-                // Steps stay divisors of the largest, so that each lies below one node.
+                // The step stays a divisor of the largest step, so that each step lies below one node.
                 Err(PoolError::TooLargeForJournal) if step == RESERVE_STEP_BLOCKS * BLOCK_BYTES_U64 => {
                     step = FAN_OUT * BLOCK_BYTES_U64;
                 }
@@ -114,8 +114,8 @@ impl Data {
         Ok(())
     }
 
-    /// Refuses a reservation that can't succeed before a part of it is made. What the file has may all lie elsewhere,
-    /// so this lets too much pass, never too little.
+    /// Refuses a reservation that cannot succeed, before a part of it is made. All blocks of the file may lie outside
+    /// the range, so this check may let an impossible reservation pass, but never refuses a possible one.
     fn make_space_for_range(&self, ino: Ino, first: u64, end: u64) -> Result<()> {
         let inode = self.engine.view(|op| op.regular(ino))?;
         let missing = (end - first).saturating_sub(inode.mapped + inode.reserved_blocks);
@@ -127,7 +127,7 @@ impl Data {
         Ok(())
     }
 
-    /// Returns how many free blocks nobody was promised.
+    /// Returns the number of free blocks that are not promised to reserved places.
     fn unpromised_blocks(&self) -> u64 {
         let meta = self.engine.meta();
         meta.blocks_free().saturating_sub(meta.state(Field::ReservedBlocks))
@@ -142,8 +142,8 @@ impl Data {
         })
     }
 
-    /// Makes a range of bytes read as zeros and does `also`, in one operation: whole blocks become holes, the edges are
-    /// written.
+    /// Makes a range of bytes read as zeros and calls `also`, in one operation: whole blocks become holes, and the
+    /// edges are written.
     fn zero_range(&self, ino: Ino, range: Range<u64>, privilege: Privilege, also: &mut AlsoChange<'_>) -> Result<()> {
         let edges = self.zeroed_edges(ino, &range)?;
         let edges: Vec<(u64, &[u8])> = edges.iter().map(|(index, block)| (*index, &block[..])).collect();
@@ -161,15 +161,15 @@ impl Data {
         }
     }
 
-    /// Returns the blocks that a range covers in part, as they are once it is zero. Those in which nothing changes are
-    /// left out.
+    /// Returns the blocks that a range covers in part, with the range zeroed. Leaves out blocks that this does not
+    /// change.
     fn zeroed_edges(&self, ino: Ino, range: &Range<u64>) -> Result<Vec<(u64, AlignedBuffer)>> {
         let (first, last) = (range.start / BLOCK_BYTES_U64, range.end / BLOCK_BYTES_U64);
         let within = |place: u64| usize::try_from(place % BLOCK_BYTES_U64).expect("below 4096");
         let partly = if first == last {
             [(first, within(range.start)..within(range.end)), (last, 0..0)]
         } else {
-            // Where the range begins with a block, that block is cleared whole.
+            // If the range begins at a block boundary, that block is cleared as a whole.
             let from = Some(within(range.start)).filter(|&from| from > 0).unwrap_or(BLOCK_BYTES);
             [(first, from..BLOCK_BYTES), (last, 0..within(range.end))]
         };
@@ -187,7 +187,7 @@ impl Data {
     /// Finds the next data or hole at or after `offset`.
     ///
     /// # Errors
-    /// [`PoolError::NoSuchOffset`] past the end, or where no data follows.
+    /// [`PoolError::NoSuchOffset`] past the end, or if no data follows.
     pub(crate) fn seek_file(&self, ino: Ino, offset: u64, target: SeekTarget) -> Result<u64> {
         let mut from = offset / BLOCK_BYTES_U64;
         loop {

@@ -1,16 +1,16 @@
-//! Comparing and sharing: blocks that are found to be equal after they were stored become one.
+//! Compare-and-share: makes blocks one that were found to be equal after they were stored.
 //!
-//! Who found them is believed nothing. The order of the steps is what makes it safe:
+//! Nothing that the finder claims is trusted. The order of the steps makes this safe:
 //!
-//! 1. Both ranges are locked: nobody changes what either of them reads before the end, and no block that they name is
-//!    freed.
-//! 2. Fingerprints are compared, in the stores. What differs there is not read: it differs, or its content is no longer
-//!    what was written. Damage is neither spread by sharing nor hidden by it.
-//! 3. All bytes are compared. Those of a source that is private are also compared with its fingerprint: it may be
-//!    private because they were found damaged.
-//! 4. The target's places name the source's blocks, some hundreds in an operation, which joins the running transaction
-//!    as a whole: the new reference and the end of the old one become durable together, and a block that lost its last
-//!    one is not handed out before that ([`crate::meta::op`]).
+//! 1. Both ranges are locked. Until the end, no thread changes what either of them reads, and no block that they name
+//!    is freed.
+//! 2. Fingerprints in the stores are compared. Blocks whose fingerprints differ are not read: either their content
+//!    differs, or one of them no longer holds what was written. So sharing neither spreads damage nor hides it.
+//! 3. All bytes are compared. Bytes of a private source block are also compared with the block's fingerprint: it may be
+//!    private because a scrub found it damaged.
+//! 4. The target's places name the source's blocks, some hundreds in one operation, which joins the running transaction
+//!    as a whole. So the new reference and the end of the old one become durable together, and a block without
+//!    references is not handed out before that ([`crate::meta::op`]).
 
 use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Fingerprint};
@@ -26,25 +26,25 @@ use crate::map::blocks_of;
 use crate::meta::hash::BlockSet;
 use crate::meta::{Op, OpResult, Privilege};
 
-/// Bytes that one call compares at most: who writes to them waits as long.
+/// Maximum number of bytes that one call compares. Writers to the ranges wait as long.
 pub const SHARE_BYTES_MAX: u64 = 16 << 20;
-/// Blocks that are compared, or changed by one operation, at once.
+/// Number of blocks that are compared at once, or changed by one operation.
 const STEP_BLOCKS: u64 = 256;
 
-/// What came of comparing two ranges.
+/// The result of comparing and sharing two ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum ShareOutcome {
-    /// They are equal, and share their blocks now.
+    /// They are equal, and now share their blocks.
     Shared,
-    /// They are equal. Blocks of the source that cannot take another reference, because their counts are full, were
-    /// left alone; all others are shared now.
+    /// They are equal. Some blocks of the source cannot take another reference, because their counts are full, and stay
+    /// unshared; all others are now shared.
     InPart,
-    /// They differ, or one ends beyond its file, or a block is not what it was when it was stored. Nothing was changed.
+    /// They differ, or one ends beyond its file, or a block no longer holds what was stored. Nothing was changed.
     Differ,
 }
 
-/// Two ranges of blocks, as long as each other.
+/// Two ranges of blocks of equal length.
 #[derive(Clone, Copy, Debug)]
 struct Ranges {
     source: Ino,
@@ -55,7 +55,7 @@ struct Ranges {
 }
 
 impl Ranges {
-    /// Returns the next step from a block of the ranges on.
+    /// Returns the part of the ranges for the next step, from block `from` on.
     fn step(&self, from: u64, count_max: u64) -> Ranges {
         let (source_first, target_first) = (self.source_first + from, self.target_first + from);
         Ranges { source_first, target_first, count: count_max.min(self.count - from), ..*self }
@@ -70,15 +70,15 @@ impl Ranges {
 struct Pair {
     source: BlockNo,
     target: BlockNo,
-    /// The fingerprint that the source has to be shown to have, because it is private.
+    /// The fingerprint that the source's content must be proven to have, because the source is private.
     to_prove: Option<Fingerprint>,
 }
 
 impl Data {
-    /// Tells whether two files may share blocks now.
+    /// Checks whether two files may share blocks now.
     ///
     /// # Errors
-    /// As [`Data::share_part`].
+    /// See [`Data::share_part`].
     pub(crate) fn ensure_may_share(&self, source: Ino, target: Ino) -> Result<()> {
         self.engine.view(|op| {
             let (from, to) = (op.regular(source)?, op.regular(target)?);
@@ -98,13 +98,13 @@ impl Data {
         }
     }
 
-    /// Compares ranges of whole blocks and, where they are equal, makes the target name the source's blocks. Times do
-    /// not change.
+    /// Compares ranges of whole blocks. If they are equal, makes the target name the source's blocks. Times do not
+    /// change.
     ///
     /// # Errors
-    /// [`PoolError::CrossDomain`]; [`PoolError::NotPermitted`] where deduplication is switched off for either file or
-    /// the pool; [`PoolError::Invalid`] for ranges that are not of whole blocks, are empty, too long, or overlap; no
-    /// space for map nodes that clones share no longer; device errors. The first part may be shared then.
+    /// [`PoolError::CrossDomain`]; [`PoolError::NotPermitted`] if deduplication is switched off for either file or the
+    /// pool; [`PoolError::Invalid`] for ranges that are not of whole blocks, are empty, too long, or overlap; no space
+    /// for map nodes that clones no longer share; device errors. The first part may be shared then.
     pub(crate) fn share_part(&self, ranges: RangePair) -> Result<ShareOutcome> {
         let RangePair { source, source_offset, target, target_offset, bytes } = ranges;
         self.engine.ensure_writable()?;
@@ -134,7 +134,7 @@ impl Data {
             self.check_sharing(&from, &to)?;
             Ok(source_end <= from.attr.size_bytes && target_end <= to.attr.size_bytes)
         })?;
-        // Who cut a file a moment ago has changed it as a writer does.
+        // A truncate since the ranges were found changes the file as a write does.
         if !are_within {
             return Ok(ShareOutcome::Differ);
         }
@@ -144,7 +144,7 @@ impl Data {
         }
     }
 
-    /// Compares locked ranges. Returns those private blocks of the source that are sound; none where anything differs.
+    /// Compares locked ranges. Returns the private blocks of the source that are sound; `None` if anything differs.
     fn compare(&self, ranges: &Ranges) -> Result<Option<BlockSet>> {
         let mut proven = BlockSet::default();
         let mut at = 0;
@@ -177,7 +177,7 @@ impl Data {
         Ok(Some(proven))
     }
 
-    /// Makes a target name the blocks of a source that is known to be equal.
+    /// Makes a target name the blocks of a source whose content is known to be equal.
     fn refer_to_source(&self, ranges: &Ranges, proven: &BlockSet) -> Result<ShareOutcome> {
         let (mut at, mut step_blocks) = (0, STEP_BLOCKS);
         let mut outcome = ShareOutcome::Shared;
@@ -189,7 +189,7 @@ impl Data {
                     outcome = ShareOutcome::InPart;
                     at += step.count;
                 }
-                // A small journal takes it in several transactions.
+                // A small journal takes a large change in several transactions.
                 Err(PoolError::TooLargeForJournal) if step_blocks > 1 => step_blocks = step_blocks.div_ceil(2),
                 Err(error) => return Err(error),
             }
@@ -198,7 +198,7 @@ impl Data {
     }
 }
 
-/// What an operation has left as it was.
+/// Whether an operation has left blocks unshared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     Nothing,
@@ -206,7 +206,7 @@ enum Left {
 }
 
 impl Op<'_> {
-    /// Reads what the maps have at both ranges; returns it with the target's inode.
+    /// Returns the map entries of both ranges, and the target's inode.
     fn both_entries(&mut self, ranges: &Ranges) -> OpResult<(Inode, Vec<(MapEntry, MapEntry)>)> {
         let (from, to) = (self.regular(ranges.source)?, self.regular(ranges.target)?);
         let mut ours = vec![MapEntry::Hole; usize::try_from(ranges.count).expect("at most a step")];
@@ -217,7 +217,7 @@ impl Op<'_> {
         Ok((to, ours.into_iter().zip(theirs).collect()))
     }
 
-    /// Returns the sharing domain and what is to be compared by value; none where something differs for certain.
+    /// Returns the sharing domain and the pairs of blocks to compare by value; `None` if something certainly differs.
     fn pairs(&mut self, ranges: &Ranges) -> OpResult<Option<(u16, Vec<Pair>)>> {
         let (to, entries) = self.both_entries(ranges)?;
         let mut pairs = Vec::new();
@@ -226,7 +226,7 @@ impl Op<'_> {
                 (None, None) => continue,
                 (Some(source), Some(target)) if source == target => continue,
                 (Some(source), Some(target)) => (source, target),
-                // Zeros are never stored: a block that reads as zeros is damaged.
+                // Zeros are never stored, so a block that reads as zeros is damaged.
                 (Some(_), None) | (None, Some(_)) => return Ok(None),
             };
             let (one, other) = (self.entry(source)?, self.entry(target)?);
@@ -238,7 +238,7 @@ impl Op<'_> {
         Ok(Some((to.attr.domain, pairs)))
     }
 
-    /// Makes the target name the source's blocks where it names others that are equal to them.
+    /// Makes the target name the source's blocks in place of its own, which are equal.
     fn share_step(&mut self, ranges: &Ranges, proven: &BlockSet) -> OpResult<Left> {
         let (mut to, entries) = self.both_entries(ranges)?;
         let mut left = Left::Nothing;
@@ -264,15 +264,16 @@ impl Op<'_> {
         Ok(left)
     }
 
-    /// Tells whether a block can take a reference more. One that was private is offered for sharing from now on: else
-    /// who writes its content later would not find it, while the block that was found before is gone.
+    /// Returns whether a block can take another reference. A private block is offered for sharing from now on.
+    /// Otherwise a later write of its content would find no block, because the target's block, which it would have
+    /// found, is gone.
     fn offer(&mut self, source: BlockNo, proven: &BlockSet) -> OpResult<bool> {
         let entry = self.entry(source)?;
         if entry.count >= self.meta.limits.references_max {
             return Ok(false);
         }
         if entry.private {
-            // A scrub may have found it damaged since it was compared.
+            // A scrub may have found it damaged since the comparison.
             if !proven.contains(&source) {
                 return Ok(false);
             }

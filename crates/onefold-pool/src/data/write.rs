@@ -1,15 +1,16 @@
-//! Writing files: the frame around the decision.
+//! Writes files: the frame around the decision.
 //!
-//! A write goes through these steps, the order of which makes a crash harmless:
+//! The order of these steps makes a crash harmless:
 //! 1. The range of the file is locked against other writers and readers.
-//! 2. Blocks that are only partly written are filled up with what the file has there.
-//! 3. Zero blocks are found and the others fingerprinted, many side by side.
+//! 2. Partly written blocks are filled with the file's content.
+//! 3. Zero blocks are found, and the others are fingerprinted, many side by side.
 //! 4. The fates are decided under the metadata lock ([`super::decide`]); new blocks are reserved.
-//! 5. New blocks are written to the device, or, of small writes, kept for the next commit
-//!    ([`crate::engine::late_writes`]). Nothing names them yet: a crash here loses a write that nobody was promised.
-//! 6. Blocks that somebody else is writing are waited for; with `verify=value`, candidates are compared.
+//! 5. New blocks are written to the device, or, for small writes, kept for the next commit
+//!    ([`crate::engine::late_writes`]). Nothing names them yet: a crash here loses a write that was not promised to
+//!    anyone.
+//! 6. Blocks that other writers are writing are waited for. With `verify=value`, candidates are compared.
 //! 7. The fates take effect in one operation: entries, counts, map, length and times join the running transaction
-//!    together, after their data has reached the device or is kept for a commit to write first. (Earlier: a commit
+//!    together. By then their data has reached the device, or is kept for a commit to write first. (Earlier: a commit
 //!    could make a map durable that names a block without its data.)
 //!
 //! Blocks that lost their share between 4 and 7 are decided again.
@@ -32,9 +33,9 @@ use crate::meta::in_flight::{DeviceWrite, WriteState};
 use crate::meta::{Op, OpResult, Privilege};
 use crate::options::Verify;
 
-/// Blocks of one batch: a buffer.
+/// Maximum number of blocks in a batch: one buffer.
 pub(crate) const BATCH_BLOCKS: usize = BUFFER_BLOCKS;
-/// Rounds in which blocks lose their share before they get blocks of their own.
+/// Number of rounds in which a block may lose its share. After them, it gets a block of its own.
 const ROUNDS_MAX: u32 = 8;
 
 /// Blocks to be stored in a file.
@@ -43,23 +44,23 @@ pub(crate) struct Store<'a> {
     pub(crate) ino: Ino,
     /// Each block's place and bytes, ascending.
     pub(crate) data: &'a [(u64, &'a [u8])],
-    /// The same bytes in one piece, where they lie so.
+    /// The same bytes in one piece, if they are contiguous in memory.
     pub(crate) side_by_side: Option<&'a [u8]>,
     pub(crate) privilege: Privilege,
-    /// They take effect after all accepted writes below this number ([`super::behind`]).
+    /// The blocks take effect after all accepted writes below this number ([`super::behind`]).
     pub(crate) after: u64,
-    /// New blocks may be kept in memory until a commit ([`crate::engine::late_writes`]).
+    /// Whether new blocks may be kept in memory until a commit ([`crate::engine::late_writes`]).
     pub(crate) may_be_late: bool,
 }
 
 impl<'a> Store<'a> {
-    /// Blocks that wait for no others.
+    /// Returns a request for blocks that wait for no other write.
     pub(crate) fn now(ino: Ino, data: &'a [(u64, &'a [u8])], privilege: Privilege) -> Store<'a> {
         Store { ino, data, side_by_side: None, privilege, after: 0, may_be_late: false }
     }
 }
 
-/// The fates of a batch; gives back what is pinned and under way when it is dropped.
+/// The fates of a batch. Dropping it gives back pinned blocks and blocks being written.
 struct Plan<'e> {
     engine: &'e Engine,
     fates: Vec<Fate>,
@@ -86,7 +87,7 @@ impl Plan<'_> {
         if unused.is_empty() {
             return;
         }
-        // Nobody else gets them before they are free again. This may wait for the device.
+        // The blocks are not free yet, so nobody else gets them meanwhile. This may wait for the device.
         for &block in &unused {
             self.engine.late_writes.forget(block);
         }
@@ -101,7 +102,7 @@ impl Drop for Plan<'_> {
     fn drop(&mut self) {
         for fate in &self.fates {
             if let Fate::Write(flight) = fate {
-                // Does nothing where the write has ended; otherwise nobody may wait for it for ever.
+                // Does nothing if the write has ended; otherwise, other writers would wait for it for ever.
                 flight.write.fail_if_unfinished();
             }
         }
@@ -119,12 +120,12 @@ impl Data {
         }
     }
 
-    /// Stores whole blocks, each at its place, in ascending order, in a file whose range the caller has locked; `also`
+    /// Stores whole blocks, each at its place, in ascending order, in a file whose range the caller has locked. `also`
     /// runs in the operation that makes them visible, and changes the inode further (length, times, holes). `set_aside`
-    /// blocks are kept for it; what it has used of them is taken off.
+    /// blocks are kept for the write, and it subtracts those that it uses.
     ///
     /// # Errors
-    /// No space: nothing has changed then. Device errors, after which the pool is stopped.
+    /// No space, after which nothing has changed; device errors, after which the pool is stopped.
     pub(crate) fn store_blocks(
         &self,
         store: &Store<'_>,
@@ -140,7 +141,7 @@ impl Data {
         let mut looked_up = (!fingerprints.is_empty()).then(|| self.engine.filter.look_up(&fingerprints));
         let (mut round, mut places_tried) = (0, 0);
         loop {
-            // Blocks that keep losing what they were to share get blocks of their own.
+            // Blocks that keep losing their shares get blocks of their own.
             let sharing = Sharing { enabled: sharing.enabled && round < ROUNDS_MAX, ..sharing };
             let own = (*set_aside).min(blocks.len() as u64);
             let deciding = Deciding {
@@ -154,7 +155,7 @@ impl Data {
             let fates = self.engine.run(store.privilege, |op| op.decide(&deciding, &self.engine.activity))?;
             looked_up = None;
             if own > 0 {
-                // What of it is needed is reserved now.
+                // The blocks needed from it are reserved now.
                 self.engine.meta().set_aside -= own;
                 *set_aside -= own;
             }
@@ -163,7 +164,7 @@ impl Data {
             }
             match self.write_new(&blocks, &plan.fates, &undecided, store) {
                 Ok(()) => {}
-                // Elsewhere, then: blocks that were used before have their room in a backing file that is full.
+                // Tries other places: in a full backing file, only blocks that were used before have room.
                 Err(PoolError::NoSpace) if places_tried < PLACES_MAX => {
                     places_tried += 1;
                     plan.give_back(undecided.iter().copied());
@@ -265,8 +266,8 @@ impl Data {
         written
     }
 
-    /// Keeps new blocks for the next commit and returns true, or returns false where the device is to have them now.
-    /// The device may have to take others that were kept before; a failure stops the pool.
+    /// Keeps new blocks for the next commit and returns true, or returns false if the device should get them now.
+    /// Blocks that were kept before may have to be written first; a failure of that stops the pool.
     fn keep_late(&self, blocks: &[Incoming<'_>], new: &[(BlockNo, usize)], store: &Store<'_>) -> Result<bool> {
         if !store.may_be_late || !self.engine.is_vouched_for() {
             return Ok(false);
@@ -276,7 +277,7 @@ impl Data {
         kept.inspect_err(|error| self.engine.write_failed(error, new[0].0))
     }
 
-    /// Writes new blocks, in order of their places, to the device.
+    /// Writes new blocks to the device, in order of their places.
     fn write_at_once(
         &self,
         blocks: &[Incoming<'_>],
@@ -297,7 +298,7 @@ impl Data {
                 self.write_places(&new.chunk_by(goes_on).map(run).collect::<Vec<_>>())
             }
             None => {
-                // Copied into memory that O_DIRECT takes.
+                // Copied into aligned memory for O_DIRECT.
                 let mut buffer = match new.len() {
                     1 => AlignedBuffer::zeroed(1),
                     _ => self.engine.buffers.take(),
@@ -314,12 +315,12 @@ impl Data {
         }
     }
 
-    /// Writes places that nothing names yet, and takes note of one that fails.
+    /// Writes places that nothing names yet, and handles a failure.
     fn write_places(&self, batch: &[WriteOp<'_>]) -> Result<()> {
         let Err(source) = self.engine.device.write_batch(batch) else { return Ok(()) };
         let mut failed = (batch[0].first, source);
         if failed.1.kind() == std::io::ErrorKind::StorageFull {
-            // Which of them has no room? They may be written once more.
+            // Writes them again one by one, to find the place without room.
             let write = |op: &WriteOp<'_>| Some((op.first, self.engine.device.write(op.first, op.from).err()?));
             match batch.iter().find_map(write) {
                 Some(found) => failed = found,
@@ -331,8 +332,8 @@ impl Data {
         Err(error)
     }
 
-    /// Waits for blocks that others write and compares candidates where asked to; returns the blocks that must be
-    /// decided again.
+    /// Waits for blocks that other writers are writing, and compares candidates if requested. Returns the blocks that
+    /// must be decided again.
     fn confirm_shares(
         &self,
         blocks: &mut [Incoming<'_>],
@@ -370,7 +371,7 @@ impl Data {
     }
 }
 
-/// Adds the blocks that were to be the same as one of `again`.
+/// Adds the blocks that are the same as one of `again`.
 fn with_followers(fates: &[Fate], mut again: Vec<usize>) -> Vec<usize> {
     let followers = (0..fates.len()).filter(|at| matches!(&fates[*at], Fate::Same(other) if again.contains(other)));
     let followers: Vec<usize> = followers.collect();
@@ -390,7 +391,7 @@ mod tests {
     use super::*;
     use crate::options::{CreateOptions, Environment, OpenOptions, TestLimits, Workers};
 
-    /// What was wrong, found in a review: a block of a write that failed was still written with the next commit.
+    /// Regression, found in a review: a block of a failed write was still written with the next commit.
     #[test]
     fn a_block_that_is_given_back_is_not_kept() {
         let environment =

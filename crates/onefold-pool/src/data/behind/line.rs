@@ -1,4 +1,4 @@
-//! The line in which accepted writes wait for their turn.
+//! The line of accepted writes that wait for their turn.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,21 +11,22 @@ use crate::format::map_node::FAN_OUT;
 use crate::readers::range_lock::RangeTicket;
 use crate::sync::{Condvar, Mutex};
 
-/// Blocks that are stored together at most.
+/// Maximum number of blocks that are stored together.
 pub(super) const BATCH_BLOCKS: usize = 256;
 
-/// Leaves of the file's map that a batch changes at most: all may have to be copied or made, with a path of nodes to
-/// each, and one operation takes no more metadata blocks than one run kept for them has.
+/// Maximum number of leaves of the file's map that a batch changes. Each of them may have to be copied or made, with a
+/// path of nodes to it. One operation takes no more metadata blocks than one run kept for them has.
 const BATCH_LEAVES: usize = 56;
 
-/// A write of fewer blocks than this is a small one (128 KiB). What it costs is mostly turns, locks and metadata, for
-/// which two workers would wait for each other; of larger ones it is copying and hashing, which each does by itself.
+/// A write of fewer blocks than this is small (128 KiB). Its cost is mostly turns, locks and metadata, for which two
+/// workers would wait for each other. The cost of a larger write is mostly copying and hashing, which workers do
+/// independently.
 const SMALL_BELOW_BLOCKS: usize = 32;
 
-/// Writes in the line at most, however small: each holds a range that others compare theirs with.
+/// Maximum number of writes in the line, however small. Each holds a range that all others compare with theirs.
 const WRITES_MAX: u64 = 512;
 
-/// A write that was accepted.
+/// An accepted write.
 #[derive(Debug)]
 pub(super) struct Accepted {
     pub(super) number: u64,
@@ -33,30 +34,30 @@ pub(super) struct Accepted {
     /// Its first block in the file.
     pub(super) first: u64,
     pub(super) buffer: AlignedBuffer,
-    /// Where the data lie in the buffer.
+    /// The place of the data in the buffer.
     pub(super) range: Range<usize>,
-    /// When it was accepted.
+    /// When the write was accepted.
     pub(super) now: Timestamp,
     pub(super) lock: RangeTicket,
-    /// It ends past the end that the file had when it was accepted.
+    /// Whether it ends past the end that the file had when the write was accepted.
     pub(super) moves_end: bool,
-    /// No worker was woken for it: its caller begins with it, or hands it over.
+    /// Whether no worker was woken for it: its caller begins the write, or hands it over.
     pub(super) is_left: bool,
 }
 
-/// What is known of a write until it is in effect.
+/// An accepted write that has not taken effect yet.
 #[derive(Debug)]
 struct Pending {
     ino: Ino,
     /// Its blocks in the file.
     range: Range<u64>,
-    /// Blocks of its buffer, of which it may fill few.
+    /// Blocks of its buffer; it may fill only a few of them.
     buffer_blocks: usize,
     moves_end: bool,
 }
 
 impl Pending {
-    /// Tells whether a read of blocks `range` of a file could tell that the write is not in effect.
+    /// Returns whether a read of blocks `range` of a file could notice that the write has not taken effect.
     fn is_seen_by(&self, ino: Ino, range: &Range<u64>) -> bool {
         let overlaps = self.range.start < range.end && range.start < self.range.end;
         self.ino == ino && (self.moves_end || overlaps)
@@ -78,7 +79,7 @@ impl Accepted {
     }
 }
 
-/// Accepted writes, in order.
+/// Accepted writes, in order of acceptance.
 #[derive(Debug)]
 pub(crate) struct Line {
     state: Mutex<State>,
@@ -86,58 +87,58 @@ pub(crate) struct Line {
     arrived: Condvar,
     /// Signalled when writes have taken effect.
     moved: Condvar,
-    /// Accepted and not yet in effect: spares the lock where there is nothing.
+    /// Number of accepted writes that have not taken effect. If it is 0, nobody need take the lock.
     pending: AtomicU64,
-    /// Writes in the line may be left to their callers: spares the lock where none is.
+    /// Whether writes in the line may be left to their callers. If not, nobody need take the lock.
     has_left: AtomicBool,
-    /// Memory of all buffers, in blocks.
+    /// Maximum memory of all buffers, in blocks.
     buffer_blocks_max: usize,
-    /// Workers that carry out small writes at a time, at most.
+    /// Maximum number of workers that carry out small writes at a time.
     small_max: usize,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Not yet begun.
+    /// Writes that no thread has begun.
     waiting: VecDeque<Accepted>,
-    /// The number that the next write gets.
+    /// The number of the next write.
     next: u64,
     /// All writes with lower numbers have taken effect, or failed.
     in_effect: u64,
     /// Writes `in_effect..next`.
     pending: VecDeque<Pending>,
-    /// Writes that have a place in the line and are not in it yet.
+    /// Writes that have a place in the line but have not been pushed yet.
     entering: u64,
-    /// Blocks of all writes that are in the line.
+    /// Blocks of all writes in the line.
     blocks: usize,
     /// Blocks of the buffers of all writes that are in the line or entering.
     buffer_blocks: usize,
     /// Workers that are carrying out small writes.
     small_at_work: usize,
-    /// Nothing is accepted any more.
+    /// Whether the line accepts no more writes.
     is_closed: bool,
-    /// Nothing is begun any more.
+    /// Whether no more writes may begin.
     is_ending: bool,
 }
 
 impl State {
-    /// Tells whether writes below `number` have taken effect, or never will.
+    /// Returns whether all writes below `number` have taken effect, or never will.
     fn is_past(&self, number: u64) -> bool {
         let never = self.is_ending && self.waiting.front().is_some_and(|first| first.number == self.in_effect);
         self.in_effect >= number || never
     }
 
-    /// Tells whether the first write that nobody has begun was left to its caller.
+    /// Returns whether the first write that no thread has begun was left to its caller.
     fn is_first_left(&self) -> bool {
         self.waiting.front().is_some_and(|first| first.is_left)
     }
 
-    /// Tells whether there are writes that one more worker may begin.
+    /// Returns whether there are writes that one more worker may begin.
     fn has_work(&self, small_max: usize) -> bool {
         self.waiting.front().is_some_and(|first| !first.is_small() || self.small_at_work < small_max)
     }
 
-    /// Takes the first writes that nobody has begun, as many of one file as make a batch.
+    /// Takes the first writes that no thread has begun: those of one file, as many as make a batch.
     fn take_batch(&mut self) -> Option<Vec<Accepted>> {
         let first = self.waiting.front()?;
         let (ino, mut blocks, mut count) = (first.ino, 0, 0);
@@ -157,8 +158,8 @@ impl State {
 }
 
 impl Line {
-    /// Returns an empty line whose buffers have at most `buffer_blocks_max` blocks of memory; with none, nothing is
-    /// accepted. No more than `small_max` workers carry out small writes at a time.
+    /// Returns an empty line whose buffers have at most `buffer_blocks_max` blocks of memory. With 0, it accepts
+    /// nothing. At most `small_max` workers carry out small writes at a time.
     pub(crate) fn new(buffer_blocks_max: usize, small_max: usize) -> Line {
         Line {
             state: Mutex::default(),
@@ -171,12 +172,12 @@ impl Line {
         }
     }
 
-    /// Returns the blocks of all writes that were accepted and are not in effect, however large their buffers are.
+    /// Returns the number of blocks of all accepted writes that have not taken effect, however large their buffers are.
     pub(crate) fn blocks(&self) -> usize {
         if self.pending.load(Ordering::Acquire) == 0 { 0 } else { self.state.lock().blocks }
     }
 
-    /// Returns the number below which all writes were accepted before now, or 0 where all are in effect.
+    /// Returns the number below which all writes were accepted before now, or 0 if all have taken effect.
     pub(crate) fn accepted(&self) -> u64 {
         if self.pending.load(Ordering::Acquire) == 0 { 0 } else { self.state.lock().next }
     }
@@ -186,8 +187,8 @@ impl Line {
         self.accepted_with(|pending| pending.ino == ino)
     }
 
-    /// Returns the number below which all writes were accepted before now that a read of blocks `range` of a file
-    /// depends on, or 0.
+    /// Returns the number below which all writes were accepted before now on which a read of blocks `range` of a file
+    /// depends, or 0.
     pub(super) fn accepted_before_read(&self, ino: Ino, range: &Range<u64>) -> u64 {
         self.accepted_with(|pending| pending.is_seen_by(ino, range))
     }
@@ -201,7 +202,7 @@ impl Line {
         last.map_or(0, |last| state.in_effect + last as u64 + 1)
     }
 
-    /// Tells whether all writes below `number` have taken effect, or never will.
+    /// Returns whether all writes below `number` have taken effect, or never will.
     pub(super) fn is_past(&self, number: u64) -> bool {
         number == 0 || self.pending.load(Ordering::Acquire) == 0 || self.state.lock().is_past(number)
     }
@@ -217,7 +218,7 @@ impl Line {
         }
     }
 
-    /// Waits for a place for a write whose buffer has so many blocks.
+    /// Waits for a place for a write with a buffer of `buffer_blocks` blocks.
     pub(super) fn enter(&self, buffer_blocks: usize) -> Entrance<'_> {
         let mut state = self.state.lock();
         loop {
@@ -237,10 +238,11 @@ impl Line {
         }
     }
 
-    /// Takes the first writes that nobody has begun, for a worker; waits for some that it may begin, until the end.
+    /// Takes the first writes that no thread has begun, for a worker. Waits until there are some that the worker may
+    /// begin; `None` at the end.
     ///
-    /// Small writes that arrive while as many workers as may are busy with small ones wake nobody: who is done takes
-    /// what has gathered meanwhile, in one batch.
+    /// If the maximum number of workers is busy with small writes, further small writes wake no worker. The first
+    /// worker that finishes takes all of them in one batch.
     pub(super) fn take(&self) -> Option<Task<'_>> {
         let mut state = self.state.lock();
         while !state.is_ending {
@@ -259,7 +261,7 @@ impl Line {
         None
     }
 
-    /// Takes the first writes that nobody has begun if they are below `number`.
+    /// Takes the first writes that no thread has begun, if they are below `number`.
     pub(super) fn take_below(&self, number: u64) -> Option<Vec<Accepted>> {
         if number == 0 || self.pending.load(Ordering::Acquire) == 0 {
             return None;
@@ -269,8 +271,8 @@ impl Line {
         if is_sought { state.take_batch() } else { None }
     }
 
-    /// Takes the first writes that nobody has begun if the first of them was left to its caller. Those behind one that
-    /// was not are the business of the worker that was woken for it: it goes on until nothing waits.
+    /// Takes the first writes that no thread has begun, if the first of them was left to its caller. If it was not, a
+    /// worker has been woken for it. That worker continues until nothing waits, so later writes are left to it, too.
     pub(super) fn take_left(&self) -> Option<Vec<Accepted>> {
         if !self.has_left.load(Ordering::Acquire) {
             return None;
@@ -302,7 +304,7 @@ impl Line {
         }
     }
 
-    /// Notes that the `count` writes whose turn it is have taken effect, or failed.
+    /// Notes that the next `count` writes have taken effect, or failed.
     pub(super) fn advance(&self, count: usize) {
         let mut state = self.state.lock();
         state.in_effect += count as u64;
@@ -316,7 +318,7 @@ impl Line {
         self.moved.notify_all();
     }
 
-    /// Accepts nothing more, and waits for those that have a place and are not in it yet.
+    /// Ends acceptance, and waits for writes that have a place but have not been pushed yet.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
@@ -326,7 +328,7 @@ impl Line {
         }
     }
 
-    /// Ends the workers. What they have not begun is dropped, as by a crash.
+    /// Ends the workers. Writes that no worker has begun are dropped, as by a crash.
     pub(crate) fn end(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
@@ -337,8 +339,8 @@ impl Line {
     }
 }
 
-/// Writes that a worker has begun. Once it is dropped, the worker has to ask for the next: nobody else was woken for
-/// what came meanwhile.
+/// Writes that a worker has begun. After dropping this, the worker must call [`Line::take`] again, as no other worker
+/// was woken for writes that arrived meanwhile.
 pub(super) struct Task<'l> {
     line: &'l Line,
     batch: Vec<Accepted>,
@@ -360,13 +362,13 @@ impl Drop for Task<'_> {
     }
 }
 
-/// What comes of asking for a place.
+/// The result of a request for a place.
 pub(super) enum Entrance<'l> {
-    /// Here it is.
+    /// A place.
     Open(Place<'l>),
-    /// There is none, but there is work that makes room.
+    /// The line is full. The caller makes room by carrying out these writes.
     Full(Vec<Accepted>),
-    /// There will be none.
+    /// The line accepts no such write.
     Closed,
 }
 
@@ -374,12 +376,12 @@ pub(super) enum Entrance<'l> {
 #[derive(Debug)]
 pub(super) struct Place<'l> {
     line: &'l Line,
-    /// Blocks of the buffer that it was taken for; none once the write is in the line.
+    /// Blocks of the buffer for which the place was taken; 0 once the write is in the line.
     buffer_blocks: usize,
 }
 
 impl Place<'_> {
-    /// Puts a write there. Wakes a worker for it, unless it is left to its caller.
+    /// Pushes a write to that place. Wakes a worker for it, unless it is left to its caller.
     pub(super) fn push(mut self, accepted: impl FnOnce(u64) -> Accepted) {
         let mut state = self.line.state.lock();
         let accepted = accepted(state.next);
@@ -458,7 +460,7 @@ mod tests {
             push(&line, &locks, first, 1);
         }
         assert!(!has_work(&line), "nothing for a second worker");
-        // Who has to have them does not wait for the worker.
+        // A thread that needs these writes does not wait for the worker.
         assert_eq!(line.take_below(3).map(|batch| batch.len()), Some(5));
         push(&line, &locks, 6, 1);
         push(&line, &locks, 7, SMALL_BELOW_BLOCKS - 1);
@@ -507,8 +509,8 @@ mod tests {
         assert!(has_work(&line), "both are done");
     }
 
-    /// What was wrong, found in a review: writes for which a worker was woken were taken as well, if they came before
-    /// one that was left. The thread that received requests carried out a stream of writes then.
+    /// Regression, found in a review: a caller also took writes for which a worker had been woken, if they came before
+    /// one that was left. The thread that received requests then carried out a stream of writes.
     #[test]
     fn a_caller_begins_only_while_the_first_write_was_left_to_it() {
         let (line, locks) = (Line::new(1024, 1), RangeLocks::default());

@@ -1,14 +1,15 @@
-//! Losses: accepted writes that failed after they were answered. Each is counted, and reported until all that must know
-//! of it do.
+//! Losses: accepted writes that failed after they were answered. Each loss is counted, and is reported until everyone
+//! who must know of it does.
 //!
-//! A loss is reported once to each opened file and folder: each remembers the count that it has seen ([`LossesSeen`]),
-//! as files of Linux do (`errseq_t`). What an opening begins with decides what it reports:
-//! - *A file that lost data* reports to each later opening, even if an earlier one was told: the victim may come last.
-//! - *A loss that was reported to nobody* is reported to the next opening of anything.
+//! A loss is reported once to each opening of a file or folder. Each opening remembers the count that it has seen
+//! ([`LossesSeen`]), like open files in Linux (`errseq_t`). The initial count of an opening decides what it reports:
+//! - *A file that lost data* reports to each later opening, even if an earlier one has reported the loss: the victim
+//!   may come last.
+//! - *A loss that no opening has reported* is reported to the next opening of any file or folder.
 //! - *The close of the pool* reports all of them.
 //!
-//! A file stops to be one that lost data when it is truncated to nothing. Inode numbers are never used again, so files
-//! that were removed need no attention.
+//! Truncating a file to nothing removes it from the files that lost data. Inode numbers are never reused, so removed
+//! files need no attention.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,17 +19,17 @@ use crate::attr::Ino;
 use crate::error::{PoolError, Result};
 use crate::sync::Mutex;
 
-/// Files whose losses are told apart. Where more have lost data, each file is taken for one of them.
+/// Maximum number of files whose losses are told apart. Beyond that, every file counts as one that lost data.
 const FILES_MAX: usize = 65_536;
 
-/// What an opened file or folder knows of the pool's losses.
+/// The losses of the pool that an open file or folder has seen.
 #[derive(Debug, Default)]
 pub struct LossesSeen(AtomicU64);
 
 /// The losses of a pool since it was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
-    /// Writes that were lost. Spares the lock as long as there are none.
+    /// Number of lost writes. If it is 0, nobody need take the lock.
     count: AtomicU64,
     /// Never held while another lock is taken.
     state: Mutex<State>,
@@ -38,16 +39,16 @@ pub(crate) struct Losses {
 struct State {
     /// The number of each file's last loss, counted from 1.
     of_files: HashMap<Ino, u64>,
-    /// The last loss of a file that has no place in `of_files`; 0 is none.
+    /// The last loss of a file without a place in `of_files`; 0 if there is none.
     of_other_files: u64,
-    /// Losses up to this number were reported to somebody.
+    /// Losses up to this number have been reported at least once.
     reported: u64,
-    /// The file of the last one, and why it failed.
+    /// The file and the cause of the last loss.
     last: Option<(Ino, Arc<PoolError>)>,
 }
 
 impl Losses {
-    /// Counts a write to a file that failed after it was accepted.
+    /// Counts a write to a file that was accepted and then failed.
     pub(super) fn note(&self, ino: Ino, cause: PoolError) {
         let mut state = self.state.lock();
         let number = self.count.load(Ordering::Acquire) + 1;
@@ -60,13 +61,13 @@ impl Losses {
         self.count.store(number, Ordering::Release);
     }
 
-    /// Tells whether nothing was lost.
+    /// Returns whether nothing was lost.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Returns the cause of the pool's last loss if this file lost data, or may have: its own last loss may be an
-    /// earlier one. Counts as no report.
+    /// Returns the cause of the pool's last loss if this file lost data, or may have; the file's own last loss may be
+    /// an earlier one. Does not count as a report.
     pub(crate) fn of_file(&self, ino: Ino) -> Option<Arc<PoolError>> {
         if self.is_empty() {
             return None;
@@ -76,7 +77,7 @@ impl Losses {
         state.last.as_ref().filter(|_| own > 0).map(|(_, cause)| Arc::clone(cause))
     }
 
-    /// Returns what a new opening of a file or folder begins with.
+    /// Returns the losses that a new opening of a file or folder has seen.
     pub(crate) fn seen_by_opening(&self, ino: Ino) -> LossesSeen {
         if self.is_empty() {
             return LossesSeen::default();
@@ -87,7 +88,7 @@ impl Losses {
         LossesSeen(AtomicU64::new(state.reported.min(before_own)))
     }
 
-    /// Returns the losses that `seen` does not know of, as an error, once.
+    /// Returns the losses that are not in `seen` as an error, and adds them to `seen`.
     ///
     /// # Errors
     /// [`PoolError::WritesLost`] if there are any.
@@ -116,7 +117,7 @@ impl Losses {
         self.report(&LossesSeen::default())
     }
 
-    /// Notes that a file was emptied: nothing is left in it that a loss could have changed.
+    /// Notes that a file was emptied, so that no content is left that a loss could have changed.
     pub(crate) fn forget_file(&self, ino: Ino) {
         if !self.is_empty() {
             self.state.lock().of_files.remove(&ino);

@@ -1,32 +1,32 @@
-//! Write-behind: writes of whole blocks are accepted at once and take effect a little later, in the order of their
-//! acceptance, many small ones together.
+//! Write-behind: accepts writes of whole blocks at once and carries them out a little later, in order of acceptance,
+//! many small ones together.
 //!
-//! A writer sends its next request when the last one is answered. Were each answered only after hashing, the device and
-//! the metadata are done with it, writer and pool would wait for each other all the time, and of two cores one would
-//! idle. So the door hands the request's own buffer over, the writer goes on, and workers do the rest. While a worker
-//! is busy, small writes gather behind it; the next worker decides them together and stores their new blocks side by
-//! side, with one request to the device.
+//! A writer sends its next request after the answer to the last one. If each answer waited for hashing, device and
+//! metadata, writer and pool would continually wait for each other, and one of two cores would idle. So the door hands
+//! over the request's own buffer, the writer continues, and workers do the rest. While a worker is busy, small writes
+//! gather behind it. The next worker decides them together and stores their new blocks side by side, with one request
+//! to the device.
 //!
 //! **What it changes for users: nothing.**
-//! - *Reading back.* The range of the file stays locked from acceptance on. A read of it waits; so does every read of a
-//!   file whose end an accepted write moves, and every other verb that could tell that a write has not happened yet
-//!   ([`Data::settle_writes`]).
-//! - *Order.* Writes take effect in the order in which they were accepted, and every other change waits for those that
-//!   were accepted before it began. So what is committed is, as ever, the state after some change, with none missing
-//!   that was made before it.
-//! - *Durability.* `fsync` waits for all that was accepted before it. Until then a crash loses what it would have lost
-//!   anyhow: what is not committed.
-//! - *Space.* Blocks are set aside at acceptance, as if all were new. Where that would take some of the last blocks, or
-//!   of the last room under a sparse pool, the write is done before it is answered, and can be refused
+//! - *Reading back.* The range of the file stays locked from acceptance on, so a read of it waits. So does every read
+//!   of a file whose end an accepted write moves, and every other verb that could notice that a write has not happened
+//!   yet ([`Data::settle_writes`]).
+//! - *Order.* Writes take effect in order of acceptance, and every other change waits for the writes that were accepted
+//!   before it began. So a commit contains, as without write-behind, the state after some change, and all changes made
+//!   before it.
+//! - *Durability.* `fsync` waits for all writes that were accepted before it. Until then, a crash loses uncommitted
+//!   writes, as it would without write-behind.
+//! - *Space.* Acceptance sets blocks aside as if all were new. If that would take some of the last blocks, or of the
+//!   last room under a sparse pool, the write is carried out before its answer, and can be refused
 //!   ([`crate::engine::room`]).
-//! - *Failures.* A device that fails stops the pool, and every `fsync` says so. What fails otherwise (a damaged
-//!   structure, a host whose file system filled up in the same moment) is a loss, which each open file and folder
-//!   reports ([`losses`]).
+//! - *Failures.* A failing device stops the pool, and every `fsync` reports that. Any other failure (a damaged
+//!   structure, a host whose file system filled up at that moment) is a loss, which each open file and folder reports
+//!   ([`losses`]).
 //!
-//! **Why nobody waits for ever.** A write is numbered after it has its range, and takes its turn by number. It waits
-//! for its range while it has no number, and for lower numbers when it has its range: every wait is for a lower number.
-//! What it attaches to ([`super::decide`]) is a block whose writer has begun and waits for nobody before it has
-//! written.
+//! **Why no thread waits for ever.** A write is numbered after it has its range, and takes its turn by number. It waits
+//! for its range while it has no number, and for lower numbers once it has its range. So every wait is for a lower
+//! number. If a block of the write attaches to another write's block ([`super::decide`]), that write has begun, and
+//! waits for no other write before its blocks are on the device.
 
 mod line;
 mod losses;
@@ -57,24 +57,24 @@ use line::{Accepted, BATCH_BLOCKS, Entrance};
 pub(crate) use losses::Losses;
 pub use losses::LossesSeen;
 
-/// Who begins with a write that was accepted.
+/// Which thread begins an accepted write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begins {
     /// A worker, which is woken for it.
     ByWorker,
-    /// The caller, by [`crate::Pool::begin_accepted`], or a worker after [`crate::Pool::hand_over_accepted`]. One of
-    /// them must be called before the caller does or waits for anything else: other threads may wait for the write
-    /// without being able to begin with it.
+    /// The caller, by [`crate::Pool::begin_accepted`], or a worker after [`crate::Pool::hand_over_accepted`]. The
+    /// caller must call one of them before it does or waits for anything else: other threads may wait for the write
+    /// without being able to begin it.
     ByCaller,
 }
 
-/// Blocks that stay free beyond all that was accepted.
+/// Blocks that stay free beyond all accepted writes.
 const SPARE_BLOCKS: u64 = 256;
-/// Threads that carry out accepted writes.
+/// Minimum and maximum number of threads that carry out accepted writes.
 const WRITERS_MIN: usize = 2;
 const WRITERS_MAX: usize = 4;
 
-/// Returns how many threads carry accepted writes out: one for each core, as far as one device can use them.
+/// Returns the number of threads that carry out accepted writes: one per core, as far as a single device can use them.
 pub(super) fn writers() -> usize {
     std::thread::available_parallelism().map_or(WRITERS_MIN, std::num::NonZero::get).clamp(WRITERS_MIN, WRITERS_MAX)
 }
@@ -82,7 +82,7 @@ pub(super) fn writers() -> usize {
 /// Starts the threads that carry out accepted writes.
 ///
 /// # Errors
-/// When the operating system has no thread to give.
+/// When the operating system cannot start a thread.
 pub(crate) fn start_writers(data: &Arc<Data>) -> std::io::Result<Vec<JoinHandle<()>>> {
     let start = |number| {
         let data = Arc::clone(data);
@@ -91,24 +91,24 @@ pub(crate) fn start_writers(data: &Arc<Data>) -> std::io::Result<Vec<JoinHandle<
     (0..writers()).map(start).collect()
 }
 
-/// Returns the blocks that a write of `count` blocks takes at most: its data, and the nodes of the file's map that may
-/// have to be made or copied.
+/// Returns the maximum number of blocks that a write of `count` blocks takes: its data, and the nodes of the file's map
+/// that may have to be made or copied.
 const fn blocks_needed(count: u64) -> u64 {
     count + (count / FAN_OUT + 2) + 2 * LEVELS_MAX as u64
 }
 
-/// The turn of a batch of accepted writes; whatever happens to it, those after it get theirs.
+/// The turn of a batch of accepted writes. Dropping it, after any outcome, gives the next batch its turn.
 struct Turn<'e> {
     data: &'e Data,
     batch: Vec<Accepted>,
-    /// Blocks that are still set aside for it.
+    /// Blocks that are still set aside for the batch.
     set_aside: u64,
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // Nobody knows what it left undone.
+            // The state of the unfinished work is unknown.
             let cause = || "a bug: the daemon panicked at an accepted write".to_owned();
             self.data.engine.meta().stopped.get_or_insert_with(cause);
         }
@@ -128,25 +128,25 @@ impl Drop for Turn<'_> {
 }
 
 impl Data {
-    /// Waits until all writes that were accepted before now have taken effect, and helps.
+    /// Waits until all writes accepted before now have taken effect, and helps to carry them out.
     pub(crate) fn settle_writes(&self) {
         self.settle_through(self.behind.accepted());
     }
 
-    /// Waits until a file is as all writes that were accepted before now make it, and helps.
+    /// Waits until all writes to a file that were accepted before now have taken effect, and helps to carry them out.
     pub(crate) fn settle_file(&self, ino: Ino) {
         self.settle_through(self.behind.accepted_for(ino));
     }
 
-    /// Waits until a read of `bytes` bytes at `offset` of a file finds what all writes that were accepted before now
-    /// leave there, and helps. Writes elsewhere in the file that do not move its end are not waited for.
+    /// Waits until a read of `bytes` bytes at `offset` of a file sees all writes accepted before now, and helps to
+    /// carry them out. Does not wait for writes elsewhere in the file, unless they move its end.
     pub(crate) fn settle_for_read(&self, ino: Ino, offset: u64, bytes: usize) {
         let end = offset.saturating_add(bytes as u64).div_ceil(BLOCK_BYTES_U64);
         self.settle_through(self.behind.accepted_before_read(ino, &(offset / BLOCK_BYTES_U64..end)));
     }
 
     fn settle_through(&self, number: u64) {
-        // Sooner than a worker that has to be woken first.
+        // This is faster than waking a worker.
         while let Some(batch) = self.behind.take_below(number) {
             self.carry_out(batch);
         }
@@ -164,7 +164,7 @@ impl Data {
     /// Writes `buffer[range]` to a file, now or later: see the module.
     ///
     /// # Errors
-    /// As [`Data::write_file`].
+    /// See [`Data::write_file`].
     pub(crate) fn write_behind(
         &self,
         ino: Ino,
@@ -191,28 +191,28 @@ impl Data {
         let first = offset / BLOCK_BYTES_U64;
         let blocks = first..first + count as u64;
         let guard = self.readers.range_locks.try_lock(ino, blocks.clone(), Access::Exclusive).unwrap_or_else(|| {
-            // Most likely written before and not yet in effect.
+            // Most likely, an accepted write to the range has not taken effect yet.
             self.settle_file(ino);
             self.readers.range_locks.lock(ino, blocks, Access::Exclusive)
         });
         let Some(bytes_in_file) = self.set_aside(ino, blocks_needed(count as u64))? else {
             drop((guard, place));
-            // It is to know its own error.
+            // Not kept late: this write must return its own error.
             return self.store_file(ino, offset, &buffer[range], false);
         };
-        // The range is locked: a truncate that would bring the end below that of this write comes after it.
+        // The range is locked, so a truncate that would move the end below that of this write comes after it.
         let moves_end = offset + range.len() as u64 > bytes_in_file;
         let now = self.engine.environment.clock.now();
         let lock = guard.suspend();
-        // A wait for the device is nothing for a caller that goes on receiving requests.
+        // A caller that goes on receiving requests should not wait for the device.
         let is_late = count <= LATE_BLOCKS_MAX && self.engine.keeps_late_writes();
         let is_left = begins == Begins::ByCaller && is_late;
         place.push(|number| Accepted { number, ino, first, buffer, range, now, lock, moves_end, is_left });
         Ok(())
     }
 
-    /// Sets blocks aside for a write that is to be accepted, and returns the length of the file in bytes; `None` where
-    /// the blocks are too near the last ones.
+    /// Sets blocks aside for a write to be accepted, and returns the length of the file in bytes. `None` if too few
+    /// blocks would be left.
     fn set_aside(&self, ino: Ino, count: u64) -> Result<Option<u64>> {
         self.engine.ensure_writable()?;
         let set_aside_max = match self.engine.room.allowance(count, || self.engine.device.room_blocks()) {
@@ -232,17 +232,17 @@ impl Data {
         })
     }
 
-    /// Accepts nothing more, and waits until all that was accepted has taken effect.
+    /// Ends acceptance, and waits until all accepted writes have taken effect.
     pub(crate) fn close_behind(&self) {
         self.behind.close();
         self.settle_writes();
     }
 
-    /// Waits for accepted writes and carries out the next ones. Returns false when it is time to end; a worker calls it
-    /// until then.
+    /// Waits for accepted writes and carries out the next ones. Returns false at the end; a worker calls it until then.
     pub(crate) fn work_behind(&self) -> bool {
         let Some(mut task) = self.behind.take() else { return false };
-        // A panic has stopped the pool. Those who wait for what was accepted are told so, by a worker that goes on.
+        // A panic has stopped the pool. The worker continues, so that threads which wait for accepted writes learn of
+        // that.
         let _ = catch_unwind(AssertUnwindSafe(|| self.carry_out(task.take_batch())));
         true
     }
@@ -266,7 +266,7 @@ impl Data {
         if self.write_together(batch, set_aside).is_ok() {
             return;
         }
-        // One by one: the others of a batch are not to suffer from one that can't be done, and a small journal takes a
+        // One by one, so that one failing write does not take the others of the batch with it. A small journal takes a
         // large write in several transactions.
         let turn = batch.first().map_or(0, |first| first.number);
         for accepted in batch {
@@ -275,11 +275,11 @@ impl Data {
                 offset: accepted.first * BLOCK_BYTES_U64,
                 bytes: &accepted.buffer[accepted.range.clone()],
                 now: accepted.now,
-                // All of the batch take effect before the next turn: none may wait for another of them.
+                // All writes of the batch take effect in this turn, so none may wait for another of them.
                 after: turn,
-                // It was accepted: it may take what is kept for operations that free space.
+                // The write was accepted, so it may use the reserve for operations that free space.
                 privilege: Privilege::Freeing,
-                // Something was wrong with it already.
+                // The first attempt has failed already.
                 may_be_late: false,
             };
             if let Err(error) = self.write_locked(&request, set_aside) {
@@ -288,7 +288,7 @@ impl Data {
         }
     }
 
-    /// Stores the blocks of a batch, which are of one file, in one operation.
+    /// Stores the blocks of a batch, all in one file, in one operation.
     fn write_together(&self, batch: &[Accepted], set_aside: &mut u64) -> Result<()> {
         let (Some(oldest), Some(newest)) = (batch.first(), batch.last()) else { return Ok(()) };
         let mut data: Vec<(u64, &[u8])> = Vec::with_capacity(BATCH_BLOCKS);
