@@ -97,8 +97,8 @@ impl FuseDevice {
     /// Sends the reply to the request `unique`: an error (0 for none), or a body. If the kernel has withdrawn the
     /// request meanwhile, it needs no reply.
     ///
+    /// # Errors
     /// When the kernel does not accept the reply.
-    /// When the kernel does not take the reply.
     pub(super) fn reply(&self, unique: u64, error: i32, body: &[u8]) -> io::Result<()> {
         let header = reply_header(unique, error, body.len());
         self.send(&[IoSlice::new(&header), IoSlice::new(body)])

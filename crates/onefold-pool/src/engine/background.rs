@@ -1,8 +1,8 @@
-//! Background work: the commit timer, reclaim, and what is found out after a mount: where free blocks are, and the
+//! Background work: the commit timer, reclaim, and two searches after a mount: where free blocks are, and the
 //! fingerprints for the filter.
 //!
-//! One thread keeps time, another does the work that may take long, in small pieces. Both only call what tests call
-//! themselves when a pool is opened without them.
+//! One thread keeps time, another does the longer work in small pieces. Both call only functions that tests call
+//! themselves when they open a pool without threads.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,35 +15,36 @@ use super::heartbeat::{BEAT_INTERVAL, Pulse};
 use crate::error::{PoolError, Result};
 use crate::sync::{Condvar, Mutex};
 
-/// How long the worker sleeps when there is nothing to do.
+/// How long the worker sleeps when it has nothing to do.
 const IDLE: Duration = Duration::from_millis(200);
-/// How long it waits for more when it is hurried: to wake for each file that is removed would cost more than the work.
+/// How long a hurried worker waits for more work: waking for each removed file would cost more than the work.
 const GATHER: Duration = Duration::from_millis(5);
-/// How long it works at a time beside others.
+/// How long it works at a time while others use the pool.
 const ROUND: Duration = Duration::from_millis(2);
 
-/// How long it rests after a round beside others, in multiples of what the round took, and the longest rest.
+/// How long it rests after a round while others use the pool: a multiple of the round's duration, and at most the
+/// longest rest.
 const REST_FACTOR: u32 = 3;
 const REST_MAX: Duration = Duration::from_millis(50);
 
-/// Tells background threads that there is something to do, or that it is time to end.
+/// Tells background threads that there is work, or that it is time to end.
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
     ending: Mutex<bool>,
     /// Signalled when it is time to end.
     ended: Condvar,
-    /// Signalled when there is something to do, and at the end. Only the idle worker waits for it: others would wake in
-    /// vain at each file that is removed.
+    /// Signalled when there is work, and at the end. Only the idle worker waits for it: other threads would wake in
+    /// vain at each removed file.
     hurried: Condvar,
-    /// The running transaction is large enough to be committed before its time.
+    /// Whether the running transaction is large enough for a commit before its time.
     is_commit_wanted: AtomicBool,
-    /// Signalled when it has become so, and at the end. Only who keeps the time waits for it.
+    /// Signalled when `is_commit_wanted` is set, and at the end. Only the commit timer waits for it.
     commit_wanted: Condvar,
 }
 
-/// What ended the wait for the next commit.
+/// The event that ended the wait for the next commit.
 enum Due {
-    /// Nothing: it may be its time.
+    /// None: the time may have come.
     Time,
     /// The transaction has grown.
     Early,
@@ -52,12 +53,12 @@ enum Due {
 }
 
 impl Wake {
-    /// Waits up to `time`, which nobody cuts short but the end. `Break` when it is time to end.
+    /// Waits up to `time`; only the end cuts this short. Returns `Break` when it is time to end.
     fn wait(&self, time: Duration) -> ControlFlow<()> {
         self.wait_on(&self.ended, time)
     }
 
-    /// Waits up to `time` for something to do. `Break` when it is time to end.
+    /// Waits up to `time` for work. Returns `Break` when it is time to end.
     fn wait_for_work(&self, time: Duration) -> ControlFlow<()> {
         self.wait_on(&self.hurried, time)
     }
@@ -70,7 +71,7 @@ impl Wake {
         if *ending { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Waits up to `time`, unless a commit is wanted before.
+    /// Waits up to `time`, or until a commit is wanted.
     fn wait_for_commit(&self, time: Duration) -> Due {
         let mut ending = self.ending.lock();
         if !*ending && !self.is_commit_wanted.load(Ordering::Acquire) {
@@ -83,10 +84,10 @@ impl Wake {
         }
     }
 
-    /// Has the running transaction committed beside the work that goes on. Without threads nobody hears it.
+    /// Requests a commit of the running transaction in the background. Without threads, this has no effect.
     pub(crate) fn want_commit(&self) {
         if !self.is_commit_wanted.swap(true, Ordering::AcqRel) {
-            // Who has looked and not begun to wait is let begin.
+            // Lets a thread that has checked the flag begin its wait, so that it sees the signal.
             drop(self.ending.lock());
             self.commit_wanted.notify_one();
         }
@@ -96,7 +97,7 @@ impl Wake {
         *self.ending.lock()
     }
 
-    /// Ends the threads that wait for it.
+    /// Ends the threads that wait for this.
     pub(crate) fn end(&self) {
         *self.ending.lock() = true;
         self.ended.notify_all();
@@ -104,17 +105,17 @@ impl Wake {
         self.commit_wanted.notify_all();
     }
 
-    /// Tells the worker that there is something to do.
+    /// Tells the worker that there is work.
     pub(crate) fn hurry(&self) {
         self.hurried.notify_one();
     }
 }
 
-/// Starts the threads that keep time and do what takes long. `settle` waits until all accepted writes have taken
-/// effect; it is called before each commit that is made because it is time.
+/// Starts the commit timer and the worker. `settle` waits until all accepted writes have taken effect; the timer calls
+/// it before each commit at the regular interval.
 ///
 /// # Errors
-/// When the operating system has no thread to give.
+/// When the operating system cannot start a thread.
 pub(crate) fn start(engine: &Arc<Engine>, settle: impl Fn() + Send + 'static) -> std::io::Result<Vec<JoinHandle<()>>> {
     let timer = {
         let engine = Arc::clone(engine);
@@ -127,11 +128,11 @@ pub(crate) fn start(engine: &Arc<Engine>, settle: impl Fn() + Send + 'static) ->
     Ok(vec![timer, worker])
 }
 
-/// Starts the thread that gives beats until [`Engine::heart`] ends it, which outlives the others. `None` where no other
+/// Starts the heartbeat thread, which runs until [`Engine::heart`] ends it, after the other threads. `None` if no other
 /// host can have the pool.
 ///
 /// # Errors
-/// When the operating system has no thread to give.
+/// When the operating system cannot start a thread.
 pub(crate) fn start_heart(engine: &Arc<Engine>) -> std::io::Result<Option<JoinHandle<()>>> {
     let Some(pulse) = engine.pulse.clone() else { return Ok(None) };
     let engine = Arc::clone(engine);
@@ -139,7 +140,7 @@ pub(crate) fn start_heart(engine: &Arc<Engine>) -> std::io::Result<Option<JoinHa
     std::thread::Builder::new().name("heartbeat".to_owned()).spawn(beat).map(Some)
 }
 
-/// Calls `work` at each interval, until the pool is closed or it fails.
+/// Calls `work` at each interval, until the pool is closed or `work` fails.
 fn at_each(interval: Duration, wake: &Wake, mut work: impl FnMut() -> Result<()>) {
     let mut next = Instant::now() + interval;
     while !wake.is_ending() {
@@ -157,8 +158,8 @@ fn at_each(interval: Duration, wake: &Wake, mut work: impl FnMut() -> Result<()>
     }
 }
 
-/// Makes sure that the pool is held, then beats until the end. Calls `lost` and ends when another host has taken the
-/// pool over, or when nobody can tell.
+/// Makes sure that the pool is held, and then beats until the end. If another host has taken the pool over, or this
+/// cannot be ruled out, calls `lost` and ends.
 pub(crate) fn give_beats(pulse: &Pulse, wake: &Wake, lost: impl Fn(&PoolError)) {
     let told = |held: Result<()>| held.inspect_err(|error| lost(error));
     if told(pulse.ensure_held()).is_ok() {
@@ -166,8 +167,8 @@ pub(crate) fn give_beats(pulse: &Pulse, wake: &Wake, lost: impl Fn(&PoolError)) 
     }
 }
 
-/// Commits at each interval, and tidies up; and whenever the running transaction has grown, so that those who made it
-/// grow need not wait for the log. A failure stops the pool, which says so to everybody who asks.
+/// Commits and tidies up at each interval. Also commits whenever the running transaction has grown large, so that
+/// writers need not wait for the log. A failure stops the pool, which then returns the failure to all callers.
 fn commit_timer(engine: &Engine, settle: impl Fn()) {
     let interval = Duration::from_millis(u64::from(engine.options.commit_interval_ms.max(10)));
     let mut seen = engine.meta().running.sequence;
@@ -184,20 +185,20 @@ fn commit_timer(engine: &Engine, settle: impl Fn()) {
             }
         };
         match done {
-            // The backing file may have room again the next time.
+            // The backing file may have room again next time.
             Ok(()) | Err(PoolError::NoSpace) => {}
             Err(_) => return,
         }
     }
 }
 
-/// Commits what is running, and empties the journal when nothing has happened since the last time: an idle pool then
+/// Commits the running transaction. If nothing has happened since the last call, empties the journal: an idle pool then
 /// has no freed block that waits for a checkpoint, and opens at once after a crash. `seen` is the transaction that ran
-/// then.
+/// at the last call.
 pub(super) fn commit_or_tidy(engine: &Engine, seen: &mut u64) -> Result<()> {
     let idle = {
         let running = &engine.meta().running;
-        // The same transaction may have begun to change meanwhile.
+        // The same transaction may have gathered changes meanwhile.
         running.sequence == *seen && running.is_empty()
     };
     let done = engine.commit().and_then(|()| if idle { engine.checkpoint_if_needed() } else { Ok(()) });
@@ -205,15 +206,15 @@ pub(super) fn commit_or_tidy(engine: &Engine, seen: &mut u64) -> Result<()> {
     done
 }
 
-/// Does what takes long, a step at a time. While others use the pool it rests after each round of steps, three times as
-/// long as the round took: they wait for it at most a part of the time, and find a processor.
+/// Does longer work, one step at a time. While others use the pool, it rests after each round of steps, three times as
+/// long as the round took. So they wait for it only part of the time, and find a free processor.
 fn work(engine: &Engine) {
     let mut demand_before = engine.demand();
     while !engine.wake.is_ending() {
         let began = Instant::now();
         let done = loop {
-            // None keeps another from its turn. An error is reported where users meet it (`check`, `stat`, a write);
-            // here the work waits and is tried again.
+            // None of these keeps another from its turn. The work is retried after an error; users see the error where
+            // they meet it (`check`, `stat`, a write).
             let more = [engine.survey_some(), engine.index_some(), engine.reclaim_one()];
             if more.iter().any(|result| matches!(result, Err(PoolError::Stopped { .. }))) {
                 return;

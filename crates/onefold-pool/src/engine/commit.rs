@@ -1,22 +1,22 @@
-//! Commit and checkpoint: how changes become durable, and how the journal is emptied.
+//! Commit and checkpoint: make changes durable, and empty the journal.
 //!
 //! **Commit.** The order, and what would be lost if a step moved:
-//! 1. The running transaction is taken: the metadata lock is held while pointers are cloned, not bytes. A new running
-//!    transaction begins. (Later: operations would wait for the disk.)
+//! 1. The running transaction is taken, and a new one begins. This holds the metadata lock only while pointers are
+//!    cloned, not bytes. (Later: operations would wait for the disk.)
 //! 2. If the transaction names data written since the last flush, late writes go to the device
-//!    ([`super::late_writes`]), and it is flushed. (Later: after a power cut a committed map could name a block
-//!    that holds something old.)
-//! 3. The transaction is written to the log in one piece and the device is flushed. It is durable.
+//!    ([`super::late_writes`]), and the device is flushed. (Later: after a power cut, a committed map could name a
+//!    block with old content.)
+//! 3. The transaction is written to the log in one piece, and the device is flushed. Now it is durable.
 //! 4. Freed data blocks may be handed out again. (Earlier: a crash would bring back a map that names a block which
-//!    somebody else has overwritten.)
+//!    another write has overwritten.)
 //!
 //! **Checkpoint.** Empties the log:
-//! 1. A new epoch begins: from now on the first touch of a block is logged whole. (Later: a home copy torn in step 2
+//! 1. A new epoch begins: from now on, the first change of a block is logged whole. (Later: a home copy torn in step 2
 //!    of the *next* checkpoint could not be rebuilt.)
-//! 2. The committed content of all blocks in the log is written home. Never the content of the running transaction: it
-//!    may not happen.
-//! 3. The device is flushed; only then is the tail moved, and that is flushed too. (Earlier: recovery would not repair
-//!    a home copy that did not arrive.)
+//! 2. The committed content of all blocks in the log is written home, but never the content of the running transaction,
+//!    which may not happen.
+//! 3. The device is flushed. Only then is the tail moved, and that is flushed too. (Earlier: recovery would not repair
+//!    a home copy that did not reach the device.)
 //! 4. Freed metadata blocks may be handed out again. (Earlier: recovery would write old metadata over new data.)
 
 use std::collections::BTreeMap;
@@ -39,9 +39,9 @@ use crate::options::Journaling;
 use crate::sync::{self, MutexGuard};
 use crate::waits::about_to_wait;
 
-/// Blocks that a checkpoint gathers in one buffer.
+/// Number of blocks that a checkpoint gathers in one buffer.
 const GATHER_BLOCKS: usize = 256;
-/// Blocks that are handed out again, or noted to be in place, under one hold of the metadata lock.
+/// Number of blocks that are handed out again, or noted to be in place, under one hold of the metadata lock.
 const BLOCKS_PER_HOLD: usize = 1024;
 const _: () = assert!(GATHER_BLOCKS <= BUFFER_BLOCKS, "a kept buffer is large enough");
 
@@ -55,9 +55,9 @@ pub(crate) struct Committer {
     home: BTreeMap<BlockNo, Arc<BlockBytes>>,
     /// Metadata blocks freed by transactions that are in the log.
     held: Vec<BlockNo>,
-    /// Data blocks freed and durable, but pinned when that came to be.
+    /// Data blocks whose free is durable, but which were pinned at that time.
     freed_later: Vec<BlockNo>,
-    /// A transaction that was taken and for which the backing file had no room. It is written before anything else.
+    /// A taken transaction for which the backing file had no room. It is written before anything else.
     unwritten: Option<Taken>,
 }
 
@@ -66,11 +66,11 @@ pub(crate) struct Committer {
 struct Logged {
     block: BlockNo,
     bytes: Arc<BlockBytes>,
-    /// What to log; `None` for the whole block.
+    /// The ranges to log; `None` for the whole block.
     ranges: Option<DirtyRanges>,
 }
 
-/// A transaction that was taken and is not yet durable.
+/// A transaction that was taken and is not durable yet.
 #[derive(Debug)]
 struct Taken {
     sequence: u64,
@@ -82,7 +82,7 @@ struct Taken {
 }
 
 impl Committer {
-    /// Returns the committer of an opened pool: `home` and `held` are what recovery found in the log.
+    /// Returns the committer of an opened pool. Recovery found `home` and `held` in the log.
     pub(crate) fn new(
         log: Log,
         durable: u64,
@@ -92,7 +92,7 @@ impl Committer {
         Committer { log, durable, home, held, freed_later: Vec::new(), unwritten: None }
     }
 
-    /// Gives later transactions another identity, while the log is empty.
+    /// Gives later transactions another identity. Must be called while the log is empty.
     pub(super) fn identify_by(&mut self, identity: TransactionIdentity) {
         self.log.identify_by(identity);
     }
@@ -104,7 +104,7 @@ fn take_running(meta: &mut Meta) -> Taken {
     let sequence = running.sequence;
     let mut blocks = Vec::with_capacity(running.dirty.len());
     for block in std::mem::take(&mut running.dirty) {
-        // Freed since, or listed twice.
+        // The block was freed since, or is listed twice.
         let Some(slot) = meta.cache.get(block) else { continue };
         let Some(ranges) = slot.dirty.take() else { continue };
         let whole = slot.logged_epoch != running.epoch;
@@ -124,18 +124,18 @@ fn take_running(meta: &mut Meta) -> Taken {
 }
 
 impl Engine {
-    /// Makes everything that has happened so far durable.
+    /// Makes all changes so far durable.
     ///
     /// # Errors
-    /// Device errors, after which the pool is stopped. [`PoolError::NoSpace`] where the backing file is full: nothing
-    /// is lost or believed to be written, and the next commit begins where this one ended.
+    /// Device errors, after which the pool is stopped; [`PoolError::NoSpace`] if the backing file is full. In that case
+    /// nothing is lost and nothing counts as written, and the next commit continues from there.
     pub(crate) fn commit(&self) -> Result<()> {
         let target = self.meta().running.sequence;
         self.commit_through(target)
     }
 
-    /// Waits for the committer. Of callers that come at the same time all but one wait for a commit of another, and
-    /// most find theirs done.
+    /// Locks the committer. If several threads want a commit at the same time, one commits for all; most others find
+    /// theirs done when they get the lock.
     fn lock_committer(&self) -> MutexGuard<'_, Committer> {
         if let Some(committer) = self.committer.try_lock() {
             return committer;
@@ -149,7 +149,7 @@ impl Engine {
         })
     }
 
-    /// Makes transaction `target` durable. Of several callers one commits for all.
+    /// Makes transaction `target` durable. One of several callers commits for all.
     fn commit_through(&self, target: u64) -> Result<()> {
         if self.options.read_only {
             return Ok(());
@@ -172,17 +172,18 @@ impl Engine {
             if meta.running.bytes_in_log() <= committer.log.bytes_left() {
                 break take_running(&mut meta);
             }
-            // Room must be made before the transaction is taken: a checkpoint decides what is logged whole.
+            // Room must be made before the transaction is taken, because a checkpoint decides which blocks are logged
+            // whole.
             drop(meta);
             self.checkpoint_locked(&mut committer, false)?;
         };
         committer.unwritten = Some(taken);
         self.write_unwritten(&mut committer)?;
-        // What changes again before it is in place is in memory twice.
+        // A block that changes again before it is in place has two copies in memory.
         let crowded = committer.home.len() > self.meta().cache.capacity() / 4;
         if committer.log.is_half_full() || crowded {
             match self.checkpoint_locked(&mut committer, false) {
-                // The transaction is durable. What has no room now is put in place later.
+                // The transaction is durable. Blocks without room are put in place later.
                 Ok(()) | Err(PoolError::NoSpace) => {}
                 Err(error) => return Err(error),
             }
@@ -190,8 +191,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes the transaction that was taken. A write that met a full backing file may be repeated, since nothing was
-    /// believed and no flush has failed; after any other failure the pool stops.
+    /// Writes the transaction that was taken. If the backing file was full, the write may be repeated, as nothing
+    /// counted as written and no flush has failed. After any other failure, the pool stops.
     fn write_unwritten(&self, committer: &mut Committer) -> Result<()> {
         if committer.unwritten.is_none() {
             return Ok(());
@@ -209,8 +210,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets durably freed data blocks be handed out again, but for those that are being compared or shared: they stay
-    /// out of reach a little longer.
+    /// Lets durably freed data blocks be handed out again, except those that are being compared or shared, which must
+    /// wait a little longer.
     fn hand_out_freed(&self, committer: &mut Committer) {
         self.unpin_unread();
         let mut freed = std::mem::take(&mut committer.freed_later);
@@ -225,7 +226,7 @@ impl Engine {
         }
     }
 
-    /// Lets metadata blocks be handed out again that the log no longer names.
+    /// Lets metadata blocks be handed out again once the log no longer names them.
     fn hand_out_held(&self, committer: &mut Committer) {
         committer.held.sort_unstable();
         for blocks in committer.held.chunks(BLOCKS_PER_HOLD) {
@@ -290,10 +291,10 @@ impl Engine {
         self.activity.add(Counter::Commits, 1);
     }
 
-    /// Commits nothing, but puts all that is committed in place and empties the log.
+    /// Puts all committed content in place and empties the log, without a commit.
     ///
     /// # Errors
-    /// As [`Engine::commit`].
+    /// See [`Engine::commit`].
     pub(crate) fn checkpoint(&self) -> Result<()> {
         if self.options.read_only {
             return Ok(());
@@ -303,10 +304,10 @@ impl Engine {
         self.checkpoint_locked(&mut committer, false)
     }
 
-    /// Checkpoints if committed content is not in place, or freed blocks wait for it.
+    /// Checkpoints if committed content is not in place, or if freed blocks wait for a checkpoint.
     ///
     /// # Errors
-    /// As [`Engine::commit`].
+    /// See [`Engine::commit`].
     pub(crate) fn checkpoint_if_needed(&self) -> Result<()> {
         let mut committer = self.lock_committer();
         if committer.home.is_empty() && committer.held.is_empty() {
@@ -316,7 +317,7 @@ impl Engine {
         self.checkpoint_locked(&mut committer, false)
     }
 
-    /// Commits and checkpoints for the last time, and marks the journal as closed properly.
+    /// Commits and checkpoints for the last time, and marks the journal as cleanly closed.
     ///
     /// # Errors
     /// Device errors.
@@ -327,9 +328,9 @@ impl Engine {
         self.checkpoint_locked(&mut committer, true)
     }
 
-    /// Where the backing file has no room for a block's place, the log stays as it is and nothing is lost.
+    /// Checkpoints. If the backing file has no room for a block's place, the log stays as it is and nothing is lost.
     fn checkpoint_locked(&self, committer: &mut Committer, clean: bool) -> Result<()> {
-        // What of it is logged in part builds on whole blocks that the log must keep.
+        // Partly logged blocks of this transaction build on whole blocks that are still in the log.
         self.write_unwritten(committer)?;
         {
             let mut meta = self.meta();
@@ -349,13 +350,13 @@ impl Engine {
         self.write_home(&committer.home)?;
         log::sync(&*self.device, BlockNo(0))?;
         committer.log.move_tail(&*self.device, committer.durable + 1, clean)?;
-        // First, while the bitmaps that say what lies beside them are kept in memory.
+        // Done first, while the bitmaps of the neighbouring blocks are still in memory.
         self.hand_out_held(committer);
         let home: Vec<BlockNo> = std::mem::take(&mut committer.home).into_keys().collect();
         for blocks in home.chunks(BLOCKS_PER_HOLD) {
             let mut meta = self.meta();
             for &block in blocks {
-                // No newer transaction with the block can have been taken: that needs the committer.
+                // No newer transaction with the block can have been taken, as that needs the committer.
                 if let Some(slot) = meta.cache.get(block) {
                     slot.home_sequence = 0;
                 }
@@ -366,7 +367,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes metadata blocks to their places, sealed, in ascending order and joined.
+    /// Seals metadata blocks and writes them to their places, in ascending order, joining neighbours.
     fn write_home(&self, blocks: &BTreeMap<BlockNo, Arc<BlockBytes>>) -> Result<()> {
         let ordered: Vec<(&BlockNo, &Arc<BlockBytes>)> = blocks.iter().collect();
         let mut buffer = self.buffers.take();

@@ -1,4 +1,4 @@
-//! A device that writes only while it is sure that no other host has the pool.
+//! A device that writes only while no other host can have the pool.
 
 use std::io;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use onefold_block::{BlockDevice, BlockNo, ReadOp, WriteOp};
 
 use super::heartbeat::Pulse;
 
-/// Passes everything on, and lets each change wait until the pool is known to be this host's.
+/// Passes everything on. A change first waits until this host is sure to hold the pool.
 pub(crate) struct Fenced {
     device: Arc<dyn BlockDevice>,
     pulse: Arc<Pulse>,
 }
 
 impl Fenced {
-    /// Returns the device as one who holds the pool by `pulse` may use it.
+    /// Returns the device for an opening that holds the pool by `pulse`.
     pub(crate) fn new(device: Arc<dyn BlockDevice>, pulse: Arc<Pulse>) -> Fenced {
         Fenced { device, pulse }
     }

@@ -1,10 +1,11 @@
 //! The filter saved at a clean close, so that the next opening need not read every fingerprint store.
 //!
-//! It is written to *free* blocks, which cost nothing: a closed pool writes nothing any more, and the next opening
-//! hands out none of them before it has read them. Items of the names tree, committed by the close, say where; the
-//! opening removes them durably before it serves. A small filter is read before that; the others are read while the
-//! pool serves, a step at a time ([`super::index`]): what is written meanwhile is found by a small filter of its own,
-//! which joins the other in the end. A chunk that is not what was saved makes the filter be rebuilt.
+//! It is written to *free* blocks, which costs no space: a closed pool writes nothing, and the next opening hands out
+//! none of these blocks before it has read them. Items of the names tree, committed by the close, hold their places.
+//! The opening removes these items durably before it serves. It also reads a small filter before it serves; a larger
+//! one is read while the pool serves, a step at a time ([`super::index`]). Blocks that are written meanwhile enter a
+//! small filter of their own, which joins the saved one in the end. If a chunk differs from what was saved, the filter
+//! is rebuilt.
 
 use std::ops::ControlFlow;
 
@@ -22,35 +23,36 @@ use crate::meta::allocate::{EMERGENCY_BLOCKS, Run};
 use crate::options::Journaling;
 use crate::tree;
 
-/// Blocks of a chunk. Runs need not be multiples of it: the chunks are one stream of blocks.
+/// Number of blocks in a chunk. Runs need not be multiples of it: the chunks form one stream of blocks.
 const CHUNK_BLOCKS: usize = CHUNK_BYTES / BLOCK_BYTES;
 const _: () = assert!(CHUNK_BYTES.is_multiple_of(BLOCK_BYTES));
-/// Blocks written or read at once.
+/// Number of blocks written or read at once.
 const PIECE_BLOCKS: usize = 256;
-/// Pieces that are read side by side.
+/// Number of pieces that are read side by side.
 const PIECES_PER_STEP: usize = 8;
-/// In tests that look between the steps: pieces of which no whole number makes a chunk.
+/// Size of a piece in tests that look between the steps: no whole number of these pieces makes a chunk.
 const PIECE_BLOCKS_FEW: u64 = 5;
-/// More runs than this are not worth it: the free space is in pieces, and rebuilding is as fast.
+/// Maximum number of runs. With more, free space is too fragmented, and rebuilding the filter is as fast.
 const RUNS_MAX: usize = 4096;
-/// A saved filter of so many blocks, 16 MiB, is read before the pool serves: it takes a few hundredths of a second.
+/// A saved filter of up to this many blocks, 16 MiB, is read before the pool serves, within a few hundredths of a
+/// second.
 const BLOCKS_READ_AT_ONCE: u64 = 4096;
 
-/// A saved filter that is being read. Its blocks are busy.
+/// A saved filter that is being read. Its blocks are busy meanwhile.
 pub(crate) struct Loading {
     loader: Loader,
     blocks: Vec<Run>,
-    /// The next piece: which run, and the first block in it.
+    /// The next piece: its run, and its first block in that run.
     run: usize,
     within: u64,
-    /// The front of a chunk whose end has not been read yet.
+    /// The beginning of a chunk whose end has not been read yet.
     front: Vec<u8>,
     blocks_read: u64,
 }
 
 impl Engine {
-    /// Saves the filter to free blocks, if it is complete and they suffice with some to spare for the names tree. The
-    /// pool writes nothing but its last commit after this.
+    /// Saves the filter to free blocks, if it is complete and there are enough of them, with some to spare for the
+    /// names tree. After this, the pool writes only its last commit.
     ///
     /// # Errors
     /// Device errors; damage.
@@ -78,7 +80,7 @@ impl Engine {
         })
     }
 
-    /// Takes free runs of `needed` blocks together out of allocation's reach. `None` if there are not enough.
+    /// Takes free runs of `needed` blocks in total out of allocation's reach. `None` if there are not enough.
     fn free_runs(&self, needed: u64) -> Result<Option<Vec<Run>>> {
         let (ready, start, group_count) = {
             let meta = self.meta();
@@ -86,7 +88,7 @@ impl Engine {
         };
         let mut runs: Vec<Run> = Vec::new();
         let mut missing = needed;
-        // Where data was written last there is most likely to be room; at the latest in groups that were never used.
+        // Groups that took the last data are most likely to have room; groups that were never used certainly do.
         for group in (0..ready).map(|step| (start + step) % ready).chain(ready..group_count) {
             if missing == 0 || runs.len() >= RUNS_MAX {
                 break;
@@ -95,12 +97,12 @@ impl Engine {
                 self.init_group(group)?;
             }
             if self.meta().groups.free_runs.get(group).is_some_and(|known| known.free == 0) {
-                // Its bitmaps need not be read for that.
+                // Skipped without reading its bitmaps.
                 continue;
             }
             let mut from = 0;
             while missing > 0 && runs.len() < RUNS_MAX && from < GROUP_BLOCKS {
-                // No more than is needed: the names tree may need a block, too.
+                // Takes no more than needed, because the names tree may need a block, too.
                 let run = self.run(Privilege::Freeing, |op| op.reserve_free_run(group, from, missing))?;
                 let Some(run) = run else { break };
                 from = run.first.0 % GROUP_BLOCKS + run.count;
@@ -131,7 +133,8 @@ impl Engine {
                     next += 1;
                 }
                 let at = run.first.plus(done);
-                // Under the metadata lock, against the rule: the pool is closing, nobody waits for it.
+                // An exception to the rule of no I/O under the metadata lock: the pool is closing, so nothing waits for
+                // it.
                 self.device.write(at, &buffer).map_err(|source| PoolError::of_write(at, source))?;
                 done += count;
             }
@@ -139,7 +142,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes the saved filter, if there is one and it is whole, and removes what says where it is.
+    /// Takes the saved filter, if there is a whole one, and removes the items that hold its places.
     ///
     /// # Errors
     /// Device errors; damage of the names tree.
@@ -149,10 +152,10 @@ impl Engine {
             return Ok(());
         }
         if let Some(pulse) = &self.pulse {
-            // The first write of an opening: here another host is still called by its name.
+            // The first write of an opening. If another host has the pool, its name is still known here.
             pulse.ensure_held()?;
         }
-        // Before the items go, which may take a block.
+        // Before the items are removed, which may take a block.
         let blocks = self.reserve_saved(&runs)?;
         self.run(Privilege::Freeing, |op| {
             for (number, _) in (0..).zip(&runs) {
@@ -160,7 +163,7 @@ impl Engine {
             }
             Ok(())
         })?;
-        // From the next change on the saved filter is a lie: the items must be gone first.
+        // The next change makes the saved filter wrong, so the items must be gone before it.
         self.commit()?;
         let Some(blocks) = blocks else { return Ok(()) };
         let total: u64 = blocks.iter().map(|run| run.count).sum();
@@ -179,7 +182,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Keeps the blocks of a saved filter from being handed out. `None` where they are not all free: it can't be used.
+    /// Keeps the blocks of a saved filter from being handed out. `None` if they are not all free, so that it cannot be
+    /// used.
     fn reserve_saved(&self, runs: &[FilterRun]) -> Result<Option<Vec<Run>>> {
         let mut reserved = Vec::new();
         for run in runs {
@@ -205,8 +209,8 @@ impl Engine {
         self.meta().free_again(blocks);
     }
 
-    /// Reads the next pieces of a saved filter. Returns what follows when all has been read, or turned out to be of no
-    /// use.
+    /// Reads the next pieces of a saved filter. Returns the next stage when all have been read, or when the filter
+    /// turned out to be unusable.
     pub(super) fn load_some(&self, loading: &mut Loading) -> Result<Option<Stage>> {
         let is_usable = self.load_pieces(loading).is_some();
         let is_at_end = loading.run == loading.blocks.len();
@@ -230,7 +234,7 @@ impl Engine {
             let meta = self.meta();
             let mut in_force = meta.filter.write();
             let mut meanwhile = std::mem::replace(&mut *in_force, filter);
-            // It was told of a growth; the one that was saved was not.
+            // The filter in force has heard of a growth; the saved one has not.
             let pages = meta.geometry.store_page_count();
             in_force.grow(pages);
             meanwhile.grow(pages);
@@ -239,7 +243,7 @@ impl Engine {
         Ok(Some(Engine::after_loading(meanwhile.into_entries())))
     }
 
-    /// Reads up to [`PIECES_PER_STEP`] pieces and gives them to the loader. `None` where they are of no use.
+    /// Reads up to [`PIECES_PER_STEP`] pieces and gives them to the loader. `None` if they are unusable.
     fn load_pieces(&self, loading: &mut Loading) -> Option<()> {
         let (pieces, piece_blocks) = match self.options.test_limits.index_in_steps {
             true => (1, PIECE_BLOCKS_FEW),
@@ -286,8 +290,8 @@ impl Engine {
         Some(())
     }
 
-    /// Gives up a saved filter that is still being read: its blocks are needed. The filter is rebuilt then. Returns
-    /// false where there is none.
+    /// Gives up a saved filter that is still being read, because its blocks are needed. The filter is then rebuilt.
+    /// Returns false if there is no such filter.
     pub(crate) fn give_up_saved_filter(&self) -> bool {
         let mut stage = self.indexer.lock();
         let Stage::Loading(loading) = &*stage else { return false };
@@ -311,7 +315,7 @@ impl Engine {
         })
     }
 
-    /// Returns how the filter is made for a pool of this layout.
+    /// Returns the options of the filter for a pool of this layout.
     pub(crate) fn filter_options(&self, geometry: &crate::format::geometry::Geometry) -> FilterOptions {
         super::open::filter_options(&self.options, geometry)
     }

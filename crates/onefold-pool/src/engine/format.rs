@@ -1,4 +1,4 @@
-//! Making a new pool on a device.
+//! Makes a new pool on a device.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::meta::Privilege;
 use crate::options::{CreateOptions, Environment, OpenOptions};
 use crate::tree;
 
-/// Blocks of zeros written at once.
+/// Number of blocks of zeros written at once.
 const ZERO_BLOCKS: usize = 256;
 
-/// Makes a pool. Whatever was on the device is gone. The superblock is written last: a creation that is cut short
-/// leaves no pool.
+/// Makes a pool and destroys all earlier content of the device. The superblock is written last, so an interrupted
+/// creation leaves no pool.
 ///
 /// # Errors
-/// A device too small, a journal too small for it, an impossible option, device errors.
+/// A device that is too small; a journal that is too small for it; an impossible option; device errors.
 pub(crate) fn create(device: &Arc<dyn BlockDevice>, options: &CreateOptions, environment: &Environment) -> Result<()> {
     let found =
         device.block_count().map_err(|source| PoolError::Io { action: "measure", block: BlockNo(0), source })?;
@@ -60,12 +60,12 @@ pub(crate) fn create(device: &Arc<dyn BlockDevice>, options: &CreateOptions, env
         geometry,
         created: environment.clock.now(),
     };
-    // An old pool must not be found half overwritten.
+    // So that no opening finds an old, half overwritten pool.
     for at in [SUPERBLOCK, SUPERBLOCK_COPY] {
         write_zeros(&**device, at, 1)?;
     }
     log::sync(&**device, SUPERBLOCK)?;
-    // The log is written once now, so that a sparse backing file has its blocks when a commit needs them.
+    // Written once now, so that a sparse backing file already has its blocks when a commit needs them.
     write_zeros(&**device, geometry.journal_first, geometry.journal_blocks)?;
     let header =
         JournalHeader { generation: 0, tail_sequence: 1, tail_position: 0, tail_chain: 0, clean: true, run: 0 };
@@ -112,7 +112,7 @@ fn write_state(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> 
     write_one(device, STATE, &state)
 }
 
-/// Makes the names tree and the root directory, through the journal like any other change.
+/// Makes the names tree and the root directory, through the journal like every other change.
 fn make_root(
     device: &Arc<dyn BlockDevice>,
     superblock: &Superblock,
@@ -127,7 +127,7 @@ fn make_root(
         op.set_state(Field::TreeRoot, root.0)?;
         op.new_root(options.root_uid, options.root_gid, options.dedup, now)
     })?;
-    // There is nothing to index yet; the close then saves a filter that is complete.
+    // There is nothing to index yet. The close then saves a complete filter.
     while engine.index_some()? {}
     engine.save_filter()?;
     engine.commit_and_close()

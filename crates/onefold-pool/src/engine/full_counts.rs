@@ -1,14 +1,14 @@
-//! Copies of blocks to which nothing can refer once more.
+//! Copies of blocks whose reference counts are full.
 //!
-//! A reference count has 32 bits. A write that meets a block with the highest count stores its content anew, but a
-//! clone and the copy of a shared map leaf have only the block's number. There the operation is given up
-//! ([`OpError::CountFull`](crate::meta::OpError)), the content is stored once more with the metadata lock released, and
-//! the operation runs again and refers to the copy. Each leaf gets copies of its own: 2^32 references to one block are
-//! too rare to search for one with room.
+//! A reference count has 32 bits. A write that meets a block with the highest count stores its content anew. But a
+//! clone and the copy of a shared map leaf have only the block's number. They give up the operation
+//! ([`OpError::CountFull`](crate::meta::OpError)). The engine stores the content once more with the metadata lock
+//! released, and runs the operation again, which then refers to the copy. Each leaf gets copies of its own: 2^32
+//! references to one block are too rare to search for a copy with room.
 //!
-//! **Readers.** The copy of a leaf changes what a file's map names outside of the range that its writer has locked. A
-//! reader of another range may have looked up the full block, so its range lock does not keep that block from being
-//! freed. The block stays pinned until all uses of ranges that had begun before have ended ([`Engine::unpin_unread`]).
+//! **Readers.** The copy of a leaf changes map entries outside the range that its writer has locked. A reader of
+//! another range may have looked up the full block, and its range lock does not keep that block from being freed. So
+//! the block stays pinned until all uses of ranges that had begun before have ended ([`Engine::unpin_unread`]).
 
 use onefold_block::{AlignedBuffer, BlockNo};
 
@@ -19,7 +19,7 @@ use crate::meta::Privilege;
 use crate::meta::allocate::Run;
 use crate::meta::in_flight::{DeviceWrite, InFlight};
 
-/// A copy that operations may refer to; given back when it is dropped before one did.
+/// A copy that operations may refer to. Dropping it gives the copy back, unless an operation refers to it.
 pub(super) struct SpareCopy<'e> {
     engine: &'e Engine,
     full: BlockNo,
@@ -41,12 +41,12 @@ impl Drop for SpareCopy<'_> {
 #[derive(Debug)]
 pub(super) struct PinForReaders {
     block: BlockNo,
-    /// Range locks with lower tickets may be those of such readers.
+    /// Range locks with lower tickets may belong to such readers.
     until: u64,
 }
 
 impl Engine {
-    /// Ends the pins of blocks that nobody can be reading any more.
+    /// Ends the pins of blocks that no reader can be reading any more.
     pub(super) fn unpin_unread(&self) {
         let mut pins = self.pinned_for_readers.lock();
         if pins.is_empty() {
@@ -59,19 +59,19 @@ impl Engine {
         unread.iter().for_each(|pin| meta.in_flight.unpin(pin.block));
     }
 
-    /// Stores the content of a block once more and offers the copy to operations. `None` if the block's last reference
-    /// has gone since it was found full.
+    /// Stores the content of a block once more and offers the copy to operations. `None` if the block has lost its last
+    /// reference since it was found full.
     ///
     /// # Errors
     /// No space; device errors, after which the pool is stopped.
     pub(super) fn copy_full(&self, full: BlockNo, privilege: Privilege) -> Result<Option<SpareCopy<'_>>> {
         let flight = self.run(privilege, |op| {
-            // Not its count: the operation that was rolled back may itself have added references up to the highest.
+            // Does not check the count: the rolled back operation itself may have added references up to the maximum.
             if op.entry(full)?.usage != BlockUse::Data {
                 return Ok(None);
             }
             let reserved = op.reserve_data(1, 0, 0)?;
-            // In use now and pinned from now on: its content stays what it is, even if its last reference goes.
+            // In use now, and pinned from now on: its content stays the same even if it loses its last reference.
             op.meta.in_flight.pin(full);
             Ok(reserved.first().map(|run| op.meta.in_flight.enter(run.first, None, &DeviceWrite::begin())))
         })?;
@@ -82,7 +82,7 @@ impl Engine {
         if !self.readers.cache.read(full, &mut content) {
             let unread = |source| PoolError::Io { action: "read", block: full, source };
             self.device.read(full, &mut content).map_err(unread)?;
-            // The pin keeps the block from being freed and written anew meanwhile.
+            // Meanwhile, the pin keeps the block from being freed and rewritten.
             self.readers.cache.insert(full, &content);
         }
         self.readers.cache.forget(copy);
@@ -91,7 +91,7 @@ impl Engine {
             self.write_failed(&error, copy);
             return Err(error);
         }
-        // Not before: whoever refers to the copy makes it part of a transaction.
+        // Not earlier: an operation that refers to the copy makes it part of a transaction.
         self.meta().in_flight.offer_copy(full, copy);
         Ok(Some(spare))
     }

@@ -1,4 +1,4 @@
-//! Block groups are initialised when allocation first needs them, so that creating a pool takes no time.
+//! Initialises block groups when allocation first needs them, so that creating a pool takes no time.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::format::state::Field;
 use crate::meta::Privilege;
 use crate::options::Allocation;
 
-/// Returns the structures of a group of which nothing is used but what has a fixed place, sealed, in ascending order.
+/// Returns the structures of an empty group, sealed, in ascending order. Only structures with fixed places are in use.
 pub(crate) fn blank_group(geometry: &Geometry, pool_tag: u32, group: u64) -> Vec<(BlockNo, BlockKind, BlockBytes)> {
     let mut blocks = Vec::new();
     for index in 0..BITMAP_BLOCKS {
@@ -38,10 +38,10 @@ pub(crate) fn blank_group(geometry: &Geometry, pool_tag: u32, group: u64) -> Vec
     blocks
 }
 
-/// Writes blocks that lie in ascending order, joining neighbours.
+/// Writes blocks in ascending order, joining neighbours.
 ///
 /// # Errors
-/// [`PoolError::NoSpace`] where a sparse backing file is full; other device errors.
+/// [`PoolError::NoSpace`] if a sparse backing file is full; other device errors.
 pub(crate) fn write_blocks(device: &dyn BlockDevice, blocks: &[(BlockNo, BlockKind, BlockBytes)]) -> Result<()> {
     let places: Vec<BlockNo> = blocks.iter().map(|(at, _, _)| *at).collect();
     let Some(&first) = places.first() else { return Ok(()) };
@@ -55,8 +55,9 @@ pub(crate) fn write_blocks(device: &dyn BlockDevice, blocks: &[(BlockNo, BlockKi
 impl Engine {
     /// Initialises the first block group that is not ready.
     ///
-    /// The blank structures are on the device before the transaction that makes the group ready is written (it is
-    /// marked as one that wrote data), so a crash finds either a group that is not ready or a blank one.
+    /// The blank structures are on the device before the transaction that makes the group ready is written, because
+    /// that transaction is marked as one that wrote data. So a crash leaves either a group that is not ready or a blank
+    /// one.
     ///
     /// # Errors
     /// [`PoolError::NoSpace`]; device errors, after which the pool is stopped.
@@ -79,7 +80,7 @@ impl Engine {
         })?;
         self.run(Privilege::Freeing, |op| {
             for (block, kind, bytes) in &blocks {
-                // Clean, and equal to what the device has: right even if the operation is rolled back.
+                // Clean, and equal to the device's content, so correct even if the operation is rolled back.
                 if !op.meta.cache.contains(*block) {
                     op.meta.cache.insert(*block, *kind, Arc::new(*bytes));
                 }
@@ -91,14 +92,14 @@ impl Engine {
         })
     }
 
-    /// Takes note of a failed write of free blocks from `at` on: the pool stops, unless only its sparse backing file is
-    /// full.
+    /// Handles a failed write of free blocks from `at` on. Stops the pool, unless the only problem is a full sparse
+    /// backing file.
     pub(crate) fn write_failed(&self, error: &PoolError, at: BlockNo) {
         if !matches!(error, PoolError::NoSpace) {
             self.stop(error);
             return;
         }
-        // Where the bitmap can't be read, little is left out.
+        // If the bitmap cannot be read, only one block is excluded.
         let end = self.view(|op| op.unused_end(at)).unwrap_or(at).max(at.plus(1));
         self.meta().groups.note_full_backing(at.0..end.0);
     }

@@ -1,13 +1,14 @@
-//! Filling the filter after a mount: from what the last clean close saved, or from the fingerprint stores. The pool
-//! serves meanwhile: what is not yet in the filter is merely not found.
+//! Fills the filter after a mount, from the save of the last clean close or from the fingerprint stores. The pool
+//! serves meanwhile; a fingerprint that is not in the filter yet is merely not found.
 //!
-//! Stores are read a window at a time, several large reads side by side and no lock held, into a batch that may take
-//! the memory which the filter does not take yet; then the batch goes into the filter, a few regions at a time under
-//! the metadata lock ([`crate::meta::indexing`] has what happens to changes meanwhile). Each call
-//! of [`Engine::index_some`] does one step; the state between two steps is behind a lock of its own.
+//! Stores are read a window at a time, several large reads side by side with no lock held, into a batch. The batch may
+//! take the memory that the filter does not use yet. Then the batch goes into the filter, a few regions at a time under
+//! the metadata lock. ([`crate::meta::indexing`] explains what happens to changes meanwhile.) Each call of
+//! [`Engine::index_some`] does one step. The state between two steps is behind a lock of its own.
 //!
-//! A large step is shared with a thread that lives no longer: stores are read and decoded by both, and parts of the
-//! batch are sorted while the one before goes into the filter. The second thread takes no lock of the pool.
+//! A large step is shared with a thread that lives only for that step. Both threads read and decode stores, and the
+//! second one sorts the next part of the batch while the first one brings the previous part into the filter. The second
+//! thread takes no lock of the pool.
 
 use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::device::reads_of;
@@ -27,42 +28,42 @@ use crate::meta::indexing::Pages;
 use crate::meta::op::damaged;
 use crate::sync;
 
-/// Store pages read in one step, at most: eight stores, 6 MiB.
+/// Maximum number of store pages read in one step: eight stores, 6 MiB.
 const PAGES_PER_STEP: u64 = 8 * STORE_PAGES_PER_GROUP;
-/// Where memory is short, a step may take this share of it.
+/// If memory is short, a step may take this share of it.
 const STEP_SHARE: u64 = 64;
-/// With fewer pages than this a thread costs more than it brings.
+/// With fewer pages than this, a second thread costs more than it gains.
 const PAGES_FOR_TWO: u64 = 2 * STORE_PAGES_PER_GROUP;
-/// And with fewer entries, to sort them.
+/// The same for entries that are to be sorted.
 const ENTRIES_FOR_TWO: u64 = 1 << 14;
-/// In tests that look between the steps, as few as a small pool has to offer.
+/// In tests that look between the steps: as few pages as a small pool has.
 const PAGES_PER_STEP_FEW: u64 = 16;
 const WINDOW_PAGES_FEW: u64 = 50;
-/// Regions that are written under one hold of the metadata lock: about a tenth of a millisecond.
+/// Number of regions that are written under one hold of the metadata lock: about a tenth of a millisecond.
 const REGIONS_PER_HOLD: usize = 16;
-/// Regions that are split under one hold.
+/// Number of regions that are split under one hold.
 const SPLITS_PER_HOLD: usize = 16;
-/// Single entries that are entered or removed under one hold.
+/// Number of single entries that are entered or removed under one hold.
 pub(super) const ENTRIES_PER_HOLD: usize = 64;
-/// Holds in one step, and in tests that look between the steps.
+/// Number of holds in one step, and in tests that look between the steps.
 const HOLDS_PER_STEP: usize = 32;
 const HOLDS_PER_STEP_FEW: usize = 3;
 /// Memory of an entry in a batch, in bytes.
 const BATCH_ENTRY_BYTES: u64 = 8;
-/// However full the filter is, a batch may take this share of its memory.
+/// A batch may take this share of the filter's memory, however full the filter is.
 const BATCH_SHARE_MIN: u64 = 16;
 
-/// Where the filling of the filter stands.
+/// The state of filling the filter.
 #[derive(Default)]
 pub(crate) enum Stage {
-    /// Nothing is under way: the next window is to be opened, or all is done.
+    /// No work is in progress: the next window is still to be opened, or all is done.
     #[default]
     Idle,
     /// A saved filter is being read.
     Loading(Loading),
     /// A window's stores are being read.
     Reading(Reading),
-    /// What was read goes into the filter.
+    /// The batch goes into the filter.
     Arriving(Arriving),
 }
 
@@ -75,7 +76,7 @@ pub(crate) struct Reading {
     pages_per_step: u64,
 }
 
-/// What store pages say.
+/// The content of store pages.
 #[derive(Default)]
 struct Packed {
     entries: Vec<PackedEntry>,
@@ -90,9 +91,9 @@ pub(crate) struct Arriving {
     /// Pages whose entries are in the filter already.
     skipped: Option<Pages>,
     part: Option<Part>,
-    /// The part after that, in order already.
+    /// The next part, sorted already.
     part_ahead: Option<Part>,
-    /// Entries that the filter will hold; regions are made for all of them first.
+    /// Number of entries that the filter will hold. Regions for all of them are made first.
     total: u64,
     /// Entries of another filter.
     others: Vec<KeyedPage>,
@@ -100,7 +101,7 @@ pub(crate) struct Arriving {
 }
 
 impl Arriving {
-    /// Takes the next part out of the batch, which goes when it has no more.
+    /// Takes the next part out of the batch. Drops the batch when it has no more.
     fn take_part(&mut self) -> Option<Part> {
         let skipped = &self.skipped;
         let part = self.batch.as_mut()?.take_part(|page| skipped.as_ref().is_some_and(|pages| pages.has(page)));
@@ -115,7 +116,7 @@ impl Engine {
     /// Does one more step. Returns false when the filter is complete.
     ///
     /// # Errors
-    /// Device errors. The filter then stays incomplete, which costs savings and nothing else.
+    /// Device errors. The filter then stays incomplete, which costs only savings.
     pub(crate) fn index_some(&self) -> Result<bool> {
         let mut stage = self.indexer.lock();
         let next = match &mut *stage {
@@ -133,7 +134,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Ends the arrival of a saved filter, so that a close soon after an opening does not lose it.
+    /// Completes the arrival of a saved filter, so that a close soon after an opening does not lose it.
     pub(crate) fn end_loading(&self) -> Result<()> {
         loop {
             let is_saved = match &*self.indexer.lock() {
@@ -147,21 +148,21 @@ impl Engine {
         }
     }
 
-    /// Opens the next window. `None` when all is in the filter.
+    /// Opens the next window. `None` if all entries are in the filter.
     fn begin_window(&self) -> Option<Stage> {
         let mut meta = self.meta();
         let meta = &mut *meta;
         let (geometry, first) = (meta.geometry, meta.indexing.pages_ready());
         let pages = meta.state(Field::GroupsReady) * STORE_PAGES_PER_GROUP;
         if first >= pages {
-            // Groups that are not ready hold nothing; once they are, their blocks are entered as they are written.
+            // Groups that are not ready are empty. Once they are ready, writes enter their blocks.
             meta.indexing.complete(geometry.store_page_count());
             return None;
         }
         let in_few_steps = self.options.test_limits.index_in_steps;
         let memory_bytes = self.filter_options(&geometry).memory_bytes_max;
         let memory_left = memory_bytes.saturating_sub(meta.filter.read().memory_bytes());
-        // A window that takes nothing would be opened again for ever.
+        // At least one: a window without entries would be opened again for ever.
         let entries_max = (memory_left.max(memory_bytes / BATCH_SHARE_MIN) / BATCH_ENTRY_BYTES).max(1);
         let known = {
             let filter = meta.filter.read();
@@ -171,7 +172,7 @@ impl Engine {
         let pages_max = if in_few_steps { WINDOW_PAGES_FEW } else { Batch::pages_max(&meta.filter.read()) };
         let end = pages.min(first + pages_max);
         meta.indexing.open_window(end);
-        // On the device these are older than here.
+        // The device has older versions of these pages.
         for (block, kind) in meta.cache.blocks_not_home() {
             if kind == BlockKind::StorePage
                 && let Some(page) = geometry.number_of_store_page(block)
@@ -203,7 +204,7 @@ impl Engine {
         self.settle_window()?;
         let mut meta = self.meta();
         if meta.indexing.next_unsettled().is_some() {
-            // Touched just now.
+            // A page was touched just now.
             return Ok(None);
         }
         let skipped = Some(meta.indexing.close_window());
@@ -212,8 +213,8 @@ impl Engine {
         Ok(Some(Stage::Arriving(Arriving { batch: Some(batch), skipped, total, ..Arriving::default() })))
     }
 
-    /// Reads store pages past the cache, for the blocks that can be found by them. Returns those that are not usable as
-    /// they are read: torn while they were being written, or damaged.
+    /// Reads store pages past the cache, and adds their shareable blocks to the batch. Returns the pages that are
+    /// unusable as read: torn by a concurrent write, or damaged.
     fn read_pages(&self, pages: &[u64], batch: &mut Batch) -> Vec<StorePageNo> {
         let (geometry, pool_tag) = {
             let meta = self.meta();
@@ -257,9 +258,9 @@ impl Engine {
         packed
     }
 
-    /// Takes pages in, as they are in the cache, that have changed since the window was opened.
+    /// Enters pages that have changed since the window was opened, in the version of the cache.
     ///
-    /// A page that is damaged is left out; whoever uses it will tell.
+    /// Leaves out a damaged page; an operation that uses it reports the damage.
     fn settle_window(&self) -> Result<()> {
         for _ in 0..HOLDS_PER_STEP {
             let Some(page) = self.meta().indexing.next_unsettled() else { return Ok(()) };
@@ -282,7 +283,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets some of what was read into the filter, and has the next part sorted meanwhile.
+    /// Brings some of the batch into the filter, and has a second thread sort the next part meanwhile.
     fn let_arrive(&self, arriving: &mut Arriving) -> Option<Stage> {
         if arriving.part.is_some() && arriving.part_ahead.is_none() {
             arriving.part_ahead = arriving.take_part();
@@ -302,7 +303,7 @@ impl Engine {
         next
     }
 
-    /// Lets some of what was read into the filter; no more than the present part where the next one `is_away`.
+    /// Brings some of the batch into the filter. If the next part `is_away`, stops after the present one.
     fn let_in(&self, arriving: &mut Arriving, is_away: bool) -> Option<Stage> {
         let in_few_steps = self.options.test_limits.index_in_steps;
         for _ in 0..if in_few_steps { HOLDS_PER_STEP_FEW } else { HOLDS_PER_STEP } {
@@ -351,7 +352,8 @@ impl Engine {
         None
     }
 
-    /// Returns what follows when a saved filter has been read and is in force: `others` came while it was being read.
+    /// Returns the next stage after a saved filter has been read and is in force. `others` are the entries that came
+    /// meanwhile.
     pub(super) fn after_loading(others: Vec<KeyedPage>) -> Stage {
         Stage::Arriving(Arriving { others, is_saved: true, ..Arriving::default() })
     }
@@ -361,15 +363,16 @@ impl Engine {
         let meta = self.meta();
         let ready = meta.state(Field::GroupsReady);
         let pending = ready.saturating_sub(meta.indexing.pages_complete() / STORE_PAGES_PER_GROUP);
-        // What could not be read will be missing in the end, too.
+        // A page that could not be read will be missing in the end, too.
         pending.max(u64::from(meta.indexing.has_unusable()))
     }
 }
 
-/// Does two things at once, the second one on a thread of its own where there is one to be had. Returns what both
-/// return.
+/// Calls two functions at the same time, the second one on a thread of its own if one can be started. Returns both
+/// results.
 fn with_second_thread<A, B: Send>(mine: impl FnOnce() -> A, theirs: impl FnOnce() -> B + Send) -> (A, B) {
-    // A thread that cannot be had leaves it here. Not one of the pool's locks: nobody ever waits for it.
+    // If no thread can be started, the job stays here. This is not one of the pool's locks, as no thread ever waits for
+    // it.
     let theirs = std::sync::Mutex::new(Some(theirs));
     let run = || {
         let job = theirs.lock().expect("no holder panics").take();
@@ -386,7 +389,7 @@ fn with_second_thread<A, B: Send>(mine: impl FnOnce() -> A, theirs: impl FnOnce(
     })
 }
 
-/// Replaces `found` with the fingerprints of a page's blocks that may be shared. `None` where an entry makes no sense.
+/// Replaces `found` with the fingerprints of a page's shareable blocks. `None` if an entry is invalid.
 fn findable(page: &BlockBytes, found: &mut Vec<Fingerprint>) -> Option<()> {
     found.clear();
     for index in 0..usize::try_from(ENTRIES_PER_STORE_PAGE).expect("170") {

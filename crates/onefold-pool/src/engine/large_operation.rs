@@ -1,9 +1,9 @@
 //! Operations that need more metadata than the cache holds.
 //!
-//! An operation runs when all blocks that it needs are in memory. The largest ones, such as a hole in a file whose
-//! map's nodes are scattered, need several thousand. With little memory the cache would evict some of them while it
-//! reads the others, for ever. An operation that has missed more blocks than the cache holds is therefore lent room for
-//! all that an operation can need. One at a time has it; the others go on reading until then.
+//! An operation runs when all blocks that it needs are in memory. The largest operations, such as a hole in a file
+//! whose map nodes are scattered, need several thousand. With little memory, the cache would evict some of them while
+//! it reads the others, for ever. So an operation that has missed more blocks than the cache holds borrows room for as
+//! many blocks as any operation can need. One operation at a time has this room; until then, the others go on reading.
 
 use std::sync::atomic::Ordering;
 
@@ -12,11 +12,11 @@ use crate::error::Result;
 use crate::meta::op::Fault;
 use crate::sync;
 
-/// More blocks than an operation needs. A hole that ends within two leaves needs most, for each of them: 508 children
-/// on each of two levels and 33 on the third, a store page for each of these, and for each of the 508 blocks of the
-/// leaf a store page and a bitmap.
+/// More blocks than any operation needs. A hole that ends within two leaves needs most. For each of these leaves it
+/// needs 508 children on each of two levels and 33 on the third, a store page for each of these, and a store page and a
+/// bitmap for each of the leaf's 508 blocks.
 const OPERATION_BLOCKS: usize = 8192;
-/// Blocks that are evicted under one hold of the metadata lock.
+/// Number of blocks that are evicted under one hold of the metadata lock.
 const EVICTIONS_PER_HOLD: usize = 256;
 
 /// The blocks that one operation has missed.
@@ -27,7 +27,7 @@ pub(super) struct Missed<'e> {
 }
 
 impl<'e> Missed<'e> {
-    /// Returns what an operation that begins has missed: nothing.
+    /// Returns the record of an operation that has missed nothing yet.
     pub(super) fn new(engine: &'e Engine) -> Missed<'e> {
         Missed { engine, count: 0, is_lent_room: false }
     }
@@ -35,7 +35,7 @@ impl<'e> Missed<'e> {
     /// Reads blocks that the operation has missed.
     ///
     /// # Errors
-    /// As [`Engine::load`].
+    /// See [`Engine::load`].
     pub(super) fn load(&mut self, faults: &[Fault]) -> Result<()> {
         self.count += faults.len();
         if !self.is_lent_room && self.count > self.engine.meta().cache.capacity() {

@@ -1,20 +1,20 @@
-//! Late writes: new data blocks of small writes that are kept in memory until the next commit needs them on the device.
+//! Late writes: new data blocks of small writes that stay in memory until the next commit needs them on the device.
 //!
 //! A program that makes small files, one after the other, waits for each write to take effect before it gets the next
-//! name. Most of that wait was the device: one request for each file. Nothing needs the block there so soon. No crash
-//! can show a block before a transaction that names it is durable, and a commit flushes the device before it writes one
-//! ([`super::commit`]). So small writes may take effect with their blocks still here; a commit, or the last block that
-//! finds room here, sends them to the device side by side.
+//! name. Most of that wait was for the device: one request for each file. But nothing needs the block there so soon. No
+//! crash can show a block before a transaction that names it is durable, and a commit flushes the device before it
+//! writes the transaction ([`super::commit`]). So small writes may take effect while their blocks are still in memory.
+//! A commit, or a write that finds no room here, sends the blocks to the device side by side.
 //!
-//! - *Reading.* All of the engine reads through this device, which knows the content of what it keeps.
-//! - *Writing a kept block anew* directly ends the keeping first, and waits where the block is on its way: old content
-//!   never follows newer content. (A block is freed and taken again without a commit where nothing ever named it.)
-//! - *Failures.* A device that fails under kept blocks stops the pool, as under any other write: the write that kept
-//!   them has been answered, and no other is at fault. So does a device that has no room for them. Therefore blocks are
-//!   kept only on a device that vouches for the room of each ([`super::room`]); elsewhere a write must know its own
-//!   error.
-//! - *Syncs.* A caller that makes each write durable would wait for the block at the sync instead, where the device
-//!   could have had it earlier. So writes are kept only after some without a sync.
+//! - *Reading.* The whole engine reads through this device, which knows the content of kept blocks.
+//! - *Direct rewrites* of a kept block first end the keeping, and wait if the block is on its way: old content never
+//!   follows newer content. (A block is freed and taken again without a commit if nothing ever named it.)
+//! - *Failures.* A device that fails to write kept blocks stops the pool, as with any other write: the write that kept
+//!   them has been answered, and no other write is at fault. A device without room for them also stops the pool.
+//!   Therefore blocks are kept only on a device that vouches for the room of each ([`super::room`]). Elsewhere a write
+//!   must return its own error.
+//! - *Syncs.* A caller that makes each write durable would wait for the block at the sync instead, although the device
+//!   could have had it earlier. So writes are kept only after some writes without a sync.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,11 +29,11 @@ use super::BUFFER_BLOCKS;
 use crate::error::{PoolError, Result};
 use crate::sync::Mutex;
 
-/// Blocks that are kept at most: one request to the device, where they lie side by side.
+/// Maximum number of kept blocks: one request to the device, if they are contiguous.
 const KEPT_BLOCKS_MAX: usize = 256;
-/// Memory of the kept blocks at most, in bytes.
+/// Maximum memory of kept blocks, in bytes.
 pub(crate) const KEPT_BYTES_MAX: u64 = KEPT_BLOCKS_MAX as u64 * BLOCK_BYTES_U64;
-/// Blocks of one write that may be kept. Larger ones are worth a request of their own.
+/// Maximum number of blocks of one write that may be kept. A larger write is worth a request of its own.
 pub(crate) const LATE_BLOCKS_MAX: usize = 16;
 const _: () = assert!(KEPT_BLOCKS_MAX <= BUFFER_BLOCKS, "they have room in one buffer");
 
@@ -44,20 +44,20 @@ pub(crate) struct LateWrites {
     device: Arc<dyn BlockDevice>,
     /// Never held while another lock is taken.
     kept: Mutex<Kept>,
-    /// Blocks in `kept`: spares the lock where there are none.
+    /// Number of blocks in `kept`. If it is 0, nobody need take the lock.
     kept_count: AtomicUsize,
-    /// Held while kept blocks are on their way, across the device's I/O, and before `kept`.
+    /// Held while kept blocks are being written, across the device's I/O. Taken before `kept`.
     writing: Mutex<()>,
-    /// Kept blocks did not reach the device. Nothing of them is tried again: the pool stops.
+    /// Whether kept blocks did not reach the device. No write is retried then, and the pool stops.
     has_failed: AtomicBool,
-    /// Small writes since the device was last synced, as far as they count.
+    /// Number of small writes since the last sync of the device, up to the number that matters.
     unsynced: AtomicU32,
-    /// Writes are kept from this number of writes without a sync on.
+    /// From this number of writes without a sync on, writes are kept.
     late_after: u32,
 }
 
 impl LateWrites {
-    /// Returns a device that keeps writes after `late_after` small ones without a sync.
+    /// Returns a device that keeps writes after `late_after` small writes without a sync.
     pub(crate) fn new(device: Arc<dyn BlockDevice>, late_after: u32) -> LateWrites {
         LateWrites {
             device,
@@ -70,16 +70,16 @@ impl LateWrites {
         }
     }
 
-    /// Tells whether small writes are kept at the moment, as far as their frequency goes.
+    /// Returns whether small writes are kept at the moment, judging by their frequency.
     pub(crate) fn are_kept(&self) -> bool {
         self.unsynced.load(Ordering::Relaxed) >= self.late_after
     }
 
-    /// Keeps the content of blocks that nothing names yet, and returns true; or returns false, where they are to be
-    /// written at once. `buffers` are those of a whole batch.
+    /// Keeps the content of blocks that nothing names yet and returns true, or returns false if the caller should write
+    /// them at once. `buffers` hold a whole batch each.
     ///
     /// # Errors
-    /// As [`LateWrites::write_out`], where others had to make room.
+    /// See [`LateWrites::write_out`], if other blocks had to make room.
     pub(crate) fn keep(&self, blocks: &[(BlockNo, &[u8])], buffers: &BufferPool) -> Result<bool> {
         if !self.are_kept() {
             self.unsynced.fetch_add(1, Ordering::Relaxed);
@@ -97,10 +97,10 @@ impl LateWrites {
         Ok(true)
     }
 
-    /// Writes all that is kept to the device. After a failure all of it stays readable, and no call succeeds any more.
+    /// Writes all kept blocks to the device. After a failure, all of them stay readable, and no call succeeds any more.
     ///
     /// # Errors
-    /// [`PoolError::Io`] where the device fails, even for lack of room. The caller stops the pool.
+    /// [`PoolError::Io`] if the device fails, including for lack of room. The caller stops the pool.
     pub(crate) fn write_out(&self, buffers: &BufferPool) -> Result<()> {
         if self.kept_count.load(Ordering::Acquire) == 0 {
             return Ok(());
@@ -124,7 +124,7 @@ impl LateWrites {
         })?;
         let mut kept = self.kept.lock();
         for (block, bytes) in &taken {
-            // Newer content may have come meanwhile.
+            // Newer content may have replaced it meanwhile.
             if kept.get(block).is_some_and(|now| Arc::ptr_eq(now, bytes)) {
                 kept.remove(block);
             }
@@ -133,13 +133,13 @@ impl LateWrites {
         Ok(())
     }
 
-    /// Ends the keeping of a block that nothing will ever name. Waits where it is on its way to the device, so the
-    /// metadata lock must not be held.
+    /// Drops a kept block that nothing will ever name. Waits if the block is on its way to the device, so the caller
+    /// must not hold the metadata lock.
     pub(crate) fn forget(&self, block: BlockNo) {
         self.supersede(block, 1);
     }
 
-    /// Returns what is kept of the blocks `first..first + count`.
+    /// Returns those of the blocks `first..first + count` that are kept.
     fn kept_of(&self, first: BlockNo, count: usize) -> Vec<(BlockNo, Arc<[u8]>)> {
         if self.kept_count.load(Ordering::Acquire) == 0 {
             return Vec::new();
@@ -148,7 +148,7 @@ impl LateWrites {
         kept.range(first..first.plus(count as u64)).map(|(block, bytes)| (*block, Arc::clone(bytes))).collect()
     }
 
-    /// Ends the keeping of the blocks `first..first + count`, whose content is about to change or to go.
+    /// Drops kept content of the blocks `first..first + count`, which is about to change or disappear.
     fn supersede(&self, first: BlockNo, count: u64) {
         if self.kept_count.load(Ordering::Acquire) == 0 {
             return;
@@ -157,7 +157,7 @@ impl LateWrites {
         if self.kept.lock().range(range.clone()).next().is_none() {
             return;
         }
-        // What is on its way arrives before.
+        // Blocks that are on their way reach the device first.
         let _writing = self.writing.lock();
         let mut kept = self.kept.lock();
         kept.retain(|block, _| !range.contains(block));
@@ -187,7 +187,7 @@ impl BlockDevice for LateWrites {
         self.device.write(first, from)
     }
 
-    /// Syncs what was written. What is kept was not: [`LateWrites::write_out`] comes before, where it matters.
+    /// Syncs written blocks, not kept ones: where that matters, the caller calls [`LateWrites::write_out`] first.
     fn sync(&self) -> io::Result<()> {
         self.unsynced.store(0, Ordering::Relaxed);
         self.device.sync()
@@ -207,7 +207,7 @@ impl BlockDevice for LateWrites {
     }
 
     fn read_batch(&self, batch: &mut [ReadOp<'_>]) -> io::Result<()> {
-        // Before the device is read: a block that is written out meanwhile may be missed there.
+        // Looked up before the device is read: otherwise a block that is written out meanwhile might be missed in both.
         let kept: Vec<_> = batch.iter().map(|op| self.kept_of(op.first, op.into.len() / BLOCK_BYTES)).collect();
         let is_whole = |(op, kept): (&ReadOp<'_>, &Vec<_>)| kept.len() * BLOCK_BYTES == op.into.len();
         if !batch.iter().zip(&kept).all(is_whole) {
@@ -324,7 +324,7 @@ mod tests {
                 assert!(trial.keep(block, 1));
             }
             trial.device.fail(Call::Write, When::Nth(1), fault);
-            // Even a device without room: no write is left that could have that as its error.
+            // Even on a device without room: no write is left that could return this error.
             assert!(matches!(trial.try_keep(1000, 2), Err(PoolError::Io { .. })), "{fault:?}");
             let writes = trial.device.count(Call::Write);
             for _ in 0..2 {

@@ -1,9 +1,10 @@
-//! Reading metadata blocks that operations miss, with the metadata lock released.
+//! Reads metadata blocks that operations miss, with the metadata lock released.
 //!
-//! Fingerprint stores are brought in with foresight (paper, section 2.3): unique blocks are written one after another,
-//! so the entries of a file's blocks lie side by side, and a second miss near the first says that more will follow.
+//! Fingerprint stores are read ahead (paper, section 2.3). Unique blocks are written one after another, so the entries
+//! of a file's blocks lie side by side, and a second miss near the first predicts more.
 //!
-//! Bitmaps too: a search for free blocks in a full pool goes from group to group, and would wait for each.
+//! Bitmaps are read ahead, too: a search for free blocks in a full pool goes from group to group, and would wait for
+//! each.
 
 use std::sync::Arc;
 
@@ -23,8 +24,8 @@ use crate::options::Prefetch;
 
 const _: () = assert!(ENTRIES_PER_STORE_PAGE * STORE_PAGES_PER_GROUP >= GROUP_BLOCKS);
 
-/// Checks that what was read for `fault` is what it must be, and belongs there: a hostile pointer could lead to a block
-/// with a fixed use that bears a forged header, and the next change would be written over it.
+/// Checks that the block read for `fault` is valid and belongs at its place. A hostile pointer could lead to a block
+/// with a fixed use and a forged header, and the next change would overwrite it.
 pub(super) fn sound(
     geometry: &Geometry,
     pool_tag: u32,
@@ -37,8 +38,8 @@ pub(super) fn sound(
     header::verify(bytes, pool_tag, fault.kind, fault.block).map_err(|error| error.to_string())
 }
 
-/// Adds the other bitmap block of a group, and those of the groups behind it where the groups before it were missing,
-/// too.
+/// Adds the other bitmap block of a group. If those of the preceding groups were missing too, also adds those of the
+/// following groups.
 fn add_bitmaps_ahead(meta: &mut Meta, faults: &[Fault], mine: &mut Vec<Fault>) {
     let geometry = meta.geometry;
     let ready = meta.state(Field::GroupsReady);
@@ -60,7 +61,7 @@ impl Engine {
     /// Reads blocks into the cache, or waits for those that another thread is reading.
     ///
     /// # Errors
-    /// Device errors; damage of a block that was asked for.
+    /// Device errors; damage of a requested block.
     pub(crate) fn load(&self, faults: &[Fault]) -> Result<()> {
         debug_assert!(!faults.is_empty(), "an operation faulted without saying on what");
         let (mut mine, geometry, pool_tag) = {
@@ -107,7 +108,7 @@ impl Engine {
         damage.map_or(Ok(()), Err)
     }
 
-    /// Adds the rest of a fingerprint store where the policy says so.
+    /// Adds the rest of a fingerprint store if the policy says so.
     fn add_neighbours(&self, meta: &mut Meta, faults: &[Fault], mine: &mut Vec<Fault>) {
         let geometry = meta.geometry;
         let mut groups: Vec<u64> = Vec::new();
@@ -122,7 +123,7 @@ impl Engine {
                 groups.push(group);
             }
         }
-        // A whole store is 772 KiB. Reading several at once must not throw out what the operation itself needs.
+        // A whole store is 772 KiB. Reading several at once must not evict blocks that the operation itself needs.
         let room = (meta.cache.capacity() / 4) as u64;
         for group in groups {
             if mine.len() as u64 + STORE_PAGES_PER_GROUP > room {

@@ -1,9 +1,9 @@
-//! Blocks for metadata are written before they are used.
+//! Writes blocks for metadata before they are used.
 //!
-//! Map nodes and tree pages live in the journal until a checkpoint puts them in place. On a sparse pool file that would
-//! be the first write of their places, and a full host file system would then have no room for what was promised long
-//! before. So their places are filled with zeros while an operation can still be told that there is no space: whole
-//! runs as a rule, single blocks where there are no runs any more.
+//! Map nodes and tree pages live in the journal until a checkpoint puts them in place. On a sparse pool file, that
+//! would be the first write of their places, and a full host file system would then lack room for long-promised blocks.
+//! So these places are filled with zeros while the operation can still fail for lack of space: usually whole runs, or
+//! single blocks when no runs are left.
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, WriteOp};
 
@@ -14,15 +14,15 @@ use crate::meta::allocate::Run;
 use crate::options::Allocation;
 
 impl Engine {
-    /// Writes free blocks for metadata to take. Does nothing where they are not free any more.
+    /// Writes free blocks that metadata will take. Does nothing if they are no longer free.
     ///
     /// # Errors
-    /// [`PoolError::NoSpace`] where the sparse backing file is full; device errors, after which the pool is stopped.
+    /// [`PoolError::NoSpace`] if the sparse backing file is full; device errors, after which the pool is stopped.
     pub(crate) fn write_runs(&self, runs: &[Run]) -> Result<()> {
         if !self.meta().permits(Allocation::MetadataRun) {
             return Err(PoolError::NoSpace);
         }
-        // The runs are busy while they are written: nobody gets their blocks meanwhile.
+        // The runs are busy while they are written, so nobody gets their blocks meanwhile.
         if !self.run(Privilege::Freeing, |op| op.reserve_runs(runs))? {
             return Ok(());
         }
@@ -41,7 +41,7 @@ impl Engine {
         }
         drop(meta);
         written.inspect_err(|error| match (error, runs) {
-            // Which of them has no room is found out one by one.
+            // Single retries find out which of them has no room.
             (PoolError::NoSpace, [_, _, ..]) => self.meta().groups.note_full_backing_once(),
             _ => self.write_failed(error, runs[0].first),
         })

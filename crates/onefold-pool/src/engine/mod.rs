@@ -1,23 +1,24 @@
-//! The engine: runs operations on the metadata, reads what they miss, commits and checkpoints.
+//! The engine: runs operations on the metadata, reads the blocks that they miss, commits and checkpoints.
 //!
-//! **Locks**, in the order in which they may be taken:
+//! **Locks**, in the order in which threads may take them:
 //! 1. range locks of inodes ([`crate::readers::range_lock`]), held across device I/O;
 //! 2. the group initialisation lock, held across the write of one group's blank structures;
 //! 3. the committer, held across the commit's and checkpoint's device I/O;
-//! 4. the state of the filling of the filter, held across the reading of stores and of a saved filter;
+//! 4. the state of filling the filter, held across the reading of stores and of a saved filter;
 //! 5. the metadata lock, never held across device I/O;
 //! 6. the filter's lock: changes are made under the metadata lock, look-ups without it;
-//! 7. the list of what entered the filter lately ([`crate::meta::shared_filter`]), with which nothing is taken;
-//! 8. the writing of late writes, held across its I/O ([`late_writes`]), during which the device is sure of the mark;
+//! 7. the list of recent entries of the filter ([`crate::meta::shared_filter`]), under which no other lock is taken;
+//! 8. the lock for writing late writes, held across their I/O ([`late_writes`]), during which the device checks the
+//!    mark;
 //! 9. the mark of the heartbeat, held across its own I/O.
 //!
-//! The line of accepted writes has a lock of its own ([`crate::data::behind`]), which is never held while another is
-//! taken; so have the losses among them, the list of late writes, and what is known of the room under the pool
-//! ([`room`]). Waiting for a turn in it happens with range locks held and none of the others. The pins for readers
-//! ([`full_counts`]) have one, with which only the table of range locks is looked at.
+//! The line of accepted writes has a lock of its own ([`crate::data::behind`]), which is never held while another one
+//! is taken. The same holds for the losses among accepted writes, the list of late writes, and the knowledge of the
+//! room under the pool ([`room`]). A thread waits for its turn in the line with range locks held, and none of the
+//! others. The lock of the pins for readers ([`full_counts`]) is held only while the table of range locks is examined.
 //!
-//! A thread that holds the metadata lock takes no other but those of the filter; waiting for a block that another
-//! thread reads releases it.
+//! A thread that holds the metadata lock takes no other lock except those of the filter. Waiting for a block that
+//! another thread reads releases the metadata lock.
 
 pub(crate) mod background;
 pub(crate) mod commit;
@@ -59,52 +60,52 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 use full_counts::PinForReaders;
 use large_operation::Missed;
 
-/// Tries of one operation before it is given up: each try loads at least one missing block, so reaching this means
-/// that the cache thrashes.
+/// Maximum number of tries of one operation. Each try loads at least one missing block, so reaching this means that the
+/// cache thrashes.
 const TRIES_MAX: u32 = 100_000;
 
-/// Ranges without room in a full backing file that one operation, or one write, finds out about.
+/// Maximum number of ranges without room in a full backing file that one operation, or one write, tries.
 pub(crate) const PLACES_MAX: u32 = 64;
 
-/// Blocks of one buffer: a request of 1 MiB that is not aligned to blocks.
+/// Number of blocks in a buffer: a request of 1 MiB that is not aligned to blocks.
 pub(crate) const BUFFER_BLOCKS: usize = 257;
 
-/// What keeps an open pool's metadata, and the device that its files' data goes to.
+/// Keeps the metadata of an open pool, and the device that holds the data of its files.
 pub(crate) struct Engine {
     pub(crate) device: Arc<dyn BlockDevice>,
-    /// The same device, which keeps small writes until a commit.
+    /// The same device, in the form that keeps small writes until a commit.
     pub(crate) late_writes: Arc<late_writes::LateWrites>,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) options: OpenOptions,
     pub(crate) environment: Environment,
     pub(crate) name_hash: NameHash,
     pub(crate) activity: Activity,
-    /// Those of file data, which may still read a block that gets another place.
+    /// Readers of file data, which may still read a block after its content has got another place.
     pub(crate) readers: Arc<Readers>,
     pinned_for_readers: Mutex<Vec<PinForReaders>>,
     pub(crate) room: Arc<room::Room>,
-    /// Buffers for new blocks on their way to the device: fresh memory costs more than the copy into it.
+    /// Buffers for new blocks on their way to the device, as fresh memory costs more than the copy into it.
     pub(crate) buffers: BufferPool,
     keys: Mutex<HashMap<u16, FingerprintKey>>,
     pool_key: [u8; 32],
-    /// The metadata's, for look-ups without its lock.
+    /// The filter of the metadata, for look-ups without the metadata lock.
     pub(crate) filter: Arc<SharedFilter>,
     meta: Mutex<Meta>,
-    /// Signalled when a block that was being read is there.
+    /// Signalled when a block has been read.
     loaded: Condvar,
     committer: Mutex<commit::Committer>,
-    /// Of waits for the committer.
+    /// Polls during waits for the committer.
     committing: Polling,
     group_init: Mutex<()>,
     indexer: Mutex<index::Stage>,
-    /// Operations so far that somebody waits for: background work makes way for them.
+    /// Number of operations so far that a caller waits for; background work makes way for them.
     demand: AtomicU64,
-    /// An operation has the room that the metadata cache lends.
+    /// Whether an operation has the room that the metadata cache lends.
     has_large_operation: AtomicBool,
     /// Tells other hosts that the pool is open.
     pub(crate) pulse: Option<Arc<heartbeat::Pulse>>,
     pub(crate) wake: background::Wake,
-    /// Ends the heartbeat, after all else.
+    /// Ends the heartbeat, after everything else.
     pub(crate) heart: background::Wake,
 }
 
@@ -121,7 +122,7 @@ impl Engine {
         self.keys.lock().entry(domain).or_insert_with(derive).clone()
     }
 
-    /// Returns an error if nothing may be changed (any more).
+    /// Returns an error if changes are not allowed, or not any more.
     pub(crate) fn ensure_writable(&self) -> Result<()> {
         if self.options.read_only {
             return Err(PoolError::ReadOnly);
@@ -132,46 +133,46 @@ impl Engine {
         }
     }
 
-    /// Stops the pool at its first failure: nothing is accepted until it is reopened.
+    /// Stops the pool after a failure and keeps the first cause. The pool accepts nothing until it is reopened.
     pub(crate) fn stop(&self, error: &PoolError) {
         self.meta.lock().stopped.get_or_insert_with(|| error.to_string());
     }
 
-    /// Tells whether a small write takes effect without a wait for the device, as a rule.
+    /// Returns whether a small write usually takes effect without a wait for the device.
     pub(crate) fn keeps_late_writes(&self) -> bool {
         self.late_writes.are_kept() && self.is_vouched_for()
     }
 
-    /// Tells whether the device vouches that no write of blocks that are the caller's finds it full.
+    /// Returns whether the device vouches that no write of blocks which the caller owns finds it full.
     pub(crate) fn is_vouched_for(&self) -> bool {
         self.room.is_vouched_for(|| self.device.has_room_for_all_blocks())
     }
 
-    /// Returns a number that changes with every operation that somebody waits for.
+    /// Returns a number that changes with every operation that a caller waits for.
     pub(crate) fn demand(&self) -> u64 {
         self.demand.load(Ordering::Relaxed)
     }
 
-    /// Gives back holds on an inode.
+    /// Releases holds on an inode.
     pub(crate) fn release(&self, ino: Ino, holds: u64) {
         if self.meta().orphans.release(ino, holds) {
             self.wake.hurry();
         }
     }
 
-    /// Runs an operation that only looks.
+    /// Runs a read-only operation.
     ///
     /// # Errors
-    /// Whatever the operation fails with; device errors of the blocks that it needs.
+    /// The operation's own errors; device errors of the blocks that it needs.
     pub(crate) fn view<T>(&self, look: impl FnMut(&mut Op<'_>) -> OpResult<T>) -> Result<T> {
         self.demand.fetch_add(1, Ordering::Relaxed);
         self.view_in_background(look)
     }
 
-    /// As [`Engine::view`], where nobody waits for it.
+    /// Like [`Engine::view`], for operations that no caller waits for.
     ///
     /// # Errors
-    /// As [`Engine::view`].
+    /// See [`Engine::view`].
     pub(crate) fn view_in_background<T>(&self, mut look: impl FnMut(&mut Op<'_>) -> OpResult<T>) -> Result<T> {
         let mut missed = Missed::new(self);
         for _ in 0..TRIES_MAX {
@@ -195,12 +196,12 @@ impl Engine {
         Err(thrashing())
     }
 
-    /// Runs an operation that changes metadata; on success it is part of the running transaction, else nothing has
-    /// changed. Runs it again after reading what it missed, after a commit when the transaction is full, and after
+    /// Runs an operation that changes metadata. On success it is part of the running transaction; otherwise nothing has
+    /// changed. Runs it again after reading blocks that it missed, after a commit if the transaction is full, and after
     /// waiting for space that is being freed.
     ///
     /// # Errors
-    /// Whatever the operation fails with; device errors.
+    /// The operation's own errors; device errors.
     pub(crate) fn run<T>(&self, privilege: Privilege, mut change: impl FnMut(&mut Op<'_>) -> OpResult<T>) -> Result<T> {
         if self.options.read_only {
             return Err(PoolError::ReadOnly);
@@ -256,19 +257,19 @@ impl Engine {
             };
             match helped {
                 Ok(()) => {}
-                // Other blocks are tried next: what was used before has its room in a backing file that is full.
+                // Other blocks are tried next: in a full backing file, blocks that were used before have room.
                 Err(PoolError::NoSpace)
                     if places_tried < PLACES_MAX && self.meta().groups.full_backing.refusals() > refusals_before =>
                 {
                     places_tried += 1;
                 }
                 Err(PoolError::NoSpace) => {
-                    // Reclaim itself runs as a freeing operation, so it must not call for reclaim again.
+                    // Reclaim itself runs as a freeing operation, so it must not start reclaim again.
                     let gained = match privilege {
                         Privilege::Normal | Privilege::Shrinking => self.make_space()?,
                         Privilege::Freeing => self.settle_frees()?,
                     };
-                    // Where there is more now, or at the latest with the next operation, all of it is tried again.
+                    // All places may be tried again: with the space gained now, or at the latest in the next operation.
                     self.meta().groups.forget_full_backing();
                     if !gained {
                         return Err(PoolError::NoSpace);

@@ -1,4 +1,4 @@
-//! Opening a pool: superblock, recovery, and what memory is given to whom.
+//! Opens a pool: superblock, recovery, and the division of memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use crate::readers::Readers;
 use crate::sync::{Condvar, Mutex};
 use crate::waits::WaitsForDevice;
 
-/// Reads the superblock, or its copy where that is better.
+/// Reads the superblock, or its copy if that is better.
 ///
 /// # Errors
 /// [`PoolError::NotAPool`], [`PoolError::NewerFormat`], damage of both copies, device errors.
@@ -78,8 +78,8 @@ pub(crate) fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     }
 }
 
-/// Brings a copy of the superblock up to date that a growth or an upgrade, cut short, has left behind: until then one
-/// damaged block could make the pool as small, or as old, as it was.
+/// Updates a copy of the superblock that an interrupted growth or upgrade has left outdated. Until then, a single
+/// damaged block could make the pool as small, or as old, as it was before.
 fn renew_replaced(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
     for at in [SUPERBLOCK, SUPERBLOCK_COPY] {
         let mut buffer = AlignedBuffer::zeroed(1);
@@ -94,7 +94,7 @@ fn renew_replaced(device: &dyn BlockDevice, superblock: &Superblock) -> Result<(
     Ok(())
 }
 
-/// Checks that the device still has all that the superblock describes.
+/// Checks that the device still has all blocks that the superblock describes.
 pub(crate) fn check_length(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
     let found =
         device.block_count().map_err(|source| PoolError::Io { action: "measure", block: SUPERBLOCK, source })?;
@@ -102,46 +102,48 @@ pub(crate) fn check_length(device: &dyn BlockDevice, superblock: &Superblock) ->
     if found < needed { Err(PoolError::DeviceTooSmall { found, needed }) } else { Ok(()) }
 }
 
-/// No counter of any pool is larger; sums of a few of them stay far below 2^64.
+/// Limit that no counter of any pool exceeds. Sums of a few counters stay far below 2^64.
 pub(crate) const COUNTER_MAX: u64 = 1 << 58;
-/// Unused buffers that are kept, in bytes.
+/// Maximum size of unused buffers that are kept, in bytes.
 const BUFFERS_BYTES_MAX: usize = 4 << 20;
-/// The program and its libraries, threads and small allocations, in bytes.
+/// Memory of the program and its libraries, threads and small allocations, in bytes.
 const PROGRAM_BYTES: u64 = 12 << 20;
-/// The most for buffers of requests under way, in bytes.
+/// Maximum memory for buffers of requests in progress, in bytes.
 const REQUESTS_BYTES_MAX: u64 = 32 << 20;
 const FILTER_BYTES_MIN: u64 = 1 << 20;
-/// Share of the metadata's part that busy blocks get: with 64 MiB for all it is enough for those of some thousand
-/// groups.
+/// Share of the metadata's part for tracking busy blocks. With 64 MiB for the whole pool, it suffices for busy blocks
+/// in some thousand groups.
 const BUSY_SHARE: u64 = 16;
 const BUSY_BYTES_MIN: u64 = 256 << 10;
-/// A transaction has room for a few operations, whatever the setting, in bytes.
+/// Minimum memory of a transaction, in bytes: room for a few operations, whatever the setting.
 const COMMIT_BYTES_MIN: u64 = 1 << 20;
 
-/// Bytes of the buffers of accepted writes that may wait: more than is worked on lets the writer go on; much more only
-/// takes memory. At least two buffers of the largest request, which are a little larger than its data.
+/// Minimum size of the buffers of waiting accepted writes, in bytes. More than the workers are busy with lets the
+/// writer continue; much more only takes memory. It is at least two buffers of the largest request, which are a little
+/// larger than its data.
 const BEHIND_BYTES_MIN: u64 = 5 << 19;
 const BEHIND_BYTES_MAX: u64 = 8 << 20;
 
-/// How the `memory` setting is shared out, in bytes.
+/// The division of the `memory` setting, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemoryPlan {
     pub(crate) filter: u64,
     pub(crate) metadata: u64,
     pub(crate) data: u64,
-    /// What is known of busy blocks.
+    /// Tracking of busy blocks.
     pub(crate) busy: u64,
-    /// What a commit holds on its way to the journal.
+    /// Content that a commit holds on its way to the journal.
     pub(crate) commit: u64,
-    /// Blocks of the buffers of accepted writes that have not taken effect: a number.
+    /// Number of blocks, not bytes: the buffers of accepted writes that have not taken effect.
     pub(crate) behind_blocks: usize,
 }
 
 impl MemoryPlan {
-    /// First what does not depend on the pool: the program, the buffers of requests under way, and late writes. Of what
-    /// is left half to the filter where the pool needs it, at most. Of the rest half to metadata, a sixteenth of that
-    /// to what is known of busy blocks, and a quarter to file data; what is committed and not yet in place may take a
-    /// quarter of the metadata's part besides, and a commit half of that again.
+    /// Divides the memory. The parts that do not depend on the pool come first: the program, buffers of requests in
+    /// progress, and late writes. Of the rest, at most half goes to the filter, if the pool needs that much. Of what
+    /// remains then, half goes to metadata, of which a sixteenth is for tracking busy blocks, and a quarter goes to
+    /// file data. Besides, committed content that is not in place yet may take a quarter of the metadata's part, and a
+    /// commit half of that again.
     pub(crate) fn new(memory_bytes: u64, pool_blocks: u64) -> MemoryPlan {
         let requests = (memory_bytes / 4).min(REQUESTS_BYTES_MAX);
         let shared = memory_bytes.saturating_sub(PROGRAM_BYTES + requests + KEPT_BYTES_MAX);
@@ -156,7 +158,7 @@ impl MemoryPlan {
     }
 }
 
-/// Returns how the filter is made for a pool of this layout.
+/// Returns the options of the filter for a pool of this layout.
 pub(crate) fn filter_options(options: &OpenOptions, geometry: &Geometry) -> FilterOptions {
     let planned = MemoryPlan::new(options.memory_bytes, geometry.total_blocks).filter;
     FilterOptions {
@@ -172,14 +174,14 @@ impl Engine {
     /// Opens the pool on a device.
     ///
     /// # Errors
-    /// As [`read_superblock`]; a device that shrank; damage of the journal or the pool state; device errors.
+    /// See [`read_superblock`]; a device that shrank; damage of the journal or the pool state; device errors.
     pub(crate) fn open(device: Arc<dyn BlockDevice>, options: OpenOptions, environment: Environment) -> Result<Engine> {
         if options.memory_bytes < crate::MEMORY_BYTES_MIN {
             return Err(PoolError::MemoryTooSmall { given: options.memory_bytes, needed: crate::MEMORY_BYTES_MIN });
         }
         let mut superblock = read_superblock(&*device)?;
         check_length(&*device, &superblock)?;
-        // Before the journal is read: recovery must not watch another host write to it.
+        // Before the journal is read: recovery must not see another host write to it.
         let pulse = match options.host {
             Some(host) if !options.read_only => {
                 Some(Arc::new(Pulse::acquire(&device, &superblock, host, &environment, true)?))
@@ -187,7 +189,7 @@ impl Engine {
             _ => None,
         };
         if pulse.is_some() {
-            // Another host may have let the pool grow and given it free since.
+            // Another host may have grown and released the pool since.
             let uuid = superblock.uuid;
             superblock = read_superblock(&*device)?;
             if superblock.uuid != uuid {
@@ -210,7 +212,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Puts an engine together from a superblock that is known to be right, and recovers.
+    /// Makes an engine from a superblock that is known to be correct, and recovers.
     ///
     /// # Errors
     /// Damage of the journal or the pool state; device errors.
@@ -224,7 +226,7 @@ impl Engine {
         let (geometry, pool_tag) = (superblock.geometry, superblock.pool_tag());
         let mut replayed = replay::replay(&*device, &superblock)?;
         if let Some(pulse) = &pulse {
-            // It is written before the log is, though perhaps not yet.
+            // The trace will be written before the log is, though perhaps it is not written yet.
             replayed.position.generation = replayed.position.generation.max(pulse.trace_generation());
         }
         let plan = MemoryPlan::new(options.memory_bytes, geometry.total_blocks);
@@ -252,10 +254,10 @@ impl Engine {
         let committer = take_in(&mut meta, &superblock, replayed, pulse.as_ref().map_or(0, |pulse| pulse.run()));
         load_state(&*device, &mut meta)?;
         let watched = Arc::new(WaitsForDevice::new(Arc::new(RoomWatch::new(device, Arc::clone(&room)))));
-        // As with accepted writes: a pool without threads does all at once.
+        // A pool without threads keeps no writes late, just as it accepts no writes: it does everything at once.
         let late_after = if options.accepts_writes() { options.test_limits.late_after } else { u32::MAX };
         let late_writes = Arc::new(LateWrites::new(watched, late_after));
-        // The group that was begun last is most likely to have room.
+        // The group that was initialised last is most likely to have room.
         meta.groups.data_cursor.group = meta.state(Field::GroupsReady) - 1;
         Ok(Engine {
             committing: Polling::new(options.processors.clone(), Arc::clone(&environment.clock)),
@@ -287,7 +289,7 @@ impl Engine {
     }
 }
 
-/// Puts what recovery found into the cache, as content that is committed but not in place.
+/// Puts the recovered blocks into the cache, as committed content that is not in place.
 fn take_in(meta: &mut Meta, superblock: &Superblock, replayed: Replayed, run: u64) -> Committer {
     let durable = replayed.next_sequence - 1;
     let mut home = std::collections::BTreeMap::new();

@@ -1,20 +1,21 @@
 //! Room under the pool: how many blocks may be accepted before the backing store is asked for its room again.
 //!
-//! A sparse pool file and a thin volume can run out of room while the pool has free blocks. A write that is answered
-//! before it is stored is then lost. So the room is known before a write is accepted:
+//! A sparse pool file or a thin volume can run out of room while the pool has free blocks. A write that was answered
+//! before it is stored is then lost. So the room must be known before a write is accepted:
 //! - *Ample room*, 1 GiB and more, gives credit: 16 MiB may be accepted without another question, for at most a second.
-//!   Others may take all of the room meanwhile.
+//!   Other users of the store may take all of the room meanwhile.
 //! - *Little room* gives no credit: the backing store is asked for each write.
-//! - *A write that finds no room* ends all credit. Nothing is accepted until no write has failed so for a second.
-//! - *A store that has failed so without being able to tell its room* (a thin volume) gives no credit any more.
+//! - *A write that finds no room* ends all credit. For the next second, nothing is accepted.
+//! - *A store that has run out of room without being able to report it* (a thin volume) never gets credit again.
 //!
-//! Late writes ([`super::late_writes`]) meet the device only at a commit, where no write is left to have its own error.
-//! They need more than room: the backing store must *vouch* that each block has its place
-//! ([`BlockDevice::has_room_for_all_blocks`]). Its word counts for a second at most, and ends with all that may take a
-//! block's place away: a discard, a growth of the pool, a write that finds no room.
+//! Late writes ([`super::late_writes`]) reach the device only at a commit, when no write is left that could return the
+//! error. They need more than room: the backing store must *vouch* that each block has its place
+//! ([`BlockDevice::has_room_for_all_blocks`]). Its word counts for at most a second. It ends with every event that may
+//! take a block's place away: a discard, a growth of the pool, a write that finds no room.
 //!
-//! All writes of the pool take new blocks today. Overwrites in place will need room only on a backing store that never
-//! writes in place itself, which [`BlockDevice::room_blocks`] knows: it tells no room where each block has its place.
+//! Today, every write of the pool takes new blocks. Overwrites in place would need room only on a backing store that
+//! never writes in place itself. [`BlockDevice::room_blocks`] accounts for that: it reports no limit if each block has
+//! its place.
 
 use std::io;
 use std::sync::Arc;
@@ -25,25 +26,25 @@ use onefold_block::{BlockDevice, BlockNo, Clock, ReadOp, WriteOp};
 use crate::options::Provisioning;
 use crate::sync::Mutex;
 
-/// Room that the backing store must have beyond all that was accepted, in blocks.
+/// Room that the backing store must have beyond all accepted writes, in blocks.
 const SPARE_BLOCKS: u64 = 16_384;
 
-/// Below this room the backing store is asked for each write, in blocks: 1 GiB.
+/// Below this room, the backing store is asked for each write, in blocks: 1 GiB.
 const AMPLE_BLOCKS: u64 = 262_144;
 
-/// Blocks that ample room gives credit for.
+/// Number of blocks of the credit that ample room gives.
 const CREDIT_BLOCKS: u64 = 4096;
 
-/// Longest life of a credit.
+/// Maximum life of a credit.
 const CREDIT_TIME: Duration = Duration::from_secs(1);
 
-/// Time for which the backing store's word on all of its blocks counts.
+/// How long the backing store's word on all of its blocks counts.
 const WORD_TIME: Duration = Duration::from_secs(1);
 
-/// Time after a write without room in which nothing is accepted.
+/// How long nothing is accepted after a write without room.
 const FULL_TIME: Duration = Duration::from_secs(1);
 
-/// What is known of the room under the pool.
+/// The knowledge of the room under the pool.
 pub(crate) struct Room {
     clock: Arc<dyn Clock>,
     /// Never held while another lock is taken.
@@ -55,12 +56,12 @@ struct State {
     credit: Option<Credit>,
     /// When a write last found no room.
     failed_at: Option<Duration>,
-    /// Whether the backing store can run out of room and does not tell how much it has.
+    /// Whether the backing store can run out of room without reporting how much it has.
     is_thin: bool,
     word: Option<Word>,
-    /// Number of events so far after which an earlier answer no longer counts.
+    /// Number of events so far that made earlier answers invalid.
     changes: u64,
-    /// Discards under way.
+    /// Number of discards in progress.
     discards: u64,
 }
 
@@ -81,9 +82,9 @@ struct Credit {
 /// How many blocks may be set aside for accepted writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allowance {
-    /// Any number, as far as the room counts.
+    /// Any number, as far as room is concerned.
     Any,
-    /// This number in all, with what is set aside already.
+    /// This number in total, including the blocks that are already set aside.
     InAll(u64),
     /// None: writes are stored before they are answered.
     Nothing,
@@ -95,8 +96,8 @@ impl Room {
         Room { clock, state: Mutex::new(State { is_thin, ..State::default() }) }
     }
 
-    /// Returns what the room under the pool allows to a write that takes at most `count` blocks; `ask` asks the backing
-    /// store for its room in blocks. To be called without the metadata lock.
+    /// Returns the allowance for a write that takes at most `count` blocks. `ask` asks the backing store for its room
+    /// in blocks. Must be called without the metadata lock.
     pub(crate) fn allowance(&self, count: u64, ask: impl FnOnce() -> Option<u64>) -> Allowance {
         let now = self.clock.monotonic();
         {
@@ -110,12 +111,12 @@ impl Room {
         }
         let room = ask();
         let mut state = self.state.lock();
-        // A write may have failed meanwhile: that is newer than the answer.
+        // A write may have failed meanwhile, which is newer than the answer.
         if state.is_closed(now) {
             return Allowance::Nothing;
         }
         if room.is_some() {
-            // It can run out of room, whatever it said before.
+            // The store can run out of room, whatever it has said before.
             state.forget_word();
         }
         match room {
@@ -127,9 +128,9 @@ impl Room {
         }
     }
 
-    /// Tells whether the backing store vouches that each block has its place: no write finds out that there is no room.
-    /// `ask` asks it. To be called without the metadata lock, with blocks that are the caller's already: a later
-    /// discard leaves these out.
+    /// Returns whether the backing store vouches that each block has its place, so that no write fails for lack of
+    /// room. `ask` asks it. Must be called without the metadata lock, and with blocks that the caller already owns: a
+    /// later discard leaves these out.
     pub(crate) fn is_vouched_for(&self, ask: impl FnOnce() -> bool) -> bool {
         let now = self.clock.monotonic();
         let asked_at = {
@@ -144,7 +145,7 @@ impl Room {
         };
         let has_room = ask();
         let mut state = self.state.lock();
-        // An answer from before a change is none.
+        // An answer from before a change does not count.
         if state.changes != asked_at {
             return false;
         }
@@ -152,12 +153,13 @@ impl Room {
         has_room
     }
 
-    /// Notes that blocks may have lost their places, or that there are more blocks: the backing store is asked again.
+    /// Notes that blocks may have lost their places, or that there are more blocks. The backing store will be asked
+    /// again.
     pub(crate) fn note_change(&self) {
         self.state.lock().forget_word();
     }
 
-    /// Runs a discard, during which and after which no earlier word counts.
+    /// Runs a discard. During it and after it, no earlier word counts.
     fn discarding<T>(&self, discard: impl FnOnce() -> T) -> T {
         {
             let mut state = self.state.lock();
@@ -171,7 +173,7 @@ impl Room {
         outcome
     }
 
-    /// Notes that a write found no room. `tells_room` is whether the backing store tells how much it has.
+    /// Notes that a write found no room. `tells_room` is whether the backing store reports how much room it has.
     fn note_full(&self, tells_room: bool) {
         let now = self.clock.monotonic();
         let mut state = self.state.lock();
@@ -202,7 +204,7 @@ impl State {
     }
 }
 
-/// A device that tells [`Room`] of each discard and of each write that finds no room.
+/// A device that reports each discard, and each write that finds no room, to [`Room`].
 pub(crate) struct RoomWatch {
     device: Arc<dyn BlockDevice>,
     room: Arc<Room>,
@@ -278,7 +280,7 @@ mod tests {
             Asked { room: Arc::new(Room::new(clock.clone(), provisioning)), clock }
         }
 
-        /// Returns the allowance for 100 blocks where the backing store has so much room, and whether it was asked.
+        /// Returns the allowance for 100 blocks if the backing store has `room`, and whether the store was asked.
         fn allowance(&self, room: Option<u64>) -> (Allowance, bool) {
             let mut was_asked = false;
             let allowance = self.room.allowance(100, || {

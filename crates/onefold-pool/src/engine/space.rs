@@ -1,4 +1,4 @@
-//! What is done before an operation is told that there is no space.
+//! Gains space before an operation fails for lack of it.
 
 use super::Engine;
 use super::index::ENTRIES_PER_HOLD;
@@ -8,14 +8,14 @@ use crate::format::state::Field;
 use crate::meta::{Op, OpResult, Privilege};
 use crate::sync;
 
-/// Operations that read the list of orphans for a caller that asks for numbers.
+/// Maximum number of operations that read the list of orphans for a caller that requests figures.
 const ORPHAN_READS_MAX: u32 = 16;
-/// Steps of reclaim between two looks at whether there is space now.
+/// Number of reclaim steps between two checks for free space.
 const RECLAIM_STEPS: u32 = 64;
 
 impl Engine {
-    /// Turns freed blocks into free ones: does pending reclaim, then commits, then checkpoints. Returns false if there
-    /// was nothing left to gain.
+    /// Turns freed blocks into free ones: does pending reclaim, then commits, then checkpoints. Returns false if
+    /// nothing was left to gain.
     ///
     /// # Errors
     /// Device errors; damage found by reclaim.
@@ -32,11 +32,11 @@ impl Engine {
         Ok(true)
     }
 
-    /// Runs an operation that frees space and may use all there is. Reclaim comes before it is told that there is none:
-    /// truncates may have taken the last blocks on the strength of what they left on the reclaim list.
+    /// Runs an operation that frees space, and that may use all remaining space. Before it fails for lack of space,
+    /// reclaim runs: truncates may have taken the last blocks, in return for those that they put on the reclaim list.
     ///
     /// # Errors
-    /// As [`Engine::run`].
+    /// See [`Engine::run`].
     pub(crate) fn run_with_reclaim<T>(&self, mut change: impl FnMut(&mut Op<'_>) -> OpResult<T>) -> Result<T> {
         loop {
             match self.run(Privilege::Freeing, &mut change) {
@@ -46,8 +46,8 @@ impl Engine {
         }
     }
 
-    /// Makes frees durable, so that their blocks can be handed out, and takes those back that hold a saved filter which
-    /// is still being read. Returns false if there were none.
+    /// Makes frees durable, so that their blocks can be handed out. Also takes back blocks of a saved filter that is
+    /// still being read. Returns false if there were no such blocks.
     pub(crate) fn settle_frees(&self) -> Result<bool> {
         if self.give_up_saved_filter() {
             return Ok(true);
@@ -63,10 +63,10 @@ impl Engine {
         Ok(self.meta().groups.busy.count() < waiting)
     }
 
-    /// Makes frees durable because busy blocks take too much memory, and empties the journal where that is not enough.
+    /// Makes frees durable because busy blocks take too much memory. If that is not enough, also empties the journal.
     ///
     /// # Errors
-    /// As [`Engine::commit`]. A full backing file is no error: the operation at hand shows whether there is room.
+    /// See [`Engine::commit`]. A full backing file is no error: the current operation will show whether there is room.
     pub(super) fn relieve_of_busy_blocks(&self) -> Result<()> {
         let relieved = self.commit().and_then(|()| {
             let is_still_too_much = self.meta().groups.busy.is_too_much();
@@ -78,10 +78,10 @@ impl Engine {
         }
     }
 
-    /// Does one bounded step of reclaim: an entry of the reclaim list, or an orphan that nobody holds.
+    /// Does one bounded step of reclaim: an entry of the reclaim list, or an orphan without holds.
     ///
-    /// Whoever waits for the metadata is let in after each step, and commits are made before one would be due: else it
-    /// would be others who wait for what reclaim has filled the journal with.
+    /// Threads that wait for the metadata get it after each step. Reclaim commits before a commit would be due:
+    /// otherwise other threads would wait for the changes with which reclaim has filled the journal.
     ///
     /// # Errors
     /// Device errors; damage.
@@ -105,8 +105,8 @@ impl Engine {
         })
     }
 
-    /// Reaps an orphan, or a part of what hangs on it, or reads some of the list of them. Returns false where there is
-    /// none.
+    /// Reaps an orphan or a part of its blocks, or reads a part of the orphan list. Returns false if there are no
+    /// orphans.
     fn reap_one(&self) -> Result<bool> {
         let Some(orphan) = self.next_orphan()? else { return Ok(self.meta().orphans.has_unread()) };
         let reaped = self.run(Privilege::Freeing, |op| Ok(!op.can_be_reaped(orphan)? || op.reap_orphan(orphan)?));
@@ -119,7 +119,7 @@ impl Engine {
         reaped.map(|_| true)
     }
 
-    /// Returns an orphan that most likely can be reaped, where one is known or found by reading some of the list.
+    /// Returns an orphan that can probably be reaped, if one is known, or is found by reading a part of the list.
     fn next_orphan(&self) -> Result<Option<Ino>> {
         let (known, has_unread) = {
             let orphans = &self.meta().orphans;
@@ -132,8 +132,8 @@ impl Engine {
         Ok(self.meta().orphans.first())
     }
 
-    /// Reads the list of orphans, as far as a caller that asks for numbers can wait for it. What cannot be read is left
-    /// to those who come upon the damage.
+    /// Reads the orphan list, as far as a caller that requests figures can wait for it. Ignores unreadable parts:
+    /// operations that need them report the damage.
     pub(crate) fn find_orphans(&self) {
         for _ in 0..ORPHAN_READS_MAX {
             if !self.meta().orphans.has_unread() || self.view(|op| op.read_orphans()).is_err() {

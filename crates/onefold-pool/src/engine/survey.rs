@@ -1,8 +1,8 @@
-//! Finding out after a mount what free blocks the groups have, beside the work.
+//! Finds out after a mount, in the background, which free blocks the groups have.
 //!
-//! Bitmaps are read many at once, with no lock held and past the cache: all of them together may be larger than the
-//! cache. What is registered as being read ([`crate::meta::cache`]) is neither changed nor read by others meanwhile, so
-//! what the device has is what counts.
+//! Many bitmaps are read at once, with no lock held and past the cache, because all of them together may be larger than
+//! the cache. While a bitmap is registered as being read ([`crate::meta::cache`]), no other thread changes or reads it,
+//! so the device's content is valid.
 
 use onefold_block::device::reads_of;
 use onefold_block::{AlignedBuffer, BlockNo};
@@ -19,26 +19,26 @@ use crate::meta::free_words::{Bitmaps, FreeFor, FreeWords, bitmaps_of};
 use crate::meta::op::Fault;
 use crate::sync;
 
-/// Groups whose bitmaps are read at once: half a mebibyte in as many places.
+/// Number of groups whose bitmaps are read at once: half a mebibyte, in as many places.
 const GROUPS_PER_STEP: usize = 64;
-/// Groups that are looked at under one hold of the metadata lock: about a tenth of a millisecond.
+/// Number of groups that are examined under one hold of the metadata lock: about a tenth of a millisecond.
 const GROUPS_PER_HOLD: usize = 8;
 
-/// A group whose bitmaps are looked at.
+/// A group whose bitmaps are examined.
 struct Surveyed {
     group: u64,
-    /// Those of its bitmaps that this step reads.
+    /// The bitmaps that this step reads.
     missing: Vec<BlockNo>,
 }
 
 impl Engine {
-    /// Looks at some groups that nothing is known of. Returns false when each was looked at.
+    /// Examines some unknown groups. Returns false once each group was examined.
     ///
-    /// A group whose bitmaps are damaged, or being read by others, is passed over: an operation that needs it looks
-    /// itself.
+    /// Skips a group whose bitmaps are damaged or being read by another thread: an operation that needs the group
+    /// examines it itself.
     ///
     /// # Errors
-    /// Device errors. Nothing is known of these groups then.
+    /// Device errors. These groups stay unknown then.
     pub(crate) fn survey_some(&self) -> Result<bool> {
         if self.options.read_only {
             return Ok(false);
@@ -70,7 +70,7 @@ impl Engine {
         read.map(|()| true)
     }
 
-    /// Picks the next groups, and registers that the bitmaps which are not in memory are read.
+    /// Chooses the next groups, and registers the bitmaps that are not in memory as being read.
     fn begin_survey(&self) -> Vec<Surveyed> {
         let mut meta = self.meta();
         let meta = &mut *meta;
@@ -90,7 +90,7 @@ impl Engine {
     }
 }
 
-/// Takes in what the device has of a group's bitmaps; not if one of them was created meanwhile.
+/// Records the content of a group's bitmaps as read from the device, unless one of them was created meanwhile.
 fn end_survey(meta: &mut Meta, surveyed: &Surveyed, bytes: &[&BlockBytes], is_read: bool) {
     let mut is_current = is_read;
     for (&block, bytes) in surveyed.missing.iter().zip(bytes) {

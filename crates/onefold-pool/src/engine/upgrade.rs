@@ -1,11 +1,11 @@
-//! Bringing a pool of version 1 up to date, when it is opened.
+//! Upgrades a pool of version 1 when it is opened.
 //!
 //! The order, and what would be lost if a step moved:
-//! 1. All that recovery found is put in place, and the journal is empty. (Later: transactions of version 1 would be
-//!    looked for by the identity of version 2, and lost.)
-//! 2. The copy of the superblock is written and flushed, then the superblock itself. Cut between the two, the newer
-//!    copy counts, and the next opening brings the other one up to date.
-//! 3. From now on transactions have the new identity. (Earlier: an opening by the old superblock would not see them.)
+//! 1. All recovered content is put in place, and the journal is emptied. (Later: transactions of version 1 would be
+//!    searched by the identity of version 2, and lost.)
+//! 2. The copy of the superblock is written and flushed, then the superblock itself. If a crash comes between the two,
+//!    the newer copy counts, and the next opening updates the other one.
+//! 3. From now on, transactions have the new identity. (Earlier: an opening by the old superblock would not find them.)
 
 use onefold_block::AlignedBuffer;
 
@@ -16,7 +16,8 @@ use crate::format::superblock::{Marking, Superblock};
 use crate::journal::log;
 
 impl Engine {
-    /// Makes a pool of version 1 one of version 2. Leaves it as it is where a sparse backing file has no room for that.
+    /// Turns a pool of version 1 into one of version 2. Leaves it unchanged if a sparse backing file has no room for
+    /// that.
     ///
     /// # Errors
     /// Device errors, after which the pool is stopped.
@@ -40,7 +41,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes both copies of the superblock, the second one only where there is room for it.
+    /// Writes both copies of the superblock; a lack of room for the second one is no error.
     fn write_superblock(&self, superblock: &Superblock) -> Result<()> {
         for at in [SUPERBLOCK_COPY, SUPERBLOCK] {
             let bytes = AlignedBuffer::copy_of(&superblock.encode(at)[..]);

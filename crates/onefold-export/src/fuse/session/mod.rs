@@ -57,8 +57,8 @@ const ABILITIES: [Abilities; 16] = [
 
 /// Mounts `filesystem` at `mountpoint` and agrees with the kernel on abilities.
 ///
+/// # Errors
 /// When the kernel refuses, or `fusermount3` for users other than root.
-/// When the kernel (or `fusermount3`, for other users than root) refuses.
 pub(crate) fn connect(
     filesystem: PoolFilesystem,
     mountpoint: &Path,

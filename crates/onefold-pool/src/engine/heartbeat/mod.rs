@@ -1,39 +1,39 @@
-//! Keeping a second host out of a pool on shared storage.
+//! Keeps a second host out of a pool on shared storage.
 //!
-//! On one host the lock on the device or file keeps a second daemon out. On storage that several hosts reach, such
-//! locks may be local: there one block does, the *mark*, which the host that has the pool open writes again at each
-//! beat.
+//! On one host, the lock on the device or file keeps a second daemon out. On storage that several hosts reach, such
+//! locks may be local to each host. There, a single block does this work: the *mark*, which the host that has the pool
+//! open rewrites at each beat.
 //!
 //! **Taking the pool.** The order, and what would go wrong if a step moved or were left out:
-//! 1. The mark is read. If another host holds the pool, it is watched for longer than two beats: one that moves means
-//!    that the other lives, and the pool is refused. A host that finds its own mark has crashed with the pool open; its
-//!    lock is free, so it does not watch, unless that mark may lie over one that a living host relies on: if it was
-//!    written before step 4, or if its opening's trace is not the newest.
-//! 2. The own mark is written, at most [`LATE`] after the mark was read. (Later: a host that read before could write
-//!    after another one has made sure, and both would go on.)
-//! 3. [`SETTLE`] later, which is longer, the mark is read again. Whoever read before step 2 has written by then, and of
-//!    several marks the last one stays: exactly one host finds its own. (Sooner: two hosts that open the pool in the
-//!    same instant would both go on.)
-//! 4. The mark is written once more, as one that has no rivals.
+//! 1. The mark is read. If another host holds the pool, the mark is watched for longer than two beats. If it changes,
+//!    the other host lives, and the pool is refused. A host that finds its own mark has crashed with the pool open. Its
+//!    lock is free, so it does not watch, with two exceptions in which its mark may lie over one that a living host
+//!    relies on: the mark was written before step 4, or the trace of its opening is not the newest.
+//! 2. The own mark is written, at most [`LATE`] after the mark was read. (Later: a host that had read the mark before
+//!    could write after another one has made sure, and both would go on.)
+//! 3. [`SETTLE`] later, which is longer than [`LATE`], the mark is read again. All hosts that read before step 2 have
+//!    written by then, and of several marks the last one stays: exactly one host finds its own. (Sooner: two hosts that
+//!    open the pool in the same instant would both go on.)
+//! 4. The mark is written once more, as one without rivals.
 //!
-//! Reading a pool needs no leave, so an opening does not wait for step 3: the first write does ([`super::fence`]).
+//! Reading a pool needs no permission, so an opening does not wait for step 3; the first write does ([`super::fence`]).
 //!
-//! **The trace.** Before its first write an opening puts its number into the journal's header, and makes that durable:
-//! whoever opened the pool later and changed anything can be told from it, even if his mark is gone. It goes into both
-//! slots, so that a header that another host wrote long before, and that arrives only now, does not hide it.
+//! **The trace.** Before its first write, an opening durably puts its number into the journal's header. So a host can
+//! tell from the trace which opening changed the pool last, even if that opening's mark is gone. The number goes into
+//! both slots, so that a header that another host wrote long before, and that arrives only now, does not hide it.
 //!
-//! **Keeping it.** Each write asks whether the last mark is fresh: no other host has then watched it for long enough to
-//! take the pool. A host that was suspended, or whose storage hung, finds its mark stale and goes through steps 2 and 3
-//! again before it writes anything. If another mark is there it was thought dead and replaced, and it stops.
+//! **Keeping it.** Each write checks whether the last mark is fresh: then no other host has watched it for long enough
+//! to take the pool. A host that was suspended, or whose storage hung, finds its mark stale, and repeats steps 2 and 3
+//! before it writes anything. If it finds another mark, it was thought dead and replaced, so it stops.
 //!
-//! If its own mark arrived late, it may lie over that of a host that had taken the pool meanwhile. That one stops
-//! within [`WATCH`], but may have changed the pool, and what this host has in memory would be wrong. So it writes
-//! nothing for so long and then looks for a trace: with its own as the newest it goes on, otherwise it stops for good.
-//! A disk that does not answer for some seconds costs a pause, not the pool. A host that has left no trace cannot
+//! If its own mark arrived late, it may lie over the mark of a host that had taken the pool meanwhile. That host stops
+//! within [`WATCH`], but may have changed the pool, so that this host's memory would be wrong. So this host writes
+//! nothing for that long, and then reads the trace. If its own is the newest, it goes on; otherwise it stops for good.
+//! A disk that does not answer for some seconds thus costs a pause, not the pool. A host that has left no trace cannot
 //! tell, and stops.
 //!
-//! This holds while a write that was begun by a host that was sure takes less than [`WATCH`] minus [`SURE`], and clocks
-//! of hosts run at rates that differ by less than a fifth.
+//! All this holds under two conditions. A write that a host began while it was sure takes less than [`WATCH`] minus
+//! [`SURE`]. And the clocks of hosts run at rates that differ by less than a fifth.
 
 #[cfg(test)]
 mod tests;
@@ -56,58 +56,59 @@ use crate::sync::Mutex;
 
 /// Time between two beats.
 pub(crate) const BEAT_INTERVAL: Duration = Duration::from_secs(4);
-/// How long another host's mark is watched before it is believed dead.
+/// How long another host's mark is watched before that host counts as dead.
 const WATCH: Duration = Duration::from_secs(10);
-/// How long after a mark was written its host may rely on it.
+/// How long a host may rely on its mark after writing it.
 const SURE: Duration = Duration::from_secs(8);
-/// The longest time between reading a mark and having written another one over it.
+/// Maximum time from reading a mark until another one has been written over it.
 const LATE: Duration = Duration::from_millis(250);
-/// How long after it was written a mark that may have rivals is looked at again.
+/// How long after writing a mark that may have rivals the host reads it again.
 const SETTLE: Duration = Duration::from_millis(500);
-/// How often an opening writes its mark over again if the storage answers late.
+/// How often an opening rewrites its mark if the storage answers late.
 const TRIES_MAX: u32 = 3;
-/// The same for one that has the pool open: a minute at least.
+/// The same for an opening that already has the pool: at least a minute.
 const OUTLAST_TRIES_MAX: u32 = 6;
-/// How many steps are taken to make sure that the pool is held; three are enough where the storage answers in time.
+/// Maximum number of steps to make sure that the pool is held. Three suffice if the storage answers in time.
 const STEPS_MAX: u32 = 9;
 const _: () = assert!(LATE.as_millis() < SETTLE.as_millis(), "whoever read before has written before the second look");
 const _: () = assert!(2 * BEAT_INTERVAL.as_secs() <= SURE.as_secs() && SURE.as_secs() < WATCH.as_secs());
 
-/// What one opening has to do with the mark.
+/// One opening's use of the mark.
 pub(crate) struct Pulse {
     device: Arc<dyn BlockDevice>,
     geometry: Geometry,
     pool_tag: u32,
     /// Number of this opening.
     run: u64,
-    /// The journal's header as it was found; `None` if no trace is left.
+    /// The journal's header as found; `None` if this opening leaves no trace.
     found: Option<JournalHeader>,
     clock: Arc<dyn Clock>,
     held: Mutex<Held>,
-    /// Until when nobody else can have the pool, in microseconds of the clock. 0 before that is known.
+    /// Until when no other host can have the pool, in microseconds of the clock; 0 before that is known.
     sure_until: AtomicU64,
-    /// Whether the trace is on the device, if one is left.
+    /// Whether the trace, if any, is on the device.
     has_left_trace: AtomicBool,
-    /// What is read and written, one block: where memory is short, a beat must not wait for more of it.
+    /// Buffer of one block for all reads and writes: if memory is short, a beat must not wait for an allocation.
     buffer: Mutex<AlignedBuffer>,
 }
 
-/// The mark as it was last written.
+/// The mark as last written.
 struct Held {
     mark: Heartbeat,
-    /// When it was written, or a little before; `None` if another host may have relied on a mark of its own then.
+    /// When it was written, or a little before; `None` if another host may have relied on its own mark at that time.
     written: Option<Duration>,
-    /// When it must be looked at before it is relied on.
+    /// When it must be read again before the host may rely on it.
     settles: Option<Duration>,
-    /// It was not written in time, as far as is known: it may lie over that of a host which has changed the pool since.
+    /// Whether the mark may have been written late: it may then lie over that of a host which has changed the pool
+    /// since.
     is_doubtful: bool,
-    /// Why the pool is not held any more, nor ever again by this opening.
+    /// Why this opening has lost the pool for good.
     lost: Option<String>,
 }
 
 impl Pulse {
-    /// Takes the pool for this host. It is sure to have it only after [`Pulse::ensure_held`]. Who keeps nothing of the
-    /// pool in memory for long, and begins by writing both header slots anyway, need not leave a trace.
+    /// Takes the pool for this host, which is sure to have it only after [`Pulse::ensure_held`]. An opening need not
+    /// leave a trace if it keeps nothing of the pool in memory for long and begins by writing both header slots anyway.
     ///
     /// # Errors
     /// [`PoolError::InUse`] if another host has it open; device errors.
@@ -147,7 +148,7 @@ impl Pulse {
             }
         }
         pulse.claim(seen)?;
-        // From here on nobody else changes the pool, or this host never becomes sure.
+        // From here on no other host changes the pool, or else this host never becomes sure.
         pulse.found = pulse.journal_header().filter(|_| leaves_trace);
         Ok(pulse)
     }
@@ -162,7 +163,7 @@ impl Pulse {
             self.clock.sleep(WATCH);
             seen = self.clock.monotonic();
             self.expect_own(&held)?;
-            // For whoever watches: this is life.
+            // A sign of life for hosts that watch.
             held.mark.beat += 1;
         }
         Err(too_slow())
@@ -187,8 +188,8 @@ impl Pulse {
         self.found.is_some() && !self.has_left_trace.load(Ordering::Acquire)
     }
 
-    /// Writes the trace: the header as it was found, with the number of this opening. The slot that is not the newest
-    /// comes first, and each is durable before the next is written: one of them is whole at any time.
+    /// Writes the trace: the header as found, with the number of this opening. Writes the older slot first, and makes
+    /// each durable before it writes the next, so that one of them is whole at any time.
     fn leave_trace(&self) -> Result<()> {
         let Some(found) = self.found else { return Ok(()) };
         for generation in found.generation + 1..=self.trace_generation() {
@@ -235,7 +236,7 @@ impl Pulse {
         })
     }
 
-    /// Reads the mark and refuses any but the own one.
+    /// Reads the mark, and fails if it is not this opening's own.
     fn expect_own(&self, held: &Held) -> Result<()> {
         match self.read()? {
             Some(found) if found.run == held.mark.run && found.host == held.mark.host => Ok(()),
@@ -245,11 +246,11 @@ impl Pulse {
         }
     }
 
-    /// Writes the mark over one that was seen at `seen`, and notes from when on it can be relied on. Returns false if
-    /// the write came so late that another host may rely on a mark of its own: that host finds out, and has stopped
+    /// Writes the mark over one that was read at `seen`, and notes from when on this host can rely on it. Returns false
+    /// if the write was so late that another host may rely on its own mark. That host finds out, and has stopped
     /// writing, within [`WATCH`].
     fn put(&self, held: &mut Held, seen: Duration) -> Result<bool> {
-        // Also if this fails: a write that ends with an error may have arrived, and late.
+        // Also if this fails: a write that returns an error may still have arrived, and late.
         held.is_doubtful = true;
         self.write(&held.mark)?;
         let done = self.clock.monotonic();
@@ -276,11 +277,11 @@ impl Pulse {
         micros(self.clock.monotonic()) < self.sure_until.load(Ordering::Acquire)
     }
 
-    /// Returns when it is sure that no other host has the pool, and the trace is left: at once, but for the first time
-    /// and after a long silence.
+    /// Returns once no other host can have the pool and the trace is on the device. That is immediate, except for the
+    /// first time and after a long silence.
     ///
     /// # Errors
-    /// As [`Pulse::beat`].
+    /// See [`Pulse::beat`].
     pub(crate) fn ensure_held(&self) -> Result<()> {
         if self.is_sure() && !self.owes_trace() {
             return Ok(());
@@ -289,15 +290,15 @@ impl Pulse {
             self.make_sure(held)?;
             if self.owes_trace() {
                 self.leave_trace()?;
-                // That may have taken long.
+                // Leaving the trace may have taken long.
                 self.make_sure(held)?;
             }
             Ok(())
         })
     }
 
-    /// Does something that ends the holding of the pool for good if it finds that another host may have it: a host
-    /// that asks next must not find it free again.
+    /// Calls `work`. If that finds that another host may have the pool, this opening loses it for good: a later call
+    /// must not find it free again.
     fn unless_lost(&self, work: impl FnOnce(&mut Held) -> Result<()>) -> Result<()> {
         let mut held = self.held.lock();
         if let Some(lost) = &held.lost {
@@ -341,10 +342,10 @@ impl Pulse {
         })
     }
 
-    /// Writes the mark again, in time or not.
+    /// Rewrites the mark, in time or not.
     fn renew(&self, held: &mut Held) -> Result<()> {
         if !self.is_sure() {
-            // A disk that sleeps wakes now, so that it is not late below.
+            // This wakes a sleeping disk now, so that it is not late below.
             self.expect_own(held)?;
         }
         let seen = self.clock.monotonic();
@@ -355,10 +356,11 @@ impl Pulse {
         Ok(())
     }
 
-    /// Goes on after the own mark was written late, if no other host has changed the pool meanwhile.
+    /// Continues after the own mark was written late, if no other host has changed the pool meanwhile.
     fn outlast(&self, held: &mut Held) -> Result<()> {
         for _ in 0..OUTLAST_TRIES_MAX {
-            // Whoever relied on a mark that the own one has hidden has stopped then, and his trace has arrived.
+            // By then, a host that relied on a mark which the own one has hidden has stopped, and its trace has
+            // arrived.
             self.clock.sleep(WATCH);
             self.expect_unchanged()?;
             let seen = self.clock.monotonic();
@@ -372,13 +374,13 @@ impl Pulse {
         Err(too_slow())
     }
 
-    /// Gives the pool free.
+    /// Releases the pool.
     ///
     /// # Errors
     /// [`PoolError::InUse`] if another opening has taken the pool; device errors.
     pub(crate) fn release(&self) -> Result<()> {
         self.unless_lost(|held| {
-            // A host that finds a pool free goes on at once. So a pool that another host has taken must not be marked
+            // A host that finds a pool free proceeds at once. So a pool that another host has taken must not be marked
             // free.
             self.make_sure(held)?;
             held.mark.held = false;

@@ -1,5 +1,5 @@
-//! Hosts on simulated time: each waits for its own reads, writes and sleeps, and who wakes first goes on. Nothing but
-//! the seed decides.
+//! Hosts on simulated time: each waits for its own reads, writes and sleeps, and the host that wakes first continues.
+//! Only the seed decides the order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::options::Environment;
 use crate::{Dedup, StorePlacement};
 
 const BLOCKS: u64 = 4096;
-/// What stands for all that a pool holds.
+/// One block that stands for the pool's whole content.
 const CONTENT: BlockNo = BlockNo(3000);
 
 fn superblock() -> Superblock {
@@ -44,7 +44,7 @@ fn move_tail(device: &dyn BlockDevice, generation: u64, run: u64) {
     device.write(at, &header.encode(tag, at)).expect("writes");
 }
 
-/// Storage with a pool, as far as openings that only beat can tell.
+/// Returns storage with a pool that suffices for openings that only beat.
 fn new_storage() -> Arc<MemoryDevice> {
     let storage = Arc::new(MemoryDevice::new(BLOCKS));
     for generation in 0..HEADER_SLOTS {
@@ -53,7 +53,7 @@ fn new_storage() -> Arc<MemoryDevice> {
     storage
 }
 
-/// Time for some hosts, one of which runs at a time.
+/// Simulated time for some hosts, one of which runs at a time.
 struct World {
     state: Mutex<State>,
     turn: Condvar,
@@ -61,7 +61,7 @@ struct World {
 
 struct State {
     now: Duration,
-    /// For each host when it goes on; `None` for the one that runs.
+    /// The time at which each host continues; `None` for the one that runs.
     wakes: Vec<Option<Duration>>,
 }
 
@@ -74,7 +74,7 @@ impl World {
         Arc::new(World { state: Mutex::new(State { now: Duration::ZERO, wakes }), turn: Condvar::new() })
     }
 
-    /// Lets all hosts begin, the first one first.
+    /// Starts all hosts, the first one first.
     fn begin(&self) {
         self.wake_next(&mut self.state.lock());
     }
@@ -92,7 +92,7 @@ impl World {
         self.turn.notify_all();
     }
 
-    /// Lets time pass for the host that runs.
+    /// Lets time pass for the running host.
     fn pass(&self, host: usize, time: Duration) {
         let mut state = self.state.lock();
         state.wakes[host] = Some(state.now + time);
@@ -112,7 +112,7 @@ impl World {
     }
 }
 
-/// One host's way to the storage, and its clock.
+/// One host's access to the storage, and its clock.
 struct Host {
     world: Arc<World>,
     number: usize,
@@ -135,7 +135,8 @@ impl Host {
         Environment { clock: self.clone(), random: Arc::new(random) }
     }
 
-    /// A call to the storage takes milliseconds, sometimes so long that it is late, and now and then very long.
+    /// Returns the duration of a call to the storage: milliseconds, sometimes so long that it is late, and rarely very
+    /// long.
     fn latency(&self) -> Duration {
         let ms = match self.random.below(60) {
             0 => 1000 + self.random.below(6000),
@@ -149,7 +150,7 @@ impl Host {
         self.world.pass(self.number, time);
     }
 
-    /// What the pool holds: a number that each write makes one larger.
+    /// Returns the pool's content: a number that each write increments.
     fn content(&self) -> u64 {
         let mut bytes = [0; BLOCK_BYTES];
         self.storage.read(CONTENT, &mut bytes).expect("reads");
@@ -189,7 +190,7 @@ impl BlockDevice for Host {
         Ok(())
     }
 
-    /// Marks take as long as they like, all else that is written as long as it may.
+    /// Marks may take any time; all other writes stay within their bound.
     fn write(&self, first: BlockNo, from: &[u8]) -> std::io::Result<()> {
         let bound = if first == HEARTBEAT { Duration::MAX } else { Duration::from_millis(900) };
         self.pass(self.latency().min(bound));
@@ -207,17 +208,17 @@ impl BlockDevice for Host {
     }
 }
 
-/// What one opening did with the pool: the times of its first and its last write to it.
+/// One opening's use of the pool: the times of its first and its last write.
 #[derive(Clone, Copy, Debug)]
 struct Session {
     host: usize,
     first: Duration,
     last: Duration,
-    /// How often it went on after its mark was so late that another host could have been there.
+    /// Number of times it continued after its mark was so late that another host could have taken the pool.
     outlasted: u32,
 }
 
-/// Opens the pool, writes to it for a while, now and then says nothing for long, and closes it or crashes.
+/// Opens the pool and writes to it for a while, with an occasional long silence. Then closes it or crashes.
 fn use_pool(host: &Arc<Host>, run: u64) -> Option<Session> {
     let environment = host.environment(run);
     let device: Arc<dyn BlockDevice> = host.clone();
@@ -261,7 +262,7 @@ fn use_pool(host: &Arc<Host>, run: u64) -> Option<Session> {
     session
 }
 
-/// Ends a host, whatever becomes of it.
+/// Ends a host when dropped, whatever happened to it.
 struct Ends<'h>(&'h Host);
 
 impl Drop for Ends<'_> {
@@ -270,7 +271,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Lets some hosts open one pool again and again. Returns their sessions.
+/// Lets some hosts open one pool repeatedly. Returns their sessions.
 fn simulate(hosts: usize, seed: u64) -> Vec<Session> {
     let world = World::new(hosts);
     let storage = new_storage();
@@ -280,11 +281,11 @@ fn simulate(hosts: usize, seed: u64) -> Vec<Session> {
                 let host = Host::new(&world, number, &storage, seed << 8 | number as u64);
                 scope.spawn(move || {
                     host.world.wait_to_begin(number);
-                    // A host that panics must not let the others wait for ever.
+                    // A panicking host must not make the others wait for ever.
                     let _ends = Ends(&host);
                     let mut sessions = Vec::new();
                     for run in 0..3 {
-                        // Most often within the time that one call takes.
+                        // Usually within the duration of one call.
                         let idle = if host.random.below(3) == 0 { 20_000 } else { 30 };
                         host.pass(Duration::from_millis(host.random.below(idle)));
                         sessions.extend(use_pool(&host, run));
@@ -298,7 +299,7 @@ fn simulate(hosts: usize, seed: u64) -> Vec<Session> {
     })
 }
 
-/// Two hosts that opened a pool in the same instant both had it for a beat.
+/// Regression: two hosts that opened a pool in the same instant both had it for a beat.
 #[test]
 fn two_hosts_never_write_to_one_pool_at_the_same_time() {
     let (mut changes, mut outlasted) = (0, 0);
@@ -316,7 +317,7 @@ fn two_hosts_never_write_to_one_pool_at_the_same_time() {
     assert!(outlasted > 100, "only {outlasted} times a host went on after its storage had stalled");
 }
 
-/// Storage and a clock that take no time.
+/// Storage and a clock without any delay.
 fn at_once() -> (Arc<dyn BlockDevice>, Arc<ManualClock>) {
     (new_storage(), Arc::default())
 }
@@ -399,7 +400,7 @@ fn opening_waits_for_nobody_and_the_first_write_for_half_a_second() {
     }
 }
 
-/// Storage that does not answer to one write of a mark for some seconds, in which other things happen.
+/// Storage that stalls one write of a mark for some seconds, while other things happen.
 struct Stalling<F> {
     storage: Arc<MemoryDevice>,
     clock: Arc<ManualClock>,
@@ -433,8 +434,8 @@ impl<F: FnOnce() + Send> BlockDevice for Stalling<F> {
     }
 }
 
-/// Opens a pool, lets its storage stall while `meanwhile` happens, and returns what the next beat says and what it
-/// took.
+/// Opens a pool, and lets its storage stall while `meanwhile` happens. Returns the result and the duration of the next
+/// beat.
 fn beat_late(
     meanwhile: impl FnOnce(&Arc<dyn BlockDevice>, &Environment) + Send + 'static,
 ) -> (crate::Result<()>, Duration) {
@@ -456,8 +457,8 @@ fn beat_late(
     (beaten, took)
 }
 
-/// What was wrong: a disk that did not answer for some seconds stopped the pool, and with it every machine on it, on
-/// hosts without any neighbour too.
+/// Regression: a disk that did not answer for some seconds stopped the pool, and with it every machine on it, even on
+/// hosts without neighbours.
 #[test]
 fn storage_that_stalls_costs_a_pause_and_not_the_pool() {
     let (beaten, took) = beat_late(|_, _| ());

@@ -1,4 +1,4 @@
-//! What is known of free blocks, and what searches for them cost.
+//! The knowledge of free blocks, and the cost of searches for them.
 
 use onefold_block::{BlockNo, Fingerprint};
 use onefold_testing::device::Call;
@@ -32,7 +32,7 @@ fn claim(op: &mut Op<'_>, runs: &[Run]) -> OpResult<()> {
     Ok(())
 }
 
-/// Takes blocks as a write does: first reserved, then claimed by a second operation.
+/// Takes blocks like a write: reserves them, and claims them in a second operation.
 fn write(engine: &Engine, count: u64) -> Vec<Run> {
     let runs = engine.run(Privilege::Normal, |op| op.reserve_data(count, 0, 0)).unwrap();
     engine.run(Privilege::Normal, |op| claim(op, &runs)).unwrap();
@@ -43,15 +43,15 @@ fn words_scanned(engine: &Engine) -> u64 {
     engine.meta().groups.words_scanned
 }
 
-/// Bitmaps that were read from the device while `work` ran.
+/// Returns the number of bitmaps that were read from the device while `work` ran.
 fn reads(device: &Device, work: impl FnOnce()) -> u64 {
     let before = device.count(Call::Read);
     work();
     device.count(Call::Read) - before
 }
 
-/// What was wrong: where no free run of 32 blocks was left, each write searched all bitmaps for runs of 32, 31, 30, ...
-/// blocks while it held the metadata lock, and each claim and free made it forget what it had found.
+/// Regression: if no free run of 32 blocks was left, each write searched all bitmaps for runs of 32, 31, 30, ... blocks
+/// while it held the metadata lock, and each claim and free discarded the results.
 #[test]
 fn a_write_into_single_blocks_looks_at_little_more_than_what_it_takes() {
     let groups = 6;
@@ -62,7 +62,7 @@ fn a_write_into_single_blocks_looks_at_little_more_than_what_it_takes() {
         let runs = write(&engine, BATCH);
         assert!(runs.iter().all(|run| run.count == 1), "{runs:?}");
         if batch % 4 == 3 {
-            // Frees that are durable, scattered, next to used blocks.
+            // Durable frees, scattered among used blocks.
             engine.run(Privilege::Freeing, |op| runs.iter().try_for_each(|run| op.free_data(run.first))).unwrap();
             engine.commit().unwrap();
         }
@@ -73,7 +73,7 @@ fn a_write_into_single_blocks_looks_at_little_more_than_what_it_takes() {
     assert!(scanned <= allowed, "{scanned} words were looked at, {allowed} are plenty");
 }
 
-/// The metadata of such a pool, too.
+/// The same for metadata in such a pool.
 #[test]
 fn metadata_in_single_blocks_looks_at_little_more_than_what_it_takes() {
     let groups = 6;
@@ -89,7 +89,7 @@ fn metadata_in_single_blocks_looks_at_little_more_than_what_it_takes() {
     assert!(scanned <= allowed, "{scanned} words were looked at, {allowed} are plenty");
 }
 
-/// What was wrong: soon after a mount the first write that found no long run read the bitmaps of the whole pool.
+/// Regression: soon after a mount, the first write that found no long run read the bitmaps of the whole pool.
 #[test]
 fn no_write_waits_for_all_bitmaps_after_a_mount() {
     let groups = 1100;
@@ -115,8 +115,8 @@ fn a_survey_after_a_mount_reads_each_bitmap_once_and_spares_the_writes_that() {
     assert!(words_scanned(&engine) - before <= 3 * WORDS_PER_GROUP);
 }
 
-/// An operation that misses bitmaps is run again. Where each group has one free block it missed one after the other,
-/// and searched all groups before it anew each time.
+/// An operation that misses bitmaps is run again. With one free block in each group, it missed them one after the
+/// other, and searched all earlier groups anew each time.
 #[test]
 fn the_bitmaps_of_scattered_blocks_are_read_together() {
     let groups = 120;
@@ -128,7 +128,7 @@ fn the_bitmaps_of_scattered_blocks_are_read_together() {
     assert!(scanned <= 100 * WORDS_PER_GROUP * 4, "{scanned} words were looked at");
 }
 
-/// A small generator: the steps of a seed are always the same.
+/// A small generator that produces the same steps for the same seed.
 struct Steps(u64);
 
 impl Steps {
@@ -138,7 +138,7 @@ impl Steps {
     }
 }
 
-/// Compares what is known of the groups with what their bitmaps, busy blocks and the rest say.
+/// Compares the knowledge of the groups with their bitmaps, busy blocks and other state.
 fn compare(engine: &Engine, groups: u64) {
     for group in 0..groups {
         let Some(known) = engine.meta().groups.free_runs.get(group) else { continue };
@@ -158,7 +158,7 @@ fn compare(engine: &Engine, groups: u64) {
     }
 }
 
-/// Takes clean bitmaps out of memory, as a cache under pressure does.
+/// Removes clean bitmaps from memory, like a cache under pressure.
 fn evict_bitmaps(engine: &Engine, groups: u64) {
     let mut meta = engine.meta();
     let geometry = meta.geometry;
@@ -172,7 +172,7 @@ fn evict_bitmaps(engine: &Engine, groups: u64) {
     }
 }
 
-/// What is remembered of a group is never less than what it has, whatever happens to its blocks.
+/// The knowledge of a group never understates its free space, whatever happens to its blocks.
 #[test]
 fn what_is_known_of_a_group_is_never_less_than_what_it_has() {
     let groups = 4;
@@ -184,7 +184,7 @@ fn what_is_known_of_a_group_is_never_less_than_what_it_has() {
         while at < groups * GROUP_BLOCKS {
             let end = (at + 1 + steps.below(run_max)).min(groups * GROUP_BLOCKS);
             pattern[usize::try_from(at).unwrap()..usize::try_from(end).unwrap()].fill(false);
-            // Long stretches are used, so that there is little enough to run out of.
+            // Long stretches are used, so that free space is scarce enough to run out.
             at = end + 1 + steps.below(run_max * 3);
         }
         let (_, engine) = filled(groups, 1, |block| pattern[usize::try_from(block.0).unwrap()]);
@@ -233,7 +233,7 @@ fn exercise(engine: &Engine, steps: &mut Steps, groups: u64) {
                 evict_bitmaps(engine, groups);
             }
             15 => {
-                // An operation that does all of it and is rolled back.
+                // An operation that does all of this and is rolled back.
                 let count = 1 + steps.below(300);
                 let gone: Vec<BlockNo> = used.iter().rev().take(50).copied().collect();
                 let result: Result<(), PoolError> = engine.run(Privilege::Freeing, |op| {
@@ -256,7 +256,7 @@ fn exercise(engine: &Engine, steps: &mut Steps, groups: u64) {
                 while engine.survey_some().unwrap() {}
             }
             _ => {
-                // As a trim does.
+                // Like a trim.
                 let group = steps.below(groups);
                 let run = engine.run(Privilege::Freeing, |op| op.reserve_free_run(group, 0, 2048)).unwrap();
                 engine.meta().give_up_kept();
@@ -267,8 +267,8 @@ fn exercise(engine: &Engine, steps: &mut Steps, groups: u64) {
     }
 }
 
-/// What was wrong: busy blocks took memory besides the `memory` setting, 4 KiB for each group that had one, for as long
-/// as the transaction could grow.
+/// Regression: busy blocks took memory beyond the `memory` setting, 4 KiB for each group that had one, for as long as
+/// the transaction could grow.
 #[test]
 fn frees_in_many_groups_are_committed_before_what_is_known_of_them_takes_too_much() {
     let groups = 64;
@@ -292,7 +292,7 @@ fn frees_in_many_groups_are_committed_before_what_is_known_of_them_takes_too_muc
     let commits = engine.activity.stat().commits - commits_before;
     assert!((4..10).contains(&most), "{most} of {}", stored.len());
     assert!(commits <= stored.len() as u64 / 4, "{commits} commits");
-    // What no commit ends, because writes are under way, keeps nobody from going on.
+    // Busy blocks that no commit ends, because writes are in progress, do not block further operations.
     for group in 1..groups {
         engine.run(Privilege::Normal, |op| op.reserve_free_run(group, 0, 1)).unwrap().unwrap();
     }

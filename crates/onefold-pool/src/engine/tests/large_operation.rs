@@ -28,7 +28,7 @@ fn make_file(engine: &Engine) -> Ino {
     make.unwrap()
 }
 
-/// Returns places such that each node on the way to the first and the last block of the largest file has all its
+/// Returns places such that each node on the paths to the first and the last block of the largest file has all its
 /// children.
 fn places() -> Vec<u64> {
     let (leaf, node) = (FAN_OUT, FAN_OUT * FAN_OUT);
@@ -42,8 +42,8 @@ fn places() -> Vec<u64> {
     places
 }
 
-/// What was wrong: where a file's map was scattered and memory was short, a hole evicted what it had read while it read
-/// the rest. It read 26 million blocks, 33 s from memory, and then failed; any user could ask for it.
+/// Regression: if a file's map was scattered and memory was short, a hole evicted blocks that it had read while it read
+/// the rest. It read 26 million blocks, for 33 s from memory, and then failed. Any user could request that.
 #[test]
 fn a_hole_that_needs_more_than_the_cache_holds_is_punched_with_few_reads() {
     // Each free block is in a store page of its own.

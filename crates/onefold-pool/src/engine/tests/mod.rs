@@ -1,4 +1,4 @@
-//! Operations that are run again: what they find out meanwhile.
+//! Operations that are run again, and what they learn meanwhile.
 
 mod free_space;
 mod large_operation;
@@ -22,7 +22,7 @@ use crate::meta::allocate::Run;
 use crate::meta::{Op, Privilege};
 use crate::options::{CreateOptions, Environment, OpenOptions};
 
-/// Less than any pool is opened with: the cache holds as few blocks as it ever does.
+/// Less than a pool can be opened with, so that the cache has its minimum size.
 const MEMORY_BYTES: u64 = 4 << 20;
 /// Free blocks at the end of the last group; all others are in use.
 const FREE: u64 = 64;
@@ -33,8 +33,8 @@ fn environment() -> Environment {
 
 type Device = Arc<FaultyDevice<MemoryDevice>>;
 
-/// Opens a pool of so many groups in which those blocks are used that `is_used` names, and all of group 0. Nobody has
-/// written them: its bitmaps say so. Groups from `stores_from` on have fingerprint stores.
+/// Opens a pool of `groups` groups. All blocks of group 0 are in use, and elsewhere those for which `is_used` returns
+/// true. Only the bitmaps say so; the blocks were never written. Groups from `stores_from` on have fingerprint stores.
 fn filled(groups: u64, stores_from: u64, is_used: impl Fn(BlockNo) -> bool) -> (Device, Engine) {
     let device = Arc::new(FaultyDevice::new(MemoryDevice::new(groups * GROUP_BLOCKS), 1));
     let seam: Arc<dyn BlockDevice> = device.clone();
@@ -70,28 +70,27 @@ fn filled(groups: u64, stores_from: u64, is_used: impl Fn(BlockNo) -> bool) -> (
     (device, engine)
 }
 
-/// Opens a pool of so many groups, all of them full but the last.
+/// Opens a pool of `groups` groups, all full except the last.
 fn nearly_full(groups: u64) -> (Device, Engine) {
     filled(groups, groups - 1, |block| block.0 < groups * GROUP_BLOCKS - FREE)
 }
 
-/// What was wrong, found by reading: each missing bitmap rolled the operation back, and with it what it had found out
-/// about the groups before; the next try began at the first group again. Where all bitmaps together did not fit the
-/// memory, no try ever came further than that: a large pool that was nearly full took no more data.
+/// Regression, found by reading: each missing bitmap rolled the operation back, and discarded what it had learned about
+/// earlier groups, so that the next try began at the first group again. If all bitmaps together did not fit in memory,
+/// no try ever got further: a large pool that was nearly full took no more data.
 #[test]
 fn what_is_known_of_full_groups_outlives_an_operation_that_is_run_again() {
-    // The bitmaps of that many do not fit the memory.
+    // The bitmaps of that many groups do not fit in memory.
     let groups = 1100;
     let (device, engine) = nearly_full(groups);
-    // Each bitmap has to be read once. Twice is enough to tell.
+    // Each bitmap must be read once. Twice is enough for the test.
     device.fail(Call::Read, When::FromNth(device.count(Call::Read) + 2 * groups * BITMAP_BLOCKS), Fault::Io);
     let found = engine.run(Privilege::Normal, |op| op.reserve_data(40, 0, 0)).unwrap();
     let first = BlockNo(groups * GROUP_BLOCKS - FREE);
     assert_eq!(found, [Run { first, count: 40 }]);
 }
 
-/// The other way round: what an operation finds out after it has taken blocks itself is no longer true once they are
-/// given back.
+/// The converse: what an operation learns after it has taken blocks itself is no longer true once these are given back.
 #[test]
 fn that_a_group_lacks_what_an_operation_took_is_forgotten_with_it() {
     let (_, engine) = nearly_full(2);
@@ -118,8 +117,8 @@ fn that_a_group_lacks_what_an_operation_took_is_forgotten_with_it() {
     assert_eq!(found, [Run { first: first.plus(1), count: FREE - 1 }]);
 }
 
-/// What was wrong: a transaction that had changes passed for one in which nothing had happened, so that each commit by
-/// the timer emptied the journal, and every block was logged whole the next time that it changed.
+/// Regression: a transaction with changes was taken for an empty one. So each commit by the timer emptied the journal,
+/// and every block was logged whole at its next change.
 #[test]
 fn the_journal_is_emptied_when_nothing_has_happened_since_the_last_commit() {
     let (_, engine) = nearly_full(2);
