@@ -16,6 +16,7 @@ mod machine_name;
 mod memory;
 mod mount_helper;
 mod mounts;
+mod outgoing;
 mod output;
 mod progress;
 mod size;

@@ -133,6 +133,46 @@ fn qcow2_and_vmdk_go_in_and_qcow2_comes_out() {
     assert_eq!(bytes(&stat(&pool), "distinct_bytes"), 2 << 20, "one disk in two formats is stored once");
 }
 
+/// The ending decides the format, a directory takes several images, and `-` is a stream.
+#[test]
+fn exports_go_into_files_directories_and_pipes() {
+    let folder = Folder::new();
+    let pool = folder.pool();
+    let raw = folder.image("base.raw", 5, 0);
+    onefold("pool import", &[&pool, &raw]).done();
+    onefold("pool clone", &[&pool, Path::new("base.raw"), Path::new("copy.raw")]).done();
+    let (base, copy) = (Path::new("base.raw"), Path::new("copy.raw"));
+
+    let qcow2 = folder.path("by-ending.qcow2");
+    let json = onefold("pool export --json", &[&pool, base, &qcow2]).done().json();
+    assert_eq!(json["images"][0]["format"], "qcow2");
+    assert!(fs::read(&qcow2).unwrap().starts_with(b"QFI\xfb"));
+    onefold("pool export", &[&pool, base, &folder.path("a.vmdk")]).failed(USAGE, "its ending promises vmdk");
+    onefold("pool export --format raw", &[&pool, base, &folder.path("a.qcow2")]).failed(USAGE, "promises qcow2");
+
+    let directory = folder.path("backup");
+    let both: [&Path; 4] = [&pool, base, copy, &directory];
+    onefold("pool export", &both).failed(USAGE, "no directory");
+    fs::create_dir(&directory).unwrap();
+    onefold("pool export", &both).done();
+    for name in ["base.raw", "copy.raw"] {
+        assert!(equal(&raw, &directory.join(name)), "{name}");
+    }
+    let again = onefold("pool export", &both).failed(FAILED, "it exists");
+    assert!(!again.err.contains("hint: remove"), "{again:?}");
+    onefold("pool export", &[&pool, base, base, &directory]).failed(USAGE, "two images");
+
+    let program = Command::new(env!("CARGO_BIN_EXE_onefold"))
+        .args(["pool", "export"])
+        .args([&pool, base, Path::new("-")])
+        .output()
+        .unwrap();
+    assert!(program.status.success() && program.stdout == fs::read(&raw).unwrap(), "the stream is the disk");
+    onefold("pool export --format qcow2", &[&pool, base, Path::new("-")]).failed(USAGE, "only a raw image");
+    onefold("pool export --json", &[&pool, base, Path::new("-")]).failed(USAGE, "JSON");
+    assert!(!Path::new("-").exists());
+}
+
 #[test]
 fn a_qcow2_whose_backing_chain_is_a_loop_leaves_nothing_behind() {
     if !has("qemu-img", "qemu-utils") {

@@ -253,13 +253,15 @@ pub(crate) struct ImportArgs {
 pub(crate) struct ExportArgs {
     /// The mount point, or the pool's file or partition
     pub(crate) target: PathBuf,
-    /// The file in the pool
-    pub(crate) name: PathBuf,
-    /// The image to make; it must not exist yet
+    /// The files in the pool
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<PathBuf>,
+    /// The image to make, which must not exist yet; a directory that takes images under their own names; or `-`, which
+    /// writes a raw image to standard output
     pub(crate) output: PathBuf,
-    /// Format of the image
-    #[arg(long, value_enum, default_value_t = OutputFormat::Raw)]
-    pub(crate) format: OutputFormat,
+    /// Format of the image; without it the ending of the file's name decides, and any other name means raw
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<OutputFormat>,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
 }

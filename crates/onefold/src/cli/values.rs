@@ -170,6 +170,16 @@ pub(crate) enum OutputFormat {
     Qcow2,
 }
 
+impl OutputFormat {
+    /// Returns its name in results.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            OutputFormat::Raw => "raw",
+            OutputFormat::Qcow2 => "qcow2",
+        }
+    }
+}
+
 /// Parses a time such as `5s`, `250ms`, `2min` or `1h`; a plain number is seconds.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let number_end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -1,172 +1,128 @@
 //! `onefold pool export`
 
-use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use onefold_block::Show;
-use onefold_disk::{Copied, Disk, FileSink, Qcow2Sink, copy};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
-use serde_json::json;
+use onefold_disk::Copied;
+use serde_json::{Value, json};
 
 use crate::cli::Talk;
 use crate::cli::pool::ExportArgs;
-use crate::cli::values::OutputFormat;
 use crate::failure::{Failure, Outcome};
+use crate::interrupt::Interrupt;
+use crate::outgoing::{OutgoingImage, Stream, is_stream, path_of};
 use crate::output::{Report, machine_name};
 use crate::progress::Meter;
 use crate::size::human;
-use crate::store::{self, Intent, OpenStore};
+use crate::store::{self, Intent, OpenStore, PoolPath, Store};
 
 pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
-    let started = Instant::now();
     let OpenStore { store, interrupt } = store::open(&arguments.target, arguments.open.memory.0, Intent::Read)?;
-    let name = store.path(&arguments.name)?;
-    let output = Output::create(&arguments.output, store.copy_mode(&name)?)?;
-    let meter = Meter::new(format!("exporting {name}"), talk.quiet, interrupt);
-    let disk = store.open(&name)?;
-    let size_bytes = disk.size_bytes();
-    let copied = fill(&output, arguments.format, disk.as_ref(), &meter);
-    meter.finish();
-    let copied = copied?;
-    drop(disk);
-    output.publish()?;
-    let text = format!(
-        "exported {name} to {}: {}, of which {} are zero",
-        arguments.output.shown(),
-        human(size_bytes),
-        human(copied.zero_bytes)
-    );
-    let json = json!({
-        "name": name.machine_name(),
-        "output": machine_name(&arguments.output),
-        "apparent_bytes": size_bytes,
-        "zero_bytes": copied.zero_bytes,
-        "written_bytes": copied.written_bytes,
-        "seconds": started.elapsed().as_secs_f64(),
-    });
-    Ok(Report::done(text, json))
+    let names = arguments.names.iter().map(|name| store.path(name)).collect::<Outcome<Vec<PoolPath>>>()?;
+    if is_stream(&arguments.output) {
+        return stream(arguments, store.as_ref(), &names, talk, interrupt);
+    }
+    // All names are checked before the first byte is copied.
+    let mut outputs: Vec<PathBuf> = Vec::new();
+    for name in &names {
+        let path = path_of(&arguments.output, &own_name(name)?, names.len() > 1)?;
+        if outputs.contains(&path) {
+            return Err(Failure::usage(format!("cannot write two images as `{}`", path.shown())));
+        }
+        outputs.push(path);
+    }
+    let mut exported = Vec::new();
+    for (name, path) in names.iter().zip(outputs) {
+        let meter = Meter::new(format!("exporting {name}"), talk.quiet, interrupt.clone());
+        let one = export(arguments, store.as_ref(), name, &path, &meter);
+        exported.push(one.map_err(|failure| match exported.len() {
+            0 => failure,
+            done => failure.because_of(format!("the {done} images before it are exported")),
+        })?);
+    }
+    let images: Vec<Value> = exported.iter().map(Exported::json).collect();
+    let text: Vec<String> = exported.iter().map(Exported::text).collect();
+    Ok(Report::done(text.join("\n"), json!({ "images": images })))
 }
 
-fn fill(output: &Output, format: OutputFormat, disk: &dyn Disk, meter: &Meter) -> Outcome<Copied> {
-    match format {
-        OutputFormat::Raw => {
-            let sink = FileSink::new(output.file()?, &output.name, disk.size_bytes())?;
-            let copied = copy(disk, &sink, &meter.on_progress())?;
-            sink.sync()?;
-            Ok(copied)
-        }
-        OutputFormat::Qcow2 => {
-            let sink = Qcow2Sink::create(output.file()?, &output.name, disk.size_bytes())?;
-            let copied = copy(disk, &sink, &meter.on_progress())?;
-            sink.sync()?;
-            Ok(copied)
-        }
-    }
+/// Writes one image to standard output.
+fn stream(
+    arguments: &ExportArgs,
+    store: &dyn Store,
+    names: &[PoolPath],
+    talk: Talk,
+    interrupt: Interrupt,
+) -> Outcome<Report> {
+    let [name] = names else { return Err(Failure::usage("cannot write several images to standard output")) };
+    let output = Stream::open(arguments.format, talk)?;
+    let disk = store.open(name)?;
+    output.write(disk.as_ref(), &Meter::new(format!("exporting {name}"), talk.quiet, interrupt))?;
+    Ok(Report::done("", Value::Null))
 }
 
-/// A new file that gets its name when it is complete, and is removed when it is dropped before.
-struct Output {
-    /// The file itself. It is not opened by its name again, which others may have given to another file meanwhile.
-    file: File,
-    name: PathBuf,
-    temporary: PathBuf,
-    is_published: bool,
-}
-
-impl Output {
-    /// Makes a file that lets others do no more than `mode`.
-    fn create(name: &Path, mode: u16) -> Outcome<Output> {
-        let cannot = || format!("cannot write `{}`", name.shown());
-        let file_name = name.file_name().ok_or_else(|| Failure::usage(cannot()).because_of("it is not a file name"))?;
-        if fs::symlink_metadata(name).is_ok() {
-            return Err(Failure::new(cannot()).because_of("it exists").hint("remove it first, or give another name"));
-        }
-        let mut temporary = std::ffi::OsString::from(format!(".onefold-export-{}-", std::process::id()));
-        temporary.push(file_name);
-        let temporary = name.with_file_name(temporary);
-        // The writer of qcow2 reads its own tables.
-        let created = OpenOptions::new().read(true).write(true).create_new(true).mode(u32::from(mode)).open(&temporary);
-        let file = created.map_err(|error| Failure::of_io(cannot(), &error))?;
-        Ok(Output { file, name: name.to_owned(), temporary, is_published: false })
-    }
-
-    /// Returns a further descriptor of the file, open for reading and writing.
-    fn file(&self) -> Outcome<File> {
-        self.file.try_clone().map_err(|error| Failure::of_io(self.cannot(), &error))
-    }
-
-    fn cannot(&self) -> String {
-        format!("cannot write `{}`", self.name.shown())
-    }
-
-    fn publish(mut self) -> Outcome<()> {
-        let renamed = renameat_with(CWD, &self.temporary, CWD, &self.name, RenameFlags::NOREPLACE);
-        renamed.map_err(|errno| Failure::of_io(self.cannot(), &io::Error::from(errno)))?;
-        self.is_published = true;
-        Ok(())
+/// Returns the name of a file in its directory of the pool.
+fn own_name(name: &PoolPath) -> Outcome<OsString> {
+    match name.split() {
+        Some((_, own)) => Ok(own.to_owned()),
+        None => Err(Failure::usage("cannot export the root of the pool").hint("give the names of files")),
     }
 }
 
-impl Drop for Output {
-    fn drop(&mut self) {
-        if !self.is_published {
-            // What can't be removed has a name that tells what it is.
-            let _ = fs::remove_file(&self.temporary);
-        }
-    }
+/// Result of one export, in bytes.
+struct Exported {
+    name: PoolPath,
+    output: PathBuf,
+    format: &'static str,
+    apparent_bytes: u64,
+    copied: Copied,
+    seconds: f64,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn export(
+    arguments: &ExportArgs,
+    store: &dyn Store,
+    name: &PoolPath,
+    output: &Path,
+    meter: &Meter,
+) -> Outcome<Exported> {
+    let started = Instant::now();
+    let mode = store.copy_mode(name)?;
+    let disk = store.open(name)?;
+    let image = OutgoingImage::create(output, disk.as_ref(), arguments.format, mode)?;
+    let format = image.format().name();
+    let copied = image.write(disk.as_ref(), meter)?;
+    Ok(Exported {
+        name: name.clone(),
+        output: output.to_owned(),
+        format,
+        apparent_bytes: disk.size_bytes(),
+        copied,
+        seconds: started.elapsed().as_secs_f64(),
+    })
+}
 
-    #[test]
-    fn an_output_has_its_name_only_when_it_is_complete() {
-        let folder = tempfile::tempdir().unwrap();
-        let name = folder.path().join("out.raw");
-        drop(Output::create(&name, 0o644).unwrap());
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-
-        let output = Output::create(&name, 0o644).unwrap();
-        assert!(!name.exists());
-        output.publish().unwrap();
-        assert!(name.exists());
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-        assert!(Output::create(&name, 0o644).is_err(), "what exists is not overwritten");
+impl Exported {
+    fn text(&self) -> String {
+        format!(
+            "exported {} to {}: {}, of which {} are zero",
+            self.name,
+            self.output.shown(),
+            human(self.apparent_bytes),
+            human(self.copied.zero_bytes)
+        )
     }
 
-    /// A user of the folder put a link to another file in the place of the new file; the export then wrote through it,
-    /// because it opened the file by its name again.
-    #[test]
-    fn a_link_in_the_place_of_the_new_file_is_not_written_through() {
-        struct Ones;
-        impl Disk for Ones {
-            fn size_bytes(&self) -> u64 {
-                8192
-            }
-
-            fn next_data(&self, offset: u64) -> Result<Option<std::ops::Range<u64>>, onefold_disk::DiskError> {
-                Ok((offset < 8192).then_some(offset..8192))
-            }
-
-            fn read(&self, _: u64, into: &mut [u8]) -> Result<(), onefold_disk::DiskError> {
-                into.fill(1);
-                Ok(())
-            }
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let victim = folder.path().join("victim");
-        for format in [OutputFormat::Raw, OutputFormat::Qcow2] {
-            fs::write(&victim, "secret").unwrap();
-            let output = Output::create(&folder.path().join("out"), 0o644).unwrap();
-            fs::remove_file(&output.temporary).unwrap();
-            std::os::unix::fs::symlink(&victim, &output.temporary).unwrap();
-            let meter = Meter::new("exporting", true, crate::interrupt::Interrupt::default());
-            fill(&output, format, &Ones, &meter).unwrap();
-            assert_eq!(fs::read(&victim).unwrap(), b"secret");
-        }
+    fn json(&self) -> Value {
+        json!({
+            "name": self.name.machine_name(),
+            "output": machine_name(&self.output),
+            "format": self.format,
+            "apparent_bytes": self.apparent_bytes,
+            "zero_bytes": self.copied.zero_bytes,
+            "written_bytes": self.copied.written_bytes,
+            "seconds": self.seconds,
+        })
     }
 }
