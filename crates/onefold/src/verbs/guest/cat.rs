@@ -16,7 +16,7 @@ use crate::cli::guest::GuestCatArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::Report;
 
-/// Bytes that are read at once: no more than the cache of a processor has, from which they are written.
+/// Number of bytes that are read at once: small enough for a processor's cache, from which they are written.
 const PIECE_BYTES: usize = 256 << 10;
 
 pub(super) fn run(arguments: &GuestCatArgs, talk: Talk) -> Outcome<Report> {
@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &GuestCatArgs, talk: Talk) -> Outcome<Report> {
     })
 }
 
-/// Writes the content of a file. Nothing is written of a file whose content exists in another form only.
+/// Writes the content of a file. Writes nothing if the content exists only in another form.
 fn content(scene: &Scene<'_, '_>, path: &[u8], ending: &mut Ending, out: &mut impl Write) -> Streamed<()> {
     let found = scene.find(path, Links::Follow)?;
     let cannot = || format!("cannot read `{}`", path.shown());
@@ -60,7 +60,7 @@ fn content(scene: &Scene<'_, '_>, path: &[u8], ending: &mut Ending, out: &mut im
     Ok(())
 }
 
-/// Why a copy of content ends.
+/// Why copying content stopped.
 pub(super) enum Copying {
     /// The guest cannot be read.
     Guest(GuestError),
@@ -68,7 +68,7 @@ pub(super) enum Copying {
     Out(io::Error),
 }
 
-/// Writes the content of a file as far as its length goes; returns how many bytes there were.
+/// Writes the content of a file up to its length. Returns the number of bytes that were available.
 fn copy(scene: &Scene<'_, '_>, found: &Found, out: &mut impl Write) -> Result<u64, Copying> {
     let system = scene.tree.system(found.file.system);
     let mut piece = vec![0; usize::try_from(found.stat.size_bytes).unwrap_or(PIECE_BYTES).min(PIECE_BYTES)];

@@ -1,4 +1,4 @@
-//! Files of a guest as they are told: lines for people, members of documents for programs.
+//! Descriptions of a guest's files: lines for people, members of documents for programs.
 
 use onefold_block::Show;
 use onefold_guest::content::VolumeContent;
@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use crate::calendar;
 
-/// Returns the members of a document that are a path of the guest: the path itself, and where it is not UTF-8 also its
-/// bytes in hexadecimal digits.
+/// Returns the document members for a path of the guest: the path itself, and also its bytes in hexadecimal digits if
+/// it is not UTF-8.
 pub(super) fn path_members(member: &str, path: &[u8]) -> Map<String, Value> {
     let mut members = Map::new();
     let text = String::from_utf8_lossy(path);
@@ -27,7 +27,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// Returns all that is known of a file, for programs.
+/// Returns everything known about a file, for programs.
 pub(super) fn file_members(path: &[u8], stat: &FileStat, target: Option<&[u8]>) -> Map<String, Value> {
     let mut members = path_members("path", path);
     let numbers = json!({
@@ -58,7 +58,7 @@ pub(super) fn file_members(path: &[u8], stat: &FileStat, target: Option<&[u8]>) 
     members
 }
 
-/// Returns the line of a file as `ls -l` has it, with its owner in numbers and its time in UTC.
+/// Returns the line of a file in the form of `ls -l`, with its owner as numbers and its time in UTC.
 pub(super) fn long_line(name: &[u8], stat: &FileStat, target: Option<&[u8]>) -> String {
     let size = stat.device.map_or_else(|| stat.size_bytes.to_string(), |(major, minor)| format!("{major}, {minor}"));
     let modified = calendar::minute(stat.modified.seconds);
@@ -89,7 +89,7 @@ pub(super) fn origin(origin: &VolumeOrigin) -> String {
     }
 }
 
-/// Returns what a volume holds, in a word or two; text of the guest in it is shown.
+/// Returns the content of a volume in a word or two. Text of the guest in it is escaped.
 pub(super) fn content(content: &VolumeContent<'_>) -> String {
     match content {
         VolumeContent::FileSystem(system) => system.facts().kind.name().to_owned(),
@@ -133,7 +133,7 @@ pub(super) fn kind_name(kind: FileKind) -> &'static str {
     }
 }
 
-/// Returns the letter of a kind of file, as `ls -l` has it.
+/// Returns the letter of a kind of file, as in `ls -l`.
 fn kind_letter(kind: FileKind) -> char {
     match kind {
         FileKind::Regular => '-',
@@ -147,7 +147,7 @@ fn kind_letter(kind: FileKind) -> char {
     }
 }
 
-/// Returns permission bits as `ls -l` has them: `rwxr-sr-t`.
+/// Returns permission bits in the form of `ls -l`: `rwxr-sr-t`.
 fn mode_letters(mode: u16) -> String {
     let mut letters = String::with_capacity(9);
     for (at, special) in [(6, 's'), (3, 's'), (0, 't')] {

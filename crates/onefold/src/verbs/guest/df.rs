@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &GuestImagesArgs, talk: Talk) -> Outcome<Report> {
     Ok(Report { text: table.to_string(), json: Value::Object(json), exit: ending.exit() })
 }
 
-/// How full a file system is.
+/// The usage of a file system.
 struct Full<'f> {
     facts: &'f FileSystemFacts,
     used_bytes: u64,

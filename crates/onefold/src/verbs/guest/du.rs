@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &GuestDuArgs, talk: Talk) -> Outcome<Report> {
     })
 }
 
-/// Files with several names that have counted.
+/// Files with several names that have been counted.
 #[derive(Default)]
 struct Counted {
     files: FileSet,
@@ -50,7 +50,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// Returns whether a file has counted by another name.
+    /// Returns whether a file has been counted under another name.
     fn has(&mut self, file: GuestFile) -> bool {
         let insertion = self.files.insert(file);
         self.is_full |= insertion == Insertion::Full;
@@ -58,7 +58,7 @@ impl Counted {
     }
 }
 
-/// What the files below a folder take.
+/// Space of the files below a folder.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     allocated_bytes: u64,
@@ -78,22 +78,22 @@ impl Sum {
     }
 }
 
-/// A folder that is being added up.
+/// A folder whose files are being added up.
 #[derive(Default)]
 struct Folder {
     sum: Sum,
-    /// What the folders in it take themselves, by name, until all below them is known.
+    /// The space of each folder in it, without the files below, until all of these are known.
     folders: HashMap<Vec<u8>, Sum>,
 }
 
-/// Sums on their way to the user.
+/// Sums that are being printed.
 struct Sums<'s, 'g, 'a> {
     scene: &'s Scene<'g, 'a>,
     ending: &'s mut Ending,
     listing: &'s mut StdoutListing,
     depth_max: usize,
     counted: &'s mut Counted,
-    /// From the first folder to here.
+    /// The folders from the first one down to the present one.
     open: Vec<Folder>,
     outcome: Streamed<()>,
 }
@@ -109,7 +109,7 @@ impl<'s, 'g, 'a> Sums<'s, 'g, 'a> {
         Sums { scene, ending, listing, depth_max, counted, open: vec![Folder::default()], outcome: Ok(()) }
     }
 
-    /// Adds up a file, or a folder with all below it.
+    /// Adds up a file, or a folder with everything below it.
     fn all(&mut self, found: &Found) -> Streamed<()> {
         let own = Sum::of(&found.stat);
         if found.stat.kind != FileKind::Directory {

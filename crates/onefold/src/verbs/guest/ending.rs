@@ -1,4 +1,4 @@
-//! How a verb ends: what was damaged, doubtful or failed on the way, told on standard error or in the document.
+//! The end of a verb: reports damage, doubts and failures on standard error or in the document.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,17 +19,17 @@ use super::describe::origin;
 use super::open::OpenImage;
 use crate::failure::{Exit, Failure};
 
-/// Failures, and warnings, that are told in full.
+/// Maximum number of failures, and of warnings, that are reported in full.
 const TOLD_MAX: usize = 100;
 
-/// What a verb met on the way.
+/// Damage, doubts and failures that a verb has met.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
     failures: Vec<Failure>,
     warnings: Vec<String>,
-    /// Failures and warnings beyond those.
+    /// Number of further failures and warnings.
     further: u64,
-    /// For each image whose files were verified, how many of them are as packaged.
+    /// For each image whose files were verified, the number of files as packaged.
     verified: Vec<Value>,
     in_use: bool,
     damaged: bool,
@@ -37,7 +37,7 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// Notes that something could not be done while the rest went on.
+    /// Notes that one thing failed while the rest continued.
     pub(super) fn failed(&mut self, failure: Failure) {
         match failure.exit {
             Exit::Damage => self.damaged = true,
@@ -66,7 +66,7 @@ impl Ending {
         }
     }
 
-    /// Notes something that the user should know; names in it were shown before.
+    /// Notes something that the user should know. Names in it must be escaped already.
     pub(super) fn warn(&mut self, warning: String) {
         if self.warnings.len() < TOLD_MAX {
             self.warnings.push(warning);
@@ -75,26 +75,26 @@ impl Ending {
         }
     }
 
-    /// Notes how many files of an image are as packaged.
+    /// Notes the number of an image's files that are as packaged.
     pub(super) fn verified(&mut self, counts: Value) {
         self.verified.push(counts);
     }
 
-    /// Notes damage that was skipped; names in it were shown before.
+    /// Notes damage that was skipped. Names in it must be escaped already.
     pub(super) fn damaged(&mut self, what: String) {
         self.damaged = true;
         self.warn(what);
     }
 
-    /// Notes what could not be read in texts and folders of a guest.
+    /// Notes unreadable parts of texts and folders of a guest.
     pub(super) fn problems(&mut self, problems: &ProblemLog) {
         let first = problems.first();
         first.iter().for_each(|problem| self.damaged(problem.to_string().shown().to_string()));
         self.further += problems.count().saturating_sub(first.len() as u64);
     }
 
-    /// Notes the damage of the partition table, the damage and the doubts of `volumes` and of the physical volumes that
-    /// they lie in, the doubts of their groups, and whether the image is in use. It is called once for an image.
+    /// Notes the damage of the partition table; the damage and the doubts of `volumes`, and of the physical volumes
+    /// that they lie in; the doubts of their groups; and whether the image is in use. Called once per image.
     pub(super) fn look_at(&mut self, image: &OpenImage, guest: &Guest<'_>, volumes: impl IntoIterator<Item = usize>) {
         if image.is_in_use() {
             self.in_use = true;
@@ -123,7 +123,7 @@ impl Ending {
         all.into_iter().filter_map(|at| guest.volumes().get(at)).for_each(|volume| self.look_at_volume(volume));
     }
 
-    /// Notes that allocation maps were too long: for the memory that there is, or for any.
+    /// Notes that allocation maps were too long: for the available memory, or for any.
     fn look_at_budget(&mut self, budget: &Budget, image: &Path) {
         let cannot = || Failure::new(format!("cannot keep the allocation maps of `{}` in memory", image.shown()));
         if budget.is_short() {
@@ -150,7 +150,7 @@ impl Ending {
             VolumeContent::PhysicalVolume(physical) => {
                 physical.damage.iter().for_each(|damage| self.damaged(format!("{name}: {damage}")));
             }
-            // What no reader knows is as little of a failure as LUKS is.
+            // Content that no reader knows is no more a failure than LUKS is.
             VolumeContent::Failed(GuestError::Unsupported(what)) => {
                 self.warn(format!("{name} is not read: {what} cannot be read"));
             }
@@ -159,7 +159,7 @@ impl Ending {
         }
     }
 
-    /// Returns whether something could not be done.
+    /// Returns whether anything failed.
     pub(super) fn has_failed(&self) -> bool {
         self.failed || self.damaged
     }
@@ -173,7 +173,7 @@ impl Ending {
         }
     }
 
-    /// Returns the members of a document, and tells people on standard error.
+    /// Returns the members of a document, and prints the messages for people on standard error.
     pub(super) fn tell(&self) -> Map<String, Value> {
         self.failures.iter().for_each(|failure| eprintln!("{failure}"));
         for warning in &self.warnings {

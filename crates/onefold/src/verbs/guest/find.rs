@@ -53,7 +53,7 @@ pub(super) fn run(arguments: &GuestFindArgs, talk: Talk) -> Outcome<Report> {
     streaming::finish(outcome, listing, &mut ending)
 }
 
-/// Returns the files that belong to packages, and tells what could not be read of the packages.
+/// Returns the files that belong to packages, and reports unreadable parts of the packages.
 fn owners(scene: &Scene<'_, '_>, ending: &mut Ending) -> Outcome<Owners> {
     let database = packages::database(scene)?.ok_or_else(|| {
         let cannot = format!("cannot tell which files of `{}` belong to packages", scene.image.path().shown());
@@ -64,12 +64,12 @@ fn owners(scene: &Scene<'_, '_>, ending: &mut Ending) -> Outcome<Owners> {
     Ok(owners)
 }
 
-/// Which files are wanted.
+/// The files to find.
 struct Wanted<'a> {
     name: Option<&'a Pattern>,
     newer: Option<i64>,
     larger: Option<u64>,
-    /// The files of packages, where only others are wanted.
+    /// The files of packages, if only other files are wanted.
     owners: Option<Owners>,
 }
 
@@ -79,8 +79,7 @@ impl<'a> Wanted<'a> {
         Wanted { name: arguments.name.as_ref(), newer: arguments.newer, larger, owners }
     }
 
-    /// Returns whether a file is wanted as far as its owner and its name go. A pattern with a slash is compared with
-    /// its path.
+    /// Returns whether a file matches by its owner and its name. A pattern with a slash is compared with its path.
     fn takes_entry(&self, entry: &WalkEntry<'_>) -> bool {
         if self.owners.as_ref().is_some_and(|owners| owners.package(entry.file).is_some()) {
             return false;
@@ -95,19 +94,19 @@ impl<'a> Wanted<'a> {
             && self.larger.is_none_or(|larger| stat.size_bytes > larger)
     }
 
-    /// Returns whether more than the name has to be known of a file.
+    /// Returns whether more than the name of a file is needed.
     fn needs_stat(&self) -> bool {
         self.newer.is_some() || self.larger.is_some()
     }
 }
 
-/// Prints the files that are wanted.
+/// Prints the files that match.
 struct Finder<'f, 'g, 'a> {
     scene: &'f Scene<'g, 'a>,
     ending: &'f mut Ending,
     listing: &'f mut StdoutListing,
     wanted: Wanted<'f>,
-    /// The image, where several are searched.
+    /// The image, if several are searched.
     image: Option<&'f OpenImage>,
     outcome: Streamed<()>,
 }

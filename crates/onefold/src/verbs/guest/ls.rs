@@ -17,7 +17,8 @@ use crate::cli::guest::GuestLsArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Report, RowForm, StdoutListing};
 
-/// Entries of a directory that are sorted; a larger one is listed in pieces of so many, each sorted.
+/// Maximum number of entries of a directory that are sorted together. A larger directory is listed in pieces of this
+/// size, each sorted.
 const SORTED_MAX: usize = 500_000;
 
 pub(super) fn run(arguments: &GuestLsArgs, talk: Talk) -> Outcome<Report> {
@@ -31,14 +32,14 @@ pub(super) fn run(arguments: &GuestLsArgs, talk: Talk) -> Outcome<Report> {
     })
 }
 
-/// A list on its way to the user.
+/// A list that is being printed.
 struct List<'s, 'g, 'a> {
     scene: &'s Scene<'g, 'a>,
     ending: &'s mut Ending,
     listing: &'s mut StdoutListing,
     long: bool,
     has_headings: bool,
-    /// Whether nothing was printed before.
+    /// Whether nothing has been printed before.
     is_first: bool,
 }
 
@@ -50,7 +51,7 @@ struct Entry {
 
 impl List<'_, '_, '_> {
     fn all(mut self, arguments: &GuestLsArgs) -> Streamed<()> {
-        // As `ls` does: a link that is named alone is followed, unless its own line is asked for.
+        // Like `ls`: follows a link that is named alone, unless its own line is requested.
         let links = if arguments.long { Links::Keep } else { Links::Follow };
         let mut directories = Vec::new();
         for path in &arguments.paths {
@@ -89,7 +90,7 @@ impl List<'_, '_, '_> {
         Ok(())
     }
 
-    /// Lists a directory and all below it.
+    /// Lists a directory and everything below it.
     fn recursive(&mut self, directory: &Found) -> Streamed<()> {
         let tree = &self.scene.tree;
         let mut lister =
@@ -103,7 +104,7 @@ impl List<'_, '_, '_> {
         Ok(())
     }
 
-    /// Prints the name of a directory before its entries, where lists of several follow each other.
+    /// Prints the name of a directory before its entries, if several directories are listed.
     fn heading(&mut self, directory: &[u8]) -> Streamed<()> {
         if !self.has_headings || self.listing.form() != RowForm::Lines {
             return Ok(());
@@ -115,7 +116,7 @@ impl List<'_, '_, '_> {
         Ok(self.listing.line(&format!("{}:", directory.shown()))?)
     }
 
-    /// Prints entries by name, and leaves none.
+    /// Prints entries by name and clears the list.
     fn entries(&mut self, directory: &[u8], entries: &mut Vec<Entry>) -> Streamed<()> {
         entries.sort_unstable_by(|one, two| one.name.cmp(&two.name));
         for entry in entries.drain(..) {
@@ -154,7 +155,7 @@ impl List<'_, '_, '_> {
         Ok(())
     }
 
-    /// Returns the digest that the file system keeps of a file.
+    /// Returns the digest that the file system keeps for a file.
     fn verity(&mut self, path: &[u8], file: GuestFile, stat: &FileStat) -> Option<VerityDigest> {
         if stat.kind != FileKind::Regular {
             return None;
@@ -186,19 +187,19 @@ pub(super) fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
     [directory, slash, name].concat()
 }
 
-/// Lists what a walk visits: the entries of a directory come together.
+/// Lists the files that a walk visits. The entries of a directory arrive together.
 struct Lister<'l, 's, 'g, 'a> {
     list: &'l mut List<'s, 'g, 'a>,
-    /// The directory whose entries are gathered; empty where none are.
+    /// The directory whose entries are being gathered; empty if none are.
     directory: Vec<u8>,
     entries: Vec<Entry>,
-    /// For each directory from the first to here, whether it has had an entry.
+    /// For each directory from the first one down to the present one, whether it has had an entry.
     begun: Vec<bool>,
     outcome: Streamed<()>,
 }
 
 impl Lister<'_, '_, '_, '_> {
-    /// Prints the entries that were gathered.
+    /// Prints the gathered entries.
     fn flush(&mut self) {
         if self.outcome.is_ok() {
             self.outcome = self.list.entries(&self.directory, &mut self.entries);

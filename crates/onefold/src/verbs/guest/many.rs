@@ -1,4 +1,4 @@
-//! Verbs that look into many images: one that fails is told, and the rest goes on.
+//! Verbs that read many images: a failing image is reported, and the others continue.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -14,11 +14,11 @@ use crate::cli::guest::{GuestImagesArgs, GuestOpenArgs};
 use crate::failure::{Failure, Outcome};
 use crate::verbs::images::{self, Unfit};
 
-/// What the work on an image returns: whether further images are looked into.
+/// The result of the work on an image: whether further images are read.
 pub(super) type Worked = Outcome<ControlFlow<()>>;
 
-/// Opens each image and calls `work` with it until it breaks. What fails is noted, an interrupt too, so that the caller
-/// ends what it has begun; only wrong usage is returned.
+/// Opens each image and calls `work` with it until `work` breaks. Failures are noted, including an interrupt, so that
+/// the caller can finish what it has begun. Returns an error only for wrong usage.
 pub(super) fn each(
     arguments: &GuestImagesArgs,
     talk: Talk,
@@ -51,12 +51,12 @@ pub(super) fn each(
     Ok(())
 }
 
-/// Returns whether lines have to name their image: several are named, or a folder.
+/// Returns whether lines must name their image, because the user named several images or a folder.
 pub(super) fn are_several(paths: &[PathBuf]) -> bool {
     paths.len() > 1 || paths.iter().any(|path| path.is_dir())
 }
 
-/// Returns the volumes that the user means: the chosen one, or all, with their places.
+/// Returns the selected volume, or all volumes, with their indices.
 pub(super) fn volumes<'g, 'a>(
     guest: &'g Guest<'a>,
     arguments: &GuestOpenArgs,

@@ -20,7 +20,7 @@ use crate::cli::guest::GuestMapArgs;
 use crate::failure::Outcome;
 use crate::output::{Report, Table};
 
-/// Extents that are told; a file of more has been made to have them.
+/// Maximum number of extents that are reported. A file with more was made to have them.
 const EXTENTS_MAX: usize = 1 << 20;
 
 pub(super) fn run(arguments: &GuestMapArgs, talk: Talk) -> Outcome<Report> {
@@ -52,7 +52,7 @@ pub(super) fn run(arguments: &GuestMapArgs, talk: Talk) -> Outcome<Report> {
     })
 }
 
-/// Where a file lies.
+/// The places of a file.
 struct FileMap {
     block_bytes: u64,
     extents: Vec<Extent>,
@@ -61,12 +61,12 @@ struct FileMap {
     is_cut: bool,
 }
 
-/// A part of a file that lies in one piece on the disk.
+/// A part of a file that is contiguous on the disk.
 struct Part {
     offset: u64,
     range: DiskRange,
     kind: ExtentKind,
-    /// Where it lies in the file of the image, if it does so as it is.
+    /// Its offset in the image file, if it is stored there unchanged.
     in_file: Option<u64>,
 }
 
@@ -126,7 +126,7 @@ impl FileMap {
         Ok(())
     }
 
-    /// Returns the map as `debugfs -R stat` shows it, and below it the places on the disk in bytes.
+    /// Returns the map in the form of `debugfs -R stat`, followed by the places on the disk in bytes.
     fn text(&self, found: &Found, verity: Option<&VerityDigest>, volume: &str) -> String {
         let mut text = head(found);
         if let Some(digest) = verity {
@@ -145,7 +145,7 @@ impl FileMap {
         text
     }
 
-    /// Returns an extent as debugfs does: `(0-11):854508-854519`, with `[u]` for an unwritten one.
+    /// Returns an extent in the form of debugfs: `(0-11):854508-854519`, with `[u]` for an unwritten one.
     fn blocks(&self, extent: &Extent) -> String {
         let span = |first: u64| {
             let (first, count) = (first / self.block_bytes, extent.length_bytes.div_ceil(self.block_bytes));

@@ -1,4 +1,4 @@
-//! `onefold guest`: the verbs that look into disk images, one file each.
+//! `onefold guest`: verbs that read the content of disk images, one file each.
 //!
 //! | module | is |
 //! |---|---|
@@ -37,7 +37,7 @@ use crate::cli::guest::GuestCommand;
 use crate::failure::Outcome;
 use crate::output::Report;
 
-/// Does what a `onefold guest` command asks.
+/// Runs an `onefold guest` command.
 pub(crate) fn run(command: GuestCommand, talk: Talk) -> Outcome<Report> {
     match command {
         GuestCommand::Info(arguments) => info::run(&arguments, talk),

@@ -1,4 +1,4 @@
-//! Opening images for the verbs that look into them, and telling whether a machine uses them meanwhile.
+//! Opens images for the verbs that read them, and reports whether a machine uses them meanwhile.
 
 use std::fs;
 use std::path::Path;
@@ -17,23 +17,23 @@ use crate::progress::Meter;
 use crate::verbs::images::{self, FileState, Found};
 use crate::verbs::in_use;
 
-/// The least `--memory`: below it, buffers would be most of it.
+/// Minimum of `--memory`: below it, buffers would take most of it.
 const MEMORY_BYTES_MIN: u64 = 32 << 20;
-/// The part of `--memory` that the cache of a disk takes.
+/// Divisor of `--memory`: this share is for the cache of a disk.
 const CACHE_SHARE: u64 = 4;
-/// The part of `--memory` that allocation maps may take.
+/// Divisor of `--memory`: allocation maps may take this share.
 const MAP_SHARE: u64 = 2;
 
-/// An image that is open.
+/// An open image.
 pub(super) struct OpenImage {
-    /// The file, as it was found.
+    /// The file as it was found.
     found: Found,
     state: FileState,
     /// Whether a machine had it open for writing when it was opened here.
     has_writer: bool,
     /// Its format.
     pub(super) format: ImageFormat,
-    /// Is watched for where the image is one of many and was converted.
+    /// Watched if the image is one of many and was converted.
     interrupt: Interrupt,
     pub(super) disk: Box<dyn Disk>,
 }
@@ -78,8 +78,8 @@ impl OpenImage {
         self.has_writer || fs::metadata(self.path()).map_or(true, |metadata| FileState::of(&metadata) != self.state)
     }
 
-    /// Opens all volumes of the disk, and calls `work` with them. Reading again what was read before comes from a cache
-    /// of a part of `--memory`; allocation maps draw from another part.
+    /// Opens all volumes of the disk, and calls `work` with them. A cache with a part of `--memory` serves repeated
+    /// reads; allocation maps draw from another part.
     pub(super) fn with_guest<T>(
         &self,
         arguments: &GuestOpenArgs,
@@ -94,13 +94,13 @@ impl OpenImage {
     }
 }
 
-/// The interrupt of the conversions of a command. It is watched for from the first conversion on, whose temporary file
-/// goes when it is stopped; until then Ctrl-C ends the process at once.
+/// The interrupt of a command's conversions. It is watched from the first conversion on, so that a stopped conversion
+/// removes its temporary file. Before that, Ctrl-C ends the process at once.
 #[derive(Default)]
 pub(super) struct Conversions(Option<Interrupt>);
 
 impl Conversions {
-    /// Returns what may stop the opening of a file; nothing for formats that are read as they are.
+    /// Returns what may interrupt the opening of a file: nothing for formats that are read without a conversion.
     fn interrupt(&mut self, file: &ImageFile, arguments: &GuestOpenArgs) -> Interrupt {
         let format = arguments.format.map(Into::into).or_else(|| onefold_disk::format_of(file));
         if format.is_some_and(ImageFormat::is_converted) {
@@ -110,7 +110,7 @@ impl Conversions {
         }
     }
 
-    /// Ends the watch after the last conversion: what follows has no temporary file with a name, so that the next
+    /// Ends the watch after the last conversion. From then on there is no temporary file with a name, so the next
     /// Ctrl-C may end the process at once.
     fn end_at_next_signal(&self) {
         self.0.iter().for_each(Interrupt::end_at_next);
@@ -127,7 +127,7 @@ fn open_disk(file: ImageFile, arguments: &GuestOpenArgs, meter: &Meter) -> Outco
     Ok(onefold_disk::open(file, format, &arguments.backing_from, &meter.on_progress())?)
 }
 
-/// Checks what all verbs are given.
+/// Checks the arguments that all verbs have.
 pub(super) fn check(arguments: &GuestOpenArgs) -> Outcome<()> {
     if arguments.memory.0 < MEMORY_BYTES_MIN {
         return Err(Failure::usage("cannot read images with so little memory").because_of("--memory is less than 32M"));

@@ -1,6 +1,6 @@
-//! Which file of the guest has a byte of an image file, and which package has that file.
+//! Finds the file of the guest that has a byte of an image file, and the package of that file.
 //!
-//! `share explain` tells it of a block. Nothing is converted for it: images are read as they are.
+//! `share explain` reports this for a block. It converts nothing for this purpose, and reads images unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,35 +21,35 @@ use crate::size::grouped;
 use crate::verbs::images;
 
 const CACHE_BYTES: usize = 32 << 20;
-/// For allocation maps.
+/// Memory for allocation maps.
 const MAP_BYTES: usize = 128 << 20;
-/// Names of a file that are told.
+/// Maximum number of names of a file that are reported.
 const NAMES_MAX: usize = 20;
-/// Parts of an image that are looked at for a byte: a hostile one has any number.
+/// Maximum number of parts of an image that are searched for a byte: a hostile one has any number.
 const PARTS_MAX: u64 = 1 << 24;
 
-/// What a guest has at a byte of its image file.
+/// The guest's use of a byte of its image file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::verbs) struct OwnedByte {
-    /// The volume; `None` where it lies in none.
+    /// The volume; `None` if the byte lies in none.
     volume: Option<String>,
-    /// Its use, where the file system is read.
+    /// Its use, if the file system can be read.
     class: Option<&'static str>,
     files: Vec<OwnedFile>,
 }
 
-/// A file of a guest that has a byte.
+/// A file of a guest that has the byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct OwnedFile {
     /// Its paths, as the system sees them; bytes of the guest.
     names: Vec<Vec<u8>>,
-    /// Which of its bytes it is.
+    /// The offset of the byte in the file.
     offset: u64,
     /// The package that the file belongs to: name, version and architecture.
     package: Option<String>,
 }
 
-/// Returns what the guest in an image has at a byte of the image file. An error says why that is not known.
+/// Returns the guest's use of a byte of an image file. An error says why it is not known.
 pub(in crate::verbs) fn owned_byte(path: &Path, offset: u64) -> Result<OwnedByte, String> {
     let mut finding = images::find_file(path);
     let found = finding.images.pop().ok_or_else(|| finding.unfit.pop().map_or_else(String::new, |unfit| unfit.why))?;
@@ -73,7 +73,7 @@ pub(in crate::verbs) fn owned_byte(path: &Path, offset: u64) -> Result<OwnedByte
     owners.first().map_or_else(|| Ok(OwnedByte::default()), |owner| of_owner(&guest, owner).map_err(|e| e.to_string()))
 }
 
-/// Returns which byte of a disk lies at a byte of its file.
+/// Returns the byte of a disk that is stored at a byte of its file.
 fn place_of(disk: &dyn Disk, offset: u64) -> Result<Option<u64>, DiskError> {
     let (mut at, mut parts) = (0, 0);
     while let Some(range) = disk.next_data(at)? {
@@ -105,7 +105,7 @@ fn of_owner(guest: &Guest<'_>, owner: &Owner) -> Result<OwnedByte, GuestError> {
     };
     let Some((at, volume)) = volume.filter(|_| !owner.files.is_empty()) else { return Ok(owned) };
     let readable = Readable::of(guest);
-    // The tree of the system that mounts the volume, or of the volume alone.
+    // The tree of the system that mounts the volume, or else of the volume alone.
     let mut trees = machines(&readable.volumes).into_iter().filter_map(|machine| {
         let index = machine.mounts.iter().position(|mount| readable.place(mount.volume) == at)?;
         Some((machine.tree, SystemIndex(u32::try_from(index).ok()?)))
@@ -126,7 +126,7 @@ fn of_owner(guest: &Guest<'_>, owner: &Owner) -> Result<OwnedByte, GuestError> {
     Ok(owned)
 }
 
-/// Returns the packages of files. A database that cannot be read names none.
+/// Returns the packages of files. An unreadable database names none.
 fn packages_of(tree: &Tree<'_>, files: BTreeSet<GuestFile>) -> BTreeMap<GuestFile, String> {
     let Ok(Some(database)) = packages::open(tree) else { return BTreeMap::new() };
     let owners = Owners::read(tree, database.as_ref());
@@ -135,7 +135,7 @@ fn packages_of(tree: &Tree<'_>, files: BTreeSet<GuestFile>) -> BTreeMap<GuestFil
     files.into_iter().filter_map(package).collect()
 }
 
-/// Notes the names of some files in a walk over all.
+/// Collects the names of some files in a walk over all files.
 struct Namer {
     names: BTreeMap<GuestFile, Vec<Vec<u8>>>,
 }
@@ -158,7 +158,7 @@ impl Visitor for Namer {
 }
 
 impl OwnedByte {
-    /// Returns what the guest has there, for people.
+    /// Returns the guest's use of the byte, for people.
     pub(in crate::verbs) fn lines(&self) -> Vec<String> {
         let Some(volume) = &self.volume else { return vec!["in the guest, it lies in no volume".to_owned()] };
         if self.files.is_empty() {
@@ -198,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    /// Parts of a disk, each with its place in the file.
+    /// Parts of a disk, each with its offset in the file.
     struct Parts(Vec<(Range<u64>, Option<u64>)>);
 
     impl Disk for Parts {
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(found, [Some(0), Some(99), None, Some(150), Some(199), None, None]);
     }
 
-    /// Every byte of an overlay was called metadata.
+    /// Regression: every byte of an overlay was called metadata.
     #[test]
     fn an_image_with_a_backing_file_tells_why_nothing_is_known() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The tree of files that a verb works on: that of the system on a disk, or of a volume that was chosen.
+//! The tree of files that a verb works on: that of the system on a disk, or of a selected volume.
 
 use onefold_block::Show;
 use onefold_guest::error::GuestError;
@@ -13,7 +13,7 @@ use super::open::OpenImage;
 use crate::cli::guest::GuestOpenArgs;
 use crate::failure::{Failure, Outcome};
 
-/// How many files a file system is taken to have that does not count them.
+/// Assumed number of files of a file system that does not count them.
 const FILES_UNKNOWN: u64 = 10_000_000;
 
 /// A disk and the tree of files on it.
@@ -23,19 +23,19 @@ pub(super) struct Scene<'g, 'a> {
     pub(super) tree: Tree<'g>,
     /// For each file system of the tree, its volume.
     volumes: Vec<usize>,
-    /// What the system mounts and the tree lacks.
+    /// Mounts of the system that the tree lacks.
     missing: Vec<Missing>,
-    /// Where volumes are mounted below the root.
+    /// The mount points of volumes below the root.
     mounted: Vec<Vec<u8>>,
-    /// What could not be read of the system's own texts.
+    /// Unreadable parts of the system's own texts.
     problems: ProblemLog,
 }
 
-/// A mount that is missing. The directory below it is seen in its place, which is not what the guest has there.
+/// A missing mount. The tree shows the directory under the mount point instead, which is not the guest's content there.
 struct Missing {
-    /// Where it would be, without links on the way.
+    /// Its mount point, without links in the path.
     path: Vec<u8>,
-    /// What is missing and why, for people.
+    /// The missing mount and the reason, for people.
     why: String,
 }
 
@@ -54,7 +54,7 @@ impl Missing {
     }
 }
 
-/// Returns a path without links on the way; as it is where it leads to nothing.
+/// Returns a path without links in it, or the unchanged path if it leads nowhere.
 fn resolved(tree: &Tree<'_>, path: &[u8]) -> Vec<u8> {
     tree.find(path, Links::Follow).map_or_else(|_| path.to_vec(), |found| found.path)
 }
@@ -67,8 +67,8 @@ fn is_at_or_below(path: &[u8], directory: &[u8]) -> bool {
 }
 
 impl<'g, 'a> Scene<'g, 'a> {
-    /// Returns the tree that the user means: that of the chosen volume, of the one system on the disk, or of its one
-    /// file system.
+    /// Returns the tree that the user means: that of the selected volume, of the only system on the disk, or of its
+    /// only file system.
     pub(super) fn open(
         image: &'g OpenImage,
         guest: &'g Guest<'a>,
@@ -110,20 +110,20 @@ impl<'g, 'a> Scene<'g, 'a> {
         Ok(Scene { image, guest, tree: Tree::new(system), volumes: vec![at], missing, mounted, problems })
     }
 
-    /// Tells what is damaged, doubtful or missing in the tree.
+    /// Reports damage, doubts and missing mounts of the tree.
     pub(super) fn look_at(&self, ending: &mut Ending) {
         ending.look_at(self.image, self.guest, self.volumes.iter().copied());
         self.missing.iter().for_each(|missing| ending.warn(missing.why.clone()));
         ending.problems(&self.problems);
     }
 
-    /// Returns how many files the file systems of the tree say that they have.
+    /// Returns the number of files that the file systems of the tree report.
     pub(super) fn files_used(&self) -> u64 {
         let systems = self.volumes.iter().filter_map(|at| self.guest.volumes().get(*at)?.file_system());
         systems.fold(0, |sum, system| sum.saturating_add(system.facts().files_used.unwrap_or(FILES_UNKNOWN)))
     }
 
-    /// Returns why a path is not what the guest has there; `None` where it is.
+    /// Returns why a path does not show the guest's content there; `None` if it does.
     fn missing_at(&self, path: &[u8]) -> Option<&str> {
         let covers = |missing: &&Missing| {
             let is_below = |mount: &Vec<u8>| is_at_or_below(path, mount) && is_at_or_below(mount, &missing.path);
@@ -140,8 +140,8 @@ impl<'g, 'a> Scene<'g, 'a> {
         self.guest.volumes().get(*at)
     }
 
-    /// Returns the file of a path, or a failure that names similar paths. Where a mount is missing, no path leads to
-    /// what its directory holds: the guest has something else there.
+    /// Returns the file of a path, or a failure that names similar paths. Below a missing mount, no path leads to the
+    /// content of the directory under it, because the guest has other content there.
     pub(super) fn find(&self, path: &[u8], links: Links) -> Outcome<Found> {
         let cannot = || format!("cannot find `{}` in the guest", path.shown());
         let is_elsewhere = |why: &str| {
@@ -174,10 +174,10 @@ impl<'g, 'a> Scene<'g, 'a> {
     }
 }
 
-/// The volumes of a disk whose file systems can be read, as a search for systems takes them.
+/// The volumes of a disk with readable file systems, in the form that a search for systems takes.
 pub(super) struct Readable<'g> {
     pub(super) volumes: Vec<MachineVolume<'g>>,
-    /// Their places in the guest.
+    /// Their indices in the guest.
     places: Vec<usize>,
 }
 
@@ -199,18 +199,18 @@ impl<'g> Readable<'g> {
         readable
     }
 
-    /// Returns the place in the guest of a volume here.
+    /// Returns the index in the guest of a volume in this list.
     pub(super) fn place(&self, volume: usize) -> usize {
         self.places.get(volume).copied().unwrap_or_default()
     }
 
-    /// Returns the name of a volume here.
+    /// Returns the name of a volume in this list.
     pub(super) fn name(&self, volume: usize) -> String {
         self.volumes.get(volume).map_or_else(String::new, |volume| origin(&volume.origin))
     }
 }
 
-/// Returns the volume that the user chose, by its place.
+/// Returns the volume that the user selected, by its index.
 pub(super) fn chosen(guest: &Guest<'_>, arguments: &GuestOpenArgs) -> Result<Option<usize>, String> {
     let wanted = match (arguments.partition, &arguments.volume) {
         (Some(number), _) => VolumeOrigin::Partition { number },
@@ -221,7 +221,7 @@ pub(super) fn chosen(guest: &Guest<'_>, arguments: &GuestOpenArgs) -> Result<Opt
     at.map(Some).ok_or_else(|| format!("there is no {}", origin(&wanted)))
 }
 
-/// Returns what there is to be chosen.
+/// Returns the volumes that the user can select.
 fn volumes_hint(guest: &Guest<'_>) -> String {
     let volume = |volume: &GuestVolume<'_>| format!("{} ({})", origin(&volume.volume.origin), content(&volume.content));
     let volumes: Vec<String> = guest.volumes().iter().map(volume).collect();

@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::{ExtentKind, FileNumber, FileSystem};
 
-/// Parts of a file that are told apart.
+/// Maximum number of parts of a file that are told apart.
 const PARTS_MAX: usize = 1 << 18;
 
-/// Returns where the stored parts of a file of `size_bytes` begin and end, in order and without overlaps. Everything
-/// between them is zeros.
+/// Returns the ranges of a file of `size_bytes` that are stored, in order and without overlaps. All bytes between them
+/// are zeros.
 ///
 /// # Errors
-/// When the content exists in another form only, its map is damaged, or it has very many parts.
+/// When the content exists only in another form, its map is damaged, or it has very many parts.
 pub(super) fn parts(system: &dyn FileSystem, file: FileNumber, size_bytes: u64) -> Result<Vec<(u64, u64)>, GuestError> {
     let mut parts: Vec<(u64, u64)> = Vec::new();
     let mut refused = None;
@@ -29,7 +29,7 @@ pub(super) fn parts(system: &dyn FileSystem, file: FileNumber, size_bytes: u64) 
     refused.map_or(Ok(parts), Err)
 }
 
-/// Adds a part; returns why the file is refused where there are too many.
+/// Adds a part. If there are too many, returns why the file is refused.
 fn add(parts: &mut Vec<(u64, u64)>, start: u64, end: u64) -> Option<GuestError> {
     let is_full = parts.len() >= PARTS_MAX;
     match parts.last_mut() {

@@ -14,9 +14,9 @@ use serde_json::Value;
 /// Why a verb that prints stops.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The reader of the output has had enough, as `head` has.
+    /// The reader of the output has stopped reading, as `head` does.
     Closed,
-    /// It cannot go on.
+    /// A failure.
     Failed(Failure),
 }
 
@@ -65,7 +65,7 @@ pub(super) fn list(
     })
 }
 
-/// Ends a listing however its work ended: a document that has begun is printed whole.
+/// Ends a listing after any outcome of its work. A document that has begun is completed.
 pub(super) fn finish(outcome: Streamed<()>, listing: StdoutListing, ending: &mut Ending) -> Outcome<Report> {
     match outcome {
         Ok(()) => {}
@@ -79,7 +79,7 @@ pub(super) fn finish(outcome: Streamed<()>, listing: StdoutListing, ending: &mut
     }
 }
 
-/// Returns the report of a verb that has printed all.
+/// Returns the report of a verb that has printed all its results.
 pub(super) fn ended(ending: &Ending) -> Report {
     Report { text: String::new(), json: Value::Null, exit: ending.exit() }
 }

@@ -16,7 +16,7 @@ use crate::cli::guest::GuestWhoArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::Report;
 
-/// Names of a file that are told.
+/// Maximum number of names of a file that are reported.
 const NAMES_MAX: usize = 20;
 
 pub(super) fn run(arguments: &GuestWhoArgs, talk: Talk) -> Outcome<Report> {
@@ -46,7 +46,7 @@ fn tell(image: &OpenImage, guest: &Guest<'_>, owners: &[Owner]) -> Outcome<Repor
         }
     }
     ending.look_at(image, guest, volumes);
-    // Whose a byte is stays known where its place in the file cannot be read.
+    // The owner of a byte is known even if its offset in the image file cannot be read.
     let mut in_file = |owner: &Owner| match guest.disk().in_file(owner.place) {
         Ok(found) => found.offset.map_or(InFile::Nowhere, InFile::At),
         Err(error) => {
@@ -64,10 +64,10 @@ fn tell(image: &OpenImage, guest: &Guest<'_>, owners: &[Owner]) -> Outcome<Repor
     Ok(Report { text: text.join("\n"), json: Value::Object(json), exit: ending.exit() })
 }
 
-/// Paths by file, of each volume.
+/// Paths by file, for each volume.
 type Names = BTreeMap<usize, BTreeMap<FileNumber, Vec<Vec<u8>>>>;
 
-/// An owner, with all that is told of it.
+/// An owner, with everything reported about it.
 struct Told<'t> {
     owner: &'t Owner,
     guest: &'t Guest<'t>,
@@ -75,13 +75,13 @@ struct Told<'t> {
     in_file: InFile,
 }
 
-/// Where the image file has a byte of the disk.
+/// The place in the image file of a byte of the disk.
 #[derive(Clone, Copy)]
 enum InFile {
     At(u64),
-    /// The file does not have it as it is.
+    /// The file does not contain the byte unchanged.
     Nowhere,
-    /// This cannot be read.
+    /// The place cannot be read.
     NotRead,
 }
 
@@ -100,7 +100,7 @@ impl Told<'_> {
         names.and_then(|names| names.get(&file)).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns what holds the byte, apart from files.
+    /// Returns the owner of the byte above the level of files.
     fn whose(&self) -> String {
         let Some((at, offset)) = self.owner.volume else { return "in no volume".to_owned() };
         let Some(volume) = self.guest.volumes().get(at) else { return "in no volume".to_owned() };
@@ -173,7 +173,7 @@ fn names_of(
     if files.is_empty() {
         return Ok(BTreeMap::new());
     }
-    // Files without a name of their own are told by those that they belong to.
+    // Files without a name of their own are reported through the files that they belong to.
     let mut belonging = Vec::new();
     for file in &files {
         match system.belongs_to(*file) {
@@ -198,7 +198,7 @@ fn names_of(
     Ok(names)
 }
 
-/// Notes the names of some files in a walk over all.
+/// Collects the names of some files in a walk over all files.
 struct Namer<'e> {
     files: BTreeSet<FileNumber>,
     names: BTreeMap<FileNumber, Vec<Vec<u8>>>,

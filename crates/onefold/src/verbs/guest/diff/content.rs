@@ -1,4 +1,4 @@
-//! Whether two files have the same content.
+//! Compares the content of two files.
 
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
@@ -10,11 +10,11 @@ use onefold_guest::tree::{GuestFile, PathSet, Problem, Tree};
 
 use crate::verbs::guest::stored;
 
-/// Bytes that are read of each file at once.
+/// Number of bytes of each file that are read at once.
 const PIECE_BYTES: usize = 256 << 10;
-/// Extents that are compared; a file of more is read.
+/// Maximum number of extents that are compared. A file with more is read.
 const EXTENTS_MAX: usize = 10_000;
-/// Digests that are kept of one side; files beyond them are read.
+/// Maximum number of digests that are kept for one side. Files beyond that are read.
 const DIGESTS_MAX: usize = 1_000_000;
 
 /// The digests that packages record of files.
@@ -56,9 +56,9 @@ pub(super) struct Side<'s> {
     pub(super) digests: &'s Digests,
 }
 
-/// Returns whether nothing has to be read to know that two files of one length are the same: they are one file in two
-/// copies of a disk, at the same place and not changed since, or files of one recorded digest that were not changed
-/// since they were unpacked.
+/// Returns whether two files of equal length are known to be equal without reading them. Either they are one file in
+/// two copies of a disk, at the same place and not changed since. Or they have the same recorded digest, and have not
+/// changed since they were unpacked.
 ///
 /// # Errors
 /// When a map is damaged.
@@ -78,7 +78,7 @@ pub(super) fn are_known_equal(one: &Side<'_>, two: &Side<'_>) -> Result<bool, Gu
         && extents(one)?.is_some_and(|map| Some(map) == extents(two).ok().flatten()))
 }
 
-/// Returns the extents of a file; `None` for very many.
+/// Returns the extents of a file; `None` if there are very many.
 fn extents(side: &Side<'_>) -> Result<Option<Vec<Extent>>, GuestError> {
     let mut extents = Vec::new();
     side.system.each_extent(side.file.file, &mut |extent| {
@@ -88,8 +88,7 @@ fn extents(side: &Side<'_>) -> Result<Option<Vec<Extent>>, GuestError> {
     Ok((extents.len() <= EXTENTS_MAX).then_some(extents))
 }
 
-/// Reads two files of one length, and returns whether they are the same. What is a hole in both is not read: it may be
-/// endless.
+/// Reads two files of equal length, and returns whether they are equal. Skips holes of both, which may be endless.
 ///
 /// # Errors
 /// When one of them cannot be read.

@@ -1,4 +1,4 @@
-//! Two trees side by side.
+//! Compares two trees.
 
 use std::cmp::Ordering;
 use std::iter::Peekable;
@@ -19,27 +19,27 @@ use crate::verbs::guest::ls::below;
 use crate::verbs::guest::scene::Scene;
 use crate::verbs::guest::streaming::Streamed;
 
-/// Bytes of the names in a directory that are compared, with [`ENTRY_BYTES`] for each: a million usual names. Those of
-/// both sides are in memory.
+/// Maximum number of bytes of names in a directory that are compared, plus [`ENTRY_BYTES`] for each name: a million
+/// usual names. The names of both sides are in memory.
 const ENTRIES_BYTES_MAX: usize = 96 << 20;
 const ENTRY_BYTES: usize = 64;
-/// Bytes of a path at which a comparison goes no deeper. A path that programs can name has 4096.
+/// Length of a path at which a comparison goes no deeper. A path that programs can name has at most 4096 bytes.
 const PATH_BYTES_MAX: usize = 64 << 10;
-/// Bytes of the paths of directories that wait to be compared, with 64 for each.
+/// Maximum number of bytes of the paths of directories that wait to be compared, plus 64 for each.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
 /// A comparison of two trees.
 pub(super) struct Files<'s, 'g, 'a> {
     sides: &'s [(&'s Scene<'g, 'a>, Digests); 2],
-    /// Whether all content is read.
+    /// Whether the comparison reads all content.
     content: bool,
     listing: &'s mut StdoutListing,
     ending: &'s mut Ending,
-    /// Directories of each side that were entered.
+    /// The directories of each side that were entered.
     entered: [FileSet; 2],
-    /// Directories of both sides that are to be compared; the last one comes next.
+    /// The directories of both sides that are still to be compared; the last one comes next.
     waiting: Vec<(Vec<u8>, [GuestFile; 2])>,
-    /// What these take, see [`waiting_bytes`].
+    /// The memory that these take, see [`waiting_bytes`].
     waiting_bytes: usize,
 }
 
@@ -49,7 +49,7 @@ struct Entry {
     file: GuestFile,
 }
 
-/// The entries of a directory, as far as there is room.
+/// The entries of a directory, as many as there is room for.
 struct Entries {
     all: Vec<Entry>,
     bytes_left: usize,
@@ -61,7 +61,7 @@ impl Entries {
         Entries { all: Vec::new(), bytes_left: bytes_max, is_full: false }
     }
 
-    /// Adds an entry, or breaks where it has no room.
+    /// Adds an entry, or breaks if there is no room.
     fn add(&mut self, name: Vec<u8>, file: GuestFile) -> ControlFlow<()> {
         let Some(left) = self.bytes_left.checked_sub(name.len() + ENTRY_BYTES) else {
             self.is_full = true;
@@ -83,7 +83,7 @@ impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
         Files { sides, content, listing, ending, entered: Default::default(), waiting: Vec::new(), waiting_bytes: 0 }
     }
 
-    /// Compares two files, and all below them if they are directories.
+    /// Compares two files, and everything below them if they are directories.
     pub(super) fn compare(mut self, roots: [Found; 2]) -> Streamed<()> {
         let [one, two] = roots;
         self.pair(one.path.clone(), [one.file, two.file])?;
@@ -116,7 +116,7 @@ impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
                 [None, file] => file.map_or(Ok(()), |file| self.alone(1, &path, file))?,
             }
         }
-        // They are taken from the end.
+        // Directories are taken from the end.
         self.waiting[first..].reverse();
         Ok(())
     }
@@ -135,7 +135,7 @@ impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
         entries.all
     }
 
-    /// Tells a file that only one side has. Nothing is told of what is below a directory.
+    /// Reports a file that only one side has. Reports nothing below a directory.
     fn alone(&mut self, side: usize, path: &[u8], file: GuestFile) -> Streamed<()> {
         let kind = match self.sides[side].0.tree.stat(file) {
             Ok(stat) => stat.kind,
@@ -155,7 +155,7 @@ impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
         Ok(self.listing.line(&format!("only in the {which}: {}{slash}", path.shown()))?)
     }
 
-    /// Compares two files of one path.
+    /// Compares two files with the same path.
     fn pair(&mut self, path: Vec<u8>, pair: [GuestFile; 2]) -> Streamed<()> {
         let [one, two] = [0, 1].map(|side| self.sides[side].0.tree.stat(pair[side]));
         let (one, two) = match (one, two) {
@@ -179,7 +179,7 @@ impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
         Ok(())
     }
 
-    /// Notes two directories whose entries are to be compared.
+    /// Notes two directories whose entries must be compared.
     fn wait(&mut self, path: Vec<u8>, pair: [GuestFile; 2]) {
         let bytes = self.waiting_bytes.saturating_add(waiting_bytes(&path));
         if path.len() > PATH_BYTES_MAX {
@@ -192,7 +192,7 @@ impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
         }
     }
 
-    /// Returns what differs in the content of two files of one kind.
+    /// Returns the differences in the content of two files of the same kind.
     fn content_changes(
         &self,
         pair: [GuestFile; 2],
@@ -239,12 +239,12 @@ impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
     }
 }
 
-/// Returns what a directory that waits takes.
+/// Returns the memory of a waiting directory.
 fn waiting_bytes(path: &[u8]) -> usize {
     path.len() + 64
 }
 
-/// Takes the next name of two lists in order, with the files that have it.
+/// Takes the next name of two sorted lists, with the files of that name.
 fn next_pair(
     one: &mut Peekable<vec::IntoIter<Entry>>,
     two: &mut Peekable<vec::IntoIter<Entry>>,
@@ -260,7 +260,7 @@ fn next_pair(
     Some((first.or(second)?.name, files))
 }
 
-/// Returns what differs in two files apart from their content and times.
+/// Returns the differences of two files apart from their content and times.
 fn changes(one: &FileStat, two: &FileStat) -> Vec<Value> {
     let mut changes = Vec::new();
     let mut note = |what: &str, one: Value, two: Value| {
@@ -283,7 +283,7 @@ mod tests {
     use onefold_guest::filesystem::FileNumber;
     use onefold_guest::tree::SystemIndex;
 
-    /// Two directories of two million long names took more than a gigabyte.
+    /// Regression: two directories of two million long names took more than a gigabyte.
     #[test]
     fn long_names_take_as_much_room_as_many() {
         let file = GuestFile { system: SystemIndex(0), file: FileNumber(1) };

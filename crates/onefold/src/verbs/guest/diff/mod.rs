@@ -72,13 +72,13 @@ fn compare(
     Files::new(&sides, arguments.content, listing, ending).compare(roots)
 }
 
-/// Returns the package database of an image. Without one that can be read, files are compared all the same.
+/// Returns the package database of an image. Without a readable one, files are compared all the same.
 fn database<'s>(scene: &'s Scene<'_, '_>, ending: &mut Ending) -> Option<Box<dyn PackageDatabase + 's>> {
     let image = scene.image.path().shown();
     match onefold_guest::packages::open(&scene.tree) {
         Ok(Some(database)) => return Some(database),
         Ok(None) => ending.warn(format!("`{image}` has no package database")),
-        // Another package manager's records are not damaged.
+        // The records of another package manager are not damaged.
         Err(error @ GuestError::Unsupported(_)) => {
             ending.warn(format!("cannot read the packages of `{image}`: {error}"))
         }

@@ -1,4 +1,4 @@
-//! How the bytes of a disk are used: allocated, free, misaligned, and free but not zero.
+//! The use of a disk's bytes: allocated, free, misaligned, and free but not zero.
 
 use std::fmt::Write;
 
@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 
 use crate::size::human;
 
-/// Bytes that are read at once in the search for stale ones.
+/// Number of bytes that are read at once in the search for stale ones.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Figures of a disk, which add up to its length.
+/// Figures of a disk. They add up to its length.
 #[derive(Debug)]
 pub(super) struct Figures {
     volumes: Vec<VolumeFigures>,
@@ -30,12 +30,12 @@ pub(super) struct VolumeFigures {
     /// Allocated bytes that no other disk can share by blocks of 4 KiB.
     pub(super) misaligned_bytes: u64,
     misaligned_because: Option<&'static str>,
-    /// Bytes of free blocks that are not zero, where they were looked for.
+    /// Bytes of free blocks that are not zero, if they were searched for.
     stale_bytes: Option<u64>,
 }
 
 impl Figures {
-    /// Adds up the use of a disk; reads free blocks if stale bytes are asked for.
+    /// Adds up the use of a disk. Reads free blocks if stale bytes are requested.
     pub(super) fn of(guest: &Guest<'_>, stale: bool) -> Result<Figures, GuestError> {
         let stale_bytes = stale.then_some(0);
         let start = |volume: &GuestVolume<'_>| VolumeFigures {
@@ -68,7 +68,7 @@ impl Figures {
         Ok(())
     }
 
-    /// Returns the figures of a volume, by its place in the guest.
+    /// Returns the figures of a volume, by its index in the guest.
     pub(super) fn of_volume(&self, at: usize) -> VolumeFigures {
         self.volumes.get(at).copied().unwrap_or_default()
     }
@@ -77,7 +77,7 @@ impl Figures {
         self.has_stale.then(|| self.volumes.iter().filter_map(|volume| volume.stale_bytes).sum())
     }
 
-    /// Adds the lines on the whole disk.
+    /// Adds the lines about the whole disk.
     pub(super) fn text(&self, text: &mut String) {
         // Writing into a string does not fail.
         if let Some(why) = self.volumes.iter().find_map(|volume| volume.misaligned_because) {
@@ -93,7 +93,7 @@ impl Figures {
         let _ = writeln!(text, "  between volumes: {}, counted as allocated", human(self.gaps_bytes));
     }
 
-    /// Returns the members on the whole disk.
+    /// Returns the document members about the whole disk.
     pub(super) fn json(&self) -> Map<String, Value> {
         let sum = |of: fn(&VolumeFigures) -> u64| self.volumes.iter().map(of).sum::<u64>();
         let members = json!({
@@ -108,7 +108,7 @@ impl Figures {
 }
 
 impl VolumeFigures {
-    /// Returns the members on a volume.
+    /// Returns the document members about a volume.
     pub(super) fn json(&self) -> Map<String, Value> {
         let members = json!({
             "allocated_bytes": self.allocated_bytes,
@@ -121,7 +121,7 @@ impl VolumeFigures {
     }
 }
 
-/// Returns why the blocks of a volume do not lie at whole blocks of 4 KiB of the disk; `None` where they do.
+/// Returns why the blocks of a volume are not aligned to 4 KiB blocks of the disk; `None` if they are.
 fn misaligned_because(volume: &GuestVolume<'_>) -> Option<&'static str> {
     let begins_within = |range: &DiskRange| !range.start_bytes.is_multiple_of(BLOCK_BYTES as u64);
     if volume.volume.ranges.iter().any(begins_within) {
@@ -135,13 +135,13 @@ fn misaligned_because(volume: &GuestVolume<'_>) -> Option<&'static str> {
     is_across.then_some("the data area of the FAT begins within a block of 4 KiB")
 }
 
-/// Returns the bytes of a free range that lie in pieces of 4 KiB, from its beginning on, that are not zero. Holes are
-/// not read.
+/// Returns the bytes of a free range that lie in 4 KiB pieces with content other than zeros. The pieces count from the
+/// range's start. Holes are not read.
 fn stale_in(disk: &dyn Disk, range: DiskRange) -> Result<u64, GuestError> {
     let (mut at, end, mut stale) = (range.start_bytes, range.end_bytes(), 0);
     let mut piece = vec![0; PIECE_BYTES.min(usize::try_from(range.length_bytes).unwrap_or(PIECE_BYTES))];
     while at < end {
-        // Pieces begin at whole blocks from the start of the range, wherever data begins.
+        // Pieces count from the start of the range, wherever data begins.
         let Some(data) = disk.next_data(at)?.filter(|data| data.start < end) else { break };
         at += data.start.saturating_sub(at) / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
         let stop = data.end.max(at + 1).min(end);

@@ -45,11 +45,11 @@ pub(super) fn run(arguments: &GuestInfoArgs, talk: Talk) -> Outcome<Report> {
     Ok(Report { text: texts.join("\n\n"), json: Value::Object(json), exit: ending.exit() })
 }
 
-/// What is told of one image.
+/// The report about one image.
 struct Info<'i, 'g, 'a> {
     image: &'i OpenImage,
     guest: &'g Guest<'a>,
-    /// The volumes that are told, with their places.
+    /// The reported volumes, with their indices.
     volumes: Vec<(usize, &'g GuestVolume<'a>)>,
     figures: Figures,
     systems: Systems,
@@ -122,7 +122,7 @@ impl Info<'_, '_, '_> {
     }
 }
 
-/// Returns how far the maps of a volume can be trusted. `at` is its place in the guest.
+/// Returns how far the maps of a volume can be trusted. `at` is its index in the guest.
 fn state_name(guest: &Guest<'_>, at: usize, volume: &GuestVolume<'_>) -> &'static str {
     let is_certain = guest.whole_because(at).is_none();
     match &volume.content {
@@ -137,7 +137,7 @@ fn state_name(guest: &Guest<'_>, at: usize, volume: &GuestVolume<'_>) -> &'stati
     }
 }
 
-/// Returns further lines on a volume: what its table and its file system say of it, and why it counts whole.
+/// Returns further lines about a volume: from its table and its file system, and why it counts as a whole.
 fn details(volume: &GuestVolume<'_>, whole_because: Option<String>) -> String {
     let mut lines = Vec::new();
     if let Some(partition) = &volume.partition {
@@ -159,7 +159,7 @@ fn details(volume: &GuestVolume<'_>, whole_because: Option<String>) -> String {
     lines.iter().map(|line| format!("  {name}: {line}\n")).collect()
 }
 
-/// Returns the lines on a group of logical volumes.
+/// Returns the lines about a group of logical volumes.
 fn group_lines(group: &Group) -> String {
     let mut lines = String::new();
     let VolumeGroup { name, doubts, unsure, logical, .. } = &group.group;

@@ -1,4 +1,4 @@
-//! The systems that are installed on a disk.
+//! The systems installed on a disk.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use crate::verbs::guest::describe::path_members;
 use crate::verbs::guest::ending::Ending;
 use crate::verbs::guest::scene::Readable;
 
-/// What is told of the systems.
+/// The report about the systems.
 pub(super) struct Systems(Vec<System>);
 
 struct System {
@@ -20,14 +20,14 @@ struct System {
     host_name: Option<Vec<u8>>,
     architecture: Option<&'static str>,
     kernels: Vec<Vec<u8>>,
-    /// Where each volume is seen, and its name.
+    /// The mount point of each volume, and its name.
     mounts: Vec<(Vec<u8>, String)>,
     missing: Vec<(Vec<u8>, Vec<u8>)>,
     problems: Vec<String>,
 }
 
 impl Systems {
-    /// Finds the systems, and tells what could not be read of them.
+    /// Finds the systems, and reports their unreadable parts.
     pub(super) fn of(guest: &Guest<'_>, ending: &mut Ending) -> Systems {
         let readable = Readable::of(guest);
         let machines = machines(&readable.volumes);
@@ -35,7 +35,7 @@ impl Systems {
         Systems(machines.iter().map(|machine| System::of(machine, &readable)).collect())
     }
 
-    /// Adds the lines on all systems.
+    /// Adds the lines about all systems.
     pub(super) fn text(&self, text: &mut String) {
         self.0.iter().for_each(|system| system.text(text));
     }

@@ -18,15 +18,16 @@ use crate::output::{RowForm, StdoutListing};
 use crate::verbs::guest::describe::hex;
 use crate::verbs::guest::streaming::Streamed;
 
-/// Bytes of the events that are kept, with [`EVENT_BYTES`] for each: 300,000 usual ones. A longer log is made up.
+/// Maximum number of bytes of events that are kept, plus [`EVENT_BYTES`] for each: 300,000 usual events. A longer log
+/// is an artificial one.
 const EVENTS_BYTES_MAX: usize = 96 << 20;
 const EVENT_BYTES: usize = 300;
 
-/// What a list needs besides the packages themselves.
+/// Information that a list needs besides the packages themselves.
 pub(super) struct PackageList {
-    /// Since when each package is installed; empty unless the history is asked for.
+    /// Since when each package is installed; empty unless the history is requested.
     times: Vec<Option<InstallationTime>>,
-    /// What was done to each package, by name; empty unless the history is asked for.
+    /// The events of each package, by name; empty unless the history is requested.
     events: BTreeMap<String, Vec<PackageEvent>>,
 }
 
@@ -39,13 +40,13 @@ impl PackageList {
         PackageList { times, events: events(of.database, &|name| of.takes(name), EVENTS_BYTES_MAX) }
     }
 
-    /// Prints the packages that are asked for, then those of which only the history knows.
+    /// Prints the requested packages, followed by those that only the history knows.
     pub(super) fn print(mut self, of: &OfImage<'_>, listing: &mut StdoutListing) -> Streamed<()> {
         for (at, package) in of.database.packages().iter().enumerate() {
             if of.image.is_interrupted() {
                 return Err(Failure::interrupted("listing packages").into());
             }
-            // Packages of several architectures share a name, and the first has the history.
+            // Packages of several architectures share a name, and the first one has the history.
             let events = self.events.remove(&package.name).unwrap_or_default();
             if of.takes(&package.name) {
                 self.package(of, listing, at, package, &events)?;
@@ -96,7 +97,7 @@ impl PackageList {
         Ok(())
     }
 
-    /// Prints a package that is no longer there.
+    /// Prints a package that is no longer installed.
     fn gone(&self, of: &OfImage<'_>, listing: &mut StdoutListing, name: &str, events: &[PackageEvent]) -> Streamed<()> {
         if listing.form() == RowForm::Json {
             let history: Vec<Value> = events.iter().map(event_json).collect();
@@ -108,7 +109,7 @@ impl PackageList {
     }
 }
 
-/// Returns the events of packages that are asked for, by the names of these.
+/// Returns the events of requested packages, by the packages' names.
 fn events(
     database: &dyn PackageDatabase,
     takes: &dyn Fn(&str) -> bool,
@@ -131,7 +132,7 @@ fn events(
     events
 }
 
-/// Returns what an event takes, its package as a key with it.
+/// Returns the memory of an event, including its package as a key.
 fn event_bytes(event: &PackageEvent) -> usize {
     let texts = [&event.architecture, &event.version_before, &event.version_after];
     let texts: usize = texts.into_iter().flatten().map(String::len).sum();
@@ -164,7 +165,7 @@ fn event_json(event: &PackageEvent) -> Value {
     })
 }
 
-/// A package for programs. Members are in the order of their names, as in all documents.
+/// A package for programs. Its members are sorted by name, as in all documents.
 #[derive(Serialize)]
 struct PackageRow<'p> {
     architecture: &'p str,
@@ -202,8 +203,8 @@ impl<'p> PackageRow<'p> {
     }
 }
 
-/// The files of a package. Each becomes text as it is read: only the text of the package's row is kept until the row is
-/// printed, and a package may have a million files.
+/// The files of a package. Each becomes text as it is read, because a package may have a million files. Only the text
+/// of the package's row is kept until the row is printed.
 struct FilesOf<'p> {
     database: &'p dyn PackageDatabase,
     at: usize,
@@ -222,7 +223,7 @@ impl Serialize for FilesOf<'_> {
     }
 }
 
-/// A file of a package for programs, in the order of its members' names.
+/// A file of a package for programs, with its members sorted by name.
 #[derive(Serialize)]
 struct FileRow<'f> {
     digest: Option<String>,
@@ -230,7 +231,7 @@ struct FileRow<'f> {
     is_configuration: bool,
     is_excluded: bool,
     path: Cow<'f, str>,
-    /// Its bytes, where they are not UTF-8.
+    /// The bytes of its path, if they are not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     path_hex: Option<String>,
 }
@@ -264,7 +265,7 @@ mod tests {
     use onefold_guest::packages::open;
     use onefold_guest::tree::Tree;
 
-    /// A million events with long versions took gigabytes, and what was left out was left out in silence.
+    /// Regression: a million events with long versions took gigabytes, and events were left out silently.
     #[test]
     fn a_long_history_is_cut_and_that_is_a_problem() {
         let mut system = MemoryFileSystem::default();

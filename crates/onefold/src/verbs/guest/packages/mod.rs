@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &GuestPackagesArgs, talk: Talk) -> Outcome<Report> 
     streaming::finish(outcome, listing, &mut ending)
 }
 
-/// Opens the package database of the system in a scene; `None` where there is none.
+/// Opens the package database of the system in a scene; `None` if there is none.
 pub(super) fn database<'s>(scene: &'s Scene<'_, '_>) -> Outcome<Option<Box<dyn PackageDatabase + 's>>> {
     let cannot = || format!("cannot read the packages of `{}`", scene.image.path().shown());
     packages::open(&scene.tree).map_err(|error| Failure::of_guest(cannot(), &error))
@@ -56,19 +56,19 @@ pub(super) fn database<'s>(scene: &'s Scene<'_, '_>) -> Outcome<Option<Box<dyn P
 /// The packages of one image.
 struct OfImage<'i> {
     image: &'i OpenImage,
-    /// Whether lines name the image: there are several.
+    /// Whether lines name the image, because there are several.
     names_image: bool,
     database: &'i dyn PackageDatabase,
     arguments: &'i GuestPackagesArgs,
 }
 
 impl OfImage<'_> {
-    /// Returns whether a package is asked for.
+    /// Returns whether a package is requested.
     fn takes(&self, name: &str) -> bool {
         self.arguments.name.as_ref().is_none_or(|pattern| pattern.matches(name))
     }
 
-    /// Returns what stands before a line.
+    /// Returns the prefix of a line.
     fn prefix(&self) -> String {
         if self.names_image { format!("{}: ", self.image.path().shown()) } else { String::new() }
     }

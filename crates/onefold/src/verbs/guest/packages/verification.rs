@@ -15,7 +15,7 @@ use crate::verbs::guest::ending::Ending;
 use crate::verbs::guest::scene::Scene;
 use crate::verbs::guest::streaming::Streamed;
 
-/// What a comparison of all files with their digests came to.
+/// The result of comparing all files with their digests.
 pub(super) struct Verified {
     found: Verification,
     is_interrupted: bool,
@@ -25,7 +25,7 @@ impl Verified {
     pub(super) fn of(scene: &Scene<'_, '_>, of: &OfImage<'_>, talk: Talk, interrupt: &Interrupt) -> Verified {
         let meter = Meter::new(format!("verifying {}", of.image.path().shown()), talk.quiet, interrupt.clone());
         let found = verify(&scene.tree, of.database, &mut |done, total| {
-            // A file is nearly nothing beside its bytes; shown as if each had a block.
+            // The counts are files, not bytes, so each file is shown as one block.
             meter.show_bytes(done.saturating_mul(4096), total.saturating_mul(4096))
         });
         meter.finish();
@@ -53,7 +53,7 @@ impl Verified {
             let counts = format!("{equal_count} files are as packaged, {excluded_count} are left out of this system");
             listing.line(&format!("{}{counts}", of.prefix()))?;
         }
-        // No further image is looked into.
+        // No further image is read.
         if self.is_interrupted { Err(Failure::interrupted("verifying files").into()) } else { Ok(()) }
     }
 }

@@ -1,5 +1,5 @@
-//! The content of a file without its holes, as GNU tar's sparse format has it: a list of the stored parts in decimal
-//! digits, filled up to whole blocks of 512 bytes, and then these parts.
+//! The content of a file without its holes, in GNU tar's sparse format: a list of the stored parts in decimal digits,
+//! padded to whole blocks of 512 bytes, and then these parts.
 
 use std::io::{self, Read};
 
@@ -10,20 +10,20 @@ use super::header::Stored;
 use crate::verbs::guest::stored;
 
 const TAR_BLOCK_BYTES: usize = 512;
-/// Holes that are worth a list.
+/// Minimum number of bytes in holes that justifies a list.
 const HOLES_BYTES_MIN: u64 = 4096;
 
-/// The content of a file, on its way into an archive.
+/// The content of a file that is being archived.
 pub(super) struct Content<'a> {
     system: &'a dyn FileSystem,
     file: FileNumber,
-    /// Where the parts begin and end in the file, in order.
+    /// The ranges of the parts in the file, in order.
     parts: Vec<(u64, u64)>,
-    /// The list before the parts; empty where there are no holes.
+    /// The list before the parts; empty if there are no holes.
     list: Vec<u8>,
     list_at: usize,
     part: usize,
-    /// Bytes of the part that were read.
+    /// Number of bytes of the part that were read.
     within: u64,
     /// Why the rest is zeros: the guest could not be read.
     failed: Option<GuestError>,
@@ -33,7 +33,7 @@ impl<'a> Content<'a> {
     /// Returns the content of a file.
     ///
     /// # Errors
-    /// When it exists in another form only, its map is damaged, or it has very many parts: then nothing of it may be
+    /// When it exists only in another form, its map is damaged, or it has very many parts. Then nothing of it may be
     /// written.
     pub(super) fn of(system: &'a dyn FileSystem, file: FileNumber, stat: &FileStat) -> Result<Content<'a>, GuestError> {
         if let Some(encoding) = stat.encoding {
@@ -47,7 +47,7 @@ impl<'a> Content<'a> {
         Ok(Content { system, file, parts, list, list_at: 0, part: 0, within: 0, failed: None })
     }
 
-    /// Returns how much is stored.
+    /// Returns the amount that is stored.
     pub(super) fn stored(&self) -> Stored {
         let parts: u64 = self.parts.iter().map(|(start, end)| end - start).sum();
         Stored { bytes: parts + self.list.len() as u64, is_sparse: !self.list.is_empty() }
@@ -73,8 +73,8 @@ fn list(parts: &[(u64, u64)], size_bytes: u64) -> Vec<u8> {
 }
 
 impl Read for Content<'_> {
-    /// Gives exactly as many bytes as [`Content::stored`] promises. Where the guest ends early or cannot be read, the
-    /// rest is zeros: the archive goes on, and the caller tells.
+    /// Returns exactly as many bytes as [`Content::stored`] promises. If the guest ends early or cannot be read, the
+    /// rest is zeros: the archive continues, and the caller reports the failure.
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if let Some(rest) = self.list.get(self.list_at..).filter(|rest| !rest.is_empty()) {
             let length = rest.len().min(into.len());

@@ -1,7 +1,7 @@
-//! The first names of files that have several: in memory as far as there is room, then in temporary files.
+//! The first names of files with several names: in memory while there is room, then in temporary files.
 //!
-//! A table of fixed length and a heap of names make up the temporary files. Nothing but the length of the table depends
-//! on how many files the guest says it has, and that is a hole until a slot is used.
+//! The temporary files contain a table of fixed length and a heap of names. Only the length of the table depends on the
+//! number of files that the guest reports, and the table is a hole until a slot is used.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,23 +12,24 @@ use std::path::Path;
 
 use onefold_guest::tree::GuestFile;
 
-/// Bytes of the names in memory, with [`ENTRY_BYTES`] for each.
+/// Maximum number of bytes of names in memory, plus [`ENTRY_BYTES`] for each.
 const MEMORY_BYTES_MAX: usize = 48 << 20;
 const ENTRY_BYTES: usize = 64;
-/// A slot of the table: the file system, from 1, and the file; then where its name ends in the heap, and its length.
+/// A slot of the table: the file system, from 1, and the file; then the end of its name in the heap, and the name's
+/// length.
 const SLOT_BYTES: usize = 24;
-/// Slots that a file may be in: the one that its hash tells, and those behind it.
+/// Number of slots that a file may be in: the one of its hash, and those after it.
 const PROBES: usize = 64;
 const SLOTS_MIN: u64 = 1 << 12;
 const SLOTS_MAX: u64 = 1 << 28;
 const HEAP_BUFFER_BYTES: usize = 256 << 10;
 
-/// The first name of each file that has several.
+/// The first name of each file with several names.
 pub(super) struct FirstNames {
     memory: HashMap<GuestFile, Vec<u8>>,
     memory_bytes: usize,
     memory_bytes_max: usize,
-    /// Files that there may be in all.
+    /// Maximum number of files in all.
     files_max: u64,
     spilled: Option<Spilled>,
     /// Whether some names found no room.
@@ -36,7 +37,7 @@ pub(super) struct FirstNames {
 }
 
 impl FirstNames {
-    /// Returns none yet; there will be names of `files_max` files at most.
+    /// Returns an empty table for names of at most `files_max` files.
     pub(super) fn new(files_max: u64) -> FirstNames {
         FirstNames {
             memory: HashMap::new(),
@@ -48,7 +49,7 @@ impl FirstNames {
         }
     }
 
-    /// Returns the first name of a file; `None` where it had none, or there was no room for it.
+    /// Returns the first name of a file; `None` if it had none, or if there was no room for it.
     ///
     /// # Errors
     /// Those of the temporary files.
@@ -59,7 +60,7 @@ impl FirstNames {
         self.spilled.as_mut().map_or(Ok(None), |spilled| spilled.get(file))
     }
 
-    /// Notes the first name of a file.
+    /// Records the first name of a file.
     ///
     /// # Errors
     /// Those of the temporary files.
@@ -79,17 +80,17 @@ impl FirstNames {
     }
 }
 
-/// Names in temporary files, which have no names themselves.
+/// Names in temporary files, which are themselves nameless.
 struct Spilled {
     table: File,
     slots: u64,
     heap: BufWriter<File>,
     heap_bytes: u64,
-    /// Has a key of its own: a guest cannot choose numbers that all meet.
+    /// Has a random key, so that a guest cannot choose numbers that all collide.
     hasher: RandomState,
 }
 
-/// Where a file is in the table, or would be.
+/// The slot of a file in the table, or a free one for it.
 enum Place {
     Found { end: u64, length: usize },
     Free(u64),
@@ -146,7 +147,7 @@ impl Spilled {
     }
 }
 
-/// Returns what stands for a file in the table; never zeros.
+/// Returns the key of a file in the table, which is never all zeros.
 fn key(file: GuestFile) -> [u8; 12] {
     let mut key = [0; 12];
     key[..4].copy_from_slice(&file.system.0.wrapping_add(1).to_le_bytes());
@@ -188,7 +189,7 @@ mod tests {
         assert_eq!(names.get(file(5000)).unwrap(), None);
     }
 
-    /// A guest that says that it has fewer files than it shows gets no wrong name.
+    /// A guest that reports fewer files than it shows gets no wrong name.
     #[test]
     fn a_table_without_room_says_so() {
         let mut names = FirstNames { memory_bytes_max: 0, ..FirstNames::new(1) };

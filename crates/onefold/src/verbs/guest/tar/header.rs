@@ -1,5 +1,5 @@
-//! What an archive keeps of a file, in the pax format (POSIX.1-2001, `pax`): a header of ustar, and before it the
-//! records for everything that has no field there or does not fit.
+//! The archived properties of a file, in the pax format (POSIX.1-2001, `pax`): a header of ustar, preceded by records
+//! for everything that has no field there or does not fit.
 //!
 //! | kept | in the header | in a record |
 //! |---|---|---|
@@ -14,14 +14,14 @@ use std::io::{self, Write};
 use onefold_guest::filesystem::{ExtendedAttribute, FileKind, FileStat, Timestamp};
 use tar::{Builder, EntryType, Header};
 
-/// Bytes of a name that fit into a header.
+/// Maximum number of bytes of a name in a header.
 const NAME_BYTES_MAX: usize = 100;
 /// The largest owner that fits.
 const OWNER_MAX: u32 = 0o7_777_777;
 /// The largest length that fits.
 const SIZE_MAX: u64 = 0o77_777_777_777;
 
-/// A file as an archive keeps it.
+/// A file in the form that an archive stores.
 pub(super) struct Member {
     /// Its name in the archive.
     pub(super) name: Vec<u8>,
@@ -30,26 +30,27 @@ pub(super) struct Member {
     pub(super) attributes: Vec<ExtendedAttribute>,
 }
 
-/// What a member is.
+/// The kind of a member.
 pub(super) enum MemberKind {
     /// A file of this kind.
     Plain(FileKind),
     /// A symbolic link, with its target.
     SymbolicLink(Vec<u8>),
-    /// One more name of a file that the archive has already.
+    /// Another name of a file that the archive already has.
     HardLink(Vec<u8>),
 }
 
-/// How much of a member's content is stored.
+/// The stored amount of a member's content.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stored {
-    /// Bytes behind the header.
+    /// Number of bytes after the header.
     pub(super) bytes: u64,
-    /// Whether these are a list of the stored parts and then these parts, and the rest are holes.
+    /// Whether these bytes are a list of the stored parts and then these parts, with holes elsewhere.
     pub(super) is_sparse: bool,
 }
 
-/// Returns the name of a file in an archive: its path without the slash before it, and with one behind a directory.
+/// Returns the name of a file in an archive: its path without the leading slash, and with a trailing slash for a
+/// directory.
 pub(super) fn name(path: &[u8], kind: FileKind) -> Vec<u8> {
     let relative = path.strip_prefix(b"/").unwrap_or(path);
     match (relative.is_empty(), kind) {
@@ -145,7 +146,7 @@ fn entry_type(kind: FileKind) -> EntryType {
     }
 }
 
-/// Returns a header of ustar without an owner; a longer name is cut.
+/// Returns a header of ustar without an owner, with a longer name cut off.
 fn plain_header(entry_type: EntryType, name: &[u8], size_bytes: u64) -> Header {
     let mut header = Header::new_ustar();
     header.set_entry_type(entry_type);
@@ -164,18 +165,18 @@ fn fill(field: &mut [u8; NAME_BYTES_MAX], text: &[u8]) {
 /// Returns a time in seconds with fractions.
 fn time(time: Timestamp) -> String {
     match (time.seconds < 0, time.nanoseconds) {
-        // The fraction of a time before 1970 goes the other way in decimal digits.
+        // Before 1970, the fraction counts in the other direction in decimal digits.
         (true, 1..) => format!("-{}.{:09}", (time.seconds + 1).unsigned_abs(), 1_000_000_000 - time.nanoseconds),
         (_, nanoseconds) => format!("{}.{nanoseconds:09}", time.seconds),
     }
 }
 
-/// Returns the name of an attribute as GNU tar writes it: `=` would end the name of a record.
+/// Returns the name of an attribute in the form of GNU tar, because a `=` would end the name of a record.
 fn attribute_name(name: &[u8]) -> String {
     String::from_utf8_lossy(name).replace('%', "%25").replace('=', "%3D")
 }
 
-/// Records of pax: `LENGTH NAME=VALUE` and a newline each; the length counts itself.
+/// Records of pax: `LENGTH NAME=VALUE` and a newline each. The length includes itself.
 #[derive(Default)]
 struct Records(Vec<u8>);
 

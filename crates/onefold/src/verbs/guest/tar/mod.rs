@@ -34,7 +34,7 @@ use first_names::FirstNames;
 use header::{Member, MemberKind, Stored};
 use places::Places;
 
-/// Bytes that are gathered before they are written.
+/// Number of bytes that are gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 20;
 
 pub(super) fn run(arguments: &GuestTarArgs, talk: Talk) -> Outcome<Report> {
@@ -67,14 +67,14 @@ pub(super) fn run(arguments: &GuestTarArgs, talk: Talk) -> Outcome<Report> {
     })
 }
 
-/// An archive on its way to standard output.
+/// An archive that is being written to standard output.
 struct Archive<'s, 'g, 'a> {
     scene: &'s Scene<'g, 'a>,
     ending: &'s mut Ending,
     builder: Builder<BufWriter<StdoutLock<'static>>>,
-    /// The first name of each file that has several.
+    /// The first name of each file with several names.
     linked: FirstNames,
-    /// The names that were given, and those of the folder that is visited.
+    /// The names that were given, and those of the folder being visited.
     places: Places,
     outcome: Streamed<()>,
 }
@@ -109,7 +109,7 @@ impl<'g> Archive<'_, 'g, '_> {
         std::mem::replace(&mut self.outcome, Ok(()))
     }
 
-    /// Adds one file. What cannot be read of it is told, and nothing of it is written.
+    /// Adds one file. If it cannot be read, reports that and writes nothing of it.
     fn member(&mut self, path: &[u8], file: GuestFile, stat: &FileStat) -> Streamed<()> {
         if path.split(|byte| *byte == b'/').any(|name| matches!(name, b"." | b"..")) {
             let failure = Failure::new(format!("cannot keep `{}`", path.shown()));
@@ -137,7 +137,7 @@ impl<'g> Archive<'_, 'g, '_> {
         }
     }
 
-    /// Returns what is kept of a file, and its content if it has any; `None` for what archives cannot hold.
+    /// Returns the archived form of a file, and its content if it has any; `None` for files that archives cannot hold.
     fn read(
         &mut self,
         path: &[u8],
@@ -178,7 +178,7 @@ impl<'g> Archive<'_, 'g, '_> {
     }
 }
 
-/// Returns why an archive holds no file like this one; `None` where it does.
+/// Returns why an archive cannot hold a file like this one; `None` if it can.
 ///
 /// # Errors
 /// When the file has content that cannot be read.
@@ -193,7 +193,7 @@ fn unfit_because(stat: &FileStat) -> Result<Option<&'static str>, GuestError> {
 
 impl Visitor for Archive<'_, '_, '_> {
     fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep {
-        // The kind that the directory notes is not always that of the file, which is the one that is written.
+        // The kind in the directory entry may differ from that of the file itself, which is the one that is written.
         let stat = match self.scene.tree.stat(entry.file) {
             Ok(stat) => stat,
             Err(error) => {

@@ -1,8 +1,8 @@
-//! Names through which further members of an archive may lead elsewhere: directories, symbolic links, and files with
-//! several names, of which a later member may be one more name.
+//! Names through which later members of an archive may lead elsewhere: directories, symbolic links, and files with
+//! several names, to which a later member may be a further name.
 //!
-//! A folder has each name once, but a hostile one may have a symbolic link and a directory of one name. Programs that
-//! unpack one after the other would write what is in the directory to where the link leads.
+//! A folder has each name once, but a hostile folder may have a symbolic link and a directory of the same name. A
+//! program that unpacks both in turn would write the content of the directory to the target of the link.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -10,25 +10,25 @@ use std::hash::{BuildHasher, RandomState};
 use onefold_guest::filesystem::{FileKind, FileStat};
 use onefold_guest::tree::GuestFile;
 
-/// Names of one folder that are kept, at up to 27 bytes each while the table grows.
+/// Maximum number of names of one folder that are kept, at up to 27 bytes each while the table grows.
 const NAMES_MAX: usize = 4 << 20;
 
 const HAS_ANOTHER: &str = "the folder has another file of this name, through which it would lead";
 
-/// The names that an archive may have once: those that were given, and those of the folder whose entries come one after
-/// the other.
+/// The names that an archive may have once: those that were given, and those of the folder whose entries are being
+/// added.
 #[derive(Default)]
 pub(super) struct Places {
     named: HashMap<Vec<u8>, GuestFile>,
     folder: Vec<u8>,
-    /// Hashes of names, under a key of its own: a guest cannot choose names that have one hash.
+    /// Hashes of names, under a random key: a guest cannot choose names with equal hashes.
     names: HashSet<u64>,
     hasher: RandomState,
 }
 
 impl Places {
-    /// Returns whether a path was given before, or lies below one that was. It may not come again: the archive may have
-    /// another file of this name meanwhile.
+    /// Returns whether a path was given before, or lies below one that was. It may not come again, as the archive may
+    /// have another file of this name by now.
     pub(super) fn has_named(&self, path: &[u8]) -> bool {
         let ends = (0..path.len()).filter(|at| path.get(*at) == Some(&b'/'));
         self.named.contains_key(&b"/"[..])
@@ -36,18 +36,18 @@ impl Places {
             || ends.filter_map(|end| path.get(..end)).any(|above| self.named.contains_key(above))
     }
 
-    /// Notes the file of a path that was given.
+    /// Records the file of a given path.
     pub(super) fn note_named(&mut self, path: &[u8], file: GuestFile) {
         self.named.insert(path.to_vec(), file);
     }
 
-    /// Returns whether this path was given itself: its file is in the archive, with everything below.
+    /// Returns whether this path was given itself: the archive has its file, with everything below.
     pub(super) fn is_named(&self, path: &[u8]) -> bool {
         self.named.contains_key(path)
     }
 
-    /// Notes an entry of a folder; returns why an archive may not have it. `stat` is of the file itself: what a
-    /// directory notes as its kind may be wrong.
+    /// Records an entry of a folder, or returns why an archive may not have it. `stat` must come from the file itself,
+    /// because the kind in the directory entry may be wrong.
     pub(super) fn refuse(&mut self, path: &[u8], file: GuestFile, stat: &FileStat) -> Option<&'static str> {
         let (folder, name) =
             path.iter().rposition(|byte| *byte == b'/').map_or((&b""[..], path), |at| path.split_at(at));
@@ -100,7 +100,7 @@ mod tests {
             ("/folder", FileKind::SymbolicLink, 1, true),
             ("/file", FileKind::Regular, 1, false),
             ("/file", FileKind::SymbolicLink, 1, false),
-            // A further name of the file would become one of the link.
+            // A further name of the file would become a further name of the link.
             ("/several", FileKind::Regular, 2, false),
             ("/several", FileKind::SymbolicLink, 1, true),
             ("/folder/link", FileKind::SymbolicLink, 1, false),
