@@ -1,4 +1,4 @@
-//! What `share run --files` says of the files of guests that it shared first.
+//! The report of `share run --files` about the files of guests that it shared first.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use super::result::{trouble_json, trouble_lines};
 use crate::output::machine_name;
 use crate::size::human;
 
-/// Images that are named in the text; all of them are in the JSON.
+/// Maximum number of images named in the text; the JSON has all of them.
 const NAMED_MAX: usize = 10;
 
-/// Returns how files of guests are shared first: by all that may show that they are equal.
+/// Returns the options for sharing files of guests first: all kinds of claims that may show that files are equal.
 pub(in crate::verbs) fn options<'a>(
     pass: PassOptions<'a>,
     examining: &'a dyn Fn(u64, u64) -> ControlFlow<()>,
@@ -37,7 +37,7 @@ pub(in crate::verbs) fn options<'a>(
     }
 }
 
-/// Tells whether something could not be done that was asked for.
+/// Returns whether anything that was requested failed.
 pub(super) fn has_failures(passed: &Passed) -> bool {
     passed.trouble.is_full || !passed.trouble.failed.is_empty()
 }
@@ -77,7 +77,7 @@ pub(super) fn lines(files: &FilesReport, kind: SubstrateKind, is_dry_run: bool) 
     if files.failed.len() > NAMED_MAX {
         lines.push(format!("and {} more; `--json` has them all", files.failed.len() - NAMED_MAX));
     }
-    // Notices are reported for the run as a whole.
+    // Notices are reported once for the whole run.
     lines.extend(trouble_lines(&files.passed.trouble, &[], kind));
     lines.extend(given_up_lines(&files.given_up, NAMED_MAX));
     lines
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// A run used to exit with a failure that it said nothing of.
+    /// Regression: a run exited with a failure that it did not report.
     #[test]
     fn what_made_the_run_fail_is_in_the_report() {
         let mut files = report(Passed::default());

@@ -18,7 +18,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::output::{Report, machine_name};
 use crate::size::human;
 
-/// For sorting what is known of the source.
+/// Memory for sorting the known blocks of the source.
 const MEMORY_BYTES: usize = 128 << 20;
 
 pub(crate) fn run(arguments: &ShareCloneArgs) -> Outcome<Report> {
@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &ShareCloneArgs) -> Outcome<Report> {
     let target = folder.join(name);
     let notices = RefCell::new(Vec::new());
     let take = |notice: Notice| notices.borrow_mut().push(notice.to_string());
-    // Where nothing is known there is nothing to be known of the clone, and no state folder to be made for it.
+    // If nothing is known yet, there is nothing to record about the clone, so no state folder is made for it.
     let looked = State::look(&ground.substrate, &SystemClock, &take);
     let state = match looked {
         Ok(Some(_)) => State::open(&ground.substrate, &SystemClock, &SystemRandom, &take).map(Some),
@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: &ShareCloneArgs) -> Outcome<Report> {
     Ok(Report { text, json, exit: Exit::Done })
 }
 
-/// Returns the folder that the clone gets into, and its name there. A folder that is named as target is the folder.
+/// Returns the folder of the clone, and its name there. If the target is a folder, the clone goes into it.
 fn target(cannot: &str, arguments: &ShareCloneArgs) -> Outcome<(PathBuf, PathBuf)> {
     let target = &arguments.target;
     let no_name = || Failure::usage(cannot).because_of(format!("`{}` is no name for a file", target.shown()));

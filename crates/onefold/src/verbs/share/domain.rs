@@ -140,7 +140,7 @@ fn by_label(by: &Path) -> String {
     }
 }
 
-/// Says why a file is in its domain.
+/// Returns the reason why a file is in its domain.
 pub(super) fn reason(found: &FoundDomain) -> String {
     let owner = found.membership.owner;
     let why = match &found.cause {

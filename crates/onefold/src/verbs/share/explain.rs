@@ -19,7 +19,7 @@ use crate::output::{Report, machine_name};
 use crate::size::{grouped, human};
 use crate::verbs::guest::{OwnedByte, owned_byte};
 
-/// Places that are named in the text; all of them are in the JSON.
+/// Maximum number of places named in the text; the JSON has all of them.
 const NAMED_MAX: usize = 20;
 
 pub(crate) fn run(arguments: &ShareExplainArgs) -> Outcome<Report> {
@@ -59,7 +59,7 @@ fn failure(cannot: &str, error: &ExplainError) -> Failure {
     }
 }
 
-/// Returns what the guest has in the block, for people.
+/// Returns the guest's use of the block, for people.
 fn guest_lines(owned: Option<&Result<OwnedByte, String>>) -> Vec<String> {
     match owned {
         None => Vec::new(),
@@ -68,7 +68,7 @@ fn guest_lines(owned: Option<&Result<OwnedByte, String>>) -> Vec<String> {
     }
 }
 
-/// Returns what is said for people: what there is, who has it, the reason last.
+/// Returns the report for people: the content, its sharers, and the reason last.
 fn lines(found: &Explained, verdict: Verdict) -> Vec<String> {
     let mut lines = vec![where_it_lies(found)];
     let sharers = &found.sharers.blocks;

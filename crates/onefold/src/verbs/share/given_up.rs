@@ -1,4 +1,4 @@
-//! The images of which `share files` and `share run --files` have given up a tier.
+//! The images for which `share files` and `share run --files` have given up a tier.
 
 use onefold_block::Show;
 use onefold_share::files::{GivenUpImages, Tier};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::output::machine_name;
 
-/// Names the images whose claims were given up, for people.
+/// Returns lines that name the images whose claims were given up, for people.
 pub(super) fn given_up_lines(given_up: &[(Tier, GivenUpImages)], named_max: usize) -> Vec<String> {
     let line = |(tier, images): &(Tier, GivenUpImages)| match images {
         GivenUpImages::One(image) => {
@@ -25,7 +25,7 @@ pub(super) fn given_up_lines(given_up: &[(Tier, GivenUpImages)], named_max: usiz
     lines
 }
 
-/// Names the images whose claims were given up, for machines.
+/// Returns the images whose claims were given up, for machines.
 pub(super) fn given_up_json(given_up: &[(Tier, GivenUpImages)]) -> Vec<Value> {
     given_up.iter().map(|(tier, images)| each_json(tier.number(), images)).collect()
 }

@@ -26,7 +26,7 @@ use crate::size::{grouped, human};
 
 const CANNOT: &str = "cannot read the index";
 
-/// What the index holds.
+/// The content of the index.
 struct Summary {
     entries: EntryCounts,
     stored: Stored,
@@ -64,7 +64,7 @@ fn summarize(state: &State<'_, LinuxSubstrate>) -> Result<Summary, StateError> {
     })
 }
 
-/// Prints all entries as they are read. Whoever reads the lines may have had enough of them.
+/// Prints all entries as they are read. The reader may stop reading at any time.
 fn dump(state: &State<'_, LinuxSubstrate>) -> Outcome<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     let mut failed = None;
@@ -125,7 +125,7 @@ fn text(found: &Summary) -> String {
     text
 }
 
-/// Returns how many blocks are referred to how often, in classes that double.
+/// Returns the numbers of blocks by their number of references, in classes that double.
 fn classes(references: &References) -> Vec<(String, u64)> {
     let mut classes: Vec<(u32, u32, u64)> = Vec::new();
     for (times, blocks) in &references.slots {

@@ -1,4 +1,4 @@
-//! What `share run` and `share watch` are limited to.
+//! The limits of `share run` and `share watch`.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
@@ -9,14 +9,14 @@ use crate::cli::share::LimitArgs;
 use crate::failure::{Failure, Outcome};
 use crate::size::ByteSize;
 
-/// The least `--memory`: below it, buffers would be most of it.
+/// Minimum of `--memory`: below it, buffers would take most of it.
 const MEMORY_BYTES_MIN: u64 = 64 << 20;
-/// What the process takes besides rows: buffers, maps, the program itself.
+/// Memory of the process besides rows: buffers, maps, the program itself.
 const OVERHEAD_BYTES: u64 = 48 << 20;
-/// The least `--io-limit`: below it, a single read would be waited for half a minute.
+/// Minimum of `--io-limit`: below it, a single read would wait for half a minute.
 const IO_BYTES_MIN: u64 = 64 << 10;
 
-/// Returns how much memory sorting may use, in bytes.
+/// Returns the memory for sorting, in bytes.
 pub(super) fn check_memory(memory: ByteSize) -> Outcome<usize> {
     if memory.0 < MEMORY_BYTES_MIN {
         return Err(Failure::usage("cannot share blocks").because_of("--memory is less than 64M"));
@@ -24,7 +24,7 @@ pub(super) fn check_memory(memory: ByteSize) -> Outcome<usize> {
     Ok(usize::try_from(memory.0 - OVERHEAD_BYTES).unwrap_or(usize::MAX))
 }
 
-/// Returns the limits that the arguments name.
+/// Returns the limits in the arguments.
 pub(super) fn limits(arguments: LimitArgs) -> Outcome<Limits> {
     let io_limit = arguments.io_limit.map(|size| size.0);
     if io_limit.is_some_and(|bytes| bytes < IO_BYTES_MIN) {

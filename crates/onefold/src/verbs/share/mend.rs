@@ -1,4 +1,4 @@
-//! `onefold share mend`, and what `run` and `watch` say of mending.
+//! `onefold share mend`, and the reports of `run` and `watch` about mending.
 
 use std::time::Duration;
 
@@ -16,10 +16,11 @@ use crate::failure::{Exit, Outcome};
 use crate::output::{Report, machine_name};
 use crate::size::human;
 
-/// How long a run waits for the hosts whose images may have holes. A host that mends an image holds it for a moment.
+/// How long a run waits for the hosts whose images may have holes. A host that mends an image holds it only for a
+/// moment.
 pub(super) const MEND_WAIT: Duration = Duration::from_secs(10);
 
-/// Ranges that are named in the text; all of them are in the JSON.
+/// Maximum number of ranges named in the text; the JSON has all of them.
 const RANGES_MAX: usize = 4;
 
 pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
@@ -32,7 +33,7 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
         Some(ForeignAction::GiveUp) => Foreign::GiveUp,
     };
     let rules = MendRules { doubtful, foreign };
-    // Where nobody has shared there is nothing to be mended, and no state folder to be made for it.
+    // If no host has shared, there is nothing to mend, so no state folder is made for it.
     let (is_known, _) = ground.look(CANNOT, |state| Ok(state.is_some()))?;
     if is_known {
         check_root(CANNOT, &ground.substrate, arguments.root)?;
@@ -40,8 +41,8 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
     let notices = std::cell::RefCell::new(Vec::new());
     let take = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
     let patience = Patience { clock: &SystemClock, most: MEND_WAIT, is_stopped: &|| false };
-    // Where nobody has shared there is nothing to be mended, and no state folder to be made for it. Where the identity
-    // is lost there may be.
+    // If no host has shared, there is nothing to mend, so no state folder is made for it. If the identity is lost,
+    // there may be something to mend.
     let opened = State::open_to_mend(&ground.substrate, &SystemClock, &SystemRandom, &take);
     let mended = opened.and_then(|state| {
         state.map_or_else(|| Ok(Mended::default()), |state| mend_patiently(&state, rules, &patience))
@@ -58,13 +59,13 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
     Ok(Report { text, json, exit: if is_waiting { Exit::Failed } else { Exit::Done } })
 }
 
-/// Tells whether an image will not be told of again, though it is not whole.
+/// Returns whether an incomplete image will not be reported again.
 fn is_settled(image: &MendedImage, doubtful: Doubtful) -> bool {
     matches!(image.became, Became::GivenUp)
         || doubtful == Doubtful::Fill && matches!(image.became, Became::Differing | Became::Lost)
 }
 
-/// Says what became of each image.
+/// Returns the outcome for each image.
 pub(super) fn lines(mended: &Mended) -> Vec<String> {
     mended.images.iter().map(line).collect()
 }
@@ -118,7 +119,7 @@ fn line(image: &MendedImage) -> String {
     }
 }
 
-/// Names the first ranges, and how many more there are.
+/// Returns the first ranges, and the number of further ones.
 fn ranges(image: &MendedImage) -> String {
     let named = image.ranges.iter().take(RANGES_MAX).map(|(offset, length)| format!("{length} bytes at {offset}"));
     let mut text = named.collect::<Vec<_>>().join(", ");
@@ -128,7 +129,7 @@ fn ranges(image: &MendedImage) -> String {
     text
 }
 
-/// Returns what became of each image, for machines.
+/// Returns the outcome for each image, for machines.
 pub(super) fn json(mended: &Mended) -> Value {
     let image = |image: &MendedImage| {
         let (became, why) = match &image.became {

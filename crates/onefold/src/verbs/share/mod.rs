@@ -24,7 +24,7 @@ use crate::cli::share::ShareCommand;
 use crate::failure::Outcome;
 use crate::output::Report;
 
-/// Does what a `onefold share` command asks.
+/// Runs an `onefold share` command.
 pub(crate) fn run(command: ShareCommand, talk: Talk) -> Outcome<Report> {
     match command {
         ShareCommand::Run(arguments) => run::run(&arguments, talk),

@@ -1,4 +1,4 @@
-//! What the verbs have in common that look at a file system, or say something of files on it.
+//! Common parts of the verbs that examine a file system, or report about its files.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -17,17 +17,17 @@ use crate::failure::{Failure, Outcome};
 /// A file system, and paths on it.
 pub(super) struct Ground {
     pub(super) root: PathBuf,
-    /// Below the root, in the order in which they were named.
+    /// Paths below the root, in the order in which they were named.
     pub(super) paths: Vec<PathBuf>,
     pub(super) substrate: LinuxSubstrate,
 }
 
 impl Ground {
-    /// Opens the file system that paths lie on; `cannot` says what fails where that does.
+    /// Opens the file system that contains `paths`. `cannot` names the failed action if that fails.
     pub(super) fn open(cannot: &str, paths: &[PathBuf]) -> Outcome<Ground> {
         let Located { root, paths } = locate(paths)?;
         let opened = LinuxSubstrate::open(&root, Path::new("")).or_else(|error| {
-            // Who owns an image may do things to it without a right to the root: it is tried beside the image.
+            // The owner of an image may use it without rights to the root, so this tries the folder of the image.
             let first = paths.first().map_or(Path::new(""), PathBuf::as_path);
             let folder = if root.join(first).is_dir() { Some(first) } else { first.parent() };
             LinuxSubstrate::open(&root, folder.unwrap_or(Path::new(""))).map_err(|_| error)
@@ -41,8 +41,8 @@ impl Ground {
         self.paths.first().map_or(Path::new(""), PathBuf::as_path)
     }
 
-    /// Does something with the state folder as it is, without touching it; without one where there is none. Returns
-    /// what was noticed, too.
+    /// Calls `work` with the state folder as it is, without changing it, or with `None` if there is none. Also returns
+    /// notices.
     pub(super) fn look<T>(
         &self,
         cannot: &str,
@@ -57,15 +57,15 @@ impl Ground {
     }
 }
 
-/// What a person may do where the identity of the state folder is lost while images wait to be mended.
+/// The user's next step if the identity of the state folder is lost while images wait to be mended.
 pub(super) const IDENTITY_LOST: &str = "restore `.onefold/identity` from a backup; or let `onefold share mend --foreign mend` \
     fill the holes, or `onefold share mend --foreign give-up` give them up";
 
-/// What to do about settings of domains that are not used.
+/// The user's next step about settings of domains that are not used.
 pub(super) const SETTINGS_HINT: &str =
     "the file says which users' files are one domain; nothing is shared until it is clear";
 
-/// Says why the state folder cannot be used.
+/// Returns the failure for a state folder that cannot be used.
 pub(super) fn state_failure(cannot: &str, error: &StateError) -> Failure {
     let failure = Failure::new(cannot).because(error);
     match error {
@@ -86,7 +86,7 @@ pub(super) fn state_failure(cannot: &str, error: &StateError) -> Failure {
     }
 }
 
-/// Says what to do about a file or folder of the state that is not used.
+/// Returns the user's next step about a file or folder of the state that is not used.
 pub(super) fn distrust_hint(why: Distrust) -> &'static str {
     match why {
         Distrust::Owner { .. } => {
@@ -103,8 +103,8 @@ pub(super) fn distrust_hint(why: Distrust) -> &'static str {
     }
 }
 
-/// Refuses a file system on which another user can put an earlier state folder in place of the present one, if an
-/// earlier one does harm there and the user has not accepted that.
+/// Refuses a file system on which another user can replace the state folder by an earlier one, if that does harm there
+/// and the user has not accepted it.
 pub(super) fn check_root(cannot: &str, substrate: &LinuxSubstrate, accepted: RootArgs) -> Outcome<()> {
     if !SharePolicy::of(substrate.abilities()).is_declared() || accepted.accept_writable_root {
         return Ok(());

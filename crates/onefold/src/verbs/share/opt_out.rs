@@ -14,7 +14,7 @@ use crate::cli::share::ShareFilesArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Report, machine_name};
 
-/// What is done with the files.
+/// The requested change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
     Exclude,

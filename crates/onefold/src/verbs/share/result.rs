@@ -1,4 +1,4 @@
-//! What `onefold share run` says at its end.
+//! The final report of `onefold share run`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,21 +17,21 @@ use crate::output::{Table, machine_name};
 use crate::progress::duration;
 use crate::size::human;
 
-/// Files that are named in the text; all of them are in the JSON.
+/// Maximum number of files named in the text; the JSON has all of them.
 const NAMED_MAX: usize = 20;
 
-/// All that came of a run.
+/// All results of a run.
 pub(crate) struct Findings {
     pub(crate) root: PathBuf,
     pub(crate) kind: SubstrateKind,
     pub(crate) is_dry_run: bool,
     pub(crate) scanned: Scanned,
-    /// Whether folders' domains can be seen by this user.
+    /// Whether this user can see the domains of folders.
     pub(crate) sees_labels: bool,
-    /// Where the settings of domains are, or would be.
+    /// The place of the settings of domains, whether they exist or not.
     pub(crate) settings: PathBuf,
     pub(crate) passed: Passed,
-    /// Calls that cloned or shared.
+    /// Number of calls that cloned or shared.
     pub(crate) calls: CallCounts,
     pub(crate) space: Space,
     pub(crate) notices: Vec<Notice>,
@@ -40,14 +40,14 @@ pub(crate) struct Findings {
     pub(crate) memory_peak_bytes: Option<u64>,
 }
 
-/// What was free in the file system, in bytes; none where it did not tell.
+/// Free space of the file system, in bytes; `None` if the file system did not report it.
 pub(crate) struct Space {
     pub(crate) free_before: Option<u64>,
     pub(crate) free_after: Option<u64>,
 }
 
 impl Space {
-    /// Returns how much more is free, by the file system's own books: what others wrote meanwhile is in it, too.
+    /// Returns the growth of free space, by the file system's own accounting. It includes the effect of other writers.
     pub(crate) fn gained(&self) -> Option<i64> {
         let (before, after) = (self.free_before?, self.free_after?);
         Some(i64::try_from(after).ok()? - i64::try_from(before).ok()?)
@@ -55,13 +55,13 @@ impl Space {
 }
 
 impl Findings {
-    /// Tells whether something could not be done that was asked for.
+    /// Returns whether anything that was requested failed.
     pub(crate) fn has_failures(&self) -> bool {
         let trouble = &self.passed.trouble;
         trouble.is_full || !trouble.failed.is_empty() || self.notices.iter().any(Notice::is_failure)
     }
 
-    /// Returns how many bytes came free, as maps tell. Those of Btrfs do to root only.
+    /// Returns the number of bytes freed, by the maps of the files. Btrfs shows them to root only.
     fn freed(&self) -> Option<u64> {
         let Shared { freed, untold, .. } = self.passed.shared;
         (untold == 0).then_some(freed)
@@ -121,7 +121,7 @@ impl Findings {
         text
     }
 
-    /// Says what several domains mean, and how to join them.
+    /// Returns lines that explain several domains, and how to join them.
     fn domain_lines(&self) -> Vec<String> {
         let domains = &self.scanned.domains;
         let mut lines = Vec::new();
@@ -214,7 +214,7 @@ impl Findings {
     }
 }
 
-/// Says what went wrong with files, and with how many.
+/// Returns lines about failures with files, and their number.
 pub(super) fn trouble_lines(trouble: &Trouble, notices: &[Notice], kind: SubstrateKind) -> Vec<String> {
     let mut lines: Vec<String> = notices.iter().map(Notice::to_string).collect();
     lines.extend(trouble.refused.iter().map(|(path, why)| format!("`{}` is not shared: {why}", path.shown())));
@@ -238,7 +238,7 @@ pub(super) fn trouble_lines(trouble: &Trouble, notices: &[Notice], kind: Substra
     lines
 }
 
-/// Returns what went wrong with files, for machines.
+/// Returns failures with files, for machines.
 pub(super) fn trouble_json(trouble: &Trouble, notices: &[Notice]) -> Value {
     json!({
         "full": trouble.is_full,
@@ -255,7 +255,7 @@ fn told(path: &std::path::Path, why: &dyn std::fmt::Display) -> Value {
     json!({ "path": machine_name(path), "why": why.to_string() })
 }
 
-/// Returns a domain as it is called in messages.
+/// Returns the name of a domain in messages.
 pub(super) fn domain_words(domain: &Domain) -> String {
     match domain {
         Domain::Owner(user) => format!("the domain of user {user}"),
@@ -263,7 +263,7 @@ pub(super) fn domain_words(domain: &Domain) -> String {
     }
 }
 
-/// Returns domains and how many files each has, for machines.
+/// Returns domains with their numbers of files, for machines.
 pub(super) fn domains_json(domains: &BTreeMap<Domain, DomainCounts>) -> Value {
     let each = domains.iter();
     each.map(|(domain, counts)| json!({ "domain": domain.to_string(), "files": counts.files, "bytes": counts.bytes }))

@@ -1,4 +1,4 @@
-//! The file system that paths lie on, and what they are called below its root.
+//! Finds the file system of paths, and their names below its root.
 
 use std::path::{Path, PathBuf};
 
@@ -10,13 +10,13 @@ use crate::failure::{Failure, Outcome};
 /// Paths on one file system.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Located {
-    /// Where the file system is mounted.
+    /// The mount point of the file system.
     pub(crate) root: PathBuf,
     /// The paths below it.
     pub(crate) paths: Vec<PathBuf>,
 }
 
-/// Finds the file system that all paths lie on.
+/// Finds the file system that contains all paths.
 pub(crate) fn locate(paths: &[PathBuf]) -> Outcome<Located> {
     let mut located: Option<(Located, u64)> = None;
     for path in paths {
@@ -47,7 +47,7 @@ fn below(path: &Path, root: &Path) -> PathBuf {
     path.strip_prefix(root).map(Path::to_owned).unwrap_or_default()
 }
 
-/// Returns the highest folder above a path that is on the same mount.
+/// Returns the highest folder above a path on the same mount.
 fn root_of(path: &Path, mount: u64) -> std::io::Result<PathBuf> {
     let mut root = path;
     while let Some(parent) = root.parent() {
@@ -59,7 +59,7 @@ fn root_of(path: &Path, mount: u64) -> std::io::Result<PathBuf> {
     Ok(root.to_owned())
 }
 
-/// Returns the number of the mount that a path is on.
+/// Returns the number of the mount that contains a path.
 fn mount_of(path: &Path) -> std::io::Result<u64> {
     let stat = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::MNT_ID)?;
     Ok(stat.stx_mnt_id)

@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let interrupt = Interrupt::watch();
     raise_open_files();
     let Located { root, paths } = locate(&arguments.paths)?;
-    // Who shares nothing leaves no holes.
+    // A run that shares nothing leaves no holes.
     let consent = ConsentArgs { accept_mending: arguments.consent.accept_mending || arguments.dry_run };
     let accepted = RootArgs { accept_writable_root: arguments.root.accept_writable_root || arguments.dry_run };
     let substrate = open_substrate(&root, consent, accepted)?;
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
         scan: ScanOptions {
             selection,
             threads,
-            // Nothing is sorted meanwhile.
+            // Nothing is sorted at that time.
             places_bytes: memory_bytes / 2,
             progress: &|at| meter.show_scan(at),
             ..ScanOptions::new(&pace)
@@ -117,7 +117,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     Ok(report(&result, &mended, files.as_ref()))
 }
 
-/// Returns what is said at the end of a run.
+/// Returns the final report of a run.
 fn report(result: &Findings, mended: &Mended, files: Option<&FilesReport>) -> Report {
     let files_failed = files.is_some_and(|files| by_files::has_failures(&files.passed));
     let has_failed = result.has_failures() || files_failed || mended.left().next().is_some();
@@ -135,7 +135,7 @@ fn report(result: &Findings, mended: &Mended, files: Option<&FilesReport>) -> Re
     Report { text, json, exit }
 }
 
-/// Returns what a pass does so that room comes free.
+/// Returns how a pass frees space.
 pub(super) fn space(arguments: SpaceArgs) -> SpaceOptions {
     SpaceOptions { rewrite_percent: arguments.rewrite, keeps_copies_small: !arguments.no_small_copies }
 }
@@ -164,8 +164,8 @@ fn without_consent() -> Failure {
         )
 }
 
-/// Tells whether a file or folder, by its path below the file system's root, is to be looked at. Folders are asked
-/// about by `--exclude` only. Patterns may be of the whole path, too, as users write them.
+/// Returns whether a file or folder, given by its path below the file system's root, is to be scanned. For folders,
+/// only `--exclude` counts. Patterns may also match the whole path, as users write them.
 pub(super) fn wants(root: &Path, path: &Path, kind: ListedKind, include: &[Pattern], exclude: &[Pattern]) -> bool {
     let whole = root.join(path);
     let matches = |pattern: &Pattern| {
@@ -176,9 +176,9 @@ pub(super) fn wants(root: &Path, path: &Path, kind: ListedKind, include: &[Patte
     is_included && !exclude.iter().any(matches)
 }
 
-/// Returns what is free once all that was given back has reached the file system's books.
+/// Returns the free space once all freed space has reached the file system's accounting.
 pub(super) fn free_bytes(substrate: &LinuxSubstrate, root: &Path) -> Option<u64> {
-    // Without it, some file systems tell what was free some seconds ago.
+    // Without the sync, some file systems report values that are some seconds old.
     let folder = rustix::fs::openat(CWD, root, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     rustix::fs::syncfs(&folder).ok()?;
     substrate.room().ok().map(|room| room.free)
@@ -189,10 +189,10 @@ pub(super) fn temporary_folder(named: Option<&PathBuf>) -> PathBuf {
     named.unwrap_or_else(|| PathBuf::from("/var/tmp"))
 }
 
-/// Allows as many open files as the system does: each image that is worked on has its lock open.
+/// Raises the limit on open files to the system's maximum, because the lock of each image in progress stays open.
 pub(super) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
-    // Where it cannot be raised, a run with very many images fails with the system's own words.
+    // If the limit cannot be raised, a run with very many images fails with the system's own error.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 

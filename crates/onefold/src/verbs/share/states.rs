@@ -1,4 +1,4 @@
-//! The states of blocks, as `onefold share status` tells them.
+//! The states of blocks, as `onefold share status` reports them.
 
 use std::path::Path;
 
@@ -15,9 +15,9 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{Table, machine_name};
 use crate::size::{grouped, human};
 
-/// Images that are named in the text; all of them are in the JSON.
+/// Maximum number of images named in the text; the JSON has all of them.
 const NAMED_MAX: usize = 20;
-/// For sorting maps.
+/// Memory for sorting maps.
 const MEMORY_BYTES: usize = 64 << 20;
 
 /// Counts the bytes of each image by state. `since` is the template of images for which none is recorded.
@@ -31,7 +31,7 @@ pub(super) fn count(cannot: &str, state: &State<'_, LinuxSubstrate>, since: Opti
     })
 }
 
-/// Returns the states for people, after other text.
+/// Returns the states for people, to follow other text.
 pub(super) fn text(states: &States) -> String {
     let absent = (states.absent > 0).then(|| absent_line(states.absent));
     if states.images.is_empty() {
@@ -70,7 +70,7 @@ pub(super) fn text(states: &States) -> String {
     format!("\n\n{}", lines.join("\n"))
 }
 
-/// Says that known files are elsewhere, or gone.
+/// Returns the line about known files that have moved or gone.
 pub(super) fn absent_line(count: u64) -> String {
     let (files, them) = if count == 1 { ("file is", "it") } else { ("files are", "them") };
     format!("{} known {files} not where the last scan found {them}: scan first", grouped(count))

@@ -19,7 +19,7 @@ use crate::failure::Outcome;
 use crate::output::{Report, Table, machine_name};
 use crate::size::{grouped, human};
 
-/// Locks that are named in the text; all of them are in the JSON.
+/// Maximum number of locks named in the text; the JSON has all of them.
 const NAMED_MAX: usize = 20;
 
 pub(crate) fn run(arguments: &ShareStatusArgs) -> Outcome<Report> {
@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &ShareStatusArgs) -> Outcome<Report> {
     Ok(Report::done(text, json))
 }
 
-/// Says that there is no state folder.
+/// Returns the message for a missing state folder.
 pub(super) fn nothing_known(root: &str) -> String {
     format!("nothing is known of the file system at `{root}`: no `onefold share run` has read anything on it yet")
 }
@@ -134,7 +134,7 @@ fn lock_line(lock: &LockHeld) -> String {
     }
 }
 
-/// Who only looks does not tell a host that shares from one that has died at it.
+/// Returns the line about declared shares. From outside, a host that shares looks like one that died while sharing.
 fn declared_line(declared: &Declared) -> String {
     format!(
         "{} of `{}` are just being shared, or wait for `onefold share mend`",
@@ -161,7 +161,7 @@ fn watch_line(watch: &SeenWatch) -> String {
     line
 }
 
-/// Says what a watch does.
+/// Returns the present activity of a watch.
 fn phase(phase: WatchPhase) -> &'static str {
     match phase {
         WatchPhase::Waiting => "waits for files to change",
@@ -199,7 +199,7 @@ fn watch_json(watch: &SeenWatch) -> Value {
     })
 }
 
-/// Returns a noun for so many.
+/// Returns a noun in the form for `count`.
 pub(super) fn noun(count: u64, one: &str) -> String {
     if count == 1 { one.to_owned() } else { format!("{one}s") }
 }

@@ -24,7 +24,7 @@ use crate::size::human;
 use crate::verbs::share::open::{append, state_failure};
 use crate::verbs::share::status::noun;
 
-/// For the cache of an image.
+/// Memory for the cache of an image.
 const CACHE_BYTES: usize = 32 << 20;
 
 pub(super) fn run(arguments: &ShareCommonAddArgs, _: Talk) -> Outcome<Report> {
@@ -90,7 +90,7 @@ fn from_archives(
     let opened = arguments.archives.iter().map(|path| {
         let cannot_open = || format!("cannot open `{}`", path.shown());
         let failed = |error| Failure::of_io(cannot_open(), &error);
-        // To open a pipe waits for its other end.
+        // Opening a pipe would wait for its other end.
         if !path.metadata().map_err(failed)?.is_file() {
             return Err(Failure::new(cannot_open()).because_of("it is no regular file"));
         }

@@ -1,4 +1,4 @@
-//! What to do where something could not be done with a common volume.
+//! The next steps after a failure with a common volume.
 
 use onefold_share::files::common::CommonError;
 use onefold_share::state::StateError;
@@ -7,14 +7,14 @@ use onefold_substrate::{SubstrateKind, ToolError};
 use crate::failure::{Exit, Failure};
 use crate::verbs::share::open::state_failure;
 
-/// Says that common volumes are not made for a kind of file system.
+/// Returns the failure for a kind of file system without common volumes.
 pub(super) fn unsupported(cannot: &str, kind: SubstrateKind) -> Failure {
     Failure::new(cannot)
         .because_of(format!("common volumes are for XFS and Btrfs, and this is {kind}"))
         .hint("share by content with `onefold share run`")
 }
 
-/// Says why something could not be done, and what to do next.
+/// Returns the failure for an error of a common volume, with the next step.
 pub(super) fn common_failure(cannot: &str, error: &CommonError) -> Failure {
     let failure = Failure::new(cannot).because(error);
     match error {

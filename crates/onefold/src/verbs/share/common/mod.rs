@@ -36,7 +36,7 @@ pub(crate) fn run(command: &ShareCommonCommand, talk: Talk) -> Outcome<Report> {
     }
 }
 
-/// Opens the file system that a volume lies on, and says where the volume is there.
+/// Opens the file system of a volume, and returns the volume's path there.
 fn ground(cannot: &str, path: &Path) -> Outcome<(Ground, PathBuf)> {
     let ground = Ground::open(cannot, &[path.to_owned()])?;
     check_kind(cannot, &ground)?;
@@ -44,13 +44,13 @@ fn ground(cannot: &str, path: &Path) -> Outcome<(Ground, PathBuf)> {
     Ok((ground, volume))
 }
 
-/// Refuses file systems that common volumes are not made for.
+/// Refuses kinds of file systems without common volumes.
 fn check_kind(cannot: &str, ground: &Ground) -> Outcome<()> {
     let kind = ground.substrate.abilities().kind;
     if matches!(kind, SubstrateKind::Xfs | SubstrateKind::Btrfs) { Ok(()) } else { Err(unsupported(cannot, kind)) }
 }
 
-/// Opens the volume that a path names.
+/// Opens the volume at a path.
 fn opened(cannot: &str, path: &Path) -> Outcome<(Ground, Volume<LinuxFile>)> {
     let (ground, volume) = ground(cannot, path)?;
     let volume = common::open(&ground.substrate, &volume).map_err(|error| common_failure(cannot, &error))?;
@@ -75,7 +75,7 @@ fn create(arguments: &ShareCommonCreateArgs) -> Outcome<Report> {
     Ok(Report::done(text, json))
 }
 
-/// Returns the user that a new volume in a folder belongs to.
+/// Returns the user who will own a new volume in a folder.
 fn owner_of_volumes(cannot: &str, substrate: &LinuxSubstrate, folder: &Path) -> Outcome<UserNo> {
     match substrate.user() {
         UserNo::ROOT => {

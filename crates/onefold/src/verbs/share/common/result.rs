@@ -1,4 +1,4 @@
-//! What the verbs of common volumes say at their end.
+//! The final reports of the verbs for common volumes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,12 +17,12 @@ pub(super) struct Listing {
     bytes: u64,
 }
 
-/// What a package has in a volume.
+/// The contents of a package in a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct PackageSums {
     names: u64,
     bytes: u64,
-    /// How many of the names are of content that a user added.
+    /// Number of names of content that a user added.
     added: u64,
 }
 
@@ -75,7 +75,7 @@ impl Listing {
     }
 }
 
-/// Returns what a change did, for machines.
+/// Returns the result of a change, for machines.
 pub(super) fn changed_json(root: &Path, volume: &Path, changed: &Changed) -> Value {
     let Changed { added, added_bytes, linked, differed, refused, removed } = changed;
     json!({

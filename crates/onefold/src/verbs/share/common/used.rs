@@ -1,4 +1,4 @@
-//! A common volume as `share files --common` uses it.
+//! A common volume that `share files --common` uses.
 
 use std::path::{Path, PathBuf};
 
@@ -21,17 +21,17 @@ use crate::size::human;
 
 const CANNOT: &str = "cannot share by way of a common volume";
 
-/// A common volume, and what the run did with it.
+/// A common volume, and the run's changes to it.
 pub(in crate::verbs::share) struct UsedVolume {
     volume: Volume<LinuxFile>,
     root: PathBuf,
-    /// `None` of a dry run, and where another process changes the volume.
+    /// `None` in a dry run, or if another process changes the volume.
     grown: Option<GrowReport>,
-    /// Why nothing came in that should have.
+    /// Why content that should have been added was not.
     failed: Option<String>,
 }
 
-/// Which images a run works on, and in which memory.
+/// The images of a run, and its memory.
 pub(in crate::verbs::share) struct UsedFor<'a> {
     pub(in crate::verbs::share) root: &'a Path,
     pub(in crate::verbs::share) paths: &'a [PathBuf],
@@ -43,7 +43,7 @@ pub(in crate::verbs::share) struct UsedFor<'a> {
 }
 
 impl UsedVolume {
-    /// Finds the common volume of a run, brings in what two images hold, and opens it.
+    /// Finds the common volume of a run, adds content that two images hold, and opens it.
     pub(in crate::verbs::share) fn find(state: &State<'_, LinuxSubstrate>, used: &UsedFor<'_>) -> Outcome<UsedVolume> {
         let substrate = state.substrate();
         let failed = |error: CommonError| common_failure(CANNOT, &error);
@@ -54,7 +54,7 @@ impl UsedVolume {
         let mut path = None;
         for named in used.paths {
             match common::find(substrate, named) {
-                // A file is an image, unless it opens as a volume.
+                // A named file is an image, unless it opens as a volume.
                 Ok(found) if found != *named || common::open(substrate, &found).is_ok() => path = Some(found),
                 Ok(_) | Err(CommonError::Missing { .. }) => {}
                 Err(error) => return Err(failed(error)),
@@ -77,9 +77,9 @@ impl UsedVolume {
             true => (None, None),
             false => match common::grow(state, &growing) {
                 Ok(report) => (Some(report), None),
-                // No host waits for another: the volume is a source as it is.
+                // Hosts do not wait for each other: the volume serves as a source unchanged.
                 Err(CommonError::Busy { .. } | CommonError::Replaced { .. }) => (None, None),
-                // Nor do images wait for what a volume has no room for.
+                // Nor do images wait for content that does not fit in the volume.
                 Err(error @ CommonError::Full { .. }) => (None, Some(error.to_string())),
                 Err(error) => return Err(failed(error)),
             },
@@ -88,7 +88,7 @@ impl UsedVolume {
         Ok(UsedVolume { volume, root: used.root.to_owned(), grown, failed: why })
     }
 
-    /// Tells whether something could not be done that was asked for.
+    /// Returns whether anything that was requested failed.
     pub(in crate::verbs::share) fn has_failed(&self) -> bool {
         self.failed.is_some()
     }
@@ -98,7 +98,7 @@ impl UsedVolume {
         CommonSource { handle: self.volume.handle(), contents: self.volume.contents() }
     }
 
-    /// Returns what the run did with it, for people.
+    /// Returns the run's changes to it, for people.
     pub(in crate::verbs::share) fn text(&self) -> String {
         let (path, count) = (self.volume.path().shown(), self.volume.contents().len());
         let mut text = match &self.grown {
@@ -118,7 +118,7 @@ impl UsedVolume {
         text
     }
 
-    /// Returns what the run did with it, for machines.
+    /// Returns the run's changes to it, for machines.
     pub(in crate::verbs::share) fn json(&self) -> Value {
         json!({
             "contents": self.volume.contents().len(),

@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
     let interrupt = Interrupt::watch();
     raise_open_files();
     let Located { root, paths } = locate(&arguments.paths)?;
-    // Where shares leave holes, nothing is shared: `share_files` says so.
+    // Where shares may leave holes, nothing is shared; `share_files` reports that.
     let consent = ConsentArgs { accept_mending: true };
     let substrate = open_substrate(&root, consent, RootArgs { accept_writable_root: true })?;
     let notices = RefCell::new(Vec::new());
@@ -113,7 +113,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
     Ok(Report { text: result.text(), json: result.json(), exit })
 }
 
-/// Shows how far sharing is. It begins once it is planned.
+/// Shows the progress of sharing, which begins once the pass is planned.
 fn show_pass(meter: &RunMeter, at: PassProgress) -> ControlFlow<()> {
     if matches!(at, PassProgress::Planned { .. }) {
         meter.begin(RunStep::Pass);

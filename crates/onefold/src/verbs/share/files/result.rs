@@ -1,4 +1,4 @@
-//! What `onefold share files` says at its end.
+//! The final report of `onefold share files`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,17 +18,17 @@ use crate::verbs::share::common::UsedVolume;
 use crate::verbs::share::given_up::{given_up_json, given_up_lines};
 use crate::verbs::share::result::{Space, files, trouble_json, trouble_lines};
 
-/// Packages and images that are named in the text; all of them are in the JSON.
+/// Maximum number of packages and images named in the text; the JSON has all of them.
 const NAMED_MAX: usize = 20;
 
-/// All that came of a run over guest files.
+/// All results of a run over guest files.
 pub(super) struct FilesFindings {
     pub(super) root: PathBuf,
     pub(super) kind: SubstrateKind,
     pub(super) is_dry_run: bool,
     pub(super) report: FilesReport,
     pub(super) volume: Option<UsedVolume>,
-    /// Calls that shared.
+    /// Number of sharing calls.
     pub(super) calls: CallCounts,
     pub(super) space: Space,
     pub(super) notices: Vec<Notice>,
@@ -37,14 +37,14 @@ pub(super) struct FilesFindings {
 }
 
 impl FilesFindings {
-    /// Tells whether something could not be done that was asked for.
+    /// Returns whether anything that was requested failed.
     pub(super) fn has_failures(&self) -> bool {
         let trouble = &self.report.passed.trouble;
         let is_volume_full = self.volume.as_ref().is_some_and(UsedVolume::has_failed);
         is_volume_full || trouble.is_full || !trouble.failed.is_empty() || self.notices.iter().any(Notice::is_failure)
     }
 
-    /// Returns how many bytes came free, as maps tell. Those of Btrfs do to root only.
+    /// Returns the number of bytes freed, by the maps of the files. Btrfs shows them to root only.
     fn freed(&self) -> Option<u64> {
         let Shared { freed, untold, .. } = self.report.passed.shared;
         (untold == 0).then_some(freed)
@@ -148,7 +148,7 @@ impl FilesFindings {
         table
     }
 
-    /// Names the packages with the most bytes.
+    /// Returns lines that name the packages with the most bytes.
     fn package_lines(&self) -> Vec<String> {
         let bytes = |package: &PackageBytes| if self.is_dry_run { package.believed } else { package.shared };
         let mut packages: Vec<_> = self

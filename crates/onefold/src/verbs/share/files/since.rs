@@ -1,4 +1,4 @@
-//! What `--since` names: a template, or a date.
+//! The value of `--since`: a template, or a date.
 
 use std::path::Path;
 
@@ -14,10 +14,10 @@ use crate::interrupt::Interrupt;
 use crate::progress::Meter;
 use crate::verbs::images;
 
-/// Of a template.
+/// Memory for the cache of a template.
 const CACHE_BYTES: usize = 32 << 20;
 
-/// Returns what `--since` means. A file that is there is a template, whatever its name looks like.
+/// Returns the meaning of `--since`. An existing file is a template, whatever its name looks like.
 pub(super) fn read(named: &Path) -> Outcome<Since> {
     let date = named.to_str().map(calendar::parse);
     match date {
@@ -51,7 +51,7 @@ fn read_template(path: &Path) -> Outcome<Template> {
             .hint("give the image that the machines were made from, or a date such as 2026-11-01"));
     };
     let file = found.open().map_err(|error| Failure::of_io(cannot(), &error))?;
-    // A format that has to be converted first takes a while.
+    // Converting a format first takes a while.
     let meter = Meter::new(format!("converting {}", path.shown()), true, Interrupt::default());
     let opened = onefold_disk::open(file, None, &[], &meter.on_progress());
     meter.finish();

@@ -1,4 +1,4 @@
-//! What a watch prints: one line for each thing that happened.
+//! The lines that a watch prints, one for each event.
 
 use std::path::Path;
 use std::time::Duration;
@@ -31,7 +31,7 @@ impl Line {
         Line::trouble("notice", notice.to_string())
     }
 
-    /// A call hangs, and the watch ends for that.
+    /// Returns the line for a hanging call, which ends the watch.
     pub(super) fn hung(limit: Duration, keeps_locks: bool) -> Line {
         let locks = if keeps_locks {
             "its locks stay until the call returns or the host is fenced, since the call may leave a hole"
@@ -115,7 +115,7 @@ fn images(count: u64) -> String {
 
 fn passed_line(scanned: &Scanned, passed: &Passed, elapsed: Duration) -> Line {
     let shared = &passed.shared;
-    // The maps of Btrfs tell it to root only.
+    // Btrfs shows maps to root only.
     let freed = (shared.untold == 0).then_some(shared.freed);
     let mut text = format!("shared {}", human(shared.now));
     if let Some(freed) = freed {
@@ -154,7 +154,7 @@ fn passed_line(scanned: &Scanned, passed: &Passed, elapsed: Duration) -> Line {
     Line { text, json, is_trouble: false }
 }
 
-/// Returns what went wrong with files: the first of them, and how many more.
+/// Returns the first failure with a file, and the number of further ones.
 fn trouble_text(trouble: &Trouble) -> Option<String> {
     if let Some(left) = trouble.records_left {
         return Some(format!("sharing was stopped: the file system has {} left for its own records", human(left)));

@@ -36,10 +36,10 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::output::{Document, Report};
 
-/// How long the report of a hanging call may take.
+/// Maximum time for the report of a hanging call.
 const REPORT_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The least `--interval`: each look lists all folders and asks all processes.
+/// Minimum of `--interval`: each look lists all folders and inspects all processes.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
@@ -113,13 +113,13 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
     Ok(Report::done("", Value::Null))
 }
 
-/// Ends the process where a call hangs: reports it, and gives up the locks first, for the kernel closes no file of a
+/// Ends the process if a call hangs. Reports it, and releases the locks first, because the kernel closes no file of a
 /// process whose call does not return.
 fn guard(watchdog: &Watchdog, limit: Duration, substrate: &LinuxSubstrate, talk: Talk) {
     if !watchdog.wait(limit, || substrate.calls()) {
         return;
     }
-    // Whoever should read it may hang, too.
+    // The reader of the report may hang, too.
     let (reported, report) = mpsc::channel();
     let line = Line::hung(limit, SharePolicy::of(substrate.abilities()).is_declared());
     thread::spawn(move || {
@@ -132,14 +132,14 @@ fn guard(watchdog: &Watchdog, limit: Duration, substrate: &LinuxSubstrate, talk:
     process::exit(Exit::Failed.code().into());
 }
 
-/// Returns how many threads read and digest: no more than may work at once.
+/// Returns the number of threads that read and digest: no more than may work at once.
 fn threads(cpu_limit: Option<u32>) -> usize {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let wanted = cpu_limit.map_or(cores, |percent| usize::try_from(percent.div_ceil(100)).unwrap_or(cores));
     cores.min(wanted)
 }
 
-/// Prints a line. Whoever does not read it any more does not end the watch.
+/// Prints a line. A reader that has stopped reading does not end the watch.
 fn print(line: &Line, talk: Talk) {
     let _ = if talk.json {
         writeln!(io::stdout().lock(), "{}", Document::line(&line.json))

@@ -1,18 +1,18 @@
 //! Ends a watch that hangs in a call, so that other hosts and processes get its locks.
 //!
-//! A disk that does not answer may keep a call in the kernel for ever. The process cannot be killed then, and the
-//! kernel closes none of its files as long as the call does not return: its locks would keep all others from the
-//! images. So another thread looks whether calls still come to their end. Where none did for long, it says so, gives up
-//! the locks and ends the process.
+//! A disk that does not answer may keep a call in the kernel for ever. Then the process cannot be killed, and the
+//! kernel closes none of its files until the call returns. Its locks would keep all others from the images. So another
+//! thread checks whether calls still complete. If none has completed for long, this thread reports it, releases the
+//! locks and ends the process.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The longest time between two looks.
+/// Maximum time between two checks.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Tells whether work goes on.
+/// Tracks whether work goes on.
 #[derive(Debug, Default)]
 pub(super) struct Watchdog {
     signs: AtomicU64,
@@ -20,21 +20,21 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Gives a sign that the work goes on.
+    /// Signals that the work goes on.
     pub(super) fn sign(&self) {
         self.signs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends [`Watchdog::wait`], once the thread that is in it wakes up.
+    /// Ends [`Watchdog::wait`] once the thread in it wakes up.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until there was no sign of work for as long as `limit`, and `calls` stayed the same. Returns whether that
-    /// came to be before the end.
+    /// Waits until no work was signalled for `limit`, and `calls` stayed the same. Returns whether that happened before
+    /// the end.
     ///
-    /// Time in which this process did not run at all, stopped or on a machine that slept, does not count: of each
-    /// interval only as much as was slept on purpose.
+    /// Time in which this process did not run at all, because it was stopped or the machine slept, does not count. Of
+    /// each interval, only the intended sleep counts.
     pub(super) fn wait(&self, limit: Duration, calls: impl Fn() -> u64) -> bool {
         let interval = LOOK_INTERVAL.min(limit / 4).max(Duration::from_millis(1));
         let (mut last, mut silent) = ((self.signs.load(Ordering::Relaxed), calls()), Duration::ZERO);
@@ -80,7 +80,7 @@ mod tests {
             waiting.thread().unpark();
             assert!(!waiting.join().unwrap());
         });
-        // Calls alone are signs enough.
+        // Calls alone are sufficient signs.
         let counted = AtomicU64::new(0);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| watchdog_of_calls(&counted));
@@ -88,7 +88,7 @@ mod tests {
         });
     }
 
-    /// Waits with a count that rises at each look, and ends at the hundredth.
+    /// Waits with a count that rises at each check, and ends at the hundredth.
     fn watchdog_of_calls(counted: &AtomicU64) -> bool {
         let watchdog = Watchdog::default();
         watchdog.wait(LIMIT, || {
