@@ -1,24 +1,24 @@
-//! What the C library's allocator is told, so that a daemon's memory stays within its setting.
+//! Settings of the C library's allocator that keep a daemon's memory within its own setting.
 //!
-//! glibc maps large allocations and gives them back when they are freed, but only until the first one is freed: from
-//! then on it takes allocations of that size from its arenas, one of them for each thread, where small ones are put
-//! into the gaps and keep what is around them. A daemon with `--memory 64M` came to 163 MiB like that, and to 73 MiB
-//! with a threshold that stays.
+//! glibc maps large allocations and returns them when they are freed, but only until the first one is freed. From then
+//! on, it takes allocations of that size from its arenas, one per thread. There, small allocations fill the gaps, and
+//! keep the memory around them in use. A daemon with `--memory 64M` grew to 163 MiB this way, and to 73 MiB with a
+//! constant threshold.
 
-/// Allocations from this size on, in bytes, are mapped by themselves: buffers of requests, not what is kept of single
-/// blocks. It is what glibc begins with.
+/// Allocations from this size on, in bytes, are mapped separately: buffers of requests, but not records about single
+/// blocks. It is glibc's initial value.
 #[cfg(target_env = "gnu")]
 const MAPPED_BYTES_MIN: i32 = 128 << 10;
-/// Unused bytes at the end of an arena that are kept: where memory is short, what was given back is hard to get again.
+/// Unused bytes that an arena keeps at its end: where memory is short, returned memory is hard to get back.
 #[cfg(target_env = "gnu")]
 const UNUSED_BYTES_MAX: i32 = 8 << 20;
-/// Arenas: more than threads that allocate at once only hold more gaps.
+/// Maximum number of arenas: more than the threads that allocate at once would only add gaps.
 #[cfg(target_env = "gnu")]
 const ARENAS_MAX: i32 = 2;
 
-/// Tells the allocator to give back what is freed. To be called before there are threads.
+/// Makes the allocator return freed memory. Must be called before there are threads.
 ///
-/// Other C libraries than glibc are left as they are: theirs do so anyway.
+/// C libraries other than glibc are left alone, as they do so anyway.
 pub(crate) fn give_back_what_is_freed() {
     #[cfg(target_env = "gnu")]
     for (parameter, value) in [
@@ -27,8 +27,8 @@ pub(crate) fn give_back_what_is_freed() {
         (libc::M_ARENA_MAX, ARENAS_MAX),
     ] {
         #[expect(unsafe_code, reason = "the C library has no safe form of it")]
-        // SAFETY: it takes two numbers and sets one of the allocator's own; what it refuses (and says by its result)
-        // changes nothing, and only more memory would be kept.
+        // SAFETY: it takes two numbers and sets one of the allocator's own. If it refuses a value, which its result
+        // reports, nothing changes, and the process only keeps more memory.
         unsafe {
             libc::mallopt(parameter, value);
         }
@@ -53,7 +53,7 @@ mod tests {
         give_back_what_is_freed();
         drop(black_box(vec![1_u8; 1 << 20]));
         let before = resident_bytes();
-        // Small ones between large ones, and the small ones stay.
+        // Small buffers between large ones; the small ones stay.
         let kept: Vec<(Vec<u8>, Vec<u8>)> = (0..64).map(|_| (vec![1; 1 << 20], vec![1; 64])).collect();
         let small: Vec<Vec<u8>> = black_box(kept).into_iter().map(|(_, small)| small).collect();
         let more = resident_bytes().saturating_sub(before);

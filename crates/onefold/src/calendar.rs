@@ -1,4 +1,4 @@
-//! Days and times of files, in UTC: how they are written, and how they are read.
+//! Days and times of files, in UTC: prints and parses them.
 
 const SECONDS_PER_DAY: i64 = 86_400;
 /// Days from 0000-03-01 to 1970-01-01.
@@ -6,8 +6,8 @@ const DAYS_TO_EPOCH: i64 = 719_468;
 /// Days of 400 years, after which the calendar repeats.
 const DAYS_PER_ERA: i64 = 146_097;
 
-/// Parses a day such as `2026-11-01`, with a time such as `T12:30` or `T12:30:05` if there is one; returns seconds
-/// since 1970.
+/// Parses a day such as `2026-11-01`, optionally with a time such as `T12:30` or `T12:30:05`. Returns seconds since
+/// 1970.
 pub(crate) fn parse(text: &str) -> Result<i64, String> {
     let expected = || "expected a time such as 2026-11-01 or 2026-11-01T12:30".to_owned();
     let (day, time) = text.split_once(['T', ' ']).map_or((text, None), |(day, time)| (day, Some(time)));
@@ -39,7 +39,7 @@ pub(crate) fn minute(seconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", minutes / 60, minutes % 60)
 }
 
-/// Returns a time in seconds since 1970 as ISO 8601 has it, `2026-11-01T12:30:05Z`.
+/// Returns a time in seconds since 1970 in the form of ISO 8601, `2026-11-01T12:30:05Z`.
 pub(crate) fn iso(seconds: i64) -> String {
     let (year, month, day) = civil(seconds.div_euclid(SECONDS_PER_DAY));
     let second = seconds.rem_euclid(SECONDS_PER_DAY);
@@ -74,8 +74,8 @@ fn days_of(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Returns the number of a day of the Gregorian calendar, counted from 1970-01-01. Years are reckoned from March on, so
-/// that a leap day is the last one.
+/// Returns the number of a day of the Gregorian calendar, counted from 1970-01-01. Years count from March, so that a
+/// leap day is the last day.
 fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -85,7 +85,7 @@ fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
     era * DAYS_PER_ERA + day_of_era - DAYS_TO_EPOCH
 }
 
-/// Returns year, month and day of a day that is counted from 1970-01-01.
+/// Returns year, month and day of a day counted from 1970-01-01.
 fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + DAYS_TO_EPOCH;
     let era = days.div_euclid(DAYS_PER_ERA);

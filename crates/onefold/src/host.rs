@@ -1,14 +1,14 @@
-//! Who this host is, for the heartbeat that keeps other hosts out of an open pool.
+//! The identity of this host, for the heartbeat that keeps other hosts out of an open pool.
 
 use std::fs;
 
 use onefold_pool::HostId;
 
-/// What together tells hosts apart. A machine that was cloned keeps its machine-id, but hardly its board's UUID and
+/// Files that together tell hosts apart. A cloned machine keeps its machine-id, but hardly its board's UUID and its
 /// name.
 const SOURCES: [&str; 3] = ["/etc/machine-id", "/sys/class/dmi/id/product_uuid", "/proc/sys/kernel/hostname"];
 
-/// Returns an identity that stays the same over reboots and differs between hosts. `None` where nothing tells.
+/// Returns an identity that survives reboots and differs between hosts. `None` if no source is readable.
 pub(crate) fn identity() -> Option<HostId> {
     let known: Vec<Vec<u8>> = SOURCES.iter().filter_map(|path| fs::read(path).ok()).collect();
     if known.is_empty() {

@@ -1,4 +1,4 @@
-//! Decides by what a path is how a command reaches a pool: through its running daemon, or by opening it itself.
+//! Decides from the kind of a path how a command reaches a pool: through its running daemon, or by opening it itself.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -15,26 +15,26 @@ use crate::mounts::{self, Mount};
 /// How to reach a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Located {
-    /// A daemon serves it.
+    /// A daemon serves it through a mount.
     Mounted {
-        /// Where.
+        /// The mount.
         mount: Mount,
-        /// The directory that was named: the mount point or one below it.
+        /// The given directory: the mount point or one below it.
         base: PathBuf,
     },
-    /// A daemon serves it, without a mount that this process sees; its file or partition, as a canonical path.
+    /// A daemon serves it, without a mount that this process sees. Holds the canonical path of its file or partition.
     Served(PathBuf),
-    /// Nobody serves it; its file or partition, as a canonical path.
+    /// No daemon serves it. Holds the canonical path of its file or partition.
     Offline(PathBuf),
-    /// A daemon served it and died; the mount point is still there.
+    /// Its daemon has died; the mount point is still there.
     Stale(Mount),
 }
 
-/// Finds the pool that `target` means: a mount point (or a path below it), or the pool's file or partition.
+/// Finds the pool at `target`: a mount point (or a path below it), or the pool's file or partition.
 pub(crate) fn locate(target: &Path) -> Outcome<Located> {
     let cannot = || format!("cannot find a pool at `{}`", target.shown());
     let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list what is mounted", &error))?;
-    // First without a look at it: behind a daemon that can't end, that would wait for ever.
+    // First without accessing it: behind a daemon that cannot end, that would wait for ever.
     let named = std::path::absolute(target);
     if let Some(mount) = named.ok().and_then(|path| mounts::containing(&mounts, &path))
         && mount.is_believed()
@@ -45,7 +45,7 @@ pub(crate) fn locate(target: &Path) -> Outcome<Located> {
     let found = fs::canonicalize(target).and_then(|path| Ok((fs::metadata(&path)?, path)));
     let (metadata, path) = match found {
         Ok(found) => found,
-        // A dead daemon's mount point often can't even be looked at, only named.
+        // The mount point of a dead daemon often cannot be accessed, only named.
         Err(error) => {
             let path = std::path::absolute(target).map_err(|error| Failure::of_io(cannot(), &error))?;
             return match mounts::containing(&mounts, &path) {
@@ -86,13 +86,13 @@ pub(crate) fn locate(target: &Path) -> Outcome<Located> {
 }
 
 /// Returns a connection to the daemon of a pool whose file or partition has this metadata, if there is one that this
-/// user believes.
+/// user trusts.
 pub(crate) fn daemon_of(metadata: &Metadata) -> Result<Option<ControlClient>, ControlError> {
     let Some(place) = PoolPlace::of(metadata) else { return Ok(None) };
     ControlClient::find(&place, &RunDirectory::of_pool_owned_by(metadata.uid()))
 }
 
-/// Returns the failure of a command that takes a pool which nobody serves.
+/// Returns the failure of a command that needs a pool without a daemon.
 pub(crate) fn served(cannot: String, pool: &Path) -> Failure {
     Failure::new(cannot)
         .because_of("a daemon serves it")

@@ -1,7 +1,7 @@
 //! `onefold`: stores many virtual machine disk images once.
 //!
-//! This crate is the command line and nothing else: arguments, progress, results, exit codes. What a pool is lies in
-//! `onefold-pool`, how it is mounted in `onefold-export`.
+//! This crate is only the command line: arguments, progress, results, exit codes. `onefold-pool` implements pools, and
+//! `onefold-export` mounts them.
 
 mod allocator;
 mod calendar;
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(report) => match report.print(talk.json) {
             Ok(()) => report.exit.into(),
-            // Whoever reads the results has had enough of them, as `head` has.
+            // The reader of the results has stopped reading, as `head` does.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => report.exit.into(),
             Err(error) => fail(&Failure::of_io("cannot print the result", &error), false),
         },
@@ -64,8 +64,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Parses the command line, or ends the process with help or an error of usage. Such errors quote arguments as they
-/// are: with anything to be escaped in an argument, the error is that of the escaped arguments.
+/// Parses the command line, or ends the process with help or a usage error. Such errors quote arguments unescaped. So
+/// if an argument contains characters to escape, the printed error is that of the escaped arguments.
 fn parse(arguments: &[OsString]) -> Cli {
     let error = match Cli::try_parse_from(arguments) {
         Ok(cli) => return cli,
@@ -82,7 +82,7 @@ fn parse(arguments: &[OsString]) -> Cli {
     if let Err(error) = Cli::try_parse_from(arguments.iter().map(shown)) {
         error.exit();
     }
-    // The escapes themselves made the arguments right, as where an argument must be UTF-8.
+    // The escapes themselves made the arguments valid, for example where an argument must be UTF-8.
     eprint!("{}", ShownText::lines(&error.to_string()));
     std::process::exit(error.exit_code());
 }
@@ -95,8 +95,8 @@ fn fail(failure: &Failure, as_json: bool) -> ExitCode {
     }
 }
 
-/// Makes a panic, in whichever thread, end the process with the code that means a bug in us: a daemon that went on
-/// without one of its threads would only hang.
+/// Makes a panic in any thread end the process with the exit code for a bug. A daemon that continued without one of its
+/// threads would only hang.
 fn report_panics() {
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("error: a bug in Onefold: {}", ShownText::lines(&panic.to_string()));

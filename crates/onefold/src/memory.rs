@@ -1,8 +1,8 @@
-//! How much memory this process has used.
+//! The memory that this process has used.
 
 use std::fs;
 
-/// Returns the most memory that was ever in use at once, as the kernel counted it; nothing where it does not tell.
+/// Returns the peak memory of this process, as counted by the kernel; `None` if the kernel does not report it.
 pub(crate) fn peak_bytes() -> Option<u64> {
     parse(&fs::read_to_string("/proc/self/status").ok()?)
 }

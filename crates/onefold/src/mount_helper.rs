@@ -1,4 +1,4 @@
-//! Being called as `mount.fuse.onefold` by mount(8), for `/etc/fstab` and `mount -t fuse.onefold`.
+//! Called as `mount.fuse.onefold` by mount(8), for `/etc/fstab` and `mount -t fuse.onefold`.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -9,15 +9,15 @@ use rustix::mount::MountFlags;
 
 use crate::failure::{Failure, Outcome};
 
-/// The name under which mount(8) looks for a helper of type `fuse.onefold`.
+/// The name of mount(8)'s helper for the type `fuse.onefold`.
 const HELPER: &str = "mount.fuse.onefold";
 
 fn is_helper(arguments: &[OsString]) -> bool {
     arguments.first().is_some_and(|name| Path::new(name).file_name() == Some(OsStr::new(HELPER)))
 }
 
-/// Changes the options of a mounted pool, where mount(8) asks for that (`-o remount`). Returns nothing for other calls.
-/// The kernel does it; the daemon's own options stay as they are, which mount(8) repeats from the table of mounts and
+/// Changes the options of a mounted pool, if mount(8) requests that (`-o remount`). Returns `None` for other calls. The
+/// kernel applies the change. The daemon's own options stay as they are; mount(8) repeats them from the mount table and
 /// fstab.
 pub(crate) fn remount(arguments: &[OsString]) -> Option<Outcome<()>> {
     let options = arguments.windows(2).find_map(|pair| (pair[0] == "-o").then_some(&pair[1]))?;
@@ -33,10 +33,10 @@ pub(crate) fn remount(arguments: &[OsString]) -> Option<Outcome<()>> {
     }))
 }
 
-/// Returns what the kernel is to do from now on. What is not named ends, except what holds for each pool.
+/// Returns the kernel's new flags. Flags that `options` does not name end, except those that every pool has.
 fn remount_flags(options: &str) -> MountFlags {
     let always = MountFlags::NOSUID | MountFlags::NODEV;
-    // mount(8) puts the options of the mount so far first, and what was asked for after them.
+    // mount(8) puts the present options of the mount first, and the requested ones after them.
     options.split(',').fold(always, |flags, option| match option {
         "ro" => flags | MountFlags::RDONLY,
         "rw" => flags - MountFlags::RDONLY,
@@ -60,7 +60,7 @@ fn remount_flags(options: &str) -> MountFlags {
     })
 }
 
-/// Turns the arguments of a mount helper into those of `onefold pool mount`; others stay as they are.
+/// Turns the arguments of a mount helper into those of `onefold pool mount`; returns other arguments unchanged.
 ///
 /// mount(8) calls `mount.fuse.onefold SOURCE DIRECTORY [-sfnv] [-N namespace] [-o options] [-t type]`.
 pub(crate) fn translate(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
@@ -71,7 +71,7 @@ pub(crate) fn translate(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
     let mut rest = arguments.into_iter().skip(1);
     while let Some(argument) = rest.next() {
         match argument.to_str() {
-            // Sloppy, no mtab, verbose: nothing to do here.
+            // Sloppy, no mtab, verbose: no effect here.
             Some("-s" | "-n" | "-v") => {}
             Some("-t") => drop(rest.next()),
             Some("-o") => {
@@ -88,7 +88,7 @@ pub(crate) fn translate(arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
 }
 
 /// Turns an option of `/etc/fstab` into a flag of `onefold pool mount`: `ro` and `memory=2G` into `--read-only` and
-/// `--memory=2G`. What is meant for mount(8) itself, or holds for every mounted pool, becomes nothing.
+/// `--memory=2G`. Returns `None` for options that are meant for mount(8) itself, or that every mounted pool has anyway.
 fn flag(option: &str) -> Option<OsString> {
     const FOR_MOUNT: [&str; 32] = [
         "",
@@ -121,13 +121,13 @@ fn flag(option: &str) -> Option<OsString> {
         "symfollow",
         "noiversion",
         "nomand",
-        // So it is with every pool.
+        // Every pool has this.
         "acl",
         "user_xattr",
         "default_permissions",
     ];
     const BY_KERNEL: [&str; 4] = ["sync", "dirsync", "lazytime", "nosymfollow"];
-    // The names of source and type are those of the pool, whatever is asked for.
+    // Source and type always have the names of the pool, whatever the options say.
     const FOR_MOUNT_BEGINNINGS: [&str; 6] = ["x-", "comment=", "helper=", "uhelper=", "fsname=", "subtype="];
     if FOR_MOUNT.contains(&option) || FOR_MOUNT_BEGINNINGS.iter().any(|beginning| option.starts_with(beginning)) {
         return None;

@@ -1,8 +1,8 @@
-//! Which pools are mounted where, as the kernel tells it in `/proc/self/mountinfo`.
+//! The mounted pools, from the kernel's `/proc/self/mountinfo`.
 //!
-//! The type and the source of a FUSE mount are the words of whoever mounted it: with `fusermount3` any user mounts what
-//! calls itself somebody else's pool. Only the device and the user are the kernel's own; [`Mount::is_believed`] goes by
-//! them.
+//! The type and the source of a FUSE mount are chosen by the user who mounted it: with `fusermount3`, any user can
+//! mount a file system that claims to be another user's pool. Only the device and the user come from the kernel itself,
+//! and [`Mount::is_believed`] relies on these.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,19 +20,19 @@ const TABLE: &str = "/proc/self/mountinfo";
 /// A mounted pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
-    /// Where it is mounted.
+    /// The mount point.
     pub(crate) mountpoint: PathBuf,
-    /// The folder or file of the pool that is shown: `/` unless it is a bind mount of a part.
+    /// The folder or file of the pool that the mount shows: `/` unless it is a bind mount of a part.
     pub(crate) root: PathBuf,
     /// The pool's file or partition, as the daemon named it.
     pub(crate) source: PathBuf,
-    /// What it counts as. Given to another mount once this one is gone.
+    /// Its device number, which the kernel reuses once this mount is gone.
     pub(crate) device: DeviceNumber,
-    /// User id of whoever mounted it.
+    /// User ID of the user who mounted it.
     pub(crate) user: u32,
 }
 
-/// Number of the device that a mounted file system counts as.
+/// Device number of a mounted file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceNumber {
     pub(crate) major: u32,
@@ -40,34 +40,34 @@ pub(crate) struct DeviceNumber {
 }
 
 impl Mount {
-    /// Tells whether the mount may be taken for one of the pool that it names: root mounted it, this user did, or
-    /// the one to whom the pool's file belongs.
+    /// Returns whether the mount can be trusted to be one of the pool that it names: root mounted it, this user did, or
+    /// the owner of the pool's file.
     pub(crate) fn is_believed(&self) -> bool {
         self.is_believed_by(rustix::process::geteuid().as_raw())
     }
 
     fn is_believed_by(&self, user: u32) -> bool {
-        // A relative source is relative to some other process's working directory, not to this one's.
+        // A relative source is relative to the working directory of another process, not of this one.
         let owns = || self.source.is_absolute() && fs::metadata(&self.source).is_ok_and(|pool| pool.uid() == self.user);
         self.user == 0 || self.user == user || owns()
     }
 }
 
-/// Returns the pools that are mounted, in the order in which they were, and what only says so: see
+/// Returns the mounted pools, in the order of the mount table, including mounts that only claim to be pools: see
 /// [`Mount::is_believed`].
 pub(crate) fn mounted() -> io::Result<Vec<Mount>> {
     Ok(parse(&fs::read(TABLE)?))
 }
 
-/// Returns the number of the file system that an open file lies in, as the kernel itself uses it. `fstat` names
-/// another one where a file system has subvolumes (Btrfs). Nothing where its mount is not in this process's table.
+/// Returns the number of an open file's file system, as the kernel itself uses it. `fstat` returns another one if a
+/// file system has subvolumes (Btrfs). `None` if its mount is not in this process's table.
 pub(crate) fn device_of_file(file: impl AsFd) -> io::Result<Option<DeviceNumber>> {
     let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_fd().as_raw_fd()))?;
     let Some(id) = about.lines().find_map(|line| line.strip_prefix("mnt_id:")) else { return Ok(None) };
     Ok(device_of_mount(&fs::read(TABLE)?, id.trim()))
 }
 
-/// Returns the mount that `path` lies in, the innermost and latest one. `path` is absolute.
+/// Returns the mount that contains `path`, an absolute path: the innermost and latest one.
 pub(crate) fn containing<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     mounts
         .iter()
@@ -76,14 +76,14 @@ pub(crate) fn containing<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mou
         .max_by_key(|mount| mount.mountpoint.components().count())
 }
 
-/// Returns the mount of the pool at `pool`, which is a canonical path: the latest one, and of that the original, not a
-/// bind mount.
+/// Returns the mount of the pool at `pool`, a canonical path: the latest one, and of that the original, not a bind
+/// mount.
 pub(crate) fn of_pool<'a>(mounts: &'a [Mount], pool: &Path) -> Option<&'a Mount> {
     let latest = mounts.iter().rev().find(|mount| is_of_pool(mount, pool))?;
     mounts.iter().find(|mount| mount.device == latest.device && is_of_pool(mount, pool))
 }
 
-/// Tells whether a mount shows the pool at `pool`, which is a canonical path. One that is not believed does not.
+/// Returns whether a mount shows the pool at `pool`, a canonical path. A mount that is not trusted does not.
 pub(crate) fn is_of_pool(mount: &Mount, pool: &Path) -> bool {
     let source = mount.source.as_path();
     let is_named =
@@ -91,8 +91,8 @@ pub(crate) fn is_of_pool(mount: &Mount, pool: &Path) -> bool {
     is_named && mount.is_believed()
 }
 
-/// Parses `mountinfo` (proc(5)): mount's number in field 1, device in field 3, mount point in field 5; after a lone
-/// `-`, type, source and options of the file system.
+/// Parses `mountinfo` (proc(5)): the mount's number in field 1, the device in field 3, the mount point in field 5;
+/// after a lone `-`, type, source and options of the file system.
 fn parse(text: &[u8]) -> Vec<Mount> {
     text.split(|&byte| byte == b'\n').filter_map(parse_line).collect()
 }
@@ -121,13 +121,13 @@ fn parse_device(field: &[u8]) -> Option<DeviceNumber> {
     Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? })
 }
 
-/// Returns who mounted: the kernel says it of every FUSE mount. The last mention is the one that FUSE writes, the
-/// labels of security modules come before it.
+/// Returns the user who mounted, which the kernel reports for every FUSE mount. FUSE writes the last mention; labels of
+/// security modules come before it.
 fn parse_user(options: &[u8]) -> Option<u32> {
     std::str::from_utf8(options).ok()?.rsplit(',').find_map(|option| option.strip_prefix("user_id="))?.parse().ok()
 }
 
-/// Turns `\040` and the like back into bytes.
+/// Turns escapes such as `\040` back into bytes.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -172,7 +172,7 @@ mod tests {
         Mount { mountpoint: mountpoint.into(), root: "/".into(), source: source.into(), device, user }
     }
 
-    /// A line for a mount of the file at `source` by `user`.
+    /// Returns the table with a mount of the file at `source` by `user`.
     fn mounted_by(user: u32, source: &Path) -> Vec<Mount> {
         let source = source.to_str().unwrap();
         parse(format!("40 22 0:36 / /mnt/a rw - fuse.onefold {source} rw,user_id={user},group_id=0\n").as_bytes())
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(source("/mnt"), None);
     }
 
-    /// Seen: `pool umount` of a pool's file told of the bind mount instead.
+    /// Seen: `pool umount` of a pool's file reported the bind mount instead.
     #[test]
     fn a_pool_leads_to_its_own_mount_and_not_to_a_bind_mount() {
         let bind = b"50 22 0:36 /sub /mnt/bind rw - fuse.onefold /data/images.pool rw,user_id=0\n";
@@ -214,16 +214,16 @@ mod tests {
         assert_eq!(of_pool(&mounts, Path::new("/data/none.pool")), None);
     }
 
-    /// A pool that another program had mounted by a relative name was taken for the file of that name in the working
-    /// directory.
+    /// Regression: if another program had mounted a pool by a relative name, it was taken for the file of that name in
+    /// the working directory.
     #[test]
     fn a_relative_source_is_not_looked_for_in_the_working_directory() {
         let mounts = parse(b"40 22 0:36 / /mnt/images rw - fuse.onefold Cargo.toml rw,user_id=0\n");
         assert_eq!(of_pool(&mounts, &fs::canonicalize("Cargo.toml").unwrap()), None);
     }
 
-    /// Any user could mount, with `fusermount3`, what called itself root's pool: `pool mount` took the pool for
-    /// mounted, and the verbs went to that user's mount.
+    /// Regression: with `fusermount3`, any user could mount a file system that claimed to be root's pool. `pool mount`
+    /// then took the pool for mounted, and the verbs went to that user's mount.
     #[test]
     fn another_users_mount_is_not_taken_for_the_pool_that_it_names() {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -246,7 +246,7 @@ mod tests {
         let by = |mounting: u32| mounted_by(mounting, file.path())[0].is_believed_by(user);
         assert!(by(0) && by(user) && by(owner));
         assert!(!by(other));
-        // Nobody owns what is not there, and a relative name means nothing here.
+        // Nobody owns a missing file, and a relative name has no meaning here.
         assert!(!mounted_by(other, Path::new("/nonexistent/pool"))[0].is_believed_by(user));
         let of_cargo = fs::metadata("Cargo.toml").unwrap().uid();
         assert!(!mounted_by(of_cargo + 1, Path::new("Cargo.toml"))[0].is_believed_by(of_cargo + 2));

@@ -1,5 +1,5 @@
-//! Progress and time left of long work: a bar on a terminal, a line every few seconds elsewhere, always on standard
-//! error.
+//! Progress and remaining time of long work: a bar on a terminal, elsewhere a line every few seconds, always on
+//! standard error.
 
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
@@ -16,9 +16,9 @@ use crate::size::human;
 
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Shows how far one piece of work is. Work that ends within moments shows nothing off a terminal.
+/// Shows the progress of one piece of work. Without a terminal, work that ends within moments shows nothing.
 pub(crate) struct Meter {
-    /// What is being done, as in "checking".
+    /// The activity, as in "checking".
     doing: String,
     shown: Shown,
     interrupt: Interrupt,
@@ -36,9 +36,9 @@ struct Lines {
 }
 
 impl Meter {
-    /// Returns a meter for work of yet unknown length; `quiet` shows nothing.
+    /// Returns a meter for work of a length that is not known yet; `quiet` shows nothing.
     pub(crate) fn new(doing: impl Into<String>, quiet: bool, interrupt: Interrupt) -> Meter {
-        // Names of files and pools are in it.
+        // It contains names of files and pools.
         let doing = ShownText::line(&doing.into()).to_string();
         let shown = if quiet {
             Shown::Nothing
@@ -51,7 +51,7 @@ impl Meter {
         Meter { doing, shown, interrupt }
     }
 
-    /// Shows that `done` of `total` bytes are done; `Break` when the user wants to stop.
+    /// Shows that `done` of `total` bytes are done. Returns `Break` when the user wants to stop.
     pub(crate) fn show_bytes(&self, done: u64, total: u64) -> ControlFlow<()> {
         match &self.shown {
             Shown::Nothing => {}
@@ -72,17 +72,17 @@ impl Meter {
         if self.interrupt.is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Returns what work on a disk calls.
+    /// Returns a callback for work on a disk.
     pub(crate) fn on_progress(&self) -> impl Fn(Progress) -> ControlFlow<()> + Sync {
         |progress: Progress| self.show_bytes(progress.done_bytes, progress.total_bytes)
     }
 
-    /// Tells whether the user wants to stop.
+    /// Returns whether the user wants to stop.
     pub(crate) fn is_interrupted(&self) -> bool {
         self.interrupt.is_asked()
     }
 
-    /// Takes the bar away; results come next.
+    /// Removes the bar before results are printed.
     pub(crate) fn finish(&self) {
         if let Shown::Bar(bar) = &self.shown {
             bar.finish_and_clear();
@@ -104,7 +104,7 @@ fn bar(doing: &str) -> ProgressBar {
     bar
 }
 
-/// Returns one line of progress: how much, how fast, how long yet.
+/// Returns one line of progress: amount, rate, and remaining time.
 fn line(doing: &str, done: u64, total: u64, elapsed: Duration) -> String {
     let done = done.min(total);
     let percent = u128::from(done) * 100 / u128::from(total.max(1));
@@ -118,7 +118,7 @@ fn line(doing: &str, done: u64, total: u64, elapsed: Duration) -> String {
     text
 }
 
-/// Returns a number of seconds in the two units that matter.
+/// Returns a number of seconds in its two most significant units.
 pub(crate) fn duration(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),

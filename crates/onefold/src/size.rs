@@ -1,4 +1,4 @@
-//! Sizes as people write them: `100G`, `64MiB`, `4096`.
+//! Sizes in the form that people write: `100G`, `64MiB`, `4096`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ pub(crate) struct ByteSize(pub(crate) u64);
 
 const UNITS: [char; 5] = ['K', 'M', 'G', 'T', 'P'];
 
-/// Why a text is no size.
+/// Why a text is not a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SizeError {
     #[error("expected a number with an optional unit, such as 100G or 64MiB")]
@@ -39,7 +39,7 @@ impl FromStr for ByteSize {
     }
 }
 
-/// Returns the bytes that a unit stands for: none, `K` to `P`, then optionally `B` or `iB`, in either case.
+/// Returns the number of bytes in a unit: none, `K` to `P`, then optionally `B` or `iB`, in either case.
 fn multiplier(unit: &str) -> Option<u64> {
     let unit = unit.trim_start().to_ascii_uppercase();
     let (letter, rest) = match unit.chars().next() {
@@ -51,12 +51,12 @@ fn multiplier(unit: &str) -> Option<u64> {
     matches!(rest, "" | "B" | "IB").then(|| 1024_u64 << (10 * power))
 }
 
-/// Returns the bytes of a decimal fraction of a unit, which must be whole.
+/// Returns the bytes of a decimal fraction of a unit, which must be a whole number.
 fn fraction_bytes(fraction: &str, multiplier: u64) -> Result<u64, SizeError> {
     if fraction.is_empty() {
         return Ok(0);
     }
-    // Nine digits reach below a byte of every unit up to a gibibyte; more would only be noise.
+    // Nine digits reach below a byte for every unit up to a gibibyte; more would only be noise.
     if fraction.len() > 9 {
         return Err(SizeError::Fractional);
     }
@@ -75,7 +75,7 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// Returns `number` with its thousands set apart, so that columns of exact bytes can be read.
+/// Returns `number` with thousands separators, to make columns of exact bytes readable.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);

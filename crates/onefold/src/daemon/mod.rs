@@ -1,7 +1,8 @@
-//! A mount that outlives its command: the command starts itself again as a daemon and waits for its first word.
+//! A mount that outlives its command: the command starts itself again as a daemon and waits for the daemon's first
+//! word.
 //!
-//! Starting anew instead of forking leaves no thread and no lock behind, and needs no `unsafe`. The daemon says on its
-//! standard output, a pipe, whether the mount is ready; then it lets go of all three standard streams.
+//! A new program instead of a fork inherits no thread and no lock, and needs no `unsafe`. The daemon reports on its
+//! standard output, a pipe, whether the mount is ready. Then it closes all three standard streams.
 
 mod syslog;
 
@@ -17,7 +18,7 @@ pub(crate) use syslog::SystemLog;
 
 use crate::failure::{Failure, Outcome};
 
-/// Longest first word of a daemon, in bytes.
+/// Maximum length of a daemon's first word, in bytes.
 const WORD_BYTES_MAX: u64 = 64 << 10;
 
 /// The daemon's first word.
@@ -27,7 +28,7 @@ enum Word {
     Failed(Failure),
 }
 
-/// Runs this program again with `arguments`, in the background, and returns when it says that it is ready.
+/// Runs this program again with `arguments` in the background. Returns when it reports that it is ready.
 pub(crate) fn start(arguments: Vec<OsString>) -> Outcome<u32> {
     let cannot = || "cannot start the daemon".to_owned();
     let mut child = Command::new("/proc/self/exe")
@@ -45,7 +46,7 @@ pub(crate) fn start(arguments: Vec<OsString>) -> Outcome<u32> {
     match serde_json::from_str(&line) {
         Ok(Word::Ready) => Ok(child.id()),
         Ok(Word::Failed(failure)) => {
-            // It ends by itself; what it had to say is known.
+            // It ends by itself, and its report is known.
             let _ = child.wait();
             Err(failure)
         }
@@ -56,13 +57,13 @@ pub(crate) fn start(arguments: Vec<OsString>) -> Outcome<u32> {
     }
 }
 
-/// In the daemon: leaves the terminal of whoever started it, so that its signals and its end do not matter.
+/// In the daemon: leaves the terminal of the starting process, whose signals and end then do not matter.
 pub(crate) fn detach() -> io::Result<()> {
     rustix::process::setsid()?;
     Ok(())
 }
 
-/// In the daemon: says that the mount is ready and lets go of the standard streams and the working directory.
+/// In the daemon: reports that the mount is ready, and releases the standard streams and the working directory.
 pub(crate) fn say_ready() -> io::Result<()> {
     say(&Word::Ready)?;
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
@@ -72,9 +73,9 @@ pub(crate) fn say_ready() -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// In the daemon: says why there is no mount.
+/// In the daemon: reports why there is no mount.
 pub(crate) fn say_failed(failure: &Failure) {
-    // If nobody listens any more, the exit code is all that is left to tell.
+    // If no process listens any more, only the exit code is left to report.
     let _ = say(&Word::Failed(failure.clone()));
 }
 

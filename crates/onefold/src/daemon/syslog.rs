@@ -1,4 +1,4 @@
-//! The system's log, for a daemon that has no terminal: one datagram a line to `/dev/log`, as syslog(3) sends it.
+//! The system's log, for a daemon without a terminal: one datagram per line to `/dev/log`, in the form of syslog(3).
 
 use std::os::unix::net::UnixDatagram;
 
@@ -9,14 +9,14 @@ const SOCKET: &str = "/dev/log";
 const DAEMON_ERROR: u32 = 3 * 8 + 3;
 const DAEMON_INFO: u32 = 3 * 8 + 6;
 
-/// Writes to the system's log where there is one.
+/// Writes to the system's log, if there is one.
 #[derive(Debug)]
 pub(crate) struct SystemLog {
     socket: Option<UnixDatagram>,
 }
 
 impl SystemLog {
-    /// Connects to the log. Where there is none, messages are lost: a daemon must not fail for that.
+    /// Connects to the log. Without a log, messages are lost: a daemon must not fail for that.
     pub(crate) fn connect() -> SystemLog {
         let connect = || {
             let socket = UnixDatagram::unbound()?;
@@ -28,7 +28,7 @@ impl SystemLog {
         SystemLog { socket: connect().ok() }
     }
 
-    /// Tells something that is no failure.
+    /// Logs a message that is no failure.
     pub(crate) fn info(&self, message: &str) {
         self.send(DAEMON_INFO, message);
     }

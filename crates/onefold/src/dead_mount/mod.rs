@@ -1,11 +1,11 @@
-//! Mounts whose daemon has died: `kill -9`, out of memory, a bug. The kernel keeps such a mount and answers everything
-//! in it with an error, until somebody takes it away.
+//! Mounts whose daemon has died: `kill -9`, out of memory, a bug. The kernel keeps such a mount, and returns an error
+//! for every request, until the mount is removed.
 //!
 //! A killed daemon may even be unable to end. One of its threads waits in the kernel for the file system that the
 //! daemon itself no longer serves. That wait keeps the connection open, so every program that looks at the mount waits
-//! as well. It happened after SIGTERM and SIGKILL in short sequence, under programs that write through shared mappings.
-//! Such a daemon is found by its lock on the pool's file, without a question to the mount. A forced unmount ends the
-//! wait.
+//! as well. It happened after SIGTERM and SIGKILL in quick succession, under programs that write through shared
+//! mappings. Such a daemon is found by its lock on the pool's file, without a request to the mount. A forced unmount
+//! ends the wait.
 
 #[cfg(test)]
 mod tests;
@@ -23,8 +23,8 @@ use rustix::mount::UnmountFlags;
 
 use crate::mounts::{self, DeviceNumber, Mount};
 
-/// Tells whether nobody answers behind a mount any more. The kernel may still know attributes of the mount point, but
-/// it always asks the daemon for the numbers of the file system.
+/// Returns whether no daemon answers behind a mount any more. The kernel may still know attributes of the mount point,
+/// but it always asks the daemon for the file system's statistics.
 pub(crate) fn is_dead(mount: &Mount) -> bool {
     was_killed(mount) || is_unanswered(&rustix::fs::statvfs(&mount.mountpoint))
 }
@@ -33,7 +33,7 @@ fn is_unanswered<T>(asked: &rustix::io::Result<T>) -> bool {
     matches!(asked, Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
-/// Tells whether the daemon of a mount was killed and has not ended yet. Asks nothing of the mount.
+/// Returns whether the daemon of a mount was killed and has not ended yet. Sends no request to the mount.
 pub(crate) fn was_killed(mount: &Mount) -> bool {
     let holders =
         name_in_locks(&mount.source).and_then(|pool| Ok(lock_holders(&fs::read_to_string("/proc/locks")?, &pool)));
@@ -42,7 +42,8 @@ pub(crate) fn was_killed(mount: &Mount) -> bool {
     holders.is_ok_and(|holders| holders.iter().any(is_ending))
 }
 
-/// Returns how `/proc/locks` names a file: by the file system's own number, not by the one that `stat` shows.
+/// Returns the name of a file in `/proc/locks`. It contains the file system's own number, not the one that `stat`
+/// shows.
 fn name_in_locks(path: &Path) -> io::Result<String> {
     let file = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let shown = rustix::fs::fstat(&file)?;
@@ -51,7 +52,7 @@ fn name_in_locks(path: &Path) -> io::Result<String> {
     Ok(format!("{:02x}:{:02x}:{}", device.major, device.minor, shown.st_ino))
 }
 
-/// Returns the processes that hold a whole-file lock on a file, by proc_locks(5); `file` is as it stands there.
+/// Returns the processes that hold a whole-file lock on a file, from proc_locks(5). `file` is its name there.
 fn lock_holders(locks: &str, file: &str) -> Vec<u32> {
     let holder = |line: &str| {
         let mut fields = line.split_whitespace();
@@ -62,39 +63,40 @@ fn lock_holders(locks: &str, file: &str) -> Vec<u32> {
     locks.lines().filter_map(holder).collect()
 }
 
-/// Tells by proc_pid_stat(5) whether the first thread of a process has ended.
+/// Returns whether the first thread of a process has ended, from proc_pid_stat(5).
 fn is_zombie(stat: &str) -> bool {
-    // The program's name stands in parentheses and may itself hold some.
+    // The program's name is in parentheses, and may itself contain some.
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z'))
 }
 
-/// Takes a dead mount away; does nothing where it is gone already. Files in it that are still open stay as they are:
-/// nothing can be done with them but closing.
+/// Removes a dead mount; does nothing if it is gone already. Its open files stay as they are: they can only be closed.
 ///
-/// Nobody is kept from clearing it and mounting anew meanwhile, nor the owner of a directory on the way from renaming
-/// it. So what is at the place is held on to before it is looked at, and unmounted through the directory that holds it.
+/// Meanwhile, another process may remove the dead mount and mount anew, or the owner of a directory in the path may
+/// rename it. So this holds the root of the mount before it examines it, and unmounts it through the directory that
+/// contains it.
 ///
 /// # Errors
-/// The operating system's, when this user may not; when something else is mounted over it, or a daemon serves it.
+/// The error of the operating system, for example if this user may not; an error if something else is mounted over it,
+/// or if a daemon serves it.
 pub(crate) fn clear(mount: &Mount) -> io::Result<()> {
     let Some(place) = Place::open(&mount.mountpoint)? else { return Ok(()) };
     if place.device()? != mount.device {
         let is_covered = mounts::mounted()?.contains(mount);
         return if is_covered { Err(io::Error::other("something else is mounted over it")) } else { Ok(()) };
     }
-    // The kernel gives a number away again once its mount is gone. While the root is held it does not.
+    // The kernel reuses a device number once its mount is gone. It does not while the root is held.
     if !was_killed(mount) && !is_unanswered(&rustix::fs::fstatvfs(&place.root)) {
         return Err(io::Error::other("a daemon serves it"));
     }
     match place.unmount() {
-        // EINVAL: somebody was faster.
+        // EINVAL: another process has already unmounted it.
         Ok(()) | Err(Errno::INVAL) => Ok(()),
         Err(errno @ Errno::PERM) => clear_as_user(mount).map_err(|_| errno.into()),
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// A mount point, and what is mounted there.
+/// A mount point, and the root of the mount there.
 struct Place {
     parent: OwnedFd,
     name: OsString,
@@ -102,8 +104,8 @@ struct Place {
 }
 
 impl Place {
-    /// Holds on to what is mounted at a path without symbolic links, asking nothing of it. Nothing where the path does
-    /// not lead anywhere.
+    /// Holds the root of the mount at a path without symbolic links, without a request to that mount. `None` if the
+    /// path does not exist.
     fn open(path: &Path) -> io::Result<Option<Place>> {
         let (Some(parent_path), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Errno::INVAL.into());
@@ -124,7 +126,7 @@ impl Place {
 
     fn device(&self) -> rustix::io::Result<DeviceNumber> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        // Asking for nothing: the device is told even to those who may not look into the mount.
+        // Requests no fields: the kernel returns the device even to users who may not look into the mount.
         let shown = rustix::fs::statx(&self.root, "", flags, StatxFlags::empty())?;
         Ok(DeviceNumber { major: shown.stx_dev_major, minor: shown.stx_dev_minor })
     }
@@ -139,14 +141,14 @@ fn path_of(file: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Takes all dead mounts of the pool at `pool`, a canonical path, away; returns them. Who has the pool's lock keeps
-/// daemons of this pool from mounting meanwhile; what else is mounted at such a place, [`clear`] leaves alone.
+/// Removes all dead mounts of the pool at `pool`, a canonical path, and returns them. A caller that holds the pool's
+/// lock keeps daemons of this pool from mounting meanwhile. [`clear`] leaves other mounts at such a place alone.
 ///
 /// # Errors
-/// As [`clear`]; when the table of mounts can't be read.
+/// See [`clear`]; when the table of mounts cannot be read.
 pub(crate) fn clear_all_of(pool: &Path) -> io::Result<Vec<Mount>> {
     let mut cleared = Vec::new();
-    // The latest first: it lies on top where two are mounted at one place.
+    // The latest first: of two mounts at one place, it is on top.
     for mount in mounts::mounted()?.into_iter().rev() {
         if mounts::is_of_pool(&mount, pool) && is_dead(&mount) {
             clear(&mount)?;
@@ -156,12 +158,12 @@ pub(crate) fn clear_all_of(pool: &Path) -> io::Result<Vec<Mount>> {
     Ok(cleared)
 }
 
-/// What users who are not root do by a helper of FUSE. It can only detach, which ends no wait of a daemon that was
-/// killed; the connection is ended through the kernel's control file system, where that is mounted.
+/// Removes a dead mount as a user other than root, through FUSE's helper. The helper can only detach the mount, which
+/// ends no wait of a killed daemon. The kernel's control file system, if mounted, then ends the connection.
 fn clear_as_user(mount: &Mount) -> io::Result<()> {
     let ended = fs::write(format!("/sys/fs/fuse/connections/{}/abort", mount.device.minor), "1");
     if was_killed(mount) {
-        // Detached it would keep the pool's lock, and nobody could see where.
+        // If the mount were only detached, it would keep the pool's lock, and no user could see where.
         ended?;
     }
     let helper = Command::new("fusermount3")

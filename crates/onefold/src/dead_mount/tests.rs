@@ -30,11 +30,11 @@ fn a_name_with_parentheses_hides_no_state() {
     assert!(!is_zombie(""));
 }
 
-/// A folder with mount points. Whatever is still mounted there is taken away in the end.
+/// A folder with mount points. Dropping it unmounts everything that is still mounted there.
 struct Folder(tempfile::TempDir);
 
 impl Folder {
-    /// Returns nothing, and says so, where this machine can't mount.
+    /// Returns `None`, with a message, on a machine that cannot mount.
     fn new() -> Option<Folder> {
         let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
         if !can {
@@ -43,7 +43,7 @@ impl Folder {
         can.then(|| Folder(tempfile::tempdir().unwrap()))
     }
 
-    /// Returns the path of a directory, which is made.
+    /// Makes a directory and returns its path.
     fn directory(&self, name: &str) -> PathBuf {
         let path = self.0.path().canonicalize().unwrap().join(name);
         fs::create_dir_all(&path).unwrap();
@@ -61,7 +61,7 @@ impl Drop for Folder {
     }
 }
 
-/// Mounts what nobody serves. It is dead when the connection is dropped.
+/// Makes a mount that no process serves. It is dead when the connection is dropped.
 fn mount_unserved(at: &Path) -> File {
     let connection = File::options().read(true).write(true).open("/dev/fuse").unwrap();
     let words = format!("fd={},rootmode=40000,user_id=0,group_id=0,subtype=onefold", connection.as_raw_fd());
@@ -70,7 +70,7 @@ fn mount_unserved(at: &Path) -> File {
     connection
 }
 
-/// Mounts what nobody serves any more, and returns what the table of mounts says of it.
+/// Makes a dead mount, and returns its line of the mount table.
 fn dead_mount(at: &Path) -> Mount {
     drop(mount_unserved(at));
     let mount = mounts::mounted().unwrap().into_iter().find(|mount| mount.mountpoint == at).unwrap();
@@ -82,7 +82,7 @@ fn mount_something(at: &Path) {
     rustix::mount::mount("none", at, "tmpfs", MountFlags::empty(), None).unwrap();
 }
 
-/// Returns how many file systems are mounted at a place.
+/// Returns the number of file systems mounted at a place.
 fn mounted_at(at: &Path) -> usize {
     let table = fs::read_to_string("/proc/self/mounts").unwrap();
     table.lines().filter(|line| line.split(' ').nth(1) == at.to_str()).count()
@@ -99,14 +99,14 @@ fn a_dead_mount_is_cleared_once() {
     }
 }
 
-/// What was wrong, found by a review: what had been found dead was cleared by its path. Where somebody else was faster,
-/// cleared it and mounted anew, the new mount was taken away, by force.
+/// Regression, found in a review: a mount found dead was cleared by its path. If another process had meanwhile cleared
+/// it and mounted anew, the new mount was removed, by force.
 #[test]
 fn what_was_mounted_since_at_the_place_of_a_dead_mount_stays() {
     let Some(folder) = Folder::new() else { return };
     let at = folder.directory("mnt");
     let dead = dead_mount(&at);
-    // Mounted while the dead one is: it has another number.
+    // Mounted while the dead mount exists, so it has another number.
     let elsewhere = folder.directory("elsewhere");
     mount_something(&elsewhere);
     rustix::mount::unmount(&at, UnmountFlags::DETACH).unwrap();
@@ -115,7 +115,7 @@ fn what_was_mounted_since_at_the_place_of_a_dead_mount_stays() {
     assert_eq!(mounted_at(&at), 1);
 }
 
-/// The same where the kernel has given the number of the dead mount to the new one.
+/// The same if the kernel has given the number of the dead mount to the new one.
 #[test]
 fn a_mount_with_the_number_of_a_dead_one_stays_if_a_daemon_serves_it() {
     let Some(folder) = Folder::new() else { return };
@@ -148,7 +148,7 @@ fn a_dead_mount_under_another_one_is_told() {
     assert_eq!(mounted_at(&at), 2);
 }
 
-/// The owner of a directory on the way can have it lead elsewhere at any moment.
+/// The owner of a directory in the path can redirect it at any moment.
 #[test]
 fn a_way_that_was_changed_is_not_followed() {
     let Some(folder) = Folder::new() else { return };

@@ -1,4 +1,4 @@
-//! What a disk or an image that cannot be used means to the user. The one place where it is decided.
+//! Explains to users why a disk or an image cannot be used. No other module decides this.
 
 use std::io::{self, ErrorKind};
 
@@ -9,7 +9,7 @@ use super::{Failure, TOO_LARGE};
 const ANOTHER_TMPDIR: &str = "set TMPDIR to a directory with enough room";
 
 impl Failure {
-    /// Returns the failure that an error of a disk is.
+    /// Returns the failure for an error of a disk.
     pub(crate) fn of_disk(error: &DiskError) -> Failure {
         let text = error.to_string();
         match error {
@@ -38,7 +38,7 @@ impl Failure {
                 Work::Copying => "nothing is left behind under the name",
                 Work::Converting => "nothing was written, and no temporary file is left",
             }),
-            // Disks and sinks of this program fail with failures.
+            // Disks and sinks of this program report failures as their errors.
             DiskError::Other(other) => match other.downcast_ref::<Failure>() {
                 Some(failure) => failure.clone(),
                 None => other.source().map_or(Failure::new(&text), |cause| Failure::new(&text).because(cause)),
@@ -144,7 +144,7 @@ mod tests {
             "error: cannot read the vdi image `a\\n`\n  cause: cannot start qemu-img: entity not found\n  \
              hint: install QEMU's tools (Debian: `apt-get install qemu-utils`)"
         );
-        // A program that fails without a word gives no cause.
+        // A program that fails without a message gives no cause.
         assert_eq!(
             of_image(ImageAction::Read, ImageFormat::Vhdx, ImageError::Complaint(String::new())),
             "error: cannot read the vhdx image `a\\n`\n  \

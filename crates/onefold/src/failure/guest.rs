@@ -1,11 +1,11 @@
-//! What a guest that cannot be read means to the user.
+//! Explains to users why a guest cannot be read.
 
 use onefold_guest::error::GuestError;
 
 use super::{Exit, Failure};
 
 impl Failure {
-    /// Returns the failure that an error of a guest is; `error` names what could not be done.
+    /// Returns the failure for an error of a guest; `error` names the failed action.
     pub(crate) fn of_guest(error: impl Into<String>, cause: &GuestError) -> Failure {
         match cause {
             GuestError::Disk(disk) => Failure::of_disk(disk).wrap(error),

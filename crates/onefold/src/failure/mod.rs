@@ -1,4 +1,4 @@
-//! What a command says when it could not do what was asked, and the exit code that goes with it.
+//! The message of a command that failed, and its exit code.
 
 mod disk;
 mod guest;
@@ -15,24 +15,24 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Exit {
-    /// It was done.
+    /// The command has succeeded.
     Done,
-    /// It could not be done.
+    /// The command has failed.
     Failed,
-    /// The command line makes no sense.
+    /// The command line is invalid.
     Usage,
-    /// It was done and damage was found.
+    /// The command has succeeded and found damage.
     Damage,
 }
 
-/// The hint where something is longer than a file of a pool can be.
+/// The hint if something is longer than a file of a pool can be.
 const TOO_LARGE: &str = "a file in a pool has at most 16 TiB";
 
-/// What a panic ends with: a bug in us, never the user's fault.
+/// Exit code of a panic: always a bug in Onefold, never the user's fault.
 pub(crate) const EXIT_BUG: i32 = 255;
 
 impl Exit {
-    /// Returns the number that the process ends with.
+    /// Returns the exit code of the process.
     pub(crate) fn code(self) -> u8 {
         match self {
             Exit::Done => 0,
@@ -49,12 +49,12 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// A failed command: what could not be done, why, and what to do next.
+/// A failed command: the failed action, its causes, and the next step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Failure {
-    /// What could not be done, as in "cannot mount `images.pool`".
+    /// The failed action, as in "cannot mount `images.pool`".
     pub(crate) error: String,
-    /// Why, from the nearest reason to the root.
+    /// The causes, from the nearest one to the root.
     pub(crate) causes: Vec<String>,
     /// The next step, if there is one.
     pub(crate) hint: Option<String>,
@@ -71,22 +71,22 @@ impl Failure {
         Failure { error: error.into(), causes: Vec::new(), hint: None, exit: Exit::Failed }
     }
 
-    /// Returns a failure because the command line makes no sense.
+    /// Returns a failure for an invalid command line.
     pub(crate) fn usage(error: impl Into<String>) -> Failure {
         Failure { exit: Exit::Usage, ..Failure::new(error) }
     }
 
-    /// Returns a failure because the user interrupted the work.
+    /// Returns a failure for work that the user interrupted.
     pub(crate) fn interrupted(doing: &str) -> Failure {
         Failure::new(format!("interrupted while {doing}"))
     }
 
-    /// Adds a cause and all that it names as its own source.
+    /// Adds a cause, and all its own sources.
     pub(crate) fn because(mut self, cause: &dyn Error) -> Failure {
         let mut next = Some(cause);
         while let Some(cause) = next {
             let text = cause.to_string();
-            // Messages that already tell their source would say it twice; a program that fails may have said nothing.
+            // Skips sources that the message already contains, and empty messages of programs.
             if !text.is_empty() && !self.causes.last().is_some_and(|last| last.contains(&text)) {
                 self.causes.push(text);
             }
@@ -101,14 +101,14 @@ impl Failure {
         self
     }
 
-    /// Makes this failure the cause of a wider one; hint and exit code stay.
+    /// Makes this failure the cause of a wider one. Hint and exit code stay.
     pub(crate) fn wrap(mut self, error: impl Into<String>) -> Failure {
         let narrower = std::mem::replace(&mut self.error, error.into());
         self.causes.insert(0, narrower);
         self
     }
 
-    /// Returns all of it on one line, for a log.
+    /// Returns the whole failure on one line, for a log.
     pub(crate) fn line(&self) -> String {
         self.to_string().split('\n').map(str::trim).collect::<Vec<_>>().join("; ")
     }
@@ -119,13 +119,13 @@ impl Failure {
         self
     }
 
-    /// Returns what a failed pool operation means to the user.
+    /// Returns the failure for an error of a pool.
     pub(crate) fn of_pool(error: impl Into<String>, cause: &PoolError) -> Failure {
         let (exit, hint) = explain(cause);
         Failure { exit, hint: hint.map(str::to_owned), ..Failure::new(error) }.because(cause)
     }
 
-    /// Returns what a failed system call means to the user.
+    /// Returns the failure for an error of a system call.
     pub(crate) fn of_io(error: impl Into<String>, cause: &std::io::Error) -> Failure {
         let failure = Failure::new(error).because(cause);
         match cause.kind() {
@@ -151,7 +151,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Tells how a command ends on a pool's error, and what the user may do next. The one place where it is decided.
+/// Returns how a command ends after a pool's error, and the user's next step. No other function decides this.
 fn explain(error: &PoolError) -> (Exit, Option<&'static str>) {
     match error {
         PoolError::NotFound => {
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(failure.exit, Exit::Failed);
     }
 
-    /// Libraries and the daemon quote names as they are.
+    /// Libraries and the daemon quote names without escaping them.
     #[test]
     fn a_failure_prints_nothing_but_its_own_lines() {
         let foreign = "cannot open \u{1b}]0;x\u{7}a\n  hint: run `rm`\u{202e}";

@@ -1,7 +1,7 @@
-//! JSON as it is printed.
+//! Printed JSON.
 //!
-//! JSON itself escapes only the controls of ASCII below the space. All other characters that would reach a terminal are
-//! written as JSON's own escapes too, so that a program reads the same text and a person sees no forged one.
+//! JSON itself escapes only ASCII control characters. All other characters that could affect a terminal are printed as
+//! JSON's own escapes too. So a program reads the same text, and a person sees no forged one.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -36,7 +36,7 @@ impl fmt::Display for Document<'_> {
     }
 }
 
-/// Writes a value on one line, as [`Document::line`] prints it. `buffer` is used meanwhile, and spares an allocation.
+/// Writes a value on one line, in the form of [`Document::line`]. Uses `buffer` meanwhile, which saves an allocation.
 pub(super) fn write_line(out: &mut impl Write, value: &impl Serialize, buffer: &mut Vec<u8>) -> io::Result<()> {
     buffer.clear();
     serde_json::to_writer(&mut *buffer, value)?;
@@ -44,13 +44,13 @@ pub(super) fn write_line(out: &mut impl Write, value: &impl Serialize, buffer: &
     each_part(text, &mut |part| out.write_all(part.as_bytes()))
 }
 
-/// Calls `write` with the parts of a JSON text, hidden characters escaped.
+/// Calls `write` with the parts of a JSON text, with hidden characters escaped.
 fn each_part<E>(text: &str, write: &mut dyn FnMut(&str) -> Result<(), E>) -> Result<(), E> {
     if is_plain(text) {
         return write(text);
     }
     let mut rest = text;
-    // Outside of strings JSON has no such character but the newline.
+    // Outside of strings, JSON contains no such character except the newline.
     while let Some(at) = rest.find(|character| is_hidden(character) && character != '\n') {
         let (plain, tail) = rest.split_at(at);
         write(plain)?;
@@ -65,9 +65,9 @@ fn each_part<E>(text: &str, write: &mut dyn FnMut(&str) -> Result<(), E>) -> Res
     write(rest)
 }
 
-/// Returns whether a text has nothing but letters, signs and newlines of ASCII, as nearly all texts do.
+/// Returns whether a text contains only letters, signs and newlines of ASCII, as nearly all texts do.
 fn is_plain(text: &str) -> bool {
-    // Without an end in the middle, the processor compares many bytes at once.
+    // Without an early exit, the processor compares many bytes at once.
     text.bytes().fold(true, |is_plain, byte| is_plain & (matches!(byte, 0x20..0x7f) | (byte == b'\n')))
 }
 

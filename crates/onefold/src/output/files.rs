@@ -1,4 +1,4 @@
-//! What the blocks of images belong to, as tables for people: first what a user can act on.
+//! Tables of what the blocks of images belong to, for people; facts that a user can act on come first.
 
 use std::cmp::Reverse;
 
@@ -12,9 +12,9 @@ use onefold_report::{
 use super::Table;
 use crate::size::{grouped, human};
 
-/// Rows of a table of packages and folders.
+/// Maximum number of rows in a table of packages and folders.
 const PARTS_MAX: usize = 10;
-/// Packages in several versions, images, and blocks that are named.
+/// Maximum number of packages in several versions, of images, and of blocks that are named.
 const NAMED_MAX: usize = 5;
 
 /// Returns the findings for people.
@@ -73,7 +73,7 @@ fn cells(share: &ShareBytes) -> [String; 4] {
     [share.bytes, share.shared_with_others_bytes, share.only_here_bytes, share.repeated_within_bytes].map(human)
 }
 
-/// Returns the packages, folders and kinds that have the most bytes by `by`.
+/// Returns the packages, folders and kinds with the most bytes by `by`.
 fn largest(found: &FilesAnalysis, heading: &str, by: fn(&ShareBytes) -> u64) -> Option<String> {
     let mut parts: Vec<(GroupName, &PartShare)> = Vec::new();
     for group in &found.total.groups {
@@ -92,7 +92,7 @@ fn largest(found: &FilesAnalysis, heading: &str, by: fn(&ShareBytes) -> u64) -> 
     Some(table.to_string())
 }
 
-/// Returns the name of a part, with its group where that is not clear.
+/// Returns the name of a part, with its group if it is ambiguous.
 fn part_name(group: GroupName, part: &str) -> String {
     match group {
         GroupName::Packages => part.shown().to_string(),

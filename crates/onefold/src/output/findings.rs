@@ -1,4 +1,4 @@
-//! What is wrong with a pool, as `check` and `scrub` tell it.
+//! Problems of a pool, as `check` and `scrub` print them.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::size::grouped;
 use crate::store::Findings;
 
-/// Returns all findings for people, the files hit below each, without a word where there are none.
+/// Returns all findings for people, with the affected files below each. Without findings, the text is empty.
 pub(crate) fn text(findings: &Findings) -> String {
     let mut text = String::new();
     for problem in &findings.problems {

@@ -1,5 +1,5 @@
-//! Results that are too long for memory: rows that are printed as they are found, for people, for programs that take
-//! raw names, or as one JSON document.
+//! Results that are too long for memory: rows are printed as they are found, for people, for programs that take raw
+//! names, or as one JSON document.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
 
@@ -15,14 +15,14 @@ use crate::cli::Talk;
 pub(crate) enum RowForm {
     /// Lines for people.
     Lines,
-    /// Names as they are, each with a zero byte after it.
+    /// Raw names, each followed by a zero byte.
     Raw,
     /// Members of a list in one JSON document.
     Json,
 }
 
 impl RowForm {
-    /// Returns the form that the user asks for.
+    /// Returns the form that the user requests.
     pub(crate) fn of(talk: Talk, raw: bool) -> RowForm {
         match (talk.json, raw) {
             (true, _) => RowForm::Json,
@@ -46,11 +46,11 @@ pub(crate) struct Listing<W: Write> {
 /// A listing on standard output.
 pub(crate) type StdoutListing = Listing<BufWriter<StdoutLock<'static>>>;
 
-/// Bytes that are gathered before they are written.
+/// Number of bytes that are gathered before they are written.
 const BUFFER_BYTES: usize = 64 << 10;
 
 impl StdoutListing {
-    /// Returns a listing on standard output; `name` is that of the list in a document.
+    /// Returns a listing on standard output; `name` is the name of the list in a document.
     pub(crate) fn new(form: RowForm, name: &'static str) -> StdoutListing {
         Listing::onto(BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock()), form, name)
     }
@@ -66,18 +66,18 @@ impl<W: Write> Listing<W> {
         self.form
     }
 
-    /// Returns whether nothing was printed yet.
+    /// Returns whether nothing has been printed yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
-    /// Prints a row for people; names in `text` were shown before.
+    /// Prints a row for people. Names in `text` must be escaped already.
     pub(crate) fn line(&mut self, text: &str) -> io::Result<()> {
         self.rows += 1;
         writeln!(self.out, "{}", ShownText::line(text))
     }
 
-    /// Prints a name as it is.
+    /// Prints a raw name.
     pub(crate) fn raw(&mut self, name: &[u8]) -> io::Result<()> {
         self.rows += 1;
         self.out.write_all(name)?;

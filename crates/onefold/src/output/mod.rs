@@ -1,4 +1,4 @@
-//! Results: for people as text, for machines as one JSON document, always on standard output.
+//! Results on standard output: as text for people, or as one JSON document for machines.
 
 pub(crate) mod analysis;
 mod document;
@@ -21,12 +21,12 @@ pub(crate) use document::Document;
 pub(crate) use listing::{RowForm, StdoutListing};
 pub(crate) use table::Table;
 
-/// What came of a command that did what was asked.
+/// The result of a command that succeeded.
 #[derive(Debug)]
 pub(crate) struct Report {
     /// For people; without a newline at its end. May be empty.
     pub(crate) text: String,
-    /// For machines: an object; null where all was printed already.
+    /// For machines: an object; null if everything was printed already.
     pub(crate) json: Value,
     /// How the command ends.
     pub(crate) exit: Exit,
@@ -50,9 +50,9 @@ impl Report {
     }
 }
 
-/// Prints a failure: to standard error for people, and as the one document on standard output for machines.
+/// Prints a failure: to standard error for people, or as the one document on standard output for machines.
 pub(crate) fn print_failure(failure: &Failure, as_json: bool) {
-    // With both streams gone the exit code is all that is left to tell.
+    // Without both streams, only the exit code is left to report.
     let _ = writeln!(io::stderr().lock(), "{failure}");
     if as_json {
         let document = json!({ "error": failure.error, "causes": failure.causes, "hint": failure.hint });

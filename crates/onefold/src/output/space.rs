@@ -1,4 +1,4 @@
-//! The numbers of a pool and of files, so that they can be seen to add up.
+//! The numbers of a pool and of files, in a form that visibly adds up.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::Table;
 use crate::size::{grouped, human};
 
-/// Returns what is stored and what is not: `apparent = zero + distinct + saved`.
+/// Returns the stored bytes without repetitions: `apparent = zero + distinct + saved`.
 fn distinct_bytes(stat: &PoolStat) -> u64 {
     stat.unique_bytes.saturating_add(stat.shared_bytes)
 }
@@ -18,7 +18,7 @@ fn saved_bytes(stat: &PoolStat) -> u64 {
     stat.saved_by_blocks_bytes.saturating_add(stat.saved_by_clones_bytes)
 }
 
-/// Returns the part of a file that is there more than once in the file itself: `apparent = zero + distinct + saved`.
+/// Returns the bytes that repeat within the file itself: `apparent = zero + distinct + saved`.
 fn saved_in_file_bytes(stat: &FileStat) -> u64 {
     stat.apparent_bytes.saturating_sub(stat.zero_bytes).saturating_sub(stat.distinct_bytes)
 }
@@ -72,7 +72,7 @@ pub(crate) fn pool_text(stat: &PoolStat) -> String {
     text
 }
 
-/// Returns the state of a daemon's filter, and what limits it if something does.
+/// Returns the state of a daemon's filter, and its limit if there is one.
 pub(crate) fn filter_text(stat: &PoolStat) -> String {
     let filter = &stat.filter;
     let mut text = format!(
@@ -142,7 +142,7 @@ pub(crate) fn pool_json(stat: &PoolStat) -> Value {
     })
 }
 
-/// Returns the numbers of files, and of the whole pool below them, for people.
+/// Returns the numbers of files, followed by those of the whole pool, for people.
 pub(crate) fn files_text(files: &[(String, FileStat)], pool: &PoolStat) -> String {
     let mut table = Table::new(["file", "apparent", "zero", "distinct", "of it shared", "saved"]);
     for (name, stat) in files {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Rows of cells; the first column is flush left, the others are numbers and flush right.
+/// Rows of cells: the first column is flush left, the others are numbers and flush right.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,

@@ -1,4 +1,4 @@
-//! A pool as the commands see it, whether a daemon serves it or the command has opened it itself.
+//! A pool in the form that commands use, whether a daemon serves it or the command has opened it itself.
 
 mod mounted;
 mod names;
@@ -20,50 +20,51 @@ use crate::interrupt::Interrupt;
 use crate::locate::{self, Located};
 use crate::progress::Meter;
 
-/// What may be done with a pool.
+/// Operations on a pool.
 pub(crate) trait Store {
-    /// Tells whether a daemon serves the pool.
+    /// Returns whether a daemon serves the pool.
     fn is_served(&self) -> bool;
-    /// Returns where a file lies in the pool that the user named by `path`.
+    /// Returns the path inside the pool of the file that the user named `path`.
     fn path(&self, path: &Path) -> Outcome<PoolPath>;
     /// Returns the pool's numbers.
     fn stat(&mut self) -> Outcome<PoolStat>;
     /// Returns one file's numbers.
     fn file_stat(&mut self, file: &PoolPath, meter: &Meter) -> Outcome<FileStat>;
-    /// Returns what lies at a path.
+    /// Returns the kind of file at a path.
     fn kind(&self, path: &PoolPath) -> Outcome<Kind>;
     /// Opens a file for reading.
     fn open(&self, file: &PoolPath) -> Outcome<Box<dyn Disk + '_>>;
-    /// Returns who may read and write a file, as far as a copy of it may let them: never more than [`COPY_MODE_MAX`].
+    /// Returns the permissions that a copy of a file may have, derived from those of the file: at most
+    /// [`COPY_MODE_MAX`].
     fn copy_mode(&self, file: &PoolPath) -> Outcome<u16>;
     /// Starts a file without a name, `size_bytes` long and all zeros, with the permissions `mode`.
     fn draft(&self, beside: &PoolPath, size_bytes: u64, mode: u16) -> Outcome<Box<dyn Draft + '_>>;
-    /// Makes all that processes have changed of a file part of what [`Store::clone_file`] clones.
+    /// Hands over all changes of a file by processes, so that [`Store::clone_file`] clones them too.
     fn hand_over(&self, file: &PoolPath) -> Outcome<()>;
-    /// Makes `destination`, which must not exist, an instant copy of `source`, which nobody may read who could not
-    /// read that.
+    /// Makes `destination`, which must not exist, an instant copy of `source`. Users who could not read the source
+    /// cannot read the copy.
     fn clone_file(&mut self, source: &PoolPath, destination: &PoolPath) -> Outcome<()>;
-    /// Takes in what the device has gained; returns the new size in bytes.
+    /// Extends the pool to the present size of its device. Returns the new size in bytes.
     fn grow(&mut self) -> Outcome<u64>;
-    /// Tells the device which blocks are free; returns how many bytes.
+    /// Discards free blocks on the device. Returns the number of bytes.
     fn trim(&mut self, meter: &Meter) -> Outcome<u64>;
     /// Reads all data and compares it with its fingerprints.
     fn scrub(&mut self, bytes_per_second: Option<u64>, meter: &Meter) -> Outcome<Findings>;
-    /// Makes everything durable and ends the use of the pool.
+    /// Makes everything durable, and ends the use of the pool.
     fn close(self: Box<Self>) -> Outcome<()>;
 }
 
-/// The most that a file made by a verb lets others do. What it was copied from may allow less, and then so does it:
-/// an image that only its owner reads stays one, whoever copies it.
+/// Maximum permissions of a file that a verb makes. If its source allows less, so does the file: a copy of an image
+/// that only its owner may read stays private, whoever copies it.
 pub(crate) const COPY_MODE_MAX: u16 = 0o644;
 
-/// A file that nobody sees until it is published; dropped unpublished, it is gone.
+/// A file that is invisible until it is published. Dropping it unpublished removes it.
 pub(crate) trait Draft: Sink {
     /// Gives the file its name, which must be free, once its data is durable.
     fn publish(self: Box<Self>, name: &PoolPath) -> Outcome<()>;
 }
 
-/// What lies at a path of a pool.
+/// The kind of file at a path of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Missing,
@@ -72,48 +73,48 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// One thing that is wrong with a pool.
+/// One problem of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Finding {
-    /// Which structure.
+    /// The damaged structure.
     pub(crate) structure: String,
-    /// The block where it lies, if it has a place.
+    /// Its block, if it has one.
     pub(crate) block: Option<u64>,
-    /// Paths of the files hit, as far as known.
+    /// Paths of the affected files, as far as known.
     pub(crate) files: Vec<String>,
-    /// What is wrong.
+    /// Description of the problem.
     pub(crate) what: String,
 }
 
-/// All that is wrong with a pool.
+/// All problems of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Findings {
-    /// The first ones, in full.
+    /// The first problems, in full.
     pub(crate) problems: Vec<Finding>,
-    /// How many there are in all.
+    /// Number of problems in all.
     pub(crate) problems_total: u64,
-    /// Data blocks that were read and compared.
+    /// Number of data blocks that were read and compared.
     pub(crate) data_blocks_hashed: u64,
     /// Whether the work was stopped before its end.
     pub(crate) stopped: bool,
 }
 
-/// Whether a command means to change the pool.
+/// Whether a command changes the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
     Read,
     Change,
 }
 
-/// A pool that was found, and how the user's Ctrl-C reaches the work on it.
+/// An open pool, and the user's way to interrupt work on it.
 pub(crate) struct OpenStore {
     /// The pool.
     pub(crate) store: Box<dyn Store>,
-    /// Asked between the steps of long work.
+    /// Checked between the steps of long work.
     pub(crate) interrupt: Interrupt,
 }
 
-/// Finds the pool that `target` means and opens it, or connects to its daemon.
+/// Finds the pool at `target`, and opens it or connects to its daemon.
 pub(crate) fn open(target: &Path, memory_bytes: u64, intent: Intent) -> Outcome<OpenStore> {
     match locate::locate(target)? {
         Located::Mounted { mount, base } => {

@@ -23,11 +23,11 @@ use crate::progress::Meter;
 /// See the module.
 pub(super) struct MountedStore {
     mount: Mount,
-    /// The directory of the mount that the user named: names are relative to it.
+    /// The directory of the mount that the user named. Names are relative to it.
     base: PathBuf,
 }
 
-/// Returns what a daemon's refusal means to the user. The one place where it is decided.
+/// Returns the failure for a daemon's refusal. No other function decides this.
 pub(crate) fn refused(what: &str, mount: &Mount, error: &ControlError) -> Failure {
     let mountpoint = mount.mountpoint.shown();
     let failure = Failure::new(format!("cannot {what} the pool mounted at `{mountpoint}`")).because(error);
@@ -70,22 +70,22 @@ impl MountedStore {
         Ok(store)
     }
 
-    /// Asks the daemon for something, over a connection of its own: a daemon does not wait long for the next request,
-    /// and between two of them an import may take hours.
+    /// Sends a request to the daemon over a new connection: a daemon does not wait long for the next request, and an
+    /// import may take hours between two of them.
     fn ask<T>(&self, what: &str, request: impl FnOnce(&mut ControlClient) -> Result<T, ControlError>) -> Outcome<T> {
         let answer = ControlClient::connect(&self.mount.mountpoint).and_then(|mut client| request(&mut client));
         answer.map_err(|error| refused(what, &self.mount, &error))
     }
 
-    /// Returns where a file of the pool is seen.
+    /// Returns the path of a file of the pool in the mount.
     fn outside(&self, path: &PoolPath) -> PathBuf {
         self.mount.mountpoint.join(path.as_path())
     }
 
     fn open_regular(&self, file: &PoolPath) -> io::Result<File> {
         let path = self.outside(file);
-        // Opening a pipe could wait for ever, and a user of the mount may put a link there at any time: the descriptor
-        // is checked first, and what it stands for is opened.
+        // Opening a pipe could wait for ever, and a user of the mount may put a link there at any time. So this checks
+        // a descriptor of the path first, and then opens the file behind it.
         let handle = File::from(open(&path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?);
         if !handle.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
@@ -106,7 +106,7 @@ impl Store for MountedStore {
     }
 
     fn path(&self, path: &Path) -> Outcome<PoolPath> {
-        // A path that leads into the mount, as a shell completes it, means just that file.
+        // A path that leads into the mount, as a shell completes it, means exactly that file.
         if let Some(name) = path.file_name()
             && let Some(parent) = path.parent()
             && let Ok(parent) = fs::canonicalize(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
@@ -114,7 +114,7 @@ impl Store for MountedStore {
         {
             return PoolPath::new(&inside.join(name));
         }
-        // Any other is a name inside the pool.
+        // Any other path is a name inside the pool.
         let base = self.base.strip_prefix(&self.mount.mountpoint).unwrap_or(Path::new(""));
         let relative = path.strip_prefix("/");
         PoolPath::new(&relative.map_or_else(|_| base.join(path), Path::to_owned))
@@ -190,14 +190,15 @@ impl Store for MountedStore {
     }
 
     fn close(self: Box<Self>) -> Outcome<()> {
-        // What was renamed is durable when its directory is; unlike a request to the daemon, anyone may ask for that.
+        // A renamed file is durable when its directory is. Unlike a request to the daemon, every user may sync a
+        // directory.
         let synced = File::open(&self.base).and_then(|directory| directory.sync_all());
         synced.map_err(|error| Failure::of_io(format!("cannot sync `{}`", self.base.shown()), &error))
     }
 }
 
-/// Shows a daemon's progress. When the user wants to stop, the process ends: the daemon sees the connection go and
-/// stops at a sound point.
+/// Shows a daemon's progress. When the user wants to stop, the process ends. The daemon then notices the closed
+/// connection and stops at a sound point.
 pub(super) fn show(meter: &Meter) -> impl FnMut(u64, u64) {
     |done, total| {
         if onefold_pool::Progress::update(meter, done, total).is_break() {
@@ -239,10 +240,10 @@ fn full_or(cannot: String, error: &io::Error) -> Failure {
     }
 }
 
-/// Files started by this process so far; part of their temporary names.
+/// Number of files that this process has started, part of their temporary names.
 static DRAFT_COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// A file under a temporary, hidden name, removed when dropped. (A mount need not know files without a name.)
+/// A file under a temporary, hidden name, removed when dropped. (A mount may not support files without a name.)
 struct MountedDraft {
     file: File,
     path: Option<PathBuf>,
@@ -252,8 +253,8 @@ impl MountedDraft {
     fn create(directory: &Path, mode: u16) -> io::Result<MountedDraft> {
         let number = DRAFT_COUNT.fetch_add(1, Ordering::Relaxed);
         let path = directory.join(format!(".onefold-new-{}-{number}", std::process::id()));
-        // A way through the kernel's page cache costs more than storing what is there already. FUSE takes any offset
-        // and length for direct I/O.
+        // A copy through the kernel's page cache costs more than storing content that already exists. FUSE accepts any
+        // offset and length for direct I/O.
         let direct = i32::try_from(OFlags::DIRECT.bits()).expect("a flag of open(2)");
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(u32::from(mode)).custom_flags(direct);
@@ -273,7 +274,7 @@ impl MountedDraft {
 impl Drop for MountedDraft {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
-            // What can't be removed has a name that tells what it is.
+            // If it cannot be removed, its name says what it is.
             let _ = fs::remove_file(path);
         }
     }

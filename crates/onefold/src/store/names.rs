@@ -1,4 +1,4 @@
-//! Names inside a pool, as the commands take them.
+//! Names inside a pool, in the form that commands take.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::machine_name::machine_name;
 pub(crate) struct PoolPath(PathBuf);
 
 impl PoolPath {
-    /// Takes `path` as a path inside a pool; a leading `/` means the root.
+    /// Interprets `path` as a path inside a pool; a leading `/` means the root.
     pub(crate) fn new(path: &Path) -> Outcome<PoolPath> {
         let mut inside = PathBuf::new();
         for component in path.components() {
@@ -36,7 +36,7 @@ impl PoolPath {
         &self.0
     }
 
-    /// Returns it for a JSON document, as [`machine_name`] does; the root is `/`.
+    /// Returns it for a JSON document, in the form of [`machine_name`]; the root is `/`.
     pub(crate) fn machine_name(&self) -> String {
         if self.0.as_os_str().is_empty() { "/".to_owned() } else { machine_name(&self.0) }
     }
@@ -46,7 +46,7 @@ impl PoolPath {
         self.0.iter().map(OsStrExt::as_bytes)
     }
 
-    /// Returns the directory it lies in, and its name there; `None` for the root.
+    /// Returns its directory and its name there; `None` for the root.
     pub(crate) fn split(&self) -> Option<(PoolPath, &OsStr)> {
         Some((PoolPath(self.0.parent()?.to_owned()), self.0.file_name()?))
     }

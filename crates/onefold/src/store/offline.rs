@@ -1,4 +1,4 @@
-//! A pool that nobody has mounted: the command opens it itself, and with it locks everyone else out.
+//! A pool without a daemon: the command opens it itself, and thereby locks all other processes out.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ impl OfflineStore {
         Failure::of_pool(format!("cannot {what} the pool `{}`", self.path.shown()), error)
     }
 
-    /// Returns the attributes of what lies at `path`, with a hold on it.
+    /// Returns the attributes of the file at `path`, with a hold on it.
     fn find(&self, path: &PoolPath) -> Result<(Attr, Hold<'_>), PoolError> {
         let mut attr = self.pool.attr(Ino::ROOT)?;
         let mut hold = Hold { pool: &self.pool, ino: Ino::ROOT, holds: 0 };
@@ -201,7 +201,7 @@ impl From<CheckReport> for Findings {
     }
 }
 
-/// Holds on an inode, given back when dropped.
+/// Holds on an inode, released when dropped.
 struct Hold<'a> {
     pool: &'a Pool,
     ino: Ino,
@@ -216,7 +216,7 @@ impl Drop for Hold<'_> {
     }
 }
 
-/// A file of the pool, read.
+/// A file of the pool that is read as a disk.
 struct OfflineDisk<'a> {
     hold: Hold<'a>,
     size_bytes: u64,
@@ -252,7 +252,7 @@ impl Disk for OfflineDisk<'_> {
     }
 }
 
-/// A file without a name; the pool forgets it when its last hold is gone.
+/// A file without a name. The pool removes it when its last hold is gone.
 struct OfflineDraft<'a> {
     store: &'a OfflineStore,
     hold: Hold<'a>,

@@ -1,5 +1,4 @@
-//! A pool that a daemon serves without a mount that is seen here: its control socket answers what is about the whole
-//! pool.
+//! A pool that a daemon serves without a mount visible here. Its control socket answers requests about the whole pool.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +21,7 @@ pub(super) struct ServedStore {
     pool: PathBuf,
 }
 
-/// Returns what the refusal of a daemon without a mount means to the user. The one place where it is decided.
+/// Returns the failure for the refusal of a daemon without a mount. No other function decides this.
 pub(crate) fn refused_without_mount(what: &str, pool: &Path, error: &ControlError) -> Failure {
     let pool = pool.shown();
     let failure = Failure::new(format!("cannot {what} the pool `{pool}`")).because(error);
@@ -63,7 +62,7 @@ impl ServedStore {
         Ok(store)
     }
 
-    /// Asks the daemon for something, over a connection of its own.
+    /// Sends a request to the daemon over a new connection.
     fn ask<T>(&self, what: &str, request: impl FnOnce(&mut ControlClient) -> Result<T, ControlError>) -> Outcome<T> {
         let metadata = fs::metadata(&self.pool)
             .map_err(|error| Failure::of_io(format!("cannot look at `{}`", self.pool.shown()), &error))?;
@@ -79,7 +78,7 @@ impl ServedStore {
         answer.map_err(|error| refused_without_mount(what, &self.pool, &error))
     }
 
-    /// Returns the failure of what needs files of the pool.
+    /// Returns the failure of a command that needs files of the pool.
     fn without_mount(&self, cannot: String) -> Failure {
         Failure::new(cannot)
             .because_of("a daemon serves the pool, no mount of it is seen here, and its files are reached through one")

@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
                 .because_of("a check needs a pool that nobody changes")
                 .hint(format!("`onefold pool umount {mountpoint}` first, or let `onefold pool scrub` read its data")));
         }
-        // Nobody serves it, and a check changes nothing that the next mount would miss.
+        // No daemon serves it, and a check changes nothing that the next mount would miss.
         Located::Stale(mount) => std::fs::canonicalize(&mount.source)
             .map_err(|error| Failure::of_io(format!("cannot open `{}`", mount.source.shown()), &error))?,
     };
@@ -78,7 +78,7 @@ pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
     Ok(Report { text, json, exit })
 }
 
-/// Returns the last line. `left` is what a repair has left.
+/// Returns the last line. `left` is the number of problems after a repair.
 fn verdict(found: &Findings, left: Option<u64>) -> String {
     match (found.problems_total, found.stopped, left) {
         (0, false, _) => "clean".to_owned(),

@@ -14,7 +14,7 @@ use crate::output::Report;
 use crate::size::grouped;
 use crate::store::{self, Intent, Kind, OpenStore, PoolPath};
 
-/// Widest number that a pattern may ask for.
+/// Maximum width of a number in a pattern.
 const WIDTH_MAX: usize = 20;
 
 pub(super) fn run(arguments: &CloneArgs) -> Outcome<Report> {
@@ -58,7 +58,7 @@ pub(super) fn run(arguments: &CloneArgs) -> Outcome<Report> {
     Ok(Report::done(text, json))
 }
 
-/// Returns the names to make: one, or `count` ones by a pattern with `%d` or `%03d` in it.
+/// Returns the names to make: one, or `count` names from a pattern with `%d` or `%03d` in it.
 fn destinations(destination: &Path, count: Option<u32>) -> Outcome<Vec<PathBuf>> {
     let Some(count) = count else { return Ok(vec![destination.to_owned()]) };
     let pattern = Pattern::parse(destination.as_os_str().as_bytes()).ok_or_else(|| {
@@ -76,7 +76,7 @@ struct Pattern<'a> {
 }
 
 impl<'a> Pattern<'a> {
-    /// Takes `%d`, or `%0` with a width and `d`, exactly once; any other `%` is refused.
+    /// Accepts `%d`, or `%0` with a width and `d`, exactly once. Refuses any other `%`.
     fn parse(text: &'a [u8]) -> Option<Pattern<'a>> {
         let start = text.iter().position(|&byte| byte == b'%')?;
         let rest = &text[start + 1..];

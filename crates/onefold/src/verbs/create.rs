@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &CreateArgs) -> Outcome<Report> {
     let is_new = prepare(path, arguments.size).map_err(|failure| failure.wrap(cannot()))?;
     let created = create(arguments, is_new);
     if created.is_err() && is_new {
-        // It was made a moment ago and holds nothing; the failure is what the user must hear of.
+        // The file is new and empty; the user needs to see the first failure.
         let _ = fs::remove_file(path);
     }
     let device_bytes = created.map_err(|failure| failure.wrap(cannot()))?;
@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &CreateArgs) -> Outcome<Report> {
     ))
 }
 
-/// Makes the file, or makes it long enough. Returns whether it is new.
+/// Makes the file, or lengthens it. Returns whether it is new.
 fn prepare(path: &Path, size: Option<ByteSize>) -> Outcome<bool> {
     let io = |error: &io::Error| Failure::of_io(format!("cannot prepare `{}`", path.shown()), error);
     let metadata = match fs::metadata(path) {
@@ -52,7 +52,7 @@ fn prepare(path: &Path, size: Option<ByteSize>) -> Outcome<bool> {
             let Some(ByteSize(bytes)) = size else {
                 return Err(io(&error).hint("give --size to make the file, as in `--size 100G` (it stays sparse)"));
             };
-            // Whoever reads the pool's file reads all files in it, whatever their permissions say.
+            // A user who can read the pool's file can read all files in it, whatever their permissions are.
             let options = OpenOptions::new().write(true).create_new(true).mode(0o600).clone();
             let file = options.open(path).map_err(|error| io(&error))?;
             if let Err(error) = file.set_len(bytes) {
@@ -77,7 +77,7 @@ fn prepare(path: &Path, size: Option<ByteSize>) -> Outcome<bool> {
     Ok(false)
 }
 
-/// Makes a regular file longer; never shorter, that would cut off what is in it.
+/// Lengthens a regular file. Never shortens it, as that would cut off its content.
 pub(super) fn extend(path: &Path, length_bytes: u64, ByteSize(bytes): ByteSize) -> Outcome<()> {
     let cannot = || format!("cannot make `{}` {} long", path.shown(), human(bytes));
     let kind = fs::metadata(path).map_err(|error| Failure::of_io(cannot(), &error))?.file_type();
@@ -91,7 +91,7 @@ pub(super) fn extend(path: &Path, length_bytes: u64, ByteSize(bytes): ByteSize) 
     resize.map_err(|error| Failure::of_io(cannot(), &error))
 }
 
-/// Writes the pool. Returns how large it is.
+/// Writes the pool. Returns its size.
 fn create(arguments: &CreateArgs, is_new: bool) -> Outcome<u64> {
     let path = arguments.path.as_path();
     let device: Arc<dyn BlockDevice> = Arc::new(open_device(path, OpenMode::ReadWrite)?);
@@ -117,7 +117,7 @@ fn create(arguments: &CreateArgs, is_new: bool) -> Outcome<u64> {
     Ok(blocks.saturating_mul(onefold_block::BLOCK_BYTES as u64))
 }
 
-/// Refuses to overwrite a pool, of whatever version and in whatever state.
+/// Refuses to overwrite a pool, of any version and in any state.
 fn refuse_what_is_there(device: Arc<dyn BlockDevice>) -> Outcome<()> {
     let options = onefold_pool::OpenOptions {
         memory_bytes: MEMORY_BYTES_MIN,
@@ -137,14 +137,14 @@ fn refuse_what_is_there(device: Arc<dyn BlockDevice>) -> Outcome<()> {
     Err(Failure::new(there).hint("give --force to overwrite it: all that is in it is lost then"))
 }
 
-/// Refuses to overwrite a file system, partition table or the like that `blkid` knows.
+/// Refuses to overwrite a file system, partition table or other content that `blkid` recognises.
 fn refuse_signatures(path: &Path) -> Outcome<()> {
-    // Users who are not root may not have its folder in their PATH. Where it is not installed, nothing is known.
+    // Users other than root may not have its folder in their PATH. If it is not installed, nothing is known.
     let probe = |program: &str| {
         Command::new(program).args(["-p", "-o", "export", "--"]).arg(path).stdin(Stdio::null()).output()
     };
     let Ok(output) = probe("blkid").or_else(|_| probe("/usr/sbin/blkid")) else { return Ok(()) };
-    /// blkid's way to say that signatures contradict each other.
+    /// The exit code of blkid for contradictory signatures.
     const AMBIVALENT: i32 = 8;
     let text = String::from_utf8_lossy(&output.stdout);
     let found: Vec<&str> =

@@ -1,4 +1,4 @@
-//! Completions and man pages, from the one definition of the command line.
+//! Completions and man pages, from the single definition of the command line.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Which images are meant: files and devices as they are named, folders by what is in them.
+//! Finds the images that the user means: named files and devices, and images in named folders.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -14,9 +14,9 @@ use onefold_block::Show;
 use onefold_disk::{Identity, ImageFile};
 use rustix::fs::{Dir, Mode, OFlags, open, openat};
 
-/// Files of a folder that are shorter are taken for something else than images.
+/// Minimum length of an image in a folder; shorter files are assumed to be something else.
 const IMAGE_BYTES_MIN: u64 = 1 << 20;
-/// Folders in folders are followed so far.
+/// Maximum depth of nested folders.
 const DEPTH_MAX: usize = 32;
 
 /// An image that was found.
@@ -27,12 +27,12 @@ pub(super) struct Found {
     place: Place,
 }
 
-/// How the file of an image is reached.
+/// How to reach the file of an image.
 #[derive(Clone, Debug)]
 enum Place {
-    /// By the path that the user named.
+    /// By the path that the user gave.
     Named,
-    /// Beneath a folder that the user named, without links.
+    /// Below a folder that the user gave, without links.
     Beneath { folder: Arc<OwnedFd>, relative: PathBuf },
 }
 
@@ -40,7 +40,7 @@ impl Found {
     /// Opens the file, which must be the one that was found.
     ///
     /// # Errors
-    /// Those of opening a file; also where another file is in its place now.
+    /// Those of opening a file; an error if another file has taken its place.
     pub(super) fn open(&self) -> io::Result<ImageFile> {
         let file = match &self.place {
             Place::Named => ImageFile::named(&self.path)?,
@@ -53,7 +53,7 @@ impl Found {
     }
 }
 
-/// What changes when somebody writes to a file.
+/// Metadata that changes when a process writes to a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FileState {
     length: u64,
@@ -68,21 +68,21 @@ impl FileState {
     }
 }
 
-/// Something that was named, or lies in a folder that was, and cannot be an image.
+/// A file that was named, or lies in a named folder, and cannot be an image.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unfit {
     pub(super) path: PathBuf,
     pub(super) why: String,
 }
 
-/// What was found, in the order of the paths given and by name within folders.
+/// The found files, in the order of the given paths and by name within folders.
 #[derive(Debug, Default)]
 pub(super) struct Finding {
     pub(super) images: Vec<Found>,
     pub(super) unfit: Vec<Unfit>,
-    /// Files that count already by another name: nothing is wrong with them.
+    /// Files that are already counted under another name: nothing is wrong with them.
     pub(super) repeated: Vec<Unfit>,
-    /// Paths by device and inode, to see a file that is there twice.
+    /// Paths by device and inode, to detect files that appear twice.
     seen: HashMap<(u64, u64), PathBuf>,
 }
 
@@ -119,7 +119,7 @@ impl Finding {
         if !kind.is_file() && !kind.is_block_device() {
             return self.leave_out(&found.path, "it is neither a file, nor a block device, nor a folder");
         }
-        // All block devices of a machine are inodes of one file system; their numbers tell what they lead to.
+        // All block devices of a machine are inodes of one file system; their own device numbers identify them.
         let metadata = &found.metadata;
         let id = if kind.is_file() { (metadata.dev(), metadata.ino()) } else { (u64::MAX, metadata.rdev()) };
         if let Some(first) = self.seen.get(&id) {
@@ -159,8 +159,8 @@ impl Finding {
         }
     }
 
-    /// Looks at one entry of a folder through its descriptor. Links are not followed: they lead to files that count
-    /// where they are, or out of the folder.
+    /// Examines one entry of a folder through its descriptor. Links are not followed: they lead to files that count at
+    /// their own place, or out of the folder.
     fn entry(&mut self, root: &Root, folder: &OwnedFd, name: &Path, relative: PathBuf, depth: usize) -> io::Result<()> {
         let handle = openat(folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         let handle = File::from(handle);
@@ -177,7 +177,7 @@ impl Finding {
     }
 }
 
-/// How folders are opened.
+/// Flags with which folders are opened.
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// A folder that the user named.

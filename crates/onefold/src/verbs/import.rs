@@ -22,10 +22,10 @@ use crate::progress::Meter;
 use crate::size::human;
 use crate::store::{self, COPY_MODE_MAX, Intent, Kind, OpenStore, PoolPath, Store};
 
-/// A disk that can be opened can be stored.
+/// Every disk that can be opened can be stored.
 const _: () = assert!(SIZE_BYTES_MAX <= FILE_BYTES_MAX);
 
-/// Endings of image files that say nothing any more once the image is raw.
+/// Endings of image files that have no meaning once the image is raw.
 const IMAGE_ENDINGS: [&str; 8] = ["qcow2", "qcow", "vmdk", "vdi", "vhdx", "vhd", "img", "raw"];
 
 pub(super) fn run(arguments: &ImportArgs, talk: Talk) -> Outcome<Report> {
@@ -55,14 +55,14 @@ pub(super) fn run(arguments: &ImportArgs, talk: Talk) -> Outcome<Report> {
     Ok(Report::done(text(&imported), json!({ "images": images })))
 }
 
-/// An image with the permissions that its copy may have.
+/// An image, with the permissions that its copy may have.
 struct Source {
     image: OpenImage,
     copy_mode: u16,
 }
 
-/// Opens the image at `path`, once: format, permissions and content are those of one file. `meter` makes the meter of a
-/// conversion that has to come first.
+/// Opens the image at `path` once, so that format, permissions and content are those of one file. `meter` returns the
+/// meter of a conversion that must come first.
 fn open(path: &Path, arguments: &ImportArgs, meter: &(dyn Fn(String) -> Meter + Sync)) -> Outcome<Source> {
     let file = ImageFile::named(path)
         .map_err(|error| Failure::of_io(format!("cannot open the image `{}`", path.shown()), &error))?;
@@ -79,13 +79,13 @@ fn open(path: &Path, arguments: &ImportArgs, meter: &(dyn Fn(String) -> Meter + 
     Ok(Source { image: image?, copy_mode })
 }
 
-/// Returns the permissions that a copy of an image may have. Those of a block device are about the device.
+/// Returns the permissions that a copy of an image may have. The permissions of a block device apply to the device.
 fn copy_mode(metadata: &Metadata) -> u16 {
     let mode = if metadata.is_file() { metadata.mode() & 0o777 } else { 0o600 };
     u16::try_from(mode).expect("nine bits") & COPY_MODE_MAX
 }
 
-/// Returns the name of each image in the pool; all are free and differ.
+/// Returns the name of each image in the pool. All names are free, and they differ.
 fn names(arguments: &ImportArgs, store: &dyn Store) -> Outcome<Vec<PoolPath>> {
     let is_folder = match &arguments.to {
         Some(to) => to.as_os_str().as_bytes().ends_with(b"/") || store.kind(&store.path(to)?)? == Kind::Directory,
@@ -118,7 +118,7 @@ fn names(arguments: &ImportArgs, store: &dyn Store) -> Outcome<Vec<PoolPath>> {
     Ok(names)
 }
 
-/// Returns the name that an image gets by itself: its own, ending in `.raw` where it ended in an image's ending.
+/// Returns the default name of an image: its own, with `.raw` in place of the ending of an image file.
 fn own_name(image: &Path, format: Option<ImageFormat>) -> Outcome<OsString> {
     let name =
         image.file_name().ok_or_else(|| Failure::usage(format!("`{}` is not the name of an image", image.shown())))?;
@@ -130,14 +130,14 @@ fn own_name(image: &Path, format: Option<ImageFormat>) -> Outcome<OsString> {
     })
 }
 
-/// What one import did, in bytes: `apparent = zero + stored + saved`.
+/// The result of one import, in bytes: `apparent = zero + stored + saved`.
 struct Imported {
     source: PathBuf,
     name: PoolPath,
     format: &'static str,
     apparent_bytes: u64,
     zero_bytes: u64,
-    /// By how much the stored blocks of the pool grew meanwhile.
+    /// Growth of the pool's stored blocks meanwhile.
     stored_bytes: u64,
     seconds: f64,
 }
@@ -178,7 +178,7 @@ fn import(store: &mut dyn Store, path: &Path, source: &Source, name: &PoolPath, 
         format: image.format.name(),
         apparent_bytes: image.disk.size_bytes(),
         zero_bytes: copied.zero_bytes,
-        // Others may write to a mounted pool at the same time; what they stored is not this image's.
+        // Other users may write to a mounted pool at the same time, and their blocks must not count for this image.
         stored_bytes: stored_bytes.min(copied.written_bytes),
         seconds: started.elapsed().as_secs_f64(),
     })

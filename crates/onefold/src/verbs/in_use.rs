@@ -1,4 +1,4 @@
-//! Whether a machine has an image open: QEMU holds a lock on byte 101 of an image as long as it may write to it.
+//! Detects whether a machine has an image open: QEMU holds a lock on byte 101 of an image while it may write to it.
 
 use std::os::fd::AsFd;
 
@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 /// `block/file-posix.c`).
 const WRITE_LOCK: u64 = 101;
 
-/// Returns whether QEMU may write to an open file. A file system that cannot tell counts as one without locks.
+/// Returns whether QEMU may write to an open file. A file system that cannot report locks counts as one without them.
 pub(super) fn has_writer(file: &impl AsFd) -> bool {
     onefold_linux::is_byte_locked(file, WRITE_LOCK).unwrap_or(false)
 }

@@ -1,4 +1,4 @@
-//! The verbs, one file each: check what was asked, do it through the pool or its daemon, say what came of it.
+//! The verbs, one file each: they check the arguments, work through the pool or its daemon, and report the result.
 
 pub(crate) mod analyze;
 mod check;
@@ -25,7 +25,7 @@ use crate::cli::pool::PoolCommand;
 use crate::failure::Outcome;
 use crate::output::Report;
 
-/// Does what a `onefold pool` command asks.
+/// Runs an `onefold pool` command.
 pub(crate) fn run(command: PoolCommand, talk: Talk) -> Outcome<Report> {
     match command {
         PoolCommand::Create(arguments) => create::run(&arguments),

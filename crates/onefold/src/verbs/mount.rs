@@ -30,13 +30,13 @@ use crate::output::{Report, machine_name};
 use crate::store::open_device;
 use crate::{mount_helper, mounts};
 
-/// How long a daemon that nobody sees any more may keep its lock on the pool: one that was killed, or that closes the
-/// pool after an unmount that did not wait for it.
+/// How long an invisible daemon may keep its lock on the pool: a killed one, or one that closes the pool after an
+/// unmount that did not wait for it.
 const DYING_TIME_MAX: Duration = Duration::from_secs(10);
 const DYING_POLL: Duration = Duration::from_millis(20);
-/// As long as a daemon takes clients, each look is a connection to it.
+/// Longer than [`DYING_POLL`], because each look connects to the daemon while that accepts clients.
 const SERVED_POLL: Duration = Duration::from_millis(200);
-/// How long mount namespaces of other processes may take to let go of a pool that was unmounted here.
+/// How long mount namespaces of other processes may take to release a pool that was unmounted here.
 const HOLDERS_WAIT_MAX: Duration = Duration::from_secs(2);
 
 pub(super) fn run(arguments: &MountArgs) -> Outcome<Report> {
@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &MountArgs) -> Outcome<Report> {
     ))
 }
 
-/// The daemon: says what became of the mount to the command that started it, then serves.
+/// The daemon: reports the outcome of the mount to the command that started it, and then serves.
 fn in_background(arguments: &MountArgs) -> Outcome<Report> {
     let system_log = Arc::new(SystemLog::connect());
     let log: Arc<dyn Log> = Arc::clone(&system_log) as Arc<dyn Log>;
@@ -72,12 +72,12 @@ fn in_background(arguments: &MountArgs) -> Outcome<Report> {
         Ok(mounted) => mounted,
         Err(failure) => {
             daemon::say_failed(&failure);
-            // It was told; the command that started this one prints it.
+            // The command that started this process prints the failure.
             std::process::exit(1);
         }
     };
     if daemon::say_ready().is_err() {
-        // The command that started it was killed meanwhile: whoever did that wants no mount.
+        // The command that started it was killed meanwhile, so its user wants no mount.
         return serve_stopped(mounted, &places, &log);
     }
     system_log.info(&format!("mounted {} at {}", places.pool.shown(), places.mountpoint.shown()));
@@ -99,7 +99,7 @@ fn serve_stopped(mounted: Daemon, places: &Places, log: &Arc<dyn Log>) -> Outcom
     }
 }
 
-/// The pool and where it goes, as canonical paths: a daemon has no working directory to resolve them by.
+/// The pool and its mount point, as canonical paths: a daemon has no working directory that relative paths refer to.
 struct Places {
     pool: PathBuf,
     mountpoint: PathBuf,
@@ -116,7 +116,7 @@ impl Places {
                     .because_of(format!("it is mounted already, at `{}`", mount.mountpoint.shown()))
                     .hint("a pool is mounted once; `mount --bind` shows it in further places"));
             }
-            // Its daemon was killed: mounting it again is all that is needed.
+            // Its daemon was killed, so mounting it again suffices.
             Located::Stale(mount) => {
                 fs::canonicalize(&mount.source).map_err(|error| Failure::of_io(cannot(), &error))?
             }
@@ -129,12 +129,12 @@ impl Places {
     }
 }
 
-/// Finds the directory to mount on. A dead mount of the same pool may still cover it; it is taken away later.
+/// Finds the directory to mount on. A dead mount of the same pool may still cover it; that one is removed later.
 fn find_mountpoint(path: &Path, pool: &Path) -> Outcome<PathBuf> {
     let cannot = || format!("cannot use `{}` as a mount point", path.shown());
     let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list what is mounted", &error))?;
     let at = |path: &Path| mounts.iter().rev().find(|mount| mount.mountpoint == path);
-    // A dead mount often can't be looked at, only named.
+    // A dead mount often cannot be accessed, only named.
     let named = fs::canonicalize(path).or_else(|_| std::path::absolute(path));
     if let Some(mount) = named.ok().and_then(|named| at(&named))
         && mounts::is_of_pool(mount, pool)
@@ -159,7 +159,7 @@ fn find_mountpoint(path: &Path, pool: &Path) -> Outcome<PathBuf> {
     }
 }
 
-/// Opens the pool and mounts it; the pool is closed again where that fails.
+/// Opens the pool and mounts it. Closes the pool again if that fails.
 fn mount(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> Outcome<Daemon> {
     let cannot = || format!("cannot mount `{}` at `{}`", places.pool.shown(), places.mountpoint.shown());
     let mode = if arguments.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
@@ -168,7 +168,7 @@ fn mount(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> Outcome<
     if !device.is_direct() {
         log.error("the pool's file system has no O_DIRECT: its page cache may hide a failed flush");
     }
-    // Before the pool starts its threads: they inherit it.
+    // Before the pool starts its threads, which inherit the setting.
     allocator::give_back_what_is_freed();
     onefold_export::mark_as_io_flusher();
     let processors: Option<Arc<dyn Processors>> = match arguments.polling {
@@ -189,8 +189,8 @@ fn mount(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> Outcome<
     })
 }
 
-/// Opens the pool's device; waits for a daemon that is about to end. The kernel releases the lock of a killed daemon
-/// once the last request of that daemon to the device is done.
+/// Opens the pool's device, and waits for a daemon that is about to end. The kernel releases the lock of a killed
+/// daemon once the daemon's last request to the device is done.
 fn open_device_of_the_dying(pool: &Path, mode: OpenMode) -> Outcome<FileDevice> {
     let started = Instant::now();
     let mut is_served = false;
@@ -198,8 +198,8 @@ fn open_device_of_the_dying(pool: &Path, mode: OpenMode) -> Outcome<FileDevice> 
         let located = locate::locate(pool)?;
         match &located {
             Located::Mounted { .. } => break,
-            // It may need the mount to be taken away before it can end. Another mount of the pool may do that, get the
-            // lock and be served at the same place by now: what is cleared is this very mount, or nothing.
+            // The daemon may need the removal of its mount before it can end. By now, another mount command may have
+            // removed it, taken the lock, and mounted at the same place. So this clears exactly this mount, or nothing.
             Located::Stale(mount) if dead_mount::was_killed(mount) => clear_dead_mounts(pool)?,
             Located::Stale(_) | Located::Served(_) | Located::Offline(_) => {}
         }
@@ -221,8 +221,8 @@ fn open_device_of_the_dying(pool: &Path, mode: OpenMode) -> Outcome<FileDevice> 
     open_device(pool, mode)
 }
 
-/// Takes away what killed daemons of this pool have left mounted. A daemon that has mounted anew since is not hit,
-/// whoever has the pool's lock.
+/// Removes the mounts that killed daemons of this pool have left. Never removes the mount of a newer daemon, whichever
+/// process has the pool's lock.
 fn clear_dead_mounts(pool: &Path) -> Outcome<()> {
     let cleared = dead_mount::clear_all_of(pool)
         .map_err(|error| Failure::of_io("cannot take away the mount of a daemon that has died", &error))?;
@@ -276,7 +276,7 @@ fn mount_options(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> 
     options
 }
 
-/// Returns what a failed mount means to the user. The one place where it is decided.
+/// Returns the failure for an error of a mount. No other function decides this.
 fn not_mounted(cannot: String, error: &MountError) -> Failure {
     match error {
         MountError::Pool(cause) => Failure::of_pool(cannot, cause),
@@ -296,7 +296,7 @@ fn not_mounted(cannot: String, error: &MountError) -> Failure {
     }
 }
 
-/// Serves until somebody unmounts or a signal ends the daemon; everything is on disk then.
+/// Serves until an unmount or a signal ends the daemon. Everything is on disk then.
 fn serve(mounted: Daemon, places: &Places, log: &Arc<dyn Log>) -> Outcome<()> {
     let mut signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|error| Failure::of_io("cannot watch for signals", &error))?;
@@ -311,12 +311,12 @@ fn serve(mounted: Daemon, places: &Places, log: &Arc<dyn Log>) -> Outcome<()> {
             }
         }
     });
-    // Only a service manager that waits for it is told; whether it hears is its own business.
+    // Notifies a service manager, if one waits. Whether the message arrives does not matter here.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
     let served = mounted.serve();
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     handle.close();
-    // Nothing that thread could say matters after the unmount.
+    // After the unmount, the result of that thread does not matter.
     let _ = stopping.join();
     served.map_err(|error| {
         let failed = format!("the mount at `{}` ended badly", places.mountpoint.shown());

@@ -1,4 +1,4 @@
-//! How far a run of sharing is: one meter for its scan, another one for its pass.
+//! Progress of a sharing run: one meter for its scan, and another one for its pass.
 
 use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
@@ -10,18 +10,18 @@ use onefold_share::scan::ScanProgress;
 use crate::interrupt::Interrupt;
 use crate::progress::Meter;
 
-/// Shows how far a run is.
+/// Shows the progress of a run.
 pub(super) struct RunMeter {
     quiet: bool,
     interrupt: Interrupt,
-    /// Of the step that is on.
+    /// The meter of the present step.
     meter: RefCell<Option<Meter>>,
-    /// Bytes that are to be shared.
+    /// Number of bytes to be shared.
     targets: Cell<u64>,
 }
 
 impl RunMeter {
-    /// Returns a meter that shows nothing yet; `quiet` shows nothing at all.
+    /// Returns a meter that shows nothing yet. With `quiet`, it never shows anything.
     pub(super) fn new(quiet: bool, interrupt: Interrupt) -> RunMeter {
         RunMeter { quiet, interrupt, meter: RefCell::default(), targets: Cell::new(0) }
     }
@@ -37,12 +37,12 @@ impl RunMeter {
         *self.meter.borrow_mut() = Some(Meter::new(doing, self.quiet, self.interrupt.clone()));
     }
 
-    /// Shows how far the scan is; `Break` when the user wants to stop.
+    /// Shows the progress of the scan. Returns `Break` when the user wants to stop.
     pub(super) fn show_scan(&self, at: ScanProgress) -> ControlFlow<()> {
         self.show(at.done_bytes, at.all_bytes)
     }
 
-    /// Shows how far the pass is; `Break` when the user wants to stop.
+    /// Shows the progress of the pass. Returns `Break` when the user wants to stop.
     pub(super) fn show_pass(&self, at: PassProgress) -> ControlFlow<()> {
         match at {
             PassProgress::Planned { targets } => {
@@ -53,7 +53,7 @@ impl RunMeter {
         }
     }
 
-    /// Takes the bar away; results come next.
+    /// Removes the bar before results are printed.
     pub(super) fn finish(&self) {
         if let Some(meter) = self.meter.take() {
             meter.finish();

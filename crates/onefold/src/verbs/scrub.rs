@@ -21,7 +21,7 @@ pub(super) fn run(arguments: &ScrubArgs, talk: Talk) -> Outcome<Report> {
     let found = store.scrub(rate, &meter);
     meter.finish();
     let found = found?;
-    // What was found is worth more than a good end: it is printed, whatever the end is.
+    // The findings are printed first, because they matter more than a failure to close.
     let closed = store.close();
     let mut json = json!({ "target": machine_name(&arguments.target) });
     merge(&mut json, findings::json(&found));

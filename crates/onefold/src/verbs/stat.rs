@@ -26,7 +26,7 @@ pub(super) fn run(arguments: &StatArgs, talk: Talk) -> Outcome<Report> {
     let text = match (files.is_empty(), store.is_served()) {
         (false, _) => space::files_text(&files, &pool),
         (true, true) => format!("{}\n{}", space::pool_text(&pool), space::filter_text(&pool)),
-        // A pool opened for this command alone has hardly begun to read its filter.
+        // A pool that was opened only for this command has hardly begun to read its filter.
         (true, false) => space::pool_text(&pool),
     };
     let files: Vec<Value> = files.iter().map(|(name, stat)| space::file_json(name, stat)).collect();

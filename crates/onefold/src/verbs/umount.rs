@@ -19,7 +19,7 @@ use crate::mounts::{self, Mount};
 use crate::output::{Report, machine_name};
 use crate::store::{refused, refused_without_mount};
 
-/// How long a daemon that has closed its pool may take to end.
+/// How long a daemon may take to end after it has closed its pool.
 const END_TIME_MAX: Duration = Duration::from_secs(10);
 const END_POLL: Duration = Duration::from_millis(10);
 
@@ -45,10 +45,10 @@ pub(super) fn run(arguments: &UmountArgs) -> Outcome<Report> {
 }
 
 /// Returns the bind mount of a pool, or of a file or folder in one, that covers exactly `target`. The pool's own mount
-/// is none: it is the first of its device in the table.
+/// does not count: it is the first of its device in the table.
 fn bind_mount_at(target: &Path) -> Outcome<Option<Mount>> {
     let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list what is mounted", &error))?;
-    // Nothing is asked of what is mounted there: its daemon may have died.
+    // Sends no request to the mount, whose daemon may have died.
     let named = std::path::absolute(target).ok();
     let resolved = || -> Option<PathBuf> { Some(fs::canonicalize(target.parent()?).ok()?.join(target.file_name()?)) };
     let at = |path: PathBuf| mounts.iter().rposition(|mount| mount.mountpoint == path);
@@ -59,7 +59,7 @@ fn bind_mount_at(target: &Path) -> Outcome<Option<Mount>> {
     Ok((is_bind && !dead_mount::was_killed(mount)).then(|| mount.clone()))
 }
 
-/// Has the kernel take a bind mount away. The pool stays mounted where it is, unless this was its last mount.
+/// Makes the kernel remove a bind mount. The pool stays mounted elsewhere, unless this was its last mount.
 fn unmount_bind(bind: &Mount) -> Outcome<Report> {
     rustix::mount::unmount(&bind.mountpoint, UnmountFlags::NOFOLLOW).map_err(|errno| {
         let failure = Failure::of_io(format!("cannot unmount `{}`", bind.mountpoint.shown()), &errno.into());
@@ -69,7 +69,7 @@ fn unmount_bind(bind: &Mount) -> Outcome<Report> {
     Ok(Report::done("", json))
 }
 
-/// Lets the daemon unmount; returns when the pool is free for the next to open.
+/// Makes the daemon unmount. Returns when the next process can open the pool.
 fn unmount(mount: &Mount) -> Outcome<Report> {
     let asked = ControlClient::connect(&mount.mountpoint).and_then(|mut client| client.umount());
     match asked {
@@ -83,11 +83,11 @@ fn unmount(mount: &Mount) -> Outcome<Report> {
             .because(&error)
             .hint(format!("`onefold pool check {}` tells whether all is well", mount.source.shown())));
         }
-        // Detached, and still served elsewhere: nothing to wait for.
+        // Detached, and still served elsewhere: there is no end to wait for.
         Err(error @ ControlError::Refused { kind: FailureKind::Held, .. }) => {
             return Err(refused("unmount", mount, &error));
         }
-        // The mount is gone, but clients use another door: the daemon goes on, and there is no end to wait for.
+        // The mount is gone, but clients use another door. The daemon continues, so there is no end to wait for.
         Err(error @ ControlError::Refused { kind: FailureKind::Busy, .. }) if !is_mounted(mount) => {
             let unmounted =
                 format!("`{}` is unmounted, but its daemon still serves the pool", mount.mountpoint.shown());
@@ -96,7 +96,7 @@ fn unmount(mount: &Mount) -> Outcome<Report> {
                 mount.source.shown()
             )));
         }
-        // The daemon has ended the mount, and tells what became of the pool.
+        // The daemon has ended the mount, and reports the outcome for the pool.
         Err(error @ ControlError::Refused { .. }) if !is_mounted(mount) => {
             wait_until_free(&mount.source);
             let unmounted = format!("`{}` is unmounted, but something was wrong", mount.mountpoint.shown());
@@ -109,13 +109,13 @@ fn unmount(mount: &Mount) -> Outcome<Report> {
     Ok(Report::done("", json))
 }
 
-/// Ends the daemon of a pool that has no mount here; returns when the pool is free for the next to open.
+/// Ends the daemon of a pool without a mount here. Returns when the next process can open the pool.
 fn end_daemon(pool: &Path) -> Outcome<Report> {
     let cannot = || format!("cannot end the daemon of `{}`", pool.shown());
     let metadata = fs::metadata(pool).map_err(|error| Failure::of_io(cannot(), &error))?;
     let asked = locate::daemon_of(&metadata).and_then(|client| client.map_or(Ok(()), |mut client| client.umount()));
     if let Err(error) = asked {
-        // A daemon takes its socket away before it closes the pool, and says after that how this went.
+        // A daemon removes its socket before it closes the pool, and reports the outcome afterwards.
         let has_ended = || matches!(locate::daemon_of(&metadata), Ok(None));
         return Err(match error {
             ControlError::Broken(_) if has_ended() => {
@@ -136,7 +136,8 @@ fn end_daemon(pool: &Path) -> Outcome<Report> {
     Ok(Report::done("", json))
 }
 
-/// Waits until the daemon, which has closed the pool, has let go of its file too: the next command shall not meet it.
+/// Waits until the daemon, which has closed the pool, has also released its file, so that the next command does not
+/// meet its lock.
 fn wait_until_free(pool: &Path) {
     let started = Instant::now();
     while matches!(FileDevice::open(pool, OpenMode::ReadOnly), Err(DeviceError::InUse { .. }))
@@ -150,7 +151,7 @@ fn is_mounted(mount: &Mount) -> bool {
     mounts::mounted().is_ok_and(|mounts| mounts.contains(mount))
 }
 
-/// Takes away the mount of a daemon that has died.
+/// Removes the mount of a daemon that has died.
 fn clear(mount: &Mount) -> Outcome<Report> {
     let mountpoint = mount.mountpoint.as_path();
     dead_mount::clear(mount)

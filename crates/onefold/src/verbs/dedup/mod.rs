@@ -1,8 +1,8 @@
-//! `onefold pool dedup`: what a pool's writes did not find is found afterwards.
+//! `onefold pool dedup`: finds equal blocks that a pool's writes did not find.
 //!
-//! The engine of `onefold share` runs over the pool in this process, once for each sharing domain. With `--files`,
-//! equal files of guests share their blocks before that. Its records lie in the pool meanwhile, and go at the end:
-//! kept, they would hold blocks that no file has any more, until the next run.
+//! Runs the engine of `onefold share` over the pool in this process, once for each sharing domain. With `--files`,
+//! equal files of guests share their blocks before that. The engine's records lie in the pool meanwhile, and are
+//! removed at the end: otherwise they would keep blocks that no file has any more, until the next run.
 
 mod places;
 mod result;
@@ -39,9 +39,9 @@ use crate::store::open_pool;
 use crate::verbs::run_meter::RunMeter;
 use crate::verbs::share::by_files;
 
-/// What of `--memory` is for sorting: one part in so many.
+/// Divisor of `--memory`: this share is for sorting.
 const SORTING_SHARE: u64 = 4;
-/// The least `--memory`: what is left must be enough for the pool.
+/// Minimum of `--memory`: the rest must suffice for the pool.
 const MEMORY_LEAST: u64 = MEMORY_BYTES_MIN * SORTING_SHARE / (SORTING_SHARE - 1) + 1;
 
 pub(super) fn run(arguments: &DedupArgs, talk: Talk) -> Outcome<Report> {
@@ -84,11 +84,11 @@ pub(super) fn run(arguments: &DedupArgs, talk: Talk) -> Outcome<Report> {
                 .hint("mount the pool and rename it"));
         }
     }
-    // What a run left that was killed.
+    // Removes records that a killed run has left.
     remove_all_state(&pool, &places).map_err(|error| of_pool(&error))?;
     let before = stored_bytes(&pool).map_err(|error| of_pool(&error))?;
     let done = places.iter().try_for_each(|place| run.share_place(place, &places, &mut findings));
-    // Whatever came of it, nothing of it stays.
+    // The records are removed after any outcome.
     let after = remove_all_state(&pool, &places).and_then(|()| stored_bytes(&pool));
     let closed = pool.close();
     done?;
@@ -112,7 +112,7 @@ struct Run<'a> {
     shares_files: bool,
 }
 
-/// Which files of a place are scanned, and which may be shared in.
+/// The files of a place that are scanned, and those that may be shared in.
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
     scanned: &'a dyn Fn(&Path, ListedKind) -> bool,
@@ -120,7 +120,7 @@ struct Wanted<'a> {
 }
 
 impl Run<'_> {
-    /// Shares what is equal below one place, without what is below others.
+    /// Shares equal blocks below one place, except below other places.
     fn share_place(&self, place: &Place, places: &[Place], findings: &mut Findings) -> Outcome<()> {
         let opened = PoolSubstrate::open(self.pool, &place.path);
         let substrate = opened.map_err(|error| Failure::of_io((self.cannot)(), &error))?;
@@ -129,7 +129,7 @@ impl Run<'_> {
         let opted_out = RefCell::new(BTreeSet::new());
         let wants = |path: &Path, kind: ListedKind| match kind {
             ListedKind::File => {
-                // One that cannot be looked at is found to be so when it is read.
+                // A file that cannot be inspected fails later, when it is read.
                 let is_off = attr_at(self.pool, place, path).is_ok_and(|attr| attr.dedup == Dedup::Off);
                 if is_off {
                     opted_out.borrow_mut().insert(path.to_owned());
@@ -138,7 +138,7 @@ impl Run<'_> {
             }
             _ => !places.iter().any(|other| other.path == place.path.join(path)),
         };
-        // Files with deduplication switched off are refused by the pool, wherever a pass meets them.
+        // The pool itself refuses files with deduplication switched off, wherever a pass meets them.
         let is_below = |path: &Path, kind| {
             kind == ListedKind::File || !places.iter().any(|other| other.path == place.path.join(path))
         };
@@ -177,7 +177,7 @@ impl Run<'_> {
             scan: ScanOptions {
                 selection: Selection::new(&roots, wanted.scanned),
                 threads,
-                // Nothing is kept for another run.
+                // Nothing is kept for a later run.
                 rereading: Rereading { map_bytes_min: u64::MAX, ..Rereading::default() },
                 progress: &|at| meter.show_scan(at),
                 ..ScanOptions::new(&pace)
@@ -213,7 +213,7 @@ fn remove_all_state(pool: &Pool, places: &[Place]) -> Result<(), PoolError> {
     places.iter().try_for_each(|place| remove_state(pool, place))
 }
 
-/// Returns how many bytes of blocks a pool holds, once nothing waits for being freed.
+/// Returns the number of bytes in a pool's blocks, once no block waits to be freed.
 fn stored_bytes(pool: &Pool) -> Result<u64, PoolError> {
     while pool.reclaim()? {}
     pool.commit()?;

@@ -1,4 +1,4 @@
-//! Where in a pool the engine runs: the highest folders of each sharing domain.
+//! The places of a pool in which the engine runs: the highest folders of each sharing domain.
 
 use std::ffi::OsString;
 use std::ops::ControlFlow;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use onefold_pool::{Attr, FileKind, Ino, Pool, PoolError};
 use onefold_share::state;
 
-/// The engine's records in a pool: there are no users in it, so that it is always root's state folder.
+/// The engine's records in a pool. A pool has no users of its own, so this is always root's state folder.
 const FOLDER: &str = ".onefold";
 
-/// A folder whose sharing domain is another one than that of the folder above.
+/// A folder with another sharing domain than the folder above it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) path: PathBuf,
@@ -38,7 +38,7 @@ pub(super) fn places(pool: &Pool) -> Result<Vec<Place>, PoolError> {
 
 fn folders_in(pool: &Pool, folder: Ino) -> Result<Vec<(OsString, Ino)>, PoolError> {
     let mut folders = Vec::new();
-    // After the dots.
+    // Skips `.` and `..`.
     pool.read_directory(folder, 2, &mut |entry| {
         if entry.kind == FileKind::Directory {
             folders.push((OsString::from_vec(entry.name.clone()), entry.ino));
@@ -48,7 +48,7 @@ fn folders_in(pool: &Pool, folder: Ino) -> Result<Vec<(OsString, Ino)>, PoolErro
     Ok(folders)
 }
 
-/// Returns the attributes of what is at a path below a place.
+/// Returns the attributes of the file at a path below a place.
 pub(super) fn attr_at(pool: &Pool, place: &Place, path: &Path) -> Result<Attr, PoolError> {
     let mut attr = pool.attr(place.folder)?;
     for name in path {
@@ -58,8 +58,8 @@ pub(super) fn attr_at(pool: &Pool, place: &Place, path: &Path) -> Result<Attr, P
     Ok(attr)
 }
 
-/// Returns the path of something in a place that is called as the engine's records are, and is not the engine's: users
-/// may have imported a tree with such a name, and what they have is not removed.
+/// Returns the path of a file in a place that has the name of the engine's records, but is not the engine's. Users may
+/// have imported a tree with such a name, and their files must not be removed.
 pub(super) fn not_ours(pool: &Pool, place: &Place) -> Result<Option<PathBuf>, PoolError> {
     let path = place.path.join(FOLDER);
     let found = match pool.lookup(place.folder, FOLDER.as_bytes()) {
@@ -94,7 +94,7 @@ pub(super) fn remove_state(pool: &Pool, place: &Place) -> Result<(), PoolError> 
     }
 }
 
-/// Removes a name and all that is below it.
+/// Removes a file, or a folder with everything below it.
 fn remove(pool: &Pool, parent: Ino, name: &[u8], attr: &Attr) -> Result<(), PoolError> {
     if attr.kind != FileKind::Directory {
         return pool.unlink(parent, name);

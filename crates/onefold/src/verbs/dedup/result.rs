@@ -1,4 +1,4 @@
-//! What `onefold pool dedup` says at its end.
+//! The final report of `onefold pool dedup`.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -17,26 +17,26 @@ use crate::output::{Table, machine_name};
 use crate::progress::duration;
 use crate::size::human;
 
-/// Files that are named in the text; all of them are in the JSON.
+/// Maximum number of files named in the text; the JSON has all of them.
 const NAMED_MAX: usize = 20;
 
-/// All that came of a run.
+/// All results of a run.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     path: PathBuf,
-    /// Places that were shared each by itself.
+    /// Number of places that were shared separately.
     pub(super) domains: usize,
     files: u64,
     bytes: u64,
     read_bytes: u64,
-    /// Files with deduplication switched off.
+    /// Number of files with deduplication switched off.
     pub(super) opted_out: u64,
     shared_bytes: u64,
     differed_bytes: u64,
     pub(super) freed_bytes: u64,
-    /// What came of equal files of guests; `None` where these were not asked for.
+    /// Results for equal files of guests; `None` if these were not requested.
     by_files: Option<ByFiles>,
-    /// Files that were left alone, and why.
+    /// Files that were left alone, with the reasons.
     left: Vec<(PathBuf, String)>,
     has_failed: bool,
     is_full: bool,
@@ -44,7 +44,7 @@ pub(super) struct Findings {
     pub(super) elapsed: Duration,
 }
 
-/// What came of equal files of guests.
+/// Results for equal files of guests.
 #[derive(Debug, Default)]
 struct ByFiles {
     images: u64,
@@ -55,17 +55,17 @@ struct ByFiles {
     differed_bytes: u64,
     shared_bytes: u64,
     before_bytes: u64,
-    /// Files whose guests were not examined, or not to the end, and why: they are shared by content.
+    /// Files whose guests were not examined, or not completely, with the reasons: they are shared by content.
     unexamined: Vec<(PathBuf, String)>,
 }
 
 impl Findings {
-    /// Returns those of a run over the pool at `path` that has done nothing yet.
+    /// Returns the results of a run over the pool at `path` that has done nothing yet.
     pub(super) fn new(path: &Path) -> Findings {
         Findings { path: path.to_owned(), ..Findings::default() }
     }
 
-    /// Adds what came of one place.
+    /// Adds the results for one place.
     pub(super) fn add(&mut self, place: &Place, scanned: &Scanned, passed: &Passed) {
         self.files += scanned.files;
         self.bytes += scanned.bytes;
@@ -75,8 +75,8 @@ impl Findings {
         self.add_trouble(place, &passed.trouble);
     }
 
-    /// Adds what came of equal files of guests in one place. That files differ is no damage: guests only say what is
-    /// equal.
+    /// Adds the results for equal files of guests in one place. Differing files are no damage here, because guests only
+    /// claim that files are equal.
     pub(super) fn add_files(&mut self, place: &Place, report: FilesReport) {
         self.add_trouble(place, &report.passed.trouble);
         let sum = |of: &dyn Fn(&TierCounts) -> u64| report.tiers.iter().map(|(_, counts)| of(counts)).sum::<u64>();
@@ -102,7 +102,8 @@ impl Findings {
         trouble.busy.keys().for_each(|path| leave(path, &full));
     }
 
-    /// Tells how the command ends. Nobody writes meanwhile: what is not as it was stored is damaged.
+    /// Returns how the command ends. No other process writes meanwhile, so a block that differs from what was stored is
+    /// damaged.
     pub(super) fn exit(&self) -> Exit {
         if self.differed_bytes > 0 {
             Exit::Damage
@@ -141,7 +142,7 @@ impl Findings {
         let unexamined = self.by_files.iter().flat_map(|found| &found.unexamined);
         let by_content =
             |(path, why): &(PathBuf, String)| format!("`{}` is shared by content only: {}", path.shown(), why.shown());
-        // These make the command fail, so they come first where not all lines are shown.
+        // These make the command fail, so they come first in case not all lines are shown.
         lines.extend(self.left.iter().map(|(path, why)| format!("`{}` is not shared: {why}", path.shown())));
         lines.extend(unexamined.map(by_content));
         if lines.len() > NAMED_MAX {
@@ -225,7 +226,7 @@ mod tests {
         assert_eq!(damaged.json()["differed_bytes"], 8192);
     }
 
-    /// Guests say which files are equal: a difference is no damage there, and a guest that cannot be read no failure.
+    /// Guests claim which files are equal. So a difference is no damage, and an unreadable guest is no failure.
     #[test]
     fn what_guests_say_wrongly_is_told_and_no_damage() {
         let unexamined = vec![(PathBuf::from("vm/a\nb"), "no \x1b".to_owned())];
