@@ -9,7 +9,7 @@ use crate::host::HostId;
 /// The seams besides the device, given at construction.
 #[derive(Clone)]
 pub struct Environment {
-    /// Tells the time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Provides identities and keys.
     pub random: Arc<dyn Random>,
@@ -226,7 +226,7 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Tells whether writes may be accepted before they take effect: somebody carries them out.
+    /// Returns whether writes may be accepted before they take effect, because other threads carry them out.
     pub(crate) fn accepts_writes(&self) -> bool {
         (self.background || self.workers == Workers::Callers) && !self.read_only
     }

@@ -80,7 +80,7 @@ pub struct ActivityStat {
     pub blocks_shared: u64,
     /// Of these: blocks written to the device.
     pub blocks_written: u64,
-    /// Look-ups that read a store page in vain.
+    /// Number of store pages that look-ups read without finding the fingerprint.
     pub lookups_for_nothing: u64,
     /// Store pages and other metadata blocks read from the device.
     pub metadata_blocks_read: u64,

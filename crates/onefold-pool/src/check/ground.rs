@@ -120,7 +120,7 @@ impl Ground {
     }
 }
 
-/// A possible ground, in the form of what is needed to make it, as a ground may be large.
+/// A possible ground, in the form of the inputs to make it, because a ground may be large.
 struct Candidate {
     reading: Reading,
     /// The rebuilt pool state, if it was rebuilt.

@@ -22,7 +22,7 @@ struct SameHash {
     names: Vec<Vec<u8>>,
 }
 
-/// What is known of the inode whose items are being read.
+/// The state of the inode whose items are being read.
 pub(super) struct InodeItems {
     ino: Ino,
     inode: Option<Inode>,

@@ -101,7 +101,7 @@ fn check_orphans(findings: &mut Findings, listed: &Listed) {
     }
 }
 
-/// What is known of the path up from a directory.
+/// The state of the path up from a directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Unknown,

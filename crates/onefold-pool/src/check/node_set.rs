@@ -13,7 +13,7 @@ type Chunk = Box<[u8; 128]>;
 /// Memory of a chunk and of its place in the table, in bytes.
 const CHUNK_BYTES: u64 = 192;
 
-/// What a walk knows of a node that it visits.
+/// The earlier visits of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Visit {
     /// It was not visited before.

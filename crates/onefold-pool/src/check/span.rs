@@ -72,7 +72,7 @@ pub(super) enum Trouble {
     Domain(u16),
 }
 
-/// What the references show of a block.
+/// The evidence of references about a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Referred {
     pub(super) usage: BlockUse,
@@ -193,14 +193,14 @@ impl Span {
         check_beyond_end(&mut context.findings, &geometry, group, &bitmaps, &pages);
     }
 
-    /// Returns a span of blocks of which only the references to come will show anything.
+    /// Returns a span of blocks about which only later references give evidence.
     pub(super) fn blank(geometry: &Geometry, groups: Range<u64>) -> Span {
         let blocks: u64 = groups.clone().map(|group| geometry.group_blocks(group)).sum();
         let blank = Counted { remaining: 0, domain: 0, usage: BlockUse::Free, flags: BLANK };
         Span { first: groups.start * GROUP_BLOCKS, blocks: vec![blank; usize::try_from(blocks).unwrap_or(0)] }
     }
 
-    /// Returns what the references have shown of a block of a blank span.
+    /// Returns the evidence of the references so far about a block of a blank span.
     pub(super) fn found(&mut self, block: BlockNo) -> Referred {
         let Some(counted) = self.place(block) else {
             return Referred { usage: BlockUse::Free, count: 0, domain: 0, is_mixed: false };

@@ -85,7 +85,7 @@ impl BlockKind {
     }
 }
 
-/// Why a block is not what it must be.
+/// Why the header of a block is not the expected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// The content does not match its checksum.

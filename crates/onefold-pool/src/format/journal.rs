@@ -139,7 +139,7 @@ impl TransactionIdentity {
         TransactionIdentity(bytes)
     }
 
-    /// Returns the identity that nobody can know without the pool's key.
+    /// Returns the identity that cannot be known without the pool's key.
     #[must_use]
     pub fn secret(pool_key: &[u8; 32]) -> TransactionIdentity {
         let derived = blake3::derive_key(IDENTITY_CONTEXT, pool_key);
@@ -163,7 +163,7 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Decodes a possible opening; `None` if it is none. Only a matching checksum proves it.
+    /// Decodes a possible opening; `None` if the bytes are not one. Only a matching checksum proves it.
     #[must_use]
     pub fn decode(bytes: &[u8], identity: TransactionIdentity, log_blocks: u64) -> Option<Opening> {
         if bytes.len() < OPENING_BYTES || bytes[..8] != identity.0 {

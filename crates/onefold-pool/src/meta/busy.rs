@@ -296,8 +296,8 @@ mod tests {
         }
     }
 
-    /// What was wrong: each group with a busy block took 4 KiB, half a gigabyte in a pool of 16 TiB, on top of the
-    /// `memory` setting.
+    /// Regression: each group with a busy block took 4 KiB, half a gigabyte in a pool of 16 TiB, on top of the `memory`
+    /// setting.
     #[test]
     fn a_busy_block_here_and_there_takes_little() {
         let mut busy = BusyBlocks::new(16 << 20);

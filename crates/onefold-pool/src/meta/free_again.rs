@@ -1,4 +1,4 @@
-//! Makes blocks allocatable again, and updates what is known of their groups.
+//! Makes blocks allocatable again, and updates the facts known about their groups.
 
 use onefold_block::BlockNo;
 

@@ -1,4 +1,4 @@
-//! What is known of each group's free blocks: their number, and an upper bound of their longest run.
+//! Tracks each group's free blocks: their number, and an upper bound of their longest run.
 //!
 //! A search for free blocks asks here first, and reads only the bitmaps of groups that may have what it needs. One scan
 //! of a group's bitmaps gives both numbers. From then on they follow each change: allocated blocks lower the number,
@@ -28,7 +28,7 @@ const UNKNOWN: Known = Known { longest: u16::MAX, free: u16::MAX };
 const _: () = assert!(size_of::<Known>() == 4);
 const _: () = assert!(LONG_RUN <= GROUP_BLOCKS && GROUP_BLOCKS <= u16::MAX as u64);
 
-/// What is known of the free blocks of a group.
+/// The known facts about the free blocks of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     /// Upper bound of the longest run of free blocks, at most [`LONG_RUN`].
@@ -69,12 +69,12 @@ struct Part {
 }
 
 impl FreeRuns {
-    /// Returns what is known of a group.
+    /// Returns the known facts about a group, or `None`.
     pub(crate) fn get(&self, group: u64) -> Option<Known> {
         self.groups.get(usize::try_from(group).ok()?)?.unless_unknown()
     }
 
-    /// Sets what is known of a group; `None` forgets it.
+    /// Sets the known facts about a group; `None` forgets them.
     pub(crate) fn set(&mut self, group: u64, known: Option<Known>) {
         let at = usize::try_from(group).expect("a ready group is on the device");
         if at >= self.groups.len() {

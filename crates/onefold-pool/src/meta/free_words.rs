@@ -33,7 +33,7 @@ pub(crate) enum FreeFor {
 pub(crate) struct Found {
     /// The first run that is long enough: place within the group, and length, cut to the wanted maximum.
     pub(crate) run: Option<(u64, u64)>,
-    /// What is now known of the group. Useful only if no run was found and the search began at the group's start.
+    /// The facts learned about the group. Useful only if no run was found and the search began at the group's start.
     pub(crate) known: Known,
     /// Number of words of 64 blocks that were scanned.
     pub(crate) words: u64,

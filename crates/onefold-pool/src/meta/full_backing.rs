@@ -1,4 +1,4 @@
-//! What is known of a full sparse backing file: the free blocks that have no room in it.
+//! Tracks a full sparse backing file: the free blocks that have no room in it.
 //!
 //! Blocks that were written before have their room. The others lie in long ranges that were never used, or were
 //! trimmed; each failed write reveals one.

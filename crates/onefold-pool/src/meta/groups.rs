@@ -1,5 +1,5 @@
-//! Allocation state of the block groups that is not on disk: the *busy* blocks ([`super::busy`]), what is known of the
-//! free ones, and where the next search begins.
+//! Allocation state of the block groups that is not on disk: the *busy* blocks ([`super::busy`]), the facts known about
+//! free blocks, and the start of the next search.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ pub(crate) struct Cursor {
 pub(crate) struct Groups {
     /// Blocks that are free in their bitmaps but may not be allocated.
     pub(crate) busy: BusyBlocks,
-    /// What is known of the free blocks of each group.
+    /// The facts known about the free blocks of each group.
     pub(crate) free_runs: FreeRuns,
     /// Number of unknown groups that searches for long runs may still scan.
     unknown_left: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Groups {
     /// The group whose bitmaps will be missing next if a search continues, and the number of groups that were read at
     /// once up to there.
     bitmap_search: (u64, u64),
-    /// Where the search for the next data block begins.
+    /// The place at which the search for the next data block begins.
     pub(crate) data_cursor: Cursor,
     /// A run kept for metadata, so that map nodes and tree pages do not fragment file data: first and end. Its blocks
     /// have been written since the pool was opened, so a checkpoint finds room for them.
@@ -104,7 +104,7 @@ impl Groups {
         self.unknown_left = UNKNOWN_GROUPS_MAX;
     }
 
-    /// Forgets what is known of a group's free blocks.
+    /// Forgets the facts known about a group's free blocks.
     pub(crate) fn forget_runs(&mut self, group: u64) {
         self.free_runs.set(group, None);
         self.survey_next = self.survey_next.min(group);

@@ -75,7 +75,7 @@ pub(crate) struct InFlight {
 struct Row {
     write: Arc<DeviceWrite>,
     content: Option<ContentKey>,
-    /// The block with a full count of which this is a copy, while it is offered as such.
+    /// The block with a full count that this block is offered as a copy of, if it is.
     copy_of: Option<BlockNo>,
     /// Writers that may still refer to the block: the writing one and the attached ones.
     users: u32,

@@ -258,7 +258,7 @@ impl Indexing {
 }
 
 impl Meta {
-    /// Replaces the filter by an empty one, of which nothing has been read.
+    /// Replaces the filter by an empty one that no store has been read into.
     pub(crate) fn begin_filter_anew(&mut self, filter: Filter) {
         *self.filter.write() = filter;
         self.indexing = Indexing::default();

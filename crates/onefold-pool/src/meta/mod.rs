@@ -56,7 +56,7 @@ pub(crate) struct Meta {
     pub(crate) in_flight: in_flight::InFlightTable,
     /// Holds of doors on inodes; an unlinked inode lives as long as it has one.
     pub(crate) orphans: orphans::Orphans,
-    /// Blocks kept for accepted writes that have not reserved any yet ([`crate::data::behind`]).
+    /// Number of blocks kept for accepted writes that have not reserved any yet ([`crate::data::behind`]).
     pub(crate) set_aside: u64,
     /// Limits by which tests make rare events happen.
     pub(crate) limits: TestLimits,

@@ -125,7 +125,7 @@ pub(crate) struct Op<'a> {
     is_alone: bool,
     metadata_run_before: (u64, u64),
     data_cursor_before: Cursor,
-    /// What was known of the groups from which it has taken blocks, before it did.
+    /// The facts known about the groups from which the operation has taken blocks, from before it took them.
     known_before: PlainMap<u64, Option<Known>>,
     leave: Leave,
     wrote_data: bool,

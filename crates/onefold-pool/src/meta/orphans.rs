@@ -26,7 +26,7 @@ const ENTRIES_PER_STEP: usize = 128;
 #[derive(Clone, Copy, Debug, Default)]
 struct Hold {
     count: u64,
-    /// Whether it has no name any more, and goes to the queue with its last hold.
+    /// Whether the inode has lost its last name, and goes to the queue with its last hold.
     is_orphan: bool,
 }
 

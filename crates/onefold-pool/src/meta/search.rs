@@ -1,9 +1,9 @@
 //! The search for free blocks, over all groups and within one.
 //!
-//! What is known of the groups ([`super::free_runs`]) shows which of them may have a run that is long enough; only
-//! their bitmaps are scanned. A scan in vain records what the group does have, so that the next search skips it. Soon
-//! after a mount, some groups are unknown. A search for a long run scans a few of them and then accepts less, since no
-//! write may wait for the bitmaps of a whole pool.
+//! The facts known about groups ([`super::free_runs`]) show which of them may have a run that is long enough; only
+//! their bitmaps are scanned. A scan that finds no such run records the group's actual free blocks, so that the next
+//! search skips the group. Soon after a mount, some groups are unknown. A search for a long run scans a few of them and
+//! then accepts less, since no write may wait for the bitmaps of a whole pool.
 
 use std::ops::Range;
 
@@ -119,7 +119,7 @@ impl Op<'_> {
     }
 
     /// Returns the first run in a group at or after `from` that is long enough, cut to the wanted maximum. If there is
-    /// none, records what the group does have.
+    /// none, records the group's free blocks.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
@@ -152,7 +152,7 @@ impl Op<'_> {
     }
 
     /// Returns the first free runs of a group that data may take, up to `blocks_max` blocks. If there are none, records
-    /// what the group has.
+    /// the group's free blocks.
     ///
     /// # Errors
     /// [`OpError::Fault`].

@@ -20,7 +20,7 @@ impl NameHash {
         NameHash { key: blake3::derive_key("onefold 2026 pool name hash", pool_key) }
     }
 
-    /// Returns a 64-bit hash that nobody without the secret can steer.
+    /// Returns a 64-bit hash that cannot be steered without the secret.
     pub(crate) fn of(&self, name: &[u8]) -> u64 {
         let hash = blake3::keyed_hash(&self.key, name);
         u64::from_le_bytes(hash.as_bytes()[..8].try_into().expect("eight bytes"))

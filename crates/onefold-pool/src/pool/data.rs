@@ -51,10 +51,10 @@ impl Pool {
         self.data.write_behind(ino, offset, buffer, range, Begins::ByWorker)
     }
 
-    /// As [`Pool::write_behind`], for a caller that may begin with the write itself: it spares the waking of a thread.
+    /// Like [`Pool::write_behind`], for a caller that may begin the write itself, which saves waking a thread.
     ///
     /// # Errors
-    /// As [`Pool::write_behind`].
+    /// See [`Pool::write_behind`].
     pub fn write_behind_by(
         &self,
         ino: Ino,
@@ -66,12 +66,12 @@ impl Pool {
         self.data.write_behind(ino, offset, buffer, range, begins)
     }
 
-    /// Carries out accepted writes that were left to callers and that nobody has begun with.
+    /// Carries out accepted writes that were left to callers and that no thread has begun.
     pub fn begin_accepted(&self) {
         self.data.begin_accepted();
     }
 
-    /// Wakes a worker for accepted writes that were left to callers and that nobody has begun.
+    /// Wakes a worker for accepted writes that were left to callers and that no thread has begun.
     pub fn hand_over_accepted(&self) {
         self.data.hand_over_accepted();
     }
@@ -91,11 +91,11 @@ impl Pool {
         self.fsync_opened(&self.data.losses_seen)
     }
 
-    /// Makes all changes so far durable, for an opened file or folder that already knows of the losses in `seen`.
+    /// Makes all changes so far durable, for an opened file or folder that has already seen the losses in `seen`.
     ///
     /// # Errors
     /// Device errors, after which the pool is stopped; [`crate::PoolError::WritesLost`] if writes of any file were lost
-    /// that the opening does not know of. It knows them afterwards, and everything else is durable.
+    /// that the opening has not seen. It has seen them afterwards, and everything else is durable.
     pub fn fsync_opened(&self, seen: &LossesSeen) -> Result<()> {
         let engine = self.settled();
         engine.ensure_writable()?;

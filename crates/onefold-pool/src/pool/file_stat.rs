@@ -41,7 +41,7 @@ impl WalkMemory {
         WalkMemory { bytes_left: AtomicUsize::new(bytes) }
     }
 
-    /// Takes half of what is left, so that many walks at once all get some.
+    /// Takes half of the remaining memory, so that concurrent walks all get some.
     fn take(&self) -> WalkShare<'_> {
         let without_half = |left: usize| (left / 2 >= BYTES_MIN).then(|| left - left / 2);
         match self.bytes_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, without_half) {

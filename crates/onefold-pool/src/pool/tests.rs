@@ -47,7 +47,7 @@ fn clone_within(pool: &Pool, ino: Ino, to: u64, count: u64) {
     }
 }
 
-/// What was wrong: finding a hole read each leaf of a file's map. A file whose map has a few hundred nodes can have
+/// Regression: finding a hole read each leaf of a file's map. A file whose map has a few hundred nodes can have
 /// terabytes of data, and any reader can ask for its holes.
 #[test]
 fn the_next_hole_of_a_file_full_of_data_is_found_by_few_nodes() {
@@ -70,7 +70,7 @@ fn the_next_hole_of_a_file_full_of_data_is_found_by_few_nodes() {
     }
 }
 
-/// What was wrong: each step of reclaim visited all removed files that were still open, twice, under the metadata lock.
+/// Regression: each step of reclaim visited all removed files that were still open, twice, under the metadata lock.
 #[test]
 fn removed_files_that_are_open_are_passed_over_once() {
     let device = new_device();

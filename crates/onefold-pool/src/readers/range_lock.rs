@@ -214,8 +214,8 @@ mod tests {
         assert_eq!(locks.oldest_ticket(), None);
     }
 
-    /// What was wrong: one condition variable woke all threads that waited for a range of any file, whenever a range of
-    /// a file with waiters was released.
+    /// Regression: one condition variable woke all threads that waited for a range of any file, whenever a range of a
+    /// file with waiters was released.
     #[test]
     fn the_release_of_a_range_is_signalled_to_those_that_wait_for_its_file() {
         let locks = RangeLocks::default();

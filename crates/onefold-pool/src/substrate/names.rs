@@ -130,7 +130,7 @@ pub(super) fn create_folder(pool: &Pool, from: &Held<'_>, path: &Path) -> io::Re
     Ok(())
 }
 
-/// Lists what is in a folder.
+/// Lists the entries of a folder.
 pub(super) fn list(pool: &Pool, folder: &Held<'_>) -> io::Result<Vec<Listed>> {
     let mut listed = Vec::new();
     let each = &mut |entry: &crate::attr::DirEntry| {

@@ -69,7 +69,7 @@ struct Place {
     at: BlockNo,
     /// Lowest key that may be in the page.
     low: Key,
-    /// The key above all that may be in the page, if any.
+    /// The key above all keys that may be in the page, if any.
     end: Option<Key>,
     /// `None` at the root.
     level: Option<u8>,

@@ -31,7 +31,7 @@ pub(super) const ITEMS_PER_STEP: usize = 64;
 const KNOWN_BYTES: u64 = 112;
 const _: () = assert!(2 * (size_of::<Known>() + size_of::<Ino>()) as u64 <= KNOWN_BYTES);
 
-/// What the tree says of an inode and its names.
+/// An inode and its names, as recorded in the tree.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     /// For a directory: the directory that names it.
