@@ -94,7 +94,7 @@ impl<'a> Context<'a> {
         }
         if let Some(what) = state {
             let source = match &chosen {
-                Some(ground) if ground.is_state_rebuilt => "it can be made anew from what the pool holds",
+                Some(ground) if ground.is_state_rebuilt => "it can be rebuilt from the rest of the pool",
                 Some(_) => "the journal still holds it",
                 None => "nothing else can be judged",
             };

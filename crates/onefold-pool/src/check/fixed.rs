@@ -84,12 +84,12 @@ pub(super) fn usable_state(
     let state = Box::new(*reader.block(STATE, BlockKind::State)?);
     let ready = Field::GroupsReady.get(&state);
     if ready == 0 || ready > geometry.group_count() {
-        return Err(format!("{ready} block groups are said to be in use, the pool has {}", geometry.group_count()));
+        return Err(format!("{ready} block groups are recorded as in use, the pool has {}", geometry.group_count()));
     }
     for (field, name) in [(Field::NextIno, "inode number"), (Field::NextReclaim, "number in the reclaim list")] {
         let next = field.get(&state);
         if next > COUNTER_MAX {
-            return Err(format!("the next {name} is said to be {next}, more than any pool has given out"));
+            return Err(format!("the next {name} is recorded as {next}, more than any pool has assigned"));
         }
     }
     Ok(state)

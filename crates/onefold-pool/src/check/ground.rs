@@ -48,9 +48,9 @@ impl Reading {
     pub(super) fn words(self) -> &'static str {
         match self {
             Reading::Recovered => "it can be read",
-            Reading::NewestChain => "all that its later part holds can still be used",
-            Reading::UpToDamage => "what was changed after the damaged place, in the last moments, is lost",
-            Reading::Nothing => "what was changed in the last moments may be lost",
+            Reading::NewestChain => "its later part can still be used completely",
+            Reading::UpToDamage => "changes after the damaged place, made in the last moments, are lost",
+            Reading::Nothing => "changes made in the last moments may be lost",
         }
     }
 }

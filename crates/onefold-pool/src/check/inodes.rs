@@ -140,7 +140,7 @@ impl Lister<'_> {
         self.inodes_checked += 1;
         let attr = &inode.attr;
         if attr.ino.0 >= self.next_ino {
-            let what = format!("its number {} has not been given out yet", attr.ino.0);
+            let what = format!("its number {} has not been assigned yet", attr.ino.0);
             self.findings.tell_of(attr.ino, "inode", None, what);
         }
         if attr.kind == FileKind::Regular {
@@ -166,7 +166,11 @@ impl Lister<'_> {
     fn reclaim(&mut self, number: u64, value: &[u8]) {
         self.listed.reclaim_count += 1;
         if number >= self.next_reclaim {
-            self.findings.tell("reclaim list", None, format!("entry {number} has a number that was not given out yet"));
+            self.findings.tell(
+                "reclaim list",
+                None,
+                format!("entry {number} has a number that has not been assigned yet"),
+            );
         }
         match ReclaimItem::decode(value) {
             Some(item) => self.listed.reclaimed.push(item),

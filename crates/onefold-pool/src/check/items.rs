@@ -132,7 +132,7 @@ impl InodeItems {
         }
         let (first, last) = items::dir_cookies(names.of(&item.name));
         if !(first..=last).contains(&cookie) {
-            let what = format!("the entry {shown:?} of the directory lies where nobody looks for it");
+            let what = format!("the entry {shown:?} of the directory lies where no look-up finds it");
             findings.tell_of(self.ino, "directory", None, what);
         }
         if self.same_hash.first_cookie != first {
@@ -163,7 +163,7 @@ impl InodeItems {
                 return;
             };
             if xattr::hash(name) >> 16 != sub >> 16 {
-                let what = format!("the attribute {:?} lies where nobody looks for it", String::from_utf8_lossy(name));
+                let what = format!("the attribute {:?} lies where no look-up finds it", String::from_utf8_lossy(name));
                 findings.tell_of(self.ino, "attribute", None, what);
             }
             self.attribute = Some(Attribute { place, next_chunk: 1, bytes_missing: length - first.len() });

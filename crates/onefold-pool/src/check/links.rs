@@ -51,7 +51,7 @@ fn entry(findings: &mut Findings, listed: &Listed, names: &mut [u32], directory:
     }
     if child.kind == FileKind::Directory && child.parent != directory.0 {
         let what =
-            format!("the directory lies in inode {directory}, but its parent is said to be inode {}", child.parent);
+            format!("the directory lies in inode {directory}, but its parent is recorded as inode {}", child.parent);
         findings.tell_of(item.ino, "directory", None, what);
     }
     // A directory may begin a domain of its own.

@@ -108,7 +108,7 @@ impl Walker<'_, '_> {
     fn tree_page(&mut self, at: BlockNo) -> Result<(), CheckError> {
         if !self.can_hold(at) {
             if self.is_first {
-                self.findings.tell("names tree", Some(at), "a page is said to lie where none can be");
+                self.findings.tell("names tree", Some(at), "a page is recorded at an impossible place");
             }
         } else if let Some(Trouble::Use(usage)) = self.span.refer(at, BlockUse::TreePage, None) {
             let what = format!("the block is a page of the names tree, but is recorded as {}", name(usage));
@@ -170,7 +170,7 @@ impl Walker<'_, '_> {
     fn node(&mut self, at: BlockNo, level: u8, owner: Owner, first: u64) -> Result<Option<Totals>, CheckError> {
         if !self.can_hold(at) {
             if self.is_first {
-                let what = format!("the map from block {first} of the file on is said to lie where none can be");
+                let what = format!("the map from block {first} of the file on is recorded at an impossible place");
                 self.tell(owner, at, what);
             }
             return Ok(None);
@@ -195,7 +195,7 @@ impl Walker<'_, '_> {
         let totals = map_node::totals(&bytes);
         let is_reclaimed = self.reclaimed.binary_search_by_key(&at, |item| item.node).is_ok();
         if self.is_first && !is_reclaimed && below.is_some() && below != totals {
-            let what = "the numbers of mapped and reserved blocks in it are not what is below it";
+            let what = "its numbers of mapped and reserved blocks do not match the subtree below it";
             self.findings.tell_users_of(at, "file map", what);
         }
         Ok(totals)
@@ -210,7 +210,7 @@ impl Walker<'_, '_> {
             }
             Some(Trouble::Domain(_)) => {
                 self.findings.mixed_domains = true;
-                self.findings.tell_users_of(at, "file map", "files of different sharing domains have it in common");
+                self.findings.tell_users_of(at, "file map", "files of different sharing domains refer to it");
             }
             None => {}
         }
@@ -284,7 +284,7 @@ impl Walker<'_, '_> {
     fn data(&mut self, block: BlockNo, owner: Owner, index: u64) {
         if !self.can_hold(block) {
             if self.is_first {
-                self.tell(owner, block, format!("block {index} of the file is said to lie where no data can be"));
+                self.tell(owner, block, format!("block {index} of the file is recorded at an impossible place"));
             }
             return;
         }

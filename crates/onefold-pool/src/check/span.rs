@@ -122,7 +122,7 @@ fn check_filter_runs(context: &mut Context<'_>, listed: &Listed) {
     let sum: u64 = listed.filter_runs.iter().map(|run| run.count).sum();
     let outside = listed.filter_runs.iter().any(|run| run.first.0.saturating_add(run.count) > end);
     if outside || sum > end {
-        context.findings.tell("saved filter", None, "it is said to lie outside the block groups in use");
+        context.findings.tell("saved filter", None, "it is recorded outside the block groups in use");
     }
 }
 
@@ -270,7 +270,7 @@ impl Span {
                     || context.geometry.is_fixed(*block)
             });
             if let Some(block) = in_use {
-                context.findings.tell("saved filter", Some(block), "it is said to lie in blocks that are in use");
+                context.findings.tell("saved filter", Some(block), "it is recorded in blocks that are in use");
             }
         }
     }

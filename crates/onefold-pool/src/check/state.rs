@@ -10,7 +10,7 @@ use crate::format::state::Field;
 pub(super) fn check(context: &mut Context<'_>, listed: &Listed, sums: &Sums) {
     if sums.unaccounted > 0 {
         let what = format!(
-            "{} blocks have fewer references than recorded, which the damage told here explains",
+            "{} blocks have fewer references than recorded, which the reported damage explains",
             sums.unaccounted
         );
         context.findings.tell("reference count", None, what);

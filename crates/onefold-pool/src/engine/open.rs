@@ -322,7 +322,7 @@ fn load_state(device: &dyn BlockDevice, meta: &mut Meta) -> Result<()> {
     let ready = meta.state(Field::GroupsReady);
     if ready == 0 || ready > meta.geometry.group_count() {
         return Err(damaged(format!(
-            "{ready} block groups are said to be ready, the pool has {}",
+            "{ready} block groups are recorded as ready, the pool has {}",
             meta.geometry.group_count()
         )));
     }
@@ -335,7 +335,7 @@ fn load_state(device: &dyn BlockDevice, meta: &mut Meta) -> Result<()> {
     let used = meta.state(Field::DataBlocks).saturating_add(meta.state(Field::MetadataBlocks));
     if used > meta.geometry.allocatable_blocks() {
         return Err(damaged(format!(
-            "{used} blocks are said to be in use, the pool has {}",
+            "{used} blocks are recorded as in use, the pool has {}",
             meta.geometry.allocatable_blocks()
         )));
     }

@@ -216,7 +216,7 @@ fn a_map_that_points_where_no_data_can_be_is_told() {
     for target in [0x0000_ffff_ffff_ffff_u64, 197, 5] {
         let device = MemoryDevice::from(device.image());
         reseal(&device, leaf, |bytes| bytes[entries_range(0, 1)].copy_from_slice(&target.to_le_bytes()));
-        expect(&checked(&device), "file map", "where no data can be", &["/images/clone.raw", "/images/golden.raw"]);
+        expect(&checked(&device), "file map", "an impossible place", &["/images/clone.raw", "/images/golden.raw"]);
     }
     reseal(&device, leaf, |bytes| bytes[entries_range(3, 1)].fill(0x55));
     expect(&checked(&device), "file map", "entry 3 makes no sense", &["/images/clone.raw", "/images/golden.raw"]);
@@ -227,7 +227,7 @@ fn wrong_totals_and_data_past_the_end_are_told() {
     let device = sample();
     let (leaf, data) = shared_leaf(&device);
     reseal(&device, leaf, |bytes| bytes[16] ^= 1);
-    expect(&checked(&device), "file map", "not what is below", &["/images/clone.raw", "/images/golden.raw"]);
+    expect(&checked(&device), "file map", "do not match the subtree", &["/images/clone.raw", "/images/golden.raw"]);
     reseal(&device, leaf, |bytes| {
         bytes[16] ^= 1;
         bytes[entries_range(500, 1)].copy_from_slice(&data.0.to_le_bytes());
