@@ -144,7 +144,7 @@ impl Door for FuseDoor {
         if served.is_err() {
             // The kernel may still show the mount, although no process answers there.
             if let Err(error) = self.mount.abandon() {
-                self.log.error(&format!("the mount could not be taken away: {error}"));
+                self.log.error(&format!("the mount could not be removed: {error}"));
             }
         }
         self.mount.note_end();

@@ -33,7 +33,7 @@ pub(crate) enum Located {
 /// Finds the pool at `target`: a mount point (or a path below it), or the pool's file or partition.
 pub(crate) fn locate(target: &Path) -> Outcome<Located> {
     let cannot = || format!("cannot find a pool at `{}`", target.shown());
-    let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list what is mounted", &error))?;
+    let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list the mounts", &error))?;
     // First without accessing it: behind a daemon that cannot end, that would wait for ever.
     let named = std::path::absolute(target);
     if let Some(mount) = named.ok().and_then(|path| mounts::containing(&mounts, &path))
@@ -104,15 +104,17 @@ fn not_believed(cannot: String, mount: &Mount) -> Failure {
     let Mount { mountpoint, source, user, .. } = mount;
     Failure::new(cannot)
         .because_of(format!("user {user} mounted it and does not own `{}`, which it claims to be", source.shown()))
-        .hint(format!("`fusermount3 -u {}` as that user, or `umount` as root, takes it away", mountpoint.shown()))
+        .hint(format!("`fusermount3 -u {}` as that user, or `umount` as root, removes it", mountpoint.shown()))
 }
 
 /// Returns the failure of a command that needs a living daemon or an unmounted pool.
 pub(crate) fn stale(mount: &Mount) -> Failure {
     let mountpoint = mount.mountpoint.shown();
-    Failure::new(format!("cannot reach the pool mounted at `{mountpoint}`"))
-        .because_of("its daemon has died")
-        .hint(format!("`onefold pool umount {mountpoint}` takes it away, mounting the pool again does as well; nothing synced is lost"))
+    Failure::new(format!("cannot reach the pool mounted at `{mountpoint}`")).because_of("its daemon has died").hint(
+        format!(
+            "`onefold pool umount {mountpoint}` removes it, and so does mounting the pool again; nothing synced is lost"
+        ),
+    )
 }
 
 #[cfg(test)]

@@ -169,7 +169,7 @@ fn a_mounted_pool_is_not_mounted_checked_or_created_again() {
     let second = mount.folder.path("second");
     fs::create_dir(&second).unwrap();
     onefold("pool mount", &[&mount.pool, &second]).failed(FAILED, "mounted already");
-    onefold("pool check", &[&mount.pool]).failed(FAILED, "nobody changes");
+    onefold("pool check", &[&mount.pool]).failed(FAILED, "is not in use");
     onefold("pool create --force", &[&mount.pool]).failed(FAILED, "mounted at");
     let other = mount.folder.path("other.pool");
     onefold("pool create --size 512M", &[&other]).done();

@@ -74,10 +74,10 @@ pub enum ControlError {
     #[error("the connection to the daemon broke")]
     Broken(#[source] WireError),
     /// This version does not know the daemon's answer.
-    #[error("the daemon gave an answer that makes no sense here")]
+    #[error("the daemon's answer is not understood here")]
     UnknownAnswer,
     /// The kernel's cached changes of a file do not reach the daemon.
-    #[error("cannot write back what is cached of the file")]
+    #[error("cannot write back the cached data of the file")]
     HandOver(#[source] io::Error),
     /// The daemon refused.
     #[error("{message}")]

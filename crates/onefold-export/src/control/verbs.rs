@@ -110,7 +110,7 @@ fn clone(pool: &Pool, mount: &ServedMount, [source, target]: &[OpenFile; 2]) -> 
     let told = mount.invalidator.invalidate(target);
     cloned?;
     told.map_err(|error| {
-        Failure::new(FailureKind::Failed, format!("cannot drop what is cached of the target: {error}"))
+        Failure::new(FailureKind::Failed, format!("cannot drop the cached pages of the target: {error}"))
     })?;
     Ok(Answer::Nothing)
 }

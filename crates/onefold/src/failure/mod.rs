@@ -172,10 +172,9 @@ fn explain(error: &PoolError) -> (Exit, Option<&'static str>) {
             Exit::Failed,
             Some("look at the disk, then unmount the pool, run `onefold pool check`, and mount it again"),
         ),
-        PoolError::Damaged { .. } => (
-            Exit::Damage,
-            Some("`onefold pool check` lists all that is damaged, `check --repair` mends what can be mended"),
-        ),
+        PoolError::Damaged { .. } => {
+            (Exit::Damage, Some("`onefold pool check` lists all damage; `check --repair` repairs what can be repaired"))
+        }
         PoolError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
             (Exit::Failed, Some("the file system that holds the pool's file is full: make room there"))
         }

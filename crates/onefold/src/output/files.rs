@@ -168,8 +168,7 @@ fn doubts(images: &[ImageFiles]) -> Option<String> {
     let mut lines = Vec::new();
     for image in images {
         if image.is_in_use {
-            lines
-                .push(format!("warning: {} is in use: what its blocks belong to may have changed", image.name.shown()));
+            lines.push(format!("warning: {} is in use: the owners of its blocks may have changed", image.name.shown()));
         }
         let doubt = |doubt: &String| format!("warning: {}: {}", image.name.shown(), ShownText::line(doubt));
         lines.extend(image.doubts.iter().map(doubt));

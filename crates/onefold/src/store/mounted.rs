@@ -34,7 +34,7 @@ pub(crate) fn refused(what: &str, mount: &Mount, error: &ControlError) -> Failur
     match error {
         ControlError::NotAMount { .. } | ControlError::HandOver(_) => failure,
         ControlError::NotTheDaemon { .. } | ControlError::NotOfItsUser { .. } => {
-            failure.hint("nothing was asked of it: that mount may pretend to be another one. `umount` takes it away")
+            failure.hint("no request was sent: that mount may pretend to be another one. `umount` removes it")
         }
         ControlError::Unreachable { .. } | ControlError::Broken(_) => {
             failure.hint(format!("if its daemon has died, `onefold pool umount {mountpoint}` and mount it again"))

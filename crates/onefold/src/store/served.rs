@@ -81,7 +81,10 @@ impl ServedStore {
     /// Returns the failure of a command that needs files of the pool.
     fn without_mount(&self, cannot: String) -> Failure {
         Failure::new(cannot)
-            .because_of("a daemon serves the pool, no mount of it is seen here, and its files are reached through one")
+            .because_of(
+                "a daemon serves the pool, but no mount of it is visible here, and its files are accessible only through \
+                 a mount",
+            )
             .hint(format!("`onefold pool umount {}` ends that daemon", self.pool.shown()))
     }
 }
@@ -140,6 +143,6 @@ impl Store for ServedStore {
     }
 
     fn close(self: Box<Self>) -> Outcome<()> {
-        self.ask("make durable what was done to", ControlClient::sync)
+        self.ask("make durable the changes of", ControlClient::sync)
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
         Located::Mounted { mount, .. } => {
             let mountpoint = mount.mountpoint.shown();
             return Err(Failure::new(format!("cannot check the pool mounted at `{mountpoint}`"))
-                .because_of("a check needs a pool that nobody changes")
+                .because_of("a check needs a pool that is not in use")
                 .hint(format!("`onefold pool umount {mountpoint}` first, or let `onefold pool scrub` read its data")));
         }
         // No daemon serves it, and a check changes nothing that the next mount would miss.
@@ -84,10 +84,10 @@ fn verdict(found: &Findings, left: Option<u64>) -> String {
         (0, false, _) => "clean".to_owned(),
         (0, true, _) => "stopped before the end; nothing wrong so far".to_owned(),
         (count, true, _) => format!("{} problems so far; stopped before the end", grouped(count)),
-        (count, false, None) => format!("{} problems; `check --repair` mends what can be mended", grouped(count)),
-        (count, false, Some(0)) => format!("{} problems found and mended; the pool is clean now", grouped(count)),
+        (count, false, None) => format!("{} problems; `check --repair` repairs what can be repaired", grouped(count)),
+        (count, false, Some(0)) => format!("{} problems found and repaired; the pool is clean now", grouped(count)),
         (count, false, Some(left)) => {
-            format!("{} problems found and mended as far as they can be; {} are left", grouped(count), grouped(left))
+            format!("{} problems found and repaired as far as possible; {} are left", grouped(count), grouped(left))
         }
     }
 }

@@ -129,7 +129,7 @@ fn refuse_what_is_there(device: Arc<dyn BlockDevice>) -> Outcome<()> {
         Err(PoolError::NotAPool(_)) => return Ok(()),
         Err(PoolError::Io { action, block, source }) => {
             let error = PoolError::Io { action, block, source };
-            return Err(Failure::of_pool("cannot look at what is there", &error));
+            return Err(Failure::of_pool("cannot inspect the present content", &error));
         }
         Ok(_) => "a pool is there already".to_owned(),
         Err(error) => format!("a pool is there already, but: {error}"),

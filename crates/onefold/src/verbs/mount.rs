@@ -132,7 +132,7 @@ impl Places {
 /// Finds the directory to mount on. A dead mount of the same pool may still cover it; that one is removed later.
 fn find_mountpoint(path: &Path, pool: &Path) -> Outcome<PathBuf> {
     let cannot = || format!("cannot use `{}` as a mount point", path.shown());
-    let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list what is mounted", &error))?;
+    let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list the mounts", &error))?;
     let at = |path: &Path| mounts.iter().rev().find(|mount| mount.mountpoint == path);
     // A dead mount often cannot be accessed, only named.
     let named = fs::canonicalize(path).or_else(|_| std::path::absolute(path));
@@ -225,9 +225,9 @@ fn open_device_of_the_dying(pool: &Path, mode: OpenMode) -> Outcome<FileDevice> 
 /// process has the pool's lock.
 fn clear_dead_mounts(pool: &Path) -> Outcome<()> {
     let cleared = dead_mount::clear_all_of(pool)
-        .map_err(|error| Failure::of_io("cannot take away the mount of a daemon that has died", &error))?;
+        .map_err(|error| Failure::of_io("cannot remove the mount of a daemon that has died", &error))?;
     for mount in cleared {
-        eprintln!("took away the mount at {}, whose daemon had died", mount.mountpoint.shown());
+        eprintln!("removed the mount at {}, whose daemon had died", mount.mountpoint.shown());
     }
     Ok(())
 }

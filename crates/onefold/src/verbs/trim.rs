@@ -20,6 +20,6 @@ pub(super) fn run(arguments: &TrimArgs, talk: Talk) -> Outcome<Report> {
     if meter.is_interrupted() {
         return Err(Failure::interrupted("trimming").hint("what was trimmed so far stays trimmed"));
     }
-    let text = format!("{} are given back to the disk below", human(trimmed_bytes));
+    let text = format!("{} are returned to the disk below", human(trimmed_bytes));
     Ok(Report::done(text, json!({ "trimmed_bytes": trimmed_bytes })))
 }

@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &UmountArgs) -> Outcome<Report> {
 /// Returns the bind mount of a pool, or of a file or folder in one, that covers exactly `target`. The pool's own mount
 /// does not count: it is the first of its device in the table.
 fn bind_mount_at(target: &Path) -> Outcome<Option<Mount>> {
-    let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list what is mounted", &error))?;
+    let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list the mounts", &error))?;
     // Sends no request to the mount, whose daemon may have died.
     let named = std::path::absolute(target).ok();
     let resolved = || -> Option<PathBuf> { Some(fs::canonicalize(target.parent()?).ok()?.join(target.file_name()?)) };
@@ -81,7 +81,7 @@ fn unmount(mount: &Mount) -> Outcome<Report> {
                 mount.mountpoint.shown()
             ))
             .because(&error)
-            .hint(format!("`onefold pool check {}` tells whether all is well", mount.source.shown())));
+            .hint(format!("`onefold pool check {}` shows whether the pool is sound", mount.source.shown())));
         }
         // Detached, and still served elsewhere: there is no end to wait for.
         Err(error @ ControlError::Refused { kind: FailureKind::Held, .. }) => {
@@ -121,7 +121,7 @@ fn end_daemon(pool: &Path) -> Outcome<Report> {
             ControlError::Broken(_) if has_ended() => {
                 Failure::new(format!("the daemon of `{}` has ended, but did not say how", pool.shown()))
                     .because(&error)
-                    .hint(format!("`onefold pool check {}` tells whether all is well", pool.shown()))
+                    .hint(format!("`onefold pool check {}` shows whether the pool is sound", pool.shown()))
             }
             ControlError::Refused { kind: FailureKind::Failed, .. } if has_ended() => {
                 wait_until_free(pool);

@@ -193,7 +193,7 @@ fn an_image_that_shrinks_or_is_written_while_it_is_read_is_told_and_gives_no_wro
     let content = noise(12 << 20);
     let Some(fixture) = Fixture::with(|tree| fs::write(tree.join("srv/big"), &content).unwrap()) else { return };
     let whole = fs::read(&fixture.image).unwrap();
-    let in_use = "is in use: what was read is of no single moment";
+    let in_use = "is in use: the result mixes several moments";
     let (written, code, told) = changed_meanwhile(&fixture, "cat", |image| {
         image.write_all_at(b"renamed", PARTITION_BYTES + 1024 + 120).unwrap();
     });

@@ -53,7 +53,7 @@ pub(super) fn run(arguments: &DedupArgs, talk: Talk) -> Outcome<Report> {
         Located::Mounted { mount, .. } => {
             let mountpoint = mount.mountpoint.shown();
             return Err(Failure::new(format!("{CANNOT} mounted at `{mountpoint}`"))
-                .because_of("it takes a pool that nobody else uses")
+                .because_of("it needs a pool that no other process uses")
                 .hint(format!("`onefold pool umount {mountpoint}` first")));
         }
         Located::Stale(mount) => return Err(locate::stale(&mount)),

@@ -98,7 +98,7 @@ impl Findings {
         let mut leave = |path: &Path, why: &dyn Display| self.left.push((place.path.join(path), why.to_string()));
         trouble.refused.iter().for_each(|(path, why)| leave(path, why));
         trouble.failed.iter().for_each(|(path, why)| leave(path, why));
-        let full = "one of its blocks is referred to as often as can be";
+        let full = "one of its blocks has the maximum number of references";
         trouble.busy.keys().for_each(|path| leave(path, &full));
     }
 
@@ -126,7 +126,7 @@ impl Findings {
         row("read", self.read_bytes, String::new());
         row("shared now", self.shared_bytes, String::new());
         if self.differed_bytes > 0 {
-            row("left alone: not what it was when it was stored", self.differed_bytes, String::new());
+            row("left alone: changed since it was stored", self.differed_bytes, String::new());
         }
         row("freed", self.freed_bytes, String::new());
         let mut text = format!("{table}\n{}", duration(self.elapsed.as_secs()));
@@ -160,7 +160,7 @@ impl Findings {
             lines.push("the pool is full: sharing needs a little room for its records".to_owned());
         }
         if self.differed_bytes > 0 {
-            lines.push("`onefold pool scrub` tells which files have damaged data".to_owned());
+            lines.push("`onefold pool scrub` names the files with damaged data".to_owned());
         }
         lines
     }

@@ -98,7 +98,7 @@ impl Ending {
     pub(super) fn look_at(&mut self, image: &OpenImage, guest: &Guest<'_>, volumes: impl IntoIterator<Item = usize>) {
         if image.is_in_use() {
             self.in_use = true;
-            self.warn(format!("`{}` is in use: what was read is of no single moment", image.path().shown()));
+            self.warn(format!("`{}` is in use: the result mixes several moments", image.path().shown()));
         }
         for problem in guest.table().iter().flat_map(|table| &table.problems) {
             self.damaged(format!("`{}`: {problem}", image.path().shown()));
@@ -127,11 +127,11 @@ impl Ending {
     fn look_at_budget(&mut self, budget: &Budget, image: &Path) {
         let cannot = || Failure::new(format!("cannot keep the allocation maps of `{}` in memory", image.shown()));
         if budget.is_short() {
-            let why = "they need more memory than --memory allows; what did not fit counts as allocated";
+            let why = "they need more memory than --memory allows; the rest counts as allocated";
             self.failed(cannot().because_of(why).hint("give more with --memory"));
         }
         if budget.has_too_many() {
-            let why = "they have more pieces than are kept with any memory; what did not fit counts as allocated";
+            let why = "they have more pieces than can be kept with any memory; the rest counts as allocated";
             self.failed(cannot().because_of(why));
         }
     }
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(told(&budget), (Exit::Done, json!([])));
         budget.note_full(budget.draw(100).rows(1, 1, 4));
         let error = "cannot keep the allocation maps of `a.raw` in memory";
-        let why = "they have more pieces than are kept with any memory; what did not fit counts as allocated";
+        let why = "they have more pieces than can be kept with any memory; the rest counts as allocated";
         let failures = json!([{ "error": error, "causes": [why], "hint": null }]);
         assert_eq!(told(&budget), (Exit::Failed, failures));
         budget.note_full(budget.draw(200).rows(1, 1, 400));

@@ -32,7 +32,8 @@ pub(super) fn run(arguments: &GuestMapArgs, talk: Talk) -> Outcome<Report> {
             ending.failed_path(path, error);
         }
         if map.is_cut {
-            ending.warn(format!("`{}` has more than {EXTENTS_MAX} extents, of which the first are told", path.shown()));
+            ending
+                .warn(format!("`{}` has more than {EXTENTS_MAX} extents; only the first ones are shown", path.shown()));
         }
         let volume = scene.volume(found.file.system).map_or_else(String::new, |volume| origin(&volume.volume.origin));
         let verity = scene.tree.system(found.file.system).verity(found.file.file).unwrap_or_else(|error| {

@@ -66,7 +66,8 @@ pub(in crate::verbs) fn owned_byte(path: &Path, offset: u64) -> Result<OwnedByte
     }
     let cached = CachedDisk::new(opened.disk.as_ref(), CACHE_BYTES);
     let place = place_of(&cached, offset).map_err(|error| error.to_string())?;
-    let nothing = "no byte of the disk lies there: it is metadata of the image format, compressed, or a snapshot's";
+    let nothing = "no byte of the disk is stored there: it is metadata of the image format, compressed data, or part of \
+                   a snapshot";
     let place = place.ok_or(nothing)?;
     let guest = Guest::open(&cached).map_err(|error| error.to_string())?.with_budget(Budget::new(MAP_BYTES));
     let owners = guest.owners(&[place]).map_err(|error| error.to_string())?;

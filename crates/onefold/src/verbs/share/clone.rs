@@ -126,9 +126,9 @@ fn reason(why: &Unknown) -> String {
         Unknown::SourceUnread => "the source was not read yet".to_owned(),
         Unknown::SourceChanged => "the source changed since it was read".to_owned(),
         Unknown::OtherDomain => "it belongs to another sharing domain than the source".to_owned(),
-        Unknown::CloneInUse => "somebody uses the clone already".to_owned(),
-        Unknown::NotWorthIt => "that is less work than to look up what is known of the source".to_owned(),
-        Unknown::Failed(error) => format!("what is known of the source cannot be looked up: {error}"),
+        Unknown::CloneInUse => "another process uses the clone already".to_owned(),
+        Unknown::NotWorthIt => "that takes less work than a look-up of the source's known blocks".to_owned(),
+        Unknown::Failed(error) => format!("the source's known blocks cannot be looked up: {error}"),
     }
 }
 

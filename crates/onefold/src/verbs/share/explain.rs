@@ -64,7 +64,7 @@ fn guest_lines(owned: Option<&Result<OwnedByte, String>>) -> Vec<String> {
     match owned {
         None => Vec::new(),
         Some(Ok(owned)) => owned.lines(),
-        Some(Err(why)) => vec![format!("what the guest has there is not known: {}", why.shown())],
+        Some(Err(why)) => vec![format!("the guest's use of it is not known: {}", why.shown())],
     }
 }
 
@@ -84,7 +84,7 @@ fn lines(found: &Explained, verdict: Verdict) -> Vec<String> {
     }
     if found.sharers.unmapped > 0 {
         let files = noun(found.sharers.unmapped, "file");
-        lines.push(format!("  {} {files} could not be looked at", grouped(found.sharers.unmapped)));
+        lines.push(format!("  {} {files} could not be examined", grouped(found.sharers.unmapped)));
     }
     if found.sharers.absent > 0 {
         lines.push(format!("  {}", states::absent_line(found.sharers.absent)));
@@ -94,7 +94,7 @@ fn lines(found: &Explained, verdict: Verdict) -> Vec<String> {
     }
     if found.is_template_unknown {
         lines.push(
-            "its template is recorded, and not known here: name it with `--since`, or scan its folder".to_owned(),
+            "its template is recorded, but not known here: name it with `--since`, or scan its folder".to_owned(),
         );
     }
     if let Some(domain) = &found.domain {
@@ -140,7 +140,7 @@ fn where_it_lies(found: &Explained) -> String {
         None if found.held == Held::SetAside => held,
         None if found.is_unsettled => format!("{held} that is in memory only, and has no place on the device yet"),
         None => format!(
-            "{held}, at no place that the file system tells: compressed, within its metadata, or not on the device yet"
+            "{held}, at no place that the file system reports: compressed, within its metadata, or not on the device yet"
         ),
     }
 }
@@ -166,11 +166,11 @@ fn verdict_line(found: &Explained, verdict: Verdict) -> String {
     match verdict {
         Verdict::Shared => "it is shared".to_owned(),
         Verdict::SharedWithOthers => {
-            "the file system says that it is shared, with something that is not known here: a snapshot, a copy that \
-             was never looked at, or on Btrfs another part of the same extent"
+            "the file system reports it as shared, but not with a known file: with a snapshot, a copy that was never \
+             scanned, or on Btrfs another part of the same extent"
                 .to_owned()
         }
-        Verdict::Nothing => "there is nothing to be shared".to_owned(),
+        Verdict::Nothing => "there is nothing to share".to_owned(),
         Verdict::PartOfBlock => "it is not shared: only whole blocks are".to_owned(),
         Verdict::OptedOut => {
             let by = found.opted_out.as_deref().unwrap_or(std::path::Path::new(""));
@@ -184,39 +184,39 @@ fn verdict_line(found: &Explained, verdict: Verdict) -> String {
         }
         Verdict::Changed => "it is not shared: the file changed since it was read; the next run reads it".to_owned(),
         Verdict::Waits => {
-            "it is not shared yet: it was read, and the next run looks for others of its content".to_owned()
+            "it is not shared yet: it was read, and the next run looks for other blocks with its content".to_owned()
         }
         Verdict::Refused(why) => format!("it is not shared: the file system refuses the file, for {why}"),
         Verdict::Zeros => {
-            "its zeros were not made a hole: the last run did not come to it, or was kept from it".to_owned()
+            "its zeros were not made a hole: the last run did not reach it, or could not change it".to_owned()
         }
         Verdict::Reserved => {
-            "its zeros stay: the file had no hole when it was first read, so that its room is taken for reserved; \
-             `fallocate --dig-holes` gives it back"
+            "its zeros stay: the file had no hole when it was first read, so its room counts as reserved; \
+             `fallocate --dig-holes` frees it"
                 .to_owned()
         }
         Verdict::NoPlace => {
-            "an equal block is known; whether they are shared cannot be told of a block without a place".to_owned()
+            "an equal block is known; for a block without a place, it is unknown whether the two are shared".to_owned()
         }
         Verdict::OnlyCopy => "it is not shared: no other block with its content is known".to_owned(),
         Verdict::OnlyInArena => {
-            "it is not shared with another file, only ready to be: those that had its content were overwritten or deleted, \
-             or left alone by a run with a longer --min-run"
+            "it is not shared with another file, only ready to be: the other blocks with its content were overwritten or \
+             deleted, or left alone by a run with a longer --min-run"
                 .to_owned()
         }
         Verdict::OnlyStale => {
-            "it is not shared: what the index names for its content holds something else by now, and no other block is \
-             known"
+            "it is not shared: the block that the index names for its content has other content by now, and no other \
+             block is known"
                 .to_owned()
         }
         Verdict::Forgotten => {
-            "it is not shared: the index has lost its content; it is found again when the file changes, or when \
-             `.onefold` is deleted and all is read anew"
+            "it is not shared: the index has lost its content, and finds it again when the file changes, or when \
+             `.onefold` is deleted and everything is read anew"
                 .to_owned()
         }
         Verdict::LeftAlone => format!(
-            "it is not shared, though an equal block is known{}: the last run left it alone, for its --min-run was longer \
-             or one of the files was busy or another host's",
+            "it is not shared, though an equal block is known{}: the last run left it alone, because its --min-run was \
+             longer, or one of the files was busy or held by another host",
             found.run.map(run_words).unwrap_or_default()
         ),
     }

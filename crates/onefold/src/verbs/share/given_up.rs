@@ -10,10 +10,10 @@ use crate::output::machine_name;
 pub(super) fn given_up_lines(given_up: &[(Tier, GivenUpImages)], named_max: usize) -> Vec<String> {
     let line = |(tier, images): &(Tier, GivenUpImages)| match images {
         GivenUpImages::One(image) => {
-            format!("`{}` makes wrong claims in {tier}: they are not followed any more", image.shown())
+            format!("`{}` makes wrong claims in {tier}: they are no longer followed", image.shown())
         }
         GivenUpImages::Pair { one, other } => format!(
-            "`{}` and `{}` differ in most of what {tier} takes for equal: they are not compared in it any more",
+            "`{}` and `{}` differ in most of what {tier} claims to be equal: they are no longer compared in it",
             one.shown(),
             other.shown()
         ),

@@ -102,7 +102,7 @@ fn text(found: &Summary) -> String {
     let mut text = table.to_string();
     if all > 0 {
         text.push_str(&format!(
-            "\nthe index takes {}: {:.2} bytes an entry, {:.2} % of what it tells of",
+            "\nthe index takes {}: {:.2} bytes an entry, {:.2} % of the blocks that it describes",
             human(stored.bytes),
             ratio(stored.bytes, all),
             ratio(stored.bytes * 100, all * BLOCK_BYTES_U64)
@@ -195,7 +195,7 @@ mod tests {
             references: None,
         };
         let text = text(&summary);
-        assert!(text.contains("20.00 bytes an entry, 0.48 % of what it tells of"), "{text}");
+        assert!(text.contains("20.00 bytes an entry, 0.48 % of the blocks that it describes"), "{text}");
         assert_eq!(json(&summary)["described_bytes"], 200 * 4096);
     }
 }

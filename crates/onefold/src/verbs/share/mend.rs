@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
     let mended = mended.map_err(|error| state_failure(CANNOT, &error))?;
     let mut text = lines(&mended).join("\n");
     if text.is_empty() {
-        text = "nothing waits to be mended".to_owned();
+        text = "no image waits to be mended".to_owned();
     }
     let notices = notices.take();
     append(&mut text, &notices);
@@ -83,31 +83,31 @@ fn line(image: &MendedImage) -> String {
             format!("`{path}` is in use, and may have holes that a host which died has left: {}", ranges(image))
         }
         Became::Elsewhere => format!(
-            "`{path}` may have holes that a host which died has left, and is left to who works on it, another host or \
-             another run: {}",
+            "`{path}` may have holes that a host which died has left; it is left to the process that works on it, on \
+             another host or in another run: {}",
             ranges(image)
         ),
         Became::Changed => format!(
-            "`{path}` was written to since a host died that was about to share {}: holes there may be wanted; look, and \
-             `onefold share mend --force` fills them",
+            "`{path}` was written to since a host died that was about to share {}: holes there may be wanted; look at \
+             them, and `onefold share mend --force` fills them",
             ranges(image)
         ),
         Became::Differing => format!(
-            "`{path}` holds something else than before a host died that was about to share {}{}; look, and `onefold share \
-             mend --force` leaves it at that",
+            "`{path}` has other content than before a host died that was about to share {}{}; look at it, and `onefold \
+             share mend --force` accepts it",
             ranges(image),
             filled()
         ),
         Became::Lost => format!(
-            "`{path}` may have holes that nothing can fill any more: {}{}; compare it with a backup, and `onefold share \
-             mend --force` leaves it at that",
+            "`{path}` may have holes that cannot be filled any more: {}{}; compare it with a backup, and `onefold share \
+             mend --force` accepts them",
             ranges(image),
             filled()
         ),
         Became::Foreign => format!(
-            "`{path}` may have holes that a host which died has left, declared under another identity than this state folder \
-             has: {}; restore `.onefold/identity` from a backup, or let `onefold share mend --foreign mend` fill them, or \
-             `--foreign give-up` give them up",
+            "`{path}` may have holes that a host which died has left, declared under another identity than that of this \
+             state folder: {}; restore `.onefold/identity` from a backup, or let `onefold share mend --foreign mend` fill \
+             them, or `--foreign give-up` give them up",
             ranges(image)
         ),
         Became::GivenUp if image.ranges.is_empty() => format!("`{path}` could not be read and is given up"),
@@ -185,7 +185,7 @@ mod tests {
         let given_up = text(Became::GivenUp, 0);
         assert!(given_up.contains("4096 bytes at 24576 and 2 more ranges") && !given_up.contains("  "), "{given_up}");
         let elsewhere = text(Became::Elsewhere, 0);
-        assert!(elsewhere.contains("left to who works on it") && !elsewhere.contains("  "), "{elsewhere}");
+        assert!(elsewhere.contains("left to the process that works on it") && !elsewhere.contains("  "), "{elsewhere}");
     }
 
     #[test]

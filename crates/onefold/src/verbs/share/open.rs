@@ -70,15 +70,13 @@ pub(super) fn state_failure(cannot: &str, error: &StateError) -> Failure {
     let failure = Failure::new(cannot).because(error);
     match error {
         StateError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
-            failure.hint("run the command as root, or as who ran `onefold share run`")
+            failure.hint("run the command as root, or as the user who ran `onefold share run`")
         }
         StateError::Untrusted { why, .. } => failure.hint(distrust_hint(*why)),
         StateError::Newer { .. } => {
-            failure.hint("use the newer version on this host, too; or delete the folder, and all is found again")
+            failure.hint("use the newer version on this host, too; or delete the folder: the next run finds all again")
         }
-        StateError::Damaged { .. } => {
-            failure.hint("the next `onefold share run` drops it and finds again what it held")
-        }
+        StateError::Damaged { .. } => failure.hint("the next `onefold share run` drops it and finds its content again"),
         StateError::IdentityLost { .. } => failure.hint(IDENTITY_LOST),
         StateError::Restless => failure.hint("run the command again"),
         StateError::Settings { .. } => failure.hint(SETTINGS_HINT),
@@ -90,16 +88,16 @@ pub(super) fn state_failure(cannot: &str, error: &StateError) -> Failure {
 pub(super) fn distrust_hint(why: Distrust) -> &'static str {
     match why {
         Distrust::Owner { .. } => {
-            "it may hold blocks that its owner is not to read, and lie about others: remove or rename the state folder, and all \
-             is found again (on OCFS2, first make sure that no host has died while it shared); each user's state folder is \
-             the user's own"
+            "it may hold blocks that its owner must not read, and false records of others: remove or rename the state \
+             folder, and the next run finds everything again (on OCFS2, first make sure that no host has died while it \
+             shared); each user has a separate state folder"
         }
-        Distrust::Links { .. } => "look for its other name, and remove this one: what it held is found again",
+        Distrust::Links { .. } => "look for its other name, and remove this one: the next run finds its content again",
         Distrust::Writable { .. } => {
-            "if nobody else may have written it, run chmod -R go-rwx on the state folder; otherwise remove that, once no \
-             image has holes"
+            "if no other user can have written it, run chmod -R go-rwx on the state folder; otherwise remove the folder, \
+             once no image has holes"
         }
-        Distrust::Kind => "remove or rename it: what belongs there is made again",
+        Distrust::Kind => "remove or rename it: the right file or folder is made again",
     }
 }
 
@@ -118,10 +116,13 @@ pub(super) fn check_root(cannot: &str, substrate: &LinuxSubstrate, accepted: Roo
 fn unaccepted(cannot: &str, root: WritableRoot) -> Failure {
     Failure::new(cannot)
         .because_of(format!(
-            "{root}: such users can put an earlier state folder in place of the present one, and on OCFS2 it names holes in \
-             images that were filled long ago"
+            "{root}: such users can put an earlier state folder in place of the present one, and on OCFS2 that one names \
+             holes in images that were filled long ago"
         ))
-        .hint("let root own that folder and nobody else write into it; or give --accept-writable-root if those users may do it")
+        .hint(
+            "make root own that folder, and let no other user write to it; or give --accept-writable-root if those users \
+             may do it",
+        )
 }
 
 /// Appends lines.

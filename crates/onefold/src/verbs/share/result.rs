@@ -75,7 +75,7 @@ impl Findings {
         row("looked at", scanned.bytes, files(scanned.files));
         row("read", scanned.read_bytes, files(scanned.files - scanned.unchanged));
         if scanned.once_bytes > 0 {
-            row("not read: lies where something else does", scanned.once_bytes, String::new());
+            row("not read: same place as other data", scanned.once_bytes, String::new());
         }
         if scanned.opted_out > 0 {
             table.row(["left alone: opted out".to_owned(), String::new(), files(scanned.opted_out)]);

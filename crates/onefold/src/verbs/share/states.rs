@@ -49,7 +49,7 @@ pub(super) fn text(states: &States) -> String {
     }
     let unplaced = states.images.iter().map(|image| image.bytes.unplaced).fold(0, u64::saturating_add);
     if unplaced > 0 {
-        lines.push(format!("{} more have no place that the file system tells, and no known state", human(unplaced)));
+        lines.push(format!("{} more have no place that the file system reports, and no known state", human(unplaced)));
     }
     for volume in &states.volumes {
         let (held, used) = (human(volume.held), human(volume.used));

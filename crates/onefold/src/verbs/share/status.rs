@@ -23,7 +23,7 @@ use crate::size::{grouped, human};
 const NAMED_MAX: usize = 20;
 
 pub(crate) fn run(arguments: &ShareStatusArgs) -> Outcome<Report> {
-    const CANNOT: &str = "cannot tell what is known";
+    const CANNOT: &str = "cannot show the status";
     let paths = [Some(&arguments.path), arguments.template.since.as_ref()].into_iter().flatten().cloned();
     let ground = Ground::open(CANNOT, &paths.collect::<Vec<_>>())?;
     let since = ground.paths.get(1).map(PathBuf::as_path);
@@ -91,7 +91,7 @@ fn text(found: &Status) -> String {
     }
     row("slots of the arena", arena.slots, Some(arena.slots * BLOCK_BYTES_U64));
     if let Some(unneeded) = arena.unneeded {
-        row("  that nobody else refers to", unneeded, Some(unneeded * BLOCK_BYTES_U64));
+        row("  without other references", unneeded, Some(unneeded * BLOCK_BYTES_U64));
     }
     let mut text = table.to_string();
     let (logs, of) = (grouped(waiting.logs), grouped(waiting.files));
@@ -104,8 +104,8 @@ fn text(found: &Status) -> String {
         index.generation
     )];
     match locks {
-        None => lines.push("who works on it cannot be told here".to_owned()),
-        Some(locks) if locks.is_empty() => lines.push("nobody on this host works on it now".to_owned()),
+        None => lines.push("it is unknown here which processes work on it".to_owned()),
+        Some(locks) if locks.is_empty() => lines.push("no process on this host works on it now".to_owned()),
         Some(locks) => lines.extend(lock_lines(locks)),
     }
     lines.extend(watches.iter().map(watch_line));
@@ -127,7 +127,7 @@ fn lock_lines(locks: &[LockHeld]) -> Vec<String> {
 }
 
 fn lock_line(lock: &LockHeld) -> String {
-    let who = lock.process.map_or_else(|| "somebody".to_owned(), |process| format!("process {process}"));
+    let who = lock.process.map_or_else(|| "an unknown process".to_owned(), |process| format!("process {process}"));
     match &lock.subject {
         LockSubject::Image(path) => format!("{who} has `{}`", path.shown()),
         LockSubject::Other(name) => format!("{who} has the lock `{}`", name.shown()),
@@ -167,7 +167,7 @@ fn phase(phase: WatchPhase) -> &'static str {
         WatchPhase::Waiting => "waits for files to change",
         WatchPhase::OutsideWindows => "waits for its window",
         WatchPhase::LoadTooHigh => "waits for the load to fall",
-        WatchPhase::Scanning => "reads what has changed",
+        WatchPhase::Scanning => "reads changed files",
         WatchPhase::Sharing => "shares",
     }
 }
@@ -312,7 +312,7 @@ mod tests {
             "  in the domain `staff`",
             "2 logs of 1 file wait; the index is in 1 file, the last of generation 7",
             "process 42 has `vm/a.raw`",
-            "somebody has the lock `index`",
+            "an unknown process has the lock `index`",
             "1 file of runs that were cut off",
             "8.00 KiB of `vm/b.raw` are just being shared, or wait for `onefold share mend`",
             "`share watch` on alpha (process 7) waits for its window; 3.00 GiB in 2 passes so far, 1 image kept for its host; \

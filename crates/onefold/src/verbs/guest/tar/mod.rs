@@ -85,7 +85,7 @@ impl<'g> Archive<'_, 'g, '_> {
             match self.scene.find(path.as_bytes(), Links::Keep) {
                 Ok(found) if self.places.has_named(&found.path) => {
                     let name = found.path.shown();
-                    self.ending.warn(format!("`{name}` is left out here: it belongs to what was named before"));
+                    self.ending.warn(format!("`{name}` is left out here: an earlier argument includes it"));
                 }
                 Ok(found) => self.named(&found)?,
                 Err(failure) => self.ending.failed(failure),

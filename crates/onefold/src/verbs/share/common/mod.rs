@@ -99,7 +99,7 @@ fn check(arguments: &ShareCommonLookArgs) -> Outcome<Report> {
     let bytes = common::check(&ground.substrate, &volume).map_err(|error| common_failure(&cannot, &error))?;
     let count = volume.contents().len() as u64;
     let (contents, path) = (noun(count, "content"), volume.path().shown());
-    let text = format!("`{path}` is sound: {count} {contents} with {} are what their digests say", human(bytes));
+    let text = format!("`{path}` is sound: {count} {contents} with {} match their digests", human(bytes));
     let json = json!({
         "root": machine_name(&ground.root),
         "path": machine_name(volume.path()),

@@ -103,7 +103,7 @@ impl UsedVolume {
         let (path, count) = (self.volume.path().shown(), self.volume.contents().len());
         let mut text = match &self.grown {
             Some(grown) => format!(
-                "common volume `{path}`: {} contents, {} of them new ({}), {} dropped, {} not what their digests say",
+                "common volume `{path}`: {} contents, {} of them new ({}), {} dropped, {} not matching their digests",
                 count,
                 grown.changed.added,
                 human(grown.changed.added_bytes),

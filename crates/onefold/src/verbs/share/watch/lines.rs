@@ -66,7 +66,7 @@ impl Line {
             },
             WatchEvent::Unseen(count) => Line::trouble(
                 "unseen",
-                format!("processes that do not show what they have open: {count}; their images are left to any host"),
+                format!("processes whose open files are not visible: {count}; any host may share in their images"),
             ),
             WatchEvent::Failed(error) => Line::trouble("failed", format!("cannot share blocks: {error}; trying again")),
         }
