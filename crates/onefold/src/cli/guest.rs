@@ -11,55 +11,55 @@ use super::values::InputFormat;
 use crate::calendar;
 use crate::size::ByteSize;
 
-/// What to look at inside of disk images.
+/// The verbs of `onefold guest`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum GuestCommand {
-    /// Show what is on a disk: partitions, volumes, file systems, and how far they can be trusted
+    /// Show the partitions, volumes and file systems of a disk, and how far they can be trusted
     Info(GuestInfoArgs),
     /// Show how full the file systems of images are
     Df(GuestImagesArgs),
-    /// List files, by the paths that the guest has for them
+    /// List files by their paths in the guest
     Ls(GuestLsArgs),
     /// Write the content of files to standard output
     Cat(GuestCatArgs),
-    /// Show where the content of a file lies on the disk
+    /// Show the places of a file's content on the disk
     Map(GuestMapArgs),
-    /// Tell which file or structure a byte of the disk belongs to
+    /// Show which file or structure a byte of the disk belongs to
     Who(GuestWhoArgs),
     /// Show how much space the files below folders take
     Du(GuestDuArgs),
     /// Find files of many images by name, time and size
     Find(GuestFindArgs),
-    /// List the packages that are installed, as their package manager records them
+    /// List the installed packages, as recorded by their package manager
     Packages(GuestPackagesArgs),
     /// Compare the packages and files of two images
     ///
-    /// Content is not read where the same file lies at the same place and has not changed, or where both package
-    /// databases record the same digest and the files have the same time. Times alone are no difference.
+    /// Content is not read if a file lies at the same place in both images and has not changed, or if both package
+    /// databases record the same digest and the files have the same time. A difference in times alone does not count.
     Diff(GuestDiffArgs),
     /// Write files as a tar archive to standard output
     ///
     /// Keeps owners, modes, times, hard links, devices, holes and extended attributes, in the pax format. `tar --xattrs
-    /// --xattrs-include='*'` puts all of them back.
+    /// --xattrs-include='*'` restores all of them.
     Tar(GuestTarArgs),
 }
 
 /// How images are opened.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct GuestOpenArgs {
-    /// Format of the images; without it told from their first bytes
+    /// Format of the images; by default, it is detected from their first bytes
     #[arg(long, value_enum)]
     pub(crate) format: Option<InputFormat>,
-    /// A folder that backing files may lie in, with all below it, besides the folder of the image
+    /// Also accept backing files in this folder and below it, besides the image's own folder
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) backing_from: Vec<PathBuf>,
-    /// Read one partition only, as it is: its own root is `/`
+    /// Read only one partition, with its own root as `/`
     #[arg(long, value_name = "NUMBER", conflicts_with = "volume")]
     pub(crate) partition: Option<u32>,
-    /// Read one logical volume only, as it is: its own root is `/`
+    /// Read only one logical volume, with its own root as `/`
     #[arg(long, value_name = "GROUP/NAME")]
     pub(crate) volume: Option<VolumeName>,
-    /// Upper limit of the caches: each image has one of a quarter of it. Lists that a verb keeps come on top
+    /// Upper limit of the caches; the cache of each image takes a quarter of it. Lists that a verb keeps are extra
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub(crate) memory: ByteSize,
 }
@@ -127,7 +127,7 @@ pub(crate) struct GuestLsArgs {
     /// Also list all folders below
     #[arg(long, short = 'R')]
     pub(crate) recursive: bool,
-    /// Print names as they are, each with a zero byte after it, for programs
+    /// Print raw names, each followed by a zero byte, for programs
     #[arg(long, short = '0', conflicts_with = "long")]
     pub(crate) null: bool,
 }
@@ -179,7 +179,7 @@ pub(crate) struct GuestDuArgs {
 pub(crate) struct GuestFindArgs {
     #[command(flatten)]
     pub(crate) images: GuestImagesArgs,
-    /// Only files whose name, or whole path where the pattern has a slash, matches a pattern such as `*.conf`
+    /// Only files whose name matches a pattern such as `*.conf`; a pattern with a slash is compared with the whole path
     #[arg(long, value_name = "PATTERN")]
     pub(crate) name: Option<Pattern>,
     /// Only files below a folder of the guest
@@ -194,7 +194,7 @@ pub(crate) struct GuestFindArgs {
     /// Only files that belong to no package
     #[arg(long)]
     pub(crate) unowned: bool,
-    /// Print paths as they are, each with a zero byte after it, for programs
+    /// Print raw paths, each followed by a zero byte, for programs
     #[arg(long, short = '0')]
     pub(crate) null: bool,
 }
@@ -210,7 +210,7 @@ pub(crate) struct GuestPackagesArgs {
     /// Also list the files of each package
     #[arg(long)]
     pub(crate) files: bool,
-    /// Also tell since when each package is installed, and what was done to it before (times of the guest's clock)
+    /// Also show since when each package is installed, and its earlier changes (times of the guest's clock)
     #[arg(long)]
     pub(crate) history: bool,
     /// Instead read all files that have a recorded digest, and list those that differ; configuration files come last
@@ -230,7 +230,7 @@ pub(crate) struct GuestDiffArgs {
     /// Only files below a folder of the guests
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub(crate) below: OsString,
-    /// Read all content, also where it is known to be equal
+    /// Read all content, even if it is known to be equal
     #[arg(long)]
     pub(crate) content: bool,
 }

@@ -1,4 +1,4 @@
-//! The command line: the one definition from which parsing, `--help`, man pages and completions come.
+//! The command line: the single definition from which parsing, `--help`, man pages and completions are derived.
 
 pub(crate) mod analyze;
 pub(crate) mod guest;
@@ -38,30 +38,31 @@ pub(crate) struct Talk {
     pub(crate) quiet: bool,
 }
 
-/// What to work on.
+/// The commands of `onefold`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Work with pools: live file systems that store equal blocks once
     ///
-    /// A pool lies in a file or on a partition. It is mounted like any file system; equal blocks of 4 KiB of
-    /// all files in it exist once, and copies of whole files are instant.
+    /// A pool lies in a file or on a partition. It is mounted like any file system. Equal blocks of 4 KiB in its files
+    /// are stored once, and copies of whole files are instant.
     #[command(subcommand)]
     Pool(PoolCommand),
     /// Show how much space sharing equal blocks would save, reading only
     ///
-    /// Reads images as the disks that they are and compares their blocks: what each image shares with itself and with
-    /// others, what other block sizes would bring, which images resemble which, and what a pool would take.
+    /// Reads images as the disks that they hold, and compares their blocks. Shows what each image shares with itself
+    /// and with others, what other block sizes would save, which images resemble each other, and how much space a pool
+    /// would take.
     Analyze(AnalyzeArgs),
     /// Look into disk images without mounting them, reading only
     ///
     /// Reads partitions, volumes and file systems of images with its own code: no kernel and no other program parses
-    /// what a guest wrote. Works while machines use the images, and needs no more than permission to read them.
+    /// data that a guest wrote. Works while machines use the images, and needs only permission to read them.
     #[command(subcommand)]
     Guest(GuestCommand),
     /// Work with plain image files: have their file system share equal blocks
     ///
-    /// Works on XFS and Btrfs while images are in use, on OCFS2 with reflinks while they are not, and without a server:
-    /// any number of hosts that have the file system mounted may do it.
+    /// Works on XFS and Btrfs while images are in use, and on OCFS2 with reflinks while they are not. Needs no server:
+    /// any number of hosts that have the file system mounted may run it.
     #[command(subcommand)]
     Share(ShareCommand),
     /// Print the completion script of a shell
@@ -73,7 +74,7 @@ pub(crate) enum Command {
     /// Write the man pages into a folder
     #[command(hide = true)]
     ManPages {
-        /// Where the pages go
+        /// The folder for the pages
         folder: PathBuf,
     },
 }

@@ -23,16 +23,16 @@ pub(crate) enum PoolCommand {
     Check(CheckArgs),
     /// Show how much is stored and saved, in bytes that add up
     Stat(StatArgs),
-    /// Take in what the pool's file or partition has gained
+    /// Extend the pool to the present size of its file or partition
     Grow(GrowArgs),
     /// Read all data of a pool and compare it with its fingerprints
     Scrub(ScrubArgs),
-    /// Tell the disk below which blocks are free
+    /// Discard the pool's free blocks on the disk below it
     Trim(TrimArgs),
     /// Find equal blocks that writes did not find, and store each once
     ///
-    /// Blocks are missed where the memory did not suffice for all fingerprints, or where deduplication was switched off
-    /// when they were written. All data is read once; blocks are compared before they are shared.
+    /// Writes miss equal blocks if the memory does not suffice for all fingerprints, or while deduplication is switched
+    /// off. All data is read once; blocks are compared before they are shared.
     Dedup(DedupArgs),
     /// Copy disk images into a pool
     Import(ImportArgs),
@@ -47,16 +47,16 @@ pub(crate) enum PoolCommand {
 pub(crate) struct CreateArgs {
     /// The file or partition that becomes a pool
     pub(crate) path: PathBuf,
-    /// Make the file this long first (sparse); without it the file or partition is taken as it is
+    /// Make the file this long first (sparse); by default, the file or partition is used as it is
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: Option<ByteSize>,
     /// A name for people, at most 64 bytes
     #[arg(long, default_value = "")]
     pub(crate) label: String,
-    /// Size of the journal; without it picked by the size of the pool
+    /// Size of the journal; by default, it depends on the size of the pool
     #[arg(long, value_name = "SIZE")]
     pub(crate) journal_size: Option<ByteSize>,
-    /// Where fingerprint stores lie
+    /// Place of the fingerprint stores
     #[arg(long, value_enum, default_value_t = Stores::InGroups)]
     pub(crate) stores: Stores,
     /// Whether new files share equal blocks unless told otherwise
@@ -93,7 +93,7 @@ pub(crate) struct MountArgs {
     /// How a block with a known fingerprint is confirmed to be equal
     #[arg(long, value_enum, default_value_t = VerifyBy::Fingerprint)]
     pub(crate) verify: VerifyBy,
-    /// How much of a fingerprint store a look-up brings in
+    /// How much of a fingerprint store a look-up reads
     #[arg(long, value_enum, default_value_t = PrefetchWhen::Adaptive)]
     pub(crate) prefetch: PrefetchWhen,
     /// Whether metadata goes through the journal; off is for experiments: a crash may leave the pool damaged
@@ -102,16 +102,16 @@ pub(crate) struct MountArgs {
     /// Whether equal blocks are shared while the pool is mounted this time
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub(crate) dedup: Switch,
-    /// Longest time that a change waits for its commit (a number of seconds, or with ms, s, min)
+    /// Maximum time that a change waits for its commit (a number of seconds, or with ms, s, min)
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     pub(crate) commit_interval: Duration,
-    /// Bits of a fingerprint that pick its place in the filter (the paper's n); without it picked by size
+    /// Bits of a fingerprint that choose its place in the filter (the paper's n); by default, they depend on the size
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(8..=40))]
     pub(crate) filter_index_bits: Option<u8>,
-    /// Bits of a fingerprint kept in the filter (the paper's k); without it picked by size
+    /// Bits of a fingerprint kept in the filter (the paper's k); by default, they depend on the size
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u8).range(1..=32))]
     pub(crate) filter_tag_bits: Option<u8>,
-    /// Let users other than the one who mounts use the mount (the default for root)
+    /// Let other users use the mount (the default for root)
     #[arg(long, overrides_with = "no_allow_other")]
     pub(crate) allow_other: bool,
     /// Keep other users out
@@ -120,23 +120,23 @@ pub(crate) struct MountArgs {
     /// Do not record times of access
     #[arg(long)]
     pub(crate) noatime: bool,
-    /// What the st_blocks of a file covers; `user.onefold.st_blocks` of a file or folder takes precedence
+    /// What st_blocks of a file counts; `user.onefold.st_blocks` of a file or folder takes precedence
     #[arg(long, value_enum, value_name = "WHAT", default_value = "auto")]
     pub(crate) st_blocks: StBlocksCover,
-    /// Let the kernel gather small buffered writes; a full pool then shows at fsync or close
+    /// Let the kernel gather small buffered writes; fsync or close then reports a full pool
     #[arg(long)]
     pub(crate) writeback_cache: bool,
     /// The device is a thin volume, which can run out of room without warning: answer writes only when they are stored
     #[arg(long)]
     pub(crate) thin: bool,
-    /// Threads that serve requests; without it eight, or one for each 16 MiB of memory where that is less
+    /// Number of threads that serve requests; by default eight, or one per 16 MiB of memory if that is less
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) threads: Option<u16>,
-    /// Whether threads look for work for a moment before they sleep, as long as a processor is idle: small requests are
-    /// answered sooner
+    /// Whether threads poll for a moment before they sleep, while a processor is idle: this answers small requests
+    /// sooner
     #[arg(long, value_enum, default_value_t = Switch::On)]
     pub(crate) polling: Switch,
-    /// Have the kernel do what it does for any file system: an option of mount(8)
+    /// An option of mount(8) that the kernel implements for any file system
     #[arg(long, hide = true, value_name = "OPTION")]
     pub(crate) kernel_option: Vec<KernelOptionName>,
     /// Report on standard output when the mount is ready, then leave the terminal
@@ -159,7 +159,7 @@ pub(crate) struct CheckArgs {
     /// Also read all data and compare it with its fingerprints
     #[arg(long)]
     pub(crate) data: bool,
-    /// Mend what can be mended
+    /// Repair what can be repaired
     #[arg(long)]
     pub(crate) repair: bool,
     #[command(flatten)]
@@ -219,7 +219,7 @@ pub(crate) struct DedupArgs {
     /// block once
     #[arg(long)]
     pub(crate) files: bool,
-    /// Where temporary files go; without it $TMPDIR, or /var/tmp
+    /// Folder for temporary files; by default $TMPDIR, or /var/tmp
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) temporary: Option<PathBuf>,
     #[command(flatten)]
@@ -238,10 +238,10 @@ pub(crate) struct ImportArgs {
     /// without it the image's own name with its ending changed to .raw
     #[arg(long, value_name = "NAME")]
     pub(crate) to: Option<PathBuf>,
-    /// Format of the images; without it told from their first bytes
+    /// Format of the images; by default, it is detected from their first bytes
     #[arg(long, value_enum)]
     pub(crate) format: Option<InputFormat>,
-    /// A folder that backing files may lie in, with all below it, besides the folder of the image
+    /// Also accept backing files in this folder and below it, besides the image's own folder
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) backing_from: Vec<PathBuf>,
     #[command(flatten)]

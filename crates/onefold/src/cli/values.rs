@@ -7,15 +7,14 @@ use onefold_disk::ImageFormat;
 use onefold_export::{KernelOption, StBlocks};
 use onefold_pool::{Dedup, Journaling, Prefetch, StorePlacement, Verify};
 
-/// What `st_blocks` of a file covers.
+/// What `st_blocks` of a file counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StBlocksCover {
-    /// The whole length of files with 64 MiB of data or more: cp then clones instead of copying; what is mapped of
-    /// others
+    /// The whole length for files with 64 MiB of data or more, so that cp clones them; mapped blocks for others
     Auto,
     /// The whole length
     Length,
-    /// What is mapped: du then shows holes
+    /// Mapped blocks: du then shows holes
     Mapped,
 }
 
@@ -29,7 +28,7 @@ impl From<StBlocksCover> for StBlocks {
     }
 }
 
-/// An option of mount(8) that the kernel does for any file system.
+/// An option of mount(8) that the kernel implements for any file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum KernelOptionName {
     Sync,
@@ -74,7 +73,7 @@ impl From<Switch> for Journaling {
     }
 }
 
-/// Where fingerprint stores lie.
+/// Place of the fingerprint stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Stores {
     /// At the front of each block group
@@ -92,7 +91,7 @@ impl From<Stores> for StorePlacement {
     }
 }
 
-/// How a block with an equal fingerprint is believed to be equal.
+/// How a block with an equal fingerprint is confirmed to be equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum VerifyBy {
     /// Equal keyed 128-bit fingerprints are equal blocks
@@ -110,14 +109,14 @@ impl From<VerifyBy> for Verify {
     }
 }
 
-/// How much of a fingerprint store a look-up brings in.
+/// How much of a fingerprint store a look-up reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PrefetchWhen {
     /// One page first, the whole store on a second hit near by
     Adaptive,
     /// The whole store at the first touch
     Always,
-    /// Only the page that is asked for
+    /// Only the requested page
     Never,
 }
 
@@ -131,7 +130,7 @@ impl From<PrefetchWhen> for Prefetch {
     }
 }
 
-/// Format of an image that comes in.
+/// Format of an input image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum InputFormat {
     /// The bytes of the disk, one to one
@@ -161,7 +160,7 @@ impl From<InputFormat> for ImageFormat {
     }
 }
 
-/// Format of an image that goes out.
+/// Format of an output image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
     /// The bytes of the disk, one to one, sparse
