@@ -23,6 +23,7 @@ from lib.runner import one_line, say  # noqa: E402
 from lib.system import BenchError  # noqa: E402
 from paper_figures import svg  # noqa: E402
 
+PAGE = "paper-figures.md"
 BEGIN = f"{report.ANY_BEGIN}written by bench/fbs.py --update -->"
 MIB = 1 << 20
 
@@ -71,9 +72,7 @@ def parse():
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", action="append", choices=names, help="this experiment; may be given again")
-    launch.add_arguments(
-        parser, minutes=30, record="fbs.json", update="write the tables between its markers, and charts"
-    )
+    launch.add_arguments(parser, minutes=30, record="fbs.json", page=PAGE)
     parser.add_argument("--machines", type=Path, metavar="FILE", help="a set, in place of those of bench/corpus/cache")
     launch.add_charts(parser)
     arguments = parser.parse_args()

@@ -24,13 +24,14 @@ from lib.runner import Run  # noqa: E402
 MIB = 1 << 20
 
 
+PAGE = "guest-files.md"
 FORM = report.Form("bench/files.py", (*beside.COLUMNS, ("FBS's paper", beside.paper)))
 
 
 def parse():
     known = rows(settings.FILES.full)
     parser = launch.rows_parser(__doc__, known)
-    launch.add_arguments(parser, minutes=20, record="files.json")
+    launch.add_arguments(parser, minutes=20, record="files.json", page=PAGE)
     parser.add_argument("--machines", type=Path, metavar="FILE", help="a set, in place of those of bench/corpus/cache")
     arguments = parser.parse_args()
     launch.check_arguments(parser, arguments, parts=["only"])

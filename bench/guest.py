@@ -24,13 +24,14 @@ MIB = 1 << 20
 DESKTOP = "desktop"
 
 
+PAGE = "guests.md"
 FORM = report.Form("bench/guest.py", beside.COLUMNS)
 
 
 def parse():
     known = rows(settings.GUEST.full)
     parser = launch.rows_parser(__doc__, known)
-    launch.add_arguments(parser, minutes=3, record="guest.json")
+    launch.add_arguments(parser, minutes=3, record="guest.json", page=PAGE)
     parser.add_argument("--images", type=Path, nargs="+", metavar="IMAGE", help="in place of bench/corpus/cache")
     arguments = parser.parse_args()
     launch.check_arguments(parser, arguments, parts=["only"])

@@ -22,6 +22,7 @@ from paper_figures import experiments, figures, images, tables  # noqa: E402
 from paper_figures.results import PLAIN, Results  # noqa: E402
 from paper_figures.variants import DEVICE, VARIANTS, PlainSide, VariantSide, turn  # noqa: E402
 
+PAGE = "paper-figures.md"
 EXPERIMENTS = ("streams", "recovery", "images")
 
 
@@ -30,9 +31,7 @@ def parse():
     keys = [variant.key for variant in VARIANTS] + [PLAIN]
     parser.add_argument("--only", action="append", choices=EXPERIMENTS, help="this experiment; may be given again")
     parser.add_argument("--variant", action="append", choices=keys, help="this side only; may be given again")
-    launch.add_arguments(
-        parser, minutes=4, record="paper.json", update="write the tables between its markers, and charts"
-    )
+    launch.add_arguments(parser, minutes=4, record="paper.json", page=PAGE)
     parser.add_argument(
         "--image", type=Path, action="append", default=[], help="an image, up to four (default: bench/corpus/cache)"
     )

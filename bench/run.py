@@ -17,10 +17,12 @@ from lib.profile import Profiler  # noqa: E402
 from lib.rows import ROWS  # noqa: E402
 from lib.runner import Bench, Run  # noqa: E402
 
+PAGE = "pool.md"
+
 
 def parse():
     parser = launch.rows_parser(__doc__, ROWS)
-    launch.add_arguments(parser, minutes=3, record="last.json")
+    launch.add_arguments(parser, minutes=3, record="last.json", page=PAGE)
     parser.add_argument("--image", type=Path, help="a disk image to import (default: one of bench/corpus/cache)")
     parser.add_argument("--profile", type=Path, metavar="FOLDER", help="where `perf` writes what the time goes to")
     arguments = parser.parse_args()

@@ -16,6 +16,7 @@ from lib.runner import Run  # noqa: E402
 from scale_rows import rows  # noqa: E402
 from scale_rows.pools import ScaleBench, amount, disk_bytes  # noqa: E402
 
+PAGE = "large-pools.md"
 FORM = report.Form(
     "bench/scale.py",
     (("figure", report.figure_of("pool")), ("at least / aim", report.goal), ("CPU", report.cpu_of("pool"))),
@@ -25,7 +26,7 @@ FORM = report.Form(
 def parse():
     known = rows(settings.SCALE.full)
     parser = launch.rows_parser(__doc__, known)
-    launch.add_arguments(parser, minutes=3, record="scale.json")
+    launch.add_arguments(parser, minutes=3, record="scale.json", page=PAGE)
     arguments = parser.parse_args()
     launch.check_arguments(parser, arguments, parts=["only"])
     return arguments

@@ -22,6 +22,7 @@ from lib.runner import say  # noqa: E402
 from lib.system import BenchError  # noqa: E402
 from paper_figures import svg  # noqa: E402
 
+PAGE = "sets.md"
 BEGIN = f"{report.ANY_BEGIN}written by bench/sets.py --update -->"
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # LiveDFS's distributions: here, what images of one release, desktop or service have in common.
@@ -72,14 +73,11 @@ PAPERS = (
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("sets", nargs="*", default=["distros", "vdi", "fbs", "ntfs"], help="sets of bench/corpus")
-    parser.add_argument(
-        "--update",
-        type=Path,
-        metavar="FILE",
-        help="write the tables between their markers, and the README's chart to figures/ beside FILE",
-    )
+    launch.add_update(parser, PAGE)
     parser.add_argument("--json", type=Path, metavar="FOLDER", help="where each set's analysis goes, whole")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    launch.check_update(parser, arguments)
+    return arguments
 
 
 def main(arguments):
@@ -102,7 +100,7 @@ def main(arguments):
     if arguments.update:
         if set(analyses) != set(arguments.sets):
             raise BenchError("--update takes whole sets only: run `make corpus`")
-        facts = f"- when: {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC\n- command: `bench/sets.py --update FILE`\n\n"
+        facts = f"- when: {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC\n- command: `bench/sets.py --update`\n\n"
         report.update(arguments.update, facts + text, BEGIN)
         report.write_whole(arguments.update.parent / "figures" / "savings.svg", chart(analyses))
     return launch.DONE
@@ -157,7 +155,7 @@ def chart(analyses):
         bars = [svg.Bar(held), svg.Bar(left, f"({percent(saved, nonzero)} saved)")]
         groups.append((CHART_LABELS.get(name, name), bars))
     series = ["as plain files, without zero blocks", "each block of 4 KiB stored once"]
-    note = "Counted by onefold analyze; docs/benchmarks.md describes the sets."
+    note = "Counted by onefold analyze; docs/benchmarks/sets.md describes the sets."
     return svg.document([svg.BarPanel("Data in sets of disk images", "GiB", series, groups, note)])
 
 

@@ -24,6 +24,7 @@ from share_rows.row import ShareBench  # noqa: E402
 MIB = 1 << 20
 
 
+PAGE = "sharing.md"
 COLUMNS = (
     *beside.COLUMNS,
     ("DeDe's paper", beside.paper),
@@ -38,7 +39,7 @@ def parse():
     listed = "\n\n".join(f"--part {part}, {launch.list_of_rows(known[part])}" for part in PARTS)
     parser = launch.rows_parser(__doc__, [row for part in known.values() for row in part], listed)
     parser.add_argument("--part", choices=PARTS, help="only the rows of this table")
-    launch.add_arguments(parser, minutes=5, record="share-PART.json")
+    launch.add_arguments(parser, minutes=5, record="share-PART.json", page=PAGE)
     parser.add_argument("--images", type=Path, nargs="+", metavar="IMAGE", help="the set, in place of bench/corpus/cache")
     arguments = parser.parse_args()
     launch.check_arguments(parser, arguments, parts=["only"])

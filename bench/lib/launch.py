@@ -19,6 +19,9 @@ SPARE_BYTES = 256 << 20
 # Above this load, other work takes a noticeable part of the machine.
 LOAD_MAX = 0.5
 
+# The documents with the tables.
+PAGES = REPOSITORY / "docs" / "benchmarks"
+
 DONE, FAILED, INTERRUPTED = 0, 1, 130
 
 
@@ -53,8 +56,8 @@ def add_charts(parser):
     parser.add_argument("--charts", type=Path, metavar="FOLDER", help="write the charts there (--update: figures/)")
 
 
-def add_arguments(parser, minutes, record, update="write the table between its markers"):
-    """Adds the arguments that all programs have: how long a quick run takes, the name of the JSON file."""
+def add_arguments(parser, minutes, record, page):
+    """Adds the arguments that all programs have: how long a quick run takes, the name of the JSON file, its document."""
     quick = os.environ.get("QUICK", "") not in ("", "0")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", default=quick, help=f"under {minutes} minutes (or QUICK=1)")
@@ -66,11 +69,20 @@ def add_arguments(parser, minutes, record, update="write the table between its m
         help=f"who the clients are (default: the owner of this tree, or {user.NOBODY} where it is root's)",
     )  # fmt: skip
     parser.add_argument("--json", type=Path, help=f"where every sample goes (default: {record} in --dir)")
-    parser.add_argument("--update", type=Path, metavar="FILE", help=update)
+    add_update(parser, page)
+
+
+def add_update(parser, page):
+    """Adds the argument that has tables written to a document, and charts to the folder `figures` beside it."""
+    parser.add_argument(
+        "--update", type=Path, nargs="?", const=PAGES / page, metavar="FILE",
+        help=f"write what a document has between markers (default: {(PAGES / page).relative_to(REPOSITORY)})",
+    )  # fmt: skip
 
 
 def check_arguments(parser, arguments, parts):
     """Refuses what makes no sense; `parts` are the names of those arguments that make a run a part of the whole."""
+    check_update(parser, arguments)
     left_out = [part for part in (*parts, "tiny") if getattr(arguments, part)]
     if arguments.update and left_out:
         parser.error(f"--update takes a whole run: no --{', no --'.join(left_out)}")
@@ -78,6 +90,11 @@ def check_arguments(parser, arguments, parts):
         parser.error("--update has its own place for charts, the folder `figures` beside the document")
     if arguments.rounds is not None and arguments.rounds < 1:
         parser.error("--rounds must be at least 1")
+
+
+def check_update(parser, arguments):
+    if arguments.update and not arguments.update.is_file():
+        parser.error(f"there is no document {arguments.update} to update")
 
 
 def list_of_rows(rows):

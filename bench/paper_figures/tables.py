@@ -1,4 +1,4 @@
-"""The tables that stand between the markers of docs/paper-figures.md."""
+"""The tables that stand between the markers of docs/benchmarks/paper-figures.md."""
 
 from lib.report import number, table, with_unit
 

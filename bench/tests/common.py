@@ -8,8 +8,8 @@ import xml.etree.ElementTree as xml
 from pathlib import Path
 from types import SimpleNamespace
 
-import paths
-from lib import report
+import paths  # noqa: F401  it makes the next imports possible
+from lib import launch, report
 from paper_figures import svg
 
 TEXT = "{http://www.w3.org/2000/svg}text"
@@ -30,9 +30,9 @@ def assert_has_all_columns(test, text, separators=None):
         test.assertEqual(counts, {separators})
 
 
-def assert_takes_tables(test, document, *begins):
-    """Claims that a document of `docs` takes tables, each between its own markers."""
-    committed = paths.BENCH.parent / "docs" / document
+def assert_takes_tables(test, page, *begins):
+    """Claims that a page of benchmarks takes tables, each between its own markers."""
+    committed = launch.PAGES / page
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "document.md"
         copy.write_text(committed.read_text(encoding="utf-8"), encoding="utf-8")

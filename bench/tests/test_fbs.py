@@ -300,7 +300,7 @@ class Documents(unittest.TestCase):
         return fbs.Run({"when": "then"}, settings.FBS.tiny, {"list-1": section}, ["table-2: lost"], ["figure-5: none"])
 
     def test_the_committed_document_can_be_updated(self):
-        common.assert_takes_tables(self, "paper-figures.md", fbs.BEGIN)
+        common.assert_takes_tables(self, fbs.PAGE, fbs.BEGIN)
 
     def test_an_update_writes_the_charts_that_the_document_links(self):
         links = common.assert_update_writes_linked_charts(self, lambda given: fbs.show(given, self.run_of()), fbs.BEGIN)

@@ -57,7 +57,7 @@ class Rows(unittest.TestCase):
 
 class Document(unittest.TestCase):
     def test_the_committed_document_takes_the_table(self):
-        common.assert_takes_tables(self, "benchmarks.md", files.FORM.begin)
+        common.assert_takes_tables(self, files.PAGE, files.FORM.begin)
 
 
 class Share(unittest.TestCase):

@@ -207,7 +207,7 @@ class Table(unittest.TestCase):
         self.assertIn("- one: not measured: there is no virt-ls.", text)
 
     def test_the_documents_markers_are_those_of_the_program(self):
-        common.assert_takes_tables(self, "benchmarks.md", guest.FORM.begin)
+        common.assert_takes_tables(self, guest.PAGE, guest.FORM.begin)
 
 
 if __name__ == "__main__":

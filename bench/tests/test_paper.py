@@ -96,7 +96,7 @@ class Tables(unittest.TestCase):
         self.assertEqual(re.findall(r"\((figures/[^)]*)\)", text), ["figures/figure-7.svg"])
 
     def test_the_committed_document_can_be_updated(self):
-        common.assert_takes_tables(self, "paper-figures.md", tables.BEGIN)
+        common.assert_takes_tables(self, paper.PAGE, tables.BEGIN)
 
     def test_an_update_writes_the_charts_that_the_document_links(self):
         def show(arguments):

@@ -149,7 +149,7 @@ class Table(unittest.TestCase):
             self.assertEqual([sample["value"] for sample in samples["pool"] + samples["ext4"]], values)
 
     def test_the_committed_document_can_be_updated(self):
-        common.assert_takes_tables(self, "benchmarks.md", report.BEGIN)
+        common.assert_takes_tables(self, run.PAGE, report.BEGIN)
 
 
 class Rows(unittest.TestCase):

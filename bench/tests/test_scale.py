@@ -224,8 +224,8 @@ class Waiting(unittest.TestCase):
 
 
 class Document(unittest.TestCase):
-    def test_the_committed_document_takes_both_tables_between_their_own_markers(self):
-        common.assert_takes_tables(self, "benchmarks.md", scale.FORM.begin, report.BEGIN)
+    def test_the_committed_document_takes_the_table_between_its_markers(self):
+        common.assert_takes_tables(self, scale.PAGE, scale.FORM.begin)
 
     def test_a_table_whose_end_is_another_ones_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:

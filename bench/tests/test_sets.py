@@ -56,6 +56,9 @@ class Tables(unittest.TestCase):
         self.assertEqual((paper["4 KiB"], paper["1 MiB"], paper["16 KiB"]), ("about 80 %", "about 35 %", ""))
         common.assert_has_all_columns(self, text)
 
+    def test_the_committed_document_takes_the_tables(self):
+        common.assert_takes_tables(self, sets.PAGE, sets.BEGIN)
+
     def test_repeats_beyond_the_last_step_are_all(self):
         text = sets.repeats({"vdi": ANALYSIS})
         self.assertEqual(cells(text, "| `vdi`"), ["`vdi`", "60.0 %", "90.0 %", "100.0 %", "100.0 %", "100.0 %", "100.0 %", "3"])

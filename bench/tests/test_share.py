@@ -369,7 +369,7 @@ class Bench(unittest.TestCase):
 
 class Document(unittest.TestCase):
     def test_the_committed_document_takes_both_tables_between_their_own_markers(self):
-        common.assert_takes_tables(self, "benchmarks.md", *(form.begin for form in share.FORMS.values()))
+        common.assert_takes_tables(self, share.PAGE, *(form.begin for form in share.FORMS.values()))
 
 
 if __name__ == "__main__":
