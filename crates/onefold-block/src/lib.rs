@@ -9,6 +9,7 @@ pub mod buffer;
 pub mod clock;
 pub mod device;
 pub mod extent;
+pub mod fiemap;
 pub mod fingerprint;
 pub mod polling;
 pub mod processors;

@@ -41,7 +41,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use onefold_block::Timestamp;
+use onefold_block::{Timestamp, fiemap};
 use onefold_substrate::{
     Abilities, Access, AgedExtent, At, Compared, CopyHints, Exclusive, FileHandle, FileStat, Files, HeldLock, Listed,
     ListedKind, Locks, MappedExtent, Names, Protection, Reader, Reference, Refusal, Room, ShareError, Sharing, Slice,
@@ -253,7 +253,7 @@ impl Files for LinuxSubstrate {
     /// Writes back dirty data by asking for a map of it (`FIEMAP_FLAG_SYNC`). On Btrfs, `fsync` of a file that a guest
     /// has written much to logs the file's map, and the guest waits for that (half a second was seen).
     fn settle(&self, file: &LinuxFile) -> io::Result<()> {
-        Ok(sys::settled_extents(file).map(drop)?)
+        Ok(fiemap::settled_extents(file).map(drop)?)
     }
 
     fn set_modified(&self, file: &LinuxFile, modified: Timestamp) -> io::Result<()> {

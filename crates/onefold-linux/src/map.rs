@@ -3,19 +3,11 @@
 use std::io;
 
 use onefold_block::BLOCK_BYTES_U64;
+use onefold_block::fiemap::{self, RawExtent, SHARED, UNWRITTEN, WITHOUT_PLACE};
 use onefold_substrate::MappedExtent;
 use rustix::io::Errno;
 
 use crate::file::LinuxFile;
-use crate::sys::{self, RawExtent};
-
-const LAST: u32 = 0x1;
-const UNWRITTEN: u32 = 0x800;
-const SHARED: u32 = 0x2000;
-
-/// Flags of an extent that has no place, or whose place does not hold the plain bytes: unknown, delayed, encoded,
-/// encrypted, not aligned, within metadata, in a block with other tails.
-const WITHOUT_PLACE: u32 = 0x2 | 0x4 | 0x8 | 0x80 | 0x100 | 0x200 | 0x400;
 
 /// Returns the next extents of a file. Writes nothing back first (`FIEMAP_FLAG_SYNC`): maps of files that guests write
 /// to are requested often, and data without a place is not worth sharing yet.
@@ -25,13 +17,13 @@ pub(super) fn extents(file: &LinuxFile, from: u64) -> io::Result<Vec<MappedExten
     let end = file.length()?.checked_next_multiple_of(BLOCK_BYTES_U64).unwrap_or(u64::MAX);
     let mut from = from;
     while from < end {
-        let told = sys::extents(file, from, end - from).map_err(|errno| match errno {
+        let told = fiemap::extents(file, from, end - from).map_err(|errno| match errno {
             Errno::NOTTY => Errno::OPNOTSUPP,
             errno => errno,
         })?;
         let extents = clipped(&told, from, end);
-        let next = told.last().map_or(from, |last| last.logical.saturating_add(last.length));
-        let is_over = next <= from || told.iter().any(|extent| extent.flags & LAST != 0);
+        let next = told.last().map_or(from, RawExtent::end);
+        let is_over = next <= from || told.iter().any(RawExtent::is_last);
         if is_over || !extents.is_empty() {
             return Ok(extents);
         }
@@ -53,12 +45,10 @@ pub(super) fn unmarked(file: &LinuxFile, from: u64, length: u64) -> io::Result<V
     let (mut at, end) = (from, from.saturating_add(length));
     let mut found = Vec::new();
     while at < end {
-        let told = sys::extents(file, at, end - at)?;
+        let told = fiemap::extents(file, at, end - at)?;
         found.extend(told.iter().filter_map(|extent| unmarked_whole(extent, from, end)));
         match told.last() {
-            Some(last) if last.flags & LAST == 0 && last.logical.saturating_add(last.length) > at => {
-                at = last.logical.saturating_add(last.length);
-            }
+            Some(last) if !last.is_last() && last.end() > at => at = last.end(),
             _ => break,
         }
     }
@@ -66,7 +56,7 @@ pub(super) fn unmarked(file: &LinuxFile, from: u64, length: u64) -> io::Result<V
 }
 
 fn unmarked_whole(extent: &RawExtent, from: u64, end: u64) -> Option<Whole> {
-    let is_within = extent.logical >= from && extent.logical.saturating_add(extent.length) <= end;
+    let is_within = extent.logical >= from && extent.end() <= end;
     let is_plain = extent.flags & (SHARED | WITHOUT_PLACE) == 0;
     (is_plain && !is_within).then_some(Whole { offset: extent.logical, length: extent.length })
 }
@@ -78,7 +68,7 @@ fn clipped(told: &[RawExtent], from: u64, end: u64) -> Vec<MappedExtent> {
     let mut extents = Vec::with_capacity(told.len());
     for extent in told {
         let offset = extent.logical.max(position);
-        let behind = extent.logical.saturating_add(extent.length).min(end);
+        let behind = extent.end().min(end);
         if offset >= behind {
             continue;
         }
@@ -97,6 +87,8 @@ fn clipped(told: &[RawExtent], from: u64, end: u64) -> Vec<MappedExtent> {
 
 #[cfg(test)]
 mod tests {
+    use onefold_block::fiemap::LAST;
+
     use super::*;
 
     const K: u64 = BLOCK_BYTES_U64;

@@ -1,4 +1,4 @@
-//! The calls that have no safe wrapper: comparing and sharing, cloning, maps of extents, XFS attributes, handles,
+//! The calls that have no safe wrapper: comparing and sharing, cloning, XFS attributes, handles,
 //! leases, the local time, and limits for child processes.
 //!
 //! All unsafe code of the crate is here. Every structure mirrors the kernel's, field by field; assertions check its
@@ -113,70 +113,6 @@ pub(super) fn clone_range<F: AsFd>(source: At<'_, F>, into: At<'_, F>, length: u
     let call = unsafe { Setter::<FICLONERANGE, CloneRange>::new(range) };
     // SAFETY: as above; no memory of this process is changed. Both descriptors are borrowed for longer.
     unsafe { ioctl(into.file, call) }
-}
-
-/// `struct fiemap_extent`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RawExtent {
-    /// Offset in the file.
-    pub(super) logical: u64,
-    /// Offset on the device.
-    pub(super) physical: u64,
-    /// Length in bytes.
-    pub(super) length: u64,
-    pub(super) reserved1: [u64; 2],
-    /// `FIEMAP_EXTENT_*`.
-    pub(super) flags: u32,
-    pub(super) reserved2: [u32; 3],
-}
-
-/// Maximum number of extents that one call returns: 28 KiB of them. Btrfs walks the references of each extent to find
-/// out whether it is shared, so one call for all of a big file could take seconds.
-pub(super) const EXTENTS_MAX: usize = 512;
-
-/// `struct fiemap`, followed by room for extents.
-#[repr(C)]
-struct ExtentMap {
-    start: u64,
-    length: u64,
-    flags: u32,
-    mapped: u32,
-    capacity: u32,
-    reserved: u32,
-    extents: [RawExtent; EXTENTS_MAX],
-}
-
-const MAP_HEADER_BYTES: usize = 32;
-const _: () = assert!(offset_of!(ExtentMap, extents) == MAP_HEADER_BYTES && size_of::<RawExtent>() == 56);
-
-const FS_IOC_FIEMAP: Opcode = opcode::read_write::<[u8; MAP_HEADER_BYTES]>(b'f', 11);
-
-/// Returns the first extents of a range, as the file system reports them: the first one may begin before the range.
-/// Writes nothing back first.
-pub(super) fn extents(file: impl AsFd, start: u64, length: u64) -> Result<Vec<RawExtent>, Errno> {
-    map(file, start, length, 0)
-}
-
-/// `FIEMAP_FLAG_SYNC`.
-const WRITES_BACK: u32 = 1;
-
-/// Writes the whole file back first, whatever the range, and returns its first extents.
-pub(super) fn settled_extents(file: impl AsFd) -> Result<Vec<RawExtent>, Errno> {
-    // A short range, as the map itself is not needed.
-    map(file, 0, 1, WRITES_BACK)
-}
-
-fn map(file: impl AsFd, start: u64, length: u64, flags: u32) -> Result<Vec<RawExtent>, Errno> {
-    let capacity = u32::try_from(EXTENTS_MAX).expect("a small constant");
-    let extents = [RawExtent::default(); EXTENTS_MAX];
-    let mut map = Box::new(ExtentMap { start, length, flags, mapped: 0, capacity, reserved: 0, extents });
-    // SAFETY: the opcode takes a header that says for how many extents there is room behind it: as many as `map` has.
-    let call = unsafe { Updater::<FS_IOC_FIEMAP, ExtentMap>::new(&mut map) };
-    // SAFETY: as above; the kernel writes to `map` only, during the call, and any bytes are valid extents.
-    unsafe { ioctl(file, call) }?;
-    let mapped = usize::try_from(map.mapped).unwrap_or(EXTENTS_MAX).min(EXTENTS_MAX);
-    Ok(map.extents[..mapped].to_vec())
 }
 
 /// `struct fsxattr`.
