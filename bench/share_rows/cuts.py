@@ -162,7 +162,7 @@ def wait_until_ended(process, seconds):
 
 def was_interrupted(code, text):
     """Tells whether a run ended because it was interrupted; one that has hardly begun is ended by the signal itself."""
-    return code == -signal.SIGINT or (code == 1 and "interrupted" in text)
+    return code == -signal.SIGINT or (code == 130 and "interrupted" in text)
 
 
 def told_in(file):

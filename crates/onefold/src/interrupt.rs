@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
+use crate::failure::EXIT_INTERRUPTED;
+
 /// Reports whether the user wants the work to stop.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interrupt {
@@ -20,7 +22,7 @@ impl Interrupt {
             // Order matters: at the first signal, the shutdown handler still finds the flag unset. If a handler cannot
             // be installed, the signal keeps its default, which ends the process; the pool survives that like any
             // crash.
-            let _ = flag::register_conditional_shutdown(signal, 1, Arc::clone(&interrupt.asked));
+            let _ = flag::register_conditional_shutdown(signal, EXIT_INTERRUPTED.into(), Arc::clone(&interrupt.asked));
             let _ = flag::register(signal, Arc::clone(&interrupt.asked));
         }
         interrupt

@@ -71,6 +71,12 @@ fn parse(arguments: &[OsString]) -> Cli {
         Ok(cli) => return cli,
         Err(error) => error,
     };
+    if error.use_stderr() && asks_for_json(arguments) {
+        let text = error.to_string();
+        let what = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        let failure = Failure::usage(what).hint("`--help` lists the arguments");
+        output::print_failure_document(&failure);
+    }
     let is_plain = |argument: &OsString| argument.to_str().is_some_and(|text| !text.chars().any(is_hidden));
     if arguments.iter().all(is_plain) {
         error.exit();
@@ -85,6 +91,11 @@ fn parse(arguments: &[OsString]) -> Cli {
     // The escapes themselves made the arguments valid, for example where an argument must be UTF-8.
     eprint!("{}", ShownText::lines(&error.to_string()));
     std::process::exit(error.exit_code());
+}
+
+/// Returns whether a command line that is not valid asks for JSON.
+fn asks_for_json(arguments: &[OsString]) -> bool {
+    arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json")
 }
 
 fn fail(failure: &Failure, as_json: bool) -> ExitCode {

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use common::{DONE, FAILED, Folder, USAGE, has, onefold, run, text};
+use common::{DONE, FAILED, Folder, INTERRUPTED, USAGE, has, onefold, run, text};
 use serde_json::Value;
 
 fn bytes(value: &Value, path: &[&str]) -> u64 {
@@ -145,7 +145,7 @@ fn an_interrupted_analysis_leaves_nothing_behind() {
         run("kill", &[signal, &child.id().to_string()]);
         let status = child.wait().unwrap();
         if signal == "-INT" {
-            assert_eq!(status.code(), Some(FAILED));
+            assert_eq!(status.code(), Some(INTERRUPTED));
         }
         assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "{signal}");
         assert!(!report.exists(), "{signal}");

@@ -85,6 +85,28 @@ fn files_are_shown_one_by_one_and_add_up() {
     onefold("pool stat", &[&pool, Path::new("gone.raw")]).failed(FAILED, "gone.raw");
 }
 
+/// Names, lengths and what each deletion would free, of a pool that nobody has mounted.
+#[test]
+fn files_are_listed_with_what_deleting_each_would_free() {
+    let folder = Folder::new();
+    let pool = folder.pool();
+    assert!(onefold("pool ls", &[&pool]).done().out.contains("empty"));
+    let (one, two) = (folder.image("one.raw", 1, 1), folder.image("two.raw", 2, 1));
+    onefold("pool import", &[&pool, &one, &two]).done();
+    onefold("pool clone", &[&pool, Path::new("one.raw"), Path::new("copy.raw")]).done();
+    let json = onefold("pool ls --json", &[&pool]).done().json();
+    let entries = json["entries"].as_array().unwrap();
+    let names: Vec<&str> = entries.iter().map(|entry| entry["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["copy.raw", "one.raw", "two.raw"]);
+    assert_eq!(bytes(&entries[1], "size_bytes"), fs::metadata(&one).unwrap().len());
+    assert_eq!((bytes(&entries[0], "unique_bytes"), bytes(&entries[1], "unique_bytes")), (0, 0), "a clone has all");
+    assert_eq!(bytes(&entries[2], "unique_bytes"), bytes(&entries[2], "distinct_bytes"), "nobody else has any of it");
+    let text = onefold("pool ls", &[&pool, Path::new("/")]).done().out;
+    assert!(text.lines().next().unwrap().ends_with("only here") && text.lines().count() == 5, "{text}");
+    onefold("pool ls", &[&pool, Path::new("two.raw")]).failed(FAILED, "not a directory");
+    onefold("pool ls", &[&pool, Path::new("gone")]).failed(FAILED, "no directory `gone`");
+}
+
 #[test]
 fn clones_are_named_by_number_and_take_no_space() {
     let folder = Folder::new();

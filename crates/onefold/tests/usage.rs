@@ -73,6 +73,23 @@ fn failures_are_json_too() {
 }
 
 #[test]
+fn wrong_usage_is_json_too() {
+    for arguments in
+        ["pool stat --json --no-such-flag x", "pool clone x a b --count 0 --json", "--json pool frobnicate"]
+    {
+        let run = onefold(arguments, &[]);
+        assert_eq!(run.code, USAGE, "{run:?}");
+        let json = run.json();
+        assert!(!json["error"].as_str().unwrap().starts_with("error"), "{json}");
+        assert!(json["hint"].as_str().unwrap().contains("--help"), "{json}");
+    }
+    let help = onefold("pool --help --json", &[]).done().out;
+    assert!(help.contains("Usage: "), "{help}");
+    let plain = onefold("pool create -- --json more", &[]);
+    assert!(plain.code == USAGE && plain.out.is_empty(), "{plain:?}");
+}
+
+#[test]
 fn directories_and_devices_of_characters_are_no_pools() {
     onefold("pool stat", &[Path::new("/dev/null")]).failed(FAILED, "neither a file");
     let folder = Folder::new();

@@ -23,6 +23,8 @@ pub(crate) enum PoolCommand {
     Check(CheckArgs),
     /// Show how much is stored and saved, in bytes that add up
     Stat(StatArgs),
+    /// List the files of a directory of a pool, mounted or not, with the space that deleting each would free
+    Ls(LsArgs),
     /// Extend the pool to the present size of its file or partition
     Grow(GrowArgs),
     /// Read all data of a pool and compare it with its fingerprints
@@ -173,6 +175,17 @@ pub(crate) struct StatArgs {
     pub(crate) target: PathBuf,
     /// Files of the pool to show one by one: paths below the mount point, or names inside the pool
     pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+}
+
+/// Arguments of `ls`.
+#[derive(Args, Debug)]
+pub(crate) struct LsArgs {
+    /// The mount point, or the pool's file or partition
+    pub(crate) target: PathBuf,
+    /// The directory in the pool; its root without it
+    pub(crate) directory: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
 }

@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 
 use onefold_disk::{ChainError, DiskError, FileAction, ImageAction, ImageError, ImageFormat, RoomError, Work};
 
-use super::{Failure, TOO_LARGE};
+use super::{Exit, Failure, TOO_LARGE};
 
 const ANOTHER_TMPDIR: &str = "set TMPDIR to a directory with enough room";
 
@@ -34,8 +34,8 @@ impl Failure {
                 RoomError::Unknown(io) => Failure::of_io(text, io),
                 RoomError::TooLittle { .. } => Failure::new(text).because(source).hint(ANOTHER_TMPDIR),
             },
-            DiskError::Stopped(work) => Failure::new(text).hint(match work {
-                Work::Copying => "nothing is left behind under the name",
+            DiskError::Stopped(work) => Failure { exit: Exit::Interrupted, ..Failure::new(text) }.hint(match work {
+                Work::Copying => "no file of that name was made",
                 Work::Converting => "nothing was written, and no temporary file is left",
             }),
             // Disks and sinks of this program report failures as their errors.

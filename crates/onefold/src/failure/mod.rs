@@ -23,10 +23,15 @@ pub(crate) enum Exit {
     Usage,
     /// The command has succeeded and found damage.
     Damage,
+    /// The user has interrupted the command.
+    Interrupted,
 }
 
 /// The hint if something is longer than a file of a pool can be.
 const TOO_LARGE: &str = "a file in a pool has at most 16 TiB";
+
+/// Exit code after Ctrl-C or SIGTERM: the one that shells give to a program that SIGINT has ended.
+pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 
 /// Exit code of a panic: always a bug in Onefold, never the user's fault.
 pub(crate) const EXIT_BUG: i32 = 255;
@@ -39,6 +44,7 @@ impl Exit {
             Exit::Failed => 1,
             Exit::Usage => 2,
             Exit::Damage => 3,
+            Exit::Interrupted => EXIT_INTERRUPTED,
         }
     }
 }
@@ -78,7 +84,7 @@ impl Failure {
 
     /// Returns a failure for work that the user interrupted.
     pub(crate) fn interrupted(doing: &str) -> Failure {
-        Failure::new(format!("interrupted while {doing}"))
+        Failure { exit: Exit::Interrupted, ..Failure::new(format!("interrupted while {doing}")) }
     }
 
     /// Adds a cause, and all its own sources.

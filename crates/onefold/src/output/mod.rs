@@ -55,7 +55,12 @@ pub(crate) fn print_failure(failure: &Failure, as_json: bool) {
     // Without both streams, only the exit code is left to report.
     let _ = writeln!(io::stderr().lock(), "{failure}");
     if as_json {
-        let document = json!({ "error": failure.error, "causes": failure.causes, "hint": failure.hint });
-        let _ = writeln!(io::stdout().lock(), "{}", Document::lines(&document));
+        print_failure_document(failure);
     }
+}
+
+/// Prints a failure as the one document on standard output.
+pub(crate) fn print_failure_document(failure: &Failure) {
+    let document = json!({ "error": failure.error, "causes": failure.causes, "hint": failure.hint });
+    let _ = writeln!(io::stdout().lock(), "{}", Document::lines(&document));
 }

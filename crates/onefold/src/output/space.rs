@@ -144,7 +144,7 @@ pub(crate) fn pool_json(stat: &PoolStat) -> Value {
 
 /// Returns the numbers of files, followed by those of the whole pool, for people.
 pub(crate) fn files_text(files: &[(String, FileStat)], pool: &PoolStat) -> String {
-    let mut table = Table::new(["file", "apparent", "zero", "distinct", "of it shared", "saved"]);
+    let mut table = Table::new(["file", "apparent", "zero", "distinct", "of it shared", "only here", "saved"]);
     for (name, stat) in files {
         let found = |bytes| if stat.is_estimated { format!("about {}", human(bytes)) } else { human(bytes) };
         table.row([
@@ -153,6 +153,7 @@ pub(crate) fn files_text(files: &[(String, FileStat)], pool: &PoolStat) -> Strin
             human(stat.zero_bytes),
             found(stat.distinct_bytes),
             found(stat.distinct_bytes.saturating_sub(stat.unique_bytes)),
+            found(stat.unique_bytes),
             found(saved_in_file_bytes(stat)),
         ]);
     }
@@ -162,13 +163,16 @@ pub(crate) fn files_text(files: &[(String, FileStat)], pool: &PoolStat) -> Strin
         human(pool.zero_bytes),
         human(distinct_bytes(pool)),
         human(pool.shared_bytes),
+        human(distinct_bytes(pool)),
         human(saved_bytes(pool)),
     ]);
     let estimated = match files.iter().any(|(_, stat)| stat.is_estimated) {
         true => "\nabout: estimated from a sample of the shared blocks, of which there are very many",
         false => "",
     };
-    format!("{table}\neach file by itself; the whole pool counts what several files share once{estimated}")
+    format!(
+        "{table}\nonly here: the space that deleting this file alone would free; the whole pool counts what several files share once{estimated}"
+    )
 }
 
 /// Returns one file's numbers for machines.

@@ -5,6 +5,7 @@ mod names;
 mod offline;
 mod served;
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use onefold_disk::{Disk, Sink};
@@ -32,6 +33,8 @@ pub(crate) trait Store {
     fn file_stat(&mut self, file: &PoolPath, meter: &Meter) -> Outcome<FileStat>;
     /// Returns the kind of file at a path.
     fn kind(&self, path: &PoolPath) -> Outcome<Kind>;
+    /// Returns the entries of a directory, in the order of their names.
+    fn list(&self, directory: &PoolPath) -> Outcome<Vec<Entry>>;
     /// Opens a file for reading.
     fn open(&self, file: &PoolPath) -> Outcome<Box<dyn Disk + '_>>;
     /// Returns the permissions that a copy of a file may have, derived from those of the file: at most
@@ -62,6 +65,19 @@ pub(crate) const COPY_MODE_MAX: u16 = 0o644;
 pub(crate) trait Draft: Sink {
     /// Gives the file its name, which must be free, once its data is durable.
     fn publish(self: Box<Self>, name: &PoolPath) -> Outcome<()>;
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Its name in the directory.
+    pub(crate) name: OsString,
+    /// Its kind.
+    pub(crate) kind: Kind,
+    /// Its length in bytes.
+    pub(crate) size_bytes: u64,
+    /// Time of the last change of its content, in seconds since 1970.
+    pub(crate) modified_seconds: i64,
 }
 
 /// The kind of file at a path of a pool.

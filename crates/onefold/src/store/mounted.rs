@@ -15,7 +15,7 @@ use onefold_pool::{FileStat, PoolStat};
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, open, renameat_with};
 
 use super::names::PoolPath;
-use super::{COPY_MODE_MAX, Draft, Finding, Findings, Kind, Store};
+use super::{COPY_MODE_MAX, Draft, Entry, Finding, Findings, Kind, Store};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::mounts::Mount;
 use crate::progress::Meter;
@@ -138,6 +138,29 @@ impl Store for MountedStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Kind::Missing),
             Err(error) => Err(Failure::of_io(format!("cannot look at `{path}`"), &error)),
         }
+    }
+
+    fn list(&self, directory: &PoolPath) -> Outcome<Vec<Entry>> {
+        let cannot = |error: io::Error| Failure::of_io(format!("cannot list `{directory}`"), &error);
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(self.outside(directory)).map_err(cannot)? {
+            let entry = entry.map_err(cannot)?;
+            let metadata = match entry.metadata() {
+                Ok(metadata) => metadata,
+                // Another process has removed it meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(cannot(error)),
+            };
+            let kind = match metadata.file_type() {
+                kind if kind.is_dir() => Kind::Directory,
+                kind if kind.is_file() => Kind::Regular,
+                _ => Kind::Other,
+            };
+            let (size_bytes, modified_seconds) = (metadata.len(), metadata.mtime());
+            entries.push(Entry { name: entry.file_name(), kind, size_bytes, modified_seconds });
+        }
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(entries)
     }
 
     fn open(&self, file: &PoolPath) -> Outcome<Box<dyn Disk + '_>> {

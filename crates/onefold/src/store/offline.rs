@@ -1,6 +1,8 @@
 //! A pool without a daemon: the command opens it itself, and thereby locks all other processes out.
 
-use std::ops::Range;
+use std::ffi::OsString;
+use std::ops::{ControlFlow, Range};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,9 +16,12 @@ use onefold_pool::{
 };
 
 use super::names::PoolPath;
-use super::{COPY_MODE_MAX, Draft, Finding, Findings, Kind, Store};
+use super::{COPY_MODE_MAX, Draft, Entry, Finding, Findings, Kind, Store};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Meter;
+
+/// The cookie of `..`, after which the entries of a directory follow.
+const COOKIE_OF_PARENT: u64 = 2;
 
 /// Opens the file or partition that holds a pool.
 pub(crate) fn open_device(path: &Path, mode: OpenMode) -> Outcome<FileDevice> {
@@ -96,6 +101,28 @@ impl OfflineStore {
         Ok(OfflineDraft { store: self, hold })
     }
 
+    fn entries(&self, directory: &PoolPath) -> Result<Vec<Entry>, PoolError> {
+        let (directory, _hold) = self.find(directory)?;
+        let mut names = Vec::new();
+        self.pool.read_directory(directory.ino, COOKIE_OF_PARENT, &mut |entry| {
+            names.push(entry.name.clone());
+            ControlFlow::Continue(())
+        })?;
+        names.sort_unstable();
+        let mut entries = Vec::with_capacity(names.len());
+        for name in names {
+            let attr = self.pool.lookup(directory.ino, &name)?;
+            let _hold = Hold { pool: &self.pool, ino: attr.ino, holds: 1 };
+            entries.push(Entry {
+                name: OsString::from_vec(name),
+                kind: kind_of(&attr),
+                size_bytes: attr.size_bytes,
+                modified_seconds: attr.modified.seconds,
+            });
+        }
+        Ok(entries)
+    }
+
     fn copy_instantly(&self, source: &PoolPath, destination: &PoolPath) -> Result<(), PoolError> {
         let (source, _hold) = self.find_regular(source)?;
         let (directory, _) = destination.split().ok_or(PoolError::Exists)?;
@@ -126,14 +153,14 @@ impl Store for OfflineStore {
 
     fn kind(&self, path: &PoolPath) -> Outcome<Kind> {
         match self.find(path) {
-            Ok((attr, _hold)) => Ok(match attr.kind {
-                FileKind::Directory => Kind::Directory,
-                FileKind::Regular => Kind::Regular,
-                _ => Kind::Other,
-            }),
+            Ok((attr, _hold)) => Ok(kind_of(&attr)),
             Err(PoolError::NotFound) => Ok(Kind::Missing),
             Err(error) => Err(Failure::of_pool(format!("cannot look at `{path}`"), &error)),
         }
+    }
+
+    fn list(&self, directory: &PoolPath) -> Outcome<Vec<Entry>> {
+        self.entries(directory).map_err(|error| Failure::of_pool(format!("cannot list `{directory}`"), &error))
     }
 
     fn open(&self, file: &PoolPath) -> Outcome<Box<dyn Disk + '_>> {
@@ -181,6 +208,14 @@ impl Store for OfflineStore {
 
     fn close(self: Box<Self>) -> Outcome<()> {
         self.pool.close().map_err(|error| self.failure("close", &error))
+    }
+}
+
+fn kind_of(attr: &Attr) -> Kind {
+    match attr.kind {
+        FileKind::Directory => Kind::Directory,
+        FileKind::Regular => Kind::Regular,
+        _ => Kind::Other,
     }
 }
 

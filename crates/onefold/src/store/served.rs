@@ -10,7 +10,7 @@ use onefold_pool::{FileStat, PoolStat};
 
 use super::mounted::show;
 use super::names::PoolPath;
-use super::{Draft, Findings, Kind, Store};
+use super::{Draft, Entry, Findings, Kind, Store};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::locate;
 use crate::progress::Meter;
@@ -108,6 +108,10 @@ impl Store for ServedStore {
 
     fn kind(&self, path: &PoolPath) -> Outcome<Kind> {
         Err(self.without_mount(format!("cannot look at `{path}`")))
+    }
+
+    fn list(&self, directory: &PoolPath) -> Outcome<Vec<Entry>> {
+        Err(self.without_mount(format!("cannot list `{directory}`")))
     }
 
     fn open(&self, file: &PoolPath) -> Outcome<Box<dyn Disk + '_>> {

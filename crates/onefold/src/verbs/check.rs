@@ -72,7 +72,7 @@ pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
     let text = format!("{}{counts}\n{}", findings::text(&found), verdict(&found, arguments.repair.then_some(left)));
     let exit = match (found.problems_total, found.stopped) {
         (0, false) => Exit::Done,
-        (0, true) => Exit::Failed,
+        (0, true) => Exit::Interrupted,
         _ => Exit::Damage,
     };
     Ok(Report { text, json, exit })

@@ -12,6 +12,7 @@ pub(crate) mod guest;
 mod images;
 mod import;
 mod in_use;
+mod ls;
 mod mount;
 mod run_meter;
 mod scrub;
@@ -33,6 +34,7 @@ pub(crate) fn run(command: PoolCommand, talk: Talk) -> Outcome<Report> {
         PoolCommand::Umount(arguments) => umount::run(&arguments),
         PoolCommand::Check(arguments) => check::run(&arguments, talk),
         PoolCommand::Stat(arguments) => stat::run(&arguments, talk),
+        PoolCommand::Ls(arguments) => ls::run(&arguments, talk),
         PoolCommand::Grow(arguments) => grow::run(&arguments),
         PoolCommand::Scrub(arguments) => scrub::run(&arguments, talk),
         PoolCommand::Trim(arguments) => trim::run(&arguments, talk),

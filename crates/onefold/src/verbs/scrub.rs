@@ -33,7 +33,7 @@ pub(super) fn run(arguments: &ScrubArgs, talk: Talk) -> Outcome<Report> {
     };
     let exit = match (found.problems_total, &closed) {
         (0, Err(failure)) => failure.exit,
-        (0, Ok(())) if found.stopped => Exit::Failed,
+        (0, Ok(())) if found.stopped => Exit::Interrupted,
         (0, Ok(())) => Exit::Done,
         _ => Exit::Damage,
     };

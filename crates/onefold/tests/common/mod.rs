@@ -15,6 +15,7 @@ pub(crate) const DONE: i32 = 0;
 pub(crate) const FAILED: i32 = 1;
 pub(crate) const USAGE: i32 = 2;
 pub(crate) const DAMAGE: i32 = 3;
+pub(crate) const INTERRUPTED: i32 = 130;
 
 /// What a run of the program said.
 #[derive(Debug)]

@@ -34,6 +34,7 @@ pub(super) struct Ending {
     in_use: bool,
     damaged: bool,
     failed: bool,
+    interrupted: bool,
 }
 
 impl Ending {
@@ -41,6 +42,7 @@ impl Ending {
     pub(super) fn failed(&mut self, failure: Failure) {
         match failure.exit {
             Exit::Damage => self.damaged = true,
+            Exit::Interrupted => self.interrupted = true,
             _ => self.failed = true,
         }
         if self.failures.len() < TOLD_MAX {
@@ -161,12 +163,13 @@ impl Ending {
 
     /// Returns whether anything failed.
     pub(super) fn has_failed(&self) -> bool {
-        self.failed || self.damaged
+        self.failed || self.damaged || self.interrupted
     }
 
     /// Returns how the command ends.
     pub(super) fn exit(&self) -> Exit {
         match (self.failed, self.damaged) {
+            _ if self.interrupted => Exit::Interrupted,
             (true, _) => Exit::Failed,
             (false, true) => Exit::Damage,
             (false, false) => Exit::Done,

@@ -12,7 +12,7 @@ use onefold_substrate::Sharing;
 
 use super::root::{Located, locate};
 use crate::cli::share::RootArgs;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Exit, Failure, Outcome};
 
 /// A file system, and paths on it.
 pub(super) struct Ground {
@@ -80,7 +80,8 @@ pub(super) fn state_failure(cannot: &str, error: &StateError) -> Failure {
         StateError::IdentityLost { .. } => failure.hint(IDENTITY_LOST),
         StateError::Restless => failure.hint("run the command again"),
         StateError::Settings { .. } => failure.hint(SETTINGS_HINT),
-        StateError::Io { .. } | StateError::Interrupted => failure,
+        StateError::Interrupted => Failure { exit: Exit::Interrupted, ..failure },
+        StateError::Io { .. } => failure,
     }
 }
 

@@ -38,7 +38,9 @@ pub(super) fn common_failure(cannot: &str, error: &CommonError) -> Failure {
         CommonError::Tool(ToolError::Failed { .. }) => {
             failure.hint("the volume is unchanged; `onefold share common check` says whether it is sound")
         }
-        CommonError::State(error @ StateError::Interrupted) => Failure::new(cannot).because(error),
+        CommonError::State(error @ StateError::Interrupted) => {
+            Failure { exit: Exit::Interrupted, ..Failure::new(cannot) }.because(error)
+        }
         CommonError::State(error) => state_failure(cannot, error),
         CommonError::Archive { .. } => failure.hint("`dpkg-deb --info FILE` shows what it is; nothing was added"),
         CommonError::Image { .. } => failure.hint("name a raw image of the same sharing domain with packages of dpkg"),

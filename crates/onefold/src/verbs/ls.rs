@@ -1,0 +1,104 @@
+//! `onefold pool ls`
+
+use std::path::Path;
+
+use onefold_block::Show;
+use onefold_pool::FileStat;
+use serde_json::{Value, json};
+
+use crate::calendar;
+use crate::cli::Talk;
+use crate::cli::pool::LsArgs;
+use crate::failure::{Failure, Outcome};
+use crate::output::{Report, Table, machine_name};
+use crate::progress::Meter;
+use crate::size::human;
+use crate::store::{self, Entry, Intent, Kind, OpenStore};
+
+pub(super) fn run(arguments: &LsArgs, talk: Talk) -> Outcome<Report> {
+    let OpenStore { mut store, interrupt } = store::open(&arguments.target, arguments.open.memory.0, Intent::Read)?;
+    let directory = store.path(arguments.directory.as_deref().unwrap_or(Path::new(".")))?;
+    match store.kind(&directory)? {
+        Kind::Directory => {}
+        Kind::Missing => return Err(Failure::new(format!("there is no directory `{directory}` in the pool"))),
+        Kind::Regular | Kind::Other => {
+            let failure = Failure::new(format!("cannot list `{directory}`")).because_of("it is not a directory");
+            return Err(failure.hint(format!("`onefold pool stat {} {directory}`", arguments.target.shown())));
+        }
+    }
+    let mut rows = Vec::new();
+    for entry in store.list(&directory)? {
+        let stat = match entry.kind {
+            Kind::Regular => {
+                let path = directory.join(&entry.name);
+                let meter = Meter::new(format!("reading {path}"), talk.quiet, interrupt.clone());
+                let stat = store.file_stat(&path, &meter);
+                meter.finish();
+                if interrupt.is_asked() {
+                    return Err(Failure::interrupted("reading the numbers of files"));
+                }
+                // A user of a mounted pool may have removed the file meanwhile.
+                match stat {
+                    Err(_) if store.kind(&path)? == Kind::Missing => continue,
+                    stat => Some(stat?),
+                }
+            }
+            _ => None,
+        };
+        rows.push(Row { entry, stat });
+    }
+    let entries: Vec<Value> = rows.iter().map(Row::json).collect();
+    Ok(Report::done(text(&rows), json!({ "directory": directory.machine_name(), "entries": entries })))
+}
+
+/// One line of the listing.
+struct Row {
+    entry: Entry,
+    /// The numbers of a regular file.
+    stat: Option<FileStat>,
+}
+
+impl Row {
+    fn name(&self) -> String {
+        let slash = if self.entry.kind == Kind::Directory { "/" } else { "" };
+        format!("{}{slash}", self.entry.name.shown())
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "name": machine_name(Path::new(&self.entry.name)),
+            "kind": match self.entry.kind {
+                Kind::Directory => "directory",
+                Kind::Regular => "file",
+                Kind::Missing | Kind::Other => "other",
+            },
+            "size_bytes": self.entry.size_bytes,
+            "modified_seconds": self.entry.modified_seconds,
+            "distinct_bytes": self.stat.as_ref().map(|stat| stat.distinct_bytes),
+            "unique_bytes": self.stat.as_ref().map(|stat| stat.unique_bytes),
+            "is_estimated": self.stat.as_ref().map(|stat| stat.is_estimated),
+        })
+    }
+}
+
+fn text(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return "the directory is empty".to_owned();
+    }
+    let mut table = Table::new(["name", "length", "changed (UTC)", "distinct", "only here"]);
+    for row in rows {
+        let found = |bytes: fn(&FileStat) -> u64| match &row.stat {
+            Some(stat) if stat.is_estimated => format!("about {}", human(bytes(stat))),
+            Some(stat) => human(bytes(stat)),
+            None => String::new(),
+        };
+        table.row([
+            row.name(),
+            row.stat.as_ref().map_or_else(String::new, |_| human(row.entry.size_bytes)),
+            calendar::minute(row.entry.modified_seconds),
+            found(|stat| stat.distinct_bytes),
+            found(|stat| stat.unique_bytes),
+        ]);
+    }
+    format!("{table}\nonly here: the space that deleting this file alone would free")
+}
