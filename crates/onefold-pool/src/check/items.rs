@@ -84,10 +84,10 @@ impl InodeItems {
         if inode.attr.kind != FileKind::Regular
             && (inode.map != MapRoot::EMPTY || inode.mapped != 0 || inode.reserved_blocks != 0)
         {
-            findings.tell_of(self.ino, "inode", None, "it is no regular file, yet it has a file map");
+            findings.tell_of(self.ino, "inode", None, "it is not a regular file, yet it has a file map");
         }
         if !is_directory && inode.parent != 0 {
-            findings.tell_of(self.ino, "inode", None, "it is no directory, yet it has a parent");
+            findings.tell_of(self.ino, "inode", None, "it is not a directory, yet it has a parent");
         }
         if !matches!(inode.attr.kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink)
             && inode.attr.size_bytes != 0
@@ -112,7 +112,7 @@ impl InodeItems {
     fn take_entry(&mut self, cookie: u64, value: &[u8], names: &NameHash, findings: &mut Findings) {
         self.entries += 1;
         if !self.is(FileKind::Directory) {
-            self.tell_stray("directory", "it has directory entries, yet it is no directory", findings);
+            self.tell_stray("directory", "it has directory entries, yet it is not a directory", findings);
         }
         let Some(item) = DirItem::decode(value) else {
             findings.tell_of(self.ino, "directory", None, "an entry of the directory makes no sense");
@@ -190,7 +190,7 @@ impl InodeItems {
 
     fn take_target(&mut self, chunk: u64, value: &[u8], findings: &mut Findings) {
         if !self.is(FileKind::Symlink) {
-            self.tell_stray("symbolic link", "it has a link target, yet it is no symbolic link", findings);
+            self.tell_stray("symbolic link", "it has a link target, yet it is not a symbolic link", findings);
         }
         let follows = chunk == self.target_chunks && self.target_bytes == chunk * CHUNK_BYTES as u64;
         if !follows || value.is_empty() {

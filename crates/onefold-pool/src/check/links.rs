@@ -65,7 +65,7 @@ fn check_inodes(findings: &mut Findings, listed: &Listed, names: &[u32]) {
     match listed.find(Ino::ROOT) {
         None => findings.tell("directory", None, "the root directory is missing"),
         Some(root) if root.kind != FileKind::Directory || root.parent != Ino::ROOT.0 || root.links == 0 => {
-            findings.tell_of(Ino::ROOT, "directory", None, "the root is no sound directory");
+            findings.tell_of(Ino::ROOT, "directory", None, "the root is not a valid directory");
         }
         Some(_) => {}
     }

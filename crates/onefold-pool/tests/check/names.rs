@@ -88,7 +88,7 @@ fn damages() -> Vec<Damage> {
             "/small",
         ),
         (|d| change(d, LINK, INODE, any, |v| v[24] ^= 1), "symbolic link", "2500 bytes", "/link"),
-        (|d| change(d, LINK, INODE, any, |v| v[0] = 4), "symbolic link", "no symbolic link", "/link"),
+        (|d| change(d, LINK, INODE, any, |v| v[0] = 4), "symbolic link", "not a symbolic link", "/link"),
         (|d| change(d, LINK, SYMLINK, any, |_| ()), "", "", ""),
     ]
 }
