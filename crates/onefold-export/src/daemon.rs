@@ -66,7 +66,7 @@ pub enum ServeError {
     #[error("the pool could not be closed in good order")]
     Close(#[source] PoolError),
     /// The pool was closed cleanly, but had lost accepted writes.
-    #[error("the pool was closed in good order, but not all that was written is in it")]
+    #[error("the pool was closed in good order, but some accepted writes are lost")]
     Lost(#[source] PoolError),
 }
 
@@ -159,7 +159,7 @@ impl Daemon {
         let closed = pool.close();
         ending.reach(match (&served, &closed) {
             (_, Err(error @ PoolError::WritesLost { .. })) => {
-                Err(format!("the pool was closed in good order, but not all that was written is in it: {error}"))
+                Err(format!("the pool was closed in good order, but some accepted writes are lost: {error}"))
             }
             (_, Err(error)) => Err(format!("the pool could not be closed in good order: {error}")),
             (Err(ServeError::Door { door, source }), Ok(())) => Err(format!("{door} failed: {source}")),

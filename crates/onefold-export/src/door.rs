@@ -76,6 +76,6 @@ pub enum EndError {
 }
 
 fn holder_shown(holder: Option<&MountHolder>) -> String {
-    let unseen = || "a mount namespace that the daemon may not look into has it mounted".to_owned();
+    let unseen = || "it is mounted in a mount namespace that the daemon may not inspect".to_owned();
     holder.map_or_else(unseen, ToString::to_string)
 }

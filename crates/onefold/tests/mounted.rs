@@ -116,7 +116,7 @@ fn images_go_in_and_out_of_a_mounted_pool_by_either_name() {
     let out = mount.folder.path("out.raw");
     onefold("pool export", &[&mount.pool, &mount.file("two.raw"), &out]).done();
     assert!(equal(&two, &out));
-    onefold("pool import", &[&mount.pool, &two]).failed(FAILED, "there is something of that name");
+    onefold("pool import", &[&mount.pool, &two]).failed(FAILED, "the pool already has a file of that name");
     mount.unmount_and_check();
 }
 

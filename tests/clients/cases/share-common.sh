@@ -237,7 +237,7 @@ truncate -s 200M "$tree/usr/lib/thing"
 dpkg-deb --root-owner-group -Zgzip --build "$tree" "$dir/bomb.deb" >/dev/null
 fails_with 'far longer' "$ONEFOLD" share common add "$images" "$dir/bomb.deb"
 mkfifo "$dir/pipe.deb"
-fails_with 'no regular file' "$ONEFOLD" share common add "$images" "$dir/pipe.deb"
+fails_with 'not a regular file' "$ONEFOLD" share common add "$images" "$dir/pipe.deb"
 cmp "$volume" "$dir/before"
 rm "$volume" "$dir/before"
 

@@ -8,7 +8,7 @@ use super::SECTOR_BYTES;
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
     /// The range does not begin and end at sector boundaries. Nothing was done.
-    #[error("{bytes} bytes at byte {offset} are no whole sectors of {SECTOR_BYTES} bytes")]
+    #[error("{bytes} bytes at byte {offset} are not whole sectors of {SECTOR_BYTES} bytes")]
     Misaligned {
         /// Start of the range, in bytes.
         offset: u64,

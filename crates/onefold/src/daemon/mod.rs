@@ -52,7 +52,7 @@ pub(crate) fn start(arguments: Vec<OsString>) -> Outcome<u32> {
         }
         Err(_) => {
             let status = child.wait().map_err(|error| Failure::of_io(cannot(), &error))?;
-            Err(Failure::new(cannot()).because_of(format!("it ended without a word: {status}")))
+            Err(Failure::new(cannot()).because_of(format!("it ended without a message: {status}")))
         }
     }
 }

@@ -27,7 +27,7 @@ impl Failure {
                 format: ImageFormat::Qcow2,
                 source: ImageError::Io(io),
                 ..
-            } => Failure::of_io(text, io).hint("if this is no qcow2 image but a raw one, say so with --format raw"),
+            } => Failure::of_io(text, io).hint("if this is not a qcow2 image but a raw one, give --format raw"),
             DiskError::Image { source, .. } => of_image(text, source),
             DiskError::TemporaryFile { source, .. } => Failure::new(text).because(source).hint(ANOTHER_TMPDIR),
             DiskError::TemporaryCopy { source, .. } => match source {

@@ -170,9 +170,10 @@ pub(crate) fn files_text(files: &[(String, FileStat)], pool: &PoolStat) -> Strin
         true => "\nabout: estimated from a sample of the shared blocks, of which there are very many",
         false => "",
     };
-    format!(
-        "{table}\nonly here: the space that deleting this file alone would free; the whole pool counts what several files share once{estimated}"
-    )
+    let only_here = "only here: the space that deleting this file alone would free";
+    format!("{table}
+{only_here}
+the whole pool counts shared content once{estimated}")
 }
 
 /// Returns one file's numbers for machines.

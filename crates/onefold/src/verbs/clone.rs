@@ -28,7 +28,7 @@ pub(super) fn run(arguments: &CloneArgs) -> Outcome<Report> {
         let name = store.path(destination)?;
         if store.kind(&name)? != Kind::Missing {
             return Err(Failure::new(format!("cannot clone `{source}` to `{name}`"))
-                .because_of("there is something of that name in the pool")
+                .because_of("the pool already has a file of that name")
                 .hint("choose another name, or remove what is there"));
         }
         clones.push(name);

@@ -30,7 +30,7 @@ pub(super) fn run(arguments: &GrowArgs) -> Outcome<Report> {
     store.close()?;
     let gained_bytes = device_bytes.saturating_sub(before_bytes);
     let text = match gained_bytes {
-        0 => format!("the pool has {} already: there is nothing to take in", human(device_bytes)),
+        0 => format!("the pool has {} already: there is nothing to add", human(device_bytes)),
         _ => format!("the pool has {} now, {} more", human(device_bytes), human(gained_bytes)),
     };
     Ok(Report::done(text, json!({ "device_bytes": device_bytes, "gained_bytes": gained_bytes })))

@@ -110,7 +110,7 @@ fn names(arguments: &ImportArgs, store: &dyn Store) -> Outcome<Vec<PoolPath>> {
         }
         if store.kind(&name)? != Kind::Missing {
             return Err(Failure::new(cannot())
-                .because_of("there is something of that name in the pool")
+                .because_of("the pool already has a file of that name")
                 .hint("give another name with --to, or remove what is there"));
         }
         names.push(name);

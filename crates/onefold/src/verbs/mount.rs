@@ -319,7 +319,7 @@ fn serve(mounted: Daemon, places: &Places, log: &Arc<dyn Log>) -> Outcome<()> {
     // After the unmount, the result of that thread does not matter.
     let _ = stopping.join();
     served.map_err(|error| {
-        let failed = format!("the mount at `{}` ended badly", places.mountpoint.shown());
+        let failed = format!("the mount at `{}` ended with an error", places.mountpoint.shown());
         match error {
             ServeError::Close(cause) => Failure::of_pool(failed, &cause),
             ServeError::Lost(cause) => Failure::of_pool(

@@ -14,7 +14,7 @@ use crate::store::{self, Intent, OpenStore};
 pub(super) fn run(arguments: &ScrubArgs, talk: Talk) -> Outcome<Report> {
     let rate = arguments.rate.map(|rate| rate.0);
     if rate == Some(0) {
-        return Err(Failure::usage("cannot scrub at a rate of nothing a second"));
+        return Err(Failure::usage("cannot scrub at a rate of 0 bytes per second"));
     }
     let OpenStore { mut store, interrupt } = store::open(&arguments.target, arguments.open.memory.0, Intent::Change)?;
     let meter = Meter::new("scrubbing", talk.quiet, interrupt);

@@ -261,7 +261,7 @@ fn devices_and_pipes_are_listed_archived_and_never_read() {
     let Some(fixture) = Fixture::new() else { return };
     edit(&fixture, &["mknod pipe p", "mknod disk b 8 17", "mknod terminal c 5 300"]);
     for name in ["/pipe", "/disk", "/terminal"] {
-        fixture.guest("cat", &[name]).failed(FAILED, "it is no file with content");
+        fixture.guest("cat", &[name]).failed(FAILED, "it is not a file with content");
     }
     let listed = fixture.guest("ls -l", &["/"]).done().out;
     for (kind, numbers) in [("p", " pipe"), ("b", "  8, 17 "), ("c", " 5, 300 ")] {

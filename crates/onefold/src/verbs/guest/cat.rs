@@ -21,7 +21,7 @@ const PIECE_BYTES: usize = 256 << 10;
 
 pub(super) fn run(arguments: &GuestCatArgs, talk: Talk) -> Outcome<Report> {
     if talk.json {
-        return Err(Failure::usage("cannot write the content of files").because_of("it is no JSON document"));
+        return Err(Failure::usage("cannot write the content of files").because_of("the result is not a JSON document"));
     }
     streaming::with_scene(&arguments.image, talk, |scene, ending| {
         let mut out = io::stdout().lock();
@@ -45,7 +45,7 @@ fn content(scene: &Scene<'_, '_>, path: &[u8], ending: &mut Ending, out: &mut im
     match found.stat.kind {
         FileKind::Regular => {}
         FileKind::Directory => return Err(Failure::new(cannot()).because_of("it is a directory").into()),
-        _ => return Err(Failure::new(cannot()).because_of("it is no file with content").into()),
+        _ => return Err(Failure::new(cannot()).because_of("it is not a file with content").into()),
     }
     if let Some(encoding) = found.stat.encoding {
         return Err(Failure::of_guest(cannot(), &GuestError::Encoded(encoding)).into());
@@ -55,7 +55,7 @@ fn content(scene: &Scene<'_, '_>, path: &[u8], ending: &mut Ending, out: &mut im
         Copying::Out(error) => Stop::from(error),
     })?;
     if written < found.stat.size_bytes {
-        ending.warn(format!("`{}` has ended {} bytes early", path.shown(), found.stat.size_bytes - written));
+        ending.warn(format!("`{}` ended {} bytes early", path.shown(), found.stat.size_bytes - written));
     }
     Ok(())
 }

@@ -44,10 +44,10 @@ impl Missing {
         let (path, source) = (mount.entry.path.shown(), mount.entry.source_text.shown());
         let why = match mount.reason {
             MissingReason::NoVolume => {
-                format!("the guest mounts `{source}` on `{path}`, and no volume that can be read is this one")
+                format!("the guest mounts `{source}` on `{path}`, but no readable volume matches")
             }
             MissingReason::NoDirectory => {
-                format!("the guest mounts `{source}` on `{path}`, and one of the two is no directory here")
+                format!("the guest mounts `{source}` on `{path}`, but one of the two is not a directory here")
             }
         };
         Missing { path: resolved(tree, &mount.entry.path), why }

@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &ShareCloneArgs) -> Outcome<Report> {
 /// Returns the folder of the clone, and its name there. If the target is a folder, the clone goes into it.
 fn target(cannot: &str, arguments: &ShareCloneArgs) -> Outcome<(PathBuf, PathBuf)> {
     let target = &arguments.target;
-    let no_name = || Failure::usage(cannot).because_of(format!("`{}` is no name for a file", target.shown()));
+    let no_name = || Failure::usage(cannot).because_of(format!("`{}` is not a file name", target.shown()));
     if target.is_dir() {
         let name = arguments.source.file_name().ok_or_else(no_name)?;
         return Ok((target.clone(), name.into()));

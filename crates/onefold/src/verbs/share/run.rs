@@ -232,7 +232,7 @@ pub(super) fn pass_failure(error: &PassError) -> Failure {
         }
         PassError::Index { .. } => Failure::new("cannot share blocks")
             .because(error)
-            .hint("it was dropped; run the command again, which reads all images anew"),
+            .hint("it was dropped; run the command again: it reads all images anew"),
     }
 }
 

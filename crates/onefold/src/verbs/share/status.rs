@@ -63,7 +63,7 @@ fn text(found: &Status) -> String {
         table.row([name.to_owned(), grouped(count), bytes.map(human).unwrap_or_default()]);
     };
     row("image files known", files.known, Some(files.bytes));
-    row("  as they were when they were read", files.current, None);
+    row("  unchanged since they were read", files.current, None);
     row("  to be read by the next run", files.changed, None);
     for (name, count) in [
         ("  opted out", files.opted_out),
@@ -145,7 +145,7 @@ fn declared_line(declared: &Declared) -> String {
 
 fn watch_line(watch: &SeenWatch) -> String {
     let WatchStatus { process, host, passes, shared_bytes, owned, trouble, .. } = &watch.status;
-    let does = if watch.is_running { phase(watch.status.phase) } else { "has ended without a word" };
+    let does = if watch.is_running { phase(watch.status.phase) } else { "has ended without a message" };
     let mut line = format!(
         "`share watch` on {} (process {process}) {does}; {} in {} {} so far, {} {} kept for its host",
         host.shown(),

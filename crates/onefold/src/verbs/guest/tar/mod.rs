@@ -39,7 +39,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 pub(super) fn run(arguments: &GuestTarArgs, talk: Talk) -> Outcome<Report> {
     if talk.json {
-        return Err(Failure::usage("cannot write an archive").because_of("it is no JSON document"));
+        return Err(Failure::usage("cannot write an archive").because_of("the result is not a JSON document"));
     }
     let out = io::stdout();
     if out.is_terminal() {

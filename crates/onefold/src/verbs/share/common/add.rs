@@ -92,7 +92,7 @@ fn from_archives(
         let failed = |error| Failure::of_io(cannot_open(), &error);
         // Opening a pipe would wait for its other end.
         if !path.metadata().map_err(failed)?.is_file() {
-            return Err(Failure::new(cannot_open()).because_of("it is no regular file"));
+            return Err(Failure::new(cannot_open()).because_of("it is not a regular file"));
         }
         Ok((path.clone(), File::open(path).map_err(failed)?))
     });

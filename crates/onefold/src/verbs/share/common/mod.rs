@@ -60,7 +60,7 @@ fn opened(cannot: &str, path: &Path) -> Outcome<(Ground, Volume<LinuxFile>)> {
 fn create(arguments: &ShareCommonCreateArgs) -> Outcome<Report> {
     let path = &arguments.path;
     let cannot = format!("cannot make the common volume `{}`", path.shown());
-    let no_name = || Failure::usage(cannot.clone()).because_of("it is no name for a file");
+    let no_name = || Failure::usage(cannot.clone()).because_of("it is not a file name");
     let name = path.file_name().ok_or_else(no_name)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let ground = Ground::open(&cannot, &[folder.to_owned()])?;

@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
         return Err(Failure::usage("cannot share blocks").because_of("--interval is less than 100ms"));
     }
     if arguments.max_load.is_some_and(|load| load.is_nan() || load < 0.0) {
-        return Err(Failure::usage("cannot share blocks").because_of("--max-load is no load"));
+        return Err(Failure::usage("cannot share blocks").because_of("--max-load is not a valid load"));
     }
     let memory_bytes = check_memory(arguments.work.memory)?;
     let limits = limits(arguments.work.limits)?;
