@@ -59,6 +59,14 @@ pub(crate) fn mounted() -> io::Result<Vec<Mount>> {
     Ok(parse(&fs::read(TABLE)?))
 }
 
+/// Returns the mount point of the file system that holds `path`, a canonical path. The file system's number changes
+/// above it.
+pub(crate) fn point_of(path: &Path) -> PathBuf {
+    let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
+    let own = device(path);
+    path.ancestors().take_while(|ancestor| device(ancestor) == own).last().unwrap_or(path).to_owned()
+}
+
 /// Returns the number of an open file's file system, as the kernel itself uses it. `fstat` returns another one if a
 /// file system has subvolumes (Btrfs). `None` if its mount is not in this process's table.
 pub(crate) fn device_of_file(file: impl AsFd) -> io::Result<Option<DeviceNumber>> {

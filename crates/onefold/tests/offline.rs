@@ -103,6 +103,9 @@ fn files_are_listed_with_what_deleting_each_would_free() {
     assert_eq!(bytes(&entries[2], "unique_bytes"), bytes(&entries[2], "distinct_bytes"), "nobody else has any of it");
     let text = onefold("pool ls", &[&pool, Path::new("/")]).done().out;
     assert!(text.lines().next().unwrap().ends_with("only here") && text.lines().count() == 5, "{text}");
+    let stat = onefold("pool stat --json", &[&pool]).done().json();
+    assert!(bytes(&stat["below"], "taken_bytes") >= 6 << 20, "{stat}");
+    assert!(onefold("pool stat", &[&pool]).done().out.contains("\nbelow: "));
     onefold("pool ls", &[&pool, Path::new("two.raw")]).failed(FAILED, "not a directory");
     onefold("pool ls", &[&pool, Path::new("gone")]).failed(FAILED, "no directory `gone`");
 }
@@ -223,7 +226,7 @@ fn names_that_can_not_be_are_refused_before_anything_is_copied() {
     onefold("pool import", &[&pool, &image, &image]).failed(USAGE, "another image gets that name");
     assert_eq!(bytes(&stat(&pool), "apparent_bytes"), 0);
     named("disk").done();
-    named("disk").failed(FAILED, "there is something of that name");
+    named("disk").failed(FAILED, "already");
 }
 
 #[test]

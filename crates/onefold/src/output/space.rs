@@ -171,9 +171,11 @@ pub(crate) fn files_text(files: &[(String, FileStat)], pool: &PoolStat) -> Strin
         false => "",
     };
     let only_here = "only here: the space that deleting this file alone would free";
-    format!("{table}
+    format!(
+        "{table}
 {only_here}
-the whole pool counts shared content once{estimated}")
+the whole pool counts shared content once{estimated}"
+    )
 }
 
 /// Returns one file's numbers for machines.

@@ -1,5 +1,6 @@
 //! A pool in the form that commands use, whether a daemon serves it or the command has opened it itself.
 
+mod host_room;
 mod mounted;
 mod names;
 mod offline;
@@ -11,6 +12,7 @@ use std::path::Path;
 use onefold_disk::{Disk, Sink};
 use onefold_pool::{FileStat, OpenOptions, PoolStat};
 
+pub(crate) use host_room::HostRoom;
 pub(crate) use mounted::refused;
 pub(crate) use names::PoolPath;
 pub(crate) use offline::{open_device, open_pool};
@@ -25,6 +27,8 @@ use crate::progress::Meter;
 pub(crate) trait Store {
     /// Returns whether a daemon serves the pool.
     fn is_served(&self) -> bool;
+    /// Returns the pool's file or partition.
+    fn pool(&self) -> &Path;
     /// Returns the path inside the pool of the file that the user named `path`.
     fn path(&self, path: &Path) -> Outcome<PoolPath>;
     /// Returns the pool's numbers.

@@ -105,6 +105,10 @@ impl Store for MountedStore {
         true
     }
 
+    fn pool(&self) -> &Path {
+        &self.mount.source
+    }
+
     fn path(&self, path: &Path) -> Outcome<PoolPath> {
         // A path that leads into the mount, as a shell completes it, means exactly that file.
         if let Some(name) = path.file_name()

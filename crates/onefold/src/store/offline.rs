@@ -137,6 +137,10 @@ impl Store for OfflineStore {
         false
     }
 
+    fn pool(&self) -> &Path {
+        &self.path
+    }
+
     fn path(&self, path: &Path) -> Outcome<PoolPath> {
         PoolPath::new(path)
     }

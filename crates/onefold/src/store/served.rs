@@ -94,6 +94,10 @@ impl Store for ServedStore {
         true
     }
 
+    fn pool(&self) -> &Path {
+        &self.pool
+    }
+
     fn path(&self, path: &Path) -> Outcome<PoolPath> {
         PoolPath::new(path)
     }

@@ -7,7 +7,7 @@ use crate::cli::pool::StatArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Report, space};
 use crate::progress::Meter;
-use crate::store::{self, Intent, OpenStore};
+use crate::store::{self, HostRoom, Intent, OpenStore};
 
 pub(super) fn run(arguments: &StatArgs, talk: Talk) -> Outcome<Report> {
     let OpenStore { mut store, interrupt } = store::open(&arguments.target, arguments.open.memory.0, Intent::Read)?;
@@ -29,6 +29,12 @@ pub(super) fn run(arguments: &StatArgs, talk: Talk) -> Outcome<Report> {
         // A pool that was opened only for this command has hardly begun to read its filter.
         (true, false) => space::pool_text(&pool),
     };
+    let below = HostRoom::of(store.pool());
+    let text = match below.as_ref().filter(|_| files.is_empty()) {
+        Some(below) => format!("{text}\n{}", below.text(pool.free_bytes)),
+        None => text,
+    };
     let files: Vec<Value> = files.iter().map(|(name, stat)| space::file_json(name, stat)).collect();
-    Ok(Report::done(text, json!({ "pool": space::pool_json(&pool), "files": files })))
+    let below = below.as_ref().map(HostRoom::json);
+    Ok(Report::done(text, json!({ "pool": space::pool_json(&pool), "files": files, "below": below })))
 }
