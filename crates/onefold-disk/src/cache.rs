@@ -3,10 +3,10 @@
 //! Readers of tables and trees read a few bytes here and there, often repeatedly. Through an image of many layers, each
 //! such read is a search. The limit is in bytes, so that no disk decides how much memory the cache takes.
 
-use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::cache_order::CacheOrder;
 use crate::disk::{Disk, InFile};
 use crate::error::DiskError;
 
@@ -34,49 +34,30 @@ struct Pages {
     pages_max: usize,
     /// Memory that no page has yet. With the pages, no more than `pages_max`.
     spare: Vec<Box<[u8]>>,
-    /// Each page, with the time of its last use.
-    pages: HashMap<u64, (Page, u64)>,
-    /// The page of each time of use; the first one is evicted next.
-    by_use: BTreeMap<u64, u64>,
-    /// Number of uses so far: the clock of this cache.
-    now: u64,
+    pages: CacheOrder<Page>,
 }
 
 impl Pages {
     fn get(&mut self, number: u64) -> Option<Page> {
-        let (page, used) = self.pages.get_mut(&number)?;
-        let page = Arc::clone(page);
-        // Readers of tables ask for one page many times in a row.
-        if *used == self.now {
-            return Some(page);
-        }
-        self.now += 1;
-        self.by_use.remove(used);
-        *used = self.now;
-        self.by_use.insert(self.now, number);
-        Some(page)
+        self.pages.get(number).map(Arc::clone)
     }
 
     /// Returns memory for a page, of any content. If the cache is full, it is that of the least recently used page,
     /// unless a thread is reading that page.
     fn memory(&mut self) -> Box<[u8]> {
-        let oldest = (self.pages.len() == self.pages_max).then(|| self.by_use.pop_first()).flatten();
-        let evicted = oldest.and_then(|(_, oldest)| Arc::into_inner(self.pages.remove(&oldest)?.0));
+        let oldest = (self.pages.len() == self.pages_max).then(|| self.pages.remove_oldest()).flatten();
+        let evicted = oldest.and_then(Arc::into_inner);
         evicted.or_else(|| self.spare.pop()).unwrap_or_else(|| vec![0; PAGE_BYTES].into_boxed_slice())
     }
 
     fn put(&mut self, number: u64, page: Page) {
-        if self.pages_max == 0 || self.pages.contains_key(&number) {
+        if self.pages_max == 0 || self.pages.has(number) {
             return;
         }
-        if self.pages.len() == self.pages_max
-            && let Some((_, oldest)) = self.by_use.pop_first()
-        {
-            self.pages.remove(&oldest);
+        if self.pages.len() == self.pages_max {
+            self.pages.remove_oldest();
         }
-        self.now += 1;
-        self.pages.insert(number, (page, self.now));
-        self.by_use.insert(self.now, number);
+        self.pages.insert(number, page);
     }
 }
 
@@ -93,7 +74,7 @@ impl<'a> CachedDisk<'a> {
         let pages_max = limit_bytes / PAGE_BYTES;
         let mut spare = memory.0;
         spare.truncate(pages_max);
-        let pages = Pages { pages_max, spare, pages: HashMap::new(), by_use: BTreeMap::new(), now: 0 };
+        let pages = Pages { pages_max, spare, pages: CacheOrder::new() };
         CachedDisk { disk, pages: Mutex::new(pages) }
     }
 
@@ -101,7 +82,7 @@ impl<'a> CachedDisk<'a> {
     #[must_use]
     pub fn into_memory(self) -> CacheMemory {
         let Pages { spare: mut memory, pages, .. } = self.pages.into_inner().unwrap_or_else(PoisonError::into_inner);
-        memory.extend(pages.into_values().filter_map(|(page, _)| Arc::into_inner(page)));
+        memory.extend(pages.into_values().filter_map(Arc::into_inner));
         CacheMemory(memory)
     }
 
@@ -248,7 +229,7 @@ mod tests {
         assert_eq!(read(1), []);
         assert_eq!(read(2), [page(2)]);
         let pages = cached.pages.lock().unwrap();
-        assert_eq!((pages.pages.len(), pages.by_use.len()), (2, 2));
+        assert_eq!(pages.pages.len(), 2);
     }
 
     #[test]
@@ -281,7 +262,7 @@ mod tests {
         }
         let none = CachedDisk::new(&told, PAGE_BYTES - 1);
         none.read(0, &mut [0; 8]).unwrap();
-        assert!(none.pages.lock().unwrap().pages.is_empty());
+        assert_eq!(none.pages.lock().unwrap().pages.len(), 0);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 #[cfg(test)]
 mod again;
 mod cache;
+mod cache_order;
 mod chain;
 mod copy;
 mod disk;
