@@ -7,6 +7,7 @@
 //! may have links: the work is linear in directories and paths, whatever a hostile guest lists. Directories may still
 //! be long, and several paths may lead to one of them, so that a call reads 16 GiB of them at most.
 
+mod index;
 #[cfg(test)]
 mod tests;
 mod trie;
@@ -29,6 +30,8 @@ const LINK_STEPS_MAX: u64 = 1 << 20;
 const ROUNDS_MAX: usize = 40;
 /// So few names are looked up by the directory's own index.
 const LOOK_UPS_MAX: usize = 2;
+/// A directory of so few bytes is listed even so: an index makes no difference there.
+const LISTED_BYTES_MAX: u64 = 16 << 10;
 /// What is not read: a directory after so many bytes of directories in a call.
 const TOO_LONG_TOGETHER: &str = "a directory after 16 GiB of others";
 /// Readings of one directory in a call. Links of several rounds may lead to it; more come from a directory that
@@ -231,13 +234,27 @@ impl PathSet {
         };
         let left = self.directory_steps_left.checked_sub(steps);
         self.directory_steps_left = left.ok_or(GuestError::Unsupported(TOO_LONG_TOGETHER))?;
-        if !is_looked_up {
-            return tree.each_entry(file, &mut |entry, seen| {
-                if let Some(name) = self.trie.child(directory, &entry.name) {
-                    self.found(tree, name, seen, entry.kind);
+        if is_looked_up {
+            return self.look_up(tree, file, wanted);
+        }
+        tree.each_entry(file, &mut |entry, seen| {
+            if let Some(name) = self.trie.child(directory, &entry.name) {
+                self.found(tree, name, seen, entry.kind);
+            }
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// Looks for a few names in a directory whose file is `file`. What a listing does not find is looked up all the
+    /// same: some file systems find names that differ in their letters.
+    fn look_up(&mut self, tree: &Tree<'_>, file: GuestFile, mut wanted: Vec<u32>) -> Result<(), GuestError> {
+        if tree.stat(file).is_ok_and(|stat| stat.size_bytes <= LISTED_BYTES_MAX) {
+            tree.each_entry(file, &mut |entry, seen| {
+                if let Some(at) = wanted.iter().position(|name| self.trie.text_of(*name) == entry.name) {
+                    self.found(tree, wanted.swap_remove(at), seen, entry.kind);
                 }
-                ControlFlow::Continue(())
-            });
+                if wanted.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
         }
         for name in wanted {
             if let Some(found) = tree.system(file.system).look_up(file.file, self.trie.text_of(name))? {
@@ -251,7 +268,7 @@ impl PathSet {
     /// Notes the file of a name. Its kind is needed only where there are names below it.
     fn found(&mut self, tree: &Tree<'_>, name: u32, file: GuestFile, kind: Option<FileKind>) {
         let Some(name) = self.trie.name_mut(name) else { return };
-        let has_names_below = name.first_child.is_some();
+        let has_names_below = name.has_children();
         let kind = kind.or_else(|| has_names_below.then(|| tree.stat(file).ok().map(|stat| stat.kind)).flatten());
         name.file = Some(file);
         name.kind = kind;
@@ -295,7 +312,7 @@ impl PathSet {
             }
             let children: Vec<u32> = self.trie.children(from).collect();
             for child in children {
-                if self.trie.name(child).is_none_or(|name| name.moved_to.is_some()) {
+                if self.trie.name(child).is_none_or(|name| name.is_moved()) {
                     continue;
                 }
                 let name = self.trie.text_of(child).to_vec();
@@ -304,7 +321,7 @@ impl PathSet {
                 if new != child
                     && let Some(moved) = self.trie.name_mut(child)
                 {
-                    moved.moved_to = Some(new);
+                    moved.move_to(new);
                     ahead.push((child, new));
                 }
             }

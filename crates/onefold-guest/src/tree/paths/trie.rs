@@ -1,12 +1,10 @@
 //! The names of a set of paths: each below another one, found by a hash of both.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
-
 use super::super::GuestFile;
+use super::index::{HashIndex, NameHasher};
 use crate::filesystem::FileKind;
 
-/// Names in a set, which take about 120 bytes each. A desktop with everything has 400,000.
+/// Names in a set, which take about 100 bytes each. A desktop with everything has 400,000.
 const NAMES_MAX: usize = 1_000_000;
 /// No directory has a longer name.
 const NAME_BYTES_MAX: usize = 255;
@@ -19,69 +17,82 @@ pub(super) const ROOT: u32 = 0;
 pub(super) struct Trie {
     names: Vec<Name>,
     text: Vec<u8>,
-    /// The hash of parent and name, and the last name with it.
-    index: HashMap<u64, u32, BuildHasherDefault<Hashed>>,
-    hasher: RandomState,
-}
-
-/// Passes on keys that are hashes already. They have a secret key, so that no guest can make them collide.
-#[derive(Clone, Copy, Debug, Default)]
-struct Hashed(u64);
-
-impl Hasher for Hashed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
+    /// Each name but the root, by the hash of its parent and text.
+    index: HashIndex,
+    hasher: NameHasher,
 }
 
 /// A name below another one.
 #[derive(Debug)]
 pub(super) struct Name {
     pub(super) parent: u32,
-    start: usize,
+    start: u32,
     length: u8,
     /// Whether names below it were added that nobody has looked for.
     pub(super) is_open: bool,
     pub(super) kind: Option<FileKind>,
-    pub(super) file: Option<GuestFile>,
-    pub(super) first_child: Option<u32>,
-    pub(super) next_sibling: Option<u32>,
-    /// The next one with the same hash.
-    next_equal: Option<u32>,
+    first_child: OptionalName,
+    next_sibling: OptionalName,
     /// The name that this one is now, since it was moved.
-    pub(super) moved_to: Option<u32>,
+    moved_to: OptionalName,
+    pub(super) file: Option<GuestFile>,
+}
+
+/// The number of a name, or none, in four bytes: names are so many that their size counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct OptionalName(u32);
+
+impl OptionalName {
+    const NONE: OptionalName = OptionalName(u32::MAX);
+
+    fn get(self) -> Option<u32> {
+        (self != OptionalName::NONE).then_some(self.0)
+    }
+}
+
+impl Name {
+    /// Returns a name of which nothing is known but where it is.
+    fn new(parent: u32, start: u32, length: u8, next_sibling: OptionalName) -> Name {
+        Name {
+            parent,
+            start,
+            length,
+            is_open: false,
+            kind: None,
+            first_child: OptionalName::NONE,
+            next_sibling,
+            moved_to: OptionalName::NONE,
+            file: None,
+        }
+    }
+
+    /// Returns whether there are names below it.
+    pub(super) fn has_children(&self) -> bool {
+        self.first_child != OptionalName::NONE
+    }
+
+    /// Returns whether it was moved.
+    pub(super) fn is_moved(&self) -> bool {
+        self.moved_to != OptionalName::NONE
+    }
+
+    /// Notes that it is another name now.
+    pub(super) fn move_to(&mut self, name: u32) {
+        self.moved_to = OptionalName(name);
+    }
 }
 
 impl Trie {
     /// Returns the root alone.
     pub(super) fn new() -> Trie {
-        let root = Name {
-            parent: ROOT,
-            start: 0,
-            length: 0,
-            is_open: false,
-            kind: Some(FileKind::Directory),
-            file: None,
-            first_child: None,
-            next_sibling: None,
-            next_equal: None,
-            moved_to: None,
-        };
-        Trie { names: vec![root], text: Vec::new(), index: HashMap::default(), hasher: RandomState::new() }
+        let root = Name { kind: Some(FileKind::Directory), ..Name::new(ROOT, 0, 0, OptionalName::NONE) };
+        Trie { names: vec![root], text: Vec::new(), index: HashIndex::default(), hasher: NameHasher::new() }
     }
 
     /// Returns the number of a name below another one, which is added where it is not there. `None` where no directory
     /// has such a name, or the trie is full.
     pub(super) fn child_or_new(&mut self, parent: u32, text: &[u8]) -> Option<u32> {
-        let hash = self.hasher.hash_one((parent, text));
+        let hash = self.hasher.hash(parent, text);
         if let Some(known) = self.child_of_hash(hash, parent, text) {
             return Some(known);
         }
@@ -89,24 +100,13 @@ impl Trie {
             return None;
         }
         let number = u32::try_from(self.names.len()).ok()?;
+        let start = u32::try_from(self.text.len()).ok()?;
         let length = u8::try_from(text.len()).ok()?;
-        let next_sibling = self.name_mut(parent)?.first_child.replace(number);
-        let next_equal = self.index.insert(hash, number);
-        let start = self.text.len();
+        let next_sibling = std::mem::replace(&mut self.name_mut(parent)?.first_child, OptionalName(number));
+        self.index.add(hash, number);
         self.text.extend_from_slice(text);
         self.open(parent);
-        self.names.push(Name {
-            parent,
-            start,
-            length,
-            is_open: false,
-            kind: None,
-            file: None,
-            first_child: None,
-            next_sibling,
-            next_equal,
-            moved_to: None,
-        });
+        self.names.push(Name::new(parent, start, length, next_sibling));
         Some(number)
     }
 
@@ -122,25 +122,18 @@ impl Trie {
 
     /// Returns the number of a name below another one, where it is there.
     pub(super) fn child(&self, parent: u32, text: &[u8]) -> Option<u32> {
-        self.child_of_hash(self.hasher.hash_one((parent, text)), parent, text)
+        self.child_of_hash(self.hasher.hash(parent, text), parent, text)
     }
 
-    fn child_of_hash(&self, hash: u64, parent: u32, text: &[u8]) -> Option<u32> {
-        let mut at = self.index.get(&hash).copied();
-        while let Some(number) = at {
-            let name = self.name(number)?;
-            if name.parent == parent && self.text_of(number) == text {
-                return Some(number);
-            }
-            at = name.next_equal;
-        }
-        None
+    fn child_of_hash(&self, hash: u32, parent: u32, text: &[u8]) -> Option<u32> {
+        self.index
+            .find(hash, |number| self.name(number).is_some_and(|name| name.parent == parent && self.text(name) == text))
     }
 
     /// Returns the numbers of all names below another one.
     pub(super) fn children(&self, parent: u32) -> impl Iterator<Item = u32> {
-        let first = self.name(parent).and_then(|name| name.first_child);
-        std::iter::successors(first, |at| self.name(*at).and_then(|name| name.next_sibling))
+        let first = self.name(parent).and_then(|name| name.first_child.get());
+        std::iter::successors(first, |at| self.name(*at).and_then(|name| name.next_sibling.get()))
     }
 
     /// Returns whether no further name has room.
@@ -160,15 +153,18 @@ impl Trie {
 
     /// Returns a name itself.
     pub(super) fn text_of(&self, number: u32) -> &[u8] {
-        self.name(number)
-            .and_then(|name| self.text.get(name.start..name.start + usize::from(name.length)))
-            .unwrap_or_default()
+        self.name(number).map_or(&[], |name| self.text(name))
+    }
+
+    fn text(&self, name: &Name) -> &[u8] {
+        let start = name.start as usize;
+        self.text.get(start..start + usize::from(name.length)).unwrap_or_default()
     }
 
     /// Returns the number that a name has after it was moved.
     pub(super) fn now(&self, number: u32) -> u32 {
         let mut at = number;
-        while let Some(moved_to) = self.name(at).and_then(|name| name.moved_to) {
+        while let Some(moved_to) = self.name(at).and_then(|name| name.moved_to.get()) {
             at = moved_to;
         }
         at
