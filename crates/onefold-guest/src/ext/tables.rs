@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
+use super::group::Group;
+use super::inode::Inode;
 use super::source::Source;
 use super::superblock::Superblock;
 use crate::directory_owners::DirectoryOwners;
@@ -17,6 +19,12 @@ pub(super) struct Tables<'a> {
     pub(super) damage: DamageLog,
     /// The part of an inode table that was read last by a pass over all inodes.
     pub(super) window: Mutex<Option<Window>>,
+    /// The inode that was decoded last. Callers ask for one several times in a row: its kind, its length, its map.
+    pub(super) last_inode: Mutex<Option<Inode>>,
+    /// The group whose inodes were read last.
+    pub(super) last_group: Mutex<Option<Group>>,
+    /// Memory for a block of a directory, while nobody reads one.
+    pub(super) block_memory: Mutex<Vec<u8>>,
     /// Which directory each block belongs to.
     pub(super) directory_owners: Mutex<DirectoryOwners>,
     /// Whether an inode, a whole table of them, or the map of a file was skipped because it is damaged.
@@ -46,6 +54,9 @@ impl<'a> Tables<'a> {
             source,
             damage,
             window: Mutex::new(None),
+            last_inode: Mutex::new(None),
+            last_group: Mutex::new(None),
+            block_memory: Mutex::new(Vec::new()),
             directory_owners: Mutex::new(DirectoryOwners::default()),
             is_file_lost: AtomicBool::new(false),
             groups_end: u32::MAX,

@@ -77,7 +77,10 @@ impl Tables<'_> {
         let mut outcome = Ok(ControlFlow::Continue(()));
         let mut progress = Progress::before(inode.size_bytes.min(end).div_ceil(self.superblock.block_bytes));
         let walked = self.each_run(inode, 0, &mut |run| {
-            outcome = self.each_name_in_run(inode, &run, &mut progress, visit);
+            // Another directory may be read meanwhile, with memory of its own.
+            let mut memory = std::mem::take(&mut *self.block_memory.lock());
+            outcome = self.each_name_in_run(inode, &run, &mut progress, &mut memory, visit);
+            *self.block_memory.lock() = memory;
             if matches!(outcome, Ok(ControlFlow::Continue(()))) {
                 ControlFlow::Continue(())
             } else {
@@ -128,13 +131,14 @@ impl Tables<'_> {
         Ok(())
     }
 
-    /// Visits the entries of consecutive blocks. A map that leads to the same blocks again and again, or to nothing but
-    /// damage, is followed only so far.
+    /// Visits the entries of consecutive blocks, which are read into `memory`. A map that leads to the same blocks again
+    /// and again, or to nothing but damage, is followed only so far.
     fn each_name_in_run(
         &self,
         inode: &Inode,
         run: &Run,
         progress: &mut Progress,
+        memory: &mut Vec<u8>,
         visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<()>, GuestError> {
         let names = self.names(inode);
@@ -154,11 +158,11 @@ impl Tables<'_> {
                 let claimed = self.directory_owners.lock().claim(block, u64::from(inode.number));
                 claimed.map_err(|problem| self.source.damage(offset, STRUCTURE, problem))?;
             }
-            let Some(bytes) = self.damage.skip(self.directory_block(inode, block))? else {
+            if self.damage.skip(self.read_directory_block(inode, block, memory))?.is_none() {
                 progress.damaged += 1;
                 continue;
-            };
-            if self.each_name_of(&names, Bytes(&bytes), offset, progress, visit).is_break() {
+            }
+            if self.each_name_of(&names, Bytes(memory), offset, progress, visit).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -205,12 +209,20 @@ impl Tables<'_> {
 
     /// Returns a block of a directory, once its checksum was compared.
     fn directory_block(&self, inode: &Inode, block: u64) -> Result<Vec<u8>, GuestError> {
+        let mut bytes = Vec::new();
+        self.read_directory_block(inode, block, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Fills `into` with a block of a directory, and compares its checksum.
+    fn read_directory_block(&self, inode: &Inode, block: u64, into: &mut Vec<u8>) -> Result<(), GuestError> {
         let offset = block * self.superblock.block_bytes;
-        let bytes = self.source.bytes(offset, self.superblock.block_length, STRUCTURE)?;
-        if self.superblock.features.has(features::METADATA_CSUM) && !has_right_checksum(inode, &bytes) {
+        into.resize(self.superblock.block_length, 0);
+        self.source.read(offset, into, STRUCTURE)?;
+        if self.superblock.features.has(features::METADATA_CSUM) && !has_right_checksum(inode, into) {
             return Err(self.source.damage(offset, STRUCTURE, "its checksum is wrong").into());
         }
-        Ok(bytes)
+        Ok(())
     }
 }
 

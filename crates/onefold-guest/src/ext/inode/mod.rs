@@ -105,21 +105,32 @@ impl Tables<'_> {
         if number == 0 || number > self.superblock.inode_count {
             return Err(GuestError::NotFound);
         }
+        if let Some(inode) = self.last_inode.lock().as_ref().filter(|inode| inode.number == number) {
+            return Ok(inode.clone());
+        }
         let place = match self.inode_in_window(number) {
             Some(place) => place,
             None => self.read_inode(number)?,
         };
-        self.decode_inode(place)
+        let inode = self.decode_inode(place)?;
+        *self.last_inode.lock() = Some(inode.clone());
+        Ok(inode)
     }
 
     fn read_inode(&self, number: u32) -> Result<Place, GuestError> {
         let (group, within) =
             ((number - 1) / self.superblock.inodes_per_group, (number - 1) % self.superblock.inodes_per_group);
-        let group = self.group(group)?;
+        let known = self.last_group.lock().clone().filter(|known| known.number == group);
+        let group = match known {
+            Some(known) => known,
+            None => self.group(group)?,
+        };
         let offset =
             group.inode_table * self.superblock.block_bytes + u64::from(within) * self.superblock.inode_bytes as u64;
-        let bytes = self.source.bytes(offset, self.superblock.inode_bytes, STRUCTURE)?;
-        Ok(Place { number, offset, bytes: bytes.into(), start: 0 })
+        *self.last_group.lock() = Some(group);
+        let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, self.superblock.inode_bytes).collect();
+        self.source.read(offset, Arc::get_mut(&mut bytes).unwrap_or_default(), STRUCTURE)?;
+        Ok(Place { number, offset, bytes, start: 0 })
     }
 
     fn inode_in_window(&self, number: u32) -> Option<Place> {

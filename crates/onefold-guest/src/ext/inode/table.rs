@@ -104,9 +104,9 @@ impl Tables<'_> {
                 bytes: Arc::clone(&window.bytes),
                 start,
             };
-            if let Some(inode) = self.skip_file(self.decode_inode(place))?
-                && visit(inode).is_break()
-            {
+            let Some(inode) = self.skip_file(self.decode_inode(place))? else { continue };
+            *self.last_inode.lock() = Some(inode.clone());
+            if visit(inode).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -120,6 +120,8 @@ impl Tables<'_> {
         let offset = stretch.group.inode_table * superblock.block_bytes
             + u64::from(stretch.range.start) * superblock.inode_bytes as u64;
         let length = stretch.range.len() * superblock.inode_bytes;
+        // It lies in that memory.
+        *self.last_inode.lock() = None;
         let mut bytes = self.window.lock().take().map_or_else(|| Arc::from([]), |window| window.bytes);
         if Arc::get_mut(&mut bytes).is_none_or(|known| known.len() < length) {
             bytes = std::iter::repeat_n(0, WINDOW_BYTES.max(length)).collect();
