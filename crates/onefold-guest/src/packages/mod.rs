@@ -45,7 +45,7 @@ pub trait PackageDatabase: Send + Sync {
     fn each_path(&self, package: usize, visit: &mut dyn FnMut(&OwnedPath<'_>) -> ControlFlow<()>);
 
     /// Calls `visit` with where the file of each path of a package is, as [`OwnedPath::path`] has it, until it breaks.
-    /// Whatever else the database knows of paths is not read.
+    /// Whatever else the database knows of paths is not read, and a path that it has twice may come twice.
     fn each_place(&self, package: usize, visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>);
 
     /// Calls `visit` with everything that the history has, the oldest first, until it breaks.

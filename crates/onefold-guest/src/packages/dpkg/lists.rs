@@ -66,12 +66,36 @@ pub(super) fn each_path(
 }
 
 /// Calls `visit` with each path of a list, once, until it breaks. The list is given as [`Texts`] have it.
-pub(super) fn each_listed(
-    (list_path, list): (&[u8], &[u8]),
+fn each_listed(list: (&[u8], &[u8]), problems: &ProblemLog, visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
+    let mut seen = HashSet::new();
+    each_line(list, problems, &mut |path| {
+        let is_new = seen.insert(path);
+        (is_new, if is_new { visit(path) } else { ControlFlow::Continue(()) })
+    });
+}
+
+/// As [`each_listed`], but with paths that the list has again as often as it has them. The same path in lines one after
+/// the other comes once.
+pub(super) fn each_listed_again(
+    list: (&[u8], &[u8]),
     problems: &ProblemLog,
     visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
 ) {
-    let mut seen = HashSet::new();
+    let mut last: &[u8] = b"";
+    each_line(list, problems, &mut |path| {
+        let is_new = std::mem::replace(&mut last, path) != path;
+        (is_new, if is_new { visit(path) } else { ControlFlow::Continue(()) })
+    });
+}
+
+/// Calls `visit` with the path of each line of a list until it breaks. `visit` tells whether the path counts as one
+/// more.
+fn each_line<'x>(
+    (list_path, list): (&[u8], &'x [u8]),
+    problems: &ProblemLog,
+    visit: &mut dyn FnMut(&'x [u8]) -> (bool, ControlFlow<()>),
+) {
+    let mut count = 0;
     for (number, line) in (1..).zip(list.split(|byte| *byte == b'\n')) {
         let Some(path) = listed_path(line) else {
             if !line.is_empty() {
@@ -79,7 +103,7 @@ pub(super) fn each_listed(
             }
             continue;
         };
-        if seen.len() >= PATHS_MAX {
+        if count >= PATHS_MAX {
             problems.note_line(list_path, number, "more paths than are read");
             return;
         }
@@ -87,7 +111,9 @@ pub(super) fn each_listed(
             problems.note_line(list_path, number, TOO_LONG);
             continue;
         }
-        if seen.insert(path) && visit(path).is_break() {
+        let (is_new, outcome) = visit(path);
+        count += usize::from(is_new);
+        if outcome.is_break() {
             return;
         }
     }

@@ -204,7 +204,7 @@ impl PackageDatabase for Dpkg<'_> {
         match self.info_text(&record, ".list") {
             Some(list) => {
                 let place = |path: &[u8]| visit(self.folders().diversions.place(path, &record.package.name));
-                lists::each_listed((&list.path, &list.bytes), &self.problems, &mut { place });
+                lists::each_listed_again((&list.path, &list.bytes), &self.problems, &mut { place });
             }
             None => self.each_path_with(&record, None, &mut |owned| visit(owned.path)),
         }
