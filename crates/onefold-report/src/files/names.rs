@@ -1,6 +1,7 @@
 //! The names of what blocks belong to, in one image: numbers for them, in bounded memory.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use super::analysis::{GroupName, MisalignedCause, OTHERS};
 
@@ -53,17 +54,58 @@ pub(super) struct PackageId {
 pub(super) struct Names {
     names: Vec<OwnerName>,
     numbers: HashMap<OwnerName, u32>,
-    /// The owners of files, by package, cause and folder: no name is made for a file whose folder is known.
-    folders: HashMap<FolderKey, HashMap<Box<[u8]>, u32>>,
+    /// The owners of files: no name is made for a file whose folder is known.
+    of_files: FileOwners,
     bytes_left: usize,
 }
 
-type FolderKey = (Option<PackageId>, Option<MisalignedCause>);
+/// The numbers of the owners of files, by folder, package and cause.
+#[derive(Default)]
+struct FileOwners {
+    folders: HashMap<Arc<[u8]>, usize>,
+    /// For each folder.
+    owners: Vec<HashMap<OwnerKey, u32>>,
+    /// The folder that was asked about last: the next file is mostly in the same.
+    last: Option<(Arc<[u8]>, usize)>,
+}
+
+type OwnerKey = (Option<PackageId>, Option<MisalignedCause>);
+
+impl FileOwners {
+    fn get(&mut self, folder: &[u8], key: OwnerKey) -> Option<u32> {
+        let place = self.place(folder)?;
+        self.owners.get(place)?.get(&key).copied()
+    }
+
+    fn insert(&mut self, folder: &[u8], key: OwnerKey, number: u32) {
+        let place = self.place(folder).unwrap_or_else(|| {
+            self.folders.insert(folder.into(), self.owners.len());
+            self.owners.push(HashMap::new());
+            self.owners.len() - 1
+        });
+        if let Some(owners) = self.owners.get_mut(place) {
+            owners.insert(key, number);
+        }
+    }
+
+    /// Returns the place of a folder in the list, where it is there.
+    fn place(&mut self, folder: &[u8]) -> Option<usize> {
+        if let Some((last, place)) = &self.last
+            && **last == *folder
+        {
+            return Some(*place);
+        }
+        let (name, place) = self.folders.get_key_value(folder)?;
+        self.last = Some((Arc::clone(name), *place));
+        Some(*place)
+    }
+}
 
 impl Names {
     /// Returns an empty list that takes about `memory_bytes`.
     pub(super) fn new(memory_bytes: usize) -> Names {
-        Names { names: Vec::new(), numbers: HashMap::new(), folders: HashMap::new(), bytes_left: memory_bytes }
+        let of_files = FileOwners::default();
+        Names { names: Vec::new(), numbers: HashMap::new(), of_files, bytes_left: memory_bytes }
     }
 
     /// Returns the number of an owner. For names whose number is small by their nature.
@@ -86,8 +128,8 @@ impl Names {
         name_of: impl Fn(PackageId) -> String,
     ) -> u32 {
         let key = (package, cause);
-        if let Some(number) = self.folders.get(&key).and_then(|folders| folders.get(folder)) {
-            return *number;
+        if let Some(number) = self.of_files.get(folder, key) {
+            return number;
         }
         let text = String::from_utf8_lossy(folder);
         let name = match package {
@@ -101,7 +143,7 @@ impl Names {
         }
         self.bytes_left -= bytes;
         let number = self.fixed(name);
-        self.folders.entry(key).or_default().insert(folder.into(), number);
+        self.of_files.insert(folder, key, number);
         number
     }
 
@@ -132,11 +174,10 @@ fn cut(mut name: String) -> String {
 /// Returns the folder of a path as owners have it: at most its first two names. `/var/log` for `/var/log/apt/term.log`,
 /// `/` for `/swapfile`.
 pub(super) fn folder_of(path: &[u8]) -> &[u8] {
-    let slashes: Vec<usize> =
-        path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at).take(3).collect();
-    match slashes.as_slice() {
-        [] | [_] => b"/",
-        [_, end] | [_, _, end, ..] => path.get(..*end).unwrap_or(b"/"),
+    let mut slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+    match (slashes.nth(1), slashes.next()) {
+        (None, _) => b"/",
+        (Some(end), None) | (_, Some(end)) => path.get(..end).unwrap_or(b"/"),
     }
 }
 
