@@ -147,7 +147,7 @@ mod tests {
         check(&dense);
         let far: Vec<_> = (0..64).map(|bit| (file(0, 1 << bit), bit)).collect();
         check(&far);
-        let heaps = (0..500_u64).map(|number| (file(3, (number % 5) << 33 | number * number), 9));
+        let heaps = (0..500_u64).map(|number| (file(3, ((number % 5) << 33) + number * number), 9));
         check(&heaps.collect::<Vec<_>>());
     }
 }
