@@ -1,0 +1,33 @@
+//! Runs of sectors: places on a disk.
+
+/// Bytes of a sector, the unit of all places in an archive.
+pub const SECTOR_BYTES: u64 = 512;
+
+/// A run of consecutive sectors of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SectorRun {
+    /// The first sector.
+    pub start: u64,
+    /// Number of sectors, not 0.
+    pub count: u64,
+}
+
+impl SectorRun {
+    /// Returns the sector after the last. Runs of a decoded object end below 2^55, so this cannot overflow.
+    #[must_use]
+    pub fn end(self) -> u64 {
+        self.start + self.count
+    }
+
+    /// Returns the first byte on the disk.
+    #[must_use]
+    pub fn start_bytes(self) -> u64 {
+        self.start * SECTOR_BYTES
+    }
+
+    /// Returns the length in bytes.
+    #[must_use]
+    pub fn length_bytes(self) -> u64 {
+        self.count * SECTOR_BYTES
+    }
+}

@@ -1,0 +1,165 @@
+//! The seam to where an archive lies: five calls on objects with names.
+//!
+//! # The contract
+//! - **An object is whole or absent.** Neither a reader nor a listing ever sees a part of one, whatever is killed or loses power.
+//! - **It is durable when [`Store::put`] or [`Store::create`] return.** Objects whose calls returned one after the other
+//!   survive a power cut in any case.
+//! - **[`Store::create`] has one winner.** Of any number of calls for one name, by any number of hosts, at most one
+//!   returns [`Created::New`]; from then on all others return [`Created::Exists`]. A call that fails may have made the object, now or
+//!   later: the caller reads the object and compares.
+//! - **Objects that exist are listed**, from the moment their call has returned. A listing is in the order of names.
+//! - Only [`Store::delete`] removes an object. Deleting an absent object succeeds.
+//! - Calls come from several threads.
+
+use std::fmt;
+
+/// Name of an object within an archive, as `packs/0011…/2233…`: lower-case letters, digits, `.` and `-`, in parts
+/// between `/`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectName(String);
+
+/// What part of an object is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ByteRange {
+    /// All of it.
+    Whole,
+    /// Bytes from an offset on; fewer if the object ends before.
+    From {
+        /// First byte.
+        offset: u64,
+        /// Length in bytes.
+        length_bytes: u64,
+    },
+    /// The last bytes; all of a shorter object.
+    Last {
+        /// How many.
+        length_bytes: u64,
+    },
+}
+
+/// Answer to a creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Created {
+    /// This call made the object.
+    New,
+    /// There was one of that name.
+    Exists,
+}
+
+/// An object in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: ObjectName,
+    /// Its length in bytes.
+    pub length_bytes: u64,
+}
+
+/// Objects by name. The module has the contract.
+pub trait Store: Send + Sync + fmt::Debug {
+    /// Returns bytes of an object, at most 2^31.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] where there is no such object; others when the store fails.
+    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError>;
+
+    /// Stores an object of `parts` one after the other, whatever there is of that name. Callers give names with a random part.
+    ///
+    /// # Errors
+    /// When the store fails; the object may exist then or not, but never a part of it.
+    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError>;
+
+    /// Stores an object if there is none of that name.
+    ///
+    /// # Errors
+    /// As [`Store::put`].
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError>;
+
+    /// Returns objects whose names begin with `prefix` and come after `after`, in the order of names: at most 1000, and
+    /// fewer only if no more follow.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError>;
+
+    /// Removes an object.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn delete(&self, name: &ObjectName) -> Result<(), StoreError>;
+}
+
+/// Maximum length of the name of an object, in bytes.
+const OBJECT_NAME_BYTES_MAX: usize = 200;
+
+impl ObjectName {
+    /// Returns the name that `text` is; `None` if it is not one.
+    #[must_use]
+    pub fn new(text: &str) -> Option<ObjectName> {
+        let is_allowed =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'/');
+        let is_part = |part: &str| part.starts_with(|first: char| first.is_ascii_alphanumeric());
+        let is_name =
+            text.len() <= OBJECT_NAME_BYTES_MAX && text.bytes().all(is_allowed) && text.split('/').all(is_part);
+        is_name.then(|| ObjectName(text.to_owned()))
+    }
+
+    /// Returns it as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why a store cannot do what it is asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// There is no object of that name.
+    #[error("there is no object `{0}`")]
+    Missing(ObjectName),
+    /// A call of the operating system failed.
+    #[error("cannot {action} the object `{name}`")]
+    Io {
+        /// What was tried: "read", "write", "list", "remove".
+        action: &'static str,
+        /// The object, or the beginning of the names that were to be listed.
+        name: String,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// The store has something under the name that is no object.
+    #[error("`{name}` is no object: {what}")]
+    Foreign {
+        /// The name.
+        name: String,
+        /// What is there.
+        what: &'static str,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_objects_lead_nowhere_else() {
+        for name in ["descriptor", "descriptor.copy", "ledger/000000000000000a", "packs/0011/aa-bb"] {
+            assert_eq!(ObjectName::new(name).unwrap().as_str(), name);
+        }
+        for name in ["", "/etc", "a/../b", "..", "a//b", "a/", "A", "a b", "a\0", ".tmp", &"x".repeat(201)] {
+            assert_eq!(ObjectName::new(name), None, "{name}");
+        }
+    }
+}
