@@ -12,7 +12,16 @@ pub struct SectorRun {
     pub count: u64,
 }
 
+/// All runs end at or below this sector, so that their bytes can be counted in 64 bits.
+const SECTORS_MAX: u64 = 1 << 55;
+
 impl SectorRun {
+    /// Returns whether it has a sector and ends where a disk can reach.
+    #[must_use]
+    pub fn is_valid(self) -> bool {
+        self.count > 0 && self.start.checked_add(self.count).is_some_and(|end| end <= SECTORS_MAX)
+    }
+
     /// Returns the sector after the last. Runs of a decoded object end below 2^55, so this cannot overflow.
     #[must_use]
     pub fn end(self) -> u64 {

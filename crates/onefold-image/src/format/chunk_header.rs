@@ -1,6 +1,10 @@
 //! Chunk headers: which units make a chunk, and where their bytes lie on the disk.
 
-use crate::{SectorRun, UnitName};
+use super::FormatError;
+use super::bytes::{Decoder, Encoder};
+use super::frame::VERSION;
+use super::pack::UNIT_BYTES_MAX;
+use crate::{SECTOR_BYTES, SectorRun, UnitName};
 
 /// Maximum of stored bytes of the units of a chunk, with their headers in the pack.
 pub const CHUNK_STORED_BYTES_MAX: u64 = 1 << 20;
@@ -25,4 +29,123 @@ pub struct PlacedUnit {
     pub plain_bytes: u32,
     /// The runs that its bytes fill one after the other; not empty. They need not be in the order of the disk.
     pub runs: Vec<SectorRun>,
+}
+
+/// First bytes of a header, so that nobody takes data for one.
+const MAGIC: [u8; 4] = *b"1fch";
+/// What errors call it.
+const STRUCTURE: &str = "header of a chunk";
+/// Bytes of a unit at least: its name, its length, the number of its runs and one run.
+const UNIT_BYTES_MIN: usize = 32 + 1 + 1 + 2;
+/// Bytes of a run at least.
+const RUN_BYTES_MIN: usize = 2;
+
+impl ChunkHeader {
+    /// Returns its bytes, which are stored as a unit is.
+    ///
+    /// # Errors
+    /// When it is longer than a unit may be, or a run, a length or the order of runs makes no sense.
+    pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
+        self.check()?;
+        let mut encoder = Encoder::default();
+        encoder.bytes(&MAGIC).u16(VERSION).u16(0).variable(self.region);
+        encoder.variable(self.units.len() as u64).variable(self.zeros.len() as u64);
+        for unit in &self.units {
+            encoder.bytes(&unit.name.0);
+        }
+        let mut place = 0;
+        for unit in &self.units {
+            encoder.variable(u64::from(unit.plain_bytes)).variable(unit.runs.len() as u64);
+            for run in &unit.runs {
+                encode_run(&mut encoder, &mut place, *run);
+            }
+        }
+        let mut place = 0;
+        for run in &self.zeros {
+            encode_run(&mut encoder, &mut place, *run);
+        }
+        if encoder.0.len() > UNIT_BYTES_MAX as usize {
+            return Err(FormatError::Length { structure: STRUCTURE });
+        }
+        Ok(encoder.0)
+    }
+
+    /// Returns the header that the plain bytes of a unit are.
+    ///
+    /// # Errors
+    /// When they are none.
+    pub fn decode(bytes: &[u8]) -> Result<ChunkHeader, FormatError> {
+        let mut decoder = Decoder::new(STRUCTURE, bytes);
+        if decoder.array()? != MAGIC {
+            return Err(FormatError::Other { structure: STRUCTURE, what: "its kind" });
+        }
+        let (version, features) = (decoder.u16()?, decoder.u16()?);
+        if version != VERSION || features != 0 {
+            return Err(FormatError::Newer { structure: STRUCTURE, version, features: u32::from(features) });
+        }
+        let region = decoder.variable()?;
+        let (units, zeros) = (decoder.variable()?, decoder.variable()?);
+        let units = decoder.there(units, UNIT_BYTES_MIN)?;
+        let names = (0..units).map(|_| decoder.array().map(UnitName)).collect::<Result<Vec<UnitName>, _>>()?;
+        let mut place = 0;
+        let units = names.into_iter().map(|name| decode_unit(&mut decoder, &mut place, name));
+        let units = units.collect::<Result<Vec<PlacedUnit>, _>>()?;
+        let zeros = decoder.there(zeros, RUN_BYTES_MIN)?;
+        let mut place = 0;
+        let zeros = (0..zeros).map(|_| decode_run(&mut decoder, &mut place)).collect::<Result<Vec<SectorRun>, _>>()?;
+        decoder.end()?;
+        let header = ChunkHeader { region, units, zeros };
+        header.check()?;
+        Ok(header)
+    }
+
+    /// Checks what an installation relies on: lengths fit, runs lie where a disk can be, and no sector has two contents.
+    fn check(&self) -> Result<(), FormatError> {
+        let wrong = |what| FormatError::Value { structure: STRUCTURE, what };
+        for unit in &self.units {
+            if unit.plain_bytes == 0 || unit.plain_bytes > UNIT_BYTES_MAX {
+                return Err(wrong("a unit of an impossible length"));
+            }
+            let sectors = unit.runs.iter().try_fold(0u64, |sum, run| sum.checked_add(run.count));
+            if sectors != Some(u64::from(unit.plain_bytes).div_ceil(SECTOR_BYTES)) {
+                return Err(wrong("the runs of a unit have another length than the unit"));
+            }
+        }
+        if !self.zeros.is_sorted() {
+            return Err(wrong("runs of zeros are out of order"));
+        }
+        let mut runs: Vec<SectorRun> =
+            self.units.iter().flat_map(|unit| &unit.runs).chain(&self.zeros).copied().collect();
+        if runs.iter().any(|run| !run.is_valid()) {
+            return Err(wrong("a run is empty, or lies where no disk reaches"));
+        }
+        runs.sort_unstable();
+        if runs.windows(2).any(|two| two[0].end() > two[1].start) {
+            return Err(wrong("runs overlap"));
+        }
+        Ok(())
+    }
+}
+
+/// Encodes a run by its distance from the end of the one before, which `place` is.
+fn encode_run(encoder: &mut Encoder, place: &mut u64, run: SectorRun) {
+    encoder.distance(*place, run.start).variable(run.count);
+    *place = run.end();
+}
+
+fn decode_run(decoder: &mut Decoder<'_>, place: &mut u64) -> Result<SectorRun, FormatError> {
+    let run = SectorRun { start: decoder.distance(*place)?, count: decoder.variable()? };
+    if !run.is_valid() {
+        return Err(decoder.wrong("a run is empty, or lies where no disk reaches"));
+    }
+    *place = run.end();
+    Ok(run)
+}
+
+fn decode_unit(decoder: &mut Decoder<'_>, place: &mut u64, name: UnitName) -> Result<PlacedUnit, FormatError> {
+    let (plain_bytes, runs) = (decoder.variable()?, decoder.variable()?);
+    let plain_bytes = u32::try_from(plain_bytes).map_err(|_| decoder.wrong("a unit of an impossible length"))?;
+    let runs = decoder.there(runs, RUN_BYTES_MIN)?;
+    let runs = (0..runs).map(|_| decode_run(decoder, place)).collect::<Result<Vec<SectorRun>, _>>()?;
+    Ok(PlacedUnit { name, plain_bytes, runs })
 }

@@ -2,7 +2,11 @@
 
 use onefold_block::Timestamp;
 
-use crate::format::descriptor::UnitKind;
+use super::FormatError;
+use super::bytes::{Decoder, Encoder};
+use super::descriptor::{UnitKind, is_region};
+use super::fields::{decode_image, decode_time, encode_image, encode_time};
+use super::frame::{Kind, disclose_of, enclose};
 use crate::{ArchiveId, ImageVersion, ObjectId, UnitName};
 
 /// One version of one image.
@@ -86,4 +90,196 @@ pub struct Totals {
     pub new_bytes: u64,
     /// Bytes that the new units, headers of chunks among them, take in packs.
     pub stored_bytes: u64,
+}
+
+/// Maximum length of a manifest in bytes.
+pub const MANIFEST_BYTES_MAX: u64 = 512 << 20;
+/// Longest disk, in bytes.
+const DISK_BYTES_MAX: u64 = 1 << 62;
+/// Maximum length of [`CapturedVolume::content`] in bytes.
+const CONTENT_BYTES_MAX: usize = 64;
+/// Maximum length of the reason of [`CaptureWay::Raw`] in bytes.
+const REASON_BYTES_MAX: usize = 256;
+/// Bytes of a volume, and of a region, at least.
+const VOLUME_BYTES_MIN: usize = 8 + 8 + 2 + 4 + 8;
+const REGION_BYTES_MIN: usize = 4 + 4;
+/// Stands for [`RegionChunks::others`] that are too many.
+const CROWDED: u32 = u32::MAX;
+
+impl Manifest {
+    /// Returns the object.
+    ///
+    /// # Errors
+    /// When a field makes no sense: what is encoded can be decoded.
+    pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
+        self.check()?;
+        let mut body = Encoder(Vec::with_capacity(1024 + self.chunks.len() * 32 + self.regions.len() * 8));
+        encode_image(&mut body, &self.image);
+        encode_time(&mut body, self.captured);
+        body.u64(self.size_bytes);
+        self.units.encode(&mut body);
+        body.u64(self.region_bytes);
+        self.totals.fields().iter().for_each(|total| {
+            body.u64(*total);
+        });
+        body.count(self.volumes.len()).count(self.chunks.len()).count(self.regions.len());
+        self.volumes.iter().for_each(|volume| volume.encode(&mut body));
+        self.chunks.iter().for_each(|chunk| {
+            body.bytes(&chunk.0);
+        });
+        self.regions.iter().for_each(|region| region.encode(&mut body));
+        if body.0.len() as u64 > MANIFEST_BYTES_MAX - 1024 {
+            return Err(FormatError::Length { structure: Kind::Manifest.structure() });
+        }
+        Ok(enclose(Kind::Manifest, self.archive, self.id, &body.0))
+    }
+
+    /// Returns the manifest that an object is.
+    ///
+    /// # Errors
+    /// When it is none, or another.
+    pub fn decode(archive: ArchiveId, id: ObjectId, object: &[u8]) -> Result<Manifest, FormatError> {
+        let body = disclose_of(Kind::Manifest, archive, id, object)?;
+        let decoder = &mut Decoder::new(Kind::Manifest.structure(), body);
+        let image = decode_image(decoder)?;
+        let captured = decode_time(decoder)?;
+        let size_bytes = decoder.u64()?;
+        let units = UnitKind::decode(decoder)?;
+        let region_bytes = decoder.u64()?;
+        let totals = Totals::decode(decoder)?;
+        let [volumes, chunks, regions] = [decoder.u32()?, decoder.u32()?, decoder.u32()?].map(u64::from);
+        let volumes = decoder.there(volumes, VOLUME_BYTES_MIN)?;
+        let volumes = (0..volumes).map(|_| CapturedVolume::decode(decoder)).collect::<Result<Vec<_>, _>>()?;
+        let chunks = decoder.there(chunks, 32)?;
+        let chunks = (0..chunks).map(|_| decoder.array().map(UnitName)).collect::<Result<Vec<_>, _>>()?;
+        let regions = decoder.there(regions, REGION_BYTES_MIN)?;
+        let regions = (0..regions).map(|_| RegionChunks::decode(decoder)).collect::<Result<Vec<_>, _>>()?;
+        decoder.end()?;
+        let manifest = Manifest {
+            archive,
+            id,
+            image,
+            captured,
+            size_bytes,
+            units,
+            region_bytes,
+            volumes,
+            totals,
+            chunks,
+            regions,
+        };
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// Checks what readers rely on: totals add up, volumes lie on the disk, and regions lead to chunks that exist.
+    fn check(&self) -> Result<(), FormatError> {
+        let wrong = |what| Err(FormatError::Value { structure: Kind::Manifest.structure(), what });
+        if self.size_bytes > DISK_BYTES_MAX || !is_region(self.region_bytes) || !self.units.is_valid() {
+            return wrong("an impossible length");
+        }
+        if self.image.version == 0 {
+            return wrong("versions are counted from 1");
+        }
+        let Totals { free_bytes, zero_bytes, data_bytes, .. } = self.totals;
+        if free_bytes.checked_add(zero_bytes).and_then(|sum| sum.checked_add(data_bytes)) != Some(self.size_bytes) {
+            return wrong("its totals do not add up");
+        }
+        if !self.volumes.iter().all(|volume| volume.is_within(self.size_bytes)) {
+            return wrong("a volume outside the disk, or a text that is too long");
+        }
+        let chunks = u32::try_from(self.chunks.len()).unwrap_or(u32::MAX);
+        if self.regions.len() as u64 != self.size_bytes.div_ceil(self.region_bytes) {
+            return wrong("another number of regions than the disk has");
+        }
+        if self.regions.first().is_some_and(|region| region.first != 0) || (self.regions.is_empty() && chunks > 0) {
+            return wrong("a chunk of no region");
+        }
+        if !self.regions.is_sorted_by_key(|region| region.first)
+            || self.regions.iter().any(|region| !region.is_within(chunks))
+        {
+            return wrong("a region leads to chunks that are not there");
+        }
+        Ok(())
+    }
+}
+
+impl RegionChunks {
+    fn is_within(&self, chunks: u32) -> bool {
+        let others = self.others.as_deref().unwrap_or_default();
+        self.first <= chunks
+            && others.len() <= OTHERS_MAX
+            && others.is_sorted_by(|one, next| one < next)
+            && others.last().is_none_or(|last| *last < chunks)
+    }
+
+    fn encode(&self, body: &mut Encoder) {
+        body.u32(self.first);
+        match &self.others {
+            None => {
+                body.u32(CROWDED);
+            }
+            Some(others) => {
+                body.count(others.len());
+                others.iter().for_each(|other| {
+                    body.u32(*other);
+                });
+            }
+        }
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<RegionChunks, FormatError> {
+        let (first, others) = (decoder.u32()?, decoder.u32()?);
+        if others == CROWDED {
+            return Ok(RegionChunks { first, others: None });
+        }
+        let others = decoder.there(u64::from(others), 4)?;
+        Ok(RegionChunks { first, others: Some((0..others).map(|_| decoder.u32()).collect::<Result<Vec<_>, _>>()?) })
+    }
+}
+
+impl CapturedVolume {
+    fn is_within(&self, size_bytes: u64) -> bool {
+        let reason = match &self.way {
+            CaptureWay::Map => "",
+            CaptureWay::Raw(reason) => reason,
+        };
+        self.start_bytes.checked_add(self.length_bytes).is_some_and(|end| end <= size_bytes)
+            && self.taken_bytes <= size_bytes
+            && self.content.len() <= CONTENT_BYTES_MAX
+            && reason.len() <= REASON_BYTES_MAX
+    }
+
+    fn encode(&self, body: &mut Encoder) {
+        body.u64(self.start_bytes).u64(self.length_bytes).u64(self.taken_bytes).text(&self.content);
+        match &self.way {
+            CaptureWay::Map => body.u32(1),
+            CaptureWay::Raw(reason) => body.u32(2).text(reason),
+        };
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<CapturedVolume, FormatError> {
+        let (start_bytes, length_bytes, taken_bytes) = (decoder.u64()?, decoder.u64()?, decoder.u64()?);
+        let content = decoder.text(CONTENT_BYTES_MAX)?.to_owned();
+        let way = match decoder.u32()? {
+            1 => CaptureWay::Map,
+            2 => CaptureWay::Raw(decoder.text(REASON_BYTES_MAX)?.to_owned()),
+            _ => return Err(decoder.wrong("a volume captured in an unknown way")),
+        };
+        Ok(CapturedVolume { start_bytes, length_bytes, content, way, taken_bytes })
+    }
+}
+
+impl Totals {
+    fn fields(self) -> [u64; 7] {
+        let Totals { free_bytes, zero_bytes, data_bytes, units, new_units, new_bytes, stored_bytes } = self;
+        [free_bytes, zero_bytes, data_bytes, units, new_units, new_bytes, stored_bytes]
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Totals, FormatError> {
+        let (free_bytes, zero_bytes, data_bytes) = (decoder.u64()?, decoder.u64()?, decoder.u64()?);
+        let (units, new_units) = (decoder.u64()?, decoder.u64()?);
+        let (new_bytes, stored_bytes) = (decoder.u64()?, decoder.u64()?);
+        Ok(Totals { free_bytes, zero_bytes, data_bytes, units, new_units, new_bytes, stored_bytes })
+    }
 }

@@ -4,8 +4,11 @@
 //! Decoders take hostile bytes: they bound every count by the bytes that are there, and accept only what their encoder
 //! could have written.
 
+mod bytes;
 pub mod chunk_header;
 pub mod descriptor;
+mod fields;
+mod frame;
 pub mod ledger;
 pub mod manifest;
 pub mod pack;

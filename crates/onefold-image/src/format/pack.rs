@@ -1,6 +1,9 @@
 //! Packs: compressed units, and the table of their places.
 
-use crate::UnitName;
+use super::FormatError;
+use super::bytes::{Decoder, Encoder};
+use super::frame::{DIGEST_BYTES, FRAME_BYTES, Kind, check_frame, frame};
+use crate::{ArchiveId, ObjectId, UnitName};
 
 /// Maximum length of the plain bytes of a unit.
 pub const UNIT_BYTES_MAX: u32 = 1 << 20;
@@ -43,4 +46,213 @@ pub struct TableEntry {
     pub stored_bytes: u32,
     /// Length of its plain bytes.
     pub plain_bytes: u32,
+}
+
+/// Bytes of an entry of the table: name, stored and plain length.
+const ENTRY_BYTES: usize = 32 + 4 + 4;
+/// Bytes behind the table: number of entries, offset of the table, and the digest of frame, table and these two.
+const FOOTER_BYTES: usize = 8 + DIGEST_BYTES;
+/// The last bytes of a pack that a reader of its table asks for first: they hold most tables whole.
+pub const TAIL_BYTES: u64 = 64 << 10;
+
+impl UnitHeader {
+    /// Returns its bytes.
+    #[must_use]
+    pub fn encode(self) -> [u8; UNIT_HEADER_BYTES as usize] {
+        let mut encoder = Encoder::default();
+        let codec = match self.codec {
+            Codec::Plain => 0,
+            Codec::Zstd => 1,
+        };
+        encoder.u8(codec).u8(0).u16(0).u32(0).u32(self.stored_bytes).u32(self.plain_bytes);
+        encoder.0.try_into().expect("a header has 16 bytes")
+    }
+
+    /// Returns the header that bytes are.
+    ///
+    /// # Errors
+    /// When they are none.
+    pub fn decode(bytes: &[u8]) -> Result<UnitHeader, FormatError> {
+        let mut decoder = Decoder::new("header of a unit", bytes);
+        let codec = match decoder.u8()? {
+            0 => Codec::Plain,
+            1 => Codec::Zstd,
+            _ => return Err(decoder.wrong("a unit that is stored in an unknown way")),
+        };
+        decoder.zeros::<7>()?;
+        let header = UnitHeader { codec, stored_bytes: decoder.u32()?, plain_bytes: decoder.u32()? };
+        decoder.end()?;
+        if header.is_valid() { Ok(header) } else { Err(decoder.wrong("a unit of an impossible length")) }
+    }
+
+    /// Returns whether its lengths are possible: what does not get shorter is stored plain.
+    #[must_use]
+    pub fn is_valid(self) -> bool {
+        are_lengths(self.stored_bytes, self.plain_bytes)
+            && (self.codec == Codec::Zstd || self.stored_bytes == self.plain_bytes)
+    }
+}
+
+/// Returns whether a unit may have these lengths.
+fn are_lengths(stored_bytes: u32, plain_bytes: u32) -> bool {
+    plain_bytes <= UNIT_BYTES_MAX && (1..=plain_bytes).contains(&stored_bytes)
+}
+
+/// A pack under way, in memory.
+#[derive(Debug)]
+pub struct PackBuilder {
+    bytes: Vec<u8>,
+    table: Vec<TableEntry>,
+}
+
+impl PackBuilder {
+    /// Returns an empty pack.
+    #[must_use]
+    pub fn new(archive: ArchiveId, id: ObjectId) -> PackBuilder {
+        PackBuilder { bytes: frame(Kind::Pack, archive, id, 0), table: Vec::new() }
+    }
+
+    /// Returns whether another unit with so many stored bytes fits.
+    #[must_use]
+    pub fn fits(&self, stored_bytes: u32) -> bool {
+        let unit = u64::from(UNIT_HEADER_BYTES) + u64::from(stored_bytes) + ENTRY_BYTES as u64;
+        let bytes = self.bytes.len() + self.table.len() * ENTRY_BYTES + FOOTER_BYTES;
+        bytes as u64 + unit <= PACK_BYTES_MAX
+    }
+
+    /// Returns whether it is as long as packs should be.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.bytes.len() as u64 >= PACK_BYTES
+    }
+
+    /// Returns whether it has no unit.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Adds a unit that fits, and returns its place.
+    ///
+    /// # Panics
+    /// When it does not fit, or the header says another length than `stored` has.
+    pub fn add(&mut self, name: UnitName, header: UnitHeader, stored: &[u8]) -> TableEntry {
+        assert!(header.is_valid() && header.stored_bytes as usize == stored.len(), "a unit has the length it says");
+        assert!(self.fits(header.stored_bytes), "a unit fits");
+        let UnitHeader { stored_bytes, plain_bytes, .. } = header;
+        let entry = TableEntry { name, offset: place(self.bytes.len()), stored_bytes, plain_bytes };
+        self.bytes.extend_from_slice(&header.encode());
+        self.bytes.extend_from_slice(stored);
+        self.table.push(entry);
+        entry
+    }
+
+    /// Returns the whole pack, and its table.
+    #[must_use]
+    pub fn finish(self) -> (Vec<u8>, Vec<TableEntry>) {
+        let PackBuilder { bytes, table } = self;
+        let table_offset = bytes.len();
+        let mut encoder = Encoder(bytes);
+        for entry in &table {
+            encoder.bytes(&entry.name.0).u32(entry.stored_bytes).u32(entry.plain_bytes);
+        }
+        encoder.count(table.len()).u32(place(table_offset));
+        let mut bytes = encoder.0;
+        let length = (bytes.len() + DIGEST_BYTES) as u64;
+        bytes[FRAME_BYTES - 8..FRAME_BYTES].copy_from_slice(&length.to_le_bytes());
+        let digest = table_digest(&bytes[..FRAME_BYTES], &bytes[table_offset..]);
+        bytes.extend_from_slice(&digest);
+        (bytes, table)
+    }
+}
+
+/// Returns an offset in a pack as its fields hold it.
+fn place(offset: usize) -> u32 {
+    u32::try_from(offset).expect("a pack is shorter than 4 GiB")
+}
+
+/// Returns the digest of a frame, and of a table with the two numbers behind it.
+fn table_digest(frame: &[u8], table: &[u8]) -> [u8; DIGEST_BYTES] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(frame).update(table);
+    *hasher.finalize().as_bytes()
+}
+
+/// What the last bytes of a pack are found to be.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Tail {
+    /// Its whole table, in the order of offsets.
+    Table(Vec<TableEntry>),
+    /// The table is longer: so many last bytes hold it.
+    Longer(u64),
+}
+
+/// Returns what the last bytes of a pack say. Frame and table are checked, units are not.
+///
+/// # Errors
+/// When they are not the end of that pack.
+pub fn decode_tail(archive: ArchiveId, id: ObjectId, tail: &[u8]) -> Result<Tail, FormatError> {
+    let structure = Kind::Pack.structure();
+    let content = tail.len().checked_sub(FOOTER_BYTES).ok_or(FormatError::Length { structure })?;
+    let mut footer = Decoder::new(structure, &tail[content..]);
+    let (entries, table_offset) = (footer.u32()?, footer.u32()?);
+    let table_bytes = u64::from(entries) * ENTRY_BYTES as u64;
+    let length = u64::from(table_offset) + table_bytes + FOOTER_BYTES as u64;
+    if length > PACK_BYTES_MAX || (table_offset as usize) < FRAME_BYTES {
+        return Err(footer.wrong("its table lies outside of it"));
+    }
+    let wanted = table_bytes + FOOTER_BYTES as u64;
+    if wanted > tail.len() as u64 {
+        return Ok(Tail::Longer(wanted));
+    }
+    let start = tail.len() - usize::try_from(wanted).expect("no more than the tail has");
+    let frame = frame(Kind::Pack, archive, id, length);
+    if table_digest(&frame, &tail[start..tail.len() - DIGEST_BYTES])[..] != tail[tail.len() - DIGEST_BYTES..] {
+        return Err(FormatError::Digest { structure });
+    }
+    decode_table(Decoder::new(structure, &tail[start..content]), entries, table_offset).map(Tail::Table)
+}
+
+/// Returns the entries of a table whose units end at `table_offset`.
+fn decode_table(mut table: Decoder<'_>, entries: u32, table_offset: u32) -> Result<Vec<TableEntry>, FormatError> {
+    let entries = table.there(u64::from(entries), ENTRY_BYTES)?;
+    let mut decoded = Vec::with_capacity(entries);
+    let mut offset = FRAME_BYTES as u64;
+    for _ in 0..entries {
+        let (name, stored_bytes, plain_bytes) = (UnitName(table.array()?), table.u32()?, table.u32()?);
+        if !are_lengths(stored_bytes, plain_bytes) || offset >= u64::from(table_offset) {
+            return Err(table.wrong("a unit of an impossible length"));
+        }
+        let at = u32::try_from(offset).expect("below the offset of the table");
+        decoded.push(TableEntry { name, offset: at, stored_bytes, plain_bytes });
+        offset += u64::from(UNIT_HEADER_BYTES) + u64::from(stored_bytes);
+    }
+    if offset != u64::from(table_offset) {
+        return Err(table.wrong("its units end elsewhere"));
+    }
+    table.end()?;
+    Ok(decoded)
+}
+
+/// Checks the frame of a whole pack, returns its table, and checks that each unit's header is as the table says.
+///
+/// # Errors
+/// When it is no pack, or another.
+pub fn decode_pack(archive: ArchiveId, id: ObjectId, object: &[u8]) -> Result<Vec<TableEntry>, FormatError> {
+    let structure = Kind::Pack.structure();
+    if check_frame(Kind::Pack, id, object, object.len() as u64)? != archive {
+        return Err(FormatError::Other { structure, what: "its archive" });
+    }
+    let Tail::Table(table) = decode_tail(archive, id, object)? else {
+        return Err(FormatError::Length { structure });
+    };
+    for entry in &table {
+        let start = entry.offset as usize;
+        let bytes = object.get(start..start + UNIT_HEADER_BYTES as usize).ok_or(FormatError::Length { structure })?;
+        let header = UnitHeader::decode(bytes)?;
+        if (header.stored_bytes, header.plain_bytes) != (entry.stored_bytes, entry.plain_bytes) {
+            return Err(FormatError::Value { structure, what: "a unit has another length than its table says" });
+        }
+    }
+    Ok(table)
 }

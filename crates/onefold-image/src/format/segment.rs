@@ -1,6 +1,11 @@
 //! Segments: sorted parts of the index from names of units to places in packs.
 
-use crate::ObjectId;
+use super::FormatError;
+use super::bytes::{Decoder, Encoder};
+use super::fields::{ID_BYTES, decode_id, encode_id};
+use super::frame::{Kind, disclose_of, enclose};
+use super::pack::{PACK_BYTES_MAX, UNIT_BYTES_MAX};
+use crate::{ArchiveId, ObjectId};
 
 /// Where a unit is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,4 +28,67 @@ pub struct Segment {
     pub packs: Vec<ObjectId>,
     /// Its entries, in the order of prefix, pack and offset.
     pub entries: Vec<IndexEntry>,
+}
+
+/// Maximum length of a segment in bytes.
+pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+/// Bytes of an entry.
+const ENTRY_BYTES: usize = 20;
+
+impl Segment {
+    /// Returns the object.
+    ///
+    /// # Errors
+    /// When entries are out of order, name no pack, or are too many.
+    pub fn encode(&self, archive: ArchiveId, id: ObjectId) -> Result<Vec<u8>, FormatError> {
+        self.check()?;
+        let mut body = Encoder::default();
+        body.count(self.packs.len()).count(self.entries.len());
+        for pack in &self.packs {
+            encode_id(&mut body, *pack);
+        }
+        for entry in &self.entries {
+            body.u64(entry.prefix).u32(entry.pack).u32(entry.offset).u32(entry.stored_bytes);
+        }
+        Ok(enclose(Kind::Segment, archive, id, &body.0))
+    }
+
+    /// Returns the segment that an object is.
+    ///
+    /// # Errors
+    /// When it is none, or another.
+    pub fn decode(archive: ArchiveId, id: ObjectId, object: &[u8]) -> Result<Segment, FormatError> {
+        let body = disclose_of(Kind::Segment, archive, id, object)?;
+        let mut decoder = Decoder::new(Kind::Segment.structure(), body);
+        let (packs, entries) = (decoder.u32()?, decoder.u32()?);
+        let packs = decoder.there(u64::from(packs), ID_BYTES)?;
+        let packs = (0..packs).map(|_| decode_id(&mut decoder)).collect::<Result<Vec<_>, _>>()?;
+        let entries = decoder.there(u64::from(entries), ENTRY_BYTES)?;
+        let mut entry = || {
+            let (prefix, pack, offset) = (decoder.u64()?, decoder.u32()?, decoder.u32()?);
+            Ok(IndexEntry { prefix, pack, offset, stored_bytes: decoder.u32()? })
+        };
+        let entries = (0..entries).map(|_| entry()).collect::<Result<Vec<_>, _>>()?;
+        decoder.end()?;
+        let segment = Segment { packs, entries };
+        segment.check()?;
+        Ok(segment)
+    }
+
+    fn check(&self) -> Result<(), FormatError> {
+        let structure = Kind::Segment.structure();
+        let wrong = |what| FormatError::Value { structure, what };
+        if (self.packs.len() * ID_BYTES + self.entries.len() * ENTRY_BYTES) as u64 > SEGMENT_BYTES_MAX - 1024 {
+            return Err(FormatError::Length { structure });
+        }
+        if !self.entries.is_sorted_by_key(|entry| (entry.prefix, entry.pack, entry.offset)) {
+            return Err(wrong("its entries are out of order"));
+        }
+        let is_valid = |entry: &IndexEntry| {
+            (entry.pack as usize) < self.packs.len()
+                && (1..=UNIT_BYTES_MAX).contains(&entry.stored_bytes)
+                && u64::from(entry.offset) + u64::from(entry.stored_bytes) < PACK_BYTES_MAX
+        };
+        if self.entries.iter().all(is_valid) { Ok(()) } else { Err(wrong("an entry leads nowhere")) }
+    }
 }

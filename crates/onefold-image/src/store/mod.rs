@@ -11,6 +11,10 @@
 //! - Only [`Store::delete`] removes an object. Deleting an absent object succeeds.
 //! - Calls come from several threads.
 
+mod memory;
+
+pub use memory::MemoryStore;
+
 use std::fmt;
 
 /// Name of an object within an archive, as `packs/0011…/2233…`: lower-case letters, digits, `.` and `-`, in parts
@@ -87,6 +91,27 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// When the store fails.
     fn delete(&self, name: &ObjectName) -> Result<(), StoreError>;
+}
+
+/// Maximum number of objects that a listing returns at once.
+const LIST_MAX: usize = 1000;
+/// Maximum number of bytes that a call returns.
+const GET_BYTES_MAX: u64 = 1 << 31;
+
+/// Returns where `range` begins in an object of `length_bytes`, and how many bytes of it are returned.
+fn within(range: ByteRange, length_bytes: u64) -> (u64, usize) {
+    let (start, length) = match range {
+        ByteRange::Whole => (0, length_bytes),
+        ByteRange::From { offset, length_bytes: wanted } => {
+            let start = offset.min(length_bytes);
+            (start, wanted.min(length_bytes - start))
+        }
+        ByteRange::Last { length_bytes: wanted } => {
+            let length = wanted.min(length_bytes);
+            (length_bytes - length, length)
+        }
+    };
+    (start, usize::try_from(length.min(GET_BYTES_MAX)).unwrap_or(usize::MAX))
 }
 
 /// Maximum length of the name of an object, in bytes.

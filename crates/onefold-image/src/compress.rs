@@ -1,0 +1,132 @@
+//! Units into the bytes that are stored, and back.
+
+use std::fmt;
+use std::io;
+
+use zstd::bulk;
+
+use crate::format::pack::{Codec, UNIT_BYTES_MAX, UnitHeader};
+
+/// Level of compression unless another is given.
+pub const LEVEL: i32 = 3;
+
+/// Compresses units; each thread has its own, whose memory it uses again.
+pub struct Compressor {
+    zstd: bulk::Compressor<'static>,
+}
+
+impl Compressor {
+    /// Returns a compressor of a level of Zstandard.
+    ///
+    /// # Errors
+    /// When the library refuses the level, or there is no memory.
+    pub fn new(level: i32) -> io::Result<Compressor> {
+        Ok(Compressor { zstd: bulk::Compressor::new(level)? })
+    }
+
+    /// Fills `stored` with what is stored of a unit, and returns the header for it.
+    ///
+    /// # Errors
+    /// When the library fails.
+    ///
+    /// # Panics
+    /// When `plain` is empty or longer than a unit may be.
+    pub fn compress(&mut self, plain: &[u8], stored: &mut Vec<u8>) -> io::Result<UnitHeader> {
+        let plain_bytes = u32::try_from(plain.len()).ok().filter(|bytes| (1..=UNIT_BYTES_MAX).contains(bytes));
+        let plain_bytes = plain_bytes.expect("a unit has 1 byte to 1 MiB");
+        stored.clear();
+        stored.reserve(zstd::zstd_safe::compress_bound(plain.len()));
+        self.zstd.compress_to_buffer(plain, stored)?;
+        if stored.len() < plain.len() {
+            let stored_bytes = u32::try_from(stored.len()).expect("shorter than the unit");
+            return Ok(UnitHeader { codec: Codec::Zstd, stored_bytes, plain_bytes });
+        }
+        stored.clear();
+        stored.extend_from_slice(plain);
+        Ok(UnitHeader { codec: Codec::Plain, stored_bytes: plain_bytes, plain_bytes })
+    }
+}
+
+impl fmt::Debug for Compressor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Compressor")
+    }
+}
+
+/// Brings stored bytes back; each thread has its own, whose memory it uses again.
+pub struct Decompressor {
+    zstd: bulk::Decompressor<'static>,
+}
+
+impl Decompressor {
+    /// Returns a decompressor.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn new() -> io::Result<Decompressor> {
+        Ok(Decompressor { zstd: bulk::Decompressor::new()? })
+    }
+
+    /// Fills `plain` with the bytes of a unit. Returns false if `stored` are not those of exactly `header.plain_bytes`.
+    /// A frame is decompressed straight into as many bytes, so no window of its own takes memory.
+    pub fn decompress(&mut self, header: UnitHeader, stored: &[u8], plain: &mut Vec<u8>) -> bool {
+        plain.clear();
+        if !header.is_valid() || header.stored_bytes as usize != stored.len() {
+            return false;
+        }
+        match header.codec {
+            Codec::Plain => plain.extend_from_slice(stored),
+            Codec::Zstd => {
+                // The library fills the whole buffer that it is given: one of exactly this length.
+                plain.resize(header.plain_bytes as usize, 0);
+                match self.zstd.decompress_to_buffer(stored, plain.as_mut_slice()) {
+                    Ok(length) => plain.truncate(length),
+                    Err(_) => plain.clear(),
+                }
+            }
+        }
+        plain.len() == header.plain_bytes as usize
+    }
+}
+
+impl fmt::Debug for Decompressor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Decompressor")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn through(plain: &[u8]) -> UnitHeader {
+        let mut stored = Vec::new();
+        let header = Compressor::new(LEVEL).unwrap().compress(plain, &mut stored).unwrap();
+        let mut back = vec![1, 2, 3];
+        assert!(Decompressor::new().unwrap().decompress(header, &stored, &mut back));
+        assert_eq!(back, plain);
+        header
+    }
+
+    #[test]
+    fn units_return_as_they_were() {
+        assert_eq!(through(&[7; 1 << 20]).codec, Codec::Zstd);
+        assert!(through(&[7; 1 << 20]).stored_bytes < 1000);
+        assert_eq!(through(&[7]).codec, Codec::Plain, "nothing is gained");
+    }
+
+    #[test]
+    fn a_frame_of_another_length_is_refused() {
+        let mut stored = Vec::new();
+        let header = Compressor::new(LEVEL).unwrap().compress(&[7; 5000], &mut stored).unwrap();
+        let mut decompressor = Decompressor::new().unwrap();
+        for plain_bytes in [4999, 5001, 1 << 20] {
+            assert!(!decompressor.decompress(UnitHeader { plain_bytes, ..header }, &stored, &mut Vec::new()));
+        }
+        for length in 0..stored.len() {
+            let cut = UnitHeader { stored_bytes: u32::try_from(length).unwrap(), ..header };
+            assert!(!decompressor.decompress(cut, &stored[..length], &mut Vec::new()));
+        }
+        assert!(decompressor.decompress(header, &stored, &mut Vec::new()), "and it still works");
+    }
+}

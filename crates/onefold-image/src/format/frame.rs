@@ -1,0 +1,104 @@
+//! The frame of every object: what it is, whose it is, and a digest over all of it.
+
+use super::FormatError;
+use super::bytes::{Decoder, Encoder};
+use super::fields::{decode_id, encode_id};
+use crate::{ArchiveId, ObjectId, WriterId};
+
+/// The first bytes of every object.
+const MAGIC: [u8; 8] = *b"1foldarc";
+/// The version of every structure so far.
+pub(super) const VERSION: u16 = 1;
+/// Length of a frame in bytes.
+pub(super) const FRAME_BYTES: usize = 64;
+/// Length of the digest at the end of an object.
+pub(super) const DIGEST_BYTES: usize = 32;
+
+/// Kinds of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Descriptor = 1,
+    Pack = 2,
+    Manifest = 3,
+    Segment = 4,
+    Entry = 5,
+}
+
+impl Kind {
+    /// Returns what users call it.
+    pub(super) fn structure(self) -> &'static str {
+        match self {
+            Kind::Descriptor => "descriptor",
+            Kind::Pack => "pack",
+            Kind::Manifest => "manifest",
+            Kind::Segment => "segment of the index",
+            Kind::Entry => "ledger entry",
+        }
+    }
+}
+
+/// The name of an object in its frame where it has no [`ObjectId`]: a number.
+pub(super) fn numbered(number: u64) -> ObjectId {
+    ObjectId { writer: WriterId([0; 16]), random: number.to_le_bytes() }
+}
+
+/// Returns the frame of an object of `length` bytes, frame and all.
+pub(super) fn frame(kind: Kind, archive: ArchiveId, id: ObjectId, length: u64) -> Vec<u8> {
+    let mut encoder = Encoder(Vec::with_capacity(FRAME_BYTES));
+    encoder.bytes(&MAGIC).u16(kind as u16).u16(VERSION).u32(0);
+    encode_id(encoder.bytes(&archive.0), id);
+    encoder.u64(length);
+    encoder.0
+}
+
+/// Returns an object: its frame, `body`, and the digest of both.
+pub(super) fn enclose(kind: Kind, archive: ArchiveId, id: ObjectId, body: &[u8]) -> Vec<u8> {
+    let length = FRAME_BYTES + body.len() + DIGEST_BYTES;
+    let mut object = frame(kind, archive, id, length as u64);
+    object.reserve_exact(length - object.len());
+    object.extend_from_slice(body);
+    let digest = blake3::hash(&object);
+    object.extend_from_slice(digest.as_bytes());
+    object
+}
+
+/// Returns the archive that an object of this kind and name says to be of, and its body. Everything but the archive is
+/// checked.
+pub(super) fn disclose(kind: Kind, id: ObjectId, object: &[u8]) -> Result<(ArchiveId, &[u8]), FormatError> {
+    let structure = kind.structure();
+    let archive = check_frame(kind, id, object, object.len() as u64)?;
+    let body_end = object.len().checked_sub(DIGEST_BYTES).filter(|end| *end >= FRAME_BYTES);
+    let (content, digest) = object.split_at(body_end.ok_or(FormatError::Length { structure })?);
+    if blake3::hash(content).as_bytes() != digest {
+        return Err(FormatError::Digest { structure });
+    }
+    Ok((archive, &content[FRAME_BYTES..]))
+}
+
+/// Returns the body of an object that must be of `archive`.
+pub(super) fn disclose_of(kind: Kind, archive: ArchiveId, id: ObjectId, object: &[u8]) -> Result<&[u8], FormatError> {
+    let (of, body) = disclose(kind, id, object)?;
+    if of == archive { Ok(body) } else { Err(FormatError::Other { structure: kind.structure(), what: "its archive" }) }
+}
+
+/// Checks the frame of an object of `length` bytes, and returns the archive in it.
+pub(super) fn check_frame(kind: Kind, id: ObjectId, object: &[u8], length: u64) -> Result<ArchiveId, FormatError> {
+    let structure = kind.structure();
+    let other = |what| FormatError::Other { structure, what };
+    let mut decoder = Decoder::new(structure, object);
+    if decoder.array()? != MAGIC || decoder.u16()? != kind as u16 {
+        return Err(other("its kind"));
+    }
+    let (version, features) = (decoder.u16()?, decoder.u32()?);
+    if version != VERSION || features != 0 {
+        return Err(FormatError::Newer { structure, version, features });
+    }
+    let archive = ArchiveId(decoder.array()?);
+    if decode_id(&mut decoder)? != id {
+        return Err(other("its name"));
+    }
+    if decoder.u64()? != length {
+        return Err(FormatError::Length { structure });
+    }
+    Ok(archive)
+}
