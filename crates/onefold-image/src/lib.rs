@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod archive;
 pub mod compress;
 pub mod format;
 mod name;

@@ -1,0 +1,159 @@
+//! The index: from the first bytes of a unit's name to places in packs. It is a hint, and all of it is in memory so far.
+
+use std::collections::HashMap;
+
+use super::ArchiveError;
+use super::objects::{Folder, damaged, read_whole};
+use super::state::{Part, State};
+use super::tables::{Tables, is_broken};
+use crate::format::FormatError;
+use crate::format::segment::{IndexEntry, SEGMENT_BYTES_MAX, Segment};
+use crate::store::Store;
+use crate::{ArchiveId, ObjectId, UnitName};
+
+/// Maximum number of units: 384 MiB of memory.
+const UNITS_MAX: usize = 16 << 20;
+
+/// Where a unit may be: its name's beginning says so, and its pack has to confirm it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) pack: ObjectId,
+    pub(super) offset: u32,
+    pub(super) stored_bytes: u32,
+}
+
+/// Sorted runs of entries, the longest first, each at least twice as long as the next.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    packs: Vec<ObjectId>,
+    numbers: HashMap<ObjectId, u32>,
+    runs: Vec<Vec<IndexEntry>>,
+    /// Position of the state that it has all parts of.
+    position: u64,
+}
+
+impl Index {
+    /// Returns whether it has all that `state` knows.
+    pub(super) fn is_of(&self, state: &State) -> bool {
+        self.position == state.position
+    }
+
+    /// Reads all parts that it does not have yet.
+    pub(super) fn read_on(
+        &mut self,
+        store: &dyn Store,
+        archive: ArchiveId,
+        state: &State,
+        tables: &Tables,
+    ) -> Result<(), ArchiveError> {
+        for part in state.parts.values() {
+            if part.packs.iter().all(|pack| self.numbers.contains_key(pack)) {
+                continue;
+            }
+            let segment = match read_segment(store, archive, part) {
+                Ok(segment) => segment,
+                Err(error) if is_broken(&error) => rebuild(store, archive, state, part, tables)?,
+                Err(error) => return Err(error),
+            };
+            self.add(&segment)?;
+        }
+        self.position = state.position;
+        Ok(())
+    }
+
+    /// Adds the entries of a segment.
+    fn add(&mut self, segment: &Segment) -> Result<(), ArchiveError> {
+        if self.runs.iter().map(Vec::len).sum::<usize>() + segment.entries.len() > UNITS_MAX {
+            return Err(ArchiveError::TooLarge { units_max: UNITS_MAX });
+        }
+        let numbers: Vec<u32> = segment.packs.iter().map(|pack| self.number(*pack)).collect();
+        let renumbered = |entry: &IndexEntry| IndexEntry { pack: numbers[entry.pack as usize], ..*entry };
+        self.runs.push(segment.entries.iter().map(renumbered).collect());
+        while let [.., longer, shorter] = &self.runs[..]
+            && longer.len() < 2 * shorter.len()
+        {
+            let (shorter, longer) = (self.runs.pop().unwrap_or_default(), self.runs.pop().unwrap_or_default());
+            self.runs.push(merge(&longer, &shorter));
+        }
+        Ok(())
+    }
+
+    fn number(&mut self, pack: ObjectId) -> u32 {
+        *self.numbers.entry(pack).or_insert_with(|| {
+            self.packs.push(pack);
+            u32::try_from(self.packs.len() - 1).expect("fewer packs than units")
+        })
+    }
+
+    /// Returns where a unit may be, the shortest form first.
+    pub(super) fn places(&self, name: UnitName) -> Vec<Place> {
+        let prefix = name.prefix();
+        let mut places = Vec::new();
+        for run in &self.runs {
+            let start = run.partition_point(|entry| entry.prefix < prefix);
+            let equal = run[start..].iter().take_while(|entry| entry.prefix == prefix);
+            places.extend(equal.map(|entry| Place {
+                pack: self.packs[entry.pack as usize],
+                offset: entry.offset,
+                stored_bytes: entry.stored_bytes,
+            }));
+        }
+        places.sort_by_key(|place| place.stored_bytes);
+        places
+    }
+}
+
+/// Merges two sorted runs.
+fn merge(one: &[IndexEntry], other: &[IndexEntry]) -> Vec<IndexEntry> {
+    let mut merged = Vec::with_capacity(one.len() + other.len());
+    let (mut one, mut other) = (one, other);
+    while let ([first, rest @ ..], [second, others @ ..]) = (one, other) {
+        if first.prefix <= second.prefix {
+            merged.push(*first);
+            one = rest;
+        } else {
+            merged.push(*second);
+            other = others;
+        }
+    }
+    merged.extend_from_slice(one);
+    merged.extend_from_slice(other);
+    merged
+}
+
+/// Returns the segment of a part. One that lacks a pack of it is damaged.
+fn read_segment(store: &dyn Store, archive: ArchiveId, part: &Part) -> Result<Segment, ArchiveError> {
+    let name = Folder::Segments.object(part.segment);
+    let object = read_whole(store, &name, SEGMENT_BYTES_MAX)?;
+    let segment = Segment::decode(archive, part.segment, &object).map_err(damaged(&name))?;
+    if part.packs.iter().all(|pack| segment.packs.contains(pack)) {
+        return Ok(segment);
+    }
+    Err(damaged(&name)(FormatError::Other { structure: "segment of the index", what: "its packs" }))
+}
+
+/// Returns what the segment of a part would say, from the tables of its packs. Packs that are gone or damaged are left out.
+fn rebuild(
+    store: &dyn Store,
+    archive: ArchiveId,
+    state: &State,
+    part: &Part,
+    tables: &Tables,
+) -> Result<Segment, ArchiveError> {
+    let mut segment = Segment { packs: part.packs.clone(), entries: Vec::new() };
+    for (number, pack) in (0u32..).zip(&part.packs).filter(|(_, pack)| state.is_live(**pack)) {
+        let table = match tables.table(store, archive, *pack) {
+            Ok(table) => table,
+            Err(error) if is_broken(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        segment.entries.extend(table.iter().map(|entry| IndexEntry {
+            prefix: entry.name.prefix(),
+            pack: number,
+            offset: entry.offset,
+            stored_bytes: entry.stored_bytes,
+        }));
+    }
+    segment.entries.sort_unstable_by_key(|entry| (entry.prefix, entry.pack, entry.offset));
+    Ok(segment)
+}

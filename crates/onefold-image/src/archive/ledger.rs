@@ -1,0 +1,84 @@
+//! The ledger: reading it on, and adding an entry.
+
+use std::time::Duration;
+
+use onefold_block::Clock;
+
+use super::ArchiveError;
+use super::objects::{damaged, is_missing, read_whole};
+use super::state::State;
+use crate::ArchiveId;
+use crate::format::ledger::{ENTRY_BYTES_MAX, Entry};
+use crate::store::{Created, ObjectName, Store, StoreError};
+
+/// How often a creation is tried whose answer is an error.
+const ATTEMPTS: u32 = 5;
+/// Pause after the first of them; each further one doubles it.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Takes all entries in that `state` does not know.
+pub(super) fn read_on(store: &dyn Store, archive: ArchiveId, state: &mut State) -> Result<(), ArchiveError> {
+    while let Some((name, object)) = next(store, state.position)? {
+        let entry = Entry::decode(archive, state.position, &object).map_err(damaged(&name))?;
+        let digest = *blake3::hash(&object).as_bytes();
+        state.apply(&entry, digest).map_err(|what| ArchiveError::Ledger { position: entry.position, what })?;
+    }
+    Ok(())
+}
+
+/// Returns the object of an entry, if there is one.
+fn next(store: &dyn Store, position: u64) -> Result<Option<(ObjectName, Vec<u8>)>, ArchiveError> {
+    let name = Entry::object_name(position);
+    match read_whole(store, &name, ENTRY_BYTES_MAX) {
+        Ok(object) => Ok(Some((name, object))),
+        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Checks that no entry follows a missing one: whoever added to such a ledger would make a second one.
+pub(super) fn check_end(store: &dyn Store, state: &State) -> Result<(), ArchiveError> {
+    let last = state.position.checked_sub(1).map(Entry::object_name);
+    let following = store.list("ledger/", last.as_ref())?;
+    match following.first() {
+        // It came while the ledger was read.
+        Some(entry) if entry.name == Entry::object_name(state.position) => Ok(()),
+        Some(_) => Err(ArchiveError::Ledger { position: state.position, what: "it is missing, and others follow it" }),
+        None => Ok(()),
+    }
+}
+
+/// Makes an object that must be exactly `bytes`. Returns whether it is; otherwise another was there first.
+///
+/// An answer that is an error says nothing: the object may be there, or come later. The same creation is tried again, so
+/// that what comes late is what was meant. "Exists" does not say whose object it is: its bytes do, which have a random token.
+pub(super) fn create_exactly(
+    store: &dyn Store,
+    clock: Option<&dyn Clock>,
+    name: &ObjectName,
+    bytes: &[u8],
+) -> Result<bool, ArchiveError> {
+    let mut pause = PAUSE;
+    for attempt in 1.. {
+        let answer = store.create(name, bytes).and_then(|created| match created {
+            Created::New => Ok(true),
+            Created::Exists => is_stored(store, name, bytes),
+        });
+        match answer {
+            Ok(is_ours) => return Ok(is_ours),
+            Err(error) if attempt == ATTEMPTS => return Err(ArchiveError::Doubtful(error)),
+            Err(_) => {}
+        }
+        if let Some(clock) = clock {
+            clock.sleep(pause);
+        }
+        pause *= 2;
+    }
+    unreachable!("the last attempt returns")
+}
+
+/// Returns whether an object has exactly these bytes.
+fn is_stored(store: &dyn Store, name: &ObjectName, bytes: &[u8]) -> Result<bool, StoreError> {
+    let range = crate::store::ByteRange::From { offset: 0, length_bytes: bytes.len() as u64 + 1 };
+    Ok(store.get(name, range)? == bytes)
+}

@@ -1,0 +1,236 @@
+//! An archive: its descriptor, its ledger, its index, and what is read and written by them.
+
+mod error;
+mod index;
+mod ledger;
+mod objects;
+mod state;
+mod tables;
+mod units;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use onefold_block::{Clock, Random};
+use parking_lot::RwLock;
+
+pub use error::ArchiveError;
+pub use state::ImageRecord;
+pub use units::{StoredUnit, WantedUnit};
+pub use writer::{ManifestDraft, Writer};
+
+use self::index::{Index, Place};
+use self::objects::{Folder, damaged, is_missing, random_bytes, read_whole};
+use self::state::State;
+use self::tables::{Table, Tables};
+use crate::format::FormatError;
+use crate::format::chunk_header::ChunkHeader;
+use crate::format::descriptor::{Descriptor, REGION_BYTES, UnitKind};
+use crate::format::ledger::{Change, Entry};
+use crate::format::manifest::{MANIFEST_BYTES_MAX, Manifest};
+use crate::store::{ObjectName, Store};
+use crate::{ArchiveId, ImageName, ImageVersion, ObjectId, UnitKey, UnitName, WriterId};
+
+/// Maximum length of a descriptor in bytes.
+const DESCRIPTOR_BYTES_MAX: u64 = 4096;
+/// Names of the descriptor and of its copy.
+const DESCRIPTORS: [&str; 2] = ["descriptor", "descriptor.copy"];
+
+/// An archive that is open. Threads share it.
+#[derive(Debug)]
+pub struct Archive {
+    store: Arc<dyn Store>,
+    descriptor: Descriptor,
+    /// Locked before the index.
+    state: RwLock<State>,
+    index: RwLock<Index>,
+    tables: Tables,
+}
+
+impl Archive {
+    /// Makes an archive in a store that has no object.
+    ///
+    /// # Errors
+    /// When there are objects, when the store breaks its contract or fails, or there is no randomness.
+    pub fn create(store: Arc<dyn Store>, units: UnitKind, random: &dyn Random) -> Result<Archive, ArchiveError> {
+        if let Some(found) = store.list("", None)?.first() {
+            return Err(ArchiveError::NotEmpty { name: found.name.to_string() });
+        }
+        let archive = ArchiveId(random_bytes(random)?);
+        let descriptor = Descriptor { archive, key: UnitKey(random_bytes(random)?), units, region_bytes: REGION_BYTES };
+        let object = descriptor.encode()?;
+        for name in DESCRIPTORS.map(descriptor_name) {
+            if !ledger::create_exactly(&*store, None, &name, &object)? {
+                return Err(ArchiveError::NotEmpty { name: name.to_string() });
+            }
+        }
+        Archive::with(store, descriptor)
+    }
+
+    /// Opens an archive: reads the descriptor, or its copy, and the ledger.
+    ///
+    /// # Errors
+    /// When there is none, when it is damaged, or the store fails.
+    pub fn open(store: Arc<dyn Store>) -> Result<Archive, ArchiveError> {
+        let [descriptor, copy] = DESCRIPTORS.map(|name| read_descriptor(&*store, name));
+        let descriptor = match (descriptor, copy) {
+            (Ok(descriptor), _) | (Err(_), Ok(descriptor)) => descriptor,
+            (Err(missing), Err(other)) if is_missing(&missing) && is_missing(&other) => {
+                return Err(ArchiveError::NoArchive);
+            }
+            (Err(error), Err(_)) => return Err(error),
+        };
+        Archive::with(store, descriptor)
+    }
+
+    fn with(store: Arc<dyn Store>, descriptor: Descriptor) -> Result<Archive, ArchiveError> {
+        let (state, index) = (RwLock::default(), RwLock::default());
+        let archive = Archive { store, descriptor, state, index, tables: Tables::default() };
+        archive.refresh()?;
+        ledger::check_end(&*archive.store, &archive.state.read())?;
+        Ok(archive)
+    }
+
+    /// Returns what the archive is.
+    #[must_use]
+    pub fn descriptor(&self) -> &Descriptor {
+        &self.descriptor
+    }
+
+    /// Returns where its objects are.
+    #[must_use]
+    pub fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    /// Reads the entries that were added to the ledger since.
+    ///
+    /// # Errors
+    /// When an entry is damaged, or the store fails.
+    pub fn refresh(&self) -> Result<(), ArchiveError> {
+        ledger::read_on(&*self.store, self.descriptor.archive, &mut self.state.write())
+    }
+
+    /// Returns all images, in the order of names and versions, as the ledger was when it was last read.
+    #[must_use]
+    pub fn images(&self) -> Vec<ImageRecord> {
+        self.state.read().images.values().cloned().collect()
+    }
+
+    /// Returns the image of a name: the newest one unless a version is given.
+    #[must_use]
+    pub fn find(&self, name: &ImageName, version: Option<u32>) -> Option<ImageRecord> {
+        self.state.read().find(name, version).cloned()
+    }
+
+    /// Returns the manifest of an image: exactly the bytes that the ledger names, of this archive and this image.
+    ///
+    /// # Errors
+    /// When it is damaged or another, or the store fails.
+    pub fn manifest(&self, image: &ImageRecord) -> Result<Manifest, ArchiveError> {
+        let name = Folder::Manifests.object(image.manifest);
+        let object = read_whole(&*self.store, &name, MANIFEST_BYTES_MAX)?;
+        if *blake3::hash(&object).as_bytes() != image.digest {
+            return Err(damaged(&name)(FormatError::Digest { structure: "manifest" }));
+        }
+        let manifest = Manifest::decode(self.descriptor.archive, image.manifest, &object).map_err(damaged(&name))?;
+        if manifest.image != image.image {
+            return Err(damaged(&name)(FormatError::Other { structure: "manifest", what: "its image" }));
+        }
+        Ok(manifest)
+    }
+
+    /// Returns the header of a chunk.
+    ///
+    /// # Errors
+    /// When it is lost or damaged, or the store fails.
+    pub fn header(&self, name: &UnitName) -> Result<ChunkHeader, ArchiveError> {
+        let mut header = None;
+        self.read_units::<ArchiveError>(&[WantedUnit { name: *name, plain_bytes: None }], &mut |_, plain| {
+            header = Some(ChunkHeader::decode(plain));
+            Ok(())
+        })?;
+        let header = header.ok_or(ArchiveError::Lost { unit: *name })?;
+        header.map_err(|source| ArchiveError::Damaged { name: format!("unit {name}"), source })
+    }
+
+    /// Returns a writer with a new name, after an entry says that it begins.
+    ///
+    /// # Errors
+    /// When the store fails, or there is no randomness.
+    pub fn writer<'a>(
+        &'a self,
+        clock: &'a dyn Clock,
+        random: &'a dyn Random,
+        host: &str,
+    ) -> Result<Writer<'a>, ArchiveError> {
+        Writer::begin(self, clock, random, host)
+    }
+
+    /// Removes an image: an entry says so, and what only it needed may be collected.
+    ///
+    /// # Errors
+    /// When there is no such image, or the store fails.
+    pub fn remove(&self, image: &ImageVersion, clock: &dyn Clock, random: &dyn Random) -> Result<(), ArchiveError> {
+        let writer = WriterId(random_bytes(random)?);
+        loop {
+            self.refresh()?;
+            if !self.state.read().images.contains_key(image) {
+                return Err(ArchiveError::NoImage { image: image.clone() });
+            }
+            if self.append(writer, clock, random, Change::ImageRemoved { image: image.clone() })? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Adds the entry behind all that were read. Returns false if another came first; then whoever calls reads on and
+    /// decides anew.
+    fn append(
+        &self,
+        writer: WriterId,
+        clock: &dyn Clock,
+        random: &dyn Random,
+        change: Change,
+    ) -> Result<bool, ArchiveError> {
+        let (position, previous) = {
+            let state = self.state.read();
+            (state.position, state.last)
+        };
+        let (archive, token) = (self.descriptor.archive, random_bytes(random)?);
+        let entry = Entry { archive, position, previous, writer, token, made: clock.now(), change };
+        let name = Entry::object_name(position);
+        let is_ours = ledger::create_exactly(&*self.store, Some(clock), &name, &entry.encode()?)?;
+        self.refresh()?;
+        Ok(is_ours)
+    }
+
+    /// Returns where a unit may be, by the index and the ledger as it was read; the shortest form first.
+    fn places(&self, name: UnitName) -> Result<Vec<Place>, ArchiveError> {
+        let state = self.state.read();
+        if !self.index.read().is_of(&state) {
+            self.index.write().read_on(&*self.store, self.descriptor.archive, &state, &self.tables)?;
+        }
+        let mut places = self.index.read().places(name);
+        places.retain(|place| state.holds(place.pack, name));
+        Ok(places)
+    }
+
+    /// Returns the table of a pack.
+    fn table(&self, pack: ObjectId) -> Result<Table, ArchiveError> {
+        self.tables.table(&*self.store, self.descriptor.archive, pack)
+    }
+}
+
+fn descriptor_name(name: &str) -> ObjectName {
+    ObjectName::new(name).expect("the names of descriptors are names")
+}
+
+fn read_descriptor(store: &dyn Store, name: &str) -> Result<Descriptor, ArchiveError> {
+    let name = descriptor_name(name);
+    let object = read_whole(store, &name, DESCRIPTOR_BYTES_MAX)?;
+    Descriptor::decode(&object).map_err(damaged(&name))
+}

@@ -1,0 +1,203 @@
+//! The state of an archive: what the entries of its ledger say together.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use onefold_block::Timestamp;
+
+use crate::format::ledger::{Change, Entry};
+use crate::{ImageName, ImageVersion, ObjectId, UnitName, WriterId};
+
+/// An image that an archive has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageRecord {
+    /// Name and version.
+    pub image: ImageVersion,
+    /// Its manifest.
+    pub manifest: ObjectId,
+    /// BLAKE3 digest of the manifest's object.
+    pub digest: [u8; 32],
+    /// Number of packs that it brought along.
+    pub packs: usize,
+    /// When its capture ended, by the clock of the host that made it.
+    pub added: Timestamp,
+}
+
+/// A part of the index: a segment, and the packs whose units it has.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) segment: ObjectId,
+    pub(super) packs: Vec<ObjectId>,
+}
+
+/// What the entries up to a position say.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    /// Number of entries.
+    pub(super) position: u64,
+    /// Digest of the last one.
+    pub(super) last: [u8; 32],
+    pub(super) images: BTreeMap<ImageVersion, ImageRecord>,
+    /// The newest version that each name ever had.
+    newest: HashMap<ImageName, u32>,
+    /// Packs that hold units, with the position of the entry that brought each along.
+    live: HashMap<ObjectId, u64>,
+    /// Packs that may be deleted.
+    retired: HashSet<ObjectId>,
+    /// Parts of the index by the position of the entry that brought them.
+    pub(super) parts: BTreeMap<u64, Part>,
+    /// Writers that began, and whether each was given up.
+    writers: HashMap<WriterId, bool>,
+    /// Units that no pack had whole at a position: those of later packs count again.
+    lost: HashMap<UnitName, u64>,
+    /// Number of entries up to the last one that said so.
+    lost_until: u64,
+}
+
+/// What is wrong with an entry.
+type Wrong = &'static str;
+
+impl State {
+    /// Returns the version that the next image of a name gets; `None` after four thousand million.
+    pub(super) fn next_version(&self, name: &ImageName) -> Option<u32> {
+        self.newest.get(name).copied().unwrap_or(0).checked_add(1)
+    }
+
+    /// Returns the image of a name; the newest one unless a version is given.
+    pub(super) fn find(&self, name: &ImageName, version: Option<u32>) -> Option<&ImageRecord> {
+        let of = |version| ImageVersion { name: name.clone(), version };
+        match version {
+            Some(version) => self.images.get(&of(version)),
+            None => self.images.range(of(0)..=of(u32::MAX)).next_back().map(|(_, record)| record),
+        }
+    }
+
+    /// Returns whether another host gave a writer up.
+    pub(super) fn is_given_up(&self, writer: WriterId) -> bool {
+        self.writers.get(&writer).copied().unwrap_or(false)
+    }
+
+    /// Returns whether a unit may be looked for in a pack.
+    pub(super) fn holds(&self, pack: ObjectId, unit: UnitName) -> bool {
+        let lost = self.lost.get(&unit);
+        self.live.get(&pack).is_some_and(|brought| lost.is_none_or(|lost| lost < brought))
+    }
+
+    /// Returns whether an entry from `position` on says that units are lost.
+    pub(super) fn lost_since(&self, position: u64) -> bool {
+        self.lost_until > position
+    }
+
+    /// Returns whether no entry retired or replaced a pack that one brought along.
+    pub(super) fn is_live(&self, pack: ObjectId) -> bool {
+        self.live.contains_key(&pack)
+    }
+
+    /// Returns whether a writer began, and was not given up.
+    fn may_write(&self, writer: WriterId) -> bool {
+        self.writers.get(&writer) == Some(&false)
+    }
+
+    /// Takes the next entry in, whose object has the digest `digest`. An entry that its maker could not have made, having
+    /// read all before it, is an error, and the state is of no use then.
+    pub(super) fn apply(&mut self, entry: &Entry, digest: [u8; 32]) -> Result<(), Wrong> {
+        if entry.position != self.position || entry.previous != self.last {
+            return Err("it does not follow the entry before it");
+        }
+        self.change(entry)?;
+        self.position += 1;
+        self.last = digest;
+        Ok(())
+    }
+
+    fn change(&mut self, entry: &Entry) -> Result<(), Wrong> {
+        match &entry.change {
+            Change::WriterBegins { .. } => {
+                if self.writers.contains_key(&entry.writer) {
+                    return Err("a writer begins twice");
+                }
+                self.writers.insert(entry.writer, false);
+            }
+            Change::ImageAdded { .. } => self.add_image(entry)?,
+            Change::ImageRemoved { image } => {
+                self.images.remove(image).ok_or("an image is removed that is not there")?;
+            }
+            Change::PacksRetired { packs } => self.retire(packs)?,
+            Change::PacksReplaced { old, new, segment } => {
+                self.check_new(new)?;
+                self.retire(old)?;
+                self.bring(entry.position, new);
+                self.parts.insert(entry.position, Part { segment: *segment, packs: new.clone() });
+            }
+            Change::SegmentsMerged { old, new } => self.merge(entry.position, old, *new)?,
+            Change::WriterGivenUp { writer } => {
+                *self.writers.get_mut(writer).ok_or("a writer is given up that never began")? = true;
+            }
+            Change::UnitsLost { units } => {
+                self.lost.extend(units.iter().map(|unit| (*unit, entry.position)));
+                self.lost_until = entry.position + 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_image(&mut self, entry: &Entry) -> Result<(), Wrong> {
+        let Change::ImageAdded { image, manifest, digest, packs, segment } = &entry.change else {
+            return Ok(());
+        };
+        if !self.may_write(entry.writer) {
+            return Err("a writer adds an image that did not begin, or was given up");
+        }
+        if self.next_version(&image.name) != Some(image.version) {
+            return Err("an image has a version that does not follow its last");
+        }
+        self.check_new(packs)?;
+        let (image, manifest, digest, added) = (image.clone(), *manifest, *digest, entry.made);
+        self.newest.insert(image.name.clone(), image.version);
+        self.images.insert(image.clone(), ImageRecord { image, manifest, digest, packs: packs.len(), added });
+        self.bring(entry.position, packs);
+        match segment {
+            Some(segment) => {
+                self.parts.insert(entry.position, Part { segment: *segment, packs: packs.clone() });
+            }
+            None if packs.is_empty() => {}
+            None => return Err("packs come without a segment"),
+        }
+        Ok(())
+    }
+
+    fn check_new(&self, packs: &[ObjectId]) -> Result<(), Wrong> {
+        let is_known = |pack| self.live.contains_key(pack) || self.retired.contains(pack);
+        let distinct: HashSet<&ObjectId> = packs.iter().collect();
+        if distinct.len() < packs.len() || packs.iter().any(is_known) {
+            Err("a pack is brought along twice")
+        } else {
+            Ok(())
+        }
+    }
+
+    fn bring(&mut self, position: u64, packs: &[ObjectId]) {
+        self.live.extend(packs.iter().map(|pack| (*pack, position)));
+    }
+
+    fn retire(&mut self, packs: &[ObjectId]) -> Result<(), Wrong> {
+        for pack in packs {
+            self.live.remove(pack).ok_or("a pack is retired that holds nothing")?;
+            self.retired.insert(*pack);
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, position: u64, old: &[ObjectId], new: ObjectId) -> Result<(), Wrong> {
+        let old: HashSet<&ObjectId> = old.iter().collect();
+        let is_old = |part: &Part| old.contains(&part.segment);
+        if self.parts.values().filter(|part| is_old(part)).count() != old.len() {
+            return Err("segments are merged that are not there");
+        }
+        let mut packs: Vec<ObjectId> =
+            self.parts.values().filter(|part| is_old(part)).flat_map(|part| part.packs.clone()).collect();
+        packs.retain(|pack| self.live.contains_key(pack));
+        self.parts.retain(|_, part| !is_old(part));
+        self.parts.insert(position, Part { segment: new, packs });
+        Ok(())
+    }
+}

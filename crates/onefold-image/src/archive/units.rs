@@ -1,0 +1,266 @@
+//! Reading units: where they lie, in as few calls as that allows, each verified by its name.
+
+use super::index::Place;
+use super::objects::Folder;
+use super::tables::{entry_at, is_broken};
+use super::{Archive, ArchiveError};
+use crate::compress::Decompressor;
+use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader};
+use crate::store::{ByteRange, StoreError};
+use crate::{ObjectId, UnitName};
+
+/// Units of a pack with up to so many bytes between them are read in one call.
+const GAP_BYTES: u64 = 64 << 10;
+/// Maximum length of what one call reads, in bytes; a longer unit is read alone.
+const READ_BYTES: u64 = 4 << 20;
+
+/// A unit that is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WantedUnit {
+    /// The unit.
+    pub name: UnitName,
+    /// Length of its plain bytes, if it is known: another one is damage.
+    pub plain_bytes: Option<u32>,
+}
+
+/// Where a unit is stored, as the table of its pack says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredUnit {
+    /// The pack.
+    pub pack: ObjectId,
+    /// Offset of its header in the pack, in bytes.
+    pub offset: u32,
+    /// Bytes that are stored behind the header.
+    pub stored_bytes: u32,
+    /// Length of its plain bytes.
+    pub plain_bytes: u32,
+}
+
+/// A unit on its way: which of the wanted ones, and the places where it has not been looked for yet.
+struct Job {
+    index: usize,
+    /// In the order in which they are tried, last first.
+    places: Vec<Place>,
+}
+
+impl Archive {
+    /// Returns where a unit is stored; `None` if no pack has it. The pack's table confirms it, and of several copies it is
+    /// the shortest. A pack that is gone or damaged has nothing.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn stored(&self, name: &UnitName) -> Result<Option<StoredUnit>, ArchiveError> {
+        for place in self.places(*name)? {
+            if let Some(stored) = self.confirmed(*name, place)? {
+                return Ok(Some(stored));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns what the table of a pack says of a unit that should be there.
+    fn confirmed(&self, name: UnitName, place: Place) -> Result<Option<StoredUnit>, ArchiveError> {
+        let table = match self.table(place.pack) {
+            Ok(table) => table,
+            Err(error) if is_broken(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let entry = entry_at(&table, place.offset).filter(|entry| entry.name == name);
+        Ok(entry.map(|entry| StoredUnit {
+            pack: place.pack,
+            offset: entry.offset,
+            stored_bytes: entry.stored_bytes,
+            plain_bytes: entry.plain_bytes,
+        }))
+    }
+
+    /// Reads units, and calls `each` with the number of each of them in `wanted` and its plain bytes: in the order of their
+    /// places, not of `wanted`. The bytes are those that the name stands for. Memory is bounded, whatever the packs say.
+    ///
+    /// # Errors
+    /// When a unit is lost or damaged in all packs that have it, when the store fails, or as `each`.
+    pub fn read_units<E: From<ArchiveError>>(
+        &self,
+        wanted: &[WantedUnit],
+        each: &mut impl FnMut(usize, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut decompressor = decompressor()?;
+        let mut plain = Vec::new();
+        self.read(wanted, false, &mut |index, header, stored| {
+            let is_unit = decompressor.decompress(header, stored, &mut plain)
+                && self.descriptor().key.name(&plain) == wanted[index].name;
+            if is_unit {
+                each(index, &plain)?;
+            }
+            Ok(is_unit)
+        })
+    }
+
+    /// Reads units as they are stored: the header of each and the bytes behind it. The table of the pack says that they are
+    /// the unit; whoever decompresses them has to verify them by its name.
+    ///
+    /// # Errors
+    /// As [`Archive::read_units`].
+    pub fn read_stored<E: From<ArchiveError>>(
+        &self,
+        wanted: &[WantedUnit],
+        each: &mut impl FnMut(usize, UnitHeader, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.read(wanted, true, &mut |index, header, stored| each(index, header, stored).map(|()| true))
+    }
+
+    /// Reads units from one place after the other until `accept` takes them. A pack that is gone may have been retired since
+    /// the ledger was read, so the ledger is read on once.
+    fn read<E: From<ArchiveError>>(
+        &self,
+        wanted: &[WantedUnit],
+        confirm: bool,
+        accept: &mut impl FnMut(usize, UnitHeader, &[u8]) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        let mut rest = self.jobs(wanted, 0..wanted.len(), confirm)?;
+        let mut refreshed = false;
+        while !rest.is_empty() {
+            let (left, failed) = self.read_round(wanted, rest, accept)?;
+            rest = left;
+            if failed.is_empty() {
+                continue;
+            }
+            if refreshed {
+                return Err(self.lost(wanted[failed[0]].name)?.into());
+            }
+            refreshed = true;
+            self.refresh()?;
+            rest.extend(self.jobs(wanted, failed.into_iter(), confirm)?);
+        }
+        Ok(())
+    }
+
+    /// Returns a job for each of the wanted units.
+    fn jobs(
+        &self,
+        wanted: &[WantedUnit],
+        indices: impl Iterator<Item = usize>,
+        confirm: bool,
+    ) -> Result<Vec<Job>, ArchiveError> {
+        let mut jobs = Vec::new();
+        for index in indices {
+            let name = wanted[index].name;
+            let mut places = self.places(name)?;
+            if confirm {
+                let mut confirmed = Vec::new();
+                for place in places {
+                    confirmed.extend(self.confirmed(name, place)?.map(|_| place));
+                }
+                places = confirmed;
+            }
+            places.reverse();
+            jobs.push(Job { index, places });
+        }
+        Ok(jobs)
+    }
+
+    /// Reads the next place of each job. Returns the jobs that were not accepted and have another place, and the units of
+    /// those that have none.
+    fn read_round<E: From<ArchiveError>>(
+        &self,
+        wanted: &[WantedUnit],
+        jobs: Vec<Job>,
+        accept: &mut impl FnMut(usize, UnitHeader, &[u8]) -> Result<bool, E>,
+    ) -> Result<(Vec<Job>, Vec<usize>), E> {
+        let (mut failed, mut placed) = (Vec::new(), Vec::new());
+        for mut job in jobs {
+            match job.places.pop() {
+                Some(place) => placed.push((place, job)),
+                None => failed.push(job.index),
+            }
+        }
+        placed.sort_by_key(|(place, _)| (place.pack, place.offset));
+        let mut placed = &placed[..];
+        let mut rejected = Vec::new();
+        while !placed.is_empty() {
+            let count = joined(placed);
+            let (group, rest) = placed.split_at(count);
+            placed = rest;
+            let bytes = self.read_group(group)?;
+            for (place, job) in group {
+                let unit = unit_in(&bytes, group[0].0.offset, *place);
+                let wanted = wanted[job.index].plain_bytes;
+                let unit = unit.filter(|(header, _)| wanted.is_none_or(|wanted| wanted == header.plain_bytes));
+                let accepted = match unit {
+                    Some((header, stored)) => accept(job.index, header, stored)?,
+                    None => false,
+                };
+                if !accepted {
+                    rejected.push(Job { index: job.index, places: job.places.clone() });
+                }
+            }
+        }
+        Ok((rejected, failed))
+    }
+
+    /// Reads from the first to the last unit of a group, all in one pack. A pack that is gone reads as nothing.
+    fn read_group(&self, group: &[(Place, Job)]) -> Result<Vec<u8>, ArchiveError> {
+        let (Some((first, _)), Some((last, _))) = (group.first(), group.last()) else {
+            return Ok(Vec::new());
+        };
+        let offset = u64::from(first.offset);
+        let range = ByteRange::From { offset, length_bytes: end(*last) - offset };
+        match self.store().get(&Folder::Packs.object(first.pack), range) {
+            Ok(bytes) => Ok(bytes),
+            Err(StoreError::Missing(_)) => Ok(Vec::new()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Fills `plain` with the plain bytes of a unit, of which `bytes` are header and stored bytes. Returns false if they are
+    /// not those of that name.
+    pub(super) fn decode_unit(&self, name: UnitName, bytes: &[u8], plain: &mut Vec<u8>) -> Result<bool, ArchiveError> {
+        let Some((header, stored)) = bytes.split_at_checked(UNIT_HEADER_BYTES as usize) else {
+            return Ok(false);
+        };
+        let Ok(header) = UnitHeader::decode(header) else {
+            return Ok(false);
+        };
+        Ok(decompressor()?.decompress(header, stored, plain) && self.descriptor().key.name(plain) == name)
+    }
+
+    /// Says why a unit cannot be read.
+    fn lost(&self, unit: UnitName) -> Result<ArchiveError, ArchiveError> {
+        Ok(match self.stored(&unit)? {
+            Some(stored) => ArchiveError::DamagedUnit { unit, pack: Folder::Packs.object(stored.pack).to_string() },
+            None => ArchiveError::Lost { unit },
+        })
+    }
+}
+
+fn decompressor() -> Result<Decompressor, ArchiveError> {
+    Decompressor::new().map_err(|source| ArchiveError::System { what: "memory to decompress", source })
+}
+
+/// Returns the offset behind a unit.
+fn end(place: Place) -> u64 {
+    u64::from(place.offset) + u64::from(UNIT_HEADER_BYTES) + u64::from(place.stored_bytes)
+}
+
+/// Returns how many of the first units are read in one call.
+fn joined(placed: &[(Place, Job)]) -> usize {
+    let Some((first, _)) = placed.first() else {
+        return 0;
+    };
+    let mut reached = end(*first);
+    let follows = |(place, _): &&(Place, Job)| {
+        let near = place.pack == first.pack && u64::from(place.offset) <= reached + GAP_BYTES;
+        reached = reached.max(end(*place));
+        near && reached - u64::from(first.offset) <= READ_BYTES
+    };
+    1 + placed[1..].iter().take_while(follows).count()
+}
+
+/// Returns the header and the stored bytes of a unit in bytes that were read from `start` on.
+fn unit_in(bytes: &[u8], start: u32, place: Place) -> Option<(UnitHeader, &[u8])> {
+    let at = (place.offset - start) as usize;
+    let body = at + UNIT_HEADER_BYTES as usize;
+    let header = UnitHeader::decode(bytes.get(at..body)?).ok()?;
+    let stored = bytes.get(body..body + place.stored_bytes as usize)?;
+    (header.stored_bytes == place.stored_bytes).then_some((header, stored))
+}

@@ -1,0 +1,292 @@
+//! A writer: puts units into packs, and at the end makes them an image.
+
+use std::collections::{HashMap, HashSet};
+
+use onefold_block::{Clock, Random, Timestamp};
+
+use super::objects::{Folder, new_id, random_bytes};
+use super::{Archive, ArchiveError, StoredUnit};
+use crate::format::chunk_header::ChunkHeader;
+use crate::format::descriptor::UnitKind;
+use crate::format::ledger::{Change, HOST_BYTES_MAX};
+use crate::format::manifest::{CapturedVolume, Manifest, RegionChunks, Totals};
+use crate::format::pack::{PackBuilder, TableEntry, UNIT_HEADER_BYTES, UnitHeader};
+use crate::format::segment::{IndexEntry, Segment};
+use crate::store::ByteRange;
+use crate::{ImageName, ImageVersion, ObjectId, UnitName, WriterId};
+
+/// A manifest before it has a name and a version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManifestDraft {
+    /// Name of the image.
+    pub name: ImageName,
+    /// As in [`Manifest::captured`].
+    pub captured: Timestamp,
+    /// As in [`Manifest::size_bytes`].
+    pub size_bytes: u64,
+    /// As in [`Manifest::units`].
+    pub units: UnitKind,
+    /// As in [`Manifest::region_bytes`].
+    pub region_bytes: u64,
+    /// As in [`Manifest::volumes`].
+    pub volumes: Vec<CapturedVolume>,
+    /// As in [`Manifest::totals`].
+    pub totals: Totals,
+    /// As in [`Manifest::chunks`].
+    pub chunks: Vec<UnitName>,
+    /// As in [`Manifest::regions`].
+    pub regions: Vec<RegionChunks>,
+}
+
+/// Where this writer put a unit.
+#[derive(Clone, Copy, Debug)]
+struct OwnUnit {
+    /// Number of the pack among its own.
+    pack: u32,
+    offset: u32,
+    stored_bytes: u32,
+    plain_bytes: u32,
+}
+
+/// One capture, as far as the archive sees it.
+///
+/// Whoever captures asks [`Writer::rely`] for each unit, and adds those that the archive does not have. The packs are durable
+/// before the segment, the segment before the manifest, and this before the entry that adds the image.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    archive: &'a Archive,
+    seams: Seams<'a>,
+    id: WriterId,
+    /// The pack under way, which is the last of `packs`.
+    pack: Option<PackBuilder>,
+    packs: Vec<ObjectId>,
+    own: HashMap<UnitName, OwnUnit>,
+    /// Packs of others that it relies on.
+    relied: HashSet<ObjectId>,
+    /// Number of entries of which it has looked whether they concern what it relies on.
+    looked: u64,
+    stored_bytes: u64,
+}
+
+/// Time and randomness.
+#[derive(Clone, Copy)]
+struct Seams<'a> {
+    clock: &'a dyn Clock,
+    random: &'a dyn Random,
+}
+
+impl std::fmt::Debug for Seams<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Seams")
+    }
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn begin(
+        archive: &'a Archive,
+        clock: &'a dyn Clock,
+        random: &'a dyn Random,
+        host: &str,
+    ) -> Result<Writer<'a>, ArchiveError> {
+        let id = WriterId(random_bytes(random)?);
+        let host = host.chars().scan(0, |length, character| {
+            *length += character.len_utf8();
+            (*length <= HOST_BYTES_MAX).then_some(character)
+        });
+        let change = Change::WriterBegins { host: host.collect() };
+        archive.refresh()?;
+        while !archive.append(id, clock, random, change.clone())? {}
+        let (pack, packs, own, relied) = (None, Vec::new(), HashMap::new(), HashSet::new());
+        let looked = archive.state.read().position;
+        Ok(Writer { archive, seams: Seams { clock, random }, id, pack, packs, own, relied, looked, stored_bytes: 0 })
+    }
+
+    /// Returns its name.
+    #[must_use]
+    pub fn id(&self) -> WriterId {
+        self.id
+    }
+
+    /// Returns how many bytes its units take in packs, with their headers and tables.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        self.stored_bytes
+    }
+
+    /// Returns where a unit is stored; `None` if it has to be added. The image may rely on it then.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn rely(&mut self, name: &UnitName) -> Result<Option<StoredUnit>, ArchiveError> {
+        if let Some(own) = self.own.get(name) {
+            let OwnUnit { pack, offset, stored_bytes, plain_bytes } = *own;
+            return Ok(Some(StoredUnit { pack: self.packs[pack as usize], offset, stored_bytes, plain_bytes }));
+        }
+        let stored = self.archive.stored(name)?;
+        if let Some(stored) = stored {
+            self.relied.insert(stored.pack);
+        }
+        Ok(stored)
+    }
+
+    /// Adds a unit, as [`crate::compress::Compressor::compress`] returns it. One that this writer has added is passed over.
+    /// A pack that is full is put.
+    ///
+    /// # Errors
+    /// When the store fails.
+    ///
+    /// # Panics
+    /// When the header says another length than `stored` has.
+    pub fn add(&mut self, name: UnitName, header: UnitHeader, stored: &[u8]) -> Result<(), ArchiveError> {
+        if self.own.contains_key(&name) {
+            return Ok(());
+        }
+        if self.pack.as_ref().is_some_and(|pack| pack.is_full() || !pack.fits(header.stored_bytes)) {
+            self.put_pack()?;
+        }
+        if self.pack.is_none() {
+            let id = new_id(self.id, self.seams.random)?;
+            self.pack = Some(PackBuilder::new(self.archive.descriptor().archive, id));
+            self.packs.push(id);
+        }
+        let pack = u32::try_from(self.packs.len() - 1).expect("fewer packs than units");
+        let builder = self.pack.as_mut().expect("there is one now");
+        let TableEntry { offset, stored_bytes, plain_bytes, .. } = builder.add(name, header, stored);
+        self.own.insert(name, OwnUnit { pack, offset, stored_bytes, plain_bytes });
+        self.stored_bytes += u64::from(UNIT_HEADER_BYTES) + u64::from(stored_bytes);
+        Ok(())
+    }
+
+    /// Makes the pack under way durable.
+    fn put_pack(&mut self) -> Result<(), ArchiveError> {
+        let (Some(pack), Some(id)) = (self.pack.take(), self.packs.last()) else {
+            return Ok(());
+        };
+        let (bytes, _) = pack.finish();
+        self.archive.store().put(&Folder::Packs.object(*id), &[&bytes])?;
+        Ok(())
+    }
+
+    /// Makes an image of all that was added: it is durable when this returns. If another writer took the version, it gets the next.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Retired`] if packs that it relies on went meanwhile: the units that it names have to be added, and
+    /// this is called again. Otherwise when the manifest makes no sense, the writer was given up, or the store fails.
+    pub fn commit(&mut self, draft: ManifestDraft) -> Result<(ImageVersion, Manifest), ArchiveError> {
+        self.put_pack()?;
+        let segment = self.put_segment()?;
+        let mut manifest = self.manifest(draft)?;
+        loop {
+            self.archive.refresh()?;
+            self.check_relied(&manifest)?;
+            let version = self.archive.state.read().next_version(&manifest.image.name);
+            manifest.image.version = version.unwrap_or(0);
+            manifest.id = new_id(self.id, self.seams.random)?;
+            let object = manifest.encode()?;
+            self.archive.store().put(&Folder::Manifests.object(manifest.id), &[&object])?;
+            let change = Change::ImageAdded {
+                image: manifest.image.clone(),
+                manifest: manifest.id,
+                digest: *blake3::hash(&object).as_bytes(),
+                packs: self.packs.clone(),
+                segment,
+            };
+            if self.archive.append(self.id, self.seams.clock, self.seams.random, change)? {
+                return Ok((manifest.image.clone(), manifest));
+            }
+        }
+    }
+
+    /// Makes the segment of its packs durable.
+    fn put_segment(&self) -> Result<Option<ObjectId>, ArchiveError> {
+        if self.packs.is_empty() {
+            return Ok(None);
+        }
+        let mut entries: Vec<IndexEntry> = Vec::with_capacity(self.own.len());
+        entries.extend(self.own.iter().map(|(name, own)| IndexEntry {
+            prefix: name.prefix(),
+            pack: own.pack,
+            offset: own.offset,
+            stored_bytes: own.stored_bytes,
+        }));
+        entries.sort_unstable_by_key(|entry| (entry.prefix, entry.pack, entry.offset));
+        let segment = Segment { packs: self.packs.clone(), entries };
+        let id = new_id(self.id, self.seams.random)?;
+        let object = segment.encode(self.archive.descriptor().archive, id)?;
+        self.archive.store().put(&Folder::Segments.object(id), &[&object])?;
+        Ok(Some(id))
+    }
+
+    /// Returns the manifest of a draft; its own name and its version follow.
+    fn manifest(&self, draft: ManifestDraft) -> Result<Manifest, ArchiveError> {
+        let ManifestDraft { name, captured, size_bytes, units, region_bytes, volumes, totals, chunks, regions } = draft;
+        Ok(Manifest {
+            archive: self.archive.descriptor().archive,
+            id: new_id(self.id, self.seams.random)?,
+            image: ImageVersion { name, version: 0 },
+            captured,
+            size_bytes,
+            units,
+            region_bytes,
+            volumes,
+            totals,
+            chunks,
+            regions,
+        })
+    }
+
+    /// Checks that nobody gave the writer up, and that all packs that it relies on still hold what they held when it asked.
+    fn check_relied(&mut self, manifest: &Manifest) -> Result<(), ArchiveError> {
+        let (position, is_sound) = {
+            let state = self.archive.state.read();
+            if state.is_given_up(self.id) {
+                return Err(ArchiveError::GivenUp { writer: self.id });
+            }
+            let is_sound = self.relied.iter().all(|pack| state.is_live(*pack)) && !state.lost_since(self.looked);
+            (state.position, is_sound)
+        };
+        let missing = if is_sound { Vec::new() } else { self.look_again(manifest)? };
+        if missing.is_empty() {
+            self.looked = position;
+            Ok(())
+        } else {
+            Err(ArchiveError::Retired(missing))
+        }
+    }
+
+    /// Looks up each unit of the image anew, and returns those that no pack has any more.
+    fn look_again(&mut self, manifest: &Manifest) -> Result<Vec<UnitName>, ArchiveError> {
+        self.relied.clear();
+        let mut missing = Vec::new();
+        for chunk in &manifest.chunks {
+            if self.rely(chunk)?.is_none() {
+                missing.push(*chunk);
+                continue;
+            }
+            let header = self.header(chunk)?;
+            for unit in &header.units {
+                if self.rely(&unit.name)?.is_none() {
+                    missing.push(unit.name);
+                }
+            }
+        }
+        missing.sort_unstable();
+        missing.dedup();
+        Ok(missing)
+    }
+
+    /// Returns the header of a chunk, which may be in a pack that no entry names so far.
+    fn header(&self, chunk: &UnitName) -> Result<ChunkHeader, ArchiveError> {
+        let Some(own) = self.own.get(chunk) else {
+            return self.archive.header(chunk);
+        };
+        let pack = Folder::Packs.object(self.packs[own.pack as usize]);
+        let length_bytes = u64::from(UNIT_HEADER_BYTES) + u64::from(own.stored_bytes);
+        let bytes = self.archive.store().get(&pack, ByteRange::From { offset: u64::from(own.offset), length_bytes })?;
+        let mut plain = Vec::new();
+        if !self.archive.decode_unit(*chunk, &bytes, &mut plain)? {
+            return Err(ArchiveError::DamagedUnit { unit: *chunk, pack: pack.to_string() });
+        }
+        ChunkHeader::decode(&plain).map_err(|source| ArchiveError::Damaged { name: format!("unit {chunk}"), source })
+    }
+}
