@@ -11,8 +11,12 @@
 //! - Only [`Store::delete`] removes an object. Deleting an absent object succeeds.
 //! - Calls come from several threads.
 
+mod folder;
 mod memory;
 
+pub use folder::FolderStore;
+#[cfg(test)]
+pub(crate) use folder::power_cut;
 pub use memory::MemoryStore;
 
 use std::fmt;

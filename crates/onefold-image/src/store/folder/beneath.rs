@@ -1,0 +1,131 @@
+//! The real files of a folder, beneath one descriptor of it.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+
+use super::files::{Files, Found};
+use crate::store::{ByteRange, within};
+
+/// Mode of files and folders: their owner's alone.
+const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+const FOLDER_MODE: Mode = Mode::RWXU;
+/// Maximum number of `openat2` calls where concurrent renames disturb it.
+const ATTEMPTS_MAX: usize = 16;
+
+/// Files of a real folder.
+#[derive(Debug)]
+pub(super) struct Beneath {
+    root: OwnedFd,
+}
+
+impl Beneath {
+    /// Opens the folder that the user names.
+    ///
+    /// # Errors
+    /// Those of `open(2)`.
+    pub(super) fn open(path: &Path) -> io::Result<Beneath> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Beneath { root: rustix::fs::open(path, flags, Mode::empty())? })
+    }
+
+    fn open_at(&self, path: &str, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        let path = if path.is_empty() { "." } else { path };
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let mut result = Err(Errno::AGAIN);
+        for _ in 0..ATTEMPTS_MAX {
+            result = openat2(&self.root, path, flags | OFlags::CLOEXEC, mode, resolve);
+            if !matches!(result, Err(Errno::AGAIN | Errno::INTR)) {
+                break;
+            }
+        }
+        Ok(result?)
+    }
+
+    fn folder(&self, path: &str) -> io::Result<OwnedFd> {
+        self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
+    }
+}
+
+impl Files for Beneath {
+    type File = File;
+
+    fn make_file(&self, path: &str) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        self.open_at(path, flags, FILE_MODE).map(File::from)
+    }
+
+    fn write(&self, file: &mut File, bytes: &[u8]) -> io::Result<()> {
+        file.write_all(bytes)
+    }
+
+    fn sync_file(&self, file: &mut File) -> io::Result<()> {
+        file.sync_all()
+    }
+
+    fn link(&self, folder: &str, from: &str, to: &str) -> io::Result<()> {
+        let folder = self.folder(folder)?;
+        Ok(rustix::fs::linkat(&folder, from, &folder, to, AtFlags::empty())?)
+    }
+
+    fn rename(&self, folder: &str, from: &str, to: &str) -> io::Result<()> {
+        let folder = self.folder(folder)?;
+        Ok(rustix::fs::renameat(&folder, from, &folder, to)?)
+    }
+
+    fn unlink(&self, folder: &str, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(self.folder(folder)?, name, AtFlags::empty())?)
+    }
+
+    fn make_folder(&self, folder: &str, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::mkdirat(self.folder(folder)?, name, FOLDER_MODE)?)
+    }
+
+    fn sync_folder(&self, folder: &str) -> io::Result<()> {
+        Ok(rustix::fs::fsync(self.folder(folder)?)?)
+    }
+
+    fn read(&self, path: &str, range: ByteRange) -> io::Result<Option<Vec<u8>>> {
+        // NONBLOCK: the open of a FIFO would wait for a writer.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = match self.open_at(path, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Ok(None);
+        }
+        let (start, length) = within(range, metadata.len());
+        let mut bytes = vec![0; length];
+        file.read_exact_at(&mut bytes, start)?;
+        Ok(Some(bytes))
+    }
+
+    fn names(&self, folder: &str) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in Dir::new(self.folder(folder)?)? {
+            if let Ok(name) = entry?.file_name().to_str()
+                && !matches!(name, "." | "..")
+            {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    fn find(&self, folder: &str, name: &str) -> io::Result<Found> {
+        let stat = rustix::fs::statat(self.folder(folder)?, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Found::File(u64::try_from(stat.st_size).unwrap_or(0)),
+            FileType::Directory => Found::Folder,
+            _ => Found::Other,
+        })
+    }
+}

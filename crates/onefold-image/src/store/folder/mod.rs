@@ -1,0 +1,270 @@
+//! A store in a folder: each object is a file, and the parts of its name are folders.
+//!
+//! An object is written into a temporary file beside it and synced. Then it gets its name, by `link` where it must not
+//! exist, and the folder is synced. So it is whole or absent, and durable once the call returns. NFS and cluster file
+//! systems promise the same of `link`. Leftovers of temporary files begin with a dot, so they are no objects.
+
+mod beneath;
+mod files;
+#[cfg(test)]
+pub(crate) mod power_cut;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use onefold_block::Show;
+use onefold_block::random::{Random, SystemRandom};
+use parking_lot::Mutex;
+
+use self::beneath::Beneath;
+use self::files::{Files, Found};
+use super::{ByteRange, Created, LIST_MAX, Listed, ObjectName, Store, StoreError};
+
+/// Maximum number of folders that are remembered as durable.
+const KNOWN_MAX: usize = 10_000;
+
+/// A store in a folder of the host.
+#[derive(Debug)]
+pub struct FolderStore(Folder<Beneath>);
+
+impl FolderStore {
+    /// Opens a folder that exists.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open(path: &Path) -> Result<FolderStore, StoreError> {
+        let files = Beneath::open(path).map_err(failed("open", &path.shown()))?;
+        Ok(FolderStore(Folder::new(files, Box::new(SystemRandom))))
+    }
+
+    /// Opens a folder, which is made if it does not exist. The folder above it has to.
+    ///
+    /// # Errors
+    /// When it can be neither made nor opened.
+    pub fn create(path: &Path) -> Result<FolderStore, StoreError> {
+        let above = match path.parent() {
+            Some(above) if !above.as_os_str().is_empty() => above,
+            _ => Path::new("."),
+        };
+        match rustix::fs::mkdir(path, rustix::fs::Mode::RWXU) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::EXIST) => return FolderStore::open(path),
+            Err(error) => return Err(failed("make", &path.shown())(error.into())),
+        }
+        Beneath::open(above).and_then(|above| above.sync_folder("")).map_err(failed("make", &path.shown()))?;
+        FolderStore::open(path)
+    }
+}
+
+impl Store for FolderStore {
+    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
+        self.0.get(name, range)
+    }
+
+    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
+        self.0.put(name, parts)
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+        self.0.create(name, bytes)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+        self.0.list(prefix, after)
+    }
+
+    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
+        self.0.delete(name)
+    }
+}
+
+/// Objects as files.
+struct Folder<F> {
+    files: F,
+    random: Box<dyn Random>,
+    /// Folders whose own names are durable.
+    known: Mutex<HashSet<String>>,
+}
+
+impl<F: fmt::Debug> fmt::Debug for Folder<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Folder").field(&self.files).finish()
+    }
+}
+
+/// Returns the error of a call of the operating system.
+fn failed(action: &'static str, name: &dyn fmt::Display) -> impl Fn(io::Error) -> StoreError {
+    let name = name.to_string();
+    move |source| StoreError::Io { action, name: name.clone(), source }
+}
+
+/// Returns the folder of an object, and its name there.
+fn split(name: &ObjectName) -> (&str, &str) {
+    split_path(name.as_str())
+}
+
+fn split_path(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or(("", path))
+}
+
+impl<F: Files> Folder<F> {
+    fn new(files: F, random: Box<dyn Random>) -> Folder<F> {
+        Folder { files, random, known: Mutex::default() }
+    }
+
+    /// Writes a temporary file beside an object, makes it durable, and returns its name.
+    fn write_beside(&self, name: &ObjectName, parts: &[&[u8]]) -> io::Result<String> {
+        let (folder, _) = split(name);
+        self.ensure_folder(folder)?;
+        let mut unique = [0; 16];
+        self.random.fill(&mut unique)?;
+        let temporary = format!(".new-{:032x}", u128::from_le_bytes(unique));
+        let path = if folder.is_empty() { temporary.clone() } else { format!("{folder}/{temporary}") };
+        let mut file = self.files.make_file(&path)?;
+        let written = parts.iter().try_for_each(|part| self.files.write(&mut file, part));
+        match written.and_then(|()| self.files.sync_file(&mut file)) {
+            Ok(()) => Ok(temporary),
+            Err(error) => {
+                // Nothing half written stays; if the name cannot go either, it is no object.
+                let _ = self.files.unlink(folder, &temporary);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes a folder with those above it. One that exists may be another host's, who has not synced its name yet.
+    fn ensure_folder(&self, folder: &str) -> io::Result<()> {
+        if folder.is_empty() || self.known.lock().contains(folder) {
+            return Ok(());
+        }
+        let (above, name) = split_path(folder);
+        self.ensure_folder(above)?;
+        match self.files.make_folder(above, name) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        self.files.sync_folder(above)?;
+        let mut known = self.known.lock();
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(folder.to_owned());
+        Ok(())
+    }
+}
+
+impl<F: Files> Store for Folder<F> {
+    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
+        match self.files.read(name.as_str(), range) {
+            Ok(Some(bytes)) => Ok(bytes),
+            Ok(None) => Err(StoreError::Foreign { name: name.to_string(), what: "it is not a regular file" }),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(StoreError::Missing(name.clone())),
+            Err(error) => Err(failed("read", name)(error)),
+        }
+    }
+
+    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
+        let (folder, last) = split(name);
+        let put = || {
+            let temporary = self.write_beside(name, parts)?;
+            if let Err(error) = self.files.rename(folder, &temporary, last) {
+                let _ = self.files.unlink(folder, &temporary);
+                return Err(error);
+            }
+            self.files.sync_folder(folder)
+        };
+        put().map_err(failed("write", name))
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+        let (folder, last) = split(name);
+        let create = || {
+            let temporary = self.write_beside(name, &[bytes])?;
+            let linked = self.files.link(folder, &temporary, last);
+            // What is left of it where this fails is no object.
+            let _ = self.files.unlink(folder, &temporary);
+            let created = match linked {
+                Ok(()) => Created::New,
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => Created::Exists,
+                Err(error) => return Err(error),
+            };
+            // One that exists may have been made by a call that failed or is under way: whoever learns of it relies on it.
+            self.files.sync_folder(folder)?;
+            Ok(created)
+        };
+        create().map_err(failed("write", name))
+    }
+
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+        let after = after.map_or("", ObjectName::as_str);
+        let mut listing = Listing { files: &self.files, prefix, after, found: Vec::new() };
+        listing.folder("").map_err(failed("list", &prefix))?;
+        Ok(listing.found)
+    }
+
+    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
+        let (folder, last) = split(name);
+        match self.files.unlink(folder, last) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("remove", name)(error)),
+            // It need not be durable: an object that returns after a power cut is deleted once more.
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A listing under way.
+struct Listing<'a, F> {
+    files: &'a F,
+    prefix: &'a str,
+    after: &'a str,
+    found: Vec<Listed>,
+}
+
+impl<F: Files> Listing<'_, F> {
+    /// Adds the objects of a folder, whose path ends with `/`. Folders are sorted with a `/` behind their names, as the names
+    /// of their objects are.
+    fn folder(&mut self, path: &str) -> io::Result<()> {
+        let folder = path.trim_end_matches('/');
+        let names = match self.files.names(folder) {
+            Ok(names) => names,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let mut entries = Vec::new();
+        for name in names {
+            if ObjectName::new(&format!("{path}{name}")).is_none() || !self.may_have(&format!("{path}{name}")) {
+                continue;
+            }
+            match self.files.find(folder, &name) {
+                Ok(Found::File(length_bytes)) => entries.push((format!("{path}{name}"), Some(length_bytes))),
+                Ok(Found::Folder) => entries.push((format!("{path}{name}/"), None)),
+                Ok(Found::Other) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        entries.sort_unstable();
+        for (path, length_bytes) in entries {
+            if self.found.len() == LIST_MAX {
+                break;
+            }
+            match (length_bytes, ObjectName::new(&path)) {
+                (Some(length_bytes), Some(name)) if path.starts_with(self.prefix) && path.as_str() > self.after => {
+                    self.found.push(Listed { name, length_bytes });
+                }
+                (None, _) if path.as_str() > self.after || self.after.starts_with(&path) => self.folder(&path)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether this object, or one below it, can have the prefix.
+    fn may_have(&self, path: &str) -> bool {
+        path.starts_with(self.prefix) || self.prefix.starts_with(path)
+    }
+}

@@ -1,0 +1,142 @@
+//! A folder store on real files, beside the store in memory.
+
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
+use onefold_block::random::SeededRandom;
+
+use super::*;
+use crate::store::MemoryStore;
+
+fn name(text: &str) -> ObjectName {
+    ObjectName::new(text).unwrap()
+}
+
+#[test]
+fn objects_are_put_created_read_and_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let stores: [Box<dyn Store>; 2] =
+        [Box::new(FolderStore::open(folder.path()).unwrap()), Box::new(MemoryStore::default())];
+    for store in stores {
+        let (pack, entry) = (name("packs/00/11"), name("ledger/0"));
+        assert!(matches!(store.get(&pack, ByteRange::Whole), Err(StoreError::Missing(_))));
+        store.put(&pack, &[b"0123", b"", b"456789"]).unwrap();
+        store.put(&pack, &[b"0123", b"", b"4567890"]).unwrap();
+        assert_eq!(store.create(&entry, b"first").unwrap(), Created::New);
+        assert_eq!(store.create(&entry, b"second").unwrap(), Created::Exists);
+        assert_eq!(store.get(&entry, ByteRange::Whole).unwrap(), b"first");
+        let part = |offset, length_bytes| store.get(&pack, ByteRange::From { offset, length_bytes }).unwrap();
+        assert_eq!(part(2, 3), b"234");
+        assert_eq!(part(8, u64::MAX), b"890");
+        assert_eq!(part(u64::MAX, 1), b"");
+        assert_eq!(store.get(&pack, ByteRange::Last { length_bytes: 4 }).unwrap(), b"7890");
+        assert_eq!(store.get(&pack, ByteRange::Last { length_bytes: 400 }).unwrap(), b"01234567890");
+        store.delete(&pack).unwrap();
+        store.delete(&pack).unwrap();
+        store.delete(&name("nowhere/at/all")).unwrap();
+        assert!(matches!(store.get(&pack, ByteRange::Whole), Err(StoreError::Missing(_))));
+        assert_eq!(store.list("", None).unwrap(), [Listed { name: entry, length_bytes: 5 }]);
+    }
+}
+
+#[test]
+fn listings_are_in_the_order_of_names_and_continue_behind_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (files, memory) = (FolderStore::open(folder.path()).unwrap(), MemoryStore::default());
+    let random = SeededRandom::new(3);
+    let stores: [&dyn Store; 2] = [&files, &memory];
+    let part = |random: &SeededRandom| ["a", "b", "a-b", "a.b", "a0", "0"][usize::try_from(random.below(6)).unwrap()];
+    for _ in 0..150 {
+        // No object is a folder, too: names end in a number of parts.
+        let depth = random.below(3);
+        let mut text = String::new();
+        (0..depth).for_each(|_| text.push_str(&format!("{}/", part(&random))));
+        text.push_str(&format!("o{}", random.below(40)));
+        stores.iter().for_each(|store| store.put(&name(&text), &[text.as_bytes()]).unwrap());
+    }
+    let all = memory.list("", None).unwrap();
+    assert!(all.len() > 50);
+    for prefix in ["", "a", "a/", "a-b/", "o", "a/b/o1", "zz"] {
+        for after in std::iter::once(None).chain(all.iter().step_by(3).map(|listed| Some(&listed.name))) {
+            assert_eq!(files.list(prefix, after).unwrap(), memory.list(prefix, after).unwrap(), "{prefix} {after:?}");
+        }
+    }
+}
+
+#[test]
+fn a_listing_is_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = FolderStore::open(folder.path()).unwrap();
+    std::fs::create_dir(folder.path().join("ledger")).unwrap();
+    for number in 0..1005 {
+        std::fs::write(folder.path().join(format!("ledger/{number:016x}")), "").unwrap();
+    }
+    let first = store.list("ledger/", None).unwrap();
+    assert_eq!(first.len(), 1000);
+    assert_eq!(store.list("ledger/", Some(&first[999].name)).unwrap().len(), 5);
+}
+
+#[test]
+fn leftovers_and_foreign_things_are_no_objects() {
+    let folder = tempfile::tempdir().unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("secret"), "secret").unwrap();
+    let store = FolderStore::open(folder.path()).unwrap();
+    store.put(&name("packs/aa/bb"), &[b"x"]).unwrap();
+    std::fs::write(folder.path().join("packs/aa/.new-1"), "half").unwrap();
+    std::fs::create_dir(folder.path().join("lost+found")).unwrap();
+    std::os::unix::fs::symlink(outside.path(), folder.path().join("linked")).unwrap();
+    std::os::unix::fs::symlink(outside.path().join("secret"), folder.path().join("secret")).unwrap();
+    let listed = store.list("", None).unwrap();
+    assert_eq!(listed, [Listed { name: name("packs/aa/bb"), length_bytes: 1 }]);
+    for (object, range) in [("secret", ByteRange::Whole), ("packs/aa", ByteRange::Last { length_bytes: 1 })] {
+        let got = store.get(&name(object), range);
+        assert!(matches!(got, Err(StoreError::Foreign { .. })), "{got:?}");
+    }
+    assert!(store.get(&name("linked/secret"), ByteRange::Whole).is_err());
+    assert!(store.put(&name("linked/other"), &[b"x"]).is_err());
+    assert_eq!(store.create(&name("secret"), b"x").unwrap(), Created::Exists, "a link has the name");
+    assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
+    assert_eq!(std::fs::read(outside.path().join("secret")).unwrap(), b"secret");
+}
+
+#[test]
+fn files_are_their_owners_and_nothing_temporary_stays() {
+    let above = tempfile::tempdir().unwrap();
+    let path = above.path().join("archive");
+    assert!(matches!(FolderStore::open(&path), Err(StoreError::Io { .. })));
+    let store = FolderStore::create(&path).unwrap();
+    FolderStore::create(&path).unwrap();
+    store.put(&name("packs/aa/bb"), &[b"x"]).unwrap();
+    store.create(&name("packs/aa/cc"), b"x").unwrap();
+    store.create(&name("packs/aa/cc"), b"y").unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&path), mode(&path.join("packs"))), (0o700, 0o700));
+    assert_eq!((mode(&path.join("packs/aa/bb")), mode(&path.join("packs/aa/cc"))), (0o600, 0o600));
+    let mut names: Vec<_> =
+        std::fs::read_dir(path.join("packs/aa")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["bb", "cc"]);
+}
+
+#[test]
+fn of_many_creations_one_wins() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..20 {
+        let object = name(&format!("ledger/{round}"));
+        let stores: Vec<Arc<FolderStore>> =
+            (0..8).map(|_| Arc::new(FolderStore::open(folder.path()).unwrap())).collect();
+        let answers: Vec<(usize, Created)> = std::thread::scope(|scope| {
+            let calls = stores.iter().enumerate().map(|(number, store)| {
+                let object = &object;
+                scope.spawn(move || (number, store.create(object, number.to_string().as_bytes()).unwrap()))
+            });
+            let calls: Vec<_> = calls.collect();
+            calls.into_iter().map(|call| call.join().unwrap()).collect()
+        });
+        let winners: Vec<usize> =
+            answers.iter().filter(|(_, created)| *created == Created::New).map(|(number, _)| *number).collect();
+        assert_eq!(winners.len(), 1, "{answers:?}");
+        assert_eq!(stores[0].get(&object, ByteRange::Whole).unwrap(), winners[0].to_string().as_bytes());
+    }
+}
