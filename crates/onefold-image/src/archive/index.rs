@@ -122,7 +122,7 @@ fn merge(one: &[IndexEntry], other: &[IndexEntry]) -> Vec<IndexEntry> {
 }
 
 /// Returns the segment of a part. One that lacks a pack of it is damaged.
-fn read_segment(store: &dyn Store, archive: ArchiveId, part: &Part) -> Result<Segment, ArchiveError> {
+pub(super) fn read_segment(store: &dyn Store, archive: ArchiveId, part: &Part) -> Result<Segment, ArchiveError> {
     let name = Folder::Segments.object(part.segment);
     let object = read_whole(store, &name, SEGMENT_BYTES_MAX)?;
     let segment = Segment::decode(archive, part.segment, &object).map_err(damaged(&name))?;

@@ -1,5 +1,6 @@
 //! An archive: its descriptor, its ledger, its index, and what is read and written by them.
 
+mod check;
 mod error;
 mod index;
 mod ledger;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use onefold_block::{Clock, Random};
 use parking_lot::RwLock;
 
+pub use check::{CheckOptions, CheckReport, Damage};
 pub use error::ArchiveError;
 pub use state::ImageRecord;
 pub use units::{StoredUnit, WantedUnit};

@@ -92,6 +92,13 @@ impl State {
         self.live.contains_key(&pack)
     }
 
+    /// Returns all packs that hold units, in the order of the entries that brought them along.
+    pub(super) fn packs(&self) -> Vec<ObjectId> {
+        let mut packs: Vec<(u64, ObjectId)> = self.live.iter().map(|(pack, brought)| (*brought, *pack)).collect();
+        packs.sort_unstable();
+        packs.into_iter().map(|(_, pack)| pack).collect()
+    }
+
     /// Returns whether a writer began, and was not given up.
     fn may_write(&self, writer: WriterId) -> bool {
         self.writers.get(&writer) == Some(&false)

@@ -214,14 +214,20 @@ impl Archive {
 
     /// Fills `plain` with the plain bytes of a unit, of which `bytes` are header and stored bytes. Returns false if they are
     /// not those of that name.
-    pub(super) fn decode_unit(&self, name: UnitName, bytes: &[u8], plain: &mut Vec<u8>) -> Result<bool, ArchiveError> {
+    pub(super) fn decode_unit(
+        &self,
+        decompressor: &mut Decompressor,
+        name: UnitName,
+        bytes: &[u8],
+        plain: &mut Vec<u8>,
+    ) -> bool {
         let Some((header, stored)) = bytes.split_at_checked(UNIT_HEADER_BYTES as usize) else {
-            return Ok(false);
+            return false;
         };
         let Ok(header) = UnitHeader::decode(header) else {
-            return Ok(false);
+            return false;
         };
-        Ok(decompressor()?.decompress(header, stored, plain) && self.descriptor().key.name(plain) == name)
+        decompressor.decompress(header, stored, plain) && self.descriptor().key.name(plain) == name
     }
 
     /// Says why a unit cannot be read.
@@ -233,7 +239,8 @@ impl Archive {
     }
 }
 
-fn decompressor() -> Result<Decompressor, ArchiveError> {
+/// Returns a decompressor.
+pub(super) fn decompressor() -> Result<Decompressor, ArchiveError> {
     Decompressor::new().map_err(|source| ArchiveError::System { what: "memory to decompress", source })
 }
 

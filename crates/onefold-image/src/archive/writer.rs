@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use onefold_block::{Clock, Random, Timestamp};
 
 use super::objects::{Folder, new_id, random_bytes};
+use super::units::decompressor;
 use super::{Archive, ArchiveError, StoredUnit};
 use crate::format::chunk_header::ChunkHeader;
 use crate::format::descriptor::UnitKind;
@@ -158,7 +159,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Makes the pack under way durable.
-    fn put_pack(&mut self) -> Result<(), ArchiveError> {
+    pub(super) fn put_pack(&mut self) -> Result<(), ArchiveError> {
         let (Some(pack), Some(id)) = (self.pack.take(), self.packs.last()) else {
             return Ok(());
         };
@@ -284,7 +285,7 @@ impl<'a> Writer<'a> {
         let length_bytes = u64::from(UNIT_HEADER_BYTES) + u64::from(own.stored_bytes);
         let bytes = self.archive.store().get(&pack, ByteRange::From { offset: u64::from(own.offset), length_bytes })?;
         let mut plain = Vec::new();
-        if !self.archive.decode_unit(*chunk, &bytes, &mut plain)? {
+        if !self.archive.decode_unit(&mut decompressor()?, *chunk, &bytes, &mut plain) {
             return Err(ArchiveError::DamagedUnit { unit: *chunk, pack: pack.to_string() });
         }
         ChunkHeader::decode(&plain).map_err(|source| ArchiveError::Damaged { name: format!("unit {chunk}"), source })

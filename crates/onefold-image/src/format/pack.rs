@@ -50,8 +50,9 @@ pub struct TableEntry {
 
 /// Bytes of an entry of the table: name, stored and plain length.
 const ENTRY_BYTES: usize = 32 + 4 + 4;
-/// Bytes behind the table: number of entries, offset of the table, and the digest of frame, table and these two.
-const FOOTER_BYTES: usize = 8 + DIGEST_BYTES;
+/// Bytes behind the table: number of entries, offset of the table, CRC-32C of all bytes between frame and table, 0, and the
+/// digest of frame, table and these.
+const FOOTER_BYTES: usize = 16 + DIGEST_BYTES;
 /// The last bytes of a pack that a reader of its table asks for first: they hold most tables whole.
 pub const TAIL_BYTES: u64 = 64 << 10;
 
@@ -156,7 +157,8 @@ impl PackBuilder {
         for entry in &table {
             encoder.bytes(&entry.name.0).u32(entry.stored_bytes).u32(entry.plain_bytes);
         }
-        encoder.count(table.len()).u32(place(table_offset));
+        let checksum = crc32c::crc32c(&encoder.0[FRAME_BYTES..table_offset]);
+        encoder.count(table.len()).u32(place(table_offset)).u32(checksum).u32(0);
         let mut bytes = encoder.0;
         let length = (bytes.len() + DIGEST_BYTES) as u64;
         bytes[FRAME_BYTES - 8..FRAME_BYTES].copy_from_slice(&length.to_le_bytes());
@@ -171,7 +173,7 @@ fn place(offset: usize) -> u32 {
     u32::try_from(offset).expect("a pack is shorter than 4 GiB")
 }
 
-/// Returns the digest of a frame, and of a table with the two numbers behind it.
+/// Returns the digest of a frame, and of a table with the numbers behind it.
 fn table_digest(frame: &[u8], table: &[u8]) -> [u8; DIGEST_BYTES] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(frame).update(table);
@@ -195,7 +197,8 @@ pub fn decode_tail(archive: ArchiveId, id: ObjectId, tail: &[u8]) -> Result<Tail
     let structure = Kind::Pack.structure();
     let content = tail.len().checked_sub(FOOTER_BYTES).ok_or(FormatError::Length { structure })?;
     let mut footer = Decoder::new(structure, &tail[content..]);
-    let (entries, table_offset) = (footer.u32()?, footer.u32()?);
+    let (entries, table_offset, _) = (footer.u32()?, footer.u32()?, footer.u32()?);
+    footer.zeros::<4>()?;
     let table_bytes = u64::from(entries) * ENTRY_BYTES as u64;
     let length = u64::from(table_offset) + table_bytes + FOOTER_BYTES as u64;
     if length > PACK_BYTES_MAX || (table_offset as usize) < FRAME_BYTES {
@@ -234,11 +237,28 @@ fn decode_table(mut table: Decoder<'_>, entries: u32, table_offset: u32) -> Resu
     Ok(decoded)
 }
 
-/// Checks the frame of a whole pack, returns its table, and checks that each unit's header is as the table says.
+/// Returns the length of the pack that has this table, in bytes.
+#[must_use]
+pub fn length_of(table: &[TableEntry]) -> u64 {
+    let unit = |entry: &TableEntry| u64::from(UNIT_HEADER_BYTES) + u64::from(entry.stored_bytes) + ENTRY_BYTES as u64;
+    (FRAME_BYTES + FOOTER_BYTES) as u64 + table.iter().map(unit).sum::<u64>()
+}
+
+/// A whole pack, as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pack {
+    /// Its table, in the order of offsets.
+    pub table: Vec<TableEntry>,
+    /// Whether all bytes of units are those that were written. Where they are not, names tell which unit is damaged: maybe
+    /// none, as a frame of Zstandard has bits that mean nothing.
+    pub is_unchanged: bool,
+}
+
+/// Returns what a whole pack holds. Units are for the caller to verify.
 ///
 /// # Errors
 /// When it is no pack, or another.
-pub fn decode_pack(archive: ArchiveId, id: ObjectId, object: &[u8]) -> Result<Vec<TableEntry>, FormatError> {
+pub fn decode_pack(archive: ArchiveId, id: ObjectId, object: &[u8]) -> Result<Pack, FormatError> {
     let structure = Kind::Pack.structure();
     if check_frame(Kind::Pack, id, object, object.len() as u64)? != archive {
         return Err(FormatError::Other { structure, what: "its archive" });
@@ -246,13 +266,11 @@ pub fn decode_pack(archive: ArchiveId, id: ObjectId, object: &[u8]) -> Result<Ve
     let Tail::Table(table) = decode_tail(archive, id, object)? else {
         return Err(FormatError::Length { structure });
     };
-    for entry in &table {
-        let start = entry.offset as usize;
-        let bytes = object.get(start..start + UNIT_HEADER_BYTES as usize).ok_or(FormatError::Length { structure })?;
-        let header = UnitHeader::decode(bytes)?;
-        if (header.stored_bytes, header.plain_bytes) != (entry.stored_bytes, entry.plain_bytes) {
-            return Err(FormatError::Value { structure, what: "a unit has another length than its table says" });
-        }
+    if length_of(&table) != object.len() as u64 {
+        return Err(FormatError::Length { structure });
     }
-    Ok(table)
+    let table_offset = object.len() - FOOTER_BYTES - table.len() * ENTRY_BYTES;
+    let checksum = Decoder::new(structure, &object[object.len() - FOOTER_BYTES + 8..]).u32()?;
+    let is_unchanged = crc32c::crc32c(&object[FRAME_BYTES..table_offset]) == checksum;
+    Ok(Pack { table, is_unchanged })
 }

@@ -11,6 +11,8 @@
 //! - Only [`Store::delete`] removes an object. Deleting an absent object succeeds.
 //! - Calls come from several threads.
 
+#[cfg(test)]
+pub(crate) mod faulty;
 mod folder;
 mod memory;
 

@@ -1,4 +1,8 @@
-//! Archives over a store in memory.
+//! Archives over a store in memory, over one that fails, and through power cuts.
+
+mod damage;
+mod faults;
+mod ledger;
 
 use std::sync::Arc;
 
@@ -10,8 +14,13 @@ use super::*;
 use crate::compress::{Compressor, LEVEL};
 use crate::format::chunk_header::PlacedUnit;
 use crate::format::manifest::{RegionChunks, Totals};
+use crate::format::pack::{PackBuilder, UnitHeader};
+use crate::format::segment::{IndexEntry, Segment};
 use crate::store::MemoryStore;
 use crate::{ImageName, SECTOR_BYTES, SectorRun};
+
+/// An image, and what the units of it hold.
+type Image = (ImageVersion, Vec<Vec<u8>>);
 
 const UNITS: UnitKind = UnitKind::Fixed { unit_bytes: 32 << 10 };
 
@@ -25,17 +34,26 @@ fn capture(archive: &Archive, random: &dyn Random, name: &str, contents: &[Vec<u
 }
 
 fn add_all(archive: &Archive, writer: &mut Writer<'_>, name: &str, contents: &[Vec<u8>]) -> ManifestDraft {
+    try_add_all(archive, writer, name, contents).unwrap()
+}
+
+fn try_add_all(
+    archive: &Archive,
+    writer: &mut Writer<'_>,
+    name: &str,
+    contents: &[Vec<u8>],
+) -> Result<ManifestDraft, ArchiveError> {
     let mut header = ChunkHeader::default();
     let mut start = 0;
     for plain in contents {
         let run = SectorRun { start, count: (plain.len() as u64).div_ceil(SECTOR_BYTES) };
         start = run.end();
         let plain_bytes = u32::try_from(plain.len()).unwrap();
-        header.units.push(PlacedUnit { name: add(archive, writer, plain), plain_bytes, runs: vec![run] });
+        header.units.push(PlacedUnit { name: try_add(archive, writer, plain)?, plain_bytes, runs: vec![run] });
     }
-    let chunk = add(archive, writer, &header.encode().unwrap());
+    let chunk = try_add(archive, writer, &header.encode().unwrap())?;
     let size_bytes = start * SECTOR_BYTES;
-    ManifestDraft {
+    Ok(ManifestDraft {
         name: ImageName::new(name).unwrap(),
         captured: ManualClock::starting_at(3).now(),
         size_bytes,
@@ -45,17 +63,21 @@ fn add_all(archive: &Archive, writer: &mut Writer<'_>, name: &str, contents: &[V
         totals: Totals { data_bytes: size_bytes, ..Totals::default() },
         chunks: vec![chunk],
         regions: vec![RegionChunks { first: 0, others: Some(Vec::new()) }],
-    }
+    })
 }
 
 fn add(archive: &Archive, writer: &mut Writer<'_>, plain: &[u8]) -> UnitName {
+    try_add(archive, writer, plain).unwrap()
+}
+
+fn try_add(archive: &Archive, writer: &mut Writer<'_>, plain: &[u8]) -> Result<UnitName, ArchiveError> {
     let name = archive.descriptor().key.name(plain);
-    if writer.rely(&name).unwrap().is_none() {
+    if writer.rely(&name)?.is_none() {
         let mut stored = Vec::new();
         let header = Compressor::new(LEVEL).unwrap().compress(plain, &mut stored).unwrap();
-        writer.add(name, header, &stored).unwrap();
+        writer.add(name, header, &stored)?;
     }
-    name
+    Ok(name)
 }
 
 /// Returns the contents of the units of an image.

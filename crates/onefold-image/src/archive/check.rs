@@ -1,0 +1,383 @@
+//! Checking an archive: tables and ledger prove that each unit of each image exists, whatever the index says.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use super::index::read_segment;
+use super::objects::{Folder, damaged, read_whole};
+use super::state::{ImageRecord, Part};
+use super::tables::is_broken;
+use super::units::decompressor;
+use super::{Archive, ArchiveError, DESCRIPTORS, read_descriptor};
+use crate::format::FormatError;
+use crate::format::chunk_header::ChunkHeader;
+use crate::format::manifest::Manifest;
+use crate::format::pack::{PACK_BYTES_MAX, Pack, TableEntry, UNIT_HEADER_BYTES, decode_pack, length_of};
+use crate::store::{ByteRange, ObjectName, StoreError};
+use crate::{ImageVersion, ObjectId, SECTOR_BYTES, UnitName};
+
+/// Maximum number of damages that a report lists.
+const DAMAGES_MAX: usize = 10_000;
+
+/// What is checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckOptions {
+    /// Reads all packs, and verifies each unit by its name.
+    pub data: bool,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Number of images.
+    pub images: u64,
+    /// Number of packs that entries name.
+    pub packs: u64,
+    /// Number of different units in them.
+    pub units: u64,
+    /// Further copies of units, which are no damage.
+    pub copies: u64,
+    /// Bytes of packs that were read and verified.
+    pub verified_bytes: u64,
+    /// Packs that no entry names: of captures under way, or of killed ones.
+    pub leftovers: u64,
+    /// What is damaged.
+    pub damages: Vec<Damage>,
+    /// Further damages, which are not listed.
+    pub further_damages: u64,
+}
+
+/// Something that is damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The object, or `unit NAME`.
+    pub object: String,
+    /// What is wrong with it.
+    pub what: String,
+    /// The images that cannot be read whole for it.
+    pub images: Vec<ImageVersion>,
+}
+
+/// A unit of a pack, by the pack's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Known {
+    name: UnitName,
+    plain_bytes: u32,
+    stored_bytes: u32,
+    pack: u32,
+    offset: u32,
+}
+
+/// A check under way.
+struct Check<'a> {
+    archive: &'a Archive,
+    options: CheckOptions,
+    report: CheckReport,
+    packs: Vec<ObjectId>,
+    /// In the order of names. 48 bytes each.
+    known: Vec<Known>,
+    damages: BTreeMap<String, (String, BTreeSet<ImageVersion>)>,
+    sound_headers: HashSet<(UnitName, u64)>,
+}
+
+impl Archive {
+    /// Checks that all objects are what the ledger says, and that each unit of each image exists with the right length.
+    /// `on_progress` is called with what is done of how much, in packs and images.
+    ///
+    /// # Errors
+    /// When the store fails. What is damaged is in the report.
+    pub fn check(
+        &self,
+        options: CheckOptions,
+        on_progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<CheckReport, ArchiveError> {
+        self.refresh()?;
+        let (images, parts, packs) = {
+            let state = self.state.read();
+            let images: Vec<ImageRecord> = state.images.values().cloned().collect();
+            let parts: Vec<Part> = state.parts.values().cloned().collect();
+            (images, parts, state.packs())
+        };
+        let mut check = Check {
+            archive: self,
+            options,
+            report: CheckReport::default(),
+            packs,
+            known: Vec::new(),
+            damages: BTreeMap::new(),
+            sound_headers: HashSet::new(),
+        };
+        check.descriptors();
+        let total = (check.packs.len() + images.len()) as u64;
+        check.packs(&mut |done| on_progress(done, total))?;
+        check.segments(&parts)?;
+        for (done, image) in (check.packs.len() as u64 + 1..).zip(&images) {
+            check.image(image)?;
+            on_progress(done, total);
+        }
+        check.report.images = images.len() as u64;
+        Ok(check.finish())
+    }
+}
+
+impl Check<'_> {
+    fn damage(&mut self, object: impl Into<String>, what: impl Into<String>, image: Option<&ImageVersion>) {
+        let object = object.into();
+        if self.damages.len() >= DAMAGES_MAX && !self.damages.contains_key(&object) {
+            self.report.further_damages += 1;
+            return;
+        }
+        let (_, images) = self.damages.entry(object).or_insert_with(|| (what.into(), BTreeSet::new()));
+        images.extend(image.cloned());
+    }
+
+    fn finish(self) -> CheckReport {
+        let Check { mut report, damages, .. } = self;
+        let damage = |(object, (what, images)): (String, (String, BTreeSet<ImageVersion>))| Damage {
+            object,
+            what,
+            images: images.into_iter().collect(),
+        };
+        report.damages = damages.into_iter().map(damage).collect();
+        report
+    }
+
+    fn descriptors(&mut self) {
+        for name in DESCRIPTORS {
+            match read_descriptor(self.archive.store(), name) {
+                Ok(descriptor) if descriptor == *self.archive.descriptor() => {}
+                Ok(_) => self.damage(name, "it describes another archive", None),
+                Err(error) => self.damage(name, cause(&error), None),
+            }
+        }
+    }
+
+    /// Reads the tables of all packs, and makes the list of units from them.
+    fn packs(&mut self, on_progress: &mut dyn FnMut(u64)) -> Result<(), ArchiveError> {
+        let lengths = self.lengths()?;
+        let named: HashSet<ObjectName> = self.packs.iter().map(|pack| Folder::Packs.object(*pack)).collect();
+        self.report.leftovers = lengths.keys().filter(|name| !named.contains(*name)).count() as u64;
+        self.report.packs = self.packs.len() as u64;
+        for number in 0..self.packs.len() {
+            let pack = self.packs[number];
+            let name = Folder::Packs.object(pack);
+            match self.pack(pack, lengths.get(&name).copied()) {
+                Ok(units) => self.add(number, &units),
+                Err(error) if is_broken(&error) => self.damage(name.to_string(), cause(&error), None),
+                Err(error) => return Err(error),
+            }
+            on_progress(number as u64 + 1);
+        }
+        self.known.sort_unstable();
+        let all = self.known.len();
+        self.known.dedup_by_key(|unit| (unit.name, unit.plain_bytes));
+        self.report.units = self.known.len() as u64;
+        self.report.copies = (all - self.known.len()) as u64;
+        Ok(())
+    }
+
+    fn add(&mut self, number: usize, units: &[TableEntry]) {
+        let pack = u32::try_from(number).expect("fewer packs than 2^32");
+        self.known.extend(units.iter().map(|unit| {
+            let TableEntry { name, offset, stored_bytes, plain_bytes } = *unit;
+            Known { name, plain_bytes, stored_bytes, pack, offset }
+        }));
+    }
+
+    /// Returns the lengths of all packs that are there.
+    fn lengths(&self) -> Result<HashMap<ObjectName, u64>, ArchiveError> {
+        let mut lengths = HashMap::new();
+        let mut after = None;
+        loop {
+            let listed = self.archive.store().list(Folder::Packs.prefix(), after.as_ref())?;
+            let Some(last) = listed.last() else {
+                return Ok(lengths);
+            };
+            after = Some(last.name.clone());
+            lengths.extend(listed.into_iter().map(|listed| (listed.name, listed.length_bytes)));
+        }
+    }
+
+    /// Returns the units of a pack that are there, and with `data` those that are sound.
+    fn pack(&mut self, pack: ObjectId, length_bytes: Option<u64>) -> Result<Vec<TableEntry>, ArchiveError> {
+        let name = Folder::Packs.object(pack);
+        if self.options.data {
+            return self.pack_data(pack, &name);
+        }
+        let table = self.archive.table(pack)?;
+        if length_bytes != Some(length_of(&table)) {
+            return Err(damaged(&name)(FormatError::Length { structure: "pack" }));
+        }
+        Ok(table.to_vec())
+    }
+
+    /// Reads a whole pack, and returns its sound units.
+    fn pack_data(&mut self, pack: ObjectId, name: &ObjectName) -> Result<Vec<TableEntry>, ArchiveError> {
+        let bytes = read_whole(self.archive.store(), name, PACK_BYTES_MAX)?;
+        let Pack { mut table, is_unchanged } =
+            decode_pack(self.archive.descriptor().archive, pack, &bytes).map_err(damaged(name))?;
+        self.report.verified_bytes += bytes.len() as u64;
+        let all = table.len();
+        let mut decompressor = decompressor()?;
+        let mut plain = Vec::new();
+        table.retain(|entry| {
+            let start = entry.offset as usize;
+            let unit = &bytes[start..start + (UNIT_HEADER_BYTES + entry.stored_bytes) as usize];
+            self.archive.decode_unit(&mut decompressor, entry.name, unit, &mut plain)
+                && plain.len() == entry.plain_bytes as usize
+        });
+        if table.len() == all && !is_unchanged {
+            self.damage(name.to_string(), "bytes of it changed, though all units are whole", None);
+        }
+        if table.len() < all {
+            self.damage(name.to_string(), format!("{} of its {all} units are damaged", all - table.len()), None);
+        }
+        Ok(table)
+    }
+
+    /// Compares each segment with the tables of its packs. A damaged one costs time only, so it concerns no image.
+    fn segments(&mut self, parts: &[Part]) -> Result<(), ArchiveError> {
+        for part in parts {
+            let name = Folder::Segments.object(part.segment);
+            match read_segment(self.archive.store(), self.archive.descriptor().archive, part) {
+                Ok(segment) => {
+                    let places = segment.entries.iter();
+                    let places = places.map(|entry| (segment.packs[entry.pack as usize], entry.offset, entry.prefix));
+                    let places: HashSet<(ObjectId, u32, u64)> = places.collect();
+                    for pack in &part.packs {
+                        let Ok(table) = self.archive.table(*pack) else {
+                            continue;
+                        };
+                        if !table.iter().all(|unit| places.contains(&(*pack, unit.offset, unit.name.prefix()))) {
+                            self.damage(name.to_string(), format!("it lacks units of the pack {pack}"), None);
+                        }
+                    }
+                }
+                Err(error) if is_broken(&error) => self.damage(name.to_string(), cause(&error), None),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn image(&mut self, record: &ImageRecord) -> Result<(), ArchiveError> {
+        let manifest = match self.archive.manifest(record) {
+            Ok(manifest) => manifest,
+            Err(error) if is_broken(&error) => {
+                self.damage(Folder::Manifests.object(record.manifest).to_string(), cause(&error), Some(&record.image));
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let mut region = 0;
+        for (number, chunk) in (0u32..).zip(&manifest.chunks) {
+            while manifest.regions.get(region + 1).is_some_and(|next| next.first <= number) {
+                region += 1;
+            }
+            self.chunk(&manifest, number, *chunk, region as u64)?;
+        }
+        Ok(())
+    }
+
+    /// Checks a chunk, which begins in `region` by the manifest.
+    fn chunk(&mut self, manifest: &Manifest, number: u32, chunk: UnitName, region: u64) -> Result<(), ArchiveError> {
+        let is_known = self.sound_headers.contains(&(chunk, region));
+        let Some(header) = self.header(chunk)? else {
+            return self.lost(chunk, &manifest.image);
+        };
+        if let Err(what) = check_place(manifest, number, &header, region) {
+            self.damage(format!("chunk {number} of {}", manifest.image), what, Some(&manifest.image));
+        }
+        if is_known {
+            return Ok(());
+        }
+        let mut is_sound = true;
+        for unit in &header.units {
+            if self.find(unit.name, Some(unit.plain_bytes)).is_none() {
+                is_sound = false;
+                self.lost(unit.name, &manifest.image)?;
+            }
+        }
+        if is_sound {
+            self.sound_headers.insert((chunk, region));
+        }
+        Ok(())
+    }
+
+    /// Adds the damage that an image needs a unit that no pack has whole: to that of the damaged pack in which the index
+    /// knows it, if there is one.
+    fn lost(&mut self, unit: UnitName, image: &ImageVersion) -> Result<(), ArchiveError> {
+        let places = self.archive.places(unit)?;
+        let packs = places.iter().map(|place| Folder::Packs.object(place.pack).to_string());
+        let object = packs.into_iter().find(|pack| self.damages.contains_key(pack));
+        self.damage(object.unwrap_or_else(|| format!("unit {unit}")), "no pack has it whole", Some(image));
+        Ok(())
+    }
+
+    /// Returns the unit of a name and length that the tables know.
+    fn find(&self, name: UnitName, plain_bytes: Option<u32>) -> Option<Known> {
+        let from = self.known.partition_point(|unit| (unit.name, unit.plain_bytes) < (name, plain_bytes.unwrap_or(0)));
+        let unit = self.known.get(from).filter(|unit| unit.name == name)?;
+        plain_bytes.is_none_or(|plain_bytes| plain_bytes == unit.plain_bytes).then_some(*unit)
+    }
+
+    /// Returns the header of a chunk, from where the tables say; otherwise from where the index does.
+    fn header(&self, chunk: UnitName) -> Result<Option<ChunkHeader>, ArchiveError> {
+        let Some(unit) = self.find(chunk, None) else {
+            return Ok(None);
+        };
+        let pack = Folder::Packs.object(self.packs[unit.pack as usize]);
+        let length_bytes = u64::from(UNIT_HEADER_BYTES + unit.stored_bytes);
+        let range = ByteRange::From { offset: u64::from(unit.offset), length_bytes };
+        let bytes = match self.archive.store().get(&pack, range) {
+            Err(StoreError::Missing(_)) => Vec::new(),
+            bytes => bytes?,
+        };
+        let mut plain = Vec::new();
+        if self.archive.decode_unit(&mut decompressor()?, chunk, &bytes, &mut plain) {
+            return Ok(ChunkHeader::decode(&plain).ok());
+        }
+        match self.archive.header(&chunk) {
+            Ok(header) => Ok(Some(header)),
+            Err(ArchiveError::Store(error)) => Err(error.into()),
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+/// Checks that the manifest leads every reader of the disk to a chunk, and that the chunk stays on the disk.
+fn check_place(manifest: &Manifest, number: u32, header: &ChunkHeader, region: u64) -> Result<(), &'static str> {
+    if header.region != region {
+        return Err("its header says another region than the manifest");
+    }
+    let sectors = manifest.size_bytes.div_ceil(SECTOR_BYTES);
+    let runs = header.units.iter().flat_map(|unit| &unit.runs).chain(&header.zeros);
+    let mut checked = BTreeSet::from([region]);
+    for run in runs {
+        if run.end() > sectors {
+            return Err("it has sectors behind the end of the disk");
+        }
+        let first = run.start_bytes() / manifest.region_bytes;
+        let last = (run.start_bytes() + run.length_bytes() - 1) / manifest.region_bytes;
+        for other in first..=last {
+            let listed = || {
+                let region = usize::try_from(other).ok().and_then(|other| manifest.regions.get(other));
+                region.is_some_and(|region| {
+                    region.others.as_ref().is_none_or(|others| others.binary_search(&number).is_ok())
+                })
+            };
+            if checked.insert(other) && !listed() {
+                return Err("it has sectors in a region that does not list it");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns what is wrong with an object, without its name.
+fn cause(error: &ArchiveError) -> String {
+    match error {
+        ArchiveError::Damaged { source, .. } => source.to_string(),
+        ArchiveError::Store(StoreError::Missing(_)) => "it is missing".to_owned(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,169 @@
+//! Damaged archives: errors that name the object, a check that finds each, and never a wrong byte.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+type Objects = BTreeMap<ObjectName, Vec<u8>>;
+
+/// Returns the objects of an archive with two images, and what they read as.
+fn sample() -> (Objects, Vec<Image>) {
+    let random = SeededRandom::new(21);
+    let store = Arc::new(MemoryStore::default());
+    let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
+    let mut content = units(&random, 4);
+    let (first, _) = capture(&archive, &random, "web", &content);
+    let images = vec![(first, content.clone())];
+    content.extend(units(&random, 2));
+    let (second, _) = capture(&archive, &random, "web", &content);
+    (store.objects(), [images, vec![(second, content)]].concat())
+}
+
+/// Opens an archive of these objects, and returns how many images read whole. What reads must be right.
+fn read_all(objects: &Objects, images: &[Image]) -> usize {
+    let Ok(archive) = Archive::open(Arc::new(MemoryStore::of(objects.clone()))) else {
+        return 0;
+    };
+    let mut whole = 0;
+    for (image, expected) in images {
+        if archive.find(&image.name, Some(image.version)).is_some()
+            && let Ok(read) = contents(&archive, image)
+        {
+            assert_eq!(read, *expected);
+            whole += 1;
+        }
+    }
+    whole
+}
+
+/// Returns the objects that a check of all data finds damaged; none if it cannot be opened for an error that names one.
+fn damaged_objects(objects: &Objects) -> Vec<Damage> {
+    match Archive::open(Arc::new(MemoryStore::of(objects.clone()))) {
+        Ok(archive) => archive.check(CheckOptions { data: true }, &mut |_, _| ()).unwrap().damages,
+        Err(error) => vec![Damage { object: error.to_string(), what: String::new(), images: Vec::new() }],
+    }
+}
+
+#[test]
+fn a_check_names_each_object_that_is_missing_cut_changed_or_swapped() {
+    let (objects, images) = sample();
+    assert_eq!(read_all(&objects, &images), 2);
+    assert_eq!(damaged_objects(&objects), []);
+    let names: Vec<ObjectName> = objects.keys().cloned().collect();
+    let last_entry = names.iter().filter(|name| name.as_str().starts_with("ledger/")).max().unwrap();
+    for name in &names {
+        let object = &objects[name];
+        let mut variants: Vec<Option<Vec<u8>>> = vec![
+            Some(Vec::new()),
+            Some(object[..object.len() / 2].to_vec()),
+            Some(object[..object.len() - 1].to_vec()),
+            Some([&object[..], &[0]].concat()),
+        ];
+        for at in (0..object.len()).step_by(object.len() / 60 + 1) {
+            let mut changed = object.clone();
+            changed[at] ^= 0x10;
+            variants.push(Some(changed));
+        }
+        for other in names.iter().filter(|other| objects[*other] != *object) {
+            variants.push(Some(objects[other].clone()));
+        }
+        // A ledger may be cut behind any entry: that archive is older, and sound.
+        if name != last_entry {
+            variants.push(None);
+        }
+        for (number, variant) in variants.into_iter().enumerate() {
+            let mut changed = objects.clone();
+            match variant {
+                Some(bytes) => changed.insert(name.clone(), bytes),
+                None => changed.remove(name),
+            };
+            let whole = read_all(&changed, &images);
+            let damages = damaged_objects(&changed);
+            let concerned = if name.as_str().starts_with("ledger/") { "ledger" } else { name.as_str() };
+            assert!(
+                damages.iter().any(|damage| damage.object.contains(concerned)),
+                "{name}, variant {number}: {damages:?}"
+            );
+            let hint = ["segments/", "descriptor"].iter().any(|hint| name.as_str().starts_with(hint));
+            if hint {
+                assert_eq!(whole, 2, "{name}, variant {number}: what can be rebuilt costs no image");
+            } else if !name.as_str().starts_with("ledger/") && whole < 2 {
+                let named: usize = damages.iter().map(|damage| damage.images.len()).max().unwrap();
+                assert!(named >= 2 - whole, "{name}, variant {number}: {damages:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_check_without_data_finds_packs_that_are_missing_or_cut() {
+    let (objects, images) = sample();
+    for name in objects.keys().filter(|name| name.as_str().starts_with("packs/")) {
+        let mut missing = objects.clone();
+        missing.remove(name);
+        let mut cut = objects.clone();
+        // The middle is gone, the table is whole.
+        cut.get_mut(name).unwrap().drain(100..150);
+        for changed in [missing, cut] {
+            let archive = Archive::open(Arc::new(MemoryStore::of(changed))).unwrap();
+            let report = archive.check(CheckOptions::default(), &mut |_, _| ()).unwrap();
+            let damage = report.damages.iter().find(|damage| damage.object == name.as_str()).unwrap();
+            assert!(damage.images.contains(&images[1].0), "the second image needs both packs: {damage:?}");
+        }
+    }
+}
+
+#[test]
+fn a_check_counts_copies_and_leftovers_and_calls_them_no_damage() {
+    let (objects, _) = sample();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::of(objects));
+    let random = SeededRandom::new(22);
+    let archive = Archive::open(Arc::clone(&store)).unwrap();
+    let clock = ManualClock::starting_at(5);
+    let before = archive.check(CheckOptions::default(), &mut |_, _| ()).unwrap();
+    assert_eq!((before.images, before.packs, before.copies, before.leftovers), (2, 2, 0, 0));
+    assert_eq!(before.units, 6 + 2, "units and headers of chunks");
+
+    // Two writers that do not know of each other store the same unit.
+    let mut writers = [(); 2].map(|()| archive.writer(&clock, &random, "host").unwrap());
+    let content = units(&random, 1);
+    let drafts = writers.each_mut().map(|writer| add_all(&archive, writer, "mail", &content));
+    for (writer, draft) in writers.iter_mut().zip(drafts) {
+        writer.commit(draft).unwrap();
+    }
+    let mut killed = archive.writer(&clock, &random, "host").unwrap();
+    add_all(&archive, &mut killed, "mail", &units(&random, 1));
+    killed.put_pack().unwrap();
+    let after = archive.check(CheckOptions { data: true }, &mut |_, _| ()).unwrap();
+    assert_eq!((after.images, after.packs, after.copies, after.leftovers), (4, 4, 2, 1));
+    assert_eq!(after.units, 6 + 2 + 2);
+    assert_eq!(after.damages, []);
+}
+
+#[test]
+fn of_two_copies_the_sound_one_is_read() {
+    let (objects, _) = sample();
+    let store = Arc::new(MemoryStore::of(objects));
+    let random = SeededRandom::new(23);
+    let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+    let clock = ManualClock::starting_at(5);
+    let mut writers = [(); 2].map(|()| archive.writer(&clock, &random, "host").unwrap());
+    let content = units(&random, 3);
+    let drafts = writers.each_mut().map(|writer| add_all(&archive, writer, "mail", &content));
+    let mut images = Vec::new();
+    for (writer, draft) in writers.iter_mut().zip(drafts) {
+        images.push(writer.commit(draft).unwrap().0);
+    }
+    for writer in writers {
+        let prefix = format!("packs/{}/", writer.id());
+        let mut objects = store.objects();
+        let (name, pack) = objects.iter_mut().find(|(name, _)| name.as_str().starts_with(&prefix)).unwrap();
+        let name = name.clone();
+        (64..pack.len()).step_by(97).for_each(|at| pack[at] ^= 1);
+        let changed = Archive::open(Arc::new(MemoryStore::of(objects.clone()))).unwrap();
+        images.iter().for_each(|image| assert_eq!(contents(&changed, image).unwrap(), content));
+        objects.remove(&name);
+        let missing = Archive::open(Arc::new(MemoryStore::of(objects))).unwrap();
+        images.iter().for_each(|image| assert_eq!(contents(&missing, image).unwrap(), content));
+    }
+}

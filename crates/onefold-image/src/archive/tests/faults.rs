@@ -1,0 +1,166 @@
+//! Several writers over a store whose answers are lost, late and doubled, and kills and power cuts at any call.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::store::faulty::{FaultyStore, Late};
+use crate::store::power_cut::{Recorded, every_cut, store_of};
+
+/// Images whose capture was acknowledged, with what they must read as.
+type Acknowledged = Vec<Image>;
+
+/// Checks that all acknowledged images read exactly, and that nothing in the archive is damaged.
+fn verify(store: &Arc<dyn Store>, acknowledged: &Acknowledged, context: &str) {
+    let archive = Archive::open(Arc::clone(store)).unwrap_or_else(|error| panic!("{context}: {error}"));
+    for (image, expected) in acknowledged {
+        assert!(archive.find(&image.name, Some(image.version)).is_some(), "{context}: {image} is lost");
+        assert_eq!(&contents(&archive, image).unwrap(), expected, "{context}: {image}");
+    }
+    let report = archive.check(CheckOptions { data: true }, &mut |_, _| ()).unwrap();
+    assert_eq!(report.damages, [], "{context}");
+}
+
+/// Tries to capture an image of units of a common set, so that captures rely on each other's units.
+fn try_capture(store: Arc<dyn Store>, random: &SeededRandom, common: &[Vec<u8>]) -> Result<Image, ArchiveError> {
+    let archive = Archive::open(store)?;
+    let clock = ManualClock::starting_at(9);
+    let mut chosen: Vec<Vec<u8>> = common.iter().filter(|_| random.below(3) == 0).cloned().collect();
+    chosen.extend(units(random, 1));
+    let mut writer = archive.writer(&clock, random, "host")?;
+    let name = ["web", "mail"][usize::try_from(random.below(2)).unwrap()];
+    let draft = try_add_all(&archive, &mut writer, name, &chosen)?;
+    let (image, _) = writer.commit(draft)?;
+    Ok((image, chosen))
+}
+
+/// One round: captures that fail and are killed at any call, and others that happen amid their creations.
+fn simulate(seed: u64) -> (usize, usize) {
+    let random = Arc::new(SeededRandom::new(seed));
+    let memory: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    Archive::create(Arc::clone(&memory), UNITS, &*random).unwrap();
+    let common = Arc::new(units(&random, 12));
+    let late = Arc::new(Late::default());
+    let acknowledged: Arc<Mutex<Acknowledged>> = Arc::default();
+    let failures = Arc::new(AtomicUsize::new(0));
+    for step in 0..12 {
+        let faulty = FaultyStore::new(Arc::clone(&memory), Arc::clone(&late), random.next_u64(), 2 + random.below(20));
+        if random.below(3) == 0 {
+            faulty.kill_after(1 + random.below(25));
+        }
+        {
+            let (memory, late, random) = (Arc::clone(&memory), Arc::clone(&late), Arc::clone(&random));
+            let (common, acknowledged) = (Arc::clone(&common), Arc::clone(&acknowledged));
+            faulty.meanwhile(Box::new(move |_| {
+                if random.below(3) > 0 {
+                    return;
+                }
+                let other = FaultyStore::new(Arc::clone(&memory), Arc::clone(&late), random.next_u64(), 40);
+                if let Ok(captured) = try_capture(Arc::new(other), &random, &common) {
+                    acknowledged.lock().push(captured);
+                }
+            }));
+        }
+        match try_capture(Arc::new(faulty), &random, &common) {
+            Ok(captured) => acknowledged.lock().push(captured),
+            Err(_) => {
+                failures.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        verify(&memory, &acknowledged.lock(), &format!("seed {seed}, step {step}"));
+    }
+    let acknowledged = acknowledged.lock().len();
+    (acknowledged, failures.load(Ordering::Relaxed))
+}
+
+#[test]
+fn acknowledged_images_stay_whatever_the_store_answers() {
+    let (mut acknowledged, mut failed) = (0, 0);
+    for seed in 0..150 {
+        let (some, others) = simulate(seed);
+        acknowledged += some;
+        failed += others;
+    }
+    assert!(acknowledged > 300 && failed > 300, "{acknowledged} {failed}");
+}
+
+#[test]
+fn a_writer_that_is_killed_at_any_call_leaves_a_sound_archive() {
+    let random = SeededRandom::new(5);
+    let common = units(&random, 12);
+    for call in 1.. {
+        let memory: Arc<dyn Store> = Arc::new(MemoryStore::default());
+        let archive = Archive::create(Arc::clone(&memory), UNITS, &random).unwrap();
+        let (first, _) = capture(&archive, &random, "web", &common[..6]);
+        let acknowledged = vec![(first, common[..6].to_vec())];
+        let faulty = Arc::new(FaultyStore::new(Arc::clone(&memory), Arc::default(), call, 0));
+        faulty.kill_after(call);
+        let killed = try_capture(Arc::clone(&faulty) as Arc<dyn Store>, &random, &common);
+        let mut acknowledged: Acknowledged = acknowledged;
+        let is_over = faulty.calls() < call;
+        acknowledged.extend(killed);
+        verify(&memory, &acknowledged, &format!("killed in call {call}"));
+        acknowledged.push(try_capture(Arc::clone(&memory), &random, &common).unwrap());
+        verify(&memory, &acknowledged, &format!("captured again after a kill in call {call}"));
+        if is_over {
+            assert!(call > 15, "{call}");
+            break;
+        }
+    }
+}
+
+#[test]
+fn writers_of_one_name_at_once_get_a_version_each() {
+    let random = SeededRandom::new(6);
+    let memory: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    Archive::create(Arc::clone(&memory), UNITS, &random).unwrap();
+    let common = units(&random, 6);
+    let mut images = std::thread::scope(|scope| {
+        let threads = (0..8u64).map(|seed| {
+            let (memory, common) = (Arc::clone(&memory), &common);
+            scope.spawn(move || {
+                let random = SeededRandom::new(100 + seed);
+                let archive = Archive::open(memory).unwrap();
+                let captured = (0..5).map(|_| {
+                    let mut chosen = common.clone();
+                    chosen.extend(units(&random, 1));
+                    (capture(&archive, &random, "web", &chosen).0, chosen)
+                });
+                captured.collect::<Acknowledged>()
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Acknowledged>()
+    });
+    verify(&memory, &images, "after a race");
+    images.sort_by_key(|(image, _)| image.version);
+    let versions: Vec<u32> = images.iter().map(|(image, _)| image.version).collect();
+    assert_eq!(versions, (1..=40).collect::<Vec<u32>>());
+}
+
+#[test]
+fn power_cuts_at_any_call_of_the_file_system_keep_acknowledged_images() {
+    let random = SeededRandom::new(7);
+    let files = Recorded::default();
+    let store: Arc<dyn Store> = Arc::new(store_of(files.clone(), 1));
+    let archive = Archive::create(Arc::clone(&store), UNITS, &random).unwrap();
+    let created = files.changes();
+    let common = units(&random, 3);
+    let mut acknowledged: Vec<(usize, Image)> = Vec::new();
+    for (count, name) in [(2, "web"), (3, "web"), (1, "mail")] {
+        let (image, _) = capture(&archive, &random, name, &common[..count]);
+        acknowledged.push((files.changes(), (image, common[..count].to_vec())));
+    }
+    let mut opened = 0;
+    every_cut(&files, 2, |changes, disk| {
+        if changes < created {
+            return;
+        }
+        let store: Arc<dyn Store> = Arc::new(store_of(Recorded::of(disk), 2));
+        let durable = acknowledged.iter().filter(|(at, _)| *at <= changes).map(|(_, image)| image.clone());
+        verify(&store, &durable.collect(), &format!("power cut after {changes} changes"));
+        opened += 1;
+    });
+    assert!(opened > 300, "{opened}");
+}

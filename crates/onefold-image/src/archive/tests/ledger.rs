@@ -1,0 +1,190 @@
+//! What entries may say, and what writers do about those of others.
+
+use super::*;
+use crate::format::ledger::Change;
+use crate::store::ByteRange;
+
+fn archive(seed: u64) -> (Arc<dyn Store>, Archive, SeededRandom) {
+    let random = SeededRandom::new(seed);
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
+    let archive = Archive::create(Arc::clone(&store), UNITS, &random).unwrap();
+    (store, archive, random)
+}
+
+/// Adds an entry as another host would that collects.
+fn say(store: &Arc<dyn Store>, random: &dyn Random, change: Change) {
+    let clock = ManualClock::starting_at(7);
+    let archive = Archive::open(Arc::clone(store)).unwrap();
+    assert!(archive.append(WriterId([9; 16]), &clock, random, change).unwrap());
+}
+
+fn packs_of(archive: &Archive) -> Vec<ObjectId> {
+    archive.state.read().packs()
+}
+
+#[test]
+fn a_capture_does_not_rely_on_a_pack_that_was_retired_meanwhile() {
+    let (store, archive, random) = archive(1);
+    let content = units(&random, 5);
+    let (web, _) = capture(&archive, &random, "web", &content);
+    let packs = packs_of(&archive);
+
+    let clock = ManualClock::starting_at(5);
+    let mut writer = archive.writer(&clock, &random, "host").unwrap();
+    let draft = add_all(&archive, &mut writer, "mail", &content);
+    assert_eq!(writer.stored_bytes(), 0, "all units are known");
+    archive.remove(&web, &clock, &random).unwrap();
+    say(&store, &random, Change::PacksRetired { packs: packs.clone() });
+    packs.iter().for_each(|pack| store.delete(&Folder::Packs.object(*pack)).unwrap());
+
+    let Err(ArchiveError::Retired(missing)) = writer.commit(draft.clone()) else {
+        panic!("the image would be lost");
+    };
+    assert_eq!(missing, draft.chunks, "units show once their header is there again");
+    let again = add_all(&archive, &mut writer, "mail", &content);
+    assert_eq!(again, draft);
+    let (mail, _) = writer.commit(again).unwrap();
+    assert_eq!(contents(&archive, &mail).unwrap(), content);
+    assert_eq!(Archive::open(store).unwrap().images().len(), 1);
+}
+
+#[test]
+fn a_capture_names_each_unit_that_went_where_its_header_stayed() {
+    let (store, archive, random) = archive(2);
+    let content = units(&random, 5);
+    let clock = ManualClock::starting_at(5);
+    capture(&archive, &random, "web", &content);
+    let old = packs_of(&archive);
+    let mut writer = archive.writer(&clock, &random, "host").unwrap();
+    // One more unit makes the header new: it is in the writer's own pack.
+    let mut more = content.clone();
+    more.extend(units(&random, 1));
+    let draft = add_all(&archive, &mut writer, "mail", &more);
+    say(&store, &random, Change::PacksRetired { packs: old });
+    let Err(ArchiveError::Retired(mut missing)) = writer.commit(draft.clone()) else {
+        panic!("the image would be lost");
+    };
+    let mut expected: Vec<UnitName> = content.iter().map(|plain| archive.descriptor().key.name(plain)).collect();
+    expected.sort();
+    missing.sort();
+    assert_eq!(missing, expected);
+    content.iter().for_each(|plain| {
+        add(&archive, &mut writer, plain);
+    });
+    let (mail, _) = writer.commit(draft).unwrap();
+    assert_eq!(contents(&archive, &mail).unwrap(), more);
+}
+
+#[test]
+fn a_capture_goes_on_where_a_pack_was_replaced() {
+    let (store, archive, random) = archive(3);
+    let content = units(&random, 5);
+    let clock = ManualClock::starting_at(5);
+    capture(&archive, &random, "web", &content);
+    let old = packs_of(&archive);
+    let mut writer = archive.writer(&clock, &random, "host").unwrap();
+    let draft = add_all(&archive, &mut writer, "mail", &content);
+
+    // Another host stores the same units in another pack.
+    let collector = WriterId([9; 16]);
+    let mut pack = PackBuilder::new(archive.descriptor().archive, ObjectId { writer: collector, random: [1; 8] });
+    let table = archive.table(old[0]).unwrap();
+    let bytes = store.get(&Folder::Packs.object(old[0]), ByteRange::Whole).unwrap();
+    let mut entries = Vec::new();
+    for unit in table.iter() {
+        let start = unit.offset as usize;
+        let header = UnitHeader::decode(&bytes[start..start + 16]).unwrap();
+        let placed = pack.add(unit.name, header, &bytes[start + 16..start + 16 + unit.stored_bytes as usize]);
+        let (offset, stored_bytes) = (placed.offset, placed.stored_bytes);
+        entries.push(IndexEntry { prefix: unit.name.prefix(), pack: 0, offset, stored_bytes });
+    }
+    entries.sort_by_key(|entry| entry.prefix);
+    let new = ObjectId { writer: collector, random: [1; 8] };
+    let segment = Segment { packs: vec![new], entries };
+    store.put(&Folder::Packs.object(new), &[&pack.finish().0]).unwrap();
+    let object = segment.encode(archive.descriptor().archive, new).unwrap();
+    store.put(&Folder::Segments.object(new), &[&object]).unwrap();
+    say(&store, &random, Change::PacksReplaced { old: old.clone(), new: vec![new], segment: new });
+    old.iter().for_each(|pack| store.delete(&Folder::Packs.object(*pack)).unwrap());
+
+    let (mail, _) = writer.commit(draft).unwrap();
+    assert_eq!(writer.stored_bytes(), 0);
+    assert_eq!(contents(&archive, &mail).unwrap(), content);
+}
+
+#[test]
+fn a_reader_that_misses_a_pack_reads_the_ledger_on() {
+    let (store, archive, random) = archive(4);
+    let content = units(&random, 5);
+    let (web, _) = capture(&archive, &random, "web", &content);
+    let reader = Archive::open(Arc::clone(&store)).unwrap();
+    assert_eq!(contents(&reader, &web).unwrap(), content);
+    let packs = packs_of(&archive);
+    say(&store, &random, Change::PacksRetired { packs: packs.clone() });
+    packs.iter().for_each(|pack| store.delete(&Folder::Packs.object(*pack)).unwrap());
+    let (mail, _) = capture(&archive, &random, "mail", &content);
+    assert_eq!(mail.version, 1);
+    assert_eq!(contents(&reader, &web).unwrap(), content, "the units are in another pack now");
+}
+
+#[test]
+fn a_writer_that_was_given_up_adds_nothing() {
+    let (store, archive, random) = archive(5);
+    let clock = ManualClock::starting_at(5);
+    let mut writer = archive.writer(&clock, &random, "host").unwrap();
+    let draft = add_all(&archive, &mut writer, "web", &units(&random, 3));
+    say(&store, &random, Change::WriterGivenUp { writer: writer.id() });
+    assert!(matches!(writer.commit(draft), Err(ArchiveError::GivenUp { .. })));
+    assert_eq!(Archive::open(store).unwrap().images(), []);
+}
+
+#[test]
+fn units_that_were_lost_are_stored_again() {
+    let (store, archive, random) = archive(6);
+    let content = units(&random, 3);
+    capture(&archive, &random, "web", &content);
+    let clock = ManualClock::starting_at(5);
+    let lost = archive.descriptor().key.name(&content[1]);
+    let mut writer = archive.writer(&clock, &random, "host").unwrap();
+    let draft = add_all(&archive, &mut writer, "mail", &content);
+    say(&store, &random, Change::UnitsLost { units: vec![lost] });
+    let Err(ArchiveError::Retired(missing)) = writer.commit(draft.clone()) else {
+        panic!("the image would rely on a lost unit");
+    };
+    assert_eq!(missing, [lost]);
+    add(&archive, &mut writer, &content[1]);
+    writer.commit(draft).unwrap();
+    assert!(archive.stored(&lost).unwrap().is_some(), "a later pack has it");
+}
+
+#[test]
+fn a_removed_image_is_gone_and_its_version_never_comes_again() {
+    let (store, archive, random) = archive(7);
+    let clock = ManualClock::starting_at(5);
+    let content = units(&random, 3);
+    let (web, _) = capture(&archive, &random, "web", &content);
+    archive.remove(&web, &clock, &random).unwrap();
+    assert!(matches!(archive.remove(&web, &clock, &random), Err(ArchiveError::NoImage { .. })));
+    assert_eq!(Archive::open(store).unwrap().images(), []);
+    let (again, added) = capture(&archive, &random, "web", &content);
+    assert_eq!((again.version, added), (2, 0), "packs stay until they are collected");
+}
+
+#[test]
+fn an_archive_is_made_once() {
+    let (store, archive, random) = archive(8);
+    assert!(matches!(Archive::create(Arc::clone(&store), UNITS, &random), Err(ArchiveError::NotEmpty { .. })));
+    store.delete(&descriptor_name("descriptor")).unwrap();
+    assert_eq!(Archive::open(Arc::clone(&store)).unwrap().descriptor(), archive.descriptor());
+    store.delete(&descriptor_name("descriptor.copy")).unwrap();
+    assert!(matches!(Archive::open(store), Err(ArchiveError::NoArchive)));
+}
+
+#[test]
+fn a_ledger_with_a_missing_entry_takes_no_other() {
+    let (store, archive, random) = archive(9);
+    capture(&archive, &random, "web", &units(&random, 1));
+    capture(&archive, &random, "web", &units(&random, 1));
+    store.delete(&Entry::object_name(1)).unwrap();
+    assert!(matches!(Archive::open(store), Err(ArchiveError::Ledger { position: 1, .. })));
+}

@@ -1,0 +1,181 @@
+//! A store that fails, for tests: answers are lost, calls come late or twice, and its user may be killed at any call.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use onefold_block::random::SeededRandom;
+use parking_lot::Mutex;
+
+use super::{ByteRange, Created, Listed, ObjectName, Store, StoreError};
+
+/// Creations and puts whose answer was lost before they happened. Any user's later call may find that they do.
+#[derive(Debug, Default)]
+pub(crate) struct Late(Mutex<Vec<Delayed>>);
+
+#[derive(Clone, Debug)]
+struct Delayed {
+    name: ObjectName,
+    bytes: Vec<u8>,
+    is_creation: bool,
+}
+
+/// What happens while a call is under way.
+type Meanwhile = Box<dyn FnMut(&ObjectName) + Send>;
+
+/// One user's view of a store.
+pub(crate) struct FaultyStore {
+    inner: Arc<dyn Store>,
+    late: Arc<Late>,
+    random: SeededRandom,
+    /// Of so many calls one fails; 0 for none.
+    one_in: u64,
+    state: Mutex<Calls>,
+    /// Called before each creation.
+    meanwhile: Mutex<Option<Meanwhile>>,
+}
+
+#[derive(Debug, Default)]
+struct Calls {
+    count: u64,
+    /// The user is killed in this call, and each later one fails.
+    killed_at: Option<u64>,
+}
+
+impl fmt::Debug for FaultyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultyStore").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+/// What becomes of a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Whole,
+    /// It fails, and nothing happened.
+    Refused,
+    /// It fails, and has happened.
+    AnswerLost,
+    /// It fails, and happens later.
+    Late,
+    /// It happens twice, and the second answer is returned.
+    Doubled,
+}
+
+impl FaultyStore {
+    pub(crate) fn new(inner: Arc<dyn Store>, late: Arc<Late>, seed: u64, one_in: u64) -> FaultyStore {
+        let (random, state, meanwhile) = (SeededRandom::new(seed), Mutex::default(), Mutex::default());
+        FaultyStore { inner, late, random, one_in, state, meanwhile }
+    }
+
+    /// Kills the user in its call of this number from now on.
+    pub(crate) fn kill_after(&self, calls: u64) {
+        let mut state = self.state.lock();
+        state.killed_at = Some(state.count + calls);
+    }
+
+    /// Returns how many calls were made.
+    pub(crate) fn calls(&self) -> u64 {
+        self.state.lock().count
+    }
+
+    pub(crate) fn meanwhile(&self, call: Meanwhile) {
+        *self.meanwhile.lock() = Some(call);
+    }
+
+    /// Decides what becomes of the next call.
+    fn fate(&self) -> Fate {
+        let mut state = self.state.lock();
+        state.count += 1;
+        match state.killed_at {
+            Some(killed) if state.count > killed => return Fate::Refused,
+            Some(killed) if state.count == killed => {
+                return [Fate::Refused, Fate::AnswerLost, Fate::Late][usize::try_from(self.random.below(3)).unwrap()];
+            }
+            _ => {}
+        }
+        drop(state);
+        if self.random.below(4) == 0 {
+            self.late.happen(&*self.inner, &self.random);
+        }
+        if self.one_in == 0 || self.random.below(self.one_in) > 0 {
+            return Fate::Whole;
+        }
+        [Fate::Refused, Fate::AnswerLost, Fate::Late, Fate::Doubled][usize::try_from(self.random.below(4)).unwrap()]
+    }
+
+    fn change<T>(
+        &self,
+        name: &ObjectName,
+        bytes: &[u8],
+        is_creation: bool,
+        mut call: impl FnMut() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        match self.fate() {
+            Fate::Whole => call(),
+            Fate::Refused => Err(failure(name)),
+            Fate::AnswerLost => call().and_then(|_| Err(failure(name))),
+            Fate::Late => {
+                self.late.0.lock().push(Delayed { name: name.clone(), bytes: bytes.to_vec(), is_creation });
+                Err(failure(name))
+            }
+            Fate::Doubled => call().and_then(|_| call()),
+        }
+    }
+
+    fn read<T>(&self, name: &str, call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        match self.fate() {
+            Fate::Whole | Fate::Doubled => call(),
+            _ => Err(StoreError::Io { action: "read", name: name.to_owned(), source: io::Error::other("a fault") }),
+        }
+    }
+}
+
+fn failure(name: &ObjectName) -> StoreError {
+    StoreError::Io { action: "write", name: name.to_string(), source: io::Error::other("a fault") }
+}
+
+impl Late {
+    /// Lets one of the delayed calls happen.
+    fn happen(&self, inner: &dyn Store, random: &SeededRandom) {
+        let mut late = self.0.lock();
+        if late.is_empty() {
+            return;
+        }
+        let number = usize::try_from(random.below(late.len() as u64)).unwrap();
+        let Delayed { name, bytes, is_creation } = late.swap_remove(number);
+        drop(late);
+        if is_creation {
+            inner.create(&name, &bytes).unwrap();
+        } else {
+            inner.put(&name, &[&bytes]).unwrap();
+        }
+    }
+}
+
+impl Store for FaultyStore {
+    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
+        self.read(name.as_str(), || self.inner.get(name, range))
+    }
+
+    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
+        self.change(name, &parts.concat(), false, || self.inner.put(name, parts))
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+        let meanwhile = self.meanwhile.lock().take();
+        if let Some(mut meanwhile) = meanwhile {
+            meanwhile(name);
+            *self.meanwhile.lock() = Some(meanwhile);
+        }
+        self.change(name, bytes, true, || self.inner.create(name, bytes))
+    }
+
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+        self.read(prefix, || self.inner.list(prefix, after))
+    }
+
+    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
+        self.change(name, &[], false, || self.inner.delete(name))
+    }
+}
