@@ -198,14 +198,15 @@ impl Archive {
         random: &dyn Random,
         change: Change,
     ) -> Result<bool, ArchiveError> {
-        let (position, previous) = {
-            let state = self.state.read();
-            (state.position, state.last)
-        };
+        let mut state = self.state.read().clone();
+        let (position, previous) = (state.position, state.last);
         let (archive, token) = (self.descriptor.archive, random_bytes(random)?);
         let entry = Entry { archive, position, previous, writer, token, made: clock.now(), change };
-        let name = Entry::object_name(position);
-        let is_ours = ledger::create_exactly(&*self.store, Some(clock), &name, &entry.encode()?)?;
+        let object = entry.encode()?;
+        // No reader gets past an entry that makes no sense, and it would stay for ever.
+        let digest = *blake3::hash(&object).as_bytes();
+        state.apply(&entry, digest).map_err(|what| ArchiveError::Ledger { position, what })?;
+        let is_ours = ledger::create_exactly(&*self.store, Some(clock), &Entry::object_name(position), &object)?;
         self.refresh()?;
         Ok(is_ours)
     }

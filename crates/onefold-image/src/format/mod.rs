@@ -13,6 +13,8 @@ pub mod ledger;
 pub mod manifest;
 pub mod pack;
 pub mod segment;
+#[cfg(test)]
+mod tests;
 
 /// Why bytes are not the object that was expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,5 +1,7 @@
 //! Several writers over a store whose answers are lost, late and doubled, and kills and power cuts at any call.
 
+use std::collections::BTreeSet;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -7,6 +9,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::store::faulty::{FaultyStore, Late};
 use crate::store::power_cut::{Recorded, every_cut, store_of};
+use crate::store::{ByteRange, Created, Listed, StoreError};
 
 /// Images whose capture was acknowledged, with what they must read as.
 type Acknowledged = Vec<Image>;
@@ -33,6 +36,53 @@ fn try_capture(store: Arc<dyn Store>, random: &SeededRandom, common: &[Vec<u8>])
     let draft = try_add_all(&archive, &mut writer, name, &chosen)?;
     let (image, _) = writer.commit(draft)?;
     Ok((image, chosen))
+}
+
+/// A store that makes each object that is to be created, and loses the first answer.
+#[derive(Debug)]
+struct LosesAnswers(Arc<dyn Store>, Mutex<BTreeSet<ObjectName>>);
+
+impl Store for LosesAnswers {
+    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
+        self.0.get(name, range)
+    }
+
+    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
+        self.0.put(name, parts)
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+        let created = self.0.create(name, bytes)?;
+        if self.1.lock().insert(name.clone()) {
+            let (name, source) = (name.to_string(), std::io::Error::other("the answer is lost"));
+            return Err(StoreError::Io { action: "write", name, source });
+        }
+        Ok(created)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+        self.0.list(prefix, after)
+    }
+
+    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
+        self.0.delete(name)
+    }
+}
+
+#[test]
+fn a_lost_answer_makes_neither_a_failure_nor_a_second_image() {
+    let random = SeededRandom::new(8);
+    let memory = Arc::new(MemoryStore::default());
+    let store: Arc<dyn Store> = Arc::new(LosesAnswers(Arc::clone(&memory) as Arc<dyn Store>, Mutex::default()));
+    let archive = Archive::create(Arc::clone(&store), UNITS, &random).unwrap();
+    for version in 1..=3 {
+        let content = units(&random, 2);
+        let (image, _) = capture(&archive, &random, "web", &content);
+        assert_eq!(image.version, version);
+        assert_eq!(contents(&archive, &image).unwrap(), content);
+    }
+    let entries = memory.objects().keys().filter(|name| name.as_str().starts_with("ledger/")).count();
+    assert_eq!((archive.images().len(), entries), (3, 6));
 }
 
 /// One round: captures that fail and are killed at any call, and others that happen amid their creations.
@@ -116,16 +166,21 @@ fn writers_of_one_name_at_once_get_a_version_each() {
     let memory: Arc<dyn Store> = Arc::new(MemoryStore::default());
     Archive::create(Arc::clone(&memory), UNITS, &random).unwrap();
     let common = units(&random, 6);
+    let barrier = Barrier::new(8);
     let mut images = std::thread::scope(|scope| {
         let threads = (0..8u64).map(|seed| {
-            let (memory, common) = (Arc::clone(&memory), &common);
+            let (memory, common, barrier) = (Arc::clone(&memory), &common, &barrier);
             scope.spawn(move || {
                 let random = SeededRandom::new(100 + seed);
                 let archive = Archive::open(memory).unwrap();
                 let captured = (0..5).map(|_| {
                     let mut chosen = common.clone();
                     chosen.extend(units(&random, 1));
-                    (capture(&archive, &random, "web", &chosen).0, chosen)
+                    let clock = ManualClock::starting_at(5);
+                    let mut writer = archive.writer(&clock, &random, "host").unwrap();
+                    let draft = add_all(&archive, &mut writer, "web", &chosen);
+                    barrier.wait();
+                    (writer.commit(draft).unwrap().0, chosen)
                 });
                 captured.collect::<Acknowledged>()
             })

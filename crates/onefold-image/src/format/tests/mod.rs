@@ -1,0 +1,131 @@
+//! Every structure through its bytes and back, and hostile bytes through every decoder.
+
+mod hostile;
+mod samples;
+mod vectors;
+
+use super::chunk_header::ChunkHeader;
+use super::descriptor::Descriptor;
+use super::frame::{DIGEST_BYTES, FRAME_BYTES};
+use super::ledger::Entry;
+use super::manifest::Manifest;
+use super::pack::{Tail, UNIT_HEADER_BYTES, UnitHeader, decode_pack, decode_tail};
+use super::segment::Segment;
+use super::*;
+use crate::{ArchiveId, ObjectId, WriterId};
+
+pub(super) const ARCHIVE: ArchiveId = ArchiveId([0xa1; 16]);
+pub(super) const ID: ObjectId = ObjectId { writer: WriterId([0xb2; 16]), random: [0xc3; 8] };
+/// Position of the sample of an entry.
+pub(super) const POSITION: u64 = 0x1_0000_0002;
+
+/// Decodes bytes and encodes what they are: decoders accept only what their encoder writes.
+type Again = fn(&[u8]) -> Result<Vec<u8>, FormatError>;
+
+/// Each structure that stands alone, with how it goes through its decoder.
+pub(super) fn structures() -> Vec<(&'static str, Vec<Vec<u8>>, Again)> {
+    vec![
+        ("descriptor", samples::descriptors(), |bytes| Descriptor::decode(bytes)?.encode()),
+        ("entry", samples::entries(), |bytes| Entry::decode(ARCHIVE, POSITION, bytes)?.encode()),
+        ("manifest", samples::manifests(), |bytes| Manifest::decode(ARCHIVE, ID, bytes)?.encode()),
+        ("segment", samples::segments(), |bytes| Segment::decode(ARCHIVE, ID, bytes)?.encode(ARCHIVE, ID)),
+        ("chunk header", samples::chunk_headers(), |bytes| ChunkHeader::decode(bytes)?.encode()),
+        ("unit header", samples::unit_headers(), |bytes| Ok(UnitHeader::decode(bytes)?.encode().to_vec())),
+        ("pack", vec![samples::pack()], pack_again),
+    ]
+}
+
+/// Returns a pack with the table that is decoded of `bytes`, and the units that are there.
+fn pack_again(bytes: &[u8]) -> Result<Vec<u8>, FormatError> {
+    let pack = decode_pack(ARCHIVE, ID, bytes)?;
+    if !pack.is_unchanged {
+        return Err(FormatError::Digest { structure: "pack" });
+    }
+    let mut builder = pack::PackBuilder::new(ARCHIVE, ID);
+    for entry in &pack.table {
+        let body = (entry.offset + UNIT_HEADER_BYTES) as usize;
+        let header = UnitHeader::decode(&bytes[entry.offset as usize..body])?;
+        builder.add(entry.name, header, &bytes[body..body + entry.stored_bytes as usize]);
+    }
+    Ok(builder.finish().0)
+}
+
+/// Puts the digest right that ends an object, so that its decoder sees the changed bytes behind it.
+pub(super) fn seal(object: &mut [u8]) {
+    if object.len() >= FRAME_BYTES + DIGEST_BYTES {
+        let end = object.len() - DIGEST_BYTES;
+        let digest = blake3::hash(&object[..end]);
+        object[end..].copy_from_slice(digest.as_bytes());
+    }
+}
+
+#[test]
+fn every_structure_returns_as_it_was() {
+    for (structure, samples, again) in structures() {
+        for sample in samples {
+            assert_eq!(again(&sample).as_ref(), Ok(&sample), "{structure}");
+        }
+    }
+}
+
+#[test]
+fn the_table_of_a_pack_is_read_from_its_end() {
+    let pack = samples::pack();
+    let whole = decode_pack(ARCHIVE, ID, &pack).unwrap().table;
+    assert_eq!(pack::length_of(&whole), pack.len() as u64);
+    let needed = whole.len() * 40 + 48;
+    for length in 48..=pack.len() {
+        let tail = decode_tail(ARCHIVE, ID, &pack[pack.len() - length..]).unwrap();
+        match tail {
+            Tail::Table(table) => {
+                assert!(length >= needed);
+                assert_eq!(table, whole);
+            }
+            Tail::Longer(wanted) => {
+                assert!(length < needed);
+                assert_eq!(wanted, needed as u64);
+            }
+        }
+    }
+}
+
+#[test]
+fn objects_of_another_archive_or_name_are_refused() {
+    let other_archive = ArchiveId([0xa2; 16]);
+    let other_id = ObjectId { random: [0xc4; 8], ..ID };
+    let manifest = &samples::manifests()[0];
+    let segment = &samples::segments()[0];
+    let entry = &samples::entries()[0];
+    let is_other = |error: FormatError, expected: &str| match error {
+        FormatError::Other { what, .. } => assert_eq!(what, expected),
+        error => panic!("{error}"),
+    };
+    is_other(Manifest::decode(other_archive, ID, manifest).unwrap_err(), "its archive");
+    is_other(Manifest::decode(ARCHIVE, other_id, manifest).unwrap_err(), "its name");
+    is_other(Manifest::decode(ARCHIVE, ID, segment).unwrap_err(), "its kind");
+    is_other(Segment::decode(other_archive, ID, segment).unwrap_err(), "its archive");
+    is_other(Segment::decode(ARCHIVE, other_id, segment).unwrap_err(), "its name");
+    is_other(Entry::decode(other_archive, POSITION, entry).unwrap_err(), "its archive");
+    is_other(Entry::decode(ARCHIVE, POSITION + 1, entry).unwrap_err(), "its name");
+    is_other(decode_pack(other_archive, ID, &samples::pack()).unwrap_err(), "its archive");
+    is_other(decode_pack(ARCHIVE, other_id, &samples::pack()).unwrap_err(), "its name");
+    assert!(decode_tail(other_archive, ID, &samples::pack()).is_err());
+    assert!(decode_tail(ARCHIVE, other_id, &samples::pack()).is_err());
+    is_other(Descriptor::decode(manifest).unwrap_err(), "its kind");
+}
+
+#[test]
+fn a_newer_version_says_so() {
+    for (at, expected) in [(10, (2, 0)), (12, (1, 1))] {
+        for mut object in [samples::manifests().remove(0), samples::segments().remove(0)] {
+            object[at] = if at == 10 { 2 } else { 1 };
+            seal(&mut object);
+            let errors = [Manifest::decode(ARCHIVE, ID, &object).err(), Segment::decode(ARCHIVE, ID, &object).err()];
+            let newer = errors.into_iter().flatten().find_map(|error| match error {
+                FormatError::Newer { version, features, .. } => Some((version, features)),
+                _ => None,
+            });
+            assert_eq!(newer, Some(expected));
+        }
+    }
+}
