@@ -12,10 +12,13 @@
 
 pub mod archive;
 pub mod compress;
+pub mod capture;
 pub mod format;
 mod name;
 mod run;
 pub mod store;
+#[cfg(test)]
+mod testing;
 
 pub use name::{ArchiveId, ImageName, ImageNameError, ImageVersion, ObjectId, UnitKey, UnitName, WriterId};
 pub use run::{SECTOR_BYTES, SectorRun};

@@ -1,0 +1,366 @@
+//! The work of one thread: reads the units of a batch, names them, and compresses those that the archive does not have.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use onefold_block::zero::is_zero;
+use onefold_disk::{Disk, DiskError};
+
+use super::plan::{Planned, PlannedUnit};
+use super::policy::bytes_of;
+use crate::format::chunk_header::PlacedUnit;
+use crate::format::pack::UnitHeader;
+use crate::{SECTOR_BYTES, SectorRun, UnitKey, UnitName};
+
+/// Sectors between two runs that are rather read along than left out by a read of its own.
+const GAP_SECTORS: u64 = 32;
+/// Maximum length of one read in sectors.
+const READ_SECTORS_MAX: u64 = 2048;
+
+/// What became of the next units of a plan, in the order of the plan.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// The units, and what is zero.
+    pub(super) items: Vec<Item>,
+    /// The stored bytes of new units.
+    pub(super) stored: Vec<u8>,
+}
+
+/// What became of a unit.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Item {
+    /// It must read as zero.
+    Zeros(Vec<SectorRun>),
+    /// It was in the archive before this batch.
+    Known {
+        /// The unit.
+        unit: PlacedUnit,
+        /// Length of its stored bytes, without its header.
+        stored_bytes: u32,
+    },
+    /// It was not in the archive, so far as this thread knew.
+    New {
+        /// The unit.
+        unit: PlacedUnit,
+        /// Its header in a pack.
+        header: UnitHeader,
+        /// Its place in [`Outcome::stored`].
+        stored: Range<usize>,
+    },
+}
+
+/// What a thread needs of the archive.
+pub(super) trait Units {
+    /// Why it fails.
+    type Error: From<DiskError>;
+
+    /// Returns the length of the stored bytes of a unit of the archive; `None` if it has no such unit.
+    fn stored_bytes(&mut self, name: &UnitName) -> Result<Option<u32>, Self::Error>;
+
+    /// Compresses plain bytes, and adds what is stored of them to `into`.
+    fn compress(&mut self, plain: &[u8], into: &mut Vec<u8>) -> Result<UnitHeader, Self::Error>;
+}
+
+/// A thread's buffers.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    /// The plain bytes of the units of a batch, one after the other.
+    plain: Vec<u8>,
+    /// What is read with gaps.
+    scratch: Vec<u8>,
+    /// The runs of a batch.
+    parts: Vec<Part>,
+}
+
+/// A run, and where its bytes go among the plain ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Part {
+    sectors: SectorRun,
+    to: usize,
+}
+
+impl Reader {
+    /// Reads the units of a batch, names them and compresses the new ones.
+    pub(super) fn run<U: Units>(
+        &mut self,
+        disk: &dyn Disk,
+        key: &UnitKey,
+        units: &mut U,
+        batch: Vec<Planned>,
+    ) -> Result<Outcome, U::Error> {
+        self.read(disk, &batch)?;
+        let mut outcome = Outcome::default();
+        let mut naming =
+            Naming { size_bytes: disk.size_bytes(), key, units, met: HashMap::new(), outcome: &mut outcome };
+        let mut at = 0;
+        for planned in batch {
+            match planned {
+                Planned::Hole(hole) => naming.outcome.items.push(Item::Zeros(vec![hole])),
+                Planned::Unit(unit) => {
+                    let end = at + length(&unit.runs);
+                    naming.unit(unit, &self.plain[at..end])?;
+                    at = end;
+                }
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Reads the plain bytes of all units of a batch.
+    fn read(&mut self, disk: &dyn Disk, batch: &[Planned]) -> Result<(), DiskError> {
+        self.parts.clear();
+        let mut to = 0;
+        for planned in batch {
+            let Planned::Unit(unit) = planned else { continue };
+            for run in &unit.runs {
+                self.parts.push(Part { sectors: *run, to });
+                to += length(&[*run]);
+            }
+        }
+        self.plain.resize(to, 0);
+        self.parts.sort_unstable();
+        let mut rest = self.parts.as_slice();
+        while let Some(count) = together(rest) {
+            let (parts, others) = rest.split_at(count);
+            read_parts(disk, parts, &mut self.plain, &mut self.scratch)?;
+            rest = others;
+        }
+        Ok(())
+    }
+}
+
+/// Returns how many of the first parts are read at once; `None` where there is none.
+fn together(parts: &[Part]) -> Option<usize> {
+    let first = parts.first()?.sectors;
+    let mut end = first.end();
+    let more = parts.iter().skip(1).take_while(|part| {
+        let is_near = part.sectors.start <= end + GAP_SECTORS && part.sectors.end() - first.start <= READ_SECTORS_MAX;
+        end = part.sectors.end();
+        is_near
+    });
+    Some(1 + more.count())
+}
+
+/// Reads parts of a disk that lie near one another.
+fn read_parts(disk: &dyn Disk, parts: &[Part], plain: &mut [u8], scratch: &mut Vec<u8>) -> Result<(), DiskError> {
+    let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Ok(()) };
+    let start_bytes = first.sectors.start_bytes();
+    let is_one = parts
+        .windows(2)
+        .all(|two| two[0].sectors.end() == two[1].sectors.start && two[0].to + length(&[two[0].sectors]) == two[1].to);
+    let all = SectorRun { start: first.sectors.start, count: last.sectors.end() - first.sectors.start };
+    if is_one {
+        return disk.read(start_bytes, &mut plain[first.to..first.to + length(&[all])]);
+    }
+    scratch.resize(length(&[all]), 0);
+    disk.read(start_bytes, scratch)?;
+    for part in parts {
+        let from = length(&[SectorRun { start: all.start, count: part.sectors.start - all.start }]);
+        let bytes = length(&[part.sectors]);
+        plain[part.to..part.to + bytes].copy_from_slice(&scratch[from..from + bytes]);
+    }
+    Ok(())
+}
+
+/// Returns the length of runs in bytes, as they are read: a sector that is cut off counts whole. Units are small.
+fn length(runs: &[SectorRun]) -> usize {
+    let sectors: u64 = runs.iter().map(|run| run.count).sum();
+    usize::try_from(sectors * SECTOR_BYTES).expect("at most some units")
+}
+
+/// Names the units of one batch.
+struct Naming<'n, U> {
+    size_bytes: u64,
+    key: &'n UnitKey,
+    units: &'n mut U,
+    /// The new units of the batch, by their places among its items.
+    met: HashMap<UnitName, usize>,
+    outcome: &'n mut Outcome,
+}
+
+impl<U: Units> Naming<'_, U> {
+    /// Adds a unit, whose bytes are those of its runs. One whose rest behind the end of its file is not zero becomes two.
+    fn unit(&mut self, unit: PlannedUnit, read: &[u8]) -> Result<(), U::Error> {
+        let PlannedUnit { runs, slack } = unit;
+        let slack_bytes = usize::try_from(slack * SECTOR_BYTES).unwrap_or(usize::MAX);
+        match read.len().checked_sub(slack_bytes) {
+            Some(content) if content > 0 && slack > 0 && !is_zero(&read[content..]) => {
+                let (of_file, behind) = split(runs, (content as u64) / SECTOR_BYTES);
+                self.named(of_file, &read[..content])?;
+                self.named(behind, &read[content..])
+            }
+            _ => self.named(runs, read),
+        }
+    }
+
+    fn named(&mut self, runs: Vec<SectorRun>, read: &[u8]) -> Result<(), U::Error> {
+        if is_zero(read) {
+            self.outcome.items.push(Item::Zeros(runs));
+            return Ok(());
+        }
+        // Only the last sector of the disk may be cut off, and it is the last one of its unit.
+        let cut = runs.last().map_or(0, |run| run.length_bytes() - bytes_of(*run, self.size_bytes));
+        let plain = &read[..read.len() - usize::try_from(cut).unwrap_or(0).min(read.len())];
+        let name = self.key.name(plain);
+        let unit = PlacedUnit { name, plain_bytes: u32::try_from(plain.len()).expect("at most a unit"), runs };
+        let item = if let Some(first) = self.met.get(&name).and_then(|at| self.outcome.items.get(*at)) {
+            match first {
+                Item::New { header, stored, .. } => Item::New { unit, header: *header, stored: stored.clone() },
+                _ => unreachable!("only new units are noted"),
+            }
+        } else if let Some(stored_bytes) = self.units.stored_bytes(&name)? {
+            Item::Known { unit, stored_bytes }
+        } else {
+            let start = self.outcome.stored.len();
+            let header = self.units.compress(plain, &mut self.outcome.stored)?;
+            self.met.insert(name, self.outcome.items.len());
+            Item::New { unit, header, stored: start..self.outcome.stored.len() }
+        };
+        self.outcome.items.push(item);
+        Ok(())
+    }
+}
+
+/// Returns the runs of the first sectors, and the others.
+fn split(runs: Vec<SectorRun>, mut sectors: u64) -> (Vec<SectorRun>, Vec<SectorRun>) {
+    let (mut before, mut behind) = (Vec::with_capacity(runs.len()), Vec::new());
+    for run in runs {
+        let count = run.count.min(sectors);
+        sectors -= count;
+        if count > 0 {
+            before.push(SectorRun { count, ..run });
+        }
+        if count < run.count {
+            behind.push(SectorRun { start: run.start + count, count: run.count - count });
+        }
+    }
+    (before, behind)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use onefold_block::random::SeededRandom;
+
+    use super::*;
+    use crate::format::pack::Codec;
+    use crate::testing::MemoryDisk;
+
+    const KEY: UnitKey = UnitKey([9; 32]);
+
+    /// Units that are known by their names; others are stored as they are.
+    #[derive(Default)]
+    struct Known(BTreeSet<UnitName>);
+
+    impl Units for Known {
+        type Error = DiskError;
+
+        fn stored_bytes(&mut self, name: &UnitName) -> Result<Option<u32>, DiskError> {
+            Ok(self.0.contains(name).then_some(77))
+        }
+
+        fn compress(&mut self, plain: &[u8], into: &mut Vec<u8>) -> Result<UnitHeader, DiskError> {
+            into.extend_from_slice(plain);
+            let bytes = u32::try_from(plain.len()).unwrap();
+            Ok(UnitHeader { codec: Codec::Plain, stored_bytes: bytes, plain_bytes: bytes })
+        }
+    }
+
+    fn runs(runs: &[(u64, u64)]) -> Vec<SectorRun> {
+        runs.iter().map(|&(start, count)| SectorRun { start, count }).collect()
+    }
+
+    fn planned(of: &[(u64, u64)], slack: u64) -> Planned {
+        Planned::Unit(PlannedUnit { runs: runs(of), slack })
+    }
+
+    fn noise(bytes: usize) -> MemoryDisk {
+        MemoryDisk::noise(bytes, &SeededRandom::new(3))
+    }
+
+    /// Returns what the runs of a disk hold, one after the other.
+    fn content(disk: &MemoryDisk, of: &[(u64, u64)]) -> Vec<u8> {
+        let ranges = runs(of).into_iter().map(|run| {
+            let start = usize::try_from(run.start_bytes()).unwrap();
+            start..(start + length(&[run])).min(disk.bytes.len())
+        });
+        ranges.flat_map(|range| disk.bytes[range].to_vec()).collect()
+    }
+
+    fn placed(disk: &MemoryDisk, of: &[(u64, u64)]) -> PlacedUnit {
+        let plain = content(disk, of);
+        PlacedUnit { name: KEY.name(&plain), plain_bytes: u32::try_from(plain.len()).unwrap(), runs: runs(of) }
+    }
+
+    fn run(disk: &MemoryDisk, units: &mut Known, batch: &[Planned]) -> Outcome {
+        Reader::default().run(disk, &KEY, units, batch.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn units_are_read_from_all_their_places_and_named() {
+        // The last sector has 100 bytes.
+        let disk = noise(3000 * 512 + 100);
+        let units: [&[(u64, u64)]; 6] = [
+            &[(0, 8)],
+            &[(8, 2), (40, 6), (20, 1)],
+            &[(10, 5), (2900, 100)],
+            &[(15, 5)],
+            &[(500, 2000)],
+            &[(21, 3), (2999 + 1, 1)],
+        ];
+        let batch: Vec<Planned> = units.iter().map(|runs| planned(runs, 0)).collect();
+        let outcome = run(&disk, &mut Known::default(), &batch);
+        assert_eq!(outcome.items.len(), 6);
+        for (item, of) in outcome.items.iter().zip(units) {
+            let Item::New { unit, header, stored } = item else { panic!("{item:?}") };
+            assert_eq!(*unit, placed(&disk, of));
+            assert_eq!(outcome.stored[stored.clone()], content(&disk, of));
+            assert_eq!(header.plain_bytes, unit.plain_bytes);
+        }
+    }
+
+    #[test]
+    fn known_units_zeros_and_units_met_twice_are_not_stored_again() {
+        let mut disk = noise(100 * 512);
+        disk.bytes.copy_within(0..8 * 512, 8 * 512);
+        disk.bytes[16 * 512..24 * 512].fill(0);
+        let mut known = Known::default();
+        known.0.insert(placed(&disk, &[(24, 8)]).name);
+        let hole = SectorRun { start: 90, count: 5 };
+        let batch = [&[(0, 8)], &[(8, 8)], &[(16, 8)], &[(24, 8)]].map(|runs| planned(runs, 0));
+        let batch: Vec<Planned> = batch.into_iter().chain([Planned::Hole(hole)]).collect();
+        let outcome = run(&disk, &mut known, &batch);
+        assert_eq!(outcome.stored, content(&disk, &[(0, 8)]));
+        let header = UnitHeader { codec: Codec::Plain, stored_bytes: 4096, plain_bytes: 4096 };
+        let stored = 0..4096;
+        let expected = [
+            Item::New { unit: placed(&disk, &[(0, 8)]), header, stored: stored.clone() },
+            Item::New { unit: placed(&disk, &[(8, 8)]), header, stored },
+            Item::Zeros(runs(&[(16, 8)])),
+            Item::Known { unit: placed(&disk, &[(24, 8)]), stored_bytes: 77 },
+            Item::Zeros(vec![hole]),
+        ];
+        assert_eq!(outcome.items, expected);
+    }
+
+    #[test]
+    fn what_lies_behind_the_end_of_a_file_is_a_unit_of_its_own_only_where_it_is_not_zero() {
+        let mut disk = noise(100 * 512);
+        let of = |item: &Item| match item {
+            Item::New { unit, .. } => unit.clone(),
+            other => panic!("{other:?}"),
+        };
+        let unit = [(10, 6), (30, 2)];
+        let outcome = run(&disk, &mut Known::default(), &[planned(&unit, 3)]);
+        let parts = [placed(&disk, &[(10, 5)]), placed(&disk, &[(15, 1), (30, 2)])];
+        assert_eq!(outcome.items.iter().map(of).collect::<Vec<_>>(), parts);
+        disk.bytes[15 * 512..16 * 512].fill(0);
+        disk.bytes[30 * 512..32 * 512].fill(0);
+        let outcome = run(&disk, &mut Known::default(), &[planned(&unit, 3)]);
+        assert_eq!(outcome.items.iter().map(of).collect::<Vec<_>>(), [placed(&disk, &unit)]);
+        // Nothing but such sectors.
+        let outcome = run(&disk, &mut Known::default(), &[planned(&[(50, 3)], 3)]);
+        assert_eq!(outcome.items.iter().map(of).collect::<Vec<_>>(), [placed(&disk, &[(50, 3)])]);
+    }
+}

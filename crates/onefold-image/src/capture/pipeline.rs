@@ -1,0 +1,240 @@
+//! The threads of a capture. Each takes the next batch of the plan, works on it, and hands the outcome to the caller's thread,
+//! which takes outcomes in the order of the plan. So the result depends on disk and archive alone.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+
+use parking_lot::Mutex;
+
+use super::batch::Outcome;
+use super::plan::{PlanError, Planned};
+use crate::SECTOR_BYTES;
+
+/// How much is under way at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Width {
+    /// Number of threads, at least 1.
+    pub(super) threads: usize,
+    /// Maximum number of batches that are taken and not collected, at least 1.
+    pub(super) batches: usize,
+    /// Plain bytes after which a batch ends.
+    pub(super) batch_bytes: u64,
+}
+
+/// Maximum number of runs in a batch, which bounds its memory and its reads.
+const BATCH_RUNS_MAX: usize = 4096;
+
+/// What a thread sends: the number of a batch, and what became of it.
+type Sent<E> = (u64, Result<Outcome, E>);
+
+/// The units that no thread has taken.
+struct Source<P> {
+    plan: P,
+    /// The number of the next batch.
+    number: u64,
+    has_ended: bool,
+}
+
+/// Runs `work` of each thread on all batches of a plan, and `collect` on each outcome in the order of the plan.
+///
+/// # Errors
+/// Those of the plan, of `work` and of `collect`. The first one ends all threads.
+pub(super) fn run<P, W, E>(
+    plan: P,
+    width: Width,
+    works: Vec<W>,
+    collect: &mut dyn FnMut(Outcome) -> Result<(), E>,
+) -> Result<(), E>
+where
+    P: Iterator<Item = Result<Planned, PlanError>> + Send,
+    W: FnMut(Vec<Planned>) -> Result<Outcome, E> + Send,
+    E: From<PlanError> + Send,
+{
+    let source = Mutex::new(Source { plan, number: 0, has_ended: false });
+    // A thread takes a permit for each batch. The caller returns it once the batch is collected.
+    let (permit, permits) = mpsc::channel();
+    (0..width.batches.max(1)).for_each(|_| drop(permit.send(())));
+    let permits = Mutex::new(permits);
+    let (send, outcomes) = mpsc::channel();
+    thread::scope(|scope| {
+        for work in works {
+            let send = send.clone();
+            scope.spawn(|| each_batch(&source, &permits, width, work, send));
+        }
+        drop(send);
+        // Without permits the threads end: the caller's part drops its end in any case.
+        collect_in_order(&outcomes, permit, collect)
+    })
+}
+
+/// Works on batches until there are none, or nobody collects them any more.
+fn each_batch<P, W, E>(
+    source: &Mutex<Source<P>>,
+    permits: &Mutex<Receiver<()>>,
+    width: Width,
+    mut work: W,
+    send: Sender<Sent<E>>,
+) where
+    P: Iterator<Item = Result<Planned, PlanError>>,
+    W: FnMut(Vec<Planned>) -> Result<Outcome, E>,
+    E: From<PlanError>,
+{
+    while permits.lock().recv().is_ok() {
+        let (number, batch) = {
+            let mut source = source.lock();
+            let number = source.number;
+            source.number += 1;
+            (number, source.batch(width.batch_bytes))
+        };
+        let outcome = match batch {
+            Ok(batch) if batch.is_empty() => return,
+            Ok(batch) => work(batch),
+            Err(error) => Err(error.into()),
+        };
+        let has_failed = outcome.is_err();
+        if send.send((number, outcome)).is_err() || has_failed {
+            return;
+        }
+    }
+}
+
+impl<P: Iterator<Item = Result<Planned, PlanError>>> Source<P> {
+    /// Returns the next batch; an empty one at the end.
+    fn batch(&mut self, batch_bytes: u64) -> Result<Vec<Planned>, PlanError> {
+        let (mut batch, mut bytes, mut runs) = (Vec::new(), 0, 0);
+        while !self.has_ended && bytes < batch_bytes && runs < BATCH_RUNS_MAX {
+            match self.plan.next() {
+                None => self.has_ended = true,
+                Some(Err(error)) => {
+                    self.has_ended = true;
+                    return Err(error);
+                }
+                Some(Ok(planned)) => {
+                    if let Planned::Unit(unit) = &planned {
+                        bytes += unit.runs.iter().map(|run| run.count * SECTOR_BYTES).sum::<u64>();
+                        runs += unit.runs.len();
+                    } else {
+                        runs += 1;
+                    }
+                    batch.push(planned);
+                }
+            }
+        }
+        Ok(batch)
+    }
+}
+
+/// Collects outcomes in order until all threads have ended, or one fails.
+fn collect_in_order<E>(
+    outcomes: &Receiver<Sent<E>>,
+    permit: Sender<()>,
+    collect: &mut dyn FnMut(Outcome) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut early = BTreeMap::new();
+    let mut next = 0;
+    // It moves in here, so that it is dropped when this function returns.
+    let permit = permit;
+    while let Ok((number, outcome)) = outcomes.recv() {
+        early.insert(number, outcome?);
+        while let Some(outcome) = early.remove(&next) {
+            collect(outcome)?;
+            next += 1;
+            drop(permit.send(()));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use super::super::batch::Item;
+    use super::*;
+    use crate::SectorRun;
+    use crate::capture::plan::PlannedUnit;
+
+    const WIDTH: Width = Width { threads: 3, batches: 5, batch_bytes: 4096 };
+
+    /// Returns units of eight sectors, of which a batch takes one, or what `changed` makes of them.
+    fn plan(count: u64) -> impl Iterator<Item = Result<Planned, PlanError>> + Send {
+        (0..count)
+            .map(|at| Ok(Planned::Unit(PlannedUnit { runs: vec![SectorRun { start: 8 * at, count: 8 }], slack: 0 })))
+    }
+
+    fn first_sector(batch: &[Planned]) -> u64 {
+        match &batch[0] {
+            Planned::Unit(unit) => unit.runs[0].start,
+            Planned::Hole(hole) => hole.start,
+        }
+    }
+
+    fn as_zeros(batch: &[Planned]) -> Outcome {
+        let runs = vec![SectorRun { start: first_sector(batch), count: 1 }];
+        Outcome { items: vec![Item::Zeros(runs)], stored: Vec::new() }
+    }
+
+    #[test]
+    fn outcomes_come_in_order_and_only_so_many_are_under_way() {
+        let (under_way, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let work = |batch: Vec<Planned>| {
+            most.fetch_max(under_way.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            // The first of each ten is slow.
+            thread::sleep(Duration::from_millis(if first_sector(&batch) % 80 == 0 { 10 } else { 0 }));
+            Ok::<_, PlanError>(as_zeros(&batch))
+        };
+        let mut collected = Vec::new();
+        let mut collect = |outcome: Outcome| {
+            under_way.fetch_sub(1, Ordering::SeqCst);
+            collected.extend(outcome.items.into_iter().map(|item| match item {
+                Item::Zeros(runs) => runs[0].start / 8,
+                other => panic!("{other:?}"),
+            }));
+            Ok(())
+        };
+        run(plan(200), WIDTH, vec![work; 3], &mut collect).unwrap();
+        assert_eq!(collected, (0..200).collect::<Vec<u64>>());
+        assert!((2..=WIDTH.batches).contains(&most.into_inner()));
+    }
+
+    #[test]
+    fn the_first_error_ends_all_whoever_has_it() {
+        let failed = || PlanError::Temporary(io::Error::other("it fails"));
+        let work = |batch: Vec<Planned>| Ok::<_, PlanError>(as_zeros(&batch));
+        let failing = |batch: Vec<Planned>| if first_sector(&batch) == 800 { Err(failed()) } else { work(batch) };
+        let mut count = 0;
+        let mut counted = |_: Outcome| {
+            count += 1;
+            Ok(())
+        };
+        assert!(run(plan(u64::MAX / 8), WIDTH, vec![failing; 3], &mut counted).is_err());
+        assert!(count <= 100, "{count}");
+        let plan_fails = plan(100).chain([Err(failed())]).chain(plan(100));
+        assert!(run(plan_fails, WIDTH, vec![work; 3], &mut |_| Ok(())).is_err());
+        let mut count = 0;
+        let mut collect = |_: Outcome| {
+            count += 1;
+            if count < 50 { Ok(()) } else { Err(failed()) }
+        };
+        assert!(run(plan(u64::MAX / 8), WIDTH, vec![work; 3], &mut collect).is_err());
+        assert_eq!(count, 50);
+    }
+
+    #[test]
+    fn a_batch_ends_after_so_many_bytes_or_runs() {
+        let scattered = Planned::Unit(PlannedUnit {
+            runs: (0..256).map(|at| SectorRun { start: 2 * at, count: 1 }).collect(),
+            slack: 0,
+        });
+        let mut source = Source { plan: plan(20), number: 0, has_ended: false };
+        assert_eq!(source.batch(8 * 4096 - 1).unwrap().len(), 8);
+        assert_eq!(source.batch(u64::MAX).unwrap().len(), 12);
+        assert!(source.batch(u64::MAX).unwrap().is_empty());
+        let endless = std::iter::repeat_with(|| Ok(scattered.clone()));
+        let mut source = Source { plan: endless, number: 0, has_ended: false };
+        assert_eq!(source.batch(u64::MAX).unwrap().len(), BATCH_RUNS_MAX / 256);
+    }
+}

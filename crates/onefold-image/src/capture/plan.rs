@@ -1,0 +1,452 @@
+//! The plan of a capture: which sectors make up which unit, in the order of the disk.
+//!
+//! One sweep goes over the taken runs, the holes of the image and the extents of files, all in the order of the disk.
+//! Pieces of files are sorted by file and unit, and units by their first sector. What does not fit into memory lies
+//! in temporary files.
+//!
+//! **Holes never change a unit.** A hole is left out only where a whole unit is a hole; elsewhere its zeros are part of
+//! the unit. So the same file gives the same units in an image that was made sparse.
+//!
+//! **The end of a file.** A file ends somewhere in its last block, and a file system keeps the rest of that block zero. The
+//! last unit takes the rest along up to a multiple of 4 KiB: one piece, which zeros hardly lengthen. Where these sectors
+//! are not zero after all, the reader of the unit cuts it at the last sector of the content, and makes what follows a
+//! unit of its own ([`PlannedUnit::slack`]). Equal files thus give equal units whatever lies behind their ends. Larger
+//! clusters, as FAT has them, may have old data behind the first 4 KiB; these sectors belong to no file.
+
+use std::io;
+use std::iter::Peekable;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use onefold_disk::{Disk, DiskError};
+use onefold_guest::filesystem::ExtentKind;
+use onefold_guest::guest::{OrderError, PlacedExtent};
+use onefold_sort::{Merge, SortWriter};
+
+use super::policy::{GRID_SECTORS, TakenRun};
+use super::rows::{self, FileUnit, Piece, Placed};
+use crate::format::descriptor::UnitKind;
+use crate::{SECTOR_BYTES, SectorRun};
+
+/// Maximum number of runs of a unit. A unit of a file in more pieces becomes several ones.
+pub(crate) const RUNS_MAX: usize = 256;
+
+/// A file's last unit ends at a multiple of this in the file, if its blocks reach that far: the block of nearly all
+/// file systems.
+const END_BYTES: u64 = 4096;
+
+/// Why a capture cannot be planned.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The disk cannot be read.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The files of the guest cannot be put in order.
+    #[error(transparent)]
+    Order(#[from] OrderError),
+    /// Temporary files cannot be written or read.
+    #[error("cannot use temporary files")]
+    Temporary(#[from] io::Error),
+}
+
+/// What comes next on the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Planned {
+    /// A unit.
+    Unit(PlannedUnit),
+    /// Sectors that the image has as a hole, and that must read as zero.
+    Hole(SectorRun),
+}
+
+/// The runs of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PlannedUnit {
+    /// Where its bytes lie, in its own order: from 1 to [`RUNS_MAX`].
+    pub(crate) runs: Vec<SectorRun>,
+    /// How many sectors at its end lie behind the end of its file. If one is not zero, all of these become another
+    /// unit.
+    pub(crate) slack: u64,
+}
+
+/// How a disk is cut.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    /// Sectors of a unit of a file; 0 where units do not follow files.
+    file_sectors: u64,
+    /// Sectors of any other unit, and their grid.
+    grid_sectors: u64,
+    /// Whether the grid begins anew with each volume.
+    is_by_volume: bool,
+}
+
+impl Cut {
+    fn of(units: UnitKind) -> Cut {
+        match units {
+            UnitKind::Files { unit_bytes } => Cut {
+                file_sectors: u64::from(unit_bytes) / SECTOR_BYTES,
+                grid_sectors: GRID_SECTORS,
+                is_by_volume: true,
+            },
+            UnitKind::Fixed { unit_bytes } => Cut {
+                file_sectors: 0,
+                grid_sectors: (u64::from(unit_bytes) / SECTOR_BYTES).max(1),
+                is_by_volume: false,
+            },
+        }
+    }
+}
+
+/// A run of the disk that belongs to a file.
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    sectors: SectorRun,
+    volume: u64,
+    file: u64,
+    /// Its first sector in the file.
+    offset: u64,
+    /// Where on the disk the content ends. The sectors from there on lie behind the end of the file.
+    content_end: u64,
+}
+
+impl Claim {
+    /// Returns the claim of an extent; `None` where its bytes are not those of a file, or lie on no sectors.
+    fn of(extent: &PlacedExtent) -> Option<Claim> {
+        let is_content = matches!(extent.kind, ExtentKind::Written | ExtentKind::Shared | ExtentKind::Encoded(_));
+        let PlacedExtent { range, offset, used_bytes, .. } = *extent;
+        let is_aligned = range.start_bytes % SECTOR_BYTES == 0 && offset % SECTOR_BYTES == 0;
+        if !is_content || !is_aligned || used_bytes == 0 {
+            return None;
+        }
+        let end = offset.checked_add(used_bytes)?.checked_next_multiple_of(END_BYTES)? - offset;
+        let count = end.min(range.length_bytes) / SECTOR_BYTES;
+        let start = range.start_bytes / SECTOR_BYTES;
+        Some(Claim {
+            sectors: SectorRun { start, count },
+            volume: u64::try_from(extent.volume).ok()?,
+            file: extent.file.0,
+            offset: offset / SECTOR_BYTES,
+            content_end: start + used_bytes.div_ceil(SECTOR_BYTES).min(count),
+        })
+        .filter(|claim| claim.sectors.count > 0)
+    }
+}
+
+/// A unit of no file, on its way along the disk.
+#[derive(Debug, Default)]
+struct Window {
+    /// Its volume, and its number on the grid.
+    key: (Option<usize>, u64),
+    runs: Vec<SectorRun>,
+    has_data: bool,
+}
+
+/// Takes the runs of a disk down in order, and makes a plan of them.
+pub(crate) struct Planner<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> {
+    disk: &'a dyn Disk,
+    cut: Cut,
+    files: Peekable<F>,
+    /// The claim at or after the current sector.
+    claim: Option<Claim>,
+    /// The data of the image at or after the current sector; empty before the first look.
+    data: SectorRun,
+    window: Window,
+    /// Neighbouring holes that no row has yet.
+    hole: Option<SectorRun>,
+    pieces: SortWriter,
+    placed: SortWriter,
+}
+
+impl<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> Planner<'a, F> {
+    /// Returns the planner of a disk whose files have these extents, which are in the order of the disk. Rows take about
+    /// `memory_bytes`; the rest goes into temporary files in `folder`.
+    pub(crate) fn new(disk: &'a dyn Disk, units: UnitKind, files: F, folder: &Path, memory_bytes: usize) -> Self {
+        Planner {
+            disk,
+            cut: Cut::of(units),
+            files: files.peekable(),
+            claim: None,
+            data: SectorRun { start: 0, count: 0 },
+            window: Window::default(),
+            hole: None,
+            pieces: SortWriter::new(folder, memory_bytes / 2),
+            placed: SortWriter::new(folder, memory_bytes / 2),
+        }
+    }
+
+    /// Takes a run down, which begins where the one before ends, or later.
+    pub(crate) fn add(&mut self, run: TakenRun) -> Result<(), PlanError> {
+        let mut at = run.sectors.start;
+        while at < run.sectors.end() {
+            let (is_hole, end) = self.data_at(at)?;
+            let count = end.min(run.sectors.end()) - at;
+            self.add_claimed(TakenRun { sectors: SectorRun { start: at, count }, ..run }, is_hole)?;
+            at += count;
+        }
+        Ok(())
+    }
+
+    /// Returns whether a sector lies in a hole of the image, and the sector until which that holds.
+    fn data_at(&mut self, sector: u64) -> Result<(bool, u64), PlanError> {
+        if self.data.end() <= sector {
+            let next = self.disk.next_data(sector.saturating_mul(SECTOR_BYTES))?;
+            // Behind the last data the hole has no end.
+            let (start, end) =
+                next.map_or((u64::MAX, u64::MAX), |data| (data.start / SECTOR_BYTES, data.end.div_ceil(SECTOR_BYTES)));
+            let start = start.max(sector);
+            self.data = SectorRun { start, count: end.max(start) - start };
+        }
+        if sector < self.data.start {
+            return Ok((true, self.data.start));
+        }
+        // A disk that reports an empty range gets no endless loop.
+        Ok((false, self.data.end().max(sector + 1)))
+    }
+
+    /// Takes sectors down that are all data of the image, or all a hole.
+    fn add_claimed(&mut self, run: TakenRun, is_hole: bool) -> Result<(), PlanError> {
+        let (mut at, end) = (run.sectors.start, run.sectors.end());
+        while at < end {
+            let claim = self.claim_at(at)?;
+            let owner = claim.filter(|claim| claim.sectors.start <= at);
+            let stop = match (owner, claim) {
+                (Some(owner), _) => owner.sectors.end().min(end),
+                (None, Some(next)) => next.sectors.start.min(end),
+                (None, None) => end,
+            };
+            let sectors = SectorRun { start: at, count: stop - at };
+            match owner {
+                Some(owner) => self.add_file(owner, sectors, is_hole)?,
+                None => self.add_other(TakenRun { sectors, ..run }, is_hole)?,
+            }
+            at = stop;
+        }
+        Ok(())
+    }
+
+    /// Returns the claim on a sector, or the next one behind it. The first claim on a sector holds: one that begins
+    /// later has only what is left behind its end.
+    fn claim_at(&mut self, sector: u64) -> Result<Option<Claim>, PlanError> {
+        while self.claim.is_none_or(|claim| claim.sectors.end() <= sector) {
+            let Some(extent) = self.files.next().transpose()? else {
+                self.claim = None;
+                break;
+            };
+            if let Some(claim) = Claim::of(&extent).filter(|claim| self.is_usable(claim)) {
+                self.claim = Some(claim);
+            }
+        }
+        Ok(self.claim)
+    }
+
+    /// Tells whether a claim has numbers that rows can hold, and leaves the last sector of the disk alone, which may be cut
+    /// off: only where it is the last sector of its unit is the length of the unit plain.
+    fn is_usable(&self, claim: &Claim) -> bool {
+        let last = claim.offset.saturating_add(claim.sectors.count) / self.cut.file_sectors.max(1);
+        let unit = FileUnit { volume: claim.volume, file: claim.file, number: last };
+        let whole_sectors = self.disk.size_bytes() / SECTOR_BYTES;
+        self.cut.file_sectors > 0 && rows::fits(unit, claim.sectors.end()) && claim.sectors.end() <= whole_sectors
+    }
+
+    /// Takes sectors of a file down.
+    fn add_file(&mut self, claim: Claim, sectors: SectorRun, is_hole: bool) -> Result<(), PlanError> {
+        let unit_sectors = self.cut.file_sectors;
+        let mut rest = sectors;
+        while rest.count > 0 {
+            let in_file = claim.offset + (rest.start - claim.sectors.start);
+            let (number, offset) = (in_file / unit_sectors, in_file % unit_sectors);
+            let whole = rest.count / unit_sectors * unit_sectors;
+            if is_hole && offset == 0 && whole > 0 {
+                self.add_hole(take(&mut rest, whole))?;
+                continue;
+            }
+            let is_behind_end = claim.content_end <= rest.start;
+            let until_end = if is_behind_end { rest.count } else { claim.content_end - rest.start };
+            let sectors = take(&mut rest, until_end.min(unit_sectors - offset));
+            let unit = FileUnit { volume: claim.volume, file: claim.file, number };
+            self.pieces.push(rows::encode_piece(unit, Piece { offset, sectors, is_behind_end, is_hole }))?;
+        }
+        Ok(())
+    }
+
+    /// Takes sectors of no file down.
+    fn add_other(&mut self, run: TakenRun, is_hole: bool) -> Result<(), PlanError> {
+        let grid = self.cut.grid_sectors;
+        let (volume, phase) = if self.cut.is_by_volume { (run.volume, run.phase) } else { (None, 0) };
+        let mut rest = run.sectors;
+        while rest.count > 0 {
+            let on_grid = rest.start.saturating_add(phase);
+            let offset = on_grid % grid;
+            let whole = rest.count / grid * grid;
+            if is_hole && offset == 0 && whole > 0 {
+                self.add_hole(take(&mut rest, whole))?;
+                continue;
+            }
+            let key = (volume, on_grid / grid);
+            if self.window.key != key {
+                self.end_window()?;
+                self.window.key = key;
+            }
+            let sectors = take(&mut rest, grid - offset);
+            push_run(&mut self.window.runs, sectors);
+            self.window.has_data |= !is_hole;
+        }
+        Ok(())
+    }
+
+    /// Takes the unit of no file down that is under way.
+    fn end_window(&mut self) -> Result<(), PlanError> {
+        let Window { runs, has_data, .. } = std::mem::take(&mut self.window);
+        if !has_data {
+            return runs.into_iter().try_for_each(|run| self.add_hole(run));
+        }
+        runs.chunks(RUNS_MAX).try_for_each(|runs| push_unit(&mut self.placed, runs, 0))?;
+        Ok(())
+    }
+
+    fn add_hole(&mut self, hole: SectorRun) -> Result<(), PlanError> {
+        match &mut self.hole {
+            Some(last) if last.end() == hole.start => last.count += hole.count,
+            last => {
+                if let Some(last) = last.replace(hole) {
+                    self.placed.push(rows::encode_placed(Placed::Hole(last)))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the plan.
+    pub(crate) fn finish(mut self) -> Result<Plan, PlanError> {
+        self.end_window()?;
+        let mut unit = FileUnitParts::default();
+        let pieces = std::mem::replace(&mut self.pieces, SortWriter::new(Path::new(""), 0));
+        for row in pieces.finish()? {
+            let (name, piece) = rows::decode_piece(row?);
+            if !unit.takes(name, piece, self.cut.file_sectors) {
+                self.end_file_unit(&mut unit)?;
+            }
+            unit.push(name, piece);
+        }
+        self.end_file_unit(&mut unit)?;
+        if let Some(last) = self.hole.take() {
+            self.placed.push(rows::encode_placed(Placed::Hole(last)))?;
+        }
+        Ok(Plan { rows: self.placed.finish()?, next: None })
+    }
+
+    fn end_file_unit(&mut self, unit: &mut FileUnitParts) -> Result<(), PlanError> {
+        if unit.has_data {
+            push_unit(&mut self.placed, &unit.runs, unit.slack)?;
+        } else {
+            unit.runs.iter().try_for_each(|run| self.add_hole(*run))?;
+        }
+        unit.clear();
+        Ok(())
+    }
+}
+
+/// Returns at most `count` sectors from the front of a run, which loses them.
+fn take(rest: &mut SectorRun, count: u64) -> SectorRun {
+    let taken = SectorRun { start: rest.start, count: count.min(rest.count) };
+    *rest = SectorRun { start: taken.end(), count: rest.count - taken.count };
+    taken
+}
+
+/// Adds a run to others; neighbours become one.
+fn push_run(runs: &mut Vec<SectorRun>, run: SectorRun) {
+    match runs.last_mut() {
+        Some(last) if last.end() == run.start => last.count += run.count,
+        _ => runs.push(run),
+    }
+}
+
+fn push_unit(placed: &mut SortWriter, runs: &[SectorRun], slack: u64) -> io::Result<()> {
+    let Some(unit) = runs.first().map(|first| first.start) else { return Ok(()) };
+    for (number, sectors) in (0..).zip(runs) {
+        placed.push(rows::encode_placed(Placed::Run { unit, number, slack, sectors: *sectors }))?;
+    }
+    Ok(())
+}
+
+/// The pieces of one unit of a file.
+#[derive(Debug, Default)]
+struct FileUnitParts {
+    unit: Option<FileUnit>,
+    runs: Vec<SectorRun>,
+    sectors: u64,
+    /// Sectors at the end that lie behind the end of the file.
+    slack: u64,
+    has_data: bool,
+}
+
+impl FileUnitParts {
+    /// Tells whether a piece belongs to this unit and has room in it. Extents of a hostile file may overlap in the
+    /// file, so that its unit has any number of sectors.
+    fn takes(&self, unit: FileUnit, piece: Piece, sectors_max: u64) -> bool {
+        self.unit == Some(unit) && self.runs.len() < RUNS_MAX && self.sectors + piece.sectors.count <= sectors_max
+    }
+
+    fn push(&mut self, unit: FileUnit, piece: Piece) {
+        self.unit = Some(unit);
+        push_run(&mut self.runs, piece.sectors);
+        self.sectors += piece.sectors.count;
+        self.slack = if piece.is_behind_end { self.slack + piece.sectors.count } else { 0 };
+        self.has_data |= !piece.is_hole;
+    }
+
+    fn clear(&mut self) {
+        *self = FileUnitParts { runs: std::mem::take(&mut self.runs), ..FileUnitParts::default() };
+        self.runs.clear();
+    }
+}
+
+/// Units and holes in the order of their first sectors.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    rows: Merge,
+    /// The first run of the next unit.
+    next: Option<Placed>,
+}
+
+impl Plan {
+    fn row(&mut self) -> Result<Option<Placed>, PlanError> {
+        match self.next.take() {
+            Some(next) => Ok(Some(next)),
+            None => Ok(self.rows.next().transpose()?.map(rows::decode_placed)),
+        }
+    }
+
+    /// Returns what comes next; `None` at the end.
+    fn planned(&mut self) -> Result<Option<Planned>, PlanError> {
+        let (first, slack, mut runs) = match self.row()? {
+            None => return Ok(None),
+            Some(Placed::Hole(hole)) => return Ok(Some(Planned::Hole(hole))),
+            Some(Placed::Run { unit, slack, sectors, .. }) => (unit, slack, vec![sectors]),
+        };
+        let mut add_next = || -> Result<ControlFlow<()>, PlanError> {
+            match self.row()? {
+                Some(Placed::Run { unit, sectors, .. }) if unit == first && runs.len() < RUNS_MAX => {
+                    runs.push(sectors);
+                    Ok(ControlFlow::Continue(()))
+                }
+                other => {
+                    self.next = other;
+                    Ok(ControlFlow::Break(()))
+                }
+            }
+        };
+        while add_next()?.is_continue() {}
+        Ok(Some(Planned::Unit(PlannedUnit { runs, slack })))
+    }
+}
+
+impl Iterator for Plan {
+    type Item = Result<Planned, PlanError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.planned().transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests;
