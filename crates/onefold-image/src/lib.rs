@@ -17,8 +17,6 @@ pub mod format;
 mod name;
 mod run;
 pub mod store;
-#[cfg(test)]
-mod testing;
 
 pub use name::{ArchiveId, ImageName, ImageNameError, ImageVersion, ObjectId, UnitKey, UnitName, WriterId};
 pub use run::{SECTOR_BYTES, SectorRun};
