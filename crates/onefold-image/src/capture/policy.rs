@@ -180,6 +180,7 @@ impl Found {
     /// Returns how each volume was captured, in the order of the disk. `taken_bytes` has for each of them the bytes that are
     /// not zero.
     pub(crate) fn volumes(&self, guest: &Guest<'_>, scope: Scope, taken_bytes: &[u64]) -> Vec<CapturedVolume> {
+        let size_bytes = guest.disk().size_bytes();
         let mut volumes: Vec<CapturedVolume> = Vec::with_capacity(guest.volumes().len());
         for (at, volume) in guest.volumes().iter().enumerate() {
             let length_bytes = volume.volume.size_bytes();
@@ -189,9 +190,11 @@ impl Found {
                 Scope::All => Some(ALL_WANTED.to_owned()),
                 Scope::Allocated => raw_because(guest, at).or_else(|| has_no_map.then(|| NO_MAP.to_owned())),
             };
+            let start_bytes = volume.volume.ranges.iter().map(|range| range.start_bytes).min().unwrap_or(0);
             volumes.push(CapturedVolume {
-                start_bytes: volume.volume.ranges.iter().map(|range| range.start_bytes).min().unwrap_or(0),
-                length_bytes,
+                start_bytes,
+                // A hostile logical volume may have a place of the disk several times.
+                length_bytes: length_bytes.min(size_bytes.saturating_sub(start_bytes)),
                 content: shortened(content(&volume.content), CONTENT_BYTES_MAX),
                 way: reason.map_or(CaptureWay::Map, |why| CaptureWay::Raw(shortened(&why, REASON_BYTES_MAX))),
                 taken_bytes: taken_bytes.get(at).copied().unwrap_or(0),
@@ -237,4 +240,132 @@ fn content(content: &VolumeContent<'_>) -> &'static str {
 /// Returns a text cut to a length in bytes, at the end of a character.
 fn shortened(text: &str, bytes_max: usize) -> String {
     text[..text.floor_char_boundary(bytes_max)].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use onefold_block::random::SeededRandom;
+
+    use super::*;
+
+    const DATA: AllocationClass = AllocationClass::Data;
+    const FREE: AllocationClass = AllocationClass::Free;
+
+    /// Returns what a sweep over runs finds that end at these bytes and have these uses.
+    fn sweep(scope: Scope, volumes: &[&[(u64, u64)]], runs: &[(u64, DiskUse)]) -> (Vec<TakenRun>, Found) {
+        let range = |&(start_bytes, length_bytes): &(u64, u64)| DiskRange { start_bytes, length_bytes };
+        let volumes: Vec<Pieces> =
+            volumes.iter().map(|ranges| pieces(&ranges.iter().map(range).collect::<Vec<_>>())).collect();
+        let found = Found { doubtful_bytes: vec![0; volumes.len()], ..Found::default() };
+        let size_bytes = runs.last().map_or(0, |run| run.0);
+        let mut taken = Vec::new();
+        let mut visit = |run| {
+            taken.push(run);
+            Ok(())
+        };
+        let mut sweep = Sweep { scope, size_bytes, next: 0, volumes, found, visit: &mut visit };
+        let mut start_bytes = 0;
+        for &(end, use_) in runs {
+            let range = DiskRange { start_bytes, length_bytes: end - start_bytes };
+            sweep.add(DiskRun { range, use_ }).unwrap();
+            start_bytes = end;
+        }
+        let found = sweep.found;
+        (taken, found)
+    }
+
+    fn sectors(start: u64, end: u64) -> SectorRun {
+        SectorRun { start, count: end - start }
+    }
+
+    fn places(taken: &[TakenRun]) -> Vec<SectorRun> {
+        taken.iter().map(|run| run.sectors).collect()
+    }
+
+    #[test]
+    fn a_sector_is_free_only_if_all_its_bytes_are() {
+        let free = DiskUse::Volume(0, FREE);
+        let data = DiskUse::Volume(0, DATA);
+        let other = DiskUse::Volume(1, FREE);
+        let runs = [(700, DiskUse::Gap), (3000, free), (3001, data), (3070, free), (3073, other), (5130, free)];
+        let (taken, found) = sweep(Scope::Allocated, &[&[(0, 1)], &[(0, 1)]], &runs);
+        // Bytes 0 to 700 take two sectors, byte 3000 one, and bytes from 3070 to 3073 are free in two volumes.
+        assert_eq!(places(&taken), [sectors(0, 2), sectors(5, 6)]);
+        assert_eq!(found.free_bytes, 5130 - 3 * 512, "the last sector has ten bytes");
+        let (taken, found) = sweep(Scope::All, &[&[(0, 1)], &[(0, 1)]], &runs);
+        assert_eq!(places(&taken).iter().map(|run| run.count).sum::<u64>(), 11);
+        assert_eq!(found.free_bytes, 0);
+        let (taken, found) = sweep(Scope::Allocated, &[&[(0, 1)]], &[(1024, free), (1030, data)]);
+        assert_eq!((places(&taken), found.free_bytes), (vec![sectors(2, 3)], 1024));
+    }
+
+    #[test]
+    fn each_byte_that_is_not_free_is_in_a_taken_sector() {
+        for seed in 0..200 {
+            let random = SeededRandom::new(seed);
+            let mut end = 0;
+            let mut runs: Vec<(u64, DiskUse)> = Vec::new();
+            for _ in 0..40 {
+                end += 1 + random.below(1500);
+                let at = usize::try_from(random.below(2)).unwrap();
+                let use_ = [DiskUse::Gap, DiskUse::Volume(at, DATA), DiskUse::Volume(at, FREE)];
+                runs.push((end, use_[usize::try_from(random.below(3)).unwrap()]));
+            }
+            let (taken, found) = sweep(Scope::Allocated, &[&[(0, end)], &[(0, end)]], &runs);
+            let taken = places(&taken);
+            assert!(taken.is_sorted_by(|one, next| one.end() <= next.start), "seed {seed}");
+            let is_free = |byte: u64| runs.iter().find(|run| byte < run.0).is_some_and(|run| run.1.is_free());
+            let mut free_bytes = 0;
+            for sector in 0..end.div_ceil(SECTOR_BYTES) {
+                let bytes = sector * SECTOR_BYTES..end.min((sector + 1) * SECTOR_BYTES);
+                let length_bytes = bytes.end - bytes.start;
+                let is_taken = taken.iter().any(|run| (run.start..run.end()).contains(&sector));
+                assert_eq!(is_taken, !bytes.into_iter().all(is_free), "sector {sector} of seed {seed}");
+                free_bytes += if is_taken { 0 } else { length_bytes };
+            }
+            assert_eq!(found.free_bytes, free_bytes, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn the_grid_begins_with_the_volume() {
+        let data = DiskUse::Volume(0, DATA);
+        let free = DiskUse::Volume(0, FREE);
+        let sector = |sector: u64| sector * SECTOR_BYTES;
+        // A volume of two ranges, the second of which comes first on the disk.
+        let volume: &[(u64, u64)] = &[(sector(163), sector(100)), (sector(63), sector(70))];
+        let runs = [
+            (sector(63), DiskUse::Gap),
+            (sector(80), data),
+            (sector(100), free),
+            (sector(133), data),
+            (sector(163), DiskUse::Gap),
+            (sector(263), data),
+        ];
+        let (taken, _) = sweep(Scope::Allocated, &[volume], &runs);
+        let found: Vec<(u64, u64)> =
+            taken.iter().map(|run| (run.sectors.start, (run.sectors.start + run.phase) % GRID_SECTORS)).collect();
+        // Sector 63 is sector 100 of the volume, and sector 163 its first one.
+        assert_eq!(found, [(0, 0), (63, 100 % 64), (100, 137 % 64), (133, 133 % 64), (163, 0)]);
+    }
+
+    #[test]
+    fn sectors_know_their_volumes() {
+        let volume = |at| DiskUse::Volume(at, DATA);
+        let runs = [(1000, DiskUse::Gap), (4096, volume(1)), (5120, DiskUse::Volume(1, FREE)), (9000, volume(0))];
+        let (_, found) = sweep(Scope::Allocated, &[&[(5120, 3880)], &[(1000, 4120)]], &runs);
+        let mut shares = Vec::new();
+        found.each_share(sectors(0, 18), &mut |run, volume| shares.push((run, volume)));
+        assert_eq!(shares, [(sectors(2, 10), 1), (sectors(10, 18), 0)]);
+        shares.clear();
+        found.each_share(sectors(9, 11), &mut |run, volume| shares.push((run, volume)));
+        assert_eq!(shares, [(sectors(9, 10), 1), (sectors(10, 11), 0)]);
+        assert_eq!(bytes_of(sectors(17, 18), 9000), 9000 - 17 * 512);
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        assert_eq!(shortened("äöü", 3), "ä");
+        assert_eq!(shortened("abc", 3), "abc");
+    }
 }
