@@ -1,11 +1,235 @@
 //! Capture: from a disk to an image in an archive.
+//!
+//! Stages from first to last: `policy` (which sectors are taken), `plan` (which of them make up which unit), `batch` (threads
+//! read, name, look up and compress units), `pipeline` (which brings their outcomes into order), and `collector` (new units
+//! go to the writer, chunks get headers, every byte is counted).
 
 mod batch;
 mod chunks;
+mod collector;
+mod error;
 mod pipeline;
 mod plan;
 mod policy;
+mod recent;
 mod rows;
+mod source;
+mod units;
 
+use std::path::Path;
+
+use onefold_block::Timestamp;
+use onefold_disk::{CachedDisk, OnProgress, Progress};
+use onefold_guest::budget::Budget;
+use onefold_guest::guest::Guest;
+
+pub use error::CaptureError;
 pub use plan::PlanError;
 pub use policy::Scope;
+pub use source::{FileState, Source};
+
+use self::batch::Reader;
+use self::collector::{Collected, Collector};
+use self::pipeline::Width;
+use self::plan::{Plan, Planner};
+use self::policy::{Found, each_taken};
+use self::recent::Recent;
+use self::units::{SharedUnits, ThreadUnits};
+use crate::archive::{Archive, ArchiveError, ManifestDraft, Writer};
+use crate::format::manifest::Manifest;
+use crate::{ImageName, ImageVersion};
+
+/// How a disk is captured.
+#[derive(Clone, Debug)]
+pub struct CaptureOptions<'o> {
+    /// Name of the image.
+    pub name: ImageName,
+    /// When the capture began.
+    pub began: Timestamp,
+    /// Which bytes are wanted.
+    pub scope: Scope,
+    /// Number of threads that read, name and compress.
+    pub threads: usize,
+    /// About how much memory is used, in bytes; at least [`MEMORY_BYTES_MIN`] are.
+    pub memory_bytes: usize,
+    /// Level of compression.
+    pub level: i32,
+    /// The folder for temporary files, which have no names.
+    pub folder: &'o Path,
+}
+
+/// A captured image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Captured {
+    /// Name and version.
+    pub image: ImageVersion,
+    /// Its manifest.
+    pub manifest: Manifest,
+}
+
+/// Least memory that a capture works in.
+pub const MEMORY_BYTES_MIN: usize = 64 << 20;
+/// Maximum number of regions of a disk: 64 TiB with regions of 64 MiB. Their table is in memory.
+const REGIONS_MAX: u64 = 1 << 20;
+/// Maximum number of threads, whatever is asked for.
+const THREADS_MAX: usize = 64;
+/// Plain bytes of a batch. Larger ones make threads wait for one another at the end, and smaller ones more often in between.
+const BATCH_BYTES: usize = 2 << 20;
+const BATCH_BYTES_MIN: usize = 128 << 10;
+/// How often units are stored again because packs went that the image relies on.
+const ATTEMPTS: u32 = 10;
+
+/// Captures a disk as the next version of an image. When this returns, the image is durable. After an error the archive has the
+/// images of before; packs that were put are collected when the writer is given up.
+///
+/// # Errors
+/// When the source cannot be read or changes meanwhile, temporary files or the archive fail, or `progress` stops the work.
+pub fn capture(
+    archive: &Archive,
+    writer: &mut Writer<'_>,
+    source: Source<'_>,
+    options: &CaptureOptions<'_>,
+    progress: OnProgress<'_>,
+) -> Result<Captured, CaptureError> {
+    let size_bytes = source.disk.size_bytes();
+    let region_bytes = archive.descriptor().region_bytes;
+    let size_max = region_bytes.saturating_mul(REGIONS_MAX);
+    if size_bytes > size_max {
+        return Err(CaptureError::TooLarge { size_bytes, size_max });
+    }
+    let memory = Memory::of(options);
+    let cached = CachedDisk::new(source.disk, memory.cache_bytes);
+    let guest = Guest::open(&cached)?.with_budget(Budget::new(memory.maps_bytes));
+    let recent = Recent::new(memory.recent_bytes);
+    for _ in 0..ATTEMPTS {
+        let (found, plan) = plan(archive, &guest, source, options, &memory)?;
+        let pass = Pass { archive, source, options, memory: &memory, recent: &recent, found: &found, progress };
+        let Collected { totals, chunks, regions, volume_bytes } = pass.run(writer, plan)?;
+        if (source.has_changed)().map_err(CaptureError::State)? {
+            return Err(CaptureError::Changed);
+        }
+        let draft = ManifestDraft {
+            name: options.name.clone(),
+            captured: options.began,
+            size_bytes,
+            units: archive.descriptor().units,
+            region_bytes,
+            volumes: found.volumes(&guest, options.scope, &volume_bytes),
+            totals,
+            chunks,
+            regions,
+        };
+        match writer.commit(draft) {
+            Ok((image, manifest)) => return Ok(Captured { image, manifest }),
+            // Packs with these units went meanwhile. The next pass finds and stores them.
+            Err(ArchiveError::Retired(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(CaptureError::Restless)
+}
+
+/// Makes the plan of a disk.
+fn plan(
+    archive: &Archive,
+    guest: &Guest<'_>,
+    source: Source<'_>,
+    options: &CaptureOptions<'_>,
+    memory: &Memory,
+) -> Result<(Found, Plan), CaptureError> {
+    let units = archive.descriptor().units;
+    let files = if units.follows_files() {
+        Some(guest.files_in_order(options.folder, memory.files_bytes).map_err(PlanError::from)?)
+    } else {
+        None
+    };
+    let mut planner =
+        Planner::new(source.disk, units, files.into_iter().flatten(), options.folder, memory.plan_bytes);
+    let mut failed = None;
+    let found = each_taken(guest, options.scope, &mut |run| {
+        planner.add(run).map_err(|error| {
+            failed = Some(error);
+            // It only ends the visits.
+            onefold_guest::error::GuestError::NotFound
+        })
+    });
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    Ok((found?, planner.finish()?))
+}
+
+/// One pass over the data of a disk.
+struct Pass<'p> {
+    archive: &'p Archive,
+    source: Source<'p>,
+    options: &'p CaptureOptions<'p>,
+    memory: &'p Memory,
+    recent: &'p Recent,
+    found: &'p Found,
+    progress: OnProgress<'p>,
+}
+
+impl Pass<'_> {
+    fn run(&self, writer: &mut Writer<'_>, plan: Plan) -> Result<Collected, CaptureError> {
+        let Pass { archive, source, options, memory, recent, found, progress } = *self;
+        let descriptor = archive.descriptor();
+        let disk = source.disk;
+        let shared = SharedUnits { archive, recent };
+        let work = || -> Result<_, CaptureError> {
+            let mut units = ThreadUnits::new(shared, options.level)?;
+            let mut reader = Reader::default();
+            Ok(move |batch| reader.run(disk, &descriptor.key, &mut units, batch))
+        };
+        let works = (0..memory.width.threads).map(|_| work()).collect::<Result<Vec<_>, CaptureError>>()?;
+        let mut keep = units::Kept::new(writer, ThreadUnits::new(shared, options.level)?);
+        let size_bytes = disk.size_bytes();
+        let mut collector =
+            Collector::new(&mut keep, &descriptor.key, found, size_bytes, descriptor.region_bytes);
+        let mut collect = |outcome| {
+            collector.collect(outcome)?;
+            match progress(Progress { done_bytes: collector.reached_bytes(), total_bytes: size_bytes }) {
+                std::ops::ControlFlow::Continue(()) => Ok(()),
+                std::ops::ControlFlow::Break(()) => Err(CaptureError::Stopped),
+            }
+        };
+        pipeline::run(plan, memory.width, works, &mut collect)?;
+        collector.finish()
+    }
+}
+
+/// How the memory of a capture is divided. The plan is made before the data is read, so that the two add up to less than their
+/// sum.
+struct Memory {
+    /// Recently read pages, for the readers of the guest.
+    cache_bytes: usize,
+    /// Allocation maps.
+    maps_bytes: usize,
+    /// Extents of files that are being sorted.
+    files_bytes: usize,
+    /// Units that are being sorted.
+    plan_bytes: usize,
+    /// Names of new units.
+    recent_bytes: usize,
+    /// What is under way in the threads.
+    width: Width,
+}
+
+impl Memory {
+    fn of(options: &CaptureOptions<'_>) -> Memory {
+        let bytes = options.memory_bytes.max(MEMORY_BYTES_MIN);
+        // A thread has the plain bytes of a batch, what is stored of them, a read with gaps, and tables to compress with.
+        let threads = options.threads.clamp(1, THREADS_MAX).min(bytes / 4 / (4 * BATCH_BYTES_MIN + (2 << 20))).max(1);
+        let batches = threads + 4;
+        let of_threads = (bytes / 4).saturating_sub(threads * (2 << 20));
+        let batch_bytes = (of_threads / (2 * threads + batches)).clamp(BATCH_BYTES_MIN, BATCH_BYTES);
+        Memory {
+            cache_bytes: (bytes / 16).min(32 << 20),
+            maps_bytes: bytes / 4,
+            files_bytes: bytes / 8,
+            plan_bytes: bytes / 8,
+            recent_bytes: bytes / 16,
+            width: Width { threads, batches, batch_bytes: batch_bytes as u64 },
+        }
+    }
+}

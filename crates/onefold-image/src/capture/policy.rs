@@ -164,6 +164,11 @@ pub(crate) fn bytes_of(sectors: SectorRun, size_bytes: u64) -> u64 {
 }
 
 impl Found {
+    /// Returns the number of volumes of the guest.
+    pub(crate) fn volume_count(&self) -> usize {
+        self.doubtful_bytes.len()
+    }
+
     /// Calls `visit` with the parts of a run that lie in volumes, and their volumes.
     pub(crate) fn each_share(&self, sectors: SectorRun, visit: &mut dyn FnMut(SectorRun, usize)) {
         let first = self.spans.partition_point(|span| span.sectors.end() <= sectors.start);

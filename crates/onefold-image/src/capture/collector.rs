@@ -1,0 +1,161 @@
+//! The last stage of a capture, in the order of the disk: new units go to the writer, chunks get their headers, and every byte
+//! is counted.
+
+use super::batch::{Item, Outcome, Units};
+use super::chunks::{ChunkCutter, RegionTable};
+use super::policy::{Found, bytes_of};
+use crate::format::FormatError;
+use crate::format::chunk_header::{ChunkHeader, PlacedUnit};
+use crate::format::manifest::{RegionChunks, Totals};
+use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader};
+use crate::{SectorRun, UnitKey, UnitName};
+
+/// What the last stage needs of the archive.
+pub(super) trait Keep: Units<Error: From<FormatError>> {
+    /// Adds a unit that the archive does not have.
+    fn add(&mut self, name: UnitName, header: UnitHeader, stored: &[u8]) -> Result<(), Self::Error>;
+}
+
+/// What a capture found, but for the volumes' findings.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Collected {
+    /// Where the bytes went.
+    pub(super) totals: Totals,
+    /// Names of the headers of all chunks.
+    pub(super) chunks: Vec<UnitName>,
+    /// Where each region has its chunks.
+    pub(super) regions: Vec<RegionChunks>,
+    /// For each volume, the bytes that were taken and are not zero.
+    pub(super) volume_bytes: Vec<u64>,
+}
+
+/// Takes outcomes in the order of the disk.
+pub(super) struct Collector<'c, K> {
+    keep: &'c mut K,
+    key: &'c UnitKey,
+    found: &'c Found,
+    size_bytes: u64,
+    cutter: ChunkCutter,
+    regions: RegionTable,
+    chunks: Vec<UnitName>,
+    totals: Totals,
+    volume_bytes: Vec<u64>,
+    /// The first sector of what came last.
+    reached: u64,
+    /// The stored bytes of a header.
+    stored: Vec<u8>,
+}
+
+impl<'c, K: Keep> Collector<'c, K> {
+    /// Returns the collector of a disk.
+    pub(super) fn new(
+        keep: &'c mut K,
+        key: &'c UnitKey,
+        found: &'c Found,
+        size_bytes: u64,
+        region_bytes: u64,
+    ) -> Self {
+        Collector {
+            keep,
+            key,
+            found,
+            size_bytes,
+            cutter: ChunkCutter::new(region_bytes),
+            regions: RegionTable::new(size_bytes, region_bytes),
+            chunks: Vec::new(),
+            totals: Totals { free_bytes: found.free_bytes, ..Totals::default() },
+            volume_bytes: vec![0; found.volume_count()],
+            reached: 0,
+            stored: Vec::new(),
+        }
+    }
+
+    /// Returns the byte of the disk at which the last unit begins.
+    pub(super) fn reached_bytes(&self) -> u64 {
+        bytes_of(SectorRun { start: 0, count: self.reached }, self.size_bytes)
+    }
+
+    /// Takes the next outcome.
+    pub(super) fn collect(&mut self, outcome: Outcome) -> Result<(), K::Error> {
+        let Outcome { items, stored } = outcome;
+        for item in items {
+            match item {
+                Item::Zeros(runs) => {
+                    self.totals.zero_bytes += self.bytes(&runs);
+                    self.note_reached(&runs);
+                    let ended = self.cutter.add_zeros(&runs);
+                    self.end_chunk(ended)?;
+                }
+                Item::Known { unit, stored_bytes } => self.place(unit, stored_bytes)?,
+                Item::New { unit, header, stored: range } => {
+                    let stored_bytes = self.add(unit.name, header, stored.get(range).unwrap_or_default())?;
+                    self.place(unit, stored_bytes)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a unit unless the archive has it by now: two batches that were under way at once may both have it.
+    /// Returns the length of its stored bytes.
+    fn add(&mut self, name: UnitName, header: UnitHeader, stored: &[u8]) -> Result<u32, K::Error> {
+        if let Some(stored_bytes) = self.keep.stored_bytes(&name)? {
+            return Ok(stored_bytes);
+        }
+        self.keep.add(name, header, stored)?;
+        self.totals.new_units += 1;
+        self.totals.new_bytes += u64::from(header.plain_bytes);
+        self.totals.stored_bytes += u64::from(header.stored_bytes) + u64::from(UNIT_HEADER_BYTES);
+        Ok(header.stored_bytes)
+    }
+
+    /// Gives a unit its place in a chunk.
+    fn place(&mut self, unit: PlacedUnit, stored_bytes: u32) -> Result<(), K::Error> {
+        self.totals.units += 1;
+        self.totals.data_bytes += u64::from(unit.plain_bytes);
+        for run in &unit.runs {
+            self.found.each_share(*run, &mut |share, volume| {
+                if let Some(bytes) = self.volume_bytes.get_mut(volume) {
+                    *bytes += bytes_of(share, self.size_bytes);
+                }
+            });
+        }
+        self.note_reached(&unit.runs);
+        let ended = self.cutter.add_unit(unit, stored_bytes);
+        self.end_chunk(ended)
+    }
+
+    /// Stores the header of a chunk as a unit.
+    fn end_chunk(&mut self, chunk: Option<ChunkHeader>) -> Result<(), K::Error> {
+        let Some(chunk) = chunk else { return Ok(()) };
+        self.regions.add(&chunk);
+        let plain = chunk.encode()?;
+        let name = self.key.name(&plain);
+        self.chunks.push(name);
+        if self.keep.stored_bytes(&name)?.is_none() {
+            let mut stored = std::mem::take(&mut self.stored);
+            stored.clear();
+            let header = self.keep.compress(&plain, &mut stored)?;
+            self.keep.add(name, header, &stored)?;
+            self.totals.stored_bytes += u64::from(header.stored_bytes) + u64::from(UNIT_HEADER_BYTES);
+            self.stored = stored;
+        }
+        Ok(())
+    }
+
+    fn note_reached(&mut self, runs: &[SectorRun]) {
+        self.reached = runs.first().map_or(self.reached, |run| run.start);
+    }
+
+    fn bytes(&self, runs: &[SectorRun]) -> u64 {
+        runs.iter().map(|run| bytes_of(*run, self.size_bytes)).sum()
+    }
+
+    /// Returns what was collected.
+    pub(super) fn finish(mut self) -> Result<Collected, K::Error> {
+        let last = self.cutter.finish();
+        self.end_chunk(last)?;
+        let Collector { totals, chunks, volume_bytes, regions, .. } = self;
+        Ok(Collected { totals, chunks, regions: regions.finish(), volume_bytes })
+    }
+}

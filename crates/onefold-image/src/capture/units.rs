@@ -1,0 +1,86 @@
+//! The archive as the stages of a capture see it.
+
+use super::batch::Units;
+use super::collector::Keep;
+use super::error::CaptureError;
+use super::recent::Recent;
+use crate::UnitName;
+use crate::archive::{Archive, Writer};
+use crate::compress::Compressor;
+use crate::format::pack::UnitHeader;
+
+/// What all threads look units up in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SharedUnits<'u> {
+    pub(super) archive: &'u Archive,
+    pub(super) recent: &'u Recent,
+}
+
+/// The archive as one of the threads sees it.
+#[derive(Debug)]
+pub(super) struct ThreadUnits<'u> {
+    shared: SharedUnits<'u>,
+    compressor: Compressor,
+    /// What is stored of one unit.
+    stored: Vec<u8>,
+}
+
+impl<'u> ThreadUnits<'u> {
+    /// Returns the view of a thread that compresses at this level.
+    pub(super) fn new(shared: SharedUnits<'u>, level: i32) -> Result<ThreadUnits<'u>, CaptureError> {
+        let compressor = Compressor::new(level).map_err(CaptureError::Compress)?;
+        Ok(ThreadUnits { shared, compressor, stored: Vec::new() })
+    }
+}
+
+impl Units for ThreadUnits<'_> {
+    type Error = CaptureError;
+
+    fn stored_bytes(&mut self, name: &UnitName) -> Result<Option<u32>, CaptureError> {
+        if let Some(stored_bytes) = self.shared.recent.stored_bytes(name) {
+            return Ok(Some(stored_bytes));
+        }
+        Ok(self.shared.archive.stored(name)?.map(|stored| stored.stored_bytes))
+    }
+
+    fn compress(&mut self, plain: &[u8], into: &mut Vec<u8>) -> Result<UnitHeader, CaptureError> {
+        let header = self.compressor.compress(plain, &mut self.stored).map_err(CaptureError::Compress)?;
+        into.extend_from_slice(&self.stored);
+        Ok(header)
+    }
+}
+
+/// The archive as the thread sees it that writes to it.
+#[derive(Debug)]
+pub(super) struct Kept<'k, 'w, 'u> {
+    writer: &'k mut Writer<'w>,
+    own: ThreadUnits<'u>,
+}
+
+impl<'k, 'w, 'u> Kept<'k, 'w, 'u> {
+    /// Returns the view of the thread with the writer.
+    pub(super) fn new(writer: &'k mut Writer<'w>, own: ThreadUnits<'u>) -> Kept<'k, 'w, 'u> {
+        Kept { writer, own }
+    }
+}
+
+impl Units for Kept<'_, '_, '_> {
+    type Error = CaptureError;
+
+    /// As the trait says; the image relies on the unit from now on.
+    fn stored_bytes(&mut self, name: &UnitName) -> Result<Option<u32>, CaptureError> {
+        Ok(self.writer.rely(name)?.map(|stored| stored.stored_bytes))
+    }
+
+    fn compress(&mut self, plain: &[u8], into: &mut Vec<u8>) -> Result<UnitHeader, CaptureError> {
+        self.own.compress(plain, into)
+    }
+}
+
+impl Keep for Kept<'_, '_, '_> {
+    fn add(&mut self, name: UnitName, header: UnitHeader, stored: &[u8]) -> Result<(), CaptureError> {
+        self.writer.add(name, header, stored)?;
+        self.own.shared.recent.add(name, header.stored_bytes);
+        Ok(())
+    }
+}
