@@ -35,8 +35,6 @@ pub(super) enum Item {
     Known {
         /// The unit.
         unit: PlacedUnit,
-        /// Length of its stored bytes, without its header.
-        stored_bytes: u32,
     },
     /// It was not in the archive, so far as this thread knew.
     New {
@@ -54,8 +52,8 @@ pub(super) trait Units {
     /// Why it fails.
     type Error: From<DiskError>;
 
-    /// Returns the length of the stored bytes of a unit of the archive; `None` if it has no such unit.
-    fn stored_bytes(&mut self, name: &UnitName) -> Result<Option<u32>, Self::Error>;
+    /// Tells whether the archive has a unit.
+    fn has(&mut self, name: &UnitName) -> Result<bool, Self::Error>;
 
     /// Compresses plain bytes, and adds what is stored of them to `into`.
     fn compress(&mut self, plain: &[u8], into: &mut Vec<u8>) -> Result<UnitHeader, Self::Error>;
@@ -208,8 +206,8 @@ impl<U: Units> Naming<'_, U> {
                 Item::New { header, stored, .. } => Item::New { unit, header: *header, stored: stored.clone() },
                 _ => unreachable!("only new units are noted"),
             }
-        } else if let Some(stored_bytes) = self.units.stored_bytes(&name)? {
-            Item::Known { unit, stored_bytes }
+        } else if self.units.has(&name)? {
+            Item::Known { unit }
         } else {
             let start = self.outcome.stored.len();
             let header = self.units.compress(plain, &mut self.outcome.stored)?;
@@ -256,8 +254,8 @@ mod tests {
     impl Units for Known {
         type Error = DiskError;
 
-        fn stored_bytes(&mut self, name: &UnitName) -> Result<Option<u32>, DiskError> {
-            Ok(self.0.contains(name).then_some(77))
+        fn has(&mut self, name: &UnitName) -> Result<bool, DiskError> {
+            Ok(self.0.contains(name))
         }
 
         fn compress(&mut self, plain: &[u8], into: &mut Vec<u8>) -> Result<UnitHeader, DiskError> {
@@ -338,7 +336,7 @@ mod tests {
             Item::New { unit: placed(&disk, &[(0, 8)]), header, stored: stored.clone() },
             Item::New { unit: placed(&disk, &[(8, 8)]), header, stored },
             Item::Zeros(runs(&[(16, 8)])),
-            Item::Known { unit: placed(&disk, &[(24, 8)]), stored_bytes: 77 },
+            Item::Known { unit: placed(&disk, &[(24, 8)]) },
             Item::Zeros(vec![hole]),
         ];
         assert_eq!(outcome.items, expected);

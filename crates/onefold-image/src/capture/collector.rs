@@ -12,6 +12,12 @@ use crate::{SectorRun, UnitKey, UnitName};
 
 /// What the last stage needs of the archive.
 pub(super) trait Keep: Units<Error: From<FormatError>> {
+    /// Returns the length of the stored bytes of a unit that the archive has. The image relies on it from now on.
+    ///
+    /// # Errors
+    /// When the archive does not have it any more.
+    fn rely(&mut self, name: &UnitName) -> Result<u32, Self::Error>;
+
     /// Adds a unit that the archive does not have.
     fn add(&mut self, name: UnitName, header: UnitHeader, stored: &[u8]) -> Result<(), Self::Error>;
 }
@@ -48,13 +54,7 @@ pub(super) struct Collector<'c, K> {
 
 impl<'c, K: Keep> Collector<'c, K> {
     /// Returns the collector of a disk.
-    pub(super) fn new(
-        keep: &'c mut K,
-        key: &'c UnitKey,
-        found: &'c Found,
-        size_bytes: u64,
-        region_bytes: u64,
-    ) -> Self {
+    pub(super) fn new(keep: &'c mut K, key: &'c UnitKey, found: &'c Found, size_bytes: u64, region_bytes: u64) -> Self {
         Collector {
             keep,
             key,
@@ -86,7 +86,10 @@ impl<'c, K: Keep> Collector<'c, K> {
                     let ended = self.cutter.add_zeros(&runs);
                     self.end_chunk(ended)?;
                 }
-                Item::Known { unit, stored_bytes } => self.place(unit, stored_bytes)?,
+                Item::Known { unit } => {
+                    let stored_bytes = self.keep.rely(&unit.name)?;
+                    self.place(unit, stored_bytes)?;
+                }
                 Item::New { unit, header, stored: range } => {
                     let stored_bytes = self.add(unit.name, header, stored.get(range).unwrap_or_default())?;
                     self.place(unit, stored_bytes)?;
@@ -99,8 +102,8 @@ impl<'c, K: Keep> Collector<'c, K> {
     /// Adds a unit unless the archive has it by now: two batches that were under way at once may both have it.
     /// Returns the length of its stored bytes.
     fn add(&mut self, name: UnitName, header: UnitHeader, stored: &[u8]) -> Result<u32, K::Error> {
-        if let Some(stored_bytes) = self.keep.stored_bytes(&name)? {
-            return Ok(stored_bytes);
+        if self.keep.has(&name)? {
+            return self.keep.rely(&name);
         }
         self.keep.add(name, header, stored)?;
         self.totals.new_units += 1;
@@ -132,7 +135,9 @@ impl<'c, K: Keep> Collector<'c, K> {
         let plain = chunk.encode()?;
         let name = self.key.name(&plain);
         self.chunks.push(name);
-        if self.keep.stored_bytes(&name)?.is_none() {
+        if self.keep.has(&name)? {
+            self.keep.rely(&name)?;
+        } else {
             let mut stored = std::mem::take(&mut self.stored);
             stored.clear();
             let header = self.keep.compress(&plain, &mut stored)?;

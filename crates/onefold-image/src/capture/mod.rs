@@ -16,11 +16,13 @@ mod rows;
 mod source;
 mod units;
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use onefold_block::Timestamp;
 use onefold_disk::{CachedDisk, OnProgress, Progress};
 use onefold_guest::budget::Budget;
+use onefold_guest::error::GuestError;
 use onefold_guest::guest::Guest;
 
 pub use error::CaptureError;
@@ -34,8 +36,9 @@ use self::pipeline::Width;
 use self::plan::{Plan, Planner};
 use self::policy::{Found, each_taken};
 use self::recent::Recent;
-use self::units::{SharedUnits, ThreadUnits};
+use self::units::{Kept, SharedUnits, ThreadUnits};
 use crate::archive::{Archive, ArchiveError, ManifestDraft, Writer};
+use crate::format::descriptor::UnitKind;
 use crate::format::manifest::Manifest;
 use crate::{ImageName, ImageVersion};
 
@@ -104,7 +107,11 @@ pub fn capture(
     for _ in 0..ATTEMPTS {
         let (found, plan) = plan(archive, &guest, source, options, &memory)?;
         let pass = Pass { archive, source, options, memory: &memory, recent: &recent, found: &found, progress };
-        let Collected { totals, chunks, regions, volume_bytes } = pass.run(writer, plan)?;
+        let collected = match pass.run(writer, plan) {
+            Err(CaptureError::Archive(ArchiveError::Retired(_))) => continue,
+            collected => collected?,
+        };
+        let Collected { totals, chunks, regions, volume_bytes } = collected;
         if (source.has_changed)().map_err(CaptureError::State)? {
             return Err(CaptureError::Changed);
         }
@@ -121,7 +128,7 @@ pub fn capture(
         };
         match writer.commit(draft) {
             Ok((image, manifest)) => return Ok(Captured { image, manifest }),
-            // Packs with these units went meanwhile. The next pass finds and stores them.
+            // Packs with these units went meanwhile. The next pass finds that, and stores them again.
             Err(ArchiveError::Retired(_)) => {}
             Err(error) => return Err(error.into()),
         }
@@ -138,19 +145,19 @@ fn plan(
     memory: &Memory,
 ) -> Result<(Found, Plan), CaptureError> {
     let units = archive.descriptor().units;
-    let files = if units.follows_files() {
-        Some(guest.files_in_order(options.folder, memory.files_bytes).map_err(PlanError::from)?)
-    } else {
-        None
+    let files = match units {
+        UnitKind::Files { .. } => {
+            Some(guest.files_in_order(options.folder, memory.files_bytes).map_err(PlanError::from)?)
+        }
+        UnitKind::Fixed { .. } => None,
     };
-    let mut planner =
-        Planner::new(source.disk, units, files.into_iter().flatten(), options.folder, memory.plan_bytes);
+    let mut planner = Planner::new(source.disk, units, files.into_iter().flatten(), options.folder, memory.plan_bytes);
     let mut failed = None;
     let found = each_taken(guest, options.scope, &mut |run| {
         planner.add(run).map_err(|error| {
             failed = Some(error);
             // It only ends the visits.
-            onefold_guest::error::GuestError::NotFound
+            GuestError::NotFound
         })
     });
     if let Some(error) = failed {
@@ -182,15 +189,14 @@ impl Pass<'_> {
             Ok(move |batch| reader.run(disk, &descriptor.key, &mut units, batch))
         };
         let works = (0..memory.width.threads).map(|_| work()).collect::<Result<Vec<_>, CaptureError>>()?;
-        let mut keep = units::Kept::new(writer, ThreadUnits::new(shared, options.level)?);
+        let mut keep = Kept::new(writer, ThreadUnits::new(shared, options.level)?);
         let size_bytes = disk.size_bytes();
-        let mut collector =
-            Collector::new(&mut keep, &descriptor.key, found, size_bytes, descriptor.region_bytes);
+        let mut collector = Collector::new(&mut keep, &descriptor.key, found, size_bytes, descriptor.region_bytes);
         let mut collect = |outcome| {
             collector.collect(outcome)?;
             match progress(Progress { done_bytes: collector.reached_bytes(), total_bytes: size_bytes }) {
-                std::ops::ControlFlow::Continue(()) => Ok(()),
-                std::ops::ControlFlow::Break(()) => Err(CaptureError::Stopped),
+                ControlFlow::Continue(()) => Ok(()),
+                ControlFlow::Break(()) => Err(CaptureError::Stopped),
             }
         };
         pipeline::run(plan, memory.width, works, &mut collect)?;

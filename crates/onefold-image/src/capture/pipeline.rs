@@ -54,13 +54,16 @@ where
     let source = Mutex::new(Source { plan, number: 0, has_ended: false });
     // A thread takes a permit for each batch. The caller returns it once the batch is collected.
     let (permit, permits) = mpsc::channel();
-    (0..width.batches.max(1)).for_each(|_| drop(permit.send(())));
+    for _ in 0..width.batches.max(1) {
+        let _ = permit.send(());
+    }
     let permits = Mutex::new(permits);
     let (send, outcomes) = mpsc::channel();
     thread::scope(|scope| {
+        let (source, permits) = (&source, &permits);
         for work in works {
             let send = send.clone();
-            scope.spawn(|| each_batch(&source, &permits, width, work, send));
+            scope.spawn(move || each_batch(source, permits, width, work, &send));
         }
         drop(send);
         // Without permits the threads end: the caller's part drops its end in any case.
@@ -74,7 +77,7 @@ fn each_batch<P, W, E>(
     permits: &Mutex<Receiver<()>>,
     width: Width,
     mut work: W,
-    send: Sender<Sent<E>>,
+    send: &Sender<Sent<E>>,
 ) where
     P: Iterator<Item = Result<Planned, PlanError>>,
     W: FnMut(Vec<Planned>) -> Result<Outcome, E>,
@@ -140,7 +143,7 @@ fn collect_in_order<E>(
         while let Some(outcome) = early.remove(&next) {
             collect(outcome)?;
             next += 1;
-            drop(permit.send(()));
+            let _ = permit.send(());
         }
     }
     Ok(())
@@ -183,7 +186,7 @@ mod tests {
         let work = |batch: Vec<Planned>| {
             most.fetch_max(under_way.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             // The first of each ten is slow.
-            thread::sleep(Duration::from_millis(if first_sector(&batch) % 80 == 0 { 10 } else { 0 }));
+            thread::sleep(Duration::from_millis(if first_sector(&batch).is_multiple_of(80) { 10 } else { 0 }));
             Ok::<_, PlanError>(as_zeros(&batch))
         };
         let mut collected = Vec::new();

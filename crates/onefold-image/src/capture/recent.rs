@@ -1,18 +1,18 @@
 //! The units that a capture has stored itself, for the threads that look whether to compress one.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use parking_lot::RwLock;
 
 use crate::UnitName;
 
 /// Bytes of memory for a unit: an entry of the table, which is half empty after it has grown.
-const ENTRY_BYTES: usize = 2 * (size_of::<(UnitName, u32)>() + 1);
+const ENTRY_BYTES: usize = 2 * (size_of::<UnitName>() + 1);
 
 /// Units that were stored recently. A unit that is missing is compressed once more, and not stored.
 #[derive(Debug)]
 pub(super) struct Recent {
-    units: RwLock<HashMap<UnitName, u32>>,
+    units: RwLock<HashSet<UnitName>>,
     units_max: usize,
 }
 
@@ -22,18 +22,18 @@ impl Recent {
         Recent { units: RwLock::default(), units_max: (memory_bytes / ENTRY_BYTES).max(1) }
     }
 
-    /// Adds a unit, and the length of its stored bytes. A full set begins anew.
-    pub(super) fn add(&self, name: UnitName, stored_bytes: u32) {
+    /// Adds a unit. A full set begins anew.
+    pub(super) fn add(&self, name: UnitName) {
         let mut units = self.units.write();
         if units.len() >= self.units_max {
             units.clear();
         }
-        units.insert(name, stored_bytes);
+        units.insert(name);
     }
 
-    /// Returns the length of the stored bytes of a unit, if it is in the set.
-    pub(super) fn stored_bytes(&self, name: &UnitName) -> Option<u32> {
-        self.units.read().get(name).copied()
+    /// Tells whether a unit is in the set.
+    pub(super) fn has(&self, name: &UnitName) -> bool {
+        self.units.read().contains(name)
     }
 }
 
@@ -45,8 +45,8 @@ mod tests {
     fn a_full_set_begins_anew() {
         let recent = Recent::new(10 * ENTRY_BYTES);
         let name = |byte: u8| UnitName([byte; 32]);
-        (0..15).for_each(|byte| recent.add(name(byte), u32::from(byte)));
-        let found: Vec<u32> = (0..20).filter_map(|byte| recent.stored_bytes(&name(byte))).collect();
+        (0..15).for_each(|byte| recent.add(name(byte)));
+        let found: Vec<u8> = (0..20).filter(|byte| recent.has(&name(*byte))).collect();
         assert_eq!(found, [10, 11, 12, 13, 14]);
     }
 }

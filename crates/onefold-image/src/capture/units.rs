@@ -5,7 +5,7 @@ use super::collector::Keep;
 use super::error::CaptureError;
 use super::recent::Recent;
 use crate::UnitName;
-use crate::archive::{Archive, Writer};
+use crate::archive::{Archive, ArchiveError, Writer};
 use crate::compress::Compressor;
 use crate::format::pack::UnitHeader;
 
@@ -36,11 +36,8 @@ impl<'u> ThreadUnits<'u> {
 impl Units for ThreadUnits<'_> {
     type Error = CaptureError;
 
-    fn stored_bytes(&mut self, name: &UnitName) -> Result<Option<u32>, CaptureError> {
-        if let Some(stored_bytes) = self.shared.recent.stored_bytes(name) {
-            return Ok(Some(stored_bytes));
-        }
-        Ok(self.shared.archive.stored(name)?.map(|stored| stored.stored_bytes))
+    fn has(&mut self, name: &UnitName) -> Result<bool, CaptureError> {
+        Ok(self.shared.recent.has(name) || self.shared.archive.stored(name)?.is_some())
     }
 
     fn compress(&mut self, plain: &[u8], into: &mut Vec<u8>) -> Result<UnitHeader, CaptureError> {
@@ -67,9 +64,8 @@ impl<'k, 'w, 'u> Kept<'k, 'w, 'u> {
 impl Units for Kept<'_, '_, '_> {
     type Error = CaptureError;
 
-    /// As the trait says; the image relies on the unit from now on.
-    fn stored_bytes(&mut self, name: &UnitName) -> Result<Option<u32>, CaptureError> {
-        Ok(self.writer.rely(name)?.map(|stored| stored.stored_bytes))
+    fn has(&mut self, name: &UnitName) -> Result<bool, CaptureError> {
+        Ok(self.writer.rely(name)?.is_some())
     }
 
     fn compress(&mut self, plain: &[u8], into: &mut Vec<u8>) -> Result<UnitHeader, CaptureError> {
@@ -78,9 +74,14 @@ impl Units for Kept<'_, '_, '_> {
 }
 
 impl Keep for Kept<'_, '_, '_> {
+    fn rely(&mut self, name: &UnitName) -> Result<u32, CaptureError> {
+        let stored = self.writer.rely(name)?.ok_or_else(|| ArchiveError::Retired(vec![*name]))?;
+        Ok(stored.stored_bytes)
+    }
+
     fn add(&mut self, name: UnitName, header: UnitHeader, stored: &[u8]) -> Result<(), CaptureError> {
         self.writer.add(name, header, stored)?;
-        self.own.shared.recent.add(name, header.stored_bytes);
+        self.own.shared.recent.add(name);
         Ok(())
     }
 }

@@ -70,7 +70,7 @@ const FILES: UnitKind = UnitKind::Files { unit_bytes: 8192 };
 
 fn all_data() -> Sparse {
     let size_bytes = DISK_SECTORS * SECTOR_BYTES;
-    Sparse { size_bytes, data: vec![0..size_bytes] }
+    Sparse { size_bytes, data: Vec::from_iter(std::iter::once(0..size_bytes)) }
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn sectors(planned: &Planned) -> u64 {
 /// The last sector may be cut off, so that it is the last one of its unit.
 #[test]
 fn no_file_claims_the_last_sector_of_a_disk_that_is_cut_off() {
-    let disk = Sparse { size_bytes: 31 * 512 + 1, data: vec![0..31 * 512 + 1] };
+    let disk = Sparse { size_bytes: 31 * 512 + 1, ..all_data() };
     let extents = [extent(0, 8, 1, 0, 4096), extent(24, 8, 2, 0, 4096)];
     let planned = plan(&disk, FILES, &extents, &[taken(0, 32)]);
     assert_eq!(planned, [unit(&[(0, 8)], 0), unit(&[(8, 24)], 0)]);
