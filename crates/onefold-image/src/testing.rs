@@ -1,16 +1,21 @@
-//! Disks for tests.
+//! Disks in memory, and the plainest installer, for tests.
 
 use std::ops::Range;
 
 use onefold_block::random::{Random, SeededRandom};
 use onefold_disk::{Disk, DiskError};
 
+use crate::SECTOR_BYTES;
+use crate::archive::{Archive, ArchiveError, WantedUnit};
+use crate::format::chunk_header::ChunkHeader;
+use crate::format::manifest::Manifest;
+
 /// A disk in memory. All of it is data, save what `holes` says.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MemoryDisk {
     pub(crate) bytes: Vec<u8>,
     /// Ranges that read as zeros and that the disk knows as holes; in order.
-    pub(crate) holes: Vec<Range<usize>>,
+    holes: Vec<Range<usize>>,
 }
 
 impl MemoryDisk {
@@ -25,7 +30,7 @@ impl MemoryDisk {
         MemoryDisk::new(noise)
     }
 
-    /// Makes a range a hole.
+    /// Makes a range a hole, which overlaps no other.
     pub(crate) fn punch(&mut self, hole: Range<usize>) {
         self.bytes[hole.clone()].fill(0);
         self.holes.push(hole);
@@ -46,7 +51,7 @@ impl Disk for MemoryDisk {
             }
         }
         let next = self.holes.iter().map(|hole| hole.start).find(|next| *next > start);
-        let end = next.unwrap_or(self.bytes.len()).min(self.bytes.len());
+        let end = next.unwrap_or(self.bytes.len());
         Ok((start < end).then_some(start as u64..end as u64))
     }
 
@@ -56,5 +61,62 @@ impl Disk for MemoryDisk {
         into[..length].copy_from_slice(&self.bytes[start..start + length]);
         into[length..].fill(0);
         Ok(())
+    }
+}
+
+/// Returns the headers of all chunks of an image.
+pub(crate) fn headers(archive: &Archive, manifest: &Manifest) -> Vec<ChunkHeader> {
+    manifest.chunks.iter().map(|chunk| archive.header(chunk).expect("a header")).collect()
+}
+
+/// Writes an image over `onto`, as an installation does. Asserts that no byte is written twice.
+pub(crate) fn install(archive: &Archive, manifest: &Manifest, onto: &mut [u8]) {
+    let size = onto.len();
+    let mut is_written = vec![false; size.div_ceil(512)];
+    let mut claim = |start: u64, count: u64| -> Range<usize> {
+        let [first, end] = [start, start + count].map(|sector| usize::try_from(sector).expect("small"));
+        assert!(is_written[first..end].iter().all(|written| !written), "sectors {first} to {end} are written twice");
+        is_written[first..end].fill(true);
+        first * 512..(end * 512).min(size)
+    };
+    for header in headers(archive, manifest) {
+        for run in &header.zeros {
+            onto[claim(run.start, run.count)].fill(0);
+        }
+        let wanted = header.units.iter();
+        let wanted = wanted.map(|unit| WantedUnit { name: unit.name, plain_bytes: Some(unit.plain_bytes) });
+        let wanted: Vec<WantedUnit> = wanted.collect();
+        let mut write = |index: usize, mut plain: &[u8]| {
+            for run in &header.units[index].runs {
+                let place = claim(run.start, run.count);
+                let (part, rest) = plain.split_at(place.len());
+                onto[place].copy_from_slice(part);
+                plain = rest;
+            }
+            assert!(plain.is_empty());
+            Ok(())
+        };
+        archive.read_units::<ArchiveError>(&wanted, &mut write).expect("all units are there");
+    }
+}
+
+/// Asserts that each region of a manifest leads to all chunks that have sectors there, and to no others.
+pub(crate) fn assert_regions(archive: &Archive, manifest: &Manifest) {
+    let headers = headers(archive, manifest);
+    let region_sectors = manifest.region_bytes / SECTOR_BYTES;
+    for (at, region) in manifest.regions.iter().enumerate() {
+        let sectors = at as u64 * region_sectors..(at as u64 + 1) * region_sectors;
+        let chunks = headers.len();
+        let next = manifest.regions.get(at + 1).map_or(chunks, |next| next.first as usize);
+        let mut listed: Vec<usize> = (region.first as usize..next).collect();
+        assert!(listed.iter().all(|chunk| headers[*chunk].region == at as u64));
+        listed.extend(region.others.iter().flatten().map(|chunk| *chunk as usize));
+        listed.sort_unstable();
+        let reaches = |header: &ChunkHeader| {
+            let mut runs = header.units.iter().flat_map(|unit| &unit.runs).chain(&header.zeros);
+            runs.any(|run| run.start < sectors.end && sectors.start < run.end())
+        };
+        let reaching: Vec<usize> = (0..chunks).filter(|chunk| reaches(&headers[*chunk])).collect();
+        assert_eq!(listed, reaching, "region {at}");
     }
 }

@@ -239,3 +239,6 @@ impl Memory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,1 @@
+//! ext4: real file systems, made without root.

@@ -1,0 +1,141 @@
+//! Whole captures, installed again by the plainest installer.
+
+mod ext;
+mod random;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use onefold_block::clock::ManualClock;
+use onefold_block::random::{Random, SeededRandom};
+use onefold_block::{Clock, Timestamp};
+use onefold_disk::Disk;
+
+use super::*;
+use crate::compress::LEVEL;
+use crate::format::manifest::{CaptureWay, Totals};
+use crate::store::{MemoryStore, ObjectName, Store};
+use crate::testing::{assert_regions, install};
+
+const FILES: UnitKind = UnitKind::Files { unit_bytes: 128 << 10 };
+const FIXED: UnitKind = UnitKind::Fixed { unit_bytes: 32 << 10 };
+
+/// An archive in memory.
+struct Bench {
+    store: Arc<MemoryStore>,
+    archive: Archive,
+    random: SeededRandom,
+    folder: tempfile::TempDir,
+    threads: usize,
+    scope: Scope,
+}
+
+impl Bench {
+    fn new(units: UnitKind) -> Bench {
+        let random = SeededRandom::new(1);
+        let store = Arc::new(MemoryStore::default());
+        let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, units, &random).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        Bench { store, archive, random, folder, threads: 3, scope: Scope::Allocated }
+    }
+
+    fn try_capture(
+        &self,
+        name: &str,
+        disk: &dyn Disk,
+        has_changed: bool,
+        progress: OnProgress<'_>,
+    ) -> Result<Captured, CaptureError> {
+        let clock = ManualClock::starting_at(7);
+        let options = CaptureOptions {
+            name: ImageName::new(name).unwrap(),
+            began: clock.now(),
+            scope: self.scope,
+            threads: self.threads,
+            memory_bytes: 0,
+            level: LEVEL,
+            folder: self.folder.path(),
+        };
+        let mut writer = self.archive.writer(&clock, &self.random, "host").unwrap();
+        let source = Source { disk, has_changed: &|| Ok(has_changed) };
+        capture(&self.archive, &mut writer, source, &options, progress)
+    }
+
+    /// Captures a disk, and checks what holds for each image: its totals add up, its regions lead to its chunks, and so on.
+    fn capture(&self, name: &str, disk: &dyn Disk) -> Manifest {
+        let Captured { image, manifest } = self.try_capture(name, disk, false, &|_| ControlFlow::Continue(())).unwrap();
+        assert_eq!(manifest.image, image);
+        let record = self.archive.find(&image.name, Some(image.version)).unwrap();
+        assert_eq!(self.archive.manifest(&record).unwrap(), manifest);
+        let Totals { free_bytes, zero_bytes, data_bytes, .. } = manifest.totals;
+        assert_eq!(free_bytes + zero_bytes + data_bytes, disk.size_bytes());
+        assert!(manifest.volumes.iter().map(|volume| volume.taken_bytes).sum::<u64>() <= data_bytes);
+        assert_eq!(manifest.captured, Timestamp { seconds: 7, nanoseconds: 0 });
+        assert_regions(&self.archive, &manifest);
+        manifest
+    }
+
+    /// Returns an image as it is installed over noise, and as it is installed over other noise: bytes that differ were not
+    /// captured.
+    fn installed(&self, manifest: &Manifest) -> [Vec<u8>; 2] {
+        [100, 200].map(|seed| {
+            let mut onto = vec![0; usize::try_from(manifest.size_bytes).unwrap()];
+            SeededRandom::new(seed).fill(&mut onto).unwrap();
+            install(&self.archive, manifest, &mut onto);
+            onto
+        })
+    }
+
+    fn objects(&self) -> BTreeMap<ObjectName, Vec<u8>> {
+        self.store.objects()
+    }
+}
+
+#[test]
+fn a_capture_that_fails_adds_no_image() {
+    let bench = Bench::new(FILES);
+    let disk = crate::testing::MemoryDisk::noise(5 << 20, &bench.random);
+    let go_on = |_| ControlFlow::Continue(());
+    let changed = bench.try_capture("web", &disk, true, &go_on);
+    assert!(matches!(changed, Err(CaptureError::Changed)), "{changed:?}");
+    let stopped = bench.try_capture("web", &disk, false, &|_| ControlFlow::Break(()));
+    assert!(matches!(stopped, Err(CaptureError::Stopped)), "{stopped:?}");
+    assert_eq!(bench.archive.images(), []);
+    assert_eq!(bench.capture("web", &disk).image.version, 1);
+    assert_eq!(bench.capture("web", &disk).image.version, 2);
+}
+
+/// A disk of any length without a byte of data.
+struct Empty(u64);
+
+impl Disk for Empty {
+    fn size_bytes(&self) -> u64 {
+        self.0
+    }
+
+    fn next_data(&self, _: u64) -> Result<Option<std::ops::Range<u64>>, onefold_disk::DiskError> {
+        Ok(None)
+    }
+
+    fn read(&self, _: u64, into: &mut [u8]) -> Result<(), onefold_disk::DiskError> {
+        into.fill(0);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_hole_of_terabytes_is_one_run() {
+    for units in [FILES, FIXED] {
+        let bench = Bench::new(units);
+        let manifest = bench.capture("empty", &Empty((1 << 42) + 3));
+        let [header] = &crate::testing::headers(&bench.archive, &manifest)[..] else { panic!("one chunk") };
+        assert_eq!(header.zeros, [crate::SectorRun { start: 0, count: (1 << 33) + 1 }]);
+        assert_eq!((header.units.len(), manifest.regions.len()), (0, (1 << 16) + 1));
+        let nothing = bench.capture("nothing", &Empty(0));
+        assert!(nothing.chunks.is_empty() && nothing.regions.is_empty());
+        let go_on = |_| ControlFlow::Continue(());
+        let refused = bench.try_capture("long", &Empty(1 << 50), false, &go_on);
+        assert!(matches!(refused, Err(CaptureError::TooLarge { .. })), "{refused:?}");
+    }
+}
