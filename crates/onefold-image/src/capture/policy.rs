@@ -31,7 +31,7 @@ pub(crate) struct TakenRun {
 }
 
 /// What a pass over the maps of a disk found.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Found {
     /// Bytes that are free with certainty, and were not wanted.
     pub(crate) free_bytes: u64,
@@ -74,7 +74,7 @@ pub(crate) fn each_taken(
     visit: &mut dyn FnMut(TakenRun) -> Result<(), GuestError>,
 ) -> Result<Found, GuestError> {
     let volumes = guest.volumes().iter().map(|volume| pieces(&volume.volume.ranges)).collect();
-    let found = Found { doubtful_bytes: vec![0; guest.volumes().len()], ..Found::default() };
+    let found = Found::new(0, guest.volumes().len());
     let size_bytes = guest.disk().size_bytes();
     let mut sweep = Sweep { scope, size_bytes, next: 0, volumes, found, visit };
     guest.each_run(&mut |run| sweep.add(run))?;
@@ -164,6 +164,11 @@ pub(crate) fn bytes_of(sectors: SectorRun, size_bytes: u64) -> u64 {
 }
 
 impl Found {
+    /// Returns what is found on a disk with so many volumes before anything is known of them.
+    pub(crate) fn new(free_bytes: u64, volumes: usize) -> Found {
+        Found { free_bytes, spans: Vec::new(), doubtful_bytes: vec![0; volumes] }
+    }
+
     /// Returns the number of volumes of the guest.
     pub(crate) fn volume_count(&self) -> usize {
         self.doubtful_bytes.len()
@@ -261,7 +266,7 @@ mod tests {
         let range = |&(start_bytes, length_bytes): &(u64, u64)| DiskRange { start_bytes, length_bytes };
         let volumes: Vec<Pieces> =
             volumes.iter().map(|ranges| pieces(&ranges.iter().map(range).collect::<Vec<_>>())).collect();
-        let found = Found { doubtful_bytes: vec![0; volumes.len()], ..Found::default() };
+        let found = Found::new(0, volumes.len());
         let size_bytes = runs.last().map_or(0, |run| run.0);
         let mut taken = Vec::new();
         let mut visit = |run| {

@@ -7,11 +7,13 @@
 //! **Holes never change a unit.** A hole is left out only where a whole unit is a hole; elsewhere its zeros are part of
 //! the unit. So the same file gives the same units in an image that was made sparse.
 //!
-//! **The end of a file.** A file ends somewhere in its last block, and a file system keeps the rest of that block zero. The
-//! last unit takes the rest along up to a multiple of 4 KiB: one piece, which zeros hardly lengthen. Where these sectors
-//! are not zero after all, the reader of the unit cuts it at the last sector of the content, and makes what follows a
-//! unit of its own ([`PlannedUnit::slack`]). Equal files thus give equal units whatever lies behind their ends. Larger
-//! clusters, as FAT has them, may have old data behind the first 4 KiB; these sectors belong to no file.
+//! **The end of a file.** A file ends somewhere in its last block, and file systems keep the rest of that block zero as a
+//! rule. The last unit takes the rest along up to a multiple of 4 KiB of the file: one run and one write, and zeros compress to
+//! nothing. Where these sectors are not zero after all, the reader of the unit cuts it at the last sector of the content, and
+//! makes what follows a unit of its own ([`PlannedUnit::slack`]). So the last unit of a file has at most two forms where
+//! blocks have 4 KiB, whatever lies behind its end. To cut each file at its last sector would make it one form, also among
+//! file systems with smaller blocks, and would cost a run of zeros and a small write for each file. Larger clusters, as FAT
+//! has them, often have old data behind the first 4 KiB; these sectors belong to no file.
 
 use std::io;
 use std::iter::Peekable;

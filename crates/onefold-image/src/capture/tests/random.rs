@@ -168,8 +168,7 @@ fn planned(bench: &Bench, disk: &MemoryDisk, runs: &[Range<u64>], extents: &[Pla
         planner.add(TakenRun { sectors, volume: None, phase: run.start % 64 }).unwrap();
     }
     let plan = planner.finish().unwrap();
-    let mut found = Found::default();
-    found.free_bytes = disk.size_bytes() - taken;
+    let found = Found::new(disk.size_bytes() - taken, 0);
     let source = Source { disk, has_changed: &|| Ok(false) };
     let (memory, recent) = (Memory::of(&options), Recent::new(1000));
     let progress = |_| ControlFlow::Continue(());
