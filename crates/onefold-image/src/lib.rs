@@ -11,12 +11,14 @@
 #![forbid(unsafe_code)]
 
 pub mod archive;
-pub mod compress;
 pub mod capture;
+pub mod compress;
 pub mod format;
 mod name;
 mod run;
 pub mod store;
+#[cfg(test)]
+mod testing;
 
 pub use name::{ArchiveId, ImageName, ImageNameError, ImageVersion, ObjectId, UnitKey, UnitName, WriterId};
 pub use run::{SECTOR_BYTES, SectorRun};
