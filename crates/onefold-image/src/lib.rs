@@ -14,11 +14,14 @@ pub mod archive;
 pub mod capture;
 pub mod compress;
 pub mod format;
+mod in_use;
+pub mod install;
 mod name;
 mod run;
 pub mod store;
 #[cfg(test)]
 mod testing;
 
+pub use in_use::{InUse, writer_of};
 pub use name::{ArchiveId, ImageName, ImageNameError, ImageVersion, ObjectId, UnitKey, UnitName, WriterId};
 pub use run::{SECTOR_BYTES, SectorRun};

@@ -1,0 +1,303 @@
+//! Targets that the operating system has: files and block devices.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use onefold_block::zero::is_zero;
+use onefold_block::{AlignedBuffer, BLOCK_BYTES};
+use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, SeekFrom, fadvise, fallocate, open, seek};
+use rustix::io::Errno;
+
+use super::target::Target;
+use crate::in_use::{self, InUse};
+
+/// Zeros up to so many bytes are written: a hole or a call to the device costs more.
+const ZEROS_WRITTEN_MAX: u64 = 32 << 10;
+/// Zeros in one write.
+const ZEROS: [u8; 32 << 10] = [0; 32 << 10];
+/// Bytes at the beginning of a target in which partition tables and file systems leave their marks.
+const MARKED_HEAD_BYTES: u64 = 1 << 20;
+/// Bytes at its end in which they do.
+const MARKED_TAIL_BYTES: u64 = 64 << 10;
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// A file or a block device that becomes a disk.
+#[derive(Debug)]
+pub struct FileTarget {
+    file: File,
+    length_bytes: u64,
+    is_blank: bool,
+    /// A descriptor that reads past the cache, if the file system has such.
+    direct: Option<File>,
+    /// Whether the target has refused to make holes, or to make zeros without their being written.
+    refuses: Refused,
+}
+
+#[derive(Debug, Default)]
+struct Refused {
+    holes: AtomicBool,
+    zeros: AtomicBool,
+}
+
+/// Why something cannot become a disk.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// It cannot be opened or measured.
+    #[error("it cannot be opened for writing")]
+    Open(#[source] io::Error),
+    /// It is neither a file nor a block device.
+    #[error("it is neither a file nor a block device")]
+    Kind,
+    /// Somebody uses it.
+    #[error("{0}")]
+    InUse(InUse),
+    /// Its first or last bytes cannot be read.
+    #[error("it cannot be read")]
+    Read(#[source] io::Error),
+    /// It holds something.
+    #[error("it is not blank: it may hold a partition table, a file system or other data")]
+    NotBlank,
+}
+
+/// What is to be done with what a target holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A target that holds something is refused.
+    Refuse,
+    /// It is overwritten.
+    Overwrite,
+}
+
+impl FileTarget {
+    /// Wraps a new empty file, open for reading and writing, and makes it `length_bytes` long.
+    ///
+    /// # Errors
+    /// When it cannot have that length.
+    pub fn blank(file: File, length_bytes: u64) -> io::Result<FileTarget> {
+        file.set_len(length_bytes)?;
+        Ok(FileTarget::new(file, length_bytes, true))
+    }
+
+    /// Opens a file or a block device that exists. A device is held exclusively until the target is dropped.
+    ///
+    /// # Errors
+    /// When it cannot be opened, somebody uses it, or it holds something and `content` refuses that.
+    pub fn open(path: &Path, content: Content) -> Result<FileTarget, TargetError> {
+        // The kind of file is known before it is opened: opening a pipe can wait forever.
+        let handle = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        let handle = File::from(handle.map_err(|errno| TargetError::Open(errno.into()))?);
+        let metadata = handle.metadata().map_err(TargetError::Open)?;
+        let is_device = metadata.file_type().is_block_device();
+        if !is_device && !metadata.is_file() {
+            return Err(TargetError::Kind);
+        }
+        if let Some(holder) = in_use::holder(path, &metadata) {
+            return Err(TargetError::InUse(holder));
+        }
+        let file = open_exclusively(&handle, &metadata)?;
+        let length_bytes = seek(&file, SeekFrom::End(0)).map_err(|errno| TargetError::Open(errno.into()))?;
+        let target = FileTarget::new(file, length_bytes, false);
+        if content == Content::Refuse && !target.has_blank_ends().map_err(TargetError::Read)? {
+            return Err(TargetError::NotBlank);
+        }
+        Ok(target)
+    }
+
+    fn new(file: File, length_bytes: u64, is_blank: bool) -> FileTarget {
+        let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let direct = open(again.as_str(), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECT, Mode::empty());
+        FileTarget { file, length_bytes, is_blank, direct: direct.ok().map(File::from), refuses: Refused::default() }
+    }
+
+    /// Returns whether the places are zero in which partition tables and file systems leave their marks.
+    fn has_blank_ends(&self) -> io::Result<bool> {
+        let head_end = self.length_bytes.min(MARKED_HEAD_BYTES);
+        let tail_start = self.length_bytes.saturating_sub(MARKED_TAIL_BYTES).max(head_end);
+        let mut bytes = vec![0; usize::try_from(MARKED_HEAD_BYTES).unwrap_or(0)];
+        for (start, end) in [(0, head_end), (tail_start, self.length_bytes)] {
+            let length = usize::try_from(end - start).unwrap_or(usize::MAX).min(bytes.len());
+            self.file.read_exact_at(&mut bytes[..length], start)?;
+            if !is_zero(&bytes[..length]) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Asks for a range of zeros; returns `false` if the target cannot make one in this way.
+    fn allocate(
+        &self,
+        flags: FallocateFlags,
+        refused: &AtomicBool,
+        offset: u64,
+        length_bytes: u64,
+    ) -> io::Result<bool> {
+        if refused.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        loop {
+            match fallocate(&self.file, flags | FallocateFlags::KEEP_SIZE, offset, length_bytes) {
+                Ok(()) => return Ok(true),
+                Err(Errno::INTR) => {}
+                // A device takes whole blocks of its own only.
+                Err(Errno::INVAL) => return Ok(false),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    refused.store(true, Ordering::Relaxed);
+                    return Ok(false);
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    fn punch(&self, offset: u64, length_bytes: u64) -> io::Result<bool> {
+        self.allocate(FallocateFlags::PUNCH_HOLE, &self.refuses.holes, offset, length_bytes)
+    }
+}
+
+/// Opens the file behind an `O_PATH` descriptor for reading and writing, a device exclusively.
+fn open_exclusively(handle: &File, metadata: &Metadata) -> Result<File, TargetError> {
+    let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
+    if metadata.file_type().is_block_device() {
+        flags |= OFlags::EXCL;
+    }
+    let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    match open(path.as_str(), flags, Mode::empty()) {
+        Ok(file) => Ok(file.into()),
+        Err(Errno::BUSY) => Err(TargetError::InUse(InUse::Unknown)),
+        Err(errno) => Err(TargetError::Open(errno.into())),
+    }
+}
+
+impl Target for FileTarget {
+    fn length_bytes(&self) -> u64 {
+        self.length_bytes
+    }
+
+    fn is_blank(&self) -> bool {
+        self.is_blank
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(from, offset)
+    }
+
+    fn zero(&self, offset: u64, length_bytes: u64) -> io::Result<()> {
+        if length_bytes > ZEROS_WRITTEN_MAX {
+            if self.punch(offset, length_bytes)? {
+                return Ok(());
+            }
+            if self.allocate(FallocateFlags::ZERO_RANGE, &self.refuses.zeros, offset, length_bytes)? {
+                return Ok(());
+            }
+        }
+        let mut done = 0;
+        while done < length_bytes {
+            let length = usize::try_from(length_bytes - done).unwrap_or(usize::MAX).min(ZEROS.len());
+            self.write(offset + done, &ZEROS[..length])?;
+            done += length as u64;
+        }
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, length_bytes: u64) -> io::Result<bool> {
+        self.punch(offset, length_bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let Some(direct) = &self.direct else {
+            let length = std::num::NonZeroU64::new(into.len() as u64);
+            fadvise(&self.file, offset, length, Advice::DontNeed)?;
+            return self.file.read_exact_at(into, offset);
+        };
+        // Whole blocks around the range; the target may end within the last.
+        let start = offset / BLOCK * BLOCK;
+        let before = usize::try_from(offset - start).unwrap_or(0);
+        let mut buffer = AlignedBuffer::zeroed((before + into.len()).div_ceil(BLOCK_BYTES));
+        let mut done = 0;
+        while done < before + into.len() {
+            match direct.read_at(&mut buffer[done..], start + done as u64) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        into.copy_from_slice(&buffer[before..before + into.len()]);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file_of(bytes: &[u8]) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new_in(".").unwrap();
+        file.as_file().write_all_at(bytes, 0).unwrap();
+        file
+    }
+
+    #[test]
+    fn what_is_written_and_zeroed_is_read_back() {
+        let file = file_of(&[9; 300_000]);
+        let target = FileTarget::open(file.path(), Content::Overwrite).unwrap();
+        assert_eq!(target.length_bytes(), 300_000);
+        assert!(!target.is_blank());
+        target.write(1000, &[7; 5000]).unwrap();
+        target.zero(2000, 100).unwrap();
+        target.zero(100_000, 150_001).unwrap();
+        target.sync().unwrap();
+        let mut expected = vec![9; 300_000];
+        expected[1000..6000].fill(7);
+        expected[2000..2100].fill(0);
+        expected[100_000..250_001].fill(0);
+        for (offset, length) in [(0, 300_000), (1, 1), (4095, 2), (299_999, 1), (200_000, 100_000)] {
+            let mut into = vec![1; length];
+            target.read(offset, &mut into).unwrap();
+            let start = usize::try_from(offset).unwrap();
+            assert!(into == expected[start..start + length], "{offset} {length}");
+        }
+        assert!(target.read(299_999, &mut [0; 2]).is_err(), "past the end");
+    }
+
+    #[test]
+    fn a_target_with_content_is_refused_unless_it_is_to_be_overwritten() {
+        let long = 3 << 20;
+        for (at, is_blank) in [(0, false), ((1 << 20) - 1, false), (long - 1, false), (2 << 20, true)] {
+            let mut bytes = vec![0; long];
+            bytes[at] = 1;
+            let file = file_of(&bytes);
+            let opened = FileTarget::open(file.path(), Content::Refuse);
+            assert_eq!(opened.is_ok(), is_blank, "{at}");
+            assert!(is_blank || matches!(opened, Err(TargetError::NotBlank)));
+            assert!(FileTarget::open(file.path(), Content::Overwrite).is_ok());
+        }
+        assert!(FileTarget::open(file_of(&[]).path(), Content::Refuse).is_ok());
+    }
+
+    #[test]
+    fn a_thing_that_is_no_disk_is_refused() {
+        for path in ["/", "/dev/null"] {
+            assert!(matches!(FileTarget::open(Path::new(path), Content::Overwrite), Err(TargetError::Kind)), "{path}");
+        }
+        let error = FileTarget::open(Path::new("/none"), Content::Overwrite).unwrap_err();
+        assert!(matches!(error, TargetError::Open(source) if source.kind() == io::ErrorKind::NotFound));
+    }
+
+    #[test]
+    fn a_new_file_is_blank_and_sparse() {
+        let file = tempfile::tempfile().unwrap();
+        let target = FileTarget::blank(file.try_clone().unwrap(), 1 << 40).unwrap();
+        assert!(target.is_blank());
+        assert_eq!((target.length_bytes(), file.metadata().unwrap().len()), (1 << 40, 1 << 40));
+    }
+}
