@@ -13,15 +13,21 @@
 pub mod archive;
 pub mod capture;
 pub mod compress;
+mod disk;
 pub mod format;
 mod in_use;
 pub mod install;
 mod name;
+mod placed;
+mod recent;
 mod run;
 pub mod store;
 #[cfg(test)]
 mod testing;
+mod test_images;
 
+pub use disk::ArchivedDisk;
 pub use in_use::{InUse, writer_of};
 pub use name::{ArchiveId, ImageName, ImageNameError, ImageVersion, ObjectId, UnitKey, UnitName, WriterId};
+pub use placed::HeaderError;
 pub use run::{SECTOR_BYTES, SectorRun};

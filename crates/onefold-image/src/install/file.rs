@@ -18,7 +18,7 @@ use crate::in_use::{self, InUse};
 /// Zeros up to so many bytes are written: a hole or a call to the device costs more.
 const ZEROS_WRITTEN_MAX: u64 = 32 << 10;
 /// Zeros in one write.
-const ZEROS: [u8; 32 << 10] = [0; 32 << 10];
+static ZEROS: [u8; 32 << 10] = [0; 32 << 10];
 /// Bytes at the beginning of a target in which partition tables and file systems leave their marks.
 const MARKED_HEAD_BYTES: u64 = 1 << 20;
 /// Bytes at its end in which they do.

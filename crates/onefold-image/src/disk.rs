@@ -1,0 +1,304 @@
+//! An archived image as a disk: any bytes of it, without an installation.
+
+use std::error::Error;
+use std::ops::Range;
+use std::sync::Arc;
+
+use onefold_disk::{Disk, DiskError};
+use parking_lot::Mutex;
+
+use crate::archive::{Archive, ArchiveError, WantedUnit};
+use crate::format::chunk_header::ChunkHeader;
+use crate::format::manifest::Manifest;
+use crate::placed::{HeaderError, check, pieces};
+use crate::recent::Recent;
+use crate::{SECTOR_BYTES, UnitName};
+
+/// Share of the memory that maps of regions get; the rest is for units.
+const MAPS_SHARE: usize = 4;
+
+/// A captured image that is read in place. Free sectors read as zeros.
+///
+/// A read looks up its region of the disk in the manifest, reads the headers of the chunks there, and then the units that
+/// it needs. Maps of regions and plain units are cached within the given memory.
+pub struct ArchivedDisk {
+    archive: Arc<Archive>,
+    manifest: Manifest,
+    /// Never 0, whatever a manifest says.
+    region_bytes: u64,
+    maps: Mutex<Recent<u64, Arc<RegionMap>>>,
+    units: Mutex<Recent<UnitName, Arc<[u8]>>>,
+}
+
+/// What lies where in a region of the disk.
+#[derive(Debug, Default)]
+struct RegionMap {
+    /// Places with data, in order and without overlap.
+    places: Vec<Place>,
+    units: Vec<WantedUnit>,
+}
+
+/// Consecutive bytes of a unit on the disk.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    start: u64,
+    end: u64,
+    /// Index of the unit in the map.
+    unit: usize,
+    /// Offset in the unit of the byte at `start`.
+    in_unit: usize,
+}
+
+impl std::fmt::Debug for ArchivedDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ArchivedDisk").field("image", &self.manifest.image).finish_non_exhaustive()
+    }
+}
+
+impl ArchivedDisk {
+    /// Returns the disk of an image, with caches of `memory_bytes` together.
+    #[must_use]
+    pub fn new(archive: Arc<Archive>, manifest: Manifest, memory_bytes: usize) -> ArchivedDisk {
+        let maps_bytes = memory_bytes / MAPS_SHARE;
+        let maps = Mutex::new(Recent::new(maps_bytes));
+        let units = Mutex::new(Recent::new(memory_bytes - maps_bytes));
+        let region_bytes = manifest.region_bytes.max(SECTOR_BYTES);
+        ArchivedDisk { archive, manifest, region_bytes, maps, units }
+    }
+
+    /// Returns the range of the disk that is a region.
+    fn range_of(&self, region: u64) -> Range<u64> {
+        let start = region.saturating_mul(self.region_bytes);
+        start..start.saturating_add(self.region_bytes).min(self.manifest.size_bytes)
+    }
+
+    fn region_of(&self, offset: u64) -> u64 {
+        offset / self.region_bytes
+    }
+
+    /// Returns the indices of all chunks that may have bytes in a region.
+    fn chunks_of(&self, region: u64) -> Vec<usize> {
+        let all = self.manifest.chunks.len();
+        let first_of = |region: usize| self.manifest.regions.get(region).map(|chunks| chunks.first as usize);
+        let Some(region) = usize::try_from(region).ok() else { return Vec::new() };
+        let Some(chunks) = self.manifest.regions.get(region) else { return Vec::new() };
+        // A crowded region does not say which chunks it has.
+        let Some(others) = &chunks.others else { return (0..all).collect() };
+        let own = chunks.first as usize..first_of(region + 1).unwrap_or(all).min(all);
+        others.iter().map(|index| *index as usize).chain(own).collect()
+    }
+
+    fn map(&self, region: u64) -> Result<Arc<RegionMap>, DiskError> {
+        if let Some(map) = self.maps.lock().get(&region) {
+            return Ok(map);
+        }
+        let map = Arc::new(self.read_map(region)?);
+        let bytes = map.places.len() * size_of::<Place>() + map.units.len() * size_of::<WantedUnit>();
+        self.maps.lock().insert(region, Arc::clone(&map), bytes.max(1));
+        Ok(map)
+    }
+
+    /// Puts the map of a region together from the headers of its chunks.
+    fn read_map(&self, region: u64) -> Result<RegionMap, DiskError> {
+        let range = self.range_of(region);
+        let places_max = (range.end.saturating_sub(range.start)).div_ceil(SECTOR_BYTES);
+        let mut map = RegionMap::default();
+        for index in self.chunks_of(region) {
+            let Some(name) = self.manifest.chunks.get(index) else { continue };
+            let header = self.archive.header(name).map_err(other)?;
+            check(name, &header, self.manifest.size_bytes).map_err(other)?;
+            map.add(&header, &range, self.manifest.size_bytes);
+            if map.places.len() as u64 > places_max {
+                return Err(other(HeaderError { header: *name, what: "its region has more places than sectors" }));
+            }
+        }
+        map.places.sort_unstable_by_key(|place| place.start);
+        match map.places.array_windows().find(|[one, next]| one.end > next.start) {
+            None => Ok(map),
+            Some([one, _]) => {
+                let header = map.units[one.unit].name;
+                Err(other(HeaderError { header, what: "this unit and another have the same sectors" }))
+            }
+        }
+    }
+
+    /// Fills `into` from `offset` within one region.
+    fn read_in(&self, map: &RegionMap, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        let end = offset + into.len() as u64;
+        let first = map.places.partition_point(|place| place.end <= offset);
+        let places: Vec<Place> = map.places[first..].iter().copied().take_while(|place| place.start < end).collect();
+        let mut missing: Vec<usize> = Vec::new();
+        for place in &places {
+            let wanted = map.units[place.unit];
+            let cached = self.units.lock().get(&wanted.name);
+            match cached {
+                // Another header may claim another length for the same unit.
+                Some(plain) if wanted.plain_bytes.map(|bytes| bytes as usize) == Some(plain.len()) => {
+                    place.copy(&plain, offset, into);
+                }
+                _ => missing.push(place.unit),
+            }
+        }
+        missing.sort_unstable();
+        missing.dedup();
+        let wanted: Vec<WantedUnit> = missing.iter().map(|unit| map.units[*unit]).collect();
+        let mut fill = |index: usize, plain: &[u8]| {
+            places
+                .iter()
+                .filter(|place| place.unit == missing[index])
+                .for_each(|place| place.copy(plain, offset, into));
+            self.units.lock().insert(wanted[index].name, Arc::from(plain), plain.len());
+            Ok::<(), ArchiveError>(())
+        };
+        self.archive.read_units(&wanted, &mut fill).map_err(other)
+    }
+}
+
+impl RegionMap {
+    /// Adds what a header has within `range`.
+    fn add(&mut self, header: &ChunkHeader, range: &Range<u64>, size_bytes: u64) {
+        for unit in &header.units {
+            let index = self.units.len();
+            for piece in pieces(unit, size_bytes) {
+                let (start, end) = (piece.on_disk, piece.on_disk + piece.length as u64);
+                let (within, until) = (start.max(range.start), end.min(range.end));
+                if within < until {
+                    // A piece has at most 1 MiB.
+                    let in_unit = piece.in_unit + usize::try_from(within - start).unwrap_or(0);
+                    self.places.push(Place { start: within, end: until, unit: index, in_unit });
+                }
+            }
+            if self.places.last().is_some_and(|place| place.unit == index) {
+                self.units.push(WantedUnit { name: unit.name, plain_bytes: Some(unit.plain_bytes) });
+            }
+        }
+    }
+}
+
+impl Place {
+    /// Copies what this place has of `into`, which begins at `offset` of the disk.
+    fn copy(&self, plain: &[u8], offset: u64, into: &mut [u8]) {
+        let (start, end) = (self.start.max(offset), self.end.min(offset + into.len() as u64));
+        if start >= end {
+            return;
+        }
+        // All differences are within a unit or within `into`.
+        let distance = |from: u64, to: u64| usize::try_from(to - from).unwrap_or(usize::MAX);
+        let from = self.in_unit + distance(self.start, start);
+        let length = distance(start, end);
+        let at = distance(offset, start);
+        into[at..at + length].copy_from_slice(&plain[from..from + length]);
+    }
+}
+
+impl Disk for ArchivedDisk {
+    fn size_bytes(&self) -> u64 {
+        self.manifest.size_bytes
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+        let mut offset = offset;
+        while offset < self.manifest.size_bytes {
+            let region = self.region_of(offset);
+            let map = self.map(region)?;
+            let places = &map.places[map.places.partition_point(|place| place.end <= offset)..];
+            if let Some(first) = places.first() {
+                let joined = places.array_windows().take_while(|[one, next]| one.end == next.start).count();
+                return Ok(Some(first.start.max(offset)..places[joined].end));
+            }
+            offset = self.range_of(region).end;
+        }
+        Ok(None)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        into.fill(0);
+        let mut done = 0;
+        while done < into.len() && offset + (done as u64) < self.manifest.size_bytes {
+            let at = offset + done as u64;
+            let region = self.region_of(at);
+            let within = usize::try_from(self.range_of(region).end - at).unwrap_or(usize::MAX);
+            let length = within.min(into.len() - done);
+            self.read_in(&*self.map(region)?, at, &mut into[done..done + length])?;
+            done += length;
+        }
+        Ok(())
+    }
+}
+
+/// Returns an error of this crate as one of a disk.
+fn other(error: impl Error + Send + Sync + 'static) -> DiskError {
+    DiskError::Other(Box::new(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use onefold_block::random::SeededRandom;
+
+    use super::*;
+    use crate::test_images::{TestImage, image};
+
+    fn expected(image: &TestImage) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for sector in &image.sectors {
+            bytes.extend(sector.as_ref().map_or(&[0; 512][..], |bytes| bytes));
+        }
+        bytes.resize(usize::try_from(image.manifest.size_bytes).unwrap(), 0);
+        bytes
+    }
+
+    #[test]
+    fn any_range_reads_as_it_was_captured_whatever_the_caches_hold() {
+        for (seed, size_bytes) in [(1, 1 << 20), (2, 300_000), (3, 512), (4, 100), (5, 2 << 20)] {
+            let image = image(seed, size_bytes);
+            let expected = expected(&image);
+            for memory_bytes in [0, 100_000, 64 << 20] {
+                let disk = ArchivedDisk::new(Arc::clone(&image.archive), image.manifest.clone(), memory_bytes);
+                assert_eq!(disk.size_bytes(), size_bytes);
+                let random = SeededRandom::new(seed);
+                for _ in 0..40 {
+                    let start = usize::try_from(random.below(size_bytes)).unwrap();
+                    let mut into = vec![7; usize::try_from(random.below(200_000)).unwrap()];
+                    disk.read(start as u64, &mut into).unwrap();
+                    let within = into.len().min(expected.len() - start);
+                    assert!(into[..within] == expected[start..start + within], "{seed} {start}");
+                    assert!(into[within..].iter().all(|byte| *byte == 0), "past the end");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn data_is_where_units_are_and_nowhere_else() {
+        for (seed, size_bytes) in [(6, 1 << 20), (7, 300_001), (8, 512)] {
+            let image = image(seed, size_bytes);
+            let disk = ArchivedDisk::new(Arc::clone(&image.archive), image.manifest.clone(), 1 << 20);
+            let mut found = vec![false; image.sectors.len()];
+            let mut offset = 0;
+            while let Some(range) = disk.next_data(offset).unwrap() {
+                assert!(range.start >= offset && range.start < range.end && range.end <= size_bytes, "{range:?}");
+                for sector in range.start / SECTOR_BYTES..range.end.div_ceil(SECTOR_BYTES) {
+                    found[usize::try_from(sector).unwrap()] = true;
+                }
+                offset = range.end;
+            }
+            let is_data =
+                |sector: &Option<Vec<u8>>| sector.as_ref().is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0));
+            assert!(found.iter().copied().eq(image.sectors.iter().map(is_data)), "{seed}");
+        }
+    }
+
+    #[test]
+    fn headers_of_units_that_overlap_are_damage() {
+        let image = image(9, 1 << 20);
+        let disk = ArchivedDisk::new(Arc::clone(&image.archive), image.manifest.clone(), 1 << 20);
+        let mut twice = image.manifest.clone();
+        twice.chunks.push(twice.chunks[0]);
+        twice.regions.iter_mut().for_each(|region| region.others = None);
+        let hostile = ArchivedDisk::new(Arc::clone(&image.archive), twice, 1 << 20);
+        let mut into = vec![0; 1 << 20];
+        disk.read(0, &mut into).unwrap();
+        let error = hostile.read(0, &mut into).unwrap_err();
+        assert!(matches!(&error, DiskError::Other(source) if source.is::<HeaderError>()), "{error}");
+    }
+}

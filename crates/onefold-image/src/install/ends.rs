@@ -1,0 +1,111 @@
+//! Both ends of a disk, which are written last: a disk without them does not boot.
+
+use std::io;
+
+use parking_lot::Mutex;
+
+use super::target::Target;
+
+/// Bytes at the beginning of a disk that are held back: partition tables, boot loaders and superblocks lie there.
+const HEAD_BYTES: u64 = 1 << 20;
+/// Bytes at the end of a disk that are held back: the backup of a GPT, to which firmware falls back.
+const TAIL_BYTES: u64 = 33 * 512;
+/// Bytes that are written after all others, as firmware looks there first.
+const FIRST_BYTES: usize = 4096;
+/// Where the header of a backup GPT may lie, counted from the end of a target, and how far before the end it begins.
+const BACKUP_TABLES: [(u64, u64); 2] = [(512, TAIL_BYTES), (4096, 5 * 4096)];
+/// What the header of a GPT begins with.
+const GPT_SIGNATURE: &[u8; 8] = b"EFI PART";
+/// Bytes of zeros in one write.
+const ZEROS: [u8; 4096] = [0; 4096];
+
+/// The bytes of both ends, in memory until all others are durable.
+pub(super) struct Ends {
+    head: Mutex<Vec<u8>>,
+    tail: Mutex<Vec<u8>>,
+    /// First byte of the tail; that of its end if the head has all.
+    tail_start: u64,
+}
+
+impl Ends {
+    /// Returns the ends of a disk of `size_bytes`, all zero so far.
+    pub(super) fn of(size_bytes: u64) -> Ends {
+        let head_bytes = size_bytes.min(HEAD_BYTES);
+        let tail_start = size_bytes.saturating_sub(TAIL_BYTES).max(head_bytes);
+        // Both are at most a MiB.
+        let zeros = |length_bytes: u64| Mutex::new(vec![0; usize::try_from(length_bytes).unwrap_or(0)]);
+        Ends { head: zeros(head_bytes), tail: zeros(size_bytes - tail_start), tail_start }
+    }
+
+    /// Wipes both ends of what the disk will cover, and the backup of a GPT at the end of a longer target, durably.
+    pub(super) fn wipe(&self, target: &dyn Target) -> io::Result<()> {
+        if target.is_blank() {
+            return Ok(());
+        }
+        wipe(target, 0, self.head.lock().len() as u64)?;
+        wipe(target, self.tail_start, self.tail.lock().len() as u64)?;
+        let length_bytes = target.length_bytes();
+        for (header, table) in BACKUP_TABLES {
+            let mut signature = [0; GPT_SIGNATURE.len()];
+            if length_bytes >= table {
+                target.read(length_bytes - header, &mut signature)?;
+            }
+            if signature == *GPT_SIGNATURE {
+                wipe(target, length_bytes - table, table)?;
+            }
+        }
+        target.sync()
+    }
+
+    /// Takes the bytes that belong to the ends, and passes the others to the target.
+    pub(super) fn write(&self, target: &dyn Target, offset: u64, from: &[u8]) -> io::Result<()> {
+        let (offset, from) = take(&self.head, 0, offset, from);
+        let until_tail = usize::try_from(self.tail_start.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let (middle, from) = from.split_at(until_tail.min(from.len()));
+        if !middle.is_empty() {
+            target.write(offset, middle)?;
+        }
+        take(&self.tail, self.tail_start, offset + middle.len() as u64, from);
+        Ok(())
+    }
+
+    /// Returns the part of a range that the target has to make zero, as the ends are zero unless written.
+    pub(super) fn between(&self, start: u64, end: u64) -> Option<(u64, u64)> {
+        let (start, end) = (start.max(self.head.lock().len() as u64), end.min(self.tail_start));
+        (start < end).then(|| (start, end - start))
+    }
+
+    /// Writes both ends durably, the first sectors last. All else is durable already.
+    pub(super) fn publish(&self, target: &dyn Target) -> io::Result<()> {
+        target.write(self.tail_start, &self.tail.lock())?;
+        let head = self.head.lock();
+        let (first, rest) = head.split_at(FIRST_BYTES.min(head.len()));
+        target.write(first.len() as u64, rest)?;
+        target.sync()?;
+        target.write(0, first)?;
+        target.sync()
+    }
+}
+
+/// Copies the part of `from`, which belongs at `offset`, that an end at `start` covers. Returns the rest behind it.
+fn take<'a>(end: &Mutex<Vec<u8>>, start: u64, offset: u64, from: &'a [u8]) -> (u64, &'a [u8]) {
+    let mut end = end.lock();
+    let Some(place) = offset.checked_sub(start).and_then(|place| usize::try_from(place).ok()) else {
+        return (offset, from);
+    };
+    let Some(room) = end.get_mut(place..) else { return (offset, from) };
+    let length = room.len().min(from.len());
+    room[..length].copy_from_slice(&from[..length]);
+    (offset + length as u64, &from[length..])
+}
+
+/// Writes zeros: a hole or a discard might bring old bytes back.
+fn wipe(target: &dyn Target, offset: u64, length_bytes: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < length_bytes {
+        let length = usize::try_from(length_bytes - done).unwrap_or(usize::MAX).min(ZEROS.len());
+        target.write(offset + done, &ZEROS[..length])?;
+        done += length as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,271 @@
+//! Installations of random images over noise.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use onefold_block::random::{Random, SeededRandom};
+use onefold_disk::Progress;
+use parking_lot::Mutex;
+
+use super::*;
+use crate::test_images::{TestImage, image};
+
+/// Disks of odd lengths, of one sector, without a middle, and of several regions.
+const SIZES: [u64; 6] = [3 << 20, (2 << 20) + 512 * 7 + 100, 512, 4096, (1 << 20) + 5000, 100];
+
+/// A target in memory that notes what is called.
+struct MemoryTarget {
+    bytes: Mutex<Vec<u8>>,
+    calls: Mutex<Vec<Call>>,
+    /// Whether writes are kept but read back with a flipped bit.
+    lies: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Write { offset: u64, length: usize, is_zero: bool },
+    Sync,
+}
+
+impl MemoryTarget {
+    fn noise(seed: u64, length: u64) -> MemoryTarget {
+        let mut bytes = vec![0; usize::try_from(length).unwrap()];
+        SeededRandom::new(seed).fill(&mut bytes).unwrap();
+        MemoryTarget { bytes: Mutex::new(bytes), calls: Mutex::default(), lies: false }
+    }
+
+    fn range(offset: u64, length: u64) -> std::ops::Range<usize> {
+        usize::try_from(offset).unwrap()..usize::try_from(offset + length).unwrap()
+    }
+}
+
+impl Target for MemoryTarget {
+    fn length_bytes(&self) -> u64 {
+        self.bytes.lock().len() as u64
+    }
+
+    fn is_blank(&self) -> bool {
+        false
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        self.bytes.lock()[Self::range(offset, from.len() as u64)].copy_from_slice(from);
+        let is_zero = from.iter().all(|byte| *byte == 0);
+        self.calls.lock().push(Call::Write { offset, length: from.len(), is_zero });
+        Ok(())
+    }
+
+    fn zero(&self, offset: u64, length_bytes: u64) -> io::Result<()> {
+        self.bytes.lock()[Self::range(offset, length_bytes)].fill(0);
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, length_bytes: u64) -> io::Result<bool> {
+        self.bytes.lock()[Self::range(offset, length_bytes)].fill(0xdd);
+        Ok(true)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.calls.lock().push(Call::Sync);
+        Ok(())
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        into.copy_from_slice(&self.bytes.lock()[Self::range(offset, into.len() as u64)]);
+        if self.lies && offset > 1 << 20 {
+            into[0] ^= 1;
+        }
+        Ok(())
+    }
+}
+
+fn options(free: Free, verify: bool) -> InstallOptions {
+    InstallOptions { free, verify, threads: 3, memory_bytes: 1 << 20 }
+}
+
+fn go_on(_: Progress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+/// Asserts that a target holds what was captured. Free sectors outside of the ends, and what lies behind the disk, have
+/// to be `left`, if that is given.
+fn assert_holds(image: &TestImage, target: &[u8], left: &dyn Fn(usize) -> Option<u8>) {
+    let size = usize::try_from(image.manifest.size_bytes).unwrap();
+    let mut offset = 0;
+    for sector in &image.sectors {
+        let length = (size - offset).min(512);
+        let found = &target[offset..offset + length];
+        match sector {
+            Some(bytes) => assert!(found == &bytes[..], "sector at {offset}"),
+            None => {
+                let is_end = offset < 1 << 20 || offset + length > size.saturating_sub(33 * 512);
+                let all_left = (offset..offset + length).all(|at| left(at).is_none_or(|byte| byte == target[at]));
+                assert!(is_end || all_left, "free sector at {offset}");
+            }
+        }
+        offset += length;
+    }
+    assert!((size..target.len()).all(|at| left(at).is_none_or(|byte| byte == target[at])), "behind the disk");
+}
+
+#[test]
+fn every_captured_byte_gets_to_its_place_and_free_sectors_are_treated_as_asked() {
+    for (seed, size_bytes) in (0..).zip(SIZES.repeat(4)) {
+        let image = image(seed, size_bytes);
+        for free in [Free::Leave, Free::Zero, Free::Discard] {
+            let behind = (seed % 2) * 10_000;
+            let target = MemoryTarget::noise(seed, size_bytes + behind);
+            let noise = target.bytes.lock().clone();
+            let done = install(&image.archive, &image.manifest, &target, &options(free, true), &go_on).unwrap();
+            let totals = image.manifest.totals;
+            assert_eq!((done.written_bytes, done.zero_bytes), (totals.data_bytes, totals.zero_bytes));
+            assert_eq!(done.verified_bytes, totals.data_bytes + totals.zero_bytes);
+            let left = |at: usize| match free {
+                Free::Leave => noise.get(at).copied(),
+                Free::Zero => Some(0),
+                Free::Discard => Some(0xdd),
+            };
+            assert_holds(&image, &target.bytes.lock(), &left);
+        }
+    }
+}
+
+#[test]
+fn the_ends_are_wiped_durably_first_and_written_last() {
+    let size_bytes = 3 << 20;
+    let image = image(3, size_bytes);
+    let target = MemoryTarget::noise(3, size_bytes);
+    install(&image.archive, &image.manifest, &target, &options(Free::Leave, false), &go_on).unwrap();
+    let calls = target.calls.lock().clone();
+    let is_end = |offset: u64, length: usize| offset < 1 << 20 || offset + length as u64 > size_bytes - 33 * 512;
+    let parts: Vec<&[Call]> = calls.split(|call| *call == Call::Sync).collect();
+    let [wiped, middle, ends, first, []] = parts[..] else { panic!("{} parts", parts.len()) };
+    let all = |part: &[Call], holds: &dyn Fn(u64, usize, bool) -> bool| {
+        !part.is_empty()
+            && part.iter().all(|call| match *call {
+                Call::Write { offset, length, is_zero } => holds(offset, length, is_zero),
+                Call::Sync => false,
+            })
+    };
+    assert!(all(wiped, &|offset, length, is_zero| is_zero && is_end(offset, length)));
+    let wiped_bytes: usize =
+        wiped.iter().map(|call| if let Call::Write { length, .. } = call { *length } else { 0 }).sum();
+    assert_eq!(wiped_bytes, (1 << 20) + 33 * 512);
+    assert!(all(middle, &|offset, length, _| !is_end(offset, length)));
+    assert!(all(ends, &|offset, length, _| is_end(offset, length) && offset >= 4096));
+    assert_eq!(first.len(), 1);
+    assert!(all(first, &|offset, length, _| offset == 0 && length == 4096));
+}
+
+#[test]
+fn the_backup_of_an_old_table_on_a_longer_target_is_wiped() {
+    let image = image(4, 2 << 20);
+    for (header, table) in [(512, 33 * 512), (4096, 5 * 4096)] {
+        let target = MemoryTarget::noise(4, 4 << 20);
+        let end = 4 << 20;
+        let (header, table) = (end - header, end - table);
+        target.bytes.lock()[header..header + 8].copy_from_slice(b"EFI PART");
+        let noise = target.bytes.lock().clone();
+        install(&image.archive, &image.manifest, &target, &options(Free::Leave, false), &go_on).unwrap();
+        let bytes = target.bytes.lock();
+        assert!(bytes[table..].iter().all(|byte| *byte == 0));
+        assert!(bytes[2 << 20..table] == noise[2 << 20..table]);
+    }
+}
+
+#[test]
+fn a_target_that_is_too_small_is_not_touched() {
+    let image = image(5, 1 << 20);
+    let target = MemoryTarget::noise(5, (1 << 20) - 1);
+    let error = install(&image.archive, &image.manifest, &target, &options(Free::Zero, false), &go_on).unwrap_err();
+    assert!(error.to_string().contains("1048576 bytes"), "{error}");
+    assert!(target.calls.lock().is_empty());
+    let untouched = MemoryTarget::noise(5, (1 << 20) - 1);
+    assert!(*target.bytes.lock() == *untouched.bytes.lock());
+}
+
+/// Whatever the moment, a stopped installation leaves ends of zeros.
+#[test]
+fn a_stopped_installation_leaves_a_disk_that_does_not_boot() {
+    let image = image(6, 3 << 20);
+    let calls = AtomicU64::new(0);
+    let count = |_: Progress| {
+        calls.fetch_add(1, Ordering::Relaxed);
+        ControlFlow::Continue(())
+    };
+    let target = MemoryTarget::noise(6, 3 << 20);
+    install(&image.archive, &image.manifest, &target, &options(Free::Leave, false), &count).unwrap();
+    let total = calls.load(Ordering::Relaxed);
+    assert!(total > 10);
+    for stop_at in 0..total {
+        let target = MemoryTarget::noise(6, 3 << 20);
+        let left = AtomicU64::new(stop_at);
+        let stop =
+            |_: Progress| match left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
+                Ok(_) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            };
+        let stopped = install(&image.archive, &image.manifest, &target, &options(Free::Leave, false), &stop);
+        // The order of threads differs, so the last calls of two runs need not be the same ones.
+        if let Err(error) = stopped {
+            assert!(matches!(error, InstallError::Stopped), "{error}");
+            let bytes = target.bytes.lock();
+            assert!(
+                bytes[..1 << 20].iter().chain(&bytes[bytes.len() - 33 * 512..]).all(|byte| *byte == 0),
+                "{stop_at}"
+            );
+        } else {
+            assert!(stop_at + 8 > total, "{stop_at} of {total}");
+        }
+    }
+}
+
+#[test]
+fn a_target_that_returns_other_bytes_is_found_out() {
+    let image = image(7, 3 << 20);
+    let target = MemoryTarget { lies: true, ..MemoryTarget::noise(7, 3 << 20) };
+    let error = install(&image.archive, &image.manifest, &target, &options(Free::Leave, true), &go_on).unwrap_err();
+    assert!(matches!(error, InstallError::ReadBack { .. }), "{error}");
+}
+
+/// Every unit is verified by its name: a flipped bit is an error, and all that was written until then is right.
+#[test]
+fn damage_of_a_pack_writes_no_wrong_byte() {
+    use crate::store::{ByteRange, Store};
+    let image = image(8, 2 << 20);
+    let pack = image.store.list("packs/", None).unwrap().remove(0);
+    let whole = image.store.get(&pack.name, ByteRange::Whole).unwrap();
+    let random = SeededRandom::new(8);
+    let (mut failed, mut unharmed) = (0, 0);
+    for _ in 0..80 {
+        let at = usize::try_from(random.below(whole.len() as u64)).unwrap();
+        let mut flipped = whole.clone();
+        flipped[at] ^= 1 << random.below(8);
+        image.store.put(&pack.name, &[&flipped]).unwrap();
+        let target = MemoryTarget::noise(8, 2 << 20);
+        let archive = Archive::open(image.store.clone());
+        let installed = archive
+            .map_err(InstallError::Archive)
+            .and_then(|archive| install(&archive, &image.manifest, &target, &options(Free::Leave, false), &go_on));
+        match installed {
+            // The bit was of the table, or of a field that no reader needs.
+            Ok(_) => {
+                unharmed += 1;
+                assert_holds(&image, &target.bytes.lock(), &|_| None);
+            }
+            Err(_) => {
+                failed += 1;
+                let noise = MemoryTarget::noise(8, 2 << 20);
+                let (bytes, noise) = (target.bytes.lock(), noise.bytes.lock());
+                assert!(bytes[..4096].iter().all(|byte| *byte == 0));
+                for (offset, sector) in (0..).step_by(512).zip(&image.sectors) {
+                    let found = &bytes[offset..offset + 512];
+                    let is_right = sector.as_ref().is_some_and(|sector| found == &sector[..]);
+                    let is_old = *found == noise[offset..offset + 512];
+                    assert!(is_right || is_old || found.iter().all(|byte| *byte == 0), "sector at {offset}");
+                }
+            }
+        }
+    }
+    assert!(failed > 40, "{failed} failed, {unharmed} unharmed");
+}

@@ -1,0 +1,207 @@
+//! The threads of an installation.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+
+use onefold_block::zero::is_zero;
+use onefold_disk::{OnProgress, Progress};
+use parking_lot::Mutex;
+
+use super::ends::Ends;
+use super::target::Target;
+use super::window::{Window, parts};
+use super::{InstallError, InstallOptions, failed};
+use crate::UnitName;
+use crate::archive::{Archive, WantedUnit};
+use crate::format::chunk_header::{ChunkHeader, PlacedUnit};
+use crate::format::manifest::Manifest;
+use crate::placed::{bytes_of, check};
+
+/// Bounds of the plain bytes in one window. A unit has at most 1 MiB.
+const WINDOW_BYTES_MIN: u64 = 1 << 20;
+const WINDOW_BYTES_MAX: u64 = 8 << 20;
+/// A window takes so many times its bytes: its buffer, the stored bytes and those of one unit, with room to spare.
+const WINDOW_SHARE: u64 = 4;
+/// Zeros that are read back at once.
+const ZEROS_READ: usize = 256 << 10;
+
+/// What the threads do with each chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Fetch its units and write them.
+    Write {
+        /// Whether the target reads as zeros so far.
+        is_blank: bool,
+    },
+    /// Read its places and compare them with its names.
+    ReadBack,
+}
+
+/// Bytes that a step has dealt with.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Done {
+    pub(super) data_bytes: u64,
+    pub(super) zero_bytes: u64,
+}
+
+/// One installation, as all its threads see it.
+pub(super) struct Job<'a> {
+    archive: &'a Archive,
+    manifest: &'a Manifest,
+    pub(super) target: &'a dyn Target,
+    ends: &'a Ends,
+    threads: usize,
+    window_bytes: u64,
+    progress: OnProgress<'a>,
+    done_bytes: AtomicU64,
+    total_bytes: u64,
+}
+
+/// What the threads of a step share.
+struct Shared {
+    next_chunk: AtomicUsize,
+    is_over: AtomicBool,
+    outcome: Mutex<(Done, Option<InstallError>)>,
+}
+
+impl<'a> Job<'a> {
+    pub(super) fn new(
+        archive: &'a Archive,
+        manifest: &'a Manifest,
+        target: &'a dyn Target,
+        ends: &'a Ends,
+        options: &InstallOptions,
+        progress: OnProgress<'a>,
+        total_bytes: u64,
+    ) -> Job<'a> {
+        let threads = options.threads.clamp(1, manifest.chunks.len().max(1));
+        let share = options.memory_bytes / threads as u64 / WINDOW_SHARE;
+        let window_bytes = share.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
+        let done_bytes = AtomicU64::new(0);
+        Job { archive, manifest, target, ends, threads, window_bytes, progress, done_bytes, total_bytes }
+    }
+
+    /// Runs one step over all chunks. The first error ends the work of all threads.
+    pub(super) fn run(&self, step: Step) -> Result<Done, InstallError> {
+        let shared = Shared {
+            next_chunk: AtomicUsize::new(0),
+            is_over: AtomicBool::new(false),
+            outcome: Mutex::new((Done::default(), None)),
+        };
+        thread::scope(|scope| {
+            for _ in 0..self.threads {
+                scope.spawn(|| self.work(step, &shared));
+            }
+        });
+        let (done, error) = shared.outcome.into_inner();
+        error.map_or(Ok(done), Err)
+    }
+
+    /// Fails if the user wants the work to stop.
+    pub(super) fn check_interrupt(&self) -> Result<(), InstallError> {
+        let done_bytes = self.done_bytes.load(Ordering::Relaxed);
+        match (self.progress)(Progress { done_bytes, total_bytes: self.total_bytes }) {
+            flow if flow.is_break() => Err(InstallError::Stopped),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes chunks until none is left or a thread has failed.
+    fn work(&self, step: Step, shared: &Shared) {
+        let mut sum = Done::default();
+        let mut outcome = Ok(());
+        while outcome.is_ok() && !shared.is_over.load(Ordering::Relaxed) {
+            let index = shared.next_chunk.fetch_add(1, Ordering::Relaxed);
+            let Some(name) = self.manifest.chunks.get(index) else { break };
+            outcome = self.chunk(step, name, &mut sum);
+        }
+        let mut total = shared.outcome.lock();
+        total.0.data_bytes += sum.data_bytes;
+        total.0.zero_bytes += sum.zero_bytes;
+        if let Err(error) = outcome {
+            shared.is_over.store(true, Ordering::Relaxed);
+            total.1.get_or_insert(error);
+        }
+    }
+
+    fn chunk(&self, step: Step, name: &UnitName, sum: &mut Done) -> Result<(), InstallError> {
+        let header = self.archive.header(name)?;
+        check(name, &header, self.manifest.size_bytes)?;
+        for units in parts(&header.units, self.window_bytes) {
+            self.check_interrupt()?;
+            let mut window = Window::new(units, self.manifest.size_bytes);
+            match step {
+                Step::Write { .. } => self.write(&mut window)?,
+                Step::ReadBack => self.read_back(&mut window)?,
+            }
+            let bytes = units.iter().map(|unit| u64::from(unit.plain_bytes)).sum();
+            self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
+            sum.data_bytes += bytes;
+        }
+        self.zeros(step, &header, sum)
+    }
+
+    /// Fetches the units of a window and writes them.
+    fn write(&self, window: &mut Window<'_>) -> Result<(), InstallError> {
+        let want = |unit: &PlacedUnit| WantedUnit { name: unit.name, plain_bytes: Some(unit.plain_bytes) };
+        let wanted: Vec<WantedUnit> = window.units.iter().map(want).collect();
+        self.archive.read_units(&wanted, &mut |index, plain| {
+            window.fill(index, plain);
+            Ok::<(), InstallError>(())
+        })?;
+        for run in window.runs() {
+            self.ends.write(self.target, run.offset, run.bytes).map_err(failed("write"))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the places of a window back; the names of the units tell whether the bytes are theirs.
+    fn read_back(&self, window: &mut Window<'_>) -> Result<(), InstallError> {
+        window.read(|offset, into| self.target.read(offset, into)).map_err(failed("read back"))?;
+        let key = &self.archive.descriptor().key;
+        let mut plain = Vec::new();
+        for (index, unit) in window.units.iter().enumerate() {
+            window.collect(index, &mut plain);
+            if key.name(&plain) != unit.name {
+                let offset = unit.runs.first().map_or(0, |run| run.start_bytes());
+                return Err(InstallError::ReadBack { offset });
+            }
+        }
+        Ok(())
+    }
+
+    /// Deals with the zeros of a chunk.
+    fn zeros(&self, step: Step, header: &ChunkHeader, sum: &mut Done) -> Result<(), InstallError> {
+        for run in &header.zeros {
+            let range = bytes_of(*run, self.manifest.size_bytes);
+            match step {
+                Step::Write { is_blank: true } => {}
+                Step::Write { is_blank: false } => {
+                    if let Some((offset, length_bytes)) = self.ends.between(range.start, range.end) {
+                        self.target.zero(offset, length_bytes).map_err(failed("write"))?;
+                    }
+                }
+                Step::ReadBack => self.read_zeros(range.clone())?,
+            }
+            let bytes = range.end - range.start;
+            self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
+            sum.zero_bytes += bytes;
+        }
+        self.check_interrupt()
+    }
+
+    fn read_zeros(&self, range: std::ops::Range<u64>) -> Result<(), InstallError> {
+        let mut buffer = vec![0; ZEROS_READ];
+        let mut offset = range.start;
+        while offset < range.end {
+            self.check_interrupt()?;
+            let length = usize::try_from(range.end - offset).unwrap_or(usize::MAX).min(buffer.len());
+            self.target.read(offset, &mut buffer[..length]).map_err(failed("read back"))?;
+            if !is_zero(&buffer[..length]) {
+                return Err(InstallError::ReadBack { offset });
+            }
+            offset += length as u64;
+        }
+        Ok(())
+    }
+}
