@@ -23,8 +23,9 @@ mod recent;
 mod run;
 pub mod store;
 #[cfg(test)]
-mod testing;
 mod test_images;
+#[cfg(test)]
+mod testing;
 
 pub use disk::ArchivedDisk;
 pub use in_use::{InUse, writer_of};
