@@ -204,7 +204,8 @@ impl Check<'_> {
             return self.pack_data(pack, &name);
         }
         let table = self.archive.table(pack)?;
-        if length_bytes != Some(length_of(&table)) {
+        let length_bytes = length_bytes.ok_or_else(|| StoreError::Missing(name.clone()))?;
+        if length_bytes != length_of(&table) {
             return Err(damaged(&name)(FormatError::Length { structure: "pack" }));
         }
         Ok(table.to_vec())

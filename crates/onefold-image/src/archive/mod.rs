@@ -5,6 +5,7 @@ mod error;
 mod index;
 mod ledger;
 mod objects;
+mod probe;
 mod state;
 mod tables;
 mod units;
@@ -26,6 +27,7 @@ pub use writer::{ManifestDraft, Writer};
 
 use self::index::{Index, Place};
 use self::objects::{Folder, damaged, is_missing, random_bytes, read_whole};
+use self::probe::PROBES;
 use self::state::State;
 use self::tables::{Table, Tables};
 use crate::format::FormatError;
@@ -53,14 +55,16 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Makes an archive in a store that has no object.
+    /// Makes an archive in a store that has no object, after a test of the calls that its safety rests on.
     ///
     /// # Errors
     /// When there are objects, when the store breaks its contract or fails, or there is no randomness.
     pub fn create(store: Arc<dyn Store>, units: UnitKind, random: &dyn Random) -> Result<Archive, ArchiveError> {
-        if let Some(found) = store.list("", None)?.first() {
+        let listed = store.list("", None)?;
+        if let Some(found) = listed.iter().find(|listed| !listed.name.as_str().starts_with(PROBES)) {
             return Err(ArchiveError::NotEmpty { name: found.name.to_string() });
         }
+        probe::check(&*store, random)?;
         let archive = ArchiveId(random_bytes(random)?);
         let descriptor = Descriptor { archive, key: UnitKey(random_bytes(random)?), units, region_bytes: REGION_BYTES };
         let object = descriptor.encode()?;

@@ -76,6 +76,12 @@ impl State {
         self.writers.get(&writer).copied().unwrap_or(false)
     }
 
+    /// Returns whether a writer began.
+    #[cfg(test)]
+    pub(super) fn has_begun(&self, writer: WriterId) -> bool {
+        self.writers.contains_key(&writer)
+    }
+
     /// Returns whether a unit may be looked for in a pack.
     pub(super) fn holds(&self, pack: ObjectId, unit: UnitName) -> bool {
         let lost = self.lost.get(&unit);
@@ -97,11 +103,6 @@ impl State {
         let mut packs: Vec<(u64, ObjectId)> = self.live.iter().map(|(pack, brought)| (*brought, *pack)).collect();
         packs.sort_unstable();
         packs.into_iter().map(|(_, pack)| pack).collect()
-    }
-
-    /// Returns whether a writer began, and was not given up.
-    fn may_write(&self, writer: WriterId) -> bool {
-        self.writers.get(&writer) == Some(&false)
     }
 
     /// Takes the next entry in, whose object has the digest `digest`. An entry that its maker could not have made, having
@@ -131,11 +132,15 @@ impl State {
             Change::PacksRetired { packs } => self.retire(packs)?,
             Change::PacksReplaced { old, new, segment } => {
                 self.check_new(new)?;
+                self.check_owner(*segment)?;
                 self.retire(old)?;
                 self.bring(entry.position, new);
                 self.parts.insert(entry.position, Part { segment: *segment, packs: new.clone() });
             }
-            Change::SegmentsMerged { old, new } => self.merge(entry.position, old, *new)?,
+            Change::SegmentsMerged { old, new } => {
+                self.check_owner(*new)?;
+                self.merge(entry.position, old, *new)?;
+            }
             Change::WriterGivenUp { writer } => {
                 *self.writers.get_mut(writer).ok_or("a writer is given up that never began")? = true;
             }
@@ -151,9 +156,9 @@ impl State {
         let Change::ImageAdded { image, manifest, digest, packs, segment } = &entry.change else {
             return Ok(());
         };
-        if !self.may_write(entry.writer) {
-            return Err("a writer adds an image that did not begin, or was given up");
-        }
+        self.check_owner(ObjectId { writer: entry.writer, random: [0; 8] })?;
+        self.check_owner(*manifest)?;
+        segment.map_or(Ok(()), |segment| self.check_owner(segment))?;
         if self.next_version(&image.name) != Some(image.version) {
             return Err("an image has a version that does not follow its last");
         }
@@ -172,7 +177,18 @@ impl State {
         Ok(())
     }
 
+    /// Checks that an object that is named first belongs to a writer that began and was not given up: those of others may be
+    /// collected at any time.
+    fn check_owner(&self, object: ObjectId) -> Result<(), Wrong> {
+        match self.writers.get(&object.writer) {
+            Some(false) => Ok(()),
+            Some(true) => Err("an object comes from a writer that was given up"),
+            None => Err("an object comes from a writer that never began"),
+        }
+    }
+
     fn check_new(&self, packs: &[ObjectId]) -> Result<(), Wrong> {
+        packs.iter().try_for_each(|pack| self.check_owner(*pack))?;
         let is_known = |pack| self.live.contains_key(pack) || self.retired.contains(pack);
         let distinct: HashSet<&ObjectId> = packs.iter().collect();
         if distinct.len() < packs.len() || packs.iter().any(is_known) {

@@ -49,7 +49,7 @@ struct OwnUnit {
     plain_bytes: u32,
 }
 
-/// One capture, as far as the archive sees it.
+/// One capture, or several one after the other, as far as the archive sees them.
 ///
 /// Whoever captures asks [`Writer::rely`] for each unit, and adds those that the archive does not have. The packs are durable
 /// before the segment, the segment before the manifest, and this before the entry that adds the image.
@@ -60,6 +60,8 @@ pub struct Writer<'a> {
     id: WriterId,
     /// The pack under way, which is the last of `packs`.
     pack: Option<PackBuilder>,
+    /// The last of `packs`, as long as it is not durable.
+    finished: Option<Vec<u8>>,
     packs: Vec<ObjectId>,
     own: HashMap<UnitName, OwnUnit>,
     /// Packs of others that it relies on.
@@ -99,7 +101,19 @@ impl<'a> Writer<'a> {
         while !archive.append(id, clock, random, change.clone())? {}
         let (pack, packs, own, relied) = (None, Vec::new(), HashMap::new(), HashSet::new());
         let looked = archive.state.read().position;
-        Ok(Writer { archive, seams: Seams { clock, random }, id, pack, packs, own, relied, looked, stored_bytes: 0 })
+        let finished = None;
+        Ok(Writer {
+            archive,
+            seams: Seams { clock, random },
+            id,
+            pack,
+            finished,
+            packs,
+            own,
+            relied,
+            looked,
+            stored_bytes: 0,
+        })
     }
 
     /// Returns its name.
@@ -142,7 +156,8 @@ impl<'a> Writer<'a> {
         if self.own.contains_key(&name) {
             return Ok(());
         }
-        if self.pack.as_ref().is_some_and(|pack| pack.is_full() || !pack.fits(header.stored_bytes)) {
+        let is_over = |pack: &PackBuilder| pack.is_full() || !pack.fits(header.stored_bytes);
+        if self.finished.is_some() || self.pack.as_ref().is_some_and(is_over) {
             self.put_pack()?;
         }
         if self.pack.is_none() {
@@ -158,17 +173,20 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Makes the pack under way durable.
+    /// Makes the pack under way durable. Where that fails it stays, and is put again before anything else is.
     pub(super) fn put_pack(&mut self) -> Result<(), ArchiveError> {
-        let (Some(pack), Some(id)) = (self.pack.take(), self.packs.last()) else {
-            return Ok(());
-        };
-        let (bytes, _) = pack.finish();
-        self.archive.store().put(&Folder::Packs.object(*id), &[&bytes])?;
+        if let Some(pack) = self.pack.take() {
+            self.finished = Some(pack.finish().0);
+        }
+        if let (Some(bytes), Some(id)) = (&self.finished, self.packs.last()) {
+            self.archive.store().put(&Folder::Packs.object(*id), &[bytes])?;
+            self.finished = None;
+        }
         Ok(())
     }
 
-    /// Makes an image of all that was added: it is durable when this returns. If another writer took the version, it gets the next.
+    /// Makes an image of the units that were added: it is durable when this returns. If another writer took the version, it
+    /// gets the next one.
     ///
     /// # Errors
     /// [`ArchiveError::Retired`] if packs that it relies on went meanwhile: the units that it names have to be added, and
@@ -193,6 +211,9 @@ impl<'a> Writer<'a> {
                 segment,
             };
             if self.archive.append(self.id, self.seams.clock, self.seams.random, change)? {
+                // The archive knows its units now, and another image may follow.
+                self.packs.clear();
+                self.own.clear();
                 return Ok((manifest.image.clone(), manifest));
             }
         }

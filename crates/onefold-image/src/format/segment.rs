@@ -31,7 +31,7 @@ pub struct Segment {
 }
 
 /// Maximum length of a segment in bytes.
-pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+pub const SEGMENT_BYTES_MAX: u64 = 384 << 20;
 /// Bytes of an entry.
 const ENTRY_BYTES: usize = 20;
 

@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use super::*;
 use crate::store::faulty::{FaultyStore, Late};
 use crate::store::power_cut::{Recorded, every_cut, store_of};
-use crate::store::{ByteRange, Created, Listed, StoreError};
 
 /// Images whose capture was acknowledged, with what they must read as.
 type Acknowledged = Vec<Image>;
@@ -38,9 +37,20 @@ fn try_capture(store: Arc<dyn Store>, random: &SeededRandom, common: &[Vec<u8>])
     Ok((image, chosen))
 }
 
-/// A store that makes each object that is to be created, and loses the first answer.
+/// A store that makes each object that is to be created and loses the first answer, and puts none the first time.
 #[derive(Debug)]
 struct LosesAnswers(Arc<dyn Store>, Mutex<BTreeSet<ObjectName>>);
+
+impl LosesAnswers {
+    /// Fails if this is the first change of an object.
+    fn lose(&self, name: &ObjectName) -> Result<(), StoreError> {
+        if self.1.lock().insert(name.clone()) {
+            let (name, source) = (name.to_string(), std::io::Error::other("the answer is lost"));
+            return Err(StoreError::Io { action: "write", name, source });
+        }
+        Ok(())
+    }
+}
 
 impl Store for LosesAnswers {
     fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
@@ -48,15 +58,15 @@ impl Store for LosesAnswers {
     }
 
     fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
+        if name.as_str().starts_with("packs/") {
+            self.lose(name)?;
+        }
         self.0.put(name, parts)
     }
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
         let created = self.0.create(name, bytes)?;
-        if self.1.lock().insert(name.clone()) {
-            let (name, source) = (name.to_string(), std::io::Error::other("the answer is lost"));
-            return Err(StoreError::Io { action: "write", name, source });
-        }
+        self.lose(name)?;
         Ok(created)
     }
 
@@ -75,9 +85,13 @@ fn a_lost_answer_makes_neither_a_failure_nor_a_second_image() {
     let memory = Arc::new(MemoryStore::default());
     let store: Arc<dyn Store> = Arc::new(LosesAnswers(Arc::clone(&memory) as Arc<dyn Store>, Mutex::default()));
     let archive = Archive::create(Arc::clone(&store), UNITS, &random).unwrap();
+    let clock = ManualClock::starting_at(5);
     for version in 1..=3 {
         let content = units(&random, 2);
-        let (image, _) = capture(&archive, &random, "web", &content);
+        let mut writer = archive.writer(&clock, &random, "host").unwrap();
+        let draft = add_all(&archive, &mut writer, "web", &content);
+        assert!(matches!(writer.commit(draft.clone()), Err(ArchiveError::Store(_))), "the pack is not put");
+        let (image, _) = writer.commit(draft).unwrap();
         assert_eq!(image.version, version);
         assert_eq!(contents(&archive, &image).unwrap(), content);
     }

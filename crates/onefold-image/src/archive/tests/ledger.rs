@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::format::ledger::Change;
-use crate::store::ByteRange;
 
 fn archive(seed: u64) -> (Arc<dyn Store>, Archive, SeededRandom) {
     let random = SeededRandom::new(seed);
@@ -11,11 +10,17 @@ fn archive(seed: u64) -> (Arc<dyn Store>, Archive, SeededRandom) {
     (store, archive, random)
 }
 
+/// The host that collects.
+const COLLECTOR: WriterId = WriterId([9; 16]);
+
 /// Adds an entry as another host would that collects.
 fn say(store: &Arc<dyn Store>, random: &dyn Random, change: Change) {
     let clock = ManualClock::starting_at(7);
     let archive = Archive::open(Arc::clone(store)).unwrap();
-    assert!(archive.append(WriterId([9; 16]), &clock, random, change).unwrap());
+    if !archive.state.read().has_begun(COLLECTOR) {
+        assert!(archive.append(COLLECTOR, &clock, random, Change::WriterBegins { host: String::new() }).unwrap());
+    }
+    assert!(archive.append(COLLECTOR, &clock, random, change).unwrap());
 }
 
 fn packs_of(archive: &Archive) -> Vec<ObjectId> {
@@ -86,8 +91,7 @@ fn a_capture_goes_on_where_a_pack_was_replaced() {
     let draft = add_all(&archive, &mut writer, "mail", &content);
 
     // Another host stores the same units in another pack.
-    let collector = WriterId([9; 16]);
-    let mut pack = PackBuilder::new(archive.descriptor().archive, ObjectId { writer: collector, random: [1; 8] });
+    let mut pack = PackBuilder::new(archive.descriptor().archive, ObjectId { writer: COLLECTOR, random: [1; 8] });
     let table = archive.table(old[0]).unwrap();
     let bytes = store.get(&Folder::Packs.object(old[0]), ByteRange::Whole).unwrap();
     let mut entries = Vec::new();
@@ -99,7 +103,7 @@ fn a_capture_goes_on_where_a_pack_was_replaced() {
         entries.push(IndexEntry { prefix: unit.name.prefix(), pack: 0, offset, stored_bytes });
     }
     entries.sort_by_key(|entry| entry.prefix);
-    let new = ObjectId { writer: collector, random: [1; 8] };
+    let new = ObjectId { writer: COLLECTOR, random: [1; 8] };
     let segment = Segment { packs: vec![new], entries };
     store.put(&Folder::Packs.object(new), &[&pack.finish().0]).unwrap();
     let object = segment.encode(archive.descriptor().archive, new).unwrap();
@@ -187,4 +191,71 @@ fn a_ledger_with_a_missing_entry_takes_no_other() {
     capture(&archive, &random, "web", &units(&random, 1));
     store.delete(&Entry::object_name(1)).unwrap();
     assert!(matches!(Archive::open(store), Err(ArchiveError::Ledger { position: 1, .. })));
+}
+
+#[test]
+fn an_entry_that_makes_no_sense_is_not_made() {
+    let (store, archive, random) = archive(10);
+    let (web, _) = capture(&archive, &random, "web", &units(&random, 3));
+    let clock = ManualClock::starting_at(5);
+    let writer = archive.writer(&clock, &random, "host").unwrap().id();
+    let given_up = archive.writer(&clock, &random, "host").unwrap().id();
+    say(&store, &random, Change::WriterGivenUp { writer: given_up });
+    let image = |version| ImageVersion { name: web.name.clone(), version };
+    let id = |writer| ObjectId { writer, random: [5; 8] };
+    let added = |version, manifest, packs: &[ObjectId], segment| Change::ImageAdded {
+        image: image(version),
+        manifest,
+        digest: [0; 32],
+        packs: packs.to_vec(),
+        segment,
+    };
+    let known = packs_of(&archive)[0];
+    archive.refresh().unwrap();
+    let position = archive.state.read().position;
+    let wrong = [
+        (WriterId([7; 16]), added(2, id(writer), &[], None)),
+        (given_up, added(2, id(writer), &[], None)),
+        (writer, added(2, id(given_up), &[], None)),
+        (writer, added(1, id(writer), &[], None)),
+        (writer, added(3, id(writer), &[], None)),
+        (writer, added(2, id(writer), &[known], Some(id(writer)))),
+        (writer, added(2, id(writer), &[id(writer)], None)),
+        (writer, added(2, id(writer), &[id(writer), id(writer)], Some(id(writer)))),
+        (writer, added(2, id(writer), &[id(given_up)], Some(id(writer)))),
+        (writer, added(2, id(writer), &[id(writer)], Some(id(WriterId([7; 16]))))),
+        (writer, Change::WriterBegins { host: String::new() }),
+        (writer, Change::ImageRemoved { image: image(2) }),
+        (writer, Change::PacksRetired { packs: vec![id(writer)] }),
+        (writer, Change::PacksRetired { packs: vec![known, known] }),
+        (writer, Change::PacksReplaced { old: vec![known], new: vec![known], segment: id(writer) }),
+        (writer, Change::SegmentsMerged { old: vec![id(writer)], new: id(writer) }),
+        (writer, Change::WriterGivenUp { writer: WriterId([7; 16]) }),
+    ];
+    for (writer, change) in wrong {
+        let appended = archive.append(writer, &clock, &random, change.clone());
+        assert!(matches!(appended, Err(ArchiveError::Ledger { .. })), "{change:?}: {appended:?}");
+    }
+    assert_eq!(archive.state.read().position, position);
+    assert!(archive.append(writer, &clock, &random, added(2, id(writer), &[], None)).unwrap());
+}
+
+#[test]
+fn segments_become_one() {
+    let (store, archive, random) = archive(11);
+    let content = units(&random, 3);
+    let (web, _) = capture(&archive, &random, "web", &content[..2]);
+    let (mail, _) = capture(&archive, &random, "mail", &content);
+    let clock = ManualClock::starting_at(5);
+    let writer = archive.writer(&clock, &random, "host").unwrap().id();
+    let old: Vec<ObjectId> = archive.state.read().parts.values().map(|part| part.segment).collect();
+    assert_eq!(old.len(), 2);
+    let new = ObjectId { writer, random: [1; 8] };
+    // The merged segment is lost: what it said of both packs is in their tables.
+    assert!(archive.append(writer, &clock, &random, Change::SegmentsMerged { old: old.clone(), new }).unwrap());
+    old.iter().for_each(|segment| store.delete(&Folder::Segments.object(*segment)).unwrap());
+    for archive in [archive, Archive::open(store).unwrap()] {
+        assert_eq!(contents(&archive, &web).unwrap(), content[..2]);
+        assert_eq!(contents(&archive, &mail).unwrap(), content);
+    }
 }

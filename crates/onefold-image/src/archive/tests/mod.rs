@@ -16,7 +16,7 @@ use crate::format::chunk_header::PlacedUnit;
 use crate::format::manifest::{RegionChunks, Totals};
 use crate::format::pack::{PackBuilder, UnitHeader};
 use crate::format::segment::{IndexEntry, Segment};
-use crate::store::MemoryStore;
+use crate::store::{ByteRange, Created, Listed, MemoryStore, StoreError};
 use crate::{ImageName, SECTOR_BYTES, SectorRun};
 
 /// An image, and what the units of it hold.
@@ -53,6 +53,11 @@ fn try_add_all(
     }
     let chunk = try_add(archive, writer, &header.encode().unwrap())?;
     let size_bytes = start * SECTOR_BYTES;
+    let region = |number| match number {
+        0 => RegionChunks { first: 0, others: Some(Vec::new()) },
+        _ => RegionChunks { first: 1, others: Some(vec![0]) },
+    };
+    let regions = (0..size_bytes.div_ceil(REGION_BYTES)).map(region).collect();
     Ok(ManifestDraft {
         name: ImageName::new(name).unwrap(),
         captured: ManualClock::starting_at(3).now(),
@@ -62,7 +67,7 @@ fn try_add_all(
         volumes: Vec::new(),
         totals: Totals { data_bytes: size_bytes, ..Totals::default() },
         chunks: vec![chunk],
-        regions: vec![RegionChunks { first: 0, others: Some(Vec::new()) }],
+        regions,
     })
 }
 
@@ -129,5 +134,73 @@ fn an_image_returns_as_it_was_captured() {
         assert_eq!(contents(&archive, &web).unwrap(), first);
         assert_eq!(contents(&archive, &web2).unwrap(), second);
         assert_eq!(archive.find(&web.name, None).unwrap().image, web2);
+    }
+}
+
+#[test]
+fn a_writer_makes_several_images_and_many_packs() {
+    let random = SeededRandom::new(31);
+    let store = Arc::new(MemoryStore::default());
+    let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
+    let clock = ManualClock::starting_at(5);
+    let mut writer = archive.writer(&clock, &random, "host").unwrap();
+    // Random bytes do not get shorter: 70 units of 1 MiB fill two packs and a part of a third.
+    let noise = |_| {
+        let mut plain = vec![0; 1 << 20];
+        random.fill(&mut plain).unwrap();
+        plain
+    };
+    let content: Vec<Vec<u8>> = (0..70).map(noise).collect();
+    let draft = add_all(&archive, &mut writer, "big", &content);
+    let (big, _) = writer.commit(draft).unwrap();
+    let before = writer.stored_bytes();
+    let draft = add_all(&archive, &mut writer, "small", &content[..1]);
+    let (small, _) = writer.commit(draft).unwrap();
+    assert!(writer.stored_bytes() - before < 200, "only a header of a chunk is new");
+    let packs: Vec<usize> = store.objects().into_iter().filter_map(|(name, pack)| pack_bytes(&name, &pack)).collect();
+    assert_eq!(packs.len(), 4);
+    assert!(packs.iter().all(|bytes| *bytes < 34 << 20));
+    assert_eq!(contents(&archive, &big).unwrap(), content);
+    assert_eq!(contents(&archive, &small).unwrap(), content[..1]);
+    assert_eq!(archive.check(CheckOptions { data: true }, &mut |_, _| ()).unwrap().damages, []);
+}
+
+fn pack_bytes(name: &ObjectName, pack: &[u8]) -> Option<usize> {
+    name.as_str().starts_with("packs/").then_some(pack.len())
+}
+
+/// A store that makes an object although it exists, as some servers do that ignore the condition.
+#[derive(Debug)]
+struct Careless(MemoryStore);
+
+impl Store for Careless {
+    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
+        self.0.get(name, range)
+    }
+
+    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
+        self.0.put(name, parts)
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+        self.0.put(name, &[bytes]).map(|()| Created::New)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+        self.0.list(prefix, after)
+    }
+
+    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
+        self.0.delete(name)
+    }
+}
+
+#[test]
+fn a_store_that_creates_what_exists_is_refused() {
+    let store = Arc::new(Careless(MemoryStore::default()));
+    let random = SeededRandom::new(32);
+    for _ in 0..2 {
+        let created = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random);
+        assert!(matches!(created, Err(ArchiveError::Unfit { .. })), "{created:?}");
     }
 }
