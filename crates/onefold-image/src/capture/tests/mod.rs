@@ -2,6 +2,7 @@
 
 mod ext;
 mod random;
+mod retired;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -1,0 +1,83 @@
+//! A collector at work beside a capture: packs go that the image relies on.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::format::ledger::{Change, Entry};
+use crate::testing::MemoryDisk;
+use crate::{ObjectId, WriterId};
+
+/// Retires packs and deletes them, as a collector would that read the ledger up to now.
+fn retire(bench: &Bench, packs: &[ObjectId]) {
+    let entries = bench.objects().into_iter().filter(|(name, _)| name.as_str().starts_with("ledger/"));
+    let entries: Vec<Vec<u8>> = entries.map(|(_, entry)| entry).collect();
+    let position = entries.len() as u64;
+    let entry = Entry {
+        archive: bench.archive.descriptor().archive,
+        position,
+        previous: *blake3::hash(entries.last().unwrap()).as_bytes(),
+        writer: WriterId([3; 16]),
+        token: [4; 16],
+        made: ManualClock::starting_at(9).now(),
+        change: Change::PacksRetired { packs: packs.to_vec() },
+    };
+    bench.store.create(&Entry::object_name(position), &entry.encode().unwrap()).unwrap();
+    for pack in packs {
+        bench.store.delete(&ObjectName::new(&format!("packs/{pack}")).unwrap()).unwrap();
+    }
+}
+
+/// Returns the packs that the last image brought along.
+fn packs_of_last_image(bench: &Bench) -> Vec<ObjectId> {
+    let archive = bench.archive.descriptor().archive;
+    let entries = bench.objects().into_iter().filter(|(name, _)| name.as_str().starts_with("ledger/"));
+    let added = (0..).zip(entries).filter_map(|(position, (_, entry))| {
+        match Entry::decode(archive, position, &entry).unwrap().change {
+            Change::ImageAdded { packs, .. } => Some(packs),
+            _ => None,
+        }
+    });
+    added.last().unwrap()
+}
+
+#[test]
+fn units_whose_packs_go_during_a_capture_are_stored_again() {
+    let bench = Bench::new(FIXED);
+    let disk = MemoryDisk::noise(7 << 20, &bench.random);
+    let removed = bench.capture("removed", &disk);
+    bench.archive.remove(&removed.image, &ManualClock::starting_at(8), &bench.random).unwrap();
+    let packs = packs_of_last_image(&bench);
+    let calls = AtomicUsize::new(0);
+    let progress = |_| {
+        // The first batch is known by now.
+        if calls.fetch_add(1, Ordering::SeqCst) == 1 {
+            retire(&bench, &packs);
+        }
+        ControlFlow::Continue(())
+    };
+    let captured = bench.try_capture("kept", &disk, false, &progress).unwrap();
+    assert_eq!(captured.manifest.totals.new_bytes, 7 << 20, "nothing was there any more");
+    let [installed, _] = bench.installed(&captured.manifest);
+    assert!(installed == disk.bytes);
+    let fresh = Archive::open(Arc::clone(&bench.store) as Arc<dyn Store>).unwrap();
+    assert_eq!(fresh.images().len(), 1);
+}
+
+/// Another host captures the same disk meanwhile, is done first, and removes its image again.
+#[test]
+fn a_capture_relies_on_its_own_units_where_another_host_stores_the_same() {
+    let bench = Bench::new(FIXED);
+    let disk = MemoryDisk::noise(7 << 20, &bench.random);
+    let calls = AtomicUsize::new(0);
+    let progress = |_| {
+        if calls.fetch_add(1, Ordering::SeqCst) == 1 {
+            let other = bench.capture("other", &disk);
+            let packs = packs_of_last_image(&bench);
+            bench.archive.remove(&other.image, &ManualClock::starting_at(8), &bench.random).unwrap();
+            retire(&bench, &packs);
+        }
+        ControlFlow::Continue(())
+    };
+    let captured = bench.try_capture("kept", &disk, false, &progress).unwrap();
+    assert!(bench.installed(&captured.manifest)[0] == disk.bytes);
+}
