@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice};
 use onefold_pool::{
-    CreateOptions, Durability, Environment, FileKind, Ino, NewFile, OpenOptions, Pool, take_lock_times,
+    Begins, CreateOptions, Durability, Environment, FileKind, Ino, NewFile, OpenOptions, OwnedWrite, Pool,
+    take_lock_times,
 };
 use onefold_testing::device::MemoryDevice;
 
@@ -62,8 +63,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let file = |name: &str| pool.create_file(Ino::ROOT, name.as_bytes(), &NEW).expect("a new name").ino;
     let (one, other, small) = (file("one"), file("other"), file("small"));
     let write = |ino, at: u64, content: u64, count: usize| {
-        pool.write_behind(ino, at * BLOCK_BYTES as u64, blocks(content, count), 0..count * BLOCK_BYTES)
-            .expect("writes");
+        let (offset, buffer, range) = (at * BLOCK_BYTES as u64, blocks(content, count), 0..count * BLOCK_BYTES);
+        pool.write_behind(OwnedWrite { ino, offset, buffer, range }, Begins::ByWorker).expect("writes");
     };
     let read = |ino, at: u64, count: usize| {
         let mut into = AlignedBuffer::zeroed(count);

@@ -28,7 +28,7 @@ pub use attr::{
     AllocateMode, Attr, Dedup, DirEntry, Durability, FileKind, Ino, NewFile, RangePair, RenameMode, SeekTarget,
     SetAttr, SetTime, SpaceShown, XattrMode,
 };
-pub use data::behind::{Begins, LossesSeen};
+pub use data::behind::{Begins, LossesSeen, OwnedWrite};
 pub use data::read::Reading;
 pub use data::share::{SHARE_BYTES_MAX, ShareOutcome};
 pub use error::{PoolError, Result};

@@ -6,7 +6,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES};
-use onefold_pool::{Attr, Begins, DirEntry, FileKind, Ino, Reading};
+use onefold_pool::{Attr, Begins, DirEntry, FileKind, Ino, OwnedWrite, Reading};
 use rustix::io::Errno;
 
 use super::attributes::{kind_of_node, new_file};
@@ -181,10 +181,10 @@ impl Door {
         begins: Begins,
         device: &FuseDevice,
     ) -> io::Result<()> {
-        let to = Place { ino: Ino(header.node), offset: head.offset };
         let bytes = range.len();
         let opening = (head.handle, OpenFlags(head.flags));
-        let write = || self.filesystem.write_behind(to, opening, buffer, range, begins);
+        let owned = OwnedWrite { ino: Ino(header.node), offset: head.offset, buffer, range };
+        let write = || self.filesystem.write_behind(owned, opening, begins);
         self.finish_write(header, head, bytes, write, device)
     }
 

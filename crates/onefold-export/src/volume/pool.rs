@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_pool::{AllocateMode, Durability, FileKind, Ino, Pool, PoolError, Reading, SeekTarget};
+use onefold_pool::{AllocateMode, Begins, Durability, FileKind, Ino, OwnedWrite, Pool, PoolError, Reading, SeekTarget};
 
 use super::{
     ExtentContent, Result, SECTOR_BYTES, Volume, VolumeError, VolumeExtent, VolumeRead, WriteData, ZeroSpace,
@@ -139,7 +139,10 @@ impl Volume for PoolVolume {
             return Ok(());
         }
         match durability {
-            Durability::Later => self.pool.write_behind(self.ino, offset, data.buffer, data.range),
+            Durability::Later => {
+                let write = OwnedWrite { ino: self.ino, offset, buffer: data.buffer, range: data.range };
+                self.pool.write_behind(write, Begins::ByWorker)
+            }
             Durability::Now => self.pool.write(self.ino, offset, data.bytes(), durability),
         }
         .map_err(|error| failed("write", error))?;

@@ -1,13 +1,10 @@
 //! Data: reading, writing, length and holes, clones, durability.
 
-use std::ops::Range;
 use std::sync::Arc;
-
-use onefold_block::AlignedBuffer;
 
 use super::Pool;
 use crate::attr::{AllocateMode, Durability, Ino, RangePair, SeekTarget};
-use crate::data::behind::{Begins, LossesSeen};
+use crate::data::behind::{Begins, LossesSeen, OwnedWrite};
 use crate::data::read::Reading;
 use crate::error::{PoolError, Result};
 
@@ -39,31 +36,17 @@ impl Pool {
         self.data.write_file(ino, offset, from, durability)
     }
 
-    /// Writes `buffer[range]` like [`Pool::write`], but may return before the write is carried out. The write then
-    /// takes effect in order, before anything that is called after this has returned, and every call reports the pool
-    /// as if it had. Meant for large requests in buffers of their own that begin at a page; others are written at once.
+    /// Writes like [`Pool::write`], but may return before the write is carried out. The write then takes effect in
+    /// order, before anything that is called after this has returned, and every call reports the pool as if it had.
+    /// Meant for large requests; others are written at once. A caller that may begin with the write itself
+    /// ([`Begins::ByCaller`]) spares the waking of a thread.
     ///
     /// # Errors
     /// See [`Pool::write`]. A failure after the return (a damaged structure, a host file system that fills up at that
     /// moment) is reported by [`Pool::fsync`], [`Pool::fsync_opened`] and [`Pool::close`]; a failing device stops the
     /// pool.
-    pub fn write_behind(&self, ino: Ino, offset: u64, buffer: AlignedBuffer, range: Range<usize>) -> Result<()> {
-        self.data.write_behind(ino, offset, buffer, range, Begins::ByWorker)
-    }
-
-    /// Like [`Pool::write_behind`], for a caller that may begin the write itself, which saves waking a thread.
-    ///
-    /// # Errors
-    /// See [`Pool::write_behind`].
-    pub fn write_behind_by(
-        &self,
-        ino: Ino,
-        offset: u64,
-        buffer: AlignedBuffer,
-        range: Range<usize>,
-        begins: Begins,
-    ) -> Result<()> {
-        self.data.write_behind(ino, offset, buffer, range, begins)
+    pub fn write_behind(&self, write: OwnedWrite, begins: Begins) -> Result<()> {
+        self.data.write_behind(write, begins)
     }
 
     /// Carries out accepted writes that were left to callers and that no thread has begun.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onefold_block::{AlignedBuffer, BlockDevice};
-use onefold_pool::{Durability, Ino, Pool, PoolError, Reading, SetAttr};
+use onefold_pool::{Begins, Durability, Ino, OwnedWrite, Pool, PoolError, Reading, SetAttr};
 use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
 
 use crate::common::observe::{check_clean, check_sums, seen};
@@ -69,9 +69,10 @@ fn accepted_writes_are_counted_with_the_memory_of_their_buffers() {
     let mut most = 0;
     for number in 0..40 {
         let mut buffer = AlignedBuffer::zeroed(buffer_blocks);
-        let data = 4096..4096 * (blocks + 1);
-        buffer[data.clone()].fill(u8::try_from(number + 1).expect("small"));
-        pool.write_behind(ino, number * 300 * BLOCK, buffer, data).expect("accepted");
+        let range = 4096..4096 * (blocks + 1);
+        buffer[range.clone()].fill(u8::try_from(number + 1).expect("small"));
+        let write = OwnedWrite { ino, offset: number * 300 * BLOCK, buffer, range };
+        pool.write_behind(write, Begins::ByWorker).expect("accepted");
         most = most.max(pool.blocks_behind() / blocks);
     }
     let memory_bytes = most * buffer_blocks * 4096;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
-use onefold_pool::{Begins, Durability, Ino, NoProgress, OpenOptions, Pool, PoolError, TestLimits};
+use onefold_pool::{Begins, Durability, Ino, NoProgress, OpenOptions, OwnedWrite, Pool, PoolError, TestLimits};
 use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, ThinDevice, When};
 
 use crate::common::observe::check_clean;
@@ -261,7 +261,8 @@ fn writes_left_to_their_caller_take_effect_when_it_begins() {
     accept(&pool, ino, 0, &letters([1])).expect("accepted");
     pool.attr(ino).expect("is there");
     let (before, buffer) = (pool.stat().expect("adds up").activity.blocks_written, AlignedBuffer::copy_of(&letter(2)));
-    pool.write_behind_by(ino, BLOCK, buffer, 0..4096, Begins::ByCaller).expect("accepted");
+    let write = OwnedWrite { ino, offset: BLOCK, buffer, range: 0..4096 };
+    pool.write_behind(write, Begins::ByCaller).expect("accepted");
     assert_eq!(pool.blocks_behind(), 1);
     pool.begin_accepted();
     assert_eq!(pool.blocks_behind(), 0);

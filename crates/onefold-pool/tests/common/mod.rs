@@ -14,7 +14,8 @@ use onefold_block::clock::ManualClock;
 use onefold_block::random::SeededRandom;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, Random};
 use onefold_pool::{
-    Dedup, Durability, Environment, FileKind, Ino, NewFile, OpenOptions, Pool, PoolError, Reading, TestLimits, Workers,
+    Begins, Dedup, Durability, Environment, FileKind, Ino, NewFile, OpenOptions, OwnedWrite, Pool, PoolError, Reading,
+    TestLimits, Workers,
 };
 
 /// Returns the seed of a test run: `ONEFOLD_SEED`, or the test's own.
@@ -71,7 +72,10 @@ pub fn write_as_doors_do(
 ) -> Result<(), PoolError> {
     match durability {
         Durability::Now => pool.write(ino, offset, bytes, durability),
-        Durability::Later => pool.write_behind(ino, offset, AlignedBuffer::copy_of(bytes), 0..bytes.len()),
+        Durability::Later => {
+            let (buffer, range) = (AlignedBuffer::copy_of(bytes), 0..bytes.len());
+            pool.write_behind(OwnedWrite { ino, offset, buffer, range }, Begins::ByWorker)
+        }
     }
 }
 

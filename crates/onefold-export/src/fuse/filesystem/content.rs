@@ -1,9 +1,6 @@
 //! Requests about content: reading, writing, holes, clones.
 
-use std::ops::Range;
-
-use onefold_block::AlignedBuffer;
-use onefold_pool::{Begins, Durability, Ino, PoolError, RangePair, Reading, SetAttr, SetTime};
+use onefold_pool::{Begins, Durability, Ino, OwnedWrite, PoolError, RangePair, Reading, SetAttr, SetTime};
 use rustix::io::Errno;
 
 use super::{PoolFilesystem, Result};
@@ -64,20 +61,19 @@ impl PoolFilesystem {
         Ok(())
     }
 
-    /// Writes `buffer[range]` now, or a little later if no caller can notice the difference.
+    /// Does a write by the opening of this handle and with these flags, now, or a little later if no caller can notice
+    /// the difference.
     pub(in crate::fuse) fn write_behind(
         &self,
-        to: Place,
+        write: OwnedWrite,
         (handle, flags): (u64, OpenFlags),
-        buffer: AlignedBuffer,
-        range: Range<usize>,
         begins: Begins,
     ) -> Result<()> {
+        let ino = write.ino;
         if flags.durability() == Durability::Now {
-            return self.write(to, (handle, flags), &buffer[range]);
+            return self.write(Place { ino, offset: write.offset }, (handle, flags), write.bytes());
         }
-        let written = self.pool.write_behind_by(to.ino, to.offset, buffer, range, begins);
-        written.map_err(|error| self.failed("write", to.ino, &error))
+        self.pool.write_behind(write, begins).map_err(|error| self.failed("write", ino, &error))
     }
 
     /// Carries out accepted writes that no thread has begun.

@@ -68,6 +68,38 @@ pub enum Begins {
     ByCaller,
 }
 
+/// A write whose bytes come in a buffer of their own, which the pool keeps until the write has taken effect.
+#[derive(Debug)]
+pub struct OwnedWrite {
+    /// The file.
+    pub ino: Ino,
+    /// Offset in the file.
+    pub offset: u64,
+    /// The buffer.
+    pub buffer: AlignedBuffer,
+    /// Those of its bytes that are written. Bytes that begin at a page save a copy.
+    pub range: Range<usize>,
+}
+
+impl OwnedWrite {
+    /// Returns the bytes that are written.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer[self.range.clone()]
+    }
+
+    /// Returns whether it is of whole blocks in whole pages, and no larger than a batch: others are not accepted.
+    fn is_fit(&self) -> bool {
+        let whole = |number: usize| number.is_multiple_of(BLOCK_BYTES);
+        !self.range.is_empty()
+            && self.range.len() <= BATCH_BLOCKS * BLOCK_BYTES
+            && whole(self.range.len())
+            && whole(self.range.start)
+            && self.offset.is_multiple_of(BLOCK_BYTES_U64)
+            && self.offset.checked_add(self.range.len() as u64).is_some_and(|end| end <= crate::FILE_BYTES_MAX)
+    }
+}
+
 /// Blocks that stay free beyond all accepted writes.
 const SPARE_BLOCKS: u64 = 256;
 /// Minimum and maximum number of threads that carry out accepted writes.
@@ -161,31 +193,18 @@ impl Data {
         }
     }
 
-    /// Writes `buffer[range]` to a file, now or later: see the module.
+    /// Does a write, now or later: see the module.
     ///
     /// # Errors
     /// See [`Data::write_file`].
-    pub(crate) fn write_behind(
-        &self,
-        ino: Ino,
-        offset: u64,
-        buffer: AlignedBuffer,
-        range: Range<usize>,
-        begins: Begins,
-    ) -> Result<()> {
-        let whole = |number: usize| number.is_multiple_of(BLOCK_BYTES);
-        let is_fit = !range.is_empty()
-            && range.len() <= BATCH_BLOCKS * BLOCK_BYTES
-            && whole(range.len())
-            && whole(range.start)
-            && offset.is_multiple_of(BLOCK_BYTES_U64)
-            && offset.checked_add(range.len() as u64).is_some_and(|end| end <= crate::FILE_BYTES_MAX);
-        let count = range.len() / BLOCK_BYTES;
+    pub(crate) fn write_behind(&self, write: OwnedWrite, begins: Begins) -> Result<()> {
+        let (ino, offset, is_fit) = (write.ino, write.offset, write.is_fit());
+        let count = write.range.len() / BLOCK_BYTES;
         let place = loop {
-            match if is_fit { self.behind.enter(buffer.block_count()) } else { Entrance::Closed } {
+            match if is_fit { self.behind.enter(write.buffer.block_count()) } else { Entrance::Closed } {
                 Entrance::Open(place) => break place,
                 Entrance::Full(batch) => self.carry_out(batch),
-                Entrance::Closed => return self.write_file(ino, offset, &buffer[range], Durability::Later),
+                Entrance::Closed => return self.write_file(ino, offset, write.bytes(), Durability::Later),
             }
         };
         let first = offset / BLOCK_BYTES_U64;
@@ -198,15 +217,16 @@ impl Data {
         let Some(bytes_in_file) = self.set_aside(ino, blocks_needed(count as u64))? else {
             drop((guard, place));
             // Not kept late: this write must return its own error.
-            return self.store_file(ino, offset, &buffer[range], false);
+            return self.store_file(ino, offset, write.bytes(), false);
         };
         // The range is locked, so a truncate that would move the end below that of this write comes after it.
-        let moves_end = offset + range.len() as u64 > bytes_in_file;
+        let moves_end = offset + write.range.len() as u64 > bytes_in_file;
         let now = self.engine.environment.clock.now();
         let lock = guard.suspend();
         // A caller that goes on receiving requests should not wait for the device.
         let is_late = count <= LATE_BLOCKS_MAX && self.engine.keeps_late_writes();
         let is_left = begins == Begins::ByCaller && is_late;
+        let OwnedWrite { buffer, range, .. } = write;
         place.push(|number| Accepted { number, ino, first, buffer, range, now, lock, moves_end, is_left });
         Ok(())
     }
