@@ -51,12 +51,12 @@ impl Calls for LinuxFile {
     }
 
     fn take(&self) -> bool {
-        sys::take_lease(self).is_ok()
+        sys::locks::take_lease(self).is_ok()
     }
 
     fn give_up(&self) {
         // A lease that cannot be ended now ends when the file is closed.
-        let _ = sys::end_lease(self);
+        let _ = sys::locks::end_lease(self);
     }
 
     fn wait(&self) {

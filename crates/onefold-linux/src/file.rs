@@ -155,7 +155,7 @@ impl LinuxFile {
         self.check_writable()?;
         // Before the call: another process may ask for the file at once.
         let now = Instant::now();
-        match sys::take_lease(&self.file) {
+        match sys::locks::take_lease(&self.file) {
             Ok(()) => {
                 *self.leased.lock() = Some(now);
                 Ok(true)
@@ -167,7 +167,7 @@ impl LinuxFile {
 
     pub(super) fn is_exclusive_wanted(&self) -> bool {
         let now = Instant::now();
-        let is_wanted = !sys::has_lease(&self.file);
+        let is_wanted = !sys::locks::has_lease(&self.file);
         if !is_wanted {
             *self.leased.lock() = Some(now);
         }
@@ -182,7 +182,7 @@ impl LinuxFile {
 
     pub(super) fn leave_exclusive(&self) {
         // A lease that cannot be ended now ends when the file is closed.
-        let _ = sys::end_lease(&self.file);
+        let _ = sys::locks::end_lease(&self.file);
     }
 
     pub(super) fn set_modified(&self, modified: Timestamp) -> io::Result<()> {

@@ -12,8 +12,8 @@ use onefold_substrate::HeldLock;
 use rustix::fd::AsFd;
 use rustix::fs::Dir;
 
-use crate::names::Root;
-use crate::{mounts, path_of, sys};
+use crate::names::{Root, path_of};
+use crate::{mounts, sys};
 
 /// Maximum number of times the list is read while it keeps changing.
 const READS: u32 = 8;
@@ -27,7 +27,7 @@ type Locked = (u32, u32, u64);
 /// # Errors
 /// If the file's file system cannot answer.
 pub fn is_byte_locked(file: impl AsFd, offset: u64) -> io::Result<bool> {
-    Ok(sys::is_byte_locked(file, offset)?)
+    Ok(sys::locks::is_byte_locked(file, offset)?)
 }
 
 /// Returns the locked files of a folder.

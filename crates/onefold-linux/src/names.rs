@@ -4,8 +4,9 @@
 //! hand: the kernel does it, from the descriptor of the root or of a kept folder. In the same step it refuses symbolic
 //! links, other mounts, and ways out of the root.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::{Errno, retry_on_intr};
 
-use crate::sys::{self, RawHandle};
+use crate::sys::handles::{self, RawHandle};
 
 /// The folder above all names.
 #[derive(Debug)]
@@ -121,7 +122,7 @@ impl Root {
         // An O_PATH descriptor cannot name a mount in this call.
         let mount = self.open_folder(Path::new(""))?;
         let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = match retry_on_intr(|| sys::open_by_handle(mount.as_fd(), handle, flags)) {
+        let file = match retry_on_intr(|| handles::open_by_handle(mount.as_fd(), handle, flags)) {
             Err(Errno::STALE) => return Err(io::ErrorKind::NotFound.into()),
             opened => opened?,
         };
@@ -164,6 +165,11 @@ impl Root {
         let (base, rest) = self.base(path);
         open_beneath(&base, rest, flags, mode)
     }
+}
+
+/// Returns a name of a folder as a path.
+pub(super) fn path_of(name: &CStr) -> PathBuf {
+    OsStr::from_bytes(name.to_bytes()).into()
 }
 
 fn open_beneath(folder: &OwnedFd, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {

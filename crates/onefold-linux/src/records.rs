@@ -1,7 +1,7 @@
 //! The room that Btrfs has for its own records (metadata). It is separate from the room for data, and can run out long
 //! before that.
 
-use crate::sys::SpaceInfo;
+use crate::sys::btrfs::SpaceInfo;
 
 const DATA: u64 = 1;
 const METADATA: u64 = 1 << 2;

@@ -8,7 +8,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 
-use crate::sys::{self, RawHandle};
+use crate::sys::handles::{self, RawHandle};
 
 /// Unit of `stx_blocks`, in bytes.
 const STAT_SECTOR_BYTES: u64 = 512;
@@ -34,7 +34,7 @@ pub(super) fn stat(file: impl AsFd) -> io::Result<FileStat> {
 /// number of the subvolume, which tells files of a snapshot from their originals. XFS may change the handle type of a
 /// file when it is mounted with `inode32`; such a file then looks like a new one, which costs a scan.
 fn handle(file: BorrowedFd<'_>, stat: &Statx) -> io::Result<FileHandle> {
-    match sys::file_handle(file) {
+    match handles::file_handle(file) {
         Ok(handle) => Ok(encode(&handle)),
         // NOSYS, PERM: a sandbox forbids it.
         Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => made_up(stat).ok_or_else(|| Errno::OPNOTSUPP.into()),
@@ -76,7 +76,7 @@ fn timestamp(time: StatxTimestamp) -> Timestamp {
     Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec }
 }
 
-const _: () = assert!(size_of::<i32>() + sys::HANDLE_BYTES_MAX == FileHandle::BYTES_MAX);
+const _: () = assert!(size_of::<i32>() + handles::HANDLE_BYTES_MAX == FileHandle::BYTES_MAX);
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@ use rustix::fs::IFlags;
 use rustix::io::Errno;
 
 use crate::file::LinuxFile;
-use crate::sys::{self, TreeItem};
+use crate::sys::btrfs::{self, TreeItem};
 
 /// Kinds of items: an inode, and a part of its data.
 const INODE_ITEM: u8 = 1;
@@ -33,7 +33,7 @@ const NEAR_BYTES: u64 = 64 << 10;
 /// Returns the next slices of a file.
 pub(super) fn slices(file: &LinuxFile, from: u64) -> io::Result<Vec<Slice>> {
     let inode = rustix::fs::fstat(file.as_fd())?.st_ino;
-    let items = |offsets| sys::tree_items(file, None, (inode, EXTENT_DATA), offsets).map_err(unsupported);
+    let items = |offsets| btrfs::tree_items(file, None, (inode, EXTENT_DATA), offsets).map_err(unsupported);
     let mut key = from;
     loop {
         let found = items(key..=u64::MAX)?;
@@ -62,10 +62,10 @@ pub(super) fn generation(file: &LinuxFile) -> io::Result<Option<u64>> {
         return Ok(None);
     }
     let inode = rustix::fs::fstat(file.as_fd())?.st_ino;
-    if sys::tree_items(file, None, (inode, INODE_ITEM), 0..=0).is_err() {
+    if btrfs::tree_items(file, None, (inode, INODE_ITEM), 0..=0).is_err() {
         return Ok(None);
     }
-    Ok(sys::generation(file)?)
+    Ok(btrfs::generation(file)?)
 }
 
 /// Returns the next extents of a file, from those parts of its map that changed since a generation.
@@ -73,7 +73,7 @@ pub(super) fn changed_since(file: &LinuxFile, generation: u64, from: u64) -> io:
     let inode = rustix::fs::fstat(file.as_fd())?.st_ino;
     let mut key = from;
     loop {
-        let found = sys::tree_items_since(file, None, (inode, EXTENT_DATA), key..=u64::MAX, generation);
+        let found = btrfs::tree_items_since(file, None, (inode, EXTENT_DATA), key..=u64::MAX, generation);
         let found = found.map_err(unsupported)?;
         let extents: Vec<AgedExtent> = found.iter().filter_map(aged_extent_of).collect();
         let Some(last) = found.last().filter(|_| extents.is_empty()) else { return Ok(extents) };
@@ -105,7 +105,7 @@ fn aged_extent_of(item: &TreeItem) -> Option<AgedExtent> {
 
 /// Returns the references to an extent.
 pub(super) fn references(folder: &OwnedFd, extent: WholeExtent) -> io::Result<Vec<Reference>> {
-    let mut found = match sys::references(folder, extent.place) {
+    let mut found = match btrfs::references(folder, extent.place) {
         // The extent is gone.
         Err(Errno::NOENT) => return Ok(Vec::new()),
         Err(Errno::OVERFLOW) => return Err(io::ErrorKind::InvalidInput.into()),
@@ -129,7 +129,7 @@ pub(super) fn references(folder: &OwnedFd, extent: WholeExtent) -> io::Result<Ve
 
 /// Returns the handle that the kernel would give an inode. `None` if the inode does not exist.
 fn handle(folder: &OwnedFd, inode: u64, tree: u64) -> io::Result<Option<FileHandle>> {
-    let items = match sys::tree_items(folder, Some(tree), (inode, INODE_ITEM), 0..=u64::MAX) {
+    let items = match btrfs::tree_items(folder, Some(tree), (inode, INODE_ITEM), 0..=u64::MAX) {
         Err(Errno::NOENT) => return Ok(None),
         items => items.map_err(unsupported)?,
     };
