@@ -4,10 +4,13 @@
 //! (filter entries, freed blocks) wait in `effects` until it has succeeded. So an operation can be rolled back at any
 //! point: if a block is missing in memory, if space runs out, if damage is found.
 
+mod effects;
+mod error;
+
 use std::ops::Range;
 use std::sync::Arc;
 
-use onefold_block::{BlockNo, Fingerprint};
+use onefold_block::BlockNo;
 
 use super::Meta;
 use super::allocate::Run;
@@ -16,54 +19,15 @@ use super::groups::Cursor;
 use super::hash::PlainMap;
 use super::indexing::Leave;
 use super::ranges::DirtyRanges;
-use super::shared_filter::FilterChange;
-use crate::attr::Ino;
 use crate::error::PoolError;
-use crate::filter::StorePageNo;
 use crate::format::BlockBytes;
 use crate::format::geometry::STATE;
 use crate::format::header::{self, BlockKind};
 use crate::format::journal;
 use crate::format::state::{FIELD_COUNT, Field};
 use crate::options::Allocation;
-use crate::tree::TreeError;
-
-/// Why an operation was rolled back.
-#[derive(Debug)]
-pub(crate) enum OpError {
-    /// Blocks are missing in memory (noted in the operation); read them and retry.
-    Fault,
-    /// Allocation needs this block group, which has not been initialised.
-    NeedGroup(u64),
-    /// Metadata needs some of these free blocks, which must be written first: the backing file may have no room for
-    /// them.
-    NeedWritten(Vec<Run>),
-    /// The running transaction has no room for it; commit and retry.
-    TransactionFull,
-    /// This data block has the maximum number of references: make a copy of it and retry.
-    CountFull(BlockNo),
-    /// The operation fails.
-    Fail(PoolError),
-}
-
-/// Result of a step of an operation.
-pub(crate) type OpResult<T> = Result<T, OpError>;
-
-impl From<PoolError> for OpError {
-    fn from(error: PoolError) -> OpError {
-        OpError::Fail(error)
-    }
-}
-
-impl From<TreeError> for OpError {
-    fn from(error: TreeError) -> OpError {
-        let (block, what) = match error {
-            TreeError::Corrupt { page, what } => (page, what.to_string()),
-            TreeError::ValueTooLong { bytes } => (BlockNo(0), format!("a value of {bytes} bytes does not fit")),
-        };
-        OpError::Fail(PoolError::Damaged { structure: BlockKind::TreePage.name(), block, what })
-    }
-}
+use effects::Effect;
+pub(crate) use error::{OpError, OpResult, damaged};
 
 /// Whether an operation may use the emergency reserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,20 +54,6 @@ enum Undo {
     Busy(BlockNo),
     BusyRun(Run),
     Stock(BlockNo),
-}
-
-/// A result of the operation that is applied once it has succeeded.
-#[derive(Debug)]
-enum Effect {
-    Index(Fingerprint, BlockNo),
-    Unindex(Fingerprint, BlockNo),
-    UnbusyRun(Run),
-    FreedData(BlockNo),
-    FreedMetadata(BlockNo),
-    Initialised(BlockNo),
-    Hold(Ino),
-    LostName(Ino),
-    GotName(Ino),
 }
 
 /// An operation in progress.
@@ -319,59 +269,6 @@ impl<'a> Op<'a> {
         free_runs.take(group, run.count);
     }
 
-    /// On success: adds a block to the filter.
-    pub(crate) fn index(&mut self, fingerprint: Fingerprint, block: BlockNo) {
-        self.effects.push(Effect::Index(fingerprint, block));
-    }
-
-    /// On success: removes a block from the filter.
-    pub(crate) fn unindex(&mut self, fingerprint: Fingerprint, block: BlockNo) {
-        self.effects.push(Effect::Unindex(fingerprint, block));
-    }
-
-    /// Makes removals from the filter wait until the caller carries them out.
-    pub(crate) fn unindex_later(&mut self) {
-        self.leave = Leave::Later;
-    }
-
-    /// On success: ends the busy state of a run within one group, whose bitmap bits now mark it as used.
-    pub(crate) fn unbusy(&mut self, run: Run) {
-        self.claimed += run.count;
-        self.effects.push(Effect::UnbusyRun(run));
-    }
-
-    /// On success: a data block's free waits for the commit.
-    pub(crate) fn freed_data(&mut self, block: BlockNo) {
-        self.effects.push(Effect::FreedData(block));
-    }
-
-    /// On success: a metadata block's free waits until the journal no longer names it.
-    pub(crate) fn freed_metadata(&mut self, block: BlockNo) {
-        self.effects.push(Effect::FreedMetadata(block));
-    }
-
-    /// On success: the fingerprint store has a block that was in flight.
-    pub(crate) fn initialised(&mut self, block: BlockNo) {
-        self.effects.push(Effect::Initialised(block));
-        self.wrote_data = true;
-    }
-
-    /// On success: a door holds an inode. Set in the operation that makes the inode visible, as reclaim might otherwise
-    /// come first.
-    pub(crate) fn hold_on_success(&mut self, ino: Ino) {
-        self.effects.push(Effect::Hold(ino));
-    }
-
-    /// On success: an inode has lost its last name.
-    pub(crate) fn lost_name(&mut self, ino: Ino) {
-        self.effects.push(Effect::LostName(ino));
-    }
-
-    /// On success: an inode without a name has one again.
-    pub(crate) fn got_name(&mut self, ino: Ino) {
-        self.effects.push(Effect::GotName(ino));
-    }
-
     /// Makes the commit flush the device before it writes the journal: metadata of this operation names data or blocks
     /// that were written outside the journal.
     pub(crate) fn wrote_data(&mut self) {
@@ -422,42 +319,6 @@ impl<'a> Op<'a> {
     pub(crate) fn set_state(&mut self, field: Field, value: u64) -> OpResult<()> {
         self.edit(STATE, BlockKind::State, field.range())?.copy_from_slice(&value.to_le_bytes());
         Ok(())
-    }
-
-    fn apply_effects(&mut self) {
-        let Meta { geometry, filter, indexing, groups, running, cache, in_flight, orphans, .. } = &mut *self.meta;
-        let page_of = |block| StorePageNo(geometry.store_page_no(block));
-        // Locked for the first entry, and only once for all of them.
-        let mut change: Option<FilterChange<'_>> = None;
-        for effect in std::mem::take(&mut self.effects) {
-            match effect {
-                Effect::Index(fingerprint, block) => {
-                    indexing.enter(change.get_or_insert_with(|| filter.change()), fingerprint, page_of(block));
-                }
-                Effect::Unindex(fingerprint, block) => {
-                    let change = change.get_or_insert_with(|| filter.change());
-                    indexing.leave(change, fingerprint, page_of(block), self.leave);
-                }
-                Effect::UnbusyRun(run) => {
-                    groups.busy.clear_run(run.first, run.count);
-                }
-                Effect::FreedData(block) => {
-                    // Set again: an operation that claims a block and drops its only reference has just ended the busy
-                    // state. Otherwise the block would be allocated at once, and a second time when its free is
-                    // durable.
-                    groups.busy.set(block);
-                    running.freed.push(block);
-                }
-                Effect::FreedMetadata(block) => {
-                    cache.remove(block);
-                    running.forgotten.push(block);
-                }
-                Effect::Initialised(block) => in_flight.set_initialised(block),
-                Effect::Hold(ino) => orphans.hold(ino),
-                Effect::LostName(ino) => orphans.lost_name(ino),
-                Effect::GotName(ino) => orphans.got_name(ino),
-            }
-        }
     }
 
     /// Reverts everything. Returns the blocks that were missing.
@@ -515,9 +376,4 @@ impl Drop for Op<'_> {
             self.meta.stopped.get_or_insert_with(|| "an operation ended in an internal error".to_owned());
         }
     }
-}
-
-/// Returns the error for a damaged structure.
-pub(crate) fn damaged(structure: &'static str, block: BlockNo, what: impl Into<String>) -> OpError {
-    OpError::Fail(PoolError::Damaged { structure, block, what: what.into() })
 }

@@ -1,14 +1,19 @@
 //! The line of accepted writes that wait for their turn.
 
+mod guards;
+#[cfg(test)]
+mod tests;
+mod write;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use onefold_block::{AlignedBuffer, BLOCK_BYTES, Timestamp};
+pub(super) use guards::{Entrance, Place, Task};
+pub(super) use write::Accepted;
+use write::Pending;
 
 use crate::attr::Ino;
-use crate::format::map_node::FAN_OUT;
-use crate::readers::range_lock::RangeTicket;
 use crate::sync::{Condvar, Mutex};
 
 /// Maximum number of blocks that are stored together.
@@ -18,66 +23,8 @@ pub(super) const BATCH_BLOCKS: usize = 256;
 /// path of nodes to it. One operation takes no more metadata blocks than one run kept for them has.
 const BATCH_LEAVES: usize = 56;
 
-/// A write of fewer blocks than this is small (128 KiB). Its cost is mostly turns, locks and metadata, for which two
-/// workers would wait for each other. The cost of a larger write is mostly copying and hashing, which workers do
-/// independently.
-const SMALL_BELOW_BLOCKS: usize = 32;
-
 /// Maximum number of writes in the line, however small. Each holds a range that all others compare with theirs.
 const WRITES_MAX: u64 = 512;
-
-/// An accepted write.
-#[derive(Debug)]
-pub(super) struct Accepted {
-    pub(super) number: u64,
-    pub(super) ino: Ino,
-    /// Its first block in the file.
-    pub(super) first: u64,
-    pub(super) buffer: AlignedBuffer,
-    /// The place of the data in the buffer.
-    pub(super) range: Range<usize>,
-    /// When the write was accepted.
-    pub(super) now: Timestamp,
-    pub(super) lock: RangeTicket,
-    /// Whether it ends past the end that the file had when the write was accepted.
-    pub(super) moves_end: bool,
-    /// Whether no worker was woken for it: its caller begins the write, or hands it over.
-    pub(super) is_left: bool,
-}
-
-/// An accepted write that has not taken effect yet.
-#[derive(Debug)]
-struct Pending {
-    ino: Ino,
-    /// Its blocks in the file.
-    range: Range<u64>,
-    /// Blocks of its buffer; it may fill only a few of them.
-    buffer_blocks: usize,
-    moves_end: bool,
-}
-
-impl Pending {
-    /// Returns whether a read of blocks `range` of a file could notice that the write has not taken effect.
-    fn is_seen_by(&self, ino: Ino, range: &Range<u64>) -> bool {
-        let overlaps = self.range.start < range.end && range.start < self.range.end;
-        self.ino == ino && (self.moves_end || overlaps)
-    }
-}
-
-impl Accepted {
-    pub(super) fn block_count(&self) -> usize {
-        self.range.len() / BLOCK_BYTES
-    }
-
-    fn is_small(&self) -> bool {
-        self.block_count() < SMALL_BELOW_BLOCKS
-    }
-
-    /// Returns the leaves of the file's map that name its blocks, by number.
-    fn leaves(&self) -> impl Iterator<Item = u64> + use<> {
-        self.first / FAN_OUT..=(self.first + self.block_count() as u64 - 1) / FAN_OUT
-    }
-}
 
 /// Accepted writes, in order of acceptance.
 #[derive(Debug)]
@@ -336,207 +283,5 @@ impl Line {
         drop(state);
         self.arrived.notify_all();
         self.moved.notify_all();
-    }
-}
-
-/// Writes that a worker has begun. After dropping this, the worker must call [`Line::take`] again, as no other worker
-/// was woken for writes that arrived meanwhile.
-pub(super) struct Task<'l> {
-    line: &'l Line,
-    batch: Vec<Accepted>,
-    is_small: bool,
-}
-
-impl Task<'_> {
-    /// Returns the writes, once.
-    pub(super) fn take_batch(&mut self) -> Vec<Accepted> {
-        std::mem::take(&mut self.batch)
-    }
-}
-
-impl Drop for Task<'_> {
-    fn drop(&mut self) {
-        if self.is_small {
-            self.line.state.lock().small_at_work -= 1;
-        }
-    }
-}
-
-/// The result of a request for a place.
-pub(super) enum Entrance<'l> {
-    /// A place.
-    Open(Place<'l>),
-    /// The line is full. The caller makes room by carrying out these writes.
-    Full(Vec<Accepted>),
-    /// The line accepts no such write.
-    Closed,
-}
-
-/// A place at the end of the line.
-#[derive(Debug)]
-pub(super) struct Place<'l> {
-    line: &'l Line,
-    /// Blocks of the buffer for which the place was taken; 0 once the write is in the line.
-    buffer_blocks: usize,
-}
-
-impl Place<'_> {
-    /// Pushes a write to that place. Wakes a worker for it, unless it is left to its caller.
-    pub(super) fn push(mut self, accepted: impl FnOnce(u64) -> Accepted) {
-        let mut state = self.line.state.lock();
-        let accepted = accepted(state.next);
-        state.next += 1;
-        let buffer_blocks = std::mem::take(&mut self.buffer_blocks);
-        state.blocks += accepted.block_count();
-        let range = accepted.first..accepted.first + accepted.block_count() as u64;
-        state.pending.push_back(Pending { ino: accepted.ino, range, buffer_blocks, moves_end: accepted.moves_end });
-        let is_left = accepted.is_left;
-        state.waiting.push_back(accepted);
-        self.line.pending.fetch_add(1, Ordering::AcqRel);
-        if is_left {
-            self.line.has_left.store(true, Ordering::Release);
-        }
-        let has_work = !is_left && state.has_work(self.line.small_max);
-        drop(state);
-        if has_work {
-            self.line.arrived.notify_one();
-        }
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        let mut state = self.line.state.lock();
-        state.entering -= 1;
-        state.buffer_blocks -= self.buffer_blocks;
-        let is_closed = state.is_closed;
-        drop(state);
-        if self.buffer_blocks > 0 || is_closed {
-            self.line.moved.notify_all();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::readers::range_lock::{Access, RangeLocks};
-
-    fn push(line: &Line, locks: &RangeLocks, first: u64, blocks: usize) {
-        push_as(line, locks, first..first + blocks as u64, Ino(7), false);
-    }
-
-    fn push_as(line: &Line, locks: &RangeLocks, range: Range<u64>, ino: Ino, is_left: bool) {
-        let (first, blocks) = (range.start, usize::try_from(range.end - range.start).expect("few"));
-        let Entrance::Open(place) = line.enter(blocks) else { panic!("there is room") };
-        let lock = locks.lock(ino, range, Access::Exclusive).suspend();
-        place.push(|number| Accepted {
-            number,
-            ino,
-            first,
-            buffer: AlignedBuffer::zeroed(blocks),
-            range: 0..blocks * BLOCK_BYTES,
-            now: Timestamp::default(),
-            lock,
-            moves_end: first >= 1000,
-            is_left,
-        });
-    }
-
-    fn numbers(task: Option<Task<'_>>) -> Vec<u64> {
-        task.map_or_else(Vec::new, |mut task| task.take_batch().iter().map(|accepted| accepted.number).collect())
-    }
-
-    fn has_work(line: &Line) -> bool {
-        line.state.lock().has_work(line.small_max)
-    }
-
-    #[test]
-    fn small_writes_gather_while_one_worker_carries_small_ones_out() {
-        let (line, locks) = (Line::new(1024, 1), RangeLocks::default());
-        push(&line, &locks, 0, 1);
-        let busy = line.take();
-        for first in 1..6 {
-            push(&line, &locks, first, 1);
-        }
-        assert!(!has_work(&line), "nothing for a second worker");
-        // A thread that needs these writes does not wait for the worker.
-        assert_eq!(line.take_below(3).map(|batch| batch.len()), Some(5));
-        push(&line, &locks, 6, 1);
-        push(&line, &locks, 7, SMALL_BELOW_BLOCKS - 1);
-        assert!(!has_work(&line), "nothing for a second worker");
-        assert_eq!(numbers(busy), [0]);
-        assert_eq!(numbers(line.take()), [6, 7], "all that came meanwhile, together");
-    }
-
-    #[test]
-    fn reads_wait_for_writes_of_their_blocks_and_for_those_that_move_the_end() {
-        let (line, locks) = (Line::new(1024, 1), RangeLocks::default());
-        assert_eq!(line.accepted_before_read(Ino(7), &(0..9)), 0, "nothing was accepted");
-        push(&line, &locks, 10, 2);
-        push(&line, &locks, 20, 2);
-        assert_eq!(line.accepted_before_read(Ino(7), &(0..10)), 0);
-        assert_eq!(line.accepted_before_read(Ino(7), &(12..20)), 0);
-        assert_eq!(line.accepted_before_read(Ino(7), &(11..12)), 1);
-        assert_eq!(line.accepted_before_read(Ino(7), &(0..30)), 2);
-        assert_eq!(line.accepted_before_read(Ino(8), &(0..30)), 0, "another file");
-        assert_eq!(line.accepted_for(Ino(7)), 2);
-        push(&line, &locks, 1000, 1);
-        push(&line, &locks, 30, 1);
-        assert_eq!(line.accepted_before_read(Ino(7), &(0..10)), 3, "the end of the file");
-    }
-
-    #[test]
-    fn large_writes_are_for_all_workers() {
-        let (line, locks) = (Line::new(1024, 1), RangeLocks::default());
-        push(&line, &locks, 0, 1);
-        push(&line, &locks, 300, BATCH_BLOCKS);
-        push(&line, &locks, 600, BATCH_BLOCKS);
-        let (small, large, other) = (line.take(), line.take(), line.take());
-        assert_eq!((numbers(small), numbers(large), numbers(other)), (vec![0], vec![1], vec![2]));
-    }
-
-    #[test]
-    fn with_room_for_two_a_second_worker_takes_small_writes_and_no_third() {
-        let (line, locks) = (Line::new(1024, 2), RangeLocks::default());
-        push(&line, &locks, 0, 1);
-        let first = line.take();
-        push(&line, &locks, 1, 1);
-        let second = line.take();
-        push(&line, &locks, 2, 1);
-        assert!(!has_work(&line), "nothing for a third worker");
-        drop((first, second));
-        assert!(has_work(&line), "both are done");
-    }
-
-    /// Regression, found in a review: a caller also took writes for which a worker had been woken, if they came before
-    /// one that was left. The thread that received requests then carried out a stream of writes.
-    #[test]
-    fn a_caller_begins_only_while_the_first_write_was_left_to_it() {
-        let (line, locks) = (Line::new(1024, 1), RangeLocks::default());
-        let taken = |batch: Option<Vec<Accepted>>| batch.map_or(0, |batch| batch.len());
-        push_as(&line, &locks, 0..1, Ino(7), false);
-        push_as(&line, &locks, 1..2, Ino(8), true);
-        assert_eq!(taken(line.take_left()), 0, "a worker was woken for the first");
-        assert_eq!(numbers(line.take()), [0]);
-        push_as(&line, &locks, 2..3, Ino(9), false);
-        assert_eq!((taken(line.take_left()), taken(line.take_left())), (1, 0));
-        assert!(!line.has_left.load(Ordering::Acquire), "the lock is spared from now on");
-        assert_eq!(numbers(line.take()), [2]);
-    }
-
-    #[test]
-    fn a_worker_begins_with_what_its_caller_hands_over() {
-        let (line, locks) = (Line::new(1024, 1), RangeLocks::default());
-        std::thread::scope(|scope| {
-            let worker = scope.spawn(|| numbers(line.take()));
-            push_as(&line, &locks, 0..1, Ino(7), true);
-            line.hand_over_left();
-            assert_eq!(worker.join().expect("took it"), [0]);
-        });
-        push_as(&line, &locks, 1..2, Ino(7), true);
-        line.hand_over_left();
-        assert!(line.take_left().is_none(), "it is the worker's now");
-        assert_eq!(numbers(line.take()), [1]);
     }
 }
