@@ -1,7 +1,7 @@
 //! The merge: index and new digests side by side, both in order of the digests, once. Decides what is to be done with
 //! each content; does nothing yet.
 //!
-//! DeDe's transitions (section 3.2, Figure 4) are decided here: absent to unique, unique to shared, shared to shared,
+//! DeDe's transitions (section 3.3, Figure 4) are decided here: absent to unique, unique to shared, shared to shared,
 //! and what is dropped of the index. The first place where a content was seen by this pass goes into the arena rather
 //! than the one that the index knows: it was read more recently.
 
