@@ -29,7 +29,7 @@ pub use attr::{
     SetAttr, SetTime, SpaceShown, XattrMode,
 };
 pub use data::behind::{Begins, LossesSeen, OwnedWrite};
-pub use data::read::Reading;
+pub use data::read::ReadRequest;
 pub use data::share::{SHARE_BYTES_MAX, ShareOutcome};
 pub use error::{PoolError, Result};
 pub use host::HostId;

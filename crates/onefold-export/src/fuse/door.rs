@@ -6,7 +6,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES};
-use onefold_pool::{Attr, Begins, DirEntry, FileKind, Ino, OwnedWrite, Reading};
+use onefold_pool::{Attr, Begins, DirEntry, FileKind, Ino, OwnedWrite, ReadRequest};
 use rustix::io::Errno;
 
 use super::attributes::{kind_of_node, new_file};
@@ -154,7 +154,7 @@ impl Door {
                 let (part, after) = rest.split_at_mut(room);
                 rest = after;
                 let into = &mut part[..gathered.read.bytes as usize];
-                parts.push(Reading { ino: Ino(gathered.header.node), offset: gathered.read.offset, into });
+                parts.push(ReadRequest { ino: Ino(gathered.header.node), offset: gathered.read.offset, into });
             }
             let outcomes = self.filesystem.read_each(&mut parts, |at| {
                 let read = &reads[at].read;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_pool::{AllocateMode, Begins, Durability, FileKind, Ino, OwnedWrite, Pool, PoolError, Reading, SeekTarget};
+use onefold_pool::{
+    AllocateMode, Begins, Durability, FileKind, Ino, OwnedWrite, Pool, PoolError, ReadRequest, SeekTarget,
+};
 
 use super::{
     ExtentContent, Result, SECTOR_BYTES, Volume, VolumeError, VolumeExtent, VolumeRead, WriteData, ZeroSpace,
@@ -118,11 +120,11 @@ impl Volume for PoolVolume {
     fn read_each(&self, reads: &mut [VolumeRead<'_>]) -> Vec<Result<()>> {
         let checked: Vec<Result<Range<u64>>> =
             reads.iter().map(|read| self.check(read.offset, read.into.len() as u64)).collect();
-        let mut readings: Vec<Reading<'_>> = reads
+        let mut readings: Vec<ReadRequest<'_>> = reads
             .iter_mut()
             .zip(&checked)
             .filter(|(_, checked)| checked.is_ok())
-            .map(|(read, _)| Reading { ino: self.ino, offset: read.offset, into: &mut *read.into })
+            .map(|(read, _)| ReadRequest { ino: self.ino, offset: read.offset, into: &mut *read.into })
             .collect();
         let mut outcomes = self.pool.read_each(&mut readings).into_iter();
         let finish = |(read, checked): (&mut VolumeRead<'_>, Result<Range<u64>>)| {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use onefold_block::BlockDevice;
 
 use super::CheckOptions;
-use super::findings::Findings;
+use super::findings::CheckFindings;
 use super::fixed;
-use super::ground::{self, Ground, Reading};
+use super::ground::{self, Ground, JournalReading};
 use super::reader::{CheckError, Reader};
 use crate::engine::open;
 use crate::error::PoolError;
@@ -18,13 +18,13 @@ use crate::format::superblock::Superblock;
 use crate::progress::Progress;
 
 /// Reports the progress of the check.
-pub(super) struct Meter<'a> {
+pub(super) struct CheckMeter<'a> {
     progress: &'a dyn Progress,
     done: u64,
     total: u64,
 }
 
-impl Meter<'_> {
+impl CheckMeter<'_> {
     /// Counts `count` more finished blocks.
     ///
     /// # Errors
@@ -47,8 +47,8 @@ pub(super) struct Context<'a> {
     pub(super) tree: Reader<'a>,
     /// Reads everything needed during a walk over the tree.
     pub(super) blocks: Reader<'a>,
-    pub(super) findings: Findings,
-    pub(super) meter: Meter<'a>,
+    pub(super) findings: CheckFindings,
+    pub(super) meter: CheckMeter<'a>,
     pub(super) memory_bytes: u64,
     /// Something that holds references could not be read, so counts that come out too low prove nothing.
     pub(super) is_incomplete: bool,
@@ -67,8 +67,8 @@ impl<'a> Context<'a> {
         device: &'a dyn BlockDevice,
         options: &CheckOptions,
         progress: &'a dyn Progress,
-    ) -> Result<(Option<Context<'a>>, Findings), CheckError> {
-        let mut findings = Findings::default();
+    ) -> Result<(Option<Context<'a>>, CheckFindings), CheckError> {
+        let mut findings = CheckFindings::default();
         let superblock = open::read_superblock(device)?;
         open::check_length(device, &superblock)?;
         fixed::check_superblocks(device, &superblock, &mut findings)?;
@@ -89,7 +89,7 @@ impl<'a> Context<'a> {
         };
         let chosen = ground::find(device, &superblock, options, progress)?;
         if let Some((block, what)) = journal {
-            let reading = chosen.as_ref().map_or(Reading::Nothing, |ground| ground.reading);
+            let reading = chosen.as_ref().map_or(JournalReading::Nothing, |ground| ground.reading);
             findings.tell("journal", Some(block), format!("{what}; {}", reading.words()));
         }
         if let Some(what) = state {
@@ -122,7 +122,7 @@ impl<'a> Context<'a> {
         let ready = Field::GroupsReady.get(&state);
         let passes = if options.verify_data { 2 } else { 1 };
         let total = ready.saturating_mul(GROUP_BLOCKS).min(geometry.total_blocks) * passes;
-        let mut findings = Findings::default();
+        let mut findings = CheckFindings::default();
         fixed::check_state(&state, &mut findings);
         Ok(Context {
             superblock: superblock.clone(),
@@ -131,7 +131,7 @@ impl<'a> Context<'a> {
             tree,
             blocks,
             findings,
-            meter: Meter { progress, done: 0, total },
+            meter: CheckMeter { progress, done: 0, total },
             memory_bytes: options.memory_bytes,
             is_incomplete: false,
             is_state_rebuilt: ground.is_state_rebuilt,

@@ -16,7 +16,7 @@ const BATCH_BLOCKS: usize = 1024;
 
 /// A data block, as described by its entry.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Described {
+pub(crate) struct DataBlock {
     pub(crate) block: BlockNo,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) domain: u16,
@@ -48,7 +48,7 @@ pub(super) fn check(context: &mut Context<'_>) -> Result<(), CheckError> {
                 && entry.usage == BlockUse::Data
                 && geometry.is_allocatable(block)
             {
-                batch.push(Described { block, fingerprint: entry.fingerprint, domain: entry.domain });
+                batch.push(DataBlock { block, fingerprint: entry.fingerprint, domain: entry.domain });
             }
             if batch.len() == BATCH_BLOCKS {
                 check_batch(context, &batch, &mut buffer);
@@ -62,7 +62,7 @@ pub(super) fn check(context: &mut Context<'_>) -> Result<(), CheckError> {
     Ok(())
 }
 
-fn check_batch(context: &mut Context<'_>, batch: &[Described], buffer: &mut AlignedBuffer) {
+fn check_batch(context: &mut Context<'_>, batch: &[DataBlock], buffer: &mut AlignedBuffer) {
     if batch.is_empty() {
         return;
     }
@@ -104,7 +104,7 @@ pub(crate) fn read(
 /// its sharing domain.
 pub(crate) fn mismatches(
     key_of: impl Fn(u16) -> FingerprintKey,
-    described: &[Described],
+    described: &[DataBlock],
     content: &[u8],
 ) -> Vec<BlockNo> {
     let mut domains: BTreeMap<u16, Vec<usize>> = BTreeMap::new();

@@ -53,7 +53,7 @@ impl CheckReport {
 
 /// A problem whose affected files are not named yet.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct UntracedProblem {
     pub(super) problem: Problem,
     /// Affected files.
     pub(super) inos: Vec<Ino>,
@@ -63,8 +63,8 @@ pub(super) struct Found {
 
 /// The problems so far.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
-    pub(super) found: Vec<Found>,
+pub(super) struct CheckFindings {
+    pub(super) found: Vec<UntracedProblem>,
     pub(super) total: u64,
     /// Files with data past their end.
     pub(super) past_end: Vec<Ino>,
@@ -76,7 +76,7 @@ pub(super) struct Findings {
     pub(super) unreferenced: u64,
 }
 
-impl Findings {
+impl CheckFindings {
     /// Returns how much the parts of the pool contradict each other. A tree that was cut off hides its problems and
     /// leaves its blocks unreferenced, so each of those counts.
     pub(super) fn contradictions(&self) -> u64 {
@@ -84,7 +84,7 @@ impl Findings {
     }
 
     /// Inserts earlier problems at the front.
-    pub(super) fn precede_by(&mut self, earlier: Findings) {
+    pub(super) fn precede_by(&mut self, earlier: CheckFindings) {
         self.total += earlier.total;
         let later = std::mem::replace(&mut self.found, earlier.found);
         self.found.extend(later);
@@ -128,7 +128,7 @@ impl Findings {
         self.total += 1;
         if self.found.len() < PROBLEMS_MAX {
             let problem = Problem { structure, block, files: Vec::new(), what };
-            self.found.push(Found { problem, inos: inos.to_vec(), traced });
+            self.found.push(UntracedProblem { problem, inos: inos.to_vec(), traced });
         }
     }
 }
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn problems_beyond_the_first_thousand_are_only_counted() {
-        let mut findings = Findings::default();
+        let mut findings = CheckFindings::default();
         for number in 0..PROBLEMS_MAX + 7 {
             findings.tell("bitmap", Some(BlockNo(number as u64)), "wrong");
         }

@@ -3,7 +3,7 @@
 
 use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
 
-use super::findings::Findings;
+use super::findings::CheckFindings;
 use super::reader::Reader;
 use crate::engine::open::COUNTER_MAX;
 use crate::error::{PoolError, Result};
@@ -26,7 +26,7 @@ fn read(device: &dyn BlockDevice, at: BlockNo) -> Result<AlignedBuffer> {
 pub(super) fn check_superblocks(
     device: &dyn BlockDevice,
     superblock: &Superblock,
-    findings: &mut Findings,
+    findings: &mut CheckFindings,
 ) -> Result<()> {
     for (at, name) in [(SUPERBLOCK, "the superblock"), (SUPERBLOCK_COPY, "the superblock's copy")] {
         let buffer = match read(device, at) {
@@ -57,7 +57,7 @@ pub(super) fn check_superblocks(
 pub(super) fn check_journal_headers(
     device: &dyn BlockDevice,
     superblock: &Superblock,
-    findings: &mut Findings,
+    findings: &mut CheckFindings,
 ) -> Result<()> {
     let geometry = &superblock.geometry;
     for slot in 0..HEADER_SLOTS {
@@ -96,7 +96,7 @@ pub(super) fn usable_state(
 }
 
 /// Checks that the pool state contains only its fields.
-pub(super) fn check_state(state: &BlockBytes, findings: &mut Findings) {
+pub(super) fn check_state(state: &BlockBytes, findings: &mut CheckFindings) {
     if state[HEADER_BYTES + FIELD_COUNT * 8..].iter().any(|byte| *byte != 0) {
         findings.tell("pool state", Some(STATE), "bytes that no field has are not zero");
     }

@@ -23,7 +23,7 @@ use crate::format::geometry::STATE;
 use crate::format::state::Field;
 use crate::format::superblock::Superblock;
 use crate::journal::log::LogPosition;
-use crate::journal::replay::{self, Replayed};
+use crate::journal::replay::{self, ReplayResult};
 use crate::journal::salvage::Remains;
 use crate::progress::Progress;
 
@@ -32,7 +32,7 @@ const ROOTS: [Field; 4] = [Field::TreeRoot, Field::NextIno, Field::GroupsReady, 
 
 /// How the journal is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reading {
+pub(super) enum JournalReading {
     /// As in any opening of the pool.
     Recovered,
     /// All transactions that follow one another up to the newest, including those already in place.
@@ -43,21 +43,21 @@ pub(super) enum Reading {
     Nothing,
 }
 
-impl Reading {
+impl JournalReading {
     /// Returns the description of the reading for users.
     pub(super) fn words(self) -> &'static str {
         match self {
-            Reading::Recovered => "it can be read",
-            Reading::NewestChain => "its later part can still be used completely",
-            Reading::UpToDamage => "changes after the damaged place, made in the last moments, are lost",
-            Reading::Nothing => "changes made in the last moments may be lost",
+            JournalReading::Recovered => "it can be read",
+            JournalReading::NewestChain => "its later part can still be used completely",
+            JournalReading::UpToDamage => "changes after the damaged place, made in the last moments, are lost",
+            JournalReading::Nothing => "changes made in the last moments may be lost",
         }
     }
 }
 
 /// Metadata that may not be in place, and the journal's position.
 pub(super) struct Ground {
-    pub(super) reading: Reading,
+    pub(super) reading: JournalReading,
     pub(super) blocks: Arc<BTreeMap<BlockNo, Box<BlockBytes>>>,
     pub(super) next_sequence: u64,
     pub(super) position: LogPosition,
@@ -66,7 +66,7 @@ pub(super) struct Ground {
 }
 
 impl Ground {
-    fn new(reading: Reading, replayed: Replayed) -> Ground {
+    fn new(reading: JournalReading, replayed: ReplayResult) -> Ground {
         Ground {
             reading,
             blocks: Arc::new(replayed.blocks),
@@ -82,18 +82,18 @@ impl Ground {
     /// Damage of the journal; device errors.
     pub(super) fn recover(device: &dyn BlockDevice, superblock: &Superblock) -> Result<Ground> {
         let replayed = replay::replay(device, superblock)?;
-        Ok(Ground::new(Reading::Recovered, replayed))
+        Ok(Ground::new(JournalReading::Recovered, replayed))
     }
 
     /// Returns the ground for a reading of the journal, if the journal can be read that way.
-    fn read(device: &dyn BlockDevice, superblock: &Superblock, reading: Reading) -> Option<Ground> {
+    fn read(device: &dyn BlockDevice, superblock: &Superblock, reading: JournalReading) -> Option<Ground> {
         let geometry = &superblock.geometry;
         let remains = || Remains::read(device, superblock);
         let replayed = match reading {
-            Reading::Recovered => return Ground::recover(device, superblock).ok(),
-            Reading::NewestChain => remains().newest_chain(device, geometry)?,
-            Reading::UpToDamage => remains().since_tail(device, geometry)?,
-            Reading::Nothing => remains().nothing(),
+            JournalReading::Recovered => return Ground::recover(device, superblock).ok(),
+            JournalReading::NewestChain => remains().newest_chain(device, geometry)?,
+            JournalReading::UpToDamage => remains().since_tail(device, geometry)?,
+            JournalReading::Nothing => remains().nothing(),
         };
         Some(Ground::new(reading, replayed))
     }
@@ -121,13 +121,13 @@ impl Ground {
 }
 
 /// A possible ground, in the form of the inputs to make it, because a ground may be large.
-struct Candidate {
-    reading: Reading,
+struct PossibleGround {
+    reading: JournalReading,
     /// The rebuilt pool state, if it was rebuilt.
     state: Option<Box<BlockBytes>>,
 }
 
-impl Candidate {
+impl PossibleGround {
     fn ground(&self, device: &dyn BlockDevice, superblock: &Superblock) -> Option<Ground> {
         let ground = Ground::read(device, superblock, self.reading)?;
         Some(match &self.state {
@@ -148,20 +148,20 @@ pub(super) fn find(
     progress: &dyn Progress,
 ) -> std::result::Result<Option<Ground>, CheckError> {
     let from_the_tail = match Ground::recover(device, superblock) {
-        Ok(_) => Reading::Recovered,
+        Ok(_) => JournalReading::Recovered,
         Err(PoolError::Damaged { .. } | PoolError::Io { .. }) => {
-            let is_led_to = Ground::read(device, superblock, Reading::UpToDamage).is_some();
-            if is_led_to { Reading::UpToDamage } else { Reading::Nothing }
+            let is_led_to = Ground::read(device, superblock, JournalReading::UpToDamage).is_some();
+            if is_led_to { JournalReading::UpToDamage } else { JournalReading::Nothing }
         }
         Err(error) => return Err(error.into()),
     };
     let mut candidates = Vec::new();
-    for reading in [Reading::NewestChain, from_the_tail] {
+    for reading in [JournalReading::NewestChain, from_the_tail] {
         let Some(ground) = Ground::read(device, superblock, reading) else { continue };
         if ground.state(device, superblock).is_some() {
-            candidates.push(Candidate { reading, state: None });
+            candidates.push(PossibleGround { reading, state: None });
         }
-        candidates.push(Candidate { reading, state: Some(ground.rebuilt_state(device, superblock)) });
+        candidates.push(PossibleGround { reading, state: Some(ground.rebuilt_state(device, superblock)) });
     }
     let Some((best, _)) = best(device, superblock, options, progress, candidates)? else { return Ok(None) };
     Ok(best.ground(device, superblock))
@@ -186,17 +186,17 @@ pub(super) fn better(
     drop(rebuilt_ground);
     let mut others = Vec::new();
     // A journal that was switched off for a while holds outdated blocks.
-    let chain = Ground::read(device, superblock, Reading::NewestChain);
+    let chain = Ground::read(device, superblock, JournalReading::NewestChain);
     if chain.is_some_and(|chain| (chain.next_sequence, chain.position.chain) == log_end) {
-        others.push(Candidate { reading: Reading::NewestChain, state: None });
+        others.push(PossibleGround { reading: JournalReading::NewestChain, state: None });
     }
     if has_other_roots {
-        others.push(Candidate { reading: Reading::Recovered, state: Some(rebuilt) });
+        others.push(PossibleGround { reading: JournalReading::Recovered, state: Some(rebuilt) });
     }
     if others.is_empty() {
         return Ok(None);
     }
-    let own = vec![Candidate { reading: Reading::Recovered, state: None }];
+    let own = vec![PossibleGround { reading: JournalReading::Recovered, state: None }];
     let Some((_, worst)) = best(device, superblock, options, progress, own)? else { return Ok(None) };
     let found = best(device, superblock, options, progress, others)?;
     let found = found.filter(|(_, contradictions)| *contradictions < worst);
@@ -218,10 +218,10 @@ fn best(
     superblock: &Superblock,
     options: &CheckOptions,
     progress: &dyn Progress,
-    candidates: Vec<Candidate>,
-) -> std::result::Result<Option<(Candidate, u64)>, CheckError> {
+    candidates: Vec<PossibleGround>,
+) -> std::result::Result<Option<(PossibleGround, u64)>, CheckError> {
     let quick = CheckOptions { verify_data: false, ..options.clone() };
-    let mut least: Option<(Candidate, u64)> = None;
+    let mut least: Option<(PossibleGround, u64)> = None;
     for candidate in candidates {
         if least.as_ref().is_some_and(|(_, contradictions)| *contradictions == 0) {
             break;

@@ -3,7 +3,7 @@
 use onefold_block::BlockNo;
 
 use super::context::{Context, ensure_fits};
-use super::findings::Findings;
+use super::findings::CheckFindings;
 use super::items::InodeItems;
 use super::reader::CheckError;
 use crate::attr::{FileKind, Ino};
@@ -12,11 +12,11 @@ use crate::format::items::{self, FilterRun, ItemKind, ReclaimItem};
 use crate::format::state::Field;
 use crate::names::NameHash;
 use crate::names::inodes::blocks_spanned;
-use crate::tree::{self, Finding, Key};
+use crate::tree::{self, Key, TreeFinding};
 
 /// The properties of an inode that concern its names.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct InodeLinks {
     pub(super) ino: Ino,
     pub(super) parent: u64,
     /// Link count in the inode.
@@ -27,9 +27,9 @@ pub(super) struct Known {
 
 /// The content of the names tree.
 #[derive(Debug, Default)]
-pub(super) struct Listed {
+pub(super) struct TreeContent {
     /// All valid inodes, ascending.
-    pub(super) inodes: Vec<Known>,
+    pub(super) inodes: Vec<InodeLinks>,
     /// The orphan list, ascending.
     pub(super) orphans: Vec<Ino>,
     /// The reclaim list, ascending by node.
@@ -44,26 +44,26 @@ pub(super) struct Listed {
     pub(super) logical_blocks: u64,
 }
 
-impl Listed {
+impl TreeContent {
     /// Returns the inode of this number.
-    pub(super) fn find(&self, ino: Ino) -> Option<&Known> {
+    pub(super) fn find(&self, ino: Ino) -> Option<&InodeLinks> {
         self.inodes.binary_search_by_key(&ino, |known| known.ino).ok().map(|at| &self.inodes[at])
     }
 }
 
 struct Lister<'c> {
-    findings: &'c mut Findings,
+    findings: &'c mut CheckFindings,
     names: NameHash,
     next_ino: u64,
     next_reclaim: u64,
     memory_bytes: u64,
-    listed: Listed,
+    listed: TreeContent,
     current: Option<InodeItems>,
     inodes_checked: u64,
 }
 
 /// Walks the whole tree.
-pub(super) fn check(context: &mut Context<'_>) -> Result<Listed, CheckError> {
+pub(super) fn check(context: &mut Context<'_>) -> Result<TreeContent, CheckError> {
     let root = BlockNo(context.field(Field::TreeRoot));
     let mut lister = Lister {
         names: NameHash::new(&context.superblock.key),
@@ -71,27 +71,27 @@ pub(super) fn check(context: &mut Context<'_>) -> Result<Listed, CheckError> {
         next_reclaim: context.field(Field::NextReclaim),
         findings: &mut context.findings,
         memory_bytes: context.memory_bytes,
-        listed: Listed::default(),
+        listed: TreeContent::default(),
         current: None,
         inodes_checked: 0,
     };
     let mut is_incomplete = false;
     let meter = &mut context.meter;
     tree::check(&mut context.tree, root, &mut |finding| match finding {
-        Finding::Page { .. } => meter.advance(0),
-        Finding::Item { key, value } => lister.item(&key, value),
-        Finding::Damage(error) => {
+        TreeFinding::Page { .. } => meter.advance(0),
+        TreeFinding::Item { key, value } => lister.item(&key, value),
+        TreeFinding::Damage(error) => {
             is_incomplete = true;
             let tree::TreeError::Corrupt { page, what } = error else { return Ok(()) };
             lister.findings.tell("names tree", Some(page), what.to_string());
             Ok(())
         }
-        Finding::Unreadable { page, error: CheckError::Unusable(what) } => {
+        TreeFinding::Unreadable { page, error: CheckError::Unusable(what) } => {
             is_incomplete = true;
             lister.findings.tell("names tree", Some(page), format!("{what}: the files and names in it are lost"));
             Ok(())
         }
-        Finding::Unreadable { error, .. } => Err(error),
+        TreeFinding::Unreadable { error, .. } => Err(error),
     })?;
     lister.end_current();
     let Lister { mut listed, inodes_checked, .. } = lister;
@@ -125,7 +125,7 @@ impl Lister<'_> {
             }
         }
         let listed = &self.listed;
-        ensure_fits(listed.inodes.len(), size_of::<Known>(), self.memory_bytes / 4, self.memory_bytes)?;
+        ensure_fits(listed.inodes.len(), size_of::<InodeLinks>(), self.memory_bytes / 4, self.memory_bytes)?;
         let others = listed.orphans.len() + listed.reclaimed.len() * 2 + listed.filter_runs.len() * 3;
         ensure_fits(others, 8, self.memory_bytes / 16, self.memory_bytes)
     }
@@ -147,7 +147,7 @@ impl Lister<'_> {
             self.listed.apparent_blocks += blocks_spanned(attr.size_bytes);
             self.listed.logical_blocks += inode.mapped;
         }
-        self.listed.inodes.push(Known {
+        self.listed.inodes.push(InodeLinks {
             ino: attr.ino,
             parent: inode.parent,
             links: attr.link_count,

@@ -1,6 +1,6 @@
 //! The consecutive items of one inode: the inode itself, directory entries, attributes, link target.
 
-use super::findings::Findings;
+use super::findings::CheckFindings;
 use crate::attr::{FileKind, Ino};
 use crate::format::inode::{Inode, MapRoot};
 use crate::format::items::{self, CHUNK_BYTES, DirItem, ItemKind};
@@ -61,7 +61,7 @@ impl InodeItems {
         key: &Key,
         value: &[u8],
         names: &NameHash,
-        findings: &mut Findings,
+        findings: &mut CheckFindings,
     ) -> Option<Inode> {
         match kind {
             ItemKind::Inode => return self.take_inode(value, findings),
@@ -73,7 +73,7 @@ impl InodeItems {
         None
     }
 
-    fn take_inode(&mut self, value: &[u8], findings: &mut Findings) -> Option<Inode> {
+    fn take_inode(&mut self, value: &[u8], findings: &mut CheckFindings) -> Option<Inode> {
         let Some(inode) = Inode::decode(self.ino, value) else {
             findings.tell_of(self.ino, "inode", None, "the inode makes no sense");
             // Its other items are not reported as strays: the problem of their inode is already reported.
@@ -103,13 +103,13 @@ impl InodeItems {
     }
 
     /// Reports, once, items that belong to no inode, or to one of another kind.
-    fn tell_stray(&mut self, structure: &'static str, what: &str, findings: &mut Findings) {
+    fn tell_stray(&mut self, structure: &'static str, what: &str, findings: &mut CheckFindings) {
         if !std::mem::replace(&mut self.has_strays, true) {
             findings.tell_of(self.ino, structure, None, what);
         }
     }
 
-    fn take_entry(&mut self, cookie: u64, value: &[u8], names: &NameHash, findings: &mut Findings) {
+    fn take_entry(&mut self, cookie: u64, value: &[u8], names: &NameHash, findings: &mut CheckFindings) {
         self.entries += 1;
         if !self.is(FileKind::Directory) {
             self.tell_stray("directory", "it has directory entries, yet it is not a directory", findings);
@@ -149,7 +149,7 @@ impl InodeItems {
         self.same_hash.names.push(item.name);
     }
 
-    fn take_attribute(&mut self, sub: u64, value: &[u8], findings: &mut Findings) {
+    fn take_attribute(&mut self, sub: u64, value: &[u8], findings: &mut CheckFindings) {
         if self.inode.is_none() {
             self.tell_stray("attribute", "it has attributes, but no inode", findings);
         }
@@ -182,13 +182,13 @@ impl InodeItems {
         }
     }
 
-    fn end_attribute(&mut self, findings: &mut Findings) {
+    fn end_attribute(&mut self, findings: &mut CheckFindings) {
         if self.attribute.take().is_some_and(|attribute| attribute.bytes_missing > 0) {
             findings.tell_of(self.ino, "attribute", None, "the value of an extended attribute is cut short");
         }
     }
 
-    fn take_target(&mut self, chunk: u64, value: &[u8], findings: &mut Findings) {
+    fn take_target(&mut self, chunk: u64, value: &[u8], findings: &mut CheckFindings) {
         if !self.is(FileKind::Symlink) {
             self.tell_stray("symbolic link", "it has a link target, yet it is not a symbolic link", findings);
         }
@@ -201,7 +201,7 @@ impl InodeItems {
     }
 
     /// Ends the inode: checks what shows only when all of its items have been read.
-    pub(super) fn finish(mut self, findings: &mut Findings) {
+    pub(super) fn finish(mut self, findings: &mut CheckFindings) {
         self.end_attribute(findings);
         let Some(inode) = &self.inode else { return };
         let size = inode.attr.size_bytes;

@@ -3,22 +3,22 @@
 use onefold_block::BlockNo;
 
 use super::context::Context;
-use super::findings::Findings;
-use super::inodes::Listed;
+use super::findings::CheckFindings;
+use super::inodes::TreeContent;
 use super::reader::CheckError;
 use crate::attr::{FileKind, Ino};
 use crate::format::items::{self, DirItem, ItemKind};
 use crate::format::state::Field;
-use crate::tree::{self, Finding};
+use crate::tree::{self, TreeFinding};
 
 /// Checks links, parents and reachability.
-pub(super) fn check(context: &mut Context<'_>, listed: &Listed) -> Result<(), CheckError> {
+pub(super) fn check(context: &mut Context<'_>, listed: &TreeContent) -> Result<(), CheckError> {
     let root = BlockNo(context.field(Field::TreeRoot));
     let mut names = vec![0_u32; listed.inodes.len()];
     let (findings, meter) = (&mut context.findings, &mut context.meter);
     tree::check(&mut context.tree, root, &mut |finding| match finding {
-        Finding::Page { .. } => meter.advance(0),
-        Finding::Item { key, value } => {
+        TreeFinding::Page { .. } => meter.advance(0),
+        TreeFinding::Item { key, value } => {
             if items::item_kind(&key) == Some(ItemKind::DirEntry)
                 && let Some(item) = DirItem::decode(value)
             {
@@ -27,8 +27,8 @@ pub(super) fn check(context: &mut Context<'_>, listed: &Listed) -> Result<(), Ch
             Ok(())
         }
         // Reported by the first walk.
-        Finding::Damage(_) | Finding::Unreadable { error: CheckError::Unusable(_), .. } => Ok(()),
-        Finding::Unreadable { error, .. } => Err(error),
+        TreeFinding::Damage(_) | TreeFinding::Unreadable { error: CheckError::Unusable(_), .. } => Ok(()),
+        TreeFinding::Unreadable { error, .. } => Err(error),
     })?;
     check_inodes(&mut context.findings, listed, &names);
     check_orphans(&mut context.findings, listed);
@@ -36,7 +36,7 @@ pub(super) fn check(context: &mut Context<'_>, listed: &Listed) -> Result<(), Ch
     Ok(())
 }
 
-fn entry(findings: &mut Findings, listed: &Listed, names: &mut [u32], directory: Ino, item: &DirItem) {
+fn entry(findings: &mut CheckFindings, listed: &TreeContent, names: &mut [u32], directory: Ino, item: &DirItem) {
     let shown = String::from_utf8_lossy(&item.name);
     let Ok(at) = listed.inodes.binary_search_by_key(&item.ino, |known| known.ino) else {
         let what = format!("the entry {shown:?} of the directory leads to inode {}, which does not exist", item.ino);
@@ -61,7 +61,7 @@ fn entry(findings: &mut Findings, listed: &Listed, names: &mut [u32], directory:
     }
 }
 
-fn check_inodes(findings: &mut Findings, listed: &Listed, names: &[u32]) {
+fn check_inodes(findings: &mut CheckFindings, listed: &TreeContent, names: &[u32]) {
     match listed.find(Ino::ROOT) {
         None => findings.tell("directory", None, "the root directory is missing"),
         Some(root) if root.kind != FileKind::Directory || root.parent != Ino::ROOT.0 || root.links == 0 => {
@@ -89,7 +89,7 @@ fn check_inodes(findings: &mut Findings, listed: &Listed, names: &[u32]) {
     }
 }
 
-fn check_orphans(findings: &mut Findings, listed: &Listed) {
+fn check_orphans(findings: &mut CheckFindings, listed: &TreeContent) {
     for &ino in &listed.orphans {
         match listed.find(ino) {
             None => findings.tell_of(ino, "orphan list", None, "it is to be removed, but does not exist"),
@@ -103,7 +103,7 @@ fn check_orphans(findings: &mut Findings, listed: &Listed) {
 
 /// The state of the path up from a directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum PathState {
     Unknown,
     /// On the path that is being followed.
     Followed,
@@ -113,8 +113,8 @@ enum Way {
 }
 
 /// Finds directories that lie below themselves.
-fn check_reachable(findings: &mut Findings, listed: &Listed, names: &[u32]) {
-    let mut ways = vec![Way::Unknown; listed.inodes.len()];
+fn check_reachable(findings: &mut CheckFindings, listed: &TreeContent, names: &[u32]) {
+    let mut ways = vec![PathState::Unknown; listed.inodes.len()];
     let mut chain = Vec::new();
     for start in 0..listed.inodes.len() {
         if listed.inodes[start].kind != FileKind::Directory {
@@ -123,24 +123,24 @@ fn check_reachable(findings: &mut Findings, listed: &Listed, names: &[u32]) {
         let mut at = start;
         let end = loop {
             match ways[at] {
-                Way::Unknown => {}
-                Way::Followed => break Way::Loops,
+                PathState::Unknown => {}
+                PathState::Followed => break PathState::Loops,
                 known => break known,
             }
-            ways[at] = Way::Followed;
+            ways[at] = PathState::Followed;
             chain.push(at);
             let known = listed.inodes[at];
             if known.ino == Ino::ROOT || known.links == 0 || names[at] == 0 {
-                break Way::Ends;
+                break PathState::Ends;
             }
             match listed.inodes.binary_search_by_key(&known.parent, |known| known.ino.0) {
                 Ok(parent) if listed.inodes[parent].kind == FileKind::Directory => at = parent,
-                _ => break Way::Ends,
+                _ => break PathState::Ends,
             }
         };
         for at in chain.drain(..) {
             ways[at] = end;
-            if end == Way::Loops {
+            if end == PathState::Loops {
                 let ino = listed.inodes[at].ino;
                 findings.tell_of(
                     ino,

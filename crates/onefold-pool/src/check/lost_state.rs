@@ -12,7 +12,7 @@ use crate::format::items::{self, DirItem, ItemKind};
 use crate::format::state::Field;
 use crate::format::store_page::{self, BlockUse};
 use crate::format::superblock::Superblock;
-use crate::tree::{self, Finding};
+use crate::tree::{self, TreeFinding};
 
 /// Offset of the level in a page of the tree.
 pub(super) const LEVEL_OFFSET: usize = 16;
@@ -103,7 +103,7 @@ fn highest_numbers(reader: &mut Reader<'_>, root: BlockNo) -> (u64, u64) {
     let (mut ino_max, mut reclaim_max) = (1, 0);
     // Unreadable pages contribute no number; the repair of names considers numbers found later.
     let _ = tree::check(reader, root, &mut |finding| -> Result<(), CheckError> {
-        if let Finding::Item { key, value } = finding {
+        if let TreeFinding::Item { key, value } = finding {
             match items::item_kind(&key) {
                 Some(ItemKind::Reclaim) => reclaim_max = reclaim_max.max(key.sub),
                 Some(ItemKind::DirEntry) => {

@@ -3,24 +3,24 @@
 use onefold_block::BlockNo;
 
 use super::context::Context;
-use super::context::{Meter, ensure_fits};
-use super::findings::Findings;
-use super::inodes::Listed;
+use super::context::{CheckMeter, ensure_fits};
+use super::findings::CheckFindings;
+use super::inodes::TreeContent;
 use super::node_set::{NodeSet, Visit};
 use super::reader::{CheckError, Reader};
-use super::span::{Span, Sums, Trouble};
+use super::span::{Span, SpanTotals, Trouble};
 use crate::attr::{FileKind, Ino};
 use crate::format::BlockBytes;
 use crate::format::geometry::{GROUP_BLOCKS, Geometry};
 use crate::format::header::BlockKind;
 use crate::format::inode::{INLINE_ENTRIES, Inode, MapRoot};
 use crate::format::items::{self, ItemKind, ReclaimItem};
-use crate::format::map_node::{self, FAN_OUT_LEN, MapEntry, Totals};
+use crate::format::map_node::{self, FAN_OUT_LEN, MapEntry, MapTotals};
 use crate::format::state::Field;
 use crate::format::store_page::BlockUse;
 use crate::map::entry_index;
 use crate::names::inodes::blocks_spanned;
-use crate::tree::{self, Finding};
+use crate::tree::{self, TreeFinding};
 
 /// Number of nodes after which the caller is asked whether to continue.
 const NODES_PER_QUESTION: u32 = 256;
@@ -30,14 +30,14 @@ const PAST_END_MAX: usize = 1 << 16;
 /// Walks over all maps while one span's references are counted.
 struct Walker<'c, 'a> {
     blocks: &'c mut Reader<'a>,
-    findings: &'c mut Findings,
-    meter: &'c mut Meter<'a>,
+    findings: &'c mut CheckFindings,
+    meter: &'c mut CheckMeter<'a>,
     geometry: Geometry,
     /// Blocks from here on are in no block group in use.
     end: u64,
     memory_bytes: u64,
     span: &'c mut Span,
-    sums: &'c mut Sums,
+    sums: &'c mut SpanTotals,
     reclaimed: &'c [ReclaimItem],
     /// Whether this is the first walk, which checks the nodes themselves; the others only count.
     is_first: bool,
@@ -48,7 +48,7 @@ struct Walker<'c, 'a> {
 
 /// The owner of a map that is walked.
 #[derive(Clone, Copy)]
-struct Owner {
+struct MapOwner {
     ino: Option<Ino>,
     domain: Option<u16>,
 }
@@ -57,9 +57,9 @@ struct Owner {
 pub(super) fn walk(
     context: &mut Context<'_>,
     span: &mut Span,
-    listed: &Listed,
+    listed: &TreeContent,
     is_first: bool,
-    sums: &mut Sums,
+    sums: &mut SpanTotals,
 ) -> Result<(), CheckError> {
     let root = BlockNo(context.field(Field::TreeRoot));
     let end = (context.groups_ready() * GROUP_BLOCKS).min(context.geometry.total_blocks);
@@ -79,21 +79,21 @@ pub(super) fn walk(
         is_incomplete: context.is_incomplete,
     };
     tree::check(&mut context.tree, root, &mut |finding| match finding {
-        Finding::Page { at } => walker.tree_page(at),
-        Finding::Item { key, value } if items::item_kind(&key) == Some(ItemKind::Inode) => {
+        TreeFinding::Page { at } => walker.tree_page(at),
+        TreeFinding::Item { key, value } if items::item_kind(&key) == Some(ItemKind::Inode) => {
             match Inode::decode(Ino(key.ino), value) {
                 Some(inode) if inode.attr.kind == FileKind::Regular => walker.file(&inode),
                 // The walk over the names reports damage; other kinds have no map.
                 _ => Ok(()),
             }
         }
-        Finding::Item { .. } | Finding::Damage(_) => Ok(()),
-        Finding::Unreadable { error: CheckError::Unusable(_), .. } => Ok(()),
-        Finding::Unreadable { error, .. } => Err(error),
+        TreeFinding::Item { .. } | TreeFinding::Damage(_) => Ok(()),
+        TreeFinding::Unreadable { error: CheckError::Unusable(_), .. } => Ok(()),
+        TreeFinding::Unreadable { error, .. } => Err(error),
     })?;
     // After the files, so that subtrees that files still show are walked as theirs.
     for item in &listed.reclaimed {
-        walker.node(item.node, item.level, Owner { ino: None, domain: None }, 0)?;
+        walker.node(item.node, item.level, MapOwner { ino: None, domain: None }, 0)?;
     }
     let is_incomplete = walker.is_incomplete;
     context.is_incomplete |= is_incomplete;
@@ -118,7 +118,7 @@ impl Walker<'_, '_> {
     }
 
     fn file(&mut self, inode: &Inode) -> Result<(), CheckError> {
-        let owner = Owner { ino: Some(inode.attr.ino), domain: Some(inode.attr.domain) };
+        let owner = MapOwner { ino: Some(inode.attr.ino), domain: Some(inode.attr.domain) };
         let totals = match &inode.map {
             MapRoot::Inline(entries) => Some(self.inline(entries, inode, owner)),
             MapRoot::Tree { levels, root } => {
@@ -130,7 +130,7 @@ impl Walker<'_, '_> {
             }
         };
         if self.is_first
-            && let Some(Totals { mapped, reserved }) = totals
+            && let Some(MapTotals { mapped, reserved }) = totals
             && (i64::try_from(inode.mapped) != Ok(mapped) || i64::try_from(inode.reserved_blocks) != Ok(reserved))
         {
             let (mapped_by_inode, reserved_by_inode) = (inode.mapped, inode.reserved_blocks);
@@ -142,8 +142,8 @@ impl Walker<'_, '_> {
         Ok(())
     }
 
-    fn inline(&mut self, entries: &[MapEntry; INLINE_ENTRIES], inode: &Inode, owner: Owner) -> Totals {
-        let mut totals = Totals::default();
+    fn inline(&mut self, entries: &[MapEntry; INLINE_ENTRIES], inode: &Inode, owner: MapOwner) -> MapTotals {
+        let mut totals = MapTotals::default();
         let end = blocks_spanned(inode.attr.size_bytes);
         for (index, entry) in (0..).zip(entries) {
             match *entry {
@@ -167,7 +167,7 @@ impl Walker<'_, '_> {
     }
 
     /// Walks the subtree of a node that some parent names. Returns the totals in its header if it is usable.
-    fn node(&mut self, at: BlockNo, level: u8, owner: Owner, first: u64) -> Result<Option<Totals>, CheckError> {
+    fn node(&mut self, at: BlockNo, level: u8, owner: MapOwner, first: u64) -> Result<Option<MapTotals>, CheckError> {
         if !self.can_hold(at) {
             if self.is_first {
                 let what = format!("the map from block {first} of the file on is recorded at an impossible place");
@@ -202,7 +202,7 @@ impl Walker<'_, '_> {
     }
 
     /// Counts a reference to a node, and reports a block that is recorded with another use or domain.
-    fn refer_to_node(&mut self, at: BlockNo, owner: Owner) {
+    fn refer_to_node(&mut self, at: BlockNo, owner: MapOwner) {
         match self.span.refer(at, BlockUse::MapNode, owner.domain) {
             Some(Trouble::Use(usage)) => {
                 let what = format!("the block is part of a file map, but is recorded as {}", name(usage));
@@ -245,18 +245,18 @@ impl Walker<'_, '_> {
         &mut self,
         bytes: &BlockBytes,
         (at, level): (BlockNo, u8),
-        owner: Owner,
+        owner: MapOwner,
         first: u64,
-    ) -> Result<Option<Totals>, CheckError> {
-        let mut below = Some(Totals::default());
+    ) -> Result<Option<MapTotals>, CheckError> {
+        let mut below = Some(MapTotals::default());
         for index in 0..FAN_OUT_LEN {
             let place = first + index as u64 * map_node::entry_span(level);
             let found = match map_node::entry(bytes, index) {
-                Some(MapEntry::Hole) => Some(Totals::default()),
+                Some(MapEntry::Hole) => Some(MapTotals::default()),
                 Some(MapEntry::Reserved) => Some(self.reserved(level)),
                 Some(MapEntry::Block(block)) if level == 0 => {
                     self.data(block, owner, place);
-                    Some(Totals { mapped: 1, reserved: 0 })
+                    Some(MapTotals { mapped: 1, reserved: 0 })
                 }
                 Some(MapEntry::Block(child)) => self.node(child, level - 1, owner, place)?,
                 None => {
@@ -274,14 +274,14 @@ impl Walker<'_, '_> {
         Ok(below)
     }
 
-    fn reserved(&mut self, level: u8) -> Totals {
+    fn reserved(&mut self, level: u8) -> MapTotals {
         if self.is_first {
             self.sums.reserved += map_node::reserve_blocks(level);
         }
-        Totals { mapped: 0, reserved: i64::try_from(map_node::entry_span(level)).expect("at most 508^3") }
+        MapTotals { mapped: 0, reserved: i64::try_from(map_node::entry_span(level)).expect("at most 508^3") }
     }
 
-    fn data(&mut self, block: BlockNo, owner: Owner, index: u64) {
+    fn data(&mut self, block: BlockNo, owner: MapOwner, index: u64) {
         if !self.can_hold(block) {
             if self.is_first {
                 self.tell(owner, block, format!("block {index} of the file is recorded at an impossible place"));
@@ -299,7 +299,7 @@ impl Walker<'_, '_> {
         self.findings.tell_users_of(block, "reference count", what);
     }
 
-    fn totals(&mut self, at: BlockNo, level: u8) -> Option<Totals> {
+    fn totals(&mut self, at: BlockNo, level: u8) -> Option<MapTotals> {
         self.blocks.block(at, BlockKind::MapNode(level)).ok().and_then(map_node::totals)
     }
 
@@ -336,7 +336,7 @@ impl Walker<'_, '_> {
         }
     }
 
-    fn tell(&mut self, owner: Owner, at: BlockNo, what: String) {
+    fn tell(&mut self, owner: MapOwner, at: BlockNo, what: String) {
         match owner.ino {
             Some(_) => self.findings.tell_users_of(at, "file map", what),
             None => self.findings.tell("reclaim list", Some(at), what),

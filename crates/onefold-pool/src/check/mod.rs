@@ -43,7 +43,7 @@ pub use findings::{CheckReport, Problem};
 pub use repair::repair;
 
 use context::Context;
-use findings::Findings;
+use findings::CheckFindings;
 use ground::Ground;
 use reader::CheckError;
 
@@ -84,19 +84,23 @@ fn ensure_memory(options: &CheckOptions) -> Result<()> {
 }
 
 /// Checks a pool; returns the report, and the additional facts that a repair needs.
-fn find(device: &dyn BlockDevice, options: &CheckOptions, progress: &dyn Progress) -> Result<(CheckReport, Besides)> {
+fn find(
+    device: &dyn BlockDevice,
+    options: &CheckOptions,
+    progress: &dyn Progress,
+) -> Result<(CheckReport, RepairFacts)> {
     let (context, findings) = match Context::open(device, options, progress) {
         Ok(opened) => opened,
         Err(CheckError::Fatal(error)) => return Err(error),
         Err(CheckError::Stopped) => {
-            return Ok((CheckReport { stopped: true, ..CheckReport::default() }, Besides::default()));
+            return Ok((CheckReport { stopped: true, ..CheckReport::default() }, RepairFacts::default()));
         }
         Err(CheckError::Unusable(what)) => {
             return Err(PoolError::Damaged { structure: "pool state", block: STATE, what });
         }
     };
     let Some(mut context) = context else {
-        return Ok((report_of(findings), Besides { is_beyond_repair: true, ..Besides::default() }));
+        return Ok((report_of(findings), RepairFacts { is_beyond_repair: true, ..RepairFacts::default() }));
     };
     context.findings.precede_by(findings);
     let stopped = match examine(&mut context, options) {
@@ -112,7 +116,7 @@ fn find(device: &dyn BlockDevice, options: &CheckOptions, progress: &dyn Progres
     let blocks_checked = context.blocks_checked();
     let (inodes_checked, data_blocks_hashed) = (context.inodes_checked, context.data_blocks_hashed);
     let findings = std::mem::take(&mut context.findings);
-    let besides = Besides {
+    let besides = RepairFacts {
         is_beyond_repair: false,
         lost_names: findings.lost_names,
         past_end: findings.past_end.clone(),
@@ -125,7 +129,7 @@ fn find(device: &dyn BlockDevice, options: &CheckOptions, progress: &dyn Progres
 
 /// Facts beside the report that a repair needs.
 #[derive(Default)]
-struct Besides {
+struct RepairFacts {
     /// Nothing usable is left: the use of the allocated blocks is unknown, and freeing them would end every chance of
     /// recovering them.
     is_beyond_repair: bool,
@@ -150,7 +154,7 @@ fn examine(context: &mut Context<'_>, options: &CheckOptions) -> std::result::Re
     Ok(())
 }
 
-fn report_of(findings: Findings) -> CheckReport {
+fn report_of(findings: CheckFindings) -> CheckReport {
     let problems = findings.found.into_iter().map(|found| found.problem).collect();
     CheckReport { problems, problems_total: findings.total, ..CheckReport::default() }
 }

@@ -12,7 +12,7 @@ use crate::attr::Ino;
 use crate::format::inode::Inode;
 use crate::format::items::{self, DirItem, ItemKind};
 use crate::format::state::Field;
-use crate::tree::{self, Finding};
+use crate::tree::{self, TreeFinding};
 
 /// Maximum number of directories in a path; a longer one is a loop.
 const DEPTH_MAX: usize = 1000;
@@ -20,13 +20,13 @@ const DEPTH_MAX: usize = 1000;
 const ANCESTORS_MAX: usize = 1 << 18;
 
 /// One name of an inode.
-struct Name {
+struct InodeName {
     parent: Ino,
     name: Vec<u8>,
 }
 
 /// All names of the wanted inodes.
-type Names = BTreeMap<Ino, Vec<Name>>;
+type InodeNames = BTreeMap<Ino, Vec<InodeName>>;
 
 /// Adds to all problems the paths of their affected files.
 pub(super) fn name_files(context: &mut Context<'_>) {
@@ -36,7 +36,7 @@ pub(super) fn name_files(context: &mut Context<'_>) {
         return;
     }
     let root = BlockNo(context.field(Field::TreeRoot));
-    let mut names = Names::new();
+    let mut names = InodeNames::new();
     find_names(&mut context.tree, root, &hit, &mut names);
     let above = ancestors(&mut context.tree, root, &names);
     find_names(&mut context.tree, root, &above, &mut names);
@@ -46,17 +46,17 @@ pub(super) fn name_files(context: &mut Context<'_>) {
 }
 
 /// Finds the names of each of `wanted`.
-fn find_names(reader: &mut Reader<'_>, root: BlockNo, wanted: &BTreeSet<Ino>, names: &mut Names) {
+fn find_names(reader: &mut Reader<'_>, root: BlockNo, wanted: &BTreeSet<Ino>, names: &mut InodeNames) {
     // Names in damaged parts of the tree stay unknown.
     let _ = tree::check(reader, root, &mut |finding| -> Result<(), CheckError> {
-        if let Finding::Item { key, value } = finding
+        if let TreeFinding::Item { key, value } = finding
             && items::item_kind(&key) == Some(ItemKind::DirEntry)
             && let Some(item) = DirItem::decode(value)
             && wanted.contains(&item.ino)
         {
             let of_file = names.entry(item.ino).or_default();
             if of_file.len() < FILES_MAX {
-                of_file.push(Name { parent: Ino(key.ino), name: item.name });
+                of_file.push(InodeName { parent: Ino(key.ino), name: item.name });
             }
         }
         Ok(())
@@ -64,7 +64,7 @@ fn find_names(reader: &mut Reader<'_>, root: BlockNo, wanted: &BTreeSet<Ino>, na
 }
 
 /// Returns the directories above all files with names.
-fn ancestors(reader: &mut Reader<'_>, root: BlockNo, names: &Names) -> BTreeSet<Ino> {
+fn ancestors(reader: &mut Reader<'_>, root: BlockNo, names: &InodeNames) -> BTreeSet<Ino> {
     let mut above = BTreeSet::new();
     for name in names.values().flatten() {
         let mut at = name.parent;
@@ -78,7 +78,7 @@ fn ancestors(reader: &mut Reader<'_>, root: BlockNo, names: &Names) -> BTreeSet<
 }
 
 /// Returns all paths of an inode.
-fn paths(ino: Ino, names: &Names) -> Vec<String> {
+fn paths(ino: Ino, names: &InodeNames) -> Vec<String> {
     match names.get(&ino) {
         _ if ino == Ino::ROOT => vec!["/".to_owned()],
         Some(own) => own.iter().map(|name| path(name, names)).collect(),
@@ -86,7 +86,7 @@ fn paths(ino: Ino, names: &Names) -> Vec<String> {
     }
 }
 
-fn path(name: &Name, names: &Names) -> String {
+fn path(name: &InodeName, names: &InodeNames) -> String {
     let mut parts: Vec<String> = vec![String::from_utf8_lossy(&name.name).into_owned()];
     let mut at = name.parent;
     while at != Ino::ROOT && parts.len() < DEPTH_MAX {

@@ -9,8 +9,8 @@ use onefold_block::BlockNo;
 use onefold_block::zero::is_zero;
 
 use super::context::Context;
-use super::findings::Findings;
-use super::inodes::Listed;
+use super::findings::CheckFindings;
+use super::inodes::TreeContent;
 use super::maps;
 use super::reader::CheckError;
 use crate::format::BlockBytes;
@@ -18,7 +18,7 @@ use crate::format::geometry::{
     BITMAP_BLOCKS, BITS_PER_BITMAP_BLOCK, ENTRIES_PER_STORE_PAGE, GROUP_BLOCKS, Geometry, STORE_PAGES_PER_GROUP,
 };
 use crate::format::header::{BlockKind, HEADER_BYTES};
-use crate::format::store_page::{self, BlockUse, Entry};
+use crate::format::store_page::{self, BlockUse, StoreEntry};
 
 /// The entry is unreadable: nothing is known of the block.
 const UNKNOWN: u8 = 1;
@@ -40,7 +40,7 @@ const MIXED: u8 = 128;
 
 /// A block while its references are counted.
 #[derive(Clone, Copy)]
-struct Counted {
+struct BlockTally {
     /// Recorded references not yet found; with [`OVER`], minus the number of excess ones.
     remaining: u32,
     domain: u16,
@@ -48,11 +48,11 @@ struct Counted {
     flags: u8,
 }
 
-const _: () = assert!(size_of::<Counted>() == 8);
+const _: () = assert!(size_of::<BlockTally>() == 8);
 
 /// Totals over the groups of all spans.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sums {
+pub(super) struct SpanTotals {
     pub(super) data: u64,
     pub(super) shared: u64,
     pub(super) metadata: u64,
@@ -74,7 +74,7 @@ pub(super) enum Trouble {
 
 /// The evidence of references about a block.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Referred {
+pub(super) struct ReferenceEvidence {
     pub(super) usage: BlockUse,
     pub(super) count: u32,
     /// Sharing domain of the first file, for a data block.
@@ -86,7 +86,7 @@ pub(super) struct Referred {
 /// Some block groups while their references are counted.
 pub(super) struct Span {
     first: u64,
-    blocks: Vec<Counted>,
+    blocks: Vec<BlockTally>,
 }
 
 /// [`ENTRIES_PER_STORE_PAGE`], as an index.
@@ -94,9 +94,9 @@ const ENTRIES_PER_PAGE: usize = 170;
 const _: () = assert!(ENTRIES_PER_PAGE as u64 == ENTRIES_PER_STORE_PAGE);
 
 /// Checks all groups in use and all references.
-pub(super) fn check_all(context: &mut Context<'_>, listed: &Listed) -> Result<Sums, CheckError> {
+pub(super) fn check_all(context: &mut Context<'_>, listed: &TreeContent) -> Result<SpanTotals, CheckError> {
     let ready = context.groups_ready();
-    let mut sums = Sums::default();
+    let mut sums = SpanTotals::default();
     check_filter_runs(context, listed);
     let groups = groups_per_span(context.memory_bytes);
     let mut first = 0;
@@ -113,11 +113,11 @@ pub(super) fn check_all(context: &mut Context<'_>, listed: &Listed) -> Result<Su
 
 /// Returns the number of groups whose blocks fit the memory for counting.
 pub(super) fn groups_per_span(memory_bytes: u64) -> u64 {
-    (memory_bytes / 2 / (size_of::<Counted>() as u64 * GROUP_BLOCKS)).max(1)
+    (memory_bytes / 2 / (size_of::<BlockTally>() as u64 * GROUP_BLOCKS)).max(1)
 }
 
 /// Reports impossible runs of the saved filter. If they have more blocks together than the pool, they overlap.
-fn check_filter_runs(context: &mut Context<'_>, listed: &Listed) {
+fn check_filter_runs(context: &mut Context<'_>, listed: &TreeContent) {
     let end = (context.groups_ready() * GROUP_BLOCKS).min(context.geometry.total_blocks);
     let sum: u64 = listed.filter_runs.iter().map(|run| run.count).sum();
     let outside = listed.filter_runs.iter().any(|run| run.first.0.saturating_add(run.count) > end);
@@ -127,7 +127,7 @@ fn check_filter_runs(context: &mut Context<'_>, listed: &Listed) {
 }
 
 impl Span {
-    fn load(context: &mut Context<'_>, groups: Range<u64>, sums: &mut Sums) -> Result<Span, CheckError> {
+    fn load(context: &mut Context<'_>, groups: Range<u64>, sums: &mut SpanTotals) -> Result<Span, CheckError> {
         let geometry = context.geometry;
         let blocks: u64 = groups.clone().map(|group| geometry.group_blocks(group)).sum();
         let mut span = Span {
@@ -141,7 +141,7 @@ impl Span {
         Ok(span)
     }
 
-    fn load_group(&mut self, context: &mut Context<'_>, group: u64, sums: &mut Sums) {
+    fn load_group(&mut self, context: &mut Context<'_>, group: u64, sums: &mut SpanTotals) {
         let geometry = context.geometry;
         let bitmap_count = usize::try_from(BITMAP_BLOCKS).expect("two");
         let bitmaps = context.blocks.run(geometry.bitmap_block(group, 0), bitmap_count, BlockKind::Bitmap);
@@ -188,7 +188,7 @@ impl Span {
             check_agreement(&mut context.findings, &geometry, block, bit, entry.as_ref());
             let mark = if bit == Some(false) { MARKED_FREE } else { 0 };
             let counted = counted(entry, sums);
-            self.blocks.push(Counted { flags: counted.flags | mark, ..counted });
+            self.blocks.push(BlockTally { flags: counted.flags | mark, ..counted });
         }
         check_beyond_end(&mut context.findings, &geometry, group, &bitmaps, &pages);
     }
@@ -196,16 +196,16 @@ impl Span {
     /// Returns a span of blocks about which only later references give evidence.
     pub(super) fn blank(geometry: &Geometry, groups: Range<u64>) -> Span {
         let blocks: u64 = groups.clone().map(|group| geometry.group_blocks(group)).sum();
-        let blank = Counted { remaining: 0, domain: 0, usage: BlockUse::Free, flags: BLANK };
+        let blank = BlockTally { remaining: 0, domain: 0, usage: BlockUse::Free, flags: BLANK };
         Span { first: groups.start * GROUP_BLOCKS, blocks: vec![blank; usize::try_from(blocks).unwrap_or(0)] }
     }
 
     /// Returns the evidence of the references so far about a block of a blank span.
-    pub(super) fn found(&mut self, block: BlockNo) -> Referred {
+    pub(super) fn found(&mut self, block: BlockNo) -> ReferenceEvidence {
         let Some(counted) = self.place(block) else {
-            return Referred { usage: BlockUse::Free, count: 0, domain: 0, is_mixed: false };
+            return ReferenceEvidence { usage: BlockUse::Free, count: 0, domain: 0, is_mixed: false };
         };
-        Referred {
+        ReferenceEvidence {
             usage: counted.usage,
             count: counted.remaining.wrapping_neg(),
             domain: if counted.usage == BlockUse::Data { counted.domain } else { 0 },
@@ -214,7 +214,7 @@ impl Span {
     }
 
     /// Returns the record of a block, if the block belongs to the span.
-    fn place(&mut self, block: BlockNo) -> Option<&mut Counted> {
+    fn place(&mut self, block: BlockNo) -> Option<&mut BlockTally> {
         let offset = usize::try_from(block.0.checked_sub(self.first)?).ok()?;
         self.blocks.get_mut(offset)
     }
@@ -259,7 +259,7 @@ impl Span {
     }
 
     /// Reports blocks of the saved filter that are in use.
-    fn check_filter_blocks(&mut self, context: &mut Context<'_>, listed: &Listed) {
+    fn check_filter_blocks(&mut self, context: &mut Context<'_>, listed: &TreeContent) {
         let sum: u64 = listed.filter_runs.iter().map(|run| run.count).sum();
         if sum > context.geometry.total_blocks {
             return;
@@ -278,7 +278,7 @@ impl Span {
     /// Reports all blocks whose number of references differs from the recorded one.
     ///
     /// An unreferenced page of the names tree is not lost space: the page that led to it is outdated.
-    fn settle(&self, context: &mut Context<'_>, sums: &mut Sums) {
+    fn settle(&self, context: &mut Context<'_>, sums: &mut SpanTotals) {
         let mut leaked: Option<(BlockNo, u64)> = None;
         for (block, counted) in (self.first..).map(BlockNo).zip(&self.blocks) {
             let is_over = counted.flags & OVER != 0;
@@ -313,16 +313,16 @@ impl Span {
     }
 }
 
-fn counted(entry: Option<Entry>, sums: &mut Sums) -> Counted {
+fn counted(entry: Option<StoreEntry>, sums: &mut SpanTotals) -> BlockTally {
     let Some(entry) = entry else {
-        return Counted { remaining: 0, domain: 0, usage: BlockUse::Free, flags: UNKNOWN };
+        return BlockTally { remaining: 0, domain: 0, usage: BlockUse::Free, flags: UNKNOWN };
     };
     add(&entry, sums);
-    Counted { remaining: entry.count, domain: entry.domain, usage: entry.usage, flags: 0 }
+    BlockTally { remaining: entry.count, domain: entry.domain, usage: entry.usage, flags: 0 }
 }
 
 /// Adds the content of an entry to the sums.
-pub(super) fn add(entry: &Entry, sums: &mut Sums) {
+pub(super) fn add(entry: &StoreEntry, sums: &mut SpanTotals) {
     match entry.usage {
         BlockUse::Free => {}
         BlockUse::Data => {
@@ -342,11 +342,11 @@ pub(super) fn bit(bitmaps: &[Result<Box<BlockBytes>, String>], within: u64) -> O
 }
 
 fn check_agreement(
-    findings: &mut Findings,
+    findings: &mut CheckFindings,
     geometry: &Geometry,
     block: BlockNo,
     bit: Option<bool>,
-    entry: Option<&Entry>,
+    entry: Option<&StoreEntry>,
 ) {
     if geometry.is_fixed(block) {
         if bit == Some(false) {
@@ -374,7 +374,7 @@ fn check_agreement(
         }
         _ => {}
     }
-    if entry.is_some_and(|entry| entry.usage == BlockUse::Free && *entry != Entry::FREE) {
+    if entry.is_some_and(|entry| entry.usage == BlockUse::Free && *entry != StoreEntry::FREE) {
         findings.tell("fingerprint store", Some(block), "the entry of a free block is not empty");
     }
     if entry.is_some_and(|entry| entry.usage == BlockUse::TreePage && entry.count != 1) {
@@ -394,7 +394,7 @@ fn is_any_set(bitmap: &BlockBytes, first: u64) -> bool {
 
 /// Checks that no block past the group's end is described.
 fn check_beyond_end(
-    findings: &mut Findings,
+    findings: &mut CheckFindings,
     geometry: &Geometry,
     group: u64,
     bitmaps: &[Result<Box<BlockBytes>, String>],

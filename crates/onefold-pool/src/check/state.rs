@@ -1,13 +1,13 @@
 //! Compares the pool state's counters with the counted values.
 
 use super::context::Context;
-use super::inodes::Listed;
-use super::span::Sums;
+use super::inodes::TreeContent;
+use super::span::SpanTotals;
 use crate::format::geometry::STATE;
 use crate::format::state::Field;
 
 /// Compares every counter. If something was unreadable, they prove nothing.
-pub(super) fn check(context: &mut Context<'_>, listed: &Listed, sums: &Sums) {
+pub(super) fn check(context: &mut Context<'_>, listed: &TreeContent, sums: &SpanTotals) {
     if sums.unaccounted > 0 {
         let what = format!(
             "{} blocks have fewer references than recorded, which the reported damage explains",
@@ -28,7 +28,7 @@ pub(super) fn check(context: &mut Context<'_>, listed: &Listed, sums: &Sums) {
 }
 
 /// Returns the correct values of the counters.
-pub(super) fn counters(listed: &Listed, sums: &Sums) -> [(Field, u64); 9] {
+pub(super) fn counters(listed: &TreeContent, sums: &SpanTotals) -> [(Field, u64); 9] {
     [
         (Field::Inodes, listed.inodes.len() as u64),
         (Field::ApparentBlocks, listed.apparent_blocks),

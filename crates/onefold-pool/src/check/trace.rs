@@ -15,7 +15,7 @@ use crate::format::inode::{Inode, MapRoot};
 use crate::format::items::{self, ItemKind};
 use crate::format::map_node::{self, FAN_OUT_LEN, MapEntry};
 use crate::format::state::Field;
-use crate::tree::{self, Finding};
+use crate::tree::{self, TreeFinding};
 
 /// Maximum number of remembered pairs of a node and a problem below it. With more damage, some files stay unnamed.
 const REMEMBERED_MAX: usize = 1 << 20;
@@ -42,7 +42,7 @@ pub(super) fn add_files(context: &mut Context<'_>) {
     let found = &mut context.findings.found;
     // Unreadable pages are already reported; readable ones name as many files as exist.
     let _ = tree::check(&mut context.tree, root, &mut |finding| -> Result<(), CheckError> {
-        if let Finding::Item { key, value } = finding
+        if let TreeFinding::Item { key, value } = finding
             && items::item_kind(&key) == Some(ItemKind::Inode)
             && let Some(inode) = Inode::decode(Ino(key.ino), value)
             && inode.attr.kind == FileKind::Regular

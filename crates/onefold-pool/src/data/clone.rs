@@ -10,11 +10,11 @@ use crate::engine::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::inode::MapRoot;
 use crate::format::map_node::FAN_OUT;
-use crate::map::clone::CloneRange;
-use crate::map::seek::Sought;
+use crate::map::clone::ClonePosition;
+use crate::map::seek::SeekStep;
 use crate::meta::{OpError, Privilege};
 use crate::names::inodes::blocks_spanned;
-use crate::readers::range_lock::{Access, RangeGuard};
+use crate::readers::range_lock::{LockMode, RangeGuard};
 
 /// Maximum number of blocks that one call clones: 1 GiB, cut so that the next call begins at a leaf.
 const CLONE_BLOCKS_MAX: u64 = (1 << 18) / FAN_OUT * FAN_OUT;
@@ -33,7 +33,7 @@ impl Data {
             return Err(PoolError::Invalid("source and target are the same file"));
         }
         let (lower, higher) = (source.min(target), source.max(target));
-        let access = |ino| if ino == source { Access::Shared } else { Access::Exclusive };
+        let access = |ino| if ino == source { LockMode::Shared } else { LockMode::Exclusive };
         let _one = self.readers.range_locks.lock(lower, 0..u64::MAX, access(lower));
         let _two = self.readers.range_locks.lock(higher, 0..u64::MAX, access(higher));
         let from = self.engine.view(|op| op.regular(source))?;
@@ -77,7 +77,7 @@ impl Data {
 
     /// Makes a nameless file whose map is the source's, without its reserved places. That takes a step for each leaf,
     /// so the draft is invisible meanwhile, and after a crash it is removed like any orphan.
-    fn draft_clone(&self, source: Ino) -> Result<(Ino, Held<'_>)> {
+    fn draft_clone(&self, source: Ino) -> Result<(Ino, InodeHold<'_>)> {
         let now = self.engine.environment.clock.now();
         let new = NewFile { kind: FileKind::Regular, mode: 0o600, umask: 0, uid: 0, gid: 0, rdev: 0 };
         let (draft, end) = self.engine.run(Privilege::Normal, |op| {
@@ -90,7 +90,7 @@ impl Data {
             op.drop_link(&mut inode, now)?;
             Ok((inode.attr.ino, blocks_spanned(from.attr.size_bytes)))
         })?;
-        let held = Held { engine: &self.engine, ino: draft };
+        let held = InodeHold { engine: &self.engine, ino: draft };
         let mut at = 0;
         while at < end {
             let sought = self.engine.view(|op| {
@@ -98,11 +98,11 @@ impl Data {
                 op.map_seek(&from, at, end, true)
             })?;
             match sought {
-                Sought::GoOn(next) => at = next,
-                Sought::Found(data) if data >= end => break,
-                Sought::Found(data) => {
+                SeekStep::GoOn(next) => at = next,
+                SeekStep::Found(data) if data >= end => break,
+                SeekStep::Found(data) => {
                     let first = data / FAN_OUT * FAN_OUT;
-                    let range = CloneRange { source: first, target: first, count: FAN_OUT.min(end - first) };
+                    let range = ClonePosition { source: first, target: first, count: FAN_OUT.min(end - first) };
                     at = first + self.clone_step(source, draft, range, u64::MAX)?;
                 }
             }
@@ -146,7 +146,7 @@ impl Data {
             drop(guards);
             return self.copy_part(RangePair { bytes, ..ranges });
         }
-        let mut range = CloneRange {
+        let mut range = ClonePosition {
             source: source_offset / BLOCK_BYTES_U64,
             target: target_offset / BLOCK_BYTES_U64,
             count: blocks.min(CLONE_BLOCKS_MAX - source_offset / BLOCK_BYTES_U64 % FAN_OUT),
@@ -154,14 +154,15 @@ impl Data {
         let mut done = 0;
         while range.count > 0 {
             let step = self.clone_step(source, target, range, bytes - done)?;
-            range = CloneRange { source: range.source + step, target: range.target + step, count: range.count - step };
+            range =
+                ClonePosition { source: range.source + step, target: range.target + step, count: range.count - step };
             done = (done + step * BLOCK_BYTES_U64).min(bytes);
         }
         Ok(done)
     }
 
     /// Clones one piece. In the same operation, makes the target long enough to show it.
-    fn clone_step(&self, source: Ino, target: Ino, range: CloneRange, bytes_left: u64) -> Result<u64> {
+    fn clone_step(&self, source: Ino, target: Ino, range: ClonePosition, bytes_left: u64) -> Result<u64> {
         let now = self.engine.environment.clock.now();
         self.engine.run(Privilege::Normal, |op| {
             let from = op.regular(source)?;
@@ -189,9 +190,9 @@ impl Data {
     ) -> Vec<RangeGuard<'_>> {
         if source == target {
             let all = source_range.start.min(target_range.start)..source_range.end.max(target_range.end);
-            return vec![self.readers.range_locks.lock(source, all, Access::Exclusive)];
+            return vec![self.readers.range_locks.lock(source, all, LockMode::Exclusive)];
         }
-        let mut wanted = [(source, source_range, Access::Shared), (target, target_range, Access::Exclusive)];
+        let mut wanted = [(source, source_range, LockMode::Shared), (target, target_range, LockMode::Exclusive)];
         wanted.sort_by_key(|(ino, _, _)| *ino);
         wanted.into_iter().map(|(ino, range, access)| self.readers.range_locks.lock(ino, range, access)).collect()
     }
@@ -212,12 +213,12 @@ impl Data {
 }
 
 /// A hold on an inode, released when dropped.
-struct Held<'e> {
+struct InodeHold<'e> {
     engine: &'e Engine,
     ino: Ino,
 }
 
-impl Drop for Held<'_> {
+impl Drop for InodeHold<'_> {
     fn drop(&mut self) {
         self.engine.release(self.ino, 1);
     }

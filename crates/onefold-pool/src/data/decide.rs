@@ -21,7 +21,7 @@ use crate::format::geometry::{GROUP_BLOCKS, Geometry};
 use crate::format::header::BlockKind;
 use crate::format::inode::Inode;
 use crate::format::map_node::MapEntry;
-use crate::format::store_page::{self, BlockUse, Entry};
+use crate::format::store_page::{self, BlockUse, StoreEntry};
 use crate::meta::hash::{BlockMap, BlockSet, FingerprintMap};
 use crate::meta::in_flight::{DeviceWrite, InFlight};
 use crate::meta::op::damaged;
@@ -31,7 +31,7 @@ use crate::options::Verify;
 
 /// One block of a write.
 #[derive(Clone, Debug)]
-pub(crate) struct Incoming<'a> {
+pub(crate) struct WriteBlock<'a> {
     /// Its place in the file.
     pub(crate) index: u64,
     /// Its bytes.
@@ -46,7 +46,7 @@ pub(crate) struct Incoming<'a> {
 
 /// How the blocks of a write may be shared.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sharing {
+pub(crate) struct SharingPolicy {
     /// The file's domain.
     pub(crate) domain: u16,
     /// Whether the file shares at all.
@@ -71,7 +71,7 @@ pub(crate) enum Fate {
 }
 
 /// A choice before any block is reserved or pinned.
-enum Choice {
+enum BlockChoice {
     Hole,
     Same(usize),
     Attach,
@@ -80,15 +80,15 @@ enum Choice {
 }
 
 /// The result of applying a batch's fates.
-pub(crate) enum Applied {
+pub(crate) enum ApplyResult {
     /// They took effect.
     Done,
     /// Nothing was changed: these blocks of the write can no longer share as decided.
-    Lost(Vec<Lost>),
+    Lost(Vec<LostBlock>),
 }
 
 /// A block of a write whose fate cannot take effect.
-pub(crate) struct Lost {
+pub(crate) struct LostBlock {
     /// Its place in the write.
     pub(crate) at: usize,
     /// The block that cannot take another reference, if that is the reason.
@@ -96,15 +96,15 @@ pub(crate) struct Lost {
 }
 
 /// A request for decisions.
-pub(crate) struct Deciding<'a> {
+pub(crate) struct DecisionRequest<'a> {
     /// The file.
     pub(crate) ino: Ino,
     /// All blocks of the write.
-    pub(crate) blocks: &'a [Incoming<'a>],
+    pub(crate) blocks: &'a [WriteBlock<'a>],
     /// The blocks to decide, as indices into `blocks`.
     pub(crate) undecided: &'a [usize],
     /// How they may be shared.
-    pub(crate) sharing: Sharing,
+    pub(crate) sharing: SharingPolicy,
     /// Blocks that are set aside for this write ([`super::behind`]).
     pub(crate) set_aside: u64,
     /// The filter's answers for the blocks that are looked up ([`sought`]), from before the metadata was locked.
@@ -112,17 +112,17 @@ pub(crate) struct Deciding<'a> {
 }
 
 /// Returns the fingerprints of the blocks that are looked up in the filter, in order.
-pub(crate) fn sought(blocks: &[Incoming<'_>], undecided: &[usize], sharing: Sharing) -> Vec<Fingerprint> {
+pub(crate) fn sought(blocks: &[WriteBlock<'_>], undecided: &[usize], sharing: SharingPolicy) -> Vec<Fingerprint> {
     let sought = undecided.iter().filter(|&&at| sharing.enabled && !blocks[at].is_zero);
     sought.map(|&at| blocks[at].fingerprint).collect()
 }
 
 impl Op<'_> {
     /// Decides the fates of blocks of a write.
-    pub(crate) fn decide(&mut self, deciding: &Deciding<'_>, activity: &Activity) -> OpResult<Vec<Fate>> {
-        let Deciding { ino, blocks, undecided, sharing, set_aside, .. } = *deciding;
+    pub(crate) fn decide(&mut self, deciding: &DecisionRequest<'_>, activity: &Activity) -> OpResult<Vec<Fate>> {
+        let DecisionRequest { ino, blocks, undecided, sharing, set_aside, .. } = *deciding;
         let choices = self.choose(deciding, activity)?;
-        let new_count = choices.iter().filter(|choice| matches!(choice, Choice::New)).count() as u64;
+        let new_count = choices.iter().filter(|choice| matches!(choice, BlockChoice::New)).count() as u64;
         let mut reserved = Vec::new();
         if new_count > 0 {
             let promised = self.promised_places(ino, blocks)?;
@@ -136,17 +136,17 @@ impl Op<'_> {
         let fates = undecided.iter().zip(choices).map(|(&at, choice)| {
             let content = (blocks[at].fingerprint, sharing.domain);
             match choice {
-                Choice::Hole => Fate::Hole,
-                Choice::Same(other) => Fate::Same(other),
-                Choice::Attach => match self.meta.in_flight.attach(content) {
+                BlockChoice::Hole => Fate::Hole,
+                BlockChoice::Same(other) => Fate::Same(other),
+                BlockChoice::Attach => match self.meta.in_flight.attach(content) {
                     Some(flight) => Fate::Attach(flight),
                     None => unreachable!("chosen under the same lock"),
                 },
-                Choice::Share(block) => {
+                BlockChoice::Share(block) => {
                     self.meta.in_flight.pin(block);
                     Fate::Share(block)
                 }
-                Choice::New => {
+                BlockChoice::New => {
                     let block = reserved.next().expect("as many were reserved as were chosen");
                     // If one of several blocks with equal fingerprints is unfit, their content key cannot tell them
                     // apart.
@@ -159,7 +159,7 @@ impl Op<'_> {
     }
 
     /// Counts the places of a write that `fallocate` has reserved, for which space was set aside.
-    fn promised_places(&mut self, ino: Ino, blocks: &[Incoming<'_>]) -> OpResult<u64> {
+    fn promised_places(&mut self, ino: Ino, blocks: &[WriteBlock<'_>]) -> OpResult<u64> {
         // Read here, because another writer may have copied the map's root since the write began.
         let inode = self.regular(ino)?;
         if inode.reserved_blocks == 0 {
@@ -174,8 +174,8 @@ impl Op<'_> {
         Ok(promised)
     }
 
-    fn choose(&mut self, deciding: &Deciding<'_>, activity: &Activity) -> OpResult<Vec<Choice>> {
-        let Deciding { blocks, undecided, sharing, looked_up, .. } = *deciding;
+    fn choose(&mut self, deciding: &DecisionRequest<'_>, activity: &Activity) -> OpResult<Vec<BlockChoice>> {
+        let DecisionRequest { blocks, undecided, sharing, looked_up, .. } = *deciding;
         let mut choices = Vec::with_capacity(undecided.len());
         let mut seen: FingerprintMap<usize> = FingerprintMap::default();
         let mut missing = false;
@@ -199,34 +199,34 @@ impl Op<'_> {
         for &at in undecided {
             let incoming = &blocks[at];
             if incoming.is_zero {
-                choices.push(Choice::Hole);
+                choices.push(BlockChoice::Hole);
                 continue;
             }
             if !sharing.enabled {
-                choices.push(Choice::New);
+                choices.push(BlockChoice::New);
                 continue;
             }
             let (place, candidates) = candidates.next().expect("one for each block that is looked up");
             if let Some(&other) = seen.get(&incoming.fingerprint) {
                 let equal = sharing.verify == Verify::Fingerprint || blocks[other].bytes == incoming.bytes;
-                choices.push(if equal { Choice::Same(other) } else { Choice::New });
+                choices.push(if equal { BlockChoice::Same(other) } else { BlockChoice::New });
                 continue;
             }
             seen.insert(incoming.fingerprint, at);
             let content = (incoming.fingerprint, sharing.domain);
             if incoming.unfit.is_empty() && self.meta.in_flight.is_under_way(content) {
-                choices.push(Choice::Attach);
+                choices.push(BlockChoice::Attach);
                 continue;
             }
             let entered = meanwhile[meanwhile.partition_point(|(at, _)| *at < place)..].iter();
             let entered = entered.take_while(|(at, _)| *at == place).map(|(_, page)| *page);
             match self.find_stored(incoming, candidates.iter().chain(entered), sharing.domain)? {
-                Found::Stored(block) => choices.push(Choice::Share(block)),
-                Found::Nothing { pages } => {
+                LookupResult::Stored(block) => choices.push(BlockChoice::Share(block)),
+                LookupResult::Nothing { pages } => {
                     for_nothing += pages;
-                    choices.push(Choice::New);
+                    choices.push(BlockChoice::New);
                 }
-                Found::Missing => missing = true,
+                LookupResult::Missing => missing = true,
             }
         }
         if missing {
@@ -240,10 +240,10 @@ impl Op<'_> {
     /// Looks for a stored block with that fingerprint. The filter names pages, and the pages confirm or refute.
     fn find_stored(
         &mut self,
-        incoming: &Incoming<'_>,
+        incoming: &WriteBlock<'_>,
         candidates: impl Iterator<Item = StorePageNo>,
         domain: u16,
-    ) -> OpResult<Found> {
+    ) -> OpResult<LookupResult> {
         let geometry: Geometry = self.meta.geometry;
         let mut missing = false;
         let mut pages = 0;
@@ -265,26 +265,26 @@ impl Op<'_> {
                     && entry.count < self.meta.limits.references_max
                     && !incoming.unfit.contains(&block);
                 if fits {
-                    return Ok(Found::Stored(block));
+                    return Ok(LookupResult::Stored(block));
                 }
             }
         }
-        Ok(if missing { Found::Missing } else { Found::Nothing { pages } })
+        Ok(if missing { LookupResult::Missing } else { LookupResult::Nothing { pages } })
     }
 
     /// Applies the fates of a write: entries, counts and map change together.
     pub(crate) fn apply_fates(
         &mut self,
         inode: &mut Inode,
-        blocks: &[Incoming<'_>],
+        blocks: &[WriteBlock<'_>],
         fates: &[Fate],
-        sharing: Sharing,
-    ) -> OpResult<Applied> {
+        sharing: SharingPolicy,
+    ) -> OpResult<ApplyResult> {
         let places: Vec<Option<BlockNo>> = fates.iter().map(|fate| place(fates, fate)).collect();
         self.want_entries(places.iter().flatten().copied())?;
         let lost = self.lost_shares(blocks, fates, &places, sharing)?;
         if !lost.is_empty() {
-            return Ok(Applied::Lost(lost));
+            return Ok(ApplyResult::Lost(lost));
         }
         let mut claimed = BlockSet::default();
         let mut new = NewRun::default();
@@ -303,7 +303,7 @@ impl Op<'_> {
             entries.push(MapEntry::Block(block));
             // The first of the writer and the attached writes makes the entry.
             claimed.insert(block);
-            let entry = Entry {
+            let entry = StoreEntry {
                 fingerprint: incoming.fingerprint,
                 count: 1,
                 domain: sharing.domain,
@@ -324,7 +324,7 @@ impl Op<'_> {
             self.map_write(inode, run[0].index, entries)?;
             rest = after;
         }
-        Ok(Applied::Done)
+        Ok(ApplyResult::Done)
     }
 
     /// Makes the entries of a run of new blocks.
@@ -340,11 +340,11 @@ impl Op<'_> {
     /// count is full.
     fn lost_shares(
         &mut self,
-        blocks: &[Incoming<'_>],
+        blocks: &[WriteBlock<'_>],
         fates: &[Fate],
         places: &[Option<BlockNo>],
-        sharing: Sharing,
-    ) -> OpResult<Vec<Lost>> {
+        sharing: SharingPolicy,
+    ) -> OpResult<Vec<LostBlock>> {
         let mut lost = Vec::new();
         let mut counts: BlockMap<u32> = BlockMap::default();
         for (at, place) in places.iter().enumerate() {
@@ -363,9 +363,9 @@ impl Op<'_> {
             });
             let count = counts.entry(block).or_insert(entry.map_or(0, |entry| entry.count));
             if !same {
-                lost.push(Lost { at, full: None });
+                lost.push(LostBlock { at, full: None });
             } else if *count >= self.meta.limits.references_max {
-                lost.push(Lost { at, full: Some(block) });
+                lost.push(LostBlock { at, full: Some(block) });
             } else {
                 *count += 1;
             }
@@ -378,7 +378,7 @@ impl Op<'_> {
 #[derive(Default)]
 struct NewRun {
     first: BlockNo,
-    entries: Vec<Entry>,
+    entries: Vec<StoreEntry>,
 }
 
 impl NewRun {
@@ -390,7 +390,7 @@ impl NewRun {
 }
 
 /// The result of a look-up.
-enum Found {
+enum LookupResult {
     Stored(BlockNo),
     Nothing { pages: u64 },
     Missing,
@@ -405,7 +405,7 @@ fn lead<'a>(fates: &'a [Fate], fate: &'a Fate) -> &'a Fate {
 }
 
 /// Splits the blocks of a write into runs that are consecutive in the file.
-fn neighbours<'b, 'a>(blocks: &'b [Incoming<'a>]) -> impl Iterator<Item = &'b [Incoming<'a>]> {
+fn neighbours<'b, 'a>(blocks: &'b [WriteBlock<'a>]) -> impl Iterator<Item = &'b [WriteBlock<'a>]> {
     blocks.chunk_by(|one, next| one.index + 1 == next.index)
 }
 

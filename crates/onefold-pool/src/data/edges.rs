@@ -4,22 +4,22 @@ use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, Timestamp};
 
 use super::Data;
-use super::write::{BATCH_BLOCKS, Store};
+use super::write::{BATCH_BLOCKS, StoreRequest};
 use crate::attr::{Durability, Ino};
 use crate::engine::late_writes::LATE_BLOCKS_MAX;
 use crate::error::{PoolError, Result};
 use crate::format::map_node::MapEntry;
 use crate::meta::Privilege;
-use crate::readers::range_lock::Access;
+use crate::readers::range_lock::LockMode;
 
 /// A piece of a write that fits in one batch.
-struct Piece<'a> {
+struct WritePiece<'a> {
     first: u64,
     within: usize,
     bytes: &'a [u8],
 }
 
-impl Piece<'_> {
+impl WritePiece<'_> {
     fn block_count(&self) -> usize {
         (self.within + self.bytes.len()).div_ceil(BLOCK_BYTES)
     }
@@ -35,7 +35,7 @@ pub(crate) struct WriteRequest<'a> {
     /// The write takes effect after all accepted writes below this number ([`super::behind`]).
     pub(crate) after: u64,
     pub(crate) privilege: Privilege,
-    /// Like [`Store::may_be_late`], provided that the write is small.
+    /// Like [`StoreRequest::may_be_late`], provided that the write is small.
     pub(crate) may_be_late: bool,
 }
 
@@ -76,7 +76,7 @@ impl Data {
         };
         in_pieces(&request, |piece| {
             let range = piece.first..piece.first + piece.block_count() as u64;
-            let _guard = self.readers.range_locks.lock(ino, range, Access::Exclusive);
+            let _guard = self.readers.range_locks.lock(ino, range, LockMode::Exclusive);
             self.write_piece(&request, piece, &mut 0)
         })
     }
@@ -90,7 +90,7 @@ impl Data {
         in_pieces(request, |piece| self.write_piece(request, piece, set_aside))
     }
 
-    fn write_piece(&self, request: &WriteRequest<'_>, piece: &Piece<'_>, set_aside: &mut u64) -> Result<()> {
+    fn write_piece(&self, request: &WriteRequest<'_>, piece: &WritePiece<'_>, set_aside: &mut u64) -> Result<()> {
         let count = piece.block_count();
         let end = piece.first * BLOCK_BYTES_U64 + (piece.within + piece.bytes.len()) as u64;
         let filled = self.fill_edges(request.ino, piece)?;
@@ -102,7 +102,7 @@ impl Data {
             rest = after;
             blocks.push((piece.first + index as u64, edge.map_or(bytes, |edge| &edge.block[..])));
         }
-        let store = Store {
+        let store = StoreRequest {
             ino: request.ino,
             data: &blocks,
             side_by_side: filled.is_empty().then_some(piece.bytes),
@@ -122,7 +122,7 @@ impl Data {
 
     /// Returns the first and last block of a piece, as far as the piece covers them only in part, with the piece laid
     /// over the file's content.
-    fn fill_edges(&self, ino: Ino, piece: &Piece<'_>) -> Result<Vec<Edge>> {
+    fn fill_edges(&self, ino: Ino, piece: &WritePiece<'_>) -> Result<Vec<Edge>> {
         let count = piece.block_count();
         let mut edges = Vec::new();
         for index in [0, count - 1] {
@@ -155,14 +155,14 @@ impl Data {
 }
 
 /// Splits a write into pieces that fit in a batch, or into smaller ones if the journal is small.
-fn in_pieces(request: &WriteRequest<'_>, mut write: impl FnMut(&Piece<'_>) -> Result<()>) -> Result<()> {
+fn in_pieces(request: &WriteRequest<'_>, mut write: impl FnMut(&WritePiece<'_>) -> Result<()>) -> Result<()> {
     let mut batch_blocks = BATCH_BLOCKS;
     let mut done = 0;
     while done < request.bytes.len() {
         let at = request.offset + done as u64;
         let within = usize::try_from(at % BLOCK_BYTES_U64).expect("below 4096");
         let length = (request.bytes.len() - done).min(batch_blocks * BLOCK_BYTES - within);
-        let piece = Piece { first: at / BLOCK_BYTES_U64, within, bytes: &request.bytes[done..done + length] };
+        let piece = WritePiece { first: at / BLOCK_BYTES_U64, within, bytes: &request.bytes[done..done + length] };
         match write(&piece) {
             Ok(()) => done += length,
             // A small journal takes a large write in several transactions.

@@ -20,7 +20,7 @@ const STEPS_MAX: u32 = 1024;
 const EXTENTS_WANTED: usize = 1024;
 
 /// The result of one step.
-struct Step {
+struct ExtentStep {
     extents: Vec<MappedExtent>,
     /// The block at which the next step begins.
     next: u64,
@@ -52,8 +52,8 @@ impl Data {
 
 impl Op<'_> {
     /// Returns the next run of stored blocks, and the reserved places before it.
-    fn extents_step(&mut self, inode: &Inode, from: u64, end: u64) -> OpResult<Step> {
-        let mut step = Step { extents: Vec::new(), next: from };
+    fn extents_step(&mut self, inode: &Inode, from: u64, end: u64) -> OpResult<ExtentStep> {
+        let mut step = ExtentStep { extents: Vec::new(), next: from };
         for _ in 0..STEPS_MAX {
             if step.next >= end {
                 break;

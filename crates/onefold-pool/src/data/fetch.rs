@@ -9,13 +9,13 @@ use crate::format::map_node::MapEntry;
 use crate::readers::cache::CACHED_READ_BLOCKS;
 
 /// Blocks that a map's entries name, and the memory to fill: one block for each entry.
-pub(crate) struct Part<'a> {
+pub(crate) struct FetchPart<'a> {
     pub(crate) entries: &'a [MapEntry],
     pub(crate) into: &'a mut [u8],
 }
 
 /// A block that is not in the cache: the entry `at` of a part.
-struct Missed {
+struct CacheMiss {
     part: usize,
     at: usize,
     block: BlockNo,
@@ -28,17 +28,17 @@ impl Data {
     /// # Errors
     /// Device errors.
     pub(crate) fn fetch(&self, entries: &[MapEntry], into: &mut [u8]) -> Result<()> {
-        self.fetch_each(&mut [Part { entries, into }])
+        self.fetch_each(&mut [FetchPart { entries, into }])
     }
 
     /// Like [`Data::fetch`], for several parts together.
     ///
     /// # Errors
     /// Device errors. The content of all parts is unknown then.
-    pub(crate) fn fetch_each(&self, parts: &mut [Part<'_>]) -> Result<()> {
+    pub(crate) fn fetch_each(&self, parts: &mut [FetchPart<'_>]) -> Result<()> {
         let mut batch: Vec<ReadOp<'_>> = Vec::new();
-        let mut missed: Vec<Missed> = Vec::new();
-        for (part, Part { entries, into }) in parts.iter_mut().enumerate() {
+        let mut missed: Vec<CacheMiss> = Vec::new();
+        for (part, FetchPart { entries, into }) in parts.iter_mut().enumerate() {
             debug_assert_eq!(entries.len() * BLOCK_BYTES, into.len());
             let is_cached = entries.len() <= CACHED_READ_BLOCKS;
             let mut rest = &mut **into;
@@ -56,7 +56,7 @@ impl Data {
                 let blocks = run.places.zip((first.0..).map(BlockNo));
                 for ((at, block), into) in blocks.zip(into.chunks_exact_mut(BLOCK_BYTES)) {
                     if !self.readers.cache.read(block, into) {
-                        missed.push(Missed { part, at, block });
+                        missed.push(CacheMiss { part, at, block });
                         batch.push(ReadOp { first: block, into });
                     }
                 }
@@ -68,7 +68,7 @@ impl Data {
         let block = batch[0].first;
         self.engine.device.read_batch(&mut batch).map_err(|source| PoolError::Io { action: "read", block, source })?;
         drop(batch);
-        for Missed { part, at, block } in missed {
+        for CacheMiss { part, at, block } in missed {
             self.readers.cache.insert(block, &parts[part].into[at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES]);
         }
         Ok(())

@@ -21,13 +21,13 @@ use onefold_block::Polling;
 use crate::engine::Engine;
 use crate::engine::open::MemoryPlan;
 use crate::readers::Readers;
-use behind::{Line, Losses, LossesSeen};
+use behind::{Losses, LossesSeen, WriteQueue};
 
 /// The data of a pool's files, above the engine that keeps their metadata.
 pub(crate) struct Data {
     pub(crate) engine: Arc<Engine>,
     readers: Arc<Readers>,
-    pub(crate) behind: Line,
+    pub(crate) behind: WriteQueue,
     pub(crate) losses: Losses,
     /// The losses seen by callers of [`crate::Pool::fsync`], who have no opening.
     pub(crate) losses_seen: LossesSeen,
@@ -42,7 +42,7 @@ impl Data {
         let plan = MemoryPlan::new(options.memory_bytes, engine.meta().geometry.total_blocks);
         let behind_blocks = if options.accepts_writes() { plan.behind_blocks } else { 0 };
         Data {
-            behind: Line::new(behind_blocks, behind::writers() / 2),
+            behind: WriteQueue::new(behind_blocks, behind::writers() / 2),
             losses: Losses::default(),
             losses_seen: LossesSeen::default(),
             settling: Polling::new(options.processors.clone(), Arc::clone(&engine.environment.clock)),

@@ -4,7 +4,7 @@ use onefold_block::BlockNo;
 
 use super::Data;
 use crate::error::Result;
-use crate::format::store_page::{BlockUse, Entry};
+use crate::format::store_page::{BlockUse, StoreEntry};
 use crate::meta::Privilege;
 
 impl Data {
@@ -24,7 +24,7 @@ impl Data {
                 return Ok(());
             }
             op.unindex(entry.fingerprint, block);
-            op.set_entry(block, &Entry { private: true, ..entry })
+            op.set_entry(block, &StoreEntry { private: true, ..entry })
         })
     }
 }

@@ -5,13 +5,13 @@ use std::ops::Range;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, block::BLOCK_BYTES_U64};
 
 use super::Data;
-use super::fetch::Part;
+use super::fetch::FetchPart;
 use crate::attr::{FileKind, Ino};
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
 use crate::format::map_node::MapEntry;
 use crate::meta::{Op, OpError, OpResult};
-use crate::readers::range_lock::{Access, RangeGuard};
+use crate::readers::range_lock::{LockMode, RangeGuard};
 
 /// Maximum number of blocks that one step of a long read takes.
 const READ_BLOCKS: usize = 512;
@@ -33,7 +33,7 @@ impl Op<'_> {
 
 /// One of several reads that are done together.
 #[derive(Debug)]
-pub struct Reading<'a> {
+pub struct ReadRequest<'a> {
     /// The file.
     pub ino: Ino,
     /// Offset in the file, in bytes.
@@ -42,7 +42,7 @@ pub struct Reading<'a> {
     pub into: &'a mut [u8],
 }
 
-impl Reading<'_> {
+impl ReadRequest<'_> {
     /// Returns the blocks to read, if they are whole, few, and can be read in place.
     fn whole_blocks(&self) -> Option<Range<u64>> {
         let is_fit = self.offset.is_multiple_of(BLOCK_BYTES_U64)
@@ -55,7 +55,7 @@ impl Reading<'_> {
 }
 
 /// The map's answer for a read of whole blocks: the number of bytes, and their places.
-struct Located {
+struct ReadMapping {
     bytes: usize,
     entries: Vec<MapEntry>,
 }
@@ -63,7 +63,7 @@ struct Located {
 impl Op<'_> {
     /// Looks up the places for a read of whole blocks. Returns `None` if the file ends within a block, or does not
     /// exist.
-    fn locate(&mut self, reading: &Reading<'_>) -> OpResult<Option<Located>> {
+    fn locate(&mut self, reading: &ReadRequest<'_>) -> OpResult<Option<ReadMapping>> {
         let inode = match self.regular(reading.ino) {
             Ok(inode) => inode,
             Err(OpError::Fault) => return Err(OpError::Fault),
@@ -76,13 +76,13 @@ impl Op<'_> {
         }
         let mut entries = vec![MapEntry::Hole; bytes / BLOCK_BYTES];
         self.map_read(&inode, reading.offset / BLOCK_BYTES_U64, &mut entries)?;
-        Ok(Some(Located { bytes, entries }))
+        Ok(Some(ReadMapping { bytes, entries }))
     }
 }
 
 impl Data {
     /// Reads several places together. The outcome of each is that of [`Data::read_file`].
-    pub(crate) fn read_each(&self, readings: &mut [Reading<'_>]) -> Vec<Result<usize>> {
+    pub(crate) fn read_each(&self, readings: &mut [ReadRequest<'_>]) -> Vec<Result<usize>> {
         let mut outcomes: Vec<Option<Result<usize>>> = readings.iter().map(|_| None).collect();
         if let Ok(done) = self.read_together(readings) {
             for (outcome, done) in outcomes.iter_mut().zip(done) {
@@ -90,7 +90,7 @@ impl Data {
             }
         }
         // Reads that do not fit, must wait, or have failed are done one by one, so that each has its own outcome.
-        let alone = |(reading, outcome): (&mut Reading<'_>, Option<Result<usize>>)| {
+        let alone = |(reading, outcome): (&mut ReadRequest<'_>, Option<Result<usize>>)| {
             outcome.unwrap_or_else(|| self.read_file(reading.ino, reading.offset, reading.into))
         };
         readings.iter_mut().zip(outcomes).map(alone).collect()
@@ -98,10 +98,10 @@ impl Data {
 
     /// Reads the places that are whole blocks of files and whose locks are free; the others are `None`. While it holds
     /// locks it waits for no other lock, because the holder of that one may wait for these.
-    fn read_together(&self, readings: &mut [Reading<'_>]) -> Result<Vec<Option<usize>>> {
+    fn read_together(&self, readings: &mut [ReadRequest<'_>]) -> Result<Vec<Option<usize>>> {
         let guards: Vec<Option<RangeGuard<'_>>> = readings
             .iter()
-            .map(|reading| self.readers.range_locks.try_lock(reading.ino, reading.whole_blocks()?, Access::Shared))
+            .map(|reading| self.readers.range_locks.try_lock(reading.ino, reading.whole_blocks()?, LockMode::Shared))
             .collect();
         let located = self.engine.view(|op| {
             let mut located = Vec::with_capacity(readings.len());
@@ -119,12 +119,12 @@ impl Data {
             op.settle()?;
             Ok(located)
         })?;
-        let mut parts: Vec<Part<'_>> = readings
+        let mut parts: Vec<FetchPart<'_>> = readings
             .iter_mut()
             .zip(&located)
             .filter_map(|(reading, located)| {
-                let Located { bytes, entries } = located.as_ref()?;
-                Some(Part { entries, into: &mut reading.into[..*bytes] })
+                let ReadMapping { bytes, entries } = located.as_ref()?;
+                Some(FetchPart { entries, into: &mut reading.into[..*bytes] })
             })
             .collect();
         self.fetch_each(&mut parts)?;
@@ -143,7 +143,7 @@ impl Data {
             let first = at / BLOCK_BYTES_U64;
             let wanted = (into.len() - done).min(READ_BLOCKS * BLOCK_BYTES - within);
             let count = (within + wanted).div_ceil(BLOCK_BYTES);
-            let _guard = self.readers.range_locks.lock(ino, first..first + count as u64, Access::Shared);
+            let _guard = self.readers.range_locks.lock(ino, first..first + count as u64, LockMode::Shared);
             let (size, entries) = self.engine.view(|op| {
                 let inode = op.regular(ino)?;
                 let mut entries = vec![MapEntry::Hole; count];

@@ -9,17 +9,17 @@ use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, Timestamp};
 
 use super::Data;
-use super::write::Store;
+use super::write::StoreRequest;
 use crate::attr::{AllocateMode, Ino, SeekTarget};
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
 use crate::format::map_node::FAN_OUT;
 use crate::format::state::Field;
 use crate::map::reserve::RESERVE_STEP_BLOCKS;
-use crate::map::seek::Sought;
+use crate::map::seek::SeekStep;
 use crate::meta::{Op, OpResult, Privilege};
 use crate::names::inodes::blocks_spanned;
-use crate::readers::range_lock::Access;
+use crate::readers::range_lock::LockMode;
 
 /// A further change of an inode in the operation that changes its length.
 pub(crate) type AlsoChange<'a> = dyn FnMut(&mut Op<'_>, &mut Inode) -> OpResult<()> + 'a;
@@ -35,7 +35,7 @@ impl Data {
         }
         let whole = bytes / BLOCK_BYTES_U64;
         let within = usize::try_from(bytes % BLOCK_BYTES_U64).expect("below 4096");
-        let _guard = self.readers.range_locks.lock(ino, whole..u64::MAX, Access::Exclusive);
+        let _guard = self.readers.range_locks.lock(ino, whole..u64::MAX, LockMode::Exclusive);
         let mut change = |op: &mut Op<'_>, inode: &mut Inode| {
             if bytes < inode.attr.size_bytes {
                 op.map_clear(inode, blocks_spanned(bytes), u64::MAX)?;
@@ -51,7 +51,7 @@ impl Data {
             if !onefold_block::zero::is_zero(&last[within..]) {
                 last[within..].fill(0);
                 let data = [(whole, &last[..])];
-                return self.store_blocks(&Store::now(ino, &data, Privilege::Shrinking), &mut 0, &mut change);
+                return self.store_blocks(&StoreRequest::now(ino, &data, Privilege::Shrinking), &mut 0, &mut change);
             }
         }
         self.change_file(ino, Privilege::Shrinking, &mut change)
@@ -71,7 +71,7 @@ impl Data {
         if mode != AllocateMode::PunchHole {
             self.make_space_for_range(ino, offset / BLOCK_BYTES_U64, blocks_spanned(end))?;
         }
-        let _guard = self.readers.range_locks.lock(ino, offset / BLOCK_BYTES_U64..u64::MAX, Access::Exclusive);
+        let _guard = self.readers.range_locks.lock(ino, offset / BLOCK_BYTES_U64..u64::MAX, LockMode::Exclusive);
         let now = self.engine.environment.clock.now();
         let touch = |inode: &mut Inode| {
             inode.attr.modified = now;
@@ -157,7 +157,7 @@ impl Data {
         if edges.is_empty() {
             self.change_file(ino, privilege, &mut change)
         } else {
-            self.store_blocks(&Store::now(ino, &edges, privilege), &mut 0, &mut change)
+            self.store_blocks(&StoreRequest::now(ino, &edges, privilege), &mut 0, &mut change)
         }
     }
 
@@ -201,8 +201,8 @@ impl Data {
                 Ok((op.map_seek(&inode, from, blocks_spanned(size), data)?, size))
             })?;
             match sought {
-                Sought::GoOn(at) => from = at,
-                Sought::Found(index) => {
+                SeekStep::GoOn(at) => from = at,
+                SeekStep::Found(index) => {
                     let found = (index * BLOCK_BYTES_U64).max(offset);
                     return match target {
                         SeekTarget::Data if found >= size => Err(PoolError::NoSuchOffset),

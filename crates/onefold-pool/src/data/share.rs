@@ -16,12 +16,12 @@ use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Fingerprint};
 
 use super::Data;
-use super::fetch::Part;
+use super::fetch::FetchPart;
 use crate::attr::{Dedup, Ino, RangePair};
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
 use crate::format::map_node::MapEntry;
-use crate::format::store_page::Entry;
+use crate::format::store_page::StoreEntry;
 use crate::map::blocks_of;
 use crate::meta::hash::BlockSet;
 use crate::meta::{Op, OpResult, Privilege};
@@ -46,7 +46,7 @@ pub enum ShareOutcome {
 
 /// Two ranges of blocks of equal length.
 #[derive(Clone, Copy, Debug)]
-struct Ranges {
+struct BlockRanges {
     source: Ino,
     source_first: u64,
     target: Ino,
@@ -54,11 +54,11 @@ struct Ranges {
     count: u64,
 }
 
-impl Ranges {
+impl BlockRanges {
     /// Returns the part of the ranges for the next step, from block `from` on.
-    fn step(&self, from: u64, count_max: u64) -> Ranges {
+    fn step(&self, from: u64, count_max: u64) -> BlockRanges {
         let (source_first, target_first) = (self.source_first + from, self.target_first + from);
-        Ranges { source_first, target_first, count: count_max.min(self.count - from), ..*self }
+        BlockRanges { source_first, target_first, count: count_max.min(self.count - from), ..*self }
     }
 
     fn overlap(&self) -> bool {
@@ -67,7 +67,7 @@ impl Ranges {
 }
 
 /// Different blocks at one place of both ranges.
-struct Pair {
+struct BlockPair {
     source: BlockNo,
     target: BlockNo,
     /// The fingerprint that the source's content must be proven to have, because the source is private.
@@ -115,7 +115,7 @@ impl Data {
         }
         let (source_end, target_end) = ranges.ends().ok_or(PoolError::FileTooLarge)?;
         let first = |offset: u64| offset / BLOCK_BYTES_U64;
-        let ranges = Ranges {
+        let ranges = BlockRanges {
             source,
             source_first: first(source_offset),
             target,
@@ -145,7 +145,7 @@ impl Data {
     }
 
     /// Compares locked ranges. Returns the private blocks of the source that are sound; `None` if anything differs.
-    fn compare(&self, ranges: &Ranges) -> Result<Option<BlockSet>> {
+    fn compare(&self, ranges: &BlockRanges) -> Result<Option<BlockSet>> {
         let mut proven = BlockSet::default();
         let mut at = 0;
         while at < ranges.count {
@@ -155,12 +155,12 @@ impl Data {
             if pairs.is_empty() {
                 continue;
             }
-            let entries = |of: fn(&Pair) -> BlockNo| pairs.iter().map(|pair| MapEntry::Block(of(pair))).collect();
+            let entries = |of: fn(&BlockPair) -> BlockNo| pairs.iter().map(|pair| MapEntry::Block(of(pair))).collect();
             let (ours, theirs): (Vec<_>, Vec<_>) = (entries(|pair| pair.source), entries(|pair| pair.target));
             let [mut one, mut other] = [(); 2].map(|()| AlignedBuffer::zeroed(pairs.len()));
             self.fetch_each(&mut [
-                Part { entries: &ours, into: &mut one },
-                Part { entries: &theirs, into: &mut other },
+                FetchPart { entries: &ours, into: &mut one },
+                FetchPart { entries: &theirs, into: &mut other },
             ])?;
             if one[..] != other[..] {
                 return Ok(None);
@@ -178,14 +178,14 @@ impl Data {
     }
 
     /// Makes a target name the blocks of a source whose content is known to be equal.
-    fn refer_to_source(&self, ranges: &Ranges, proven: &BlockSet) -> Result<ShareOutcome> {
+    fn refer_to_source(&self, ranges: &BlockRanges, proven: &BlockSet) -> Result<ShareOutcome> {
         let (mut at, mut step_blocks) = (0, STEP_BLOCKS);
         let mut outcome = ShareOutcome::Shared;
         while at < ranges.count {
             let step = ranges.step(at, step_blocks);
             match self.engine.run(Privilege::Normal, |op| op.share_step(&step, proven)) {
-                Ok(Left::Nothing) => at += step.count,
-                Ok(Left::Some) => {
+                Ok(UnsharedRest::Nothing) => at += step.count,
+                Ok(UnsharedRest::Some) => {
                     outcome = ShareOutcome::InPart;
                     at += step.count;
                 }
@@ -200,14 +200,14 @@ impl Data {
 
 /// Whether an operation has left blocks unshared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
+enum UnsharedRest {
     Nothing,
     Some,
 }
 
 impl Op<'_> {
     /// Returns the map entries of both ranges, and the target's inode.
-    fn both_entries(&mut self, ranges: &Ranges) -> OpResult<(Inode, Vec<(MapEntry, MapEntry)>)> {
+    fn both_entries(&mut self, ranges: &BlockRanges) -> OpResult<(Inode, Vec<(MapEntry, MapEntry)>)> {
         let (from, to) = (self.regular(ranges.source)?, self.regular(ranges.target)?);
         let mut ours = vec![MapEntry::Hole; usize::try_from(ranges.count).expect("at most a step")];
         let mut theirs = ours.clone();
@@ -218,7 +218,7 @@ impl Op<'_> {
     }
 
     /// Returns the sharing domain and the pairs of blocks to compare by value; `None` if something certainly differs.
-    fn pairs(&mut self, ranges: &Ranges) -> OpResult<Option<(u16, Vec<Pair>)>> {
+    fn pairs(&mut self, ranges: &BlockRanges) -> OpResult<Option<(u16, Vec<BlockPair>)>> {
         let (to, entries) = self.both_entries(ranges)?;
         let mut pairs = Vec::new();
         for (ours, theirs) in entries {
@@ -233,15 +233,15 @@ impl Op<'_> {
             if one.fingerprint != other.fingerprint {
                 return Ok(None);
             }
-            pairs.push(Pair { source, target, to_prove: one.private.then_some(one.fingerprint) });
+            pairs.push(BlockPair { source, target, to_prove: one.private.then_some(one.fingerprint) });
         }
         Ok(Some((to.attr.domain, pairs)))
     }
 
     /// Makes the target name the source's blocks in place of its own, which are equal.
-    fn share_step(&mut self, ranges: &Ranges, proven: &BlockSet) -> OpResult<Left> {
+    fn share_step(&mut self, ranges: &BlockRanges, proven: &BlockSet) -> OpResult<UnsharedRest> {
         let (mut to, entries) = self.both_entries(ranges)?;
-        let mut left = Left::Nothing;
+        let mut left = UnsharedRest::Nothing;
         let mut changes: Vec<(u64, MapEntry)> = Vec::new();
         for (place, (ours, theirs)) in (ranges.target_first..).zip(entries) {
             let (Some(source), Some(target)) = (ours.block(), theirs.block()) else { continue };
@@ -251,7 +251,7 @@ impl Op<'_> {
             if self.offer(source, proven)? {
                 changes.push((place, MapEntry::Block(self.add_data_reference(source)?)));
             } else {
-                left = Left::Some;
+                left = UnsharedRest::Some;
             }
         }
         for run in changes.chunk_by(|one, next| one.0 + 1 == next.0) {
@@ -277,7 +277,7 @@ impl Op<'_> {
             if !proven.contains(&source) {
                 return Ok(false);
             }
-            self.set_entry(source, &Entry { private: false, ..entry })?;
+            self.set_entry(source, &StoreEntry { private: false, ..entry })?;
             self.index(entry.fingerprint, source);
         }
         Ok(true)

@@ -22,13 +22,13 @@ use onefold_block::device::writes_of;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Fingerprint, WriteOp};
 
 use super::Data;
-use super::decide::{Applied, Deciding, Fate, Incoming, Lost, Sharing, sought};
+use super::decide::{ApplyResult, DecisionRequest, Fate, LostBlock, SharingPolicy, WriteBlock, sought};
 use crate::activity::Counter;
 use crate::attr::{Dedup, Ino};
 use crate::engine::{BUFFER_BLOCKS, Engine, PLACES_MAX};
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
-use crate::meta::allocate::Run;
+use crate::meta::allocate::GroupRun;
 use crate::meta::in_flight::{DeviceWrite, WriteState};
 use crate::meta::{Op, OpResult, Privilege};
 use crate::options::Verify;
@@ -40,7 +40,7 @@ const ROUNDS_MAX: u32 = 8;
 
 /// Blocks to be stored in a file.
 #[derive(Clone, Copy)]
-pub(crate) struct Store<'a> {
+pub(crate) struct StoreRequest<'a> {
     pub(crate) ino: Ino,
     /// Each block's place and bytes, ascending.
     pub(crate) data: &'a [(u64, &'a [u8])],
@@ -53,20 +53,20 @@ pub(crate) struct Store<'a> {
     pub(crate) may_be_late: bool,
 }
 
-impl<'a> Store<'a> {
+impl<'a> StoreRequest<'a> {
     /// Returns a request for blocks that wait for no other write.
-    pub(crate) fn now(ino: Ino, data: &'a [(u64, &'a [u8])], privilege: Privilege) -> Store<'a> {
-        Store { ino, data, side_by_side: None, privilege, after: 0, may_be_late: false }
+    pub(crate) fn now(ino: Ino, data: &'a [(u64, &'a [u8])], privilege: Privilege) -> StoreRequest<'a> {
+        StoreRequest { ino, data, side_by_side: None, privilege, after: 0, may_be_late: false }
     }
 }
 
 /// The fates of a batch. Dropping it gives back pinned blocks and blocks being written.
-struct Plan<'e> {
+struct WritePlan<'e> {
     engine: &'e Engine,
     fates: Vec<Fate>,
 }
 
-impl Plan<'_> {
+impl WritePlan<'_> {
     /// Gives back what the fates of some blocks hold.
     fn give_back(&mut self, places: impl IntoIterator<Item = usize>) {
         let mut unused = Vec::new();
@@ -93,12 +93,12 @@ impl Plan<'_> {
         }
         let mut meta = self.engine.meta();
         for first in unused {
-            meta.free_again(&[Run { first, count: 1 }]);
+            meta.free_again(&[GroupRun { first, count: 1 }]);
         }
     }
 }
 
-impl Drop for Plan<'_> {
+impl Drop for WritePlan<'_> {
     fn drop(&mut self) {
         for fate in &self.fates {
             if let Fate::Write(flight) = fate {
@@ -112,8 +112,8 @@ impl Drop for Plan<'_> {
 
 impl Data {
     /// Returns how a file's blocks may be shared now.
-    fn sharing(&self, inode: &Inode) -> Sharing {
-        Sharing {
+    fn sharing(&self, inode: &Inode) -> SharingPolicy {
+        SharingPolicy {
             domain: inode.attr.domain,
             enabled: inode.attr.dedup == Dedup::On && self.engine.options.dedup == Dedup::On,
             verify: self.engine.options.verify,
@@ -128,23 +128,23 @@ impl Data {
     /// No space, after which nothing has changed; device errors, after which the pool is stopped.
     pub(crate) fn store_blocks(
         &self,
-        store: &Store<'_>,
+        store: &StoreRequest<'_>,
         set_aside: &mut u64,
         also: &mut dyn FnMut(&mut Op<'_>, &mut Inode) -> OpResult<()>,
     ) -> Result<()> {
         let inode = self.engine.view(|op| op.regular(store.ino))?;
         let sharing = self.sharing(&inode);
         let mut blocks = self.fingerprints(store.data, sharing.domain);
-        let mut plan = Plan { engine: &self.engine, fates: vec![Fate::Hole; blocks.len()] };
+        let mut plan = WritePlan { engine: &self.engine, fates: vec![Fate::Hole; blocks.len()] };
         let mut undecided: Vec<usize> = (0..blocks.len()).collect();
         let fingerprints = sought(&blocks, &undecided, sharing);
         let mut looked_up = (!fingerprints.is_empty()).then(|| self.engine.filter.look_up(&fingerprints));
         let (mut round, mut places_tried) = (0, 0);
         loop {
             // Blocks that keep losing their shares get blocks of their own.
-            let sharing = Sharing { enabled: sharing.enabled && round < ROUNDS_MAX, ..sharing };
+            let sharing = SharingPolicy { enabled: sharing.enabled && round < ROUNDS_MAX, ..sharing };
             let own = (*set_aside).min(blocks.len() as u64);
-            let deciding = Deciding {
+            let deciding = DecisionRequest {
                 ino: store.ino,
                 blocks: &blocks,
                 undecided: &undecided,
@@ -178,16 +178,16 @@ impl Data {
                 let applied = self.engine.run(store.privilege, |op| {
                     let mut inode = op.regular(store.ino)?;
                     let applied = op.apply_fates(&mut inode, &blocks, &plan.fates, sharing)?;
-                    if matches!(applied, Applied::Done) {
+                    if matches!(applied, ApplyResult::Done) {
                         also(op, &mut inode)?;
                         op.put_inode(&inode)?;
                     }
                     Ok(applied)
                 })?;
                 match applied {
-                    Applied::Done => break,
-                    Applied::Lost(lost) => {
-                        for Lost { at, full } in &lost {
+                    ApplyResult::Done => break,
+                    ApplyResult::Lost(lost) => {
+                        for LostBlock { at, full } in &lost {
                             blocks[*at].unfit.extend(full);
                         }
                         undecided = lost.iter().map(|lost| lost.at).collect();
@@ -202,10 +202,10 @@ impl Data {
         Ok(())
     }
 
-    fn fingerprints<'a>(&self, data: &[(u64, &'a [u8])], domain: u16) -> Vec<Incoming<'a>> {
-        let mut blocks: Vec<Incoming<'a>> = data
+    fn fingerprints<'a>(&self, data: &[(u64, &'a [u8])], domain: u16) -> Vec<WriteBlock<'a>> {
+        let mut blocks: Vec<WriteBlock<'a>> = data
             .iter()
-            .map(|&(index, bytes)| Incoming {
+            .map(|&(index, bytes)| WriteBlock {
                 index,
                 bytes,
                 fingerprint: Fingerprint([0; 16]),
@@ -224,7 +224,13 @@ impl Data {
     }
 
     /// Writes the new blocks among `decided` to the device, or keeps them for the next commit.
-    fn write_new(&self, blocks: &[Incoming<'_>], fates: &[Fate], decided: &[usize], store: &Store<'_>) -> Result<()> {
+    fn write_new(
+        &self,
+        blocks: &[WriteBlock<'_>],
+        fates: &[Fate],
+        decided: &[usize],
+        store: &StoreRequest<'_>,
+    ) -> Result<()> {
         let mut new: Vec<(BlockNo, usize)> = decided
             .iter()
             .filter_map(|&at| match &fates[at] {
@@ -268,7 +274,7 @@ impl Data {
 
     /// Keeps new blocks for the next commit and returns true, or returns false if the device should get them now.
     /// Blocks that were kept before may have to be written first; a failure of that stops the pool.
-    fn keep_late(&self, blocks: &[Incoming<'_>], new: &[(BlockNo, usize)], store: &Store<'_>) -> Result<bool> {
+    fn keep_late(&self, blocks: &[WriteBlock<'_>], new: &[(BlockNo, usize)], store: &StoreRequest<'_>) -> Result<bool> {
         if !store.may_be_late || !self.engine.is_vouched_for() {
             return Ok(false);
         }
@@ -280,7 +286,7 @@ impl Data {
     /// Writes new blocks to the device, in order of their places.
     fn write_at_once(
         &self,
-        blocks: &[Incoming<'_>],
+        blocks: &[WriteBlock<'_>],
         new: &[(BlockNo, usize)],
         side_by_side: Option<&[u8]>,
     ) -> Result<()> {
@@ -336,7 +342,7 @@ impl Data {
     /// must be decided again.
     fn confirm_shares(
         &self,
-        blocks: &mut [Incoming<'_>],
+        blocks: &mut [WriteBlock<'_>],
         fates: &[Fate],
         decided: &[usize],
         verify: Verify,
@@ -412,7 +418,7 @@ mod tests {
         let content = [(used, &[1; BLOCK_BYTES][..]), (unused, &[2; BLOCK_BYTES][..])];
         assert!(engine.late_writes.keep(&content, &engine.buffers).unwrap());
         write.finish(WriteState::Written);
-        drop(Plan { engine: &engine, fates });
+        drop(WritePlan { engine: &engine, fates });
         engine.late_writes.write_out(&engine.buffers).unwrap();
         let mut stored = AlignedBuffer::zeroed(2);
         device.read(used, &mut stored).unwrap();

@@ -58,12 +58,12 @@ pub(crate) struct Committer {
     /// Data blocks whose free is durable, but which were pinned at that time.
     freed_later: Vec<BlockNo>,
     /// A taken transaction for which the backing file had no room. It is written before anything else.
-    unwritten: Option<Taken>,
+    unwritten: Option<PendingTransaction>,
 }
 
 /// One block of a transaction.
 #[derive(Debug)]
-struct Logged {
+struct LogBlock {
     block: BlockNo,
     bytes: Arc<BlockBytes>,
     /// The ranges to log; `None` for the whole block.
@@ -72,9 +72,9 @@ struct Logged {
 
 /// A transaction that was taken and is not durable yet.
 #[derive(Debug)]
-struct Taken {
+struct PendingTransaction {
     sequence: u64,
-    blocks: Vec<Logged>,
+    blocks: Vec<LogBlock>,
     forgotten: Vec<BlockNo>,
     freed: Vec<BlockNo>,
     wrote_data: bool,
@@ -99,7 +99,7 @@ impl Committer {
 }
 
 /// Takes the running transaction and begins the next one.
-fn take_running(meta: &mut Meta) -> Taken {
+fn take_running(meta: &mut Meta) -> PendingTransaction {
     let running = &mut meta.running;
     let sequence = running.sequence;
     let mut blocks = Vec::with_capacity(running.dirty.len());
@@ -110,10 +110,10 @@ fn take_running(meta: &mut Meta) -> Taken {
         let whole = slot.logged_epoch != running.epoch;
         slot.logged_epoch = running.epoch;
         slot.home_sequence = sequence;
-        blocks.push(Logged { block, bytes: Arc::clone(&slot.bytes), ranges: (!whole).then_some(ranges) });
+        blocks.push(LogBlock { block, bytes: Arc::clone(&slot.bytes), ranges: (!whole).then_some(ranges) });
     }
     running.sequence += 1;
-    Taken {
+    PendingTransaction {
         sequence,
         blocks,
         forgotten: std::mem::take(&mut running.forgotten),
@@ -237,7 +237,7 @@ impl Engine {
         committer.held.clear();
     }
 
-    fn write_transaction(&self, committer: &mut Committer, taken: &Taken) -> Result<()> {
+    fn write_transaction(&self, committer: &mut Committer, taken: &PendingTransaction) -> Result<()> {
         if taken.wrote_data {
             self.late_writes.write_out(&self.buffers)?;
             log::sync(&*self.device, BlockNo(0))?;
@@ -264,7 +264,7 @@ impl Engine {
         }
     }
 
-    fn transaction_is_durable(&self, committer: &mut Committer, taken: Taken) {
+    fn transaction_is_durable(&self, committer: &mut Committer, taken: PendingTransaction) {
         match self.options.journaling {
             Journaling::On => {
                 committer.home.extend(taken.blocks.into_iter().map(|logged| (logged.block, logged.bytes)));

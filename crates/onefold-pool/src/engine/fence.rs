@@ -8,15 +8,15 @@ use onefold_block::{BlockDevice, BlockNo, ReadOp, WriteOp};
 use super::heartbeat::Pulse;
 
 /// Passes everything on. A change first waits until this host is sure to hold the pool.
-pub(crate) struct Fenced {
+pub(crate) struct FencedDevice {
     device: Arc<dyn BlockDevice>,
     pulse: Arc<Pulse>,
 }
 
-impl Fenced {
+impl FencedDevice {
     /// Returns the device for an opening that holds the pool by `pulse`.
-    pub(crate) fn new(device: Arc<dyn BlockDevice>, pulse: Arc<Pulse>) -> Fenced {
-        Fenced { device, pulse }
+    pub(crate) fn new(device: Arc<dyn BlockDevice>, pulse: Arc<Pulse>) -> FencedDevice {
+        FencedDevice { device, pulse }
     }
 
     fn may_change(&self) -> io::Result<()> {
@@ -24,7 +24,7 @@ impl Fenced {
     }
 }
 
-impl BlockDevice for Fenced {
+impl BlockDevice for FencedDevice {
     fn block_count(&self) -> io::Result<u64> {
         self.device.block_count()
     }

@@ -12,14 +12,14 @@ use std::ops::ControlFlow;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, ReadOp};
 
 use super::Engine;
-use super::index::Stage;
+use super::index::IndexStage;
 use crate::error::{PoolError, Result};
 use crate::filter::{CHUNK_BYTES, Filter, FilterOptions, Loader};
 use crate::format::geometry::{GROUP_BLOCKS, STORE_PAGES_PER_GROUP};
 use crate::format::items::{self, FilterRun};
 use crate::format::state::Field;
 use crate::meta::Privilege;
-use crate::meta::allocate::{EMERGENCY_BLOCKS, Run};
+use crate::meta::allocate::{EMERGENCY_BLOCKS, GroupRun};
 use crate::options::Journaling;
 use crate::tree;
 
@@ -39,9 +39,9 @@ const RUNS_MAX: usize = 4096;
 const BLOCKS_READ_AT_ONCE: u64 = 4096;
 
 /// A saved filter that is being read. Its blocks are busy meanwhile.
-pub(crate) struct Loading {
+pub(crate) struct FilterLoad {
     loader: Loader,
-    blocks: Vec<Run>,
+    blocks: Vec<GroupRun>,
     /// The next piece: its run, and its first block in that run.
     run: usize,
     within: u64,
@@ -81,12 +81,12 @@ impl Engine {
     }
 
     /// Takes free runs of `needed` blocks in total out of allocation's reach. `None` if there are not enough.
-    fn free_runs(&self, needed: u64) -> Result<Option<Vec<Run>>> {
+    fn free_runs(&self, needed: u64) -> Result<Option<Vec<GroupRun>>> {
         let (ready, start, group_count) = {
             let meta = self.meta();
             (meta.state(Field::GroupsReady), meta.groups.data_cursor.group, meta.geometry.group_count())
         };
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs: Vec<GroupRun> = Vec::new();
         let mut missing = needed;
         // Groups that took the last data are most likely to have room; groups that were never used certainly do.
         for group in (0..ready).map(|step| (start + step) % ready).chain(ready..group_count) {
@@ -113,7 +113,7 @@ impl Engine {
         Ok((missing == 0).then_some(runs))
     }
 
-    fn write_chunks(&self, runs: &[Run], generation: u64) -> Result<()> {
+    fn write_chunks(&self, runs: &[GroupRun], generation: u64) -> Result<()> {
         let _meta = self.meta();
         let filter = self.filter.read();
         let mut chunks = filter.save(generation);
@@ -174,8 +174,8 @@ impl Engine {
             self.filter_options(&meta.geometry)
         };
         let loader = Loader::new(&options, runs[0].generation);
-        let loading = Loading { loader, blocks, run: 0, within: 0, front: Vec::new(), blocks_read: 0 };
-        *self.indexer.lock() = Stage::Loading(loading);
+        let loading = FilterLoad { loader, blocks, run: 0, within: 0, front: Vec::new(), blocks_read: 0 };
+        *self.indexer.lock() = IndexStage::Loading(loading);
         if total <= BLOCKS_READ_AT_ONCE && !self.options.test_limits.index_in_steps {
             self.end_loading()?;
         }
@@ -184,10 +184,10 @@ impl Engine {
 
     /// Keeps the blocks of a saved filter from being handed out. `None` if they are not all free, so that it cannot be
     /// used.
-    fn reserve_saved(&self, runs: &[FilterRun]) -> Result<Option<Vec<Run>>> {
+    fn reserve_saved(&self, runs: &[FilterRun]) -> Result<Option<Vec<GroupRun>>> {
         let mut reserved = Vec::new();
         for run in runs {
-            let run = Run { first: run.first, count: run.count };
+            let run = GroupRun { first: run.first, count: run.count };
             let is_free = self.run(Privilege::Freeing, |op| {
                 let (geometry, ready) = (op.meta.geometry, op.state(Field::GroupsReady));
                 let (group, within) = (geometry.group_of(run.first), run.first.0 % GROUP_BLOCKS);
@@ -205,13 +205,13 @@ impl Engine {
         Ok(Some(reserved))
     }
 
-    fn free_saved(&self, blocks: &[Run]) {
+    fn free_saved(&self, blocks: &[GroupRun]) {
         self.meta().free_again(blocks);
     }
 
     /// Reads the next pieces of a saved filter. Returns the next stage when all have been read, or when the filter
     /// turned out to be unusable.
-    pub(super) fn load_some(&self, loading: &mut Loading) -> Result<Option<Stage>> {
+    pub(super) fn load_some(&self, loading: &mut FilterLoad) -> Result<Option<IndexStage>> {
         let is_usable = self.load_pieces(loading).is_some();
         let is_at_end = loading.run == loading.blocks.len();
         if is_usable && !loading.loader.is_complete() && !is_at_end {
@@ -228,7 +228,7 @@ impl Engine {
         self.free_saved(&std::mem::take(&mut loading.blocks));
         let Some(filter) = loaded else {
             self.meta().begin_filter_anew(Filter::new(&options));
-            return Ok(Some(Stage::Idle));
+            return Ok(Some(IndexStage::Idle));
         };
         let meanwhile = {
             let meta = self.meta();
@@ -244,7 +244,7 @@ impl Engine {
     }
 
     /// Reads up to [`PIECES_PER_STEP`] pieces and gives them to the loader. `None` if they are unusable.
-    fn load_pieces(&self, loading: &mut Loading) -> Option<()> {
+    fn load_pieces(&self, loading: &mut FilterLoad) -> Option<()> {
         let (pieces, piece_blocks) = match self.options.test_limits.index_in_steps {
             true => (1, PIECE_BLOCKS_FEW),
             false => (PIECES_PER_STEP, PIECE_BLOCKS as u64),
@@ -254,7 +254,7 @@ impl Engine {
             && let Some(run) = loading.blocks.get(loading.run)
         {
             let count = (run.count - loading.within).min(piece_blocks);
-            places.push(Run { first: run.first.plus(loading.within), count });
+            places.push(GroupRun { first: run.first.plus(loading.within), count });
             loading.within += count;
             if loading.within == run.count {
                 (loading.run, loading.within) = (loading.run + 1, 0);
@@ -294,11 +294,11 @@ impl Engine {
     /// Returns false if there is no such filter.
     pub(crate) fn give_up_saved_filter(&self) -> bool {
         let mut stage = self.indexer.lock();
-        let Stage::Loading(loading) = &*stage else { return false };
+        let IndexStage::Loading(loading) = &*stage else { return false };
         self.free_saved(&loading.blocks);
         let options = self.filter_options(&self.meta().geometry);
         self.meta().begin_filter_anew(Filter::new(&options));
-        *stage = Stage::Idle;
+        *stage = IndexStage::Idle;
         true
     }
 

@@ -16,7 +16,7 @@ use super::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::store_page::BlockUse;
 use crate::meta::Privilege;
-use crate::meta::allocate::Run;
+use crate::meta::allocate::GroupRun;
 use crate::meta::in_flight::{DeviceWrite, InFlight};
 
 /// A copy that operations may refer to. Dropping it gives the copy back, unless an operation refers to it.
@@ -32,7 +32,7 @@ impl Drop for SpareCopy<'_> {
         self.engine.pinned_for_readers.lock().push(PinForReaders { block: self.full, until });
         let mut meta = self.engine.meta();
         if meta.in_flight.leave(self.flight.block) {
-            meta.free_again(&[Run { first: self.flight.block, count: 1 }]);
+            meta.free_again(&[GroupRun { first: self.flight.block, count: 1 }]);
         }
     }
 }

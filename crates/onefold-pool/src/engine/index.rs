@@ -15,16 +15,16 @@ use onefold_block::device::reads_of;
 use onefold_block::{AlignedBuffer, BlockNo, Fingerprint};
 
 use super::Engine;
-use super::filter_image::Loading;
+use super::filter_image::FilterLoad;
 use crate::activity::Counter;
 use crate::error::{PoolError, Result};
-use crate::filter::{Batch, KeyedPage, PackedEntry, Packer, Part, StorePageNo};
+use crate::filter::{Batch, BatchPart, KeyedPage, PackedEntry, Packer, StorePageNo};
 use crate::format::BlockBytes;
 use crate::format::geometry::{ENTRIES_PER_STORE_PAGE, Geometry, STORE_PAGES_PER_GROUP};
 use crate::format::header::{self, BlockKind};
 use crate::format::state::Field;
 use crate::format::store_page::{self, BlockUse};
-use crate::meta::indexing::Pages;
+use crate::meta::indexing::PageSet;
 use crate::meta::op::damaged;
 use crate::sync;
 
@@ -55,20 +55,20 @@ const BATCH_SHARE_MIN: u64 = 16;
 
 /// The state of filling the filter.
 #[derive(Default)]
-pub(crate) enum Stage {
+pub(crate) enum IndexStage {
     /// No work is in progress: the next window is still to be opened, or all is done.
     #[default]
     Idle,
     /// A saved filter is being read.
-    Loading(Loading),
+    Loading(FilterLoad),
     /// A window's stores are being read.
-    Reading(Reading),
+    Reading(WindowRead),
     /// The batch goes into the filter.
-    Arriving(Arriving),
+    Arriving(FilterInsertion),
 }
 
 /// A window whose stores are being read.
-pub(crate) struct Reading {
+pub(crate) struct WindowRead {
     batch: Batch,
     entries_max: u64,
     next: u64,
@@ -78,7 +78,7 @@ pub(crate) struct Reading {
 
 /// The content of store pages.
 #[derive(Default)]
-struct Packed {
+struct PackedPages {
     entries: Vec<PackedEntry>,
     unusable: Vec<StorePageNo>,
     pages_read: u64,
@@ -86,13 +86,13 @@ struct Packed {
 
 /// Entries on their way into the filter.
 #[derive(Default)]
-pub(crate) struct Arriving {
+pub(crate) struct FilterInsertion {
     batch: Option<Batch>,
     /// Pages whose entries are in the filter already.
-    skipped: Option<Pages>,
-    part: Option<Part>,
+    skipped: Option<PageSet>,
+    part: Option<BatchPart>,
     /// The next part, sorted already.
-    part_ahead: Option<Part>,
+    part_ahead: Option<BatchPart>,
     /// Number of entries that the filter will hold. Regions for all of them are made first.
     total: u64,
     /// Entries of another filter.
@@ -100,9 +100,9 @@ pub(crate) struct Arriving {
     is_saved: bool,
 }
 
-impl Arriving {
+impl FilterInsertion {
     /// Takes the next part out of the batch. Drops the batch when it has no more.
-    fn take_part(&mut self) -> Option<Part> {
+    fn take_part(&mut self) -> Option<BatchPart> {
         let skipped = &self.skipped;
         let part = self.batch.as_mut()?.take_part(|page| skipped.as_ref().is_some_and(|pages| pages.has(page)));
         if part.is_none() {
@@ -120,13 +120,13 @@ impl Engine {
     pub(crate) fn index_some(&self) -> Result<bool> {
         let mut stage = self.indexer.lock();
         let next = match &mut *stage {
-            Stage::Idle => match self.begin_window() {
+            IndexStage::Idle => match self.begin_window() {
                 None => return Ok(false),
                 next => next,
             },
-            Stage::Loading(loading) => self.load_some(loading)?,
-            Stage::Reading(reading) => self.read_stores(reading)?,
-            Stage::Arriving(arriving) => self.let_arrive(arriving),
+            IndexStage::Loading(loading) => self.load_some(loading)?,
+            IndexStage::Reading(reading) => self.read_stores(reading)?,
+            IndexStage::Arriving(arriving) => self.let_arrive(arriving),
         };
         if let Some(next) = next {
             *stage = next;
@@ -138,9 +138,9 @@ impl Engine {
     pub(crate) fn end_loading(&self) -> Result<()> {
         loop {
             let is_saved = match &*self.indexer.lock() {
-                Stage::Loading(_) => true,
-                Stage::Arriving(arriving) => arriving.is_saved,
-                Stage::Idle | Stage::Reading(_) => false,
+                IndexStage::Loading(_) => true,
+                IndexStage::Arriving(arriving) => arriving.is_saved,
+                IndexStage::Idle | IndexStage::Reading(_) => false,
             };
             if !is_saved || !self.index_some()? {
                 return Ok(());
@@ -149,7 +149,7 @@ impl Engine {
     }
 
     /// Opens the next window. `None` if all entries are in the filter.
-    fn begin_window(&self) -> Option<Stage> {
+    fn begin_window(&self) -> Option<IndexStage> {
         let mut meta = self.meta();
         let meta = &mut *meta;
         let (geometry, first) = (meta.geometry, meta.indexing.pages_ready());
@@ -186,10 +186,10 @@ impl Engine {
             true => PAGES_PER_STEP_FEW,
             false => pages_affordable.clamp(STORE_PAGES_PER_GROUP, PAGES_PER_STEP),
         };
-        Some(Stage::Reading(Reading { batch, entries_max, next: first, end, pages_per_step }))
+        Some(IndexStage::Reading(WindowRead { batch, entries_max, next: first, end, pages_per_step }))
     }
 
-    fn read_stores(&self, reading: &mut Reading) -> Result<Option<Stage>> {
+    fn read_stores(&self, reading: &mut WindowRead) -> Result<Option<IndexStage>> {
         if reading.next < reading.end && reading.batch.entry_count() < reading.entries_max {
             let pages: Vec<u64> = (reading.next..reading.end.min(reading.next + reading.pages_per_step)).collect();
             reading.next += pages.len() as u64;
@@ -210,7 +210,12 @@ impl Engine {
         let skipped = Some(meta.indexing.close_window());
         let batch = std::mem::replace(&mut reading.batch, Batch::new(&meta.filter.read(), StorePageNo(0), 0));
         let total = meta.filter.read().entry_count() + batch.entry_count();
-        Ok(Some(Stage::Arriving(Arriving { batch: Some(batch), skipped, total, ..Arriving::default() })))
+        Ok(Some(IndexStage::Arriving(FilterInsertion {
+            batch: Some(batch),
+            skipped,
+            total,
+            ..FilterInsertion::default()
+        })))
     }
 
     /// Reads store pages past the cache, and adds their shareable blocks to the batch. Returns the pages that are
@@ -224,7 +229,7 @@ impl Engine {
         let read = |pages: &[u64]| self.read_and_pack(pages, &geometry, pool_tag, packer);
         let pages_min = if self.options.test_limits.index_in_steps { 2 } else { PAGES_FOR_TWO };
         let (one, other) = if (pages.len() as u64) < pages_min {
-            (read(pages), Packed::default())
+            (read(pages), PackedPages::default())
         } else {
             let (mine, theirs) = pages.split_at(pages.len() / 2);
             with_second_thread(|| read(mine), || read(theirs))
@@ -235,10 +240,10 @@ impl Engine {
     }
 
     /// Reads some of the pages. Takes no lock.
-    fn read_and_pack(&self, pages: &[u64], geometry: &Geometry, pool_tag: u32, packer: Packer) -> Packed {
+    fn read_and_pack(&self, pages: &[u64], geometry: &Geometry, pool_tag: u32, packer: Packer) -> PackedPages {
         let places: Vec<BlockNo> = pages.iter().map(|page| geometry.store_page_by_no(*page).0).collect();
         let mut buffer = AlignedBuffer::zeroed(places.len());
-        let mut packed = Packed::default();
+        let mut packed = PackedPages::default();
         if self.device.read_batch(&mut reads_of(&places, &mut buffer)).is_err() {
             packed.unusable = pages.iter().copied().map(StorePageNo).collect();
             return packed;
@@ -284,13 +289,13 @@ impl Engine {
     }
 
     /// Brings some of the batch into the filter, and has a second thread sort the next part meanwhile.
-    fn let_arrive(&self, arriving: &mut Arriving) -> Option<Stage> {
+    fn let_arrive(&self, arriving: &mut FilterInsertion) -> Option<IndexStage> {
         if arriving.part.is_some() && arriving.part_ahead.is_none() {
             arriving.part_ahead = arriving.take_part();
         }
         let level = self.filter.read().level();
         let entries_min = if self.options.test_limits.index_in_steps { 1 } else { ENTRIES_FOR_TWO };
-        let is_worth_it = |part: &mut Part| !part.is_sorted_by(level) && part.entries_left() >= entries_min;
+        let is_worth_it = |part: &mut BatchPart| !part.is_sorted_by(level) && part.entries_left() >= entries_min;
         let Some(mut ahead) = arriving.part_ahead.take_if(is_worth_it) else {
             return self.let_in(arriving, false);
         };
@@ -304,7 +309,7 @@ impl Engine {
     }
 
     /// Brings some of the batch into the filter. If the next part `is_away`, stops after the present one.
-    fn let_in(&self, arriving: &mut Arriving, is_away: bool) -> Option<Stage> {
+    fn let_in(&self, arriving: &mut FilterInsertion, is_away: bool) -> Option<IndexStage> {
         let in_few_steps = self.options.test_limits.index_in_steps;
         for _ in 0..if in_few_steps { HOLDS_PER_STEP_FEW } else { HOLDS_PER_STEP } {
             let mut meta = self.meta();
@@ -344,7 +349,7 @@ impl Engine {
             let late = meta.indexing.take_late(ENTRIES_PER_HOLD);
             if late.is_empty() {
                 meta.indexing.all_arrived();
-                return Some(Stage::Idle);
+                return Some(IndexStage::Idle);
             }
             meta.filter.write().remove_each(&late);
             sync::unlock_fairly(meta);
@@ -354,8 +359,8 @@ impl Engine {
 
     /// Returns the next stage after a saved filter has been read and is in force. `others` are the entries that came
     /// meanwhile.
-    pub(super) fn after_loading(others: Vec<KeyedPage>) -> Stage {
-        Stage::Arriving(Arriving { others, is_saved: true, ..Arriving::default() })
+    pub(super) fn after_loading(others: Vec<KeyedPage>) -> IndexStage {
+        IndexStage::Arriving(FilterInsertion { others, is_saved: true, ..FilterInsertion::default() })
     }
 
     /// Returns the number of groups whose fingerprints are not in the filter yet.

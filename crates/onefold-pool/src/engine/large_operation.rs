@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::Engine;
 use crate::error::Result;
-use crate::meta::op::Fault;
+use crate::meta::op::BlockFault;
 use crate::sync;
 
 /// More blocks than any operation needs. A hole that ends within two leaves needs most. For each of these leaves it
@@ -20,23 +20,23 @@ const OPERATION_BLOCKS: usize = 8192;
 const EVICTIONS_PER_HOLD: usize = 256;
 
 /// The blocks that one operation has missed.
-pub(super) struct Missed<'e> {
+pub(super) struct CacheMisses<'e> {
     engine: &'e Engine,
     count: usize,
     is_lent_room: bool,
 }
 
-impl<'e> Missed<'e> {
+impl<'e> CacheMisses<'e> {
     /// Returns the record of an operation that has missed nothing yet.
-    pub(super) fn new(engine: &'e Engine) -> Missed<'e> {
-        Missed { engine, count: 0, is_lent_room: false }
+    pub(super) fn new(engine: &'e Engine) -> CacheMisses<'e> {
+        CacheMisses { engine, count: 0, is_lent_room: false }
     }
 
     /// Reads blocks that the operation has missed.
     ///
     /// # Errors
     /// See [`Engine::load`].
-    pub(super) fn load(&mut self, faults: &[Fault]) -> Result<()> {
+    pub(super) fn load(&mut self, faults: &[BlockFault]) -> Result<()> {
         self.count += faults.len();
         if !self.is_lent_room && self.count > self.engine.meta().cache.capacity() {
             let is_other_under_way = self.engine.has_large_operation.swap(true, Ordering::Relaxed);
@@ -49,7 +49,7 @@ impl<'e> Missed<'e> {
     }
 }
 
-impl Drop for Missed<'_> {
+impl Drop for CacheMisses<'_> {
     fn drop(&mut self) {
         if !self.is_lent_room {
             return;

@@ -233,17 +233,17 @@ mod tests {
 
     use super::*;
 
-    struct Trial {
+    struct LateWritesFixture {
         device: Arc<FaultyDevice<MemoryDevice>>,
         late: LateWrites,
         buffers: BufferPool,
     }
 
-    impl Trial {
-        fn new(late_after: u32) -> Trial {
+    impl LateWritesFixture {
+        fn new(late_after: u32) -> LateWritesFixture {
             let device = Arc::new(FaultyDevice::new(MemoryDevice::new(4096), 1));
             let late = LateWrites::new(device.clone(), late_after);
-            Trial { device, late, buffers: BufferPool::new(BUFFER_BLOCKS, 1 << 20) }
+            LateWritesFixture { device, late, buffers: BufferPool::new(BUFFER_BLOCKS, 1 << 20) }
         }
 
         fn try_keep(&self, block: u64, byte: u8) -> Result<bool> {
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_read_and_written_later_in_one_request() {
-        let trial = Trial::new(0);
+        let trial = LateWritesFixture::new(0);
         trial.late.write(BlockNo(10), &[1; 3 * BLOCK_BYTES]).expect("writes");
         assert!(trial.keep(12, 3) && trial.keep(11, 2) && trial.keep(13, 4));
         assert_eq!((bytes_at(&trial.late, 10), bytes_at(&*trial.device, 10)), ([1, 2, 3], [1, 1, 1]));
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn old_content_never_follows_newer_content() {
-        let trial = Trial::new(0);
+        let trial = LateWritesFixture::new(0);
         assert!(trial.keep(10, 1) && trial.keep(11, 1) && trial.keep(12, 1) && trial.keep(10, 2));
         trial.late.write(BlockNo(11), &[9; BLOCK_BYTES]).expect("writes");
         trial.late.discard(BlockNo(12), 1).expect("discards");
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn some_writes_without_a_sync_come_before_one_that_is_kept() {
-        let trial = Trial::new(2);
+        let trial = LateWritesFixture::new(2);
         assert_eq!([1, 2, 3, 4].map(|block| trial.keep(block, 1)), [false, false, true, true]);
         trial.late.sync().expect("syncs");
         assert_eq!([5, 6, 7].map(|block| trial.keep(block, 1)), [false, false, true]);
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn room_for_more_is_made_by_writing() {
-        let trial = Trial::new(0);
+        let trial = LateWritesFixture::new(0);
         for block in 0..KEPT_BLOCKS_MAX as u64 {
             assert!(trial.keep(block, 1));
         }
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn a_device_that_fails_under_kept_blocks_is_not_asked_again() {
         for fault in [Fault::Io, Fault::StorageFull] {
-            let trial = Trial::new(0);
+            let trial = LateWritesFixture::new(0);
             for block in 0..KEPT_BLOCKS_MAX as u64 {
                 assert!(trial.keep(block, 1));
             }

@@ -19,7 +19,7 @@ use crate::format::geometry::{BITMAP_BLOCKS, ENTRIES_PER_STORE_PAGE, GROUP_BLOCK
 use crate::format::header::{self, BlockKind};
 use crate::format::state::Field;
 use crate::meta::Meta;
-use crate::meta::op::Fault;
+use crate::meta::op::BlockFault;
 use crate::options::Prefetch;
 
 const _: () = assert!(ENTRIES_PER_STORE_PAGE * STORE_PAGES_PER_GROUP >= GROUP_BLOCKS);
@@ -29,7 +29,7 @@ const _: () = assert!(ENTRIES_PER_STORE_PAGE * STORE_PAGES_PER_GROUP >= GROUP_BL
 pub(super) fn sound(
     geometry: &Geometry,
     pool_tag: u32,
-    fault: Fault,
+    fault: BlockFault,
     bytes: &BlockBytes,
 ) -> std::result::Result<(), String> {
     if !geometry.is_place_of(fault.kind, fault.block) {
@@ -40,7 +40,7 @@ pub(super) fn sound(
 
 /// Adds the other bitmap block of a group. If those of the preceding groups were missing too, also adds those of the
 /// following groups.
-fn add_bitmaps_ahead(meta: &mut Meta, faults: &[Fault], mine: &mut Vec<Fault>) {
+fn add_bitmaps_ahead(meta: &mut Meta, faults: &[BlockFault], mine: &mut Vec<BlockFault>) {
     let geometry = meta.geometry;
     let ready = meta.state(Field::GroupsReady);
     for fault in faults.iter().filter(|fault| fault.kind == BlockKind::Bitmap) {
@@ -48,7 +48,7 @@ fn add_bitmaps_ahead(meta: &mut Meta, faults: &[Fault], mine: &mut Vec<Fault>) {
         let ahead = meta.groups.note_bitmap_miss(group);
         for near in group..ready.min(group + ahead) {
             for index in 0..BITMAP_BLOCKS {
-                let fault = Fault { block: geometry.bitmap_block(near, index), kind: BlockKind::Bitmap };
+                let fault = BlockFault { block: geometry.bitmap_block(near, index), kind: BlockKind::Bitmap };
                 if meta.cache.begin_load(fault.block) {
                     mine.push(fault);
                 }
@@ -62,11 +62,11 @@ impl Engine {
     ///
     /// # Errors
     /// Device errors; damage of a requested block.
-    pub(crate) fn load(&self, faults: &[Fault]) -> Result<()> {
+    pub(crate) fn load(&self, faults: &[BlockFault]) -> Result<()> {
         debug_assert!(!faults.is_empty(), "an operation faulted without saying on what");
         let (mut mine, geometry, pool_tag) = {
             let mut meta = self.meta.lock();
-            let mut mine: Vec<Fault> =
+            let mut mine: Vec<BlockFault> =
                 faults.iter().copied().filter(|fault| meta.cache.begin_load(fault.block)).collect();
             if mine.is_empty() {
                 while faults.iter().any(|fault| meta.cache.is_loading(fault.block)) {
@@ -109,7 +109,7 @@ impl Engine {
     }
 
     /// Adds the rest of a fingerprint store if the policy says so.
-    fn add_neighbours(&self, meta: &mut Meta, faults: &[Fault], mine: &mut Vec<Fault>) {
+    fn add_neighbours(&self, meta: &mut Meta, faults: &[BlockFault], mine: &mut Vec<BlockFault>) {
         let geometry = meta.geometry;
         let mut groups: Vec<u64> = Vec::new();
         for fault in faults.iter().filter(|fault| fault.kind == BlockKind::StorePage) {
@@ -130,7 +130,7 @@ impl Engine {
                 break;
             }
             for index in 0..STORE_PAGES_PER_GROUP {
-                let fault = Fault { block: geometry.store_page(group, index), kind: BlockKind::StorePage };
+                let fault = BlockFault { block: geometry.store_page(group, index), kind: BlockKind::StorePage };
                 if meta.cache.begin_load(fault.block) {
                     mine.push(fault);
                 }
@@ -138,7 +138,7 @@ impl Engine {
         }
     }
 
-    fn read_runs(&self, sorted: &[Fault], buffer: &mut AlignedBuffer) -> Result<()> {
+    fn read_runs(&self, sorted: &[BlockFault], buffer: &mut AlignedBuffer) -> Result<()> {
         let blocks: Vec<BlockNo> = sorted.iter().map(|fault| fault.block).collect();
         let (block, mut batch) = (blocks[0], reads_of(&blocks, buffer));
         self.device.read_batch(&mut batch).map_err(|source| PoolError::Io { action: "read", block, source })

@@ -10,7 +10,7 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES, WriteOp};
 use super::Engine;
 use crate::error::{PoolError, Result};
 use crate::meta::Privilege;
-use crate::meta::allocate::Run;
+use crate::meta::allocate::GroupRun;
 use crate::options::Allocation;
 
 impl Engine {
@@ -18,7 +18,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`PoolError::NoSpace`] if the sparse backing file is full; device errors, after which the pool is stopped.
-    pub(crate) fn write_runs(&self, runs: &[Run]) -> Result<()> {
+    pub(crate) fn write_runs(&self, runs: &[GroupRun]) -> Result<()> {
         if !self.meta().permits(Allocation::MetadataRun) {
             return Err(PoolError::NoSpace);
         }
@@ -28,7 +28,7 @@ impl Engine {
         }
         let longest = runs.iter().map(|run| run.count).max().unwrap_or(0);
         let zeros = AlignedBuffer::zeroed(usize::try_from(longest).expect("at most 256"));
-        let write = |run: &Run| {
+        let write = |run: &GroupRun| {
             let length = usize::try_from(run.count).expect("at most 256") * BLOCK_BYTES;
             WriteOp { first: run.first, from: &zeros[..length] }
         };

@@ -12,10 +12,11 @@
 //!    mark;
 //! 9. the mark of the heartbeat, held across its own I/O.
 //!
-//! The line of accepted writes has a lock of its own ([`crate::data::behind`]), which is never held while another one
+//! The queue of accepted writes has a lock of its own ([`crate::data::behind`]), which is never held while another one
 //! is taken. The same holds for the losses among accepted writes, the list of late writes, and the knowledge of the
-//! room under the pool ([`room`]). A thread waits for its turn in the line with range locks held, and none of the
-//! others. The lock of the pins for readers ([`full_counts`]) is held only while the table of range locks is examined.
+//! room under the pool ([`room`]). A thread waits for its turn in the write queue with range locks held, and none of
+//! the others. The lock of the pins for readers ([`full_counts`]) is held only while the table of range locks is
+//! examined.
 //!
 //! A thread that holds the metadata lock takes no other lock except those of the filter. Waiting for a block that
 //! another thread reads releases the metadata lock.
@@ -58,7 +59,7 @@ use crate::options::{Environment, OpenOptions};
 use crate::readers::Readers;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use full_counts::PinForReaders;
-use large_operation::Missed;
+use large_operation::CacheMisses;
 
 /// Maximum number of tries of one operation. Each try loads at least one missing block, so reaching this means that the
 /// cache thrashes.
@@ -83,7 +84,7 @@ pub(crate) struct Engine {
     /// Readers of file data, which may still read a block after its content has got another place.
     pub(crate) readers: Arc<Readers>,
     pinned_for_readers: Mutex<Vec<PinForReaders>>,
-    pub(crate) room: Arc<room::Room>,
+    pub(crate) room: Arc<room::BackingRoom>,
     /// Buffers for new blocks on their way to the device, as fresh memory costs more than the copy into it.
     pub(crate) buffers: BufferPool,
     keys: Mutex<HashMap<u16, FingerprintKey>>,
@@ -97,7 +98,7 @@ pub(crate) struct Engine {
     /// Polls during waits for the committer.
     committing: Polling,
     group_init: Mutex<()>,
-    indexer: Mutex<index::Stage>,
+    indexer: Mutex<index::IndexStage>,
     /// Number of operations so far that a caller waits for; background work makes way for them.
     demand: AtomicU64,
     /// Whether an operation has the room that the metadata cache lends.
@@ -174,7 +175,7 @@ impl Engine {
     /// # Errors
     /// See [`Engine::view`].
     pub(crate) fn view_in_background<T>(&self, mut look: impl FnMut(&mut Op<'_>) -> OpResult<T>) -> Result<T> {
-        let mut missed = Missed::new(self);
+        let mut missed = CacheMisses::new(self);
         for _ in 0..TRIES_MAX {
             let mut meta = self.meta.lock();
             let mut op = Op::new(&mut meta, Privilege::Normal);
@@ -210,7 +211,7 @@ impl Engine {
             self.demand.fetch_add(1, Ordering::Relaxed);
         }
         let mut copies = Vec::new();
-        let mut missed = Missed::new(self);
+        let mut missed = CacheMisses::new(self);
         let (mut places_tried, mut has_relieved) = (0, false);
         for _ in 0..TRIES_MAX {
             let mut meta = self.meta.lock();

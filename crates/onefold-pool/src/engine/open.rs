@@ -8,11 +8,11 @@ use onefold_block::{AlignedBuffer, BlockDevice, BufferPool, Polling};
 
 use super::background::Wake;
 use super::commit::Committer;
-use super::fence::Fenced;
+use super::fence::FencedDevice;
 use super::heartbeat::Pulse;
 use super::index;
 use super::late_writes::{KEPT_BYTES_MAX, LateWrites};
-use super::room::{Room, RoomWatch};
+use super::room::{BackingRoom, RoomWatch};
 use super::{BUFFER_BLOCKS, Engine};
 use crate::activity::{Activity, Counter};
 use crate::error::{PoolError, Result};
@@ -23,14 +23,14 @@ use crate::format::header::{self, BlockKind, HEADER_BYTES};
 use crate::format::state::{FIELD_COUNT, Field};
 use crate::format::superblock::{Superblock, SuperblockError};
 use crate::journal::log::{self, Log};
-use crate::journal::replay::{self, Replayed};
+use crate::journal::replay::{self, ReplayResult};
 use crate::meta::Meta;
 use crate::meta::cache::Cache;
 use crate::meta::groups::Groups;
 use crate::meta::in_flight::InFlightTable;
 use crate::meta::indexing::Indexing;
 use crate::meta::orphans::Orphans;
-use crate::meta::running::Running;
+use crate::meta::running::RunningTransaction;
 use crate::meta::shared_filter::SharedFilter;
 use crate::names::NameHash;
 use crate::options::{Environment, OpenOptions};
@@ -198,7 +198,7 @@ impl Engine {
             check_length(&*device, &superblock)?;
         }
         let device = match &pulse {
-            Some(pulse) => Arc::new(Fenced::new(device, Arc::clone(pulse))),
+            Some(pulse) => Arc::new(FencedDevice::new(device, Arc::clone(pulse))),
             None => device,
         };
         if !options.read_only {
@@ -236,7 +236,7 @@ impl Engine {
             geometry,
             pool_tag,
             cache: Cache::new(plan.metadata),
-            running: Running::new(replayed.next_sequence, log_bytes, plan.commit),
+            running: RunningTransaction::new(replayed.next_sequence, log_bytes, plan.commit),
             groups: Groups::new(plan.busy),
             filter: Arc::clone(&filter),
             indexing: Indexing::default(),
@@ -250,7 +250,7 @@ impl Engine {
         let activity = Activity::default();
         activity.add(Counter::Replayed, replayed.transaction_count);
         activity.add(Counter::ReplayedBytes, replayed.position.used * onefold_block::block::BLOCK_BYTES_U64);
-        let room = Arc::new(Room::new(Arc::clone(&environment.clock), options.provisioning));
+        let room = Arc::new(BackingRoom::new(Arc::clone(&environment.clock), options.provisioning));
         let committer = take_in(&mut meta, &superblock, replayed, pulse.as_ref().map_or(0, |pulse| pulse.run()));
         load_state(&*device, &mut meta)?;
         let watched = Arc::new(WaitsForDevice::new(Arc::new(RoomWatch::new(device, Arc::clone(&room)))));
@@ -279,7 +279,7 @@ impl Engine {
             loaded: Condvar::new(),
             committer: Mutex::new(committer),
             group_init: Mutex::new(()),
-            indexer: Mutex::new(index::Stage::default()),
+            indexer: Mutex::new(index::IndexStage::default()),
             demand: AtomicU64::new(0),
             has_large_operation: AtomicBool::new(false),
             pulse,
@@ -290,7 +290,7 @@ impl Engine {
 }
 
 /// Puts the recovered blocks into the cache, as committed content that is not in place.
-fn take_in(meta: &mut Meta, superblock: &Superblock, replayed: Replayed, run: u64) -> Committer {
+fn take_in(meta: &mut Meta, superblock: &Superblock, replayed: ReplayResult, run: u64) -> Committer {
     let durable = replayed.next_sequence - 1;
     let mut home = std::collections::BTreeMap::new();
     for (block, bytes) in replayed.blocks {

@@ -10,8 +10,8 @@
 //!
 //! Late writes ([`super::late_writes`]) reach the device only at a commit, when no write is left that could return the
 //! error. They need more than room: the backing store must *vouch* that each block has its place
-//! ([`BlockDevice::has_room_for_all_blocks`]). Its word counts for at most a second. It ends with every event that may
-//! take a block's place away: a discard, a growth of the pool, a write that finds no room.
+//! ([`BlockDevice::has_room_for_all_blocks`]). Its answer counts for at most a second. It ends with every event that
+//! may take a block's place away: a discard, a growth of the pool, a write that finds no room.
 //!
 //! Today, every write of the pool takes new blocks. Overwrites in place would need room only on a backing store that
 //! never writes in place itself. [`BlockDevice::room_blocks`] accounts for that: it reports no limit if each block has
@@ -38,27 +38,27 @@ const CREDIT_BLOCKS: u64 = 4096;
 /// Maximum life of a credit.
 const CREDIT_TIME: Duration = Duration::from_secs(1);
 
-/// How long the backing store's word on all of its blocks counts.
-const WORD_TIME: Duration = Duration::from_secs(1);
+/// How long the backing store's answer on all of its blocks counts.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// How long nothing is accepted after a write without room.
 const FULL_TIME: Duration = Duration::from_secs(1);
 
 /// The knowledge of the room under the pool.
-pub(crate) struct Room {
+pub(crate) struct BackingRoom {
     clock: Arc<dyn Clock>,
     /// Never held while another lock is taken.
-    state: Mutex<State>,
+    state: Mutex<RoomState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RoomState {
     credit: Option<Credit>,
     /// When a write last found no room.
     failed_at: Option<Duration>,
     /// Whether the backing store can run out of room without reporting how much it has.
     is_thin: bool,
-    word: Option<Word>,
+    answer: Option<RoomAnswer>,
     /// Number of events so far that made earlier answers invalid.
     changes: u64,
     /// Number of discards in progress.
@@ -67,7 +67,7 @@ struct State {
 
 /// The backing store's last answer to whether each block has its place.
 #[derive(Clone, Copy, Debug)]
-struct Word {
+struct RoomAnswer {
     has_room: bool,
     given_at: Duration,
 }
@@ -90,10 +90,10 @@ pub(crate) enum Allowance {
     Nothing,
 }
 
-impl Room {
-    pub(crate) fn new(clock: Arc<dyn Clock>, provisioning: Provisioning) -> Room {
+impl BackingRoom {
+    pub(crate) fn new(clock: Arc<dyn Clock>, provisioning: Provisioning) -> BackingRoom {
         let is_thin = provisioning == Provisioning::Thin;
-        Room { clock, state: Mutex::new(State { is_thin, ..State::default() }) }
+        BackingRoom { clock, state: Mutex::new(RoomState { is_thin, ..RoomState::default() }) }
     }
 
     /// Returns the allowance for a write that takes at most `count` blocks. `ask` asks the backing store for its room
@@ -138,8 +138,8 @@ impl Room {
             if state.is_closed(now) || state.discards > 0 {
                 return false;
             }
-            if let Some(word) = state.word.filter(|word| now < word.given_at.saturating_add(WORD_TIME)) {
-                return word.has_room;
+            if let Some(answer) = state.answer.filter(|answer| now < answer.given_at.saturating_add(ANSWER_TIME)) {
+                return answer.has_room;
             }
             state.changes
         };
@@ -149,7 +149,7 @@ impl Room {
         if state.changes != asked_at {
             return false;
         }
-        state.word = Some(Word { has_room, given_at: now });
+        state.answer = Some(RoomAnswer { has_room, given_at: now });
         has_room
     }
 
@@ -159,7 +159,7 @@ impl Room {
         self.state.lock().forget_word();
     }
 
-    /// Runs a discard. During it and after it, no earlier word counts.
+    /// Runs a discard. During it and after it, no earlier answer counts.
     fn discarding<T>(&self, discard: impl FnOnce() -> T) -> T {
         {
             let mut state = self.state.lock();
@@ -184,13 +184,13 @@ impl Room {
     }
 }
 
-impl State {
+impl RoomState {
     fn is_closed(&self, now: Duration) -> bool {
         self.is_thin || self.failed_at.is_some_and(|failed_at| now < failed_at.saturating_add(FULL_TIME))
     }
 
     fn forget_word(&mut self) {
-        self.word = None;
+        self.answer = None;
         self.changes += 1;
     }
 
@@ -204,14 +204,14 @@ impl State {
     }
 }
 
-/// A device that reports each discard, and each write that finds no room, to [`Room`].
+/// A device that reports each discard, and each write that finds no room, to [`BackingRoom`].
 pub(crate) struct RoomWatch {
     device: Arc<dyn BlockDevice>,
-    room: Arc<Room>,
+    room: Arc<BackingRoom>,
 }
 
 impl RoomWatch {
-    pub(crate) fn new(device: Arc<dyn BlockDevice>, room: Arc<Room>) -> RoomWatch {
+    pub(crate) fn new(device: Arc<dyn BlockDevice>, room: Arc<BackingRoom>) -> RoomWatch {
         RoomWatch { device, room }
     }
 
@@ -269,15 +269,15 @@ mod tests {
 
     use super::*;
 
-    struct Asked {
+    struct RoomFixture {
         clock: Arc<ManualClock>,
-        room: Arc<Room>,
+        room: Arc<BackingRoom>,
     }
 
-    impl Asked {
-        fn new(provisioning: Provisioning) -> Asked {
+    impl RoomFixture {
+        fn new(provisioning: Provisioning) -> RoomFixture {
             let clock = Arc::new(ManualClock::starting_at(1000));
-            Asked { room: Arc::new(Room::new(clock.clone(), provisioning)), clock }
+            RoomFixture { room: Arc::new(BackingRoom::new(clock.clone(), provisioning)), clock }
         }
 
         /// Returns the allowance for 100 blocks if the backing store has `room`, and whether the store was asked.
@@ -291,7 +291,7 @@ mod tests {
         }
     }
 
-    impl Asked {
+    impl RoomFixture {
         fn is_vouched_for(&self, answer: bool) -> bool {
             self.room.is_vouched_for(|| answer)
         }
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn ample_room_is_asked_for_once_in_a_second_or_16_mib() {
-        let asked = Asked::new(Provisioning::Told);
+        let asked = RoomFixture::new(Provisioning::Told);
         let ample = Some(AMPLE_BLOCKS);
         assert_eq!(asked.allowance(ample), (Allowance::InAll(AMPLE_BLOCKS - SPARE_BLOCKS), true));
         let credited = (0..).take_while(|_| asked.allowance(ample) == (Allowance::Any, false)).count() as u64;
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn little_room_is_asked_for_each_time() {
-        let asked = Asked::new(Provisioning::Told);
+        let asked = RoomFixture::new(Provisioning::Told);
         for room in [AMPLE_BLOCKS - 1, SPARE_BLOCKS, 0, 50_000] {
             assert_eq!(asked.allowance(Some(room)), (Allowance::InAll(room.saturating_sub(SPARE_BLOCKS)), true));
         }
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_write_without_room_ends_the_credit_and_nothing_is_accepted_for_a_second() {
-        let asked = Asked::new(Provisioning::Told);
+        let asked = RoomFixture::new(Provisioning::Told);
         let thin = Arc::new(ThinDevice::new(MemoryDevice::new(64), 1));
         let watch = RoomWatch::new(thin, asked.room.clone());
         assert!(asked.allowance(Some(AMPLE_BLOCKS)).1);
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_device_that_ran_out_of_room_untold_gets_no_credit_any_more() {
-        let asked = Asked::new(Provisioning::Told);
+        let asked = RoomFixture::new(Provisioning::Told);
         let volume = Arc::new(FaultyDevice::new(MemoryDevice::new(64), 1));
         let watch = RoomWatch::new(volume.clone(), asked.room.clone());
         assert_eq!(asked.allowance(None), (Allowance::Any, true));
@@ -344,18 +344,18 @@ mod tests {
         watch.write(BlockNo(1), &[1; 4096]).expect_err("no room");
         asked.clock.advance_seconds(1000);
         assert_eq!(asked.allowance(None), (Allowance::Nothing, false));
-        let said = Asked::new(Provisioning::Thin);
+        let said = RoomFixture::new(Provisioning::Thin);
         assert_eq!(said.allowance(None), (Allowance::Nothing, false));
     }
 
     #[test]
     fn the_word_of_the_backing_store_ends_with_a_change_or_after_a_second() {
-        let asked = Asked::new(Provisioning::Told);
+        let asked = RoomFixture::new(Provisioning::Told);
         assert!(asked.is_vouched_for(true));
         assert!(asked.is_vouched_for(false), "not asked again at once");
         asked.clock.advance_seconds(1);
         assert!(!asked.is_vouched_for(false) && !asked.is_vouched_for(true), "its last answer counts");
-        for change in [Room::note_change, |room: &Room| room.discarding(|| ())] {
+        for change in [BackingRoom::note_change, |room: &BackingRoom| room.discarding(|| ())] {
             asked.clock.advance_seconds(1);
             assert!(asked.is_vouched_for(true));
             change(&asked.room);
@@ -365,18 +365,18 @@ mod tests {
         assert!(asked.is_vouched_for(true));
         assert_eq!(asked.allowance(Some(AMPLE_BLOCKS)), (Allowance::InAll(AMPLE_BLOCKS - SPARE_BLOCKS), true));
         assert!(!asked.is_vouched_for(false), "it has told that it has room to lose");
-        assert!(!Asked::new(Provisioning::Thin).is_vouched_for(true));
+        assert!(!RoomFixture::new(Provisioning::Thin).is_vouched_for(true));
     }
 
     #[test]
     fn an_answer_from_before_a_change_does_not_count() {
-        let asked = Asked::new(Provisioning::Told);
+        let asked = RoomFixture::new(Provisioning::Told);
         let is_vouched_for = asked.room.is_vouched_for(|| {
             asked.room.note_change();
             true
         });
         assert!(!is_vouched_for && !asked.is_vouched_for(false));
-        let asked = Asked::new(Provisioning::Told);
+        let asked = RoomFixture::new(Provisioning::Told);
         asked.room.discarding(|| assert!(!asked.is_vouched_for(true), "the hole may not be there yet"));
         let is_vouched_for = asked.room.is_vouched_for(|| {
             asked.room.discarding(|| ());
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn nobody_is_vouched_for_once_a_write_has_found_no_room() {
-        let asked = Asked::new(Provisioning::Told);
+        let asked = RoomFixture::new(Provisioning::Told);
         let thin = Arc::new(ThinDevice::new(MemoryDevice::new(64), 0));
         let watch = RoomWatch::new(thin, asked.room.clone());
         assert!(asked.is_vouched_for(true));

@@ -16,7 +16,7 @@ use crate::format::header::BlockKind;
 use crate::format::state::Field;
 use crate::meta::Meta;
 use crate::meta::free_words::{Bitmaps, FreeFor, FreeWords, bitmaps_of};
-use crate::meta::op::Fault;
+use crate::meta::op::BlockFault;
 use crate::sync;
 
 /// Number of groups whose bitmaps are read at once: half a mebibyte, in as many places.
@@ -25,7 +25,7 @@ const GROUPS_PER_STEP: usize = 64;
 const GROUPS_PER_HOLD: usize = 8;
 
 /// A group whose bitmaps are examined.
-struct Surveyed {
+struct SurveyGroup {
     group: u64,
     /// The bitmaps that this step reads.
     missing: Vec<BlockNo>,
@@ -71,7 +71,7 @@ impl Engine {
     }
 
     /// Chooses the next groups, and registers the bitmaps that are not in memory as being read.
-    fn begin_survey(&self) -> Vec<Surveyed> {
+    fn begin_survey(&self) -> Vec<SurveyGroup> {
         let mut meta = self.meta();
         let meta = &mut *meta;
         let (geometry, ready) = (meta.geometry, meta.state(Field::GroupsReady));
@@ -84,17 +84,17 @@ impl Engine {
                 continue;
             }
             let missing = bitmaps_of(&geometry, group).filter(|block| meta.cache.begin_load(*block)).collect();
-            groups.push(Surveyed { group, missing });
+            groups.push(SurveyGroup { group, missing });
         }
         groups
     }
 }
 
 /// Records the content of a group's bitmaps as read from the device, unless one of them was created meanwhile.
-fn end_survey(meta: &mut Meta, surveyed: &Surveyed, bytes: &[&BlockBytes], is_read: bool) {
+fn end_survey(meta: &mut Meta, surveyed: &SurveyGroup, bytes: &[&BlockBytes], is_read: bool) {
     let mut is_current = is_read;
     for (&block, bytes) in surveyed.missing.iter().zip(bytes) {
-        let fault = Fault { block, kind: BlockKind::Bitmap };
+        let fault = BlockFault { block, kind: BlockKind::Bitmap };
         is_current &= meta.cache.is_loading(block) && sound(&meta.geometry, meta.pool_tag, fault, bytes).is_ok();
         meta.cache.end_load(block, None);
     }

@@ -52,7 +52,7 @@ impl CellAt {
 
 /// A cell that moved into the place of a freed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Moved {
+pub(super) struct MovedCell {
     pub(super) owner: u32,
     pub(super) to: CellAt,
 }
@@ -62,7 +62,7 @@ pub(super) struct Moved {
 /// Invariants: every slab of a class but the last is full; the last holds at least one cell; the counted memory is the
 /// memory held.
 #[derive(Debug)]
-pub(super) struct Arena {
+pub(super) struct CellArena {
     bytes_max: u64,
     classes: Vec<Class>,
     spares: Vec<Box<[u64]>>,
@@ -95,14 +95,14 @@ impl Class {
     }
 }
 
-impl Arena {
+impl CellArena {
     /// Returns an empty arena that never holds more than `bytes_max`.
-    pub(super) fn new(bytes_max: u64) -> Arena {
+    pub(super) fn new(bytes_max: u64) -> CellArena {
         let class = |index: usize| {
             let cell_words = if index == OWN_SLAB { 0 } else { (index + 1) * STEP_WORDS };
             Class { cell_words, ..Class::default() }
         };
-        Arena { bytes_max, classes: (0..CLASSES).map(class).collect(), spares: Vec::new(), slab_bytes: 0 }
+        CellArena { bytes_max, classes: (0..CLASSES).map(class).collect(), spares: Vec::new(), slab_bytes: 0 }
     }
 
     /// Returns the memory held, in bytes.
@@ -143,7 +143,7 @@ impl Arena {
     }
 
     /// Frees a cell. If that moves another cell, the caller must update the moved cell's owner.
-    pub(super) fn free(&mut self, at: CellAt) -> Option<Moved> {
+    pub(super) fn free(&mut self, at: CellAt) -> Option<MovedCell> {
         let class = &mut self.classes[at.class()];
         let last_slab = class.slabs.len() - 1;
         let last_cell = class.cells_in_last - 1;
@@ -169,7 +169,7 @@ impl Arena {
             class.cells_in_last = class.slabs.last().map_or(0, |slab| class.cells_of(slab));
             self.retire_slab(slab);
         }
-        moved.map(|to| Moved { owner: owner(self.words(to)), to })
+        moved.map(|to| MovedCell { owner: owner(self.words(to)), to })
     }
 
     /// Returns a cell's words.
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn cells_keep_their_content_while_others_come_move_and_go() {
         let random = SeededRandom::new(1);
-        let mut arena = Arena::new(u64::MAX);
+        let mut arena = CellArena::new(u64::MAX);
         let mut cells: BTreeMap<u32, (CellAt, usize, u64)> = BTreeMap::new();
         for round in 0..20_000 {
             let name = u32::try_from(random.below(300)).unwrap();
@@ -314,11 +314,11 @@ mod tests {
 
     #[test]
     fn memory_never_passes_its_limit_and_is_given_back() {
-        let mut arena = Arena::new(200 << 10);
+        let mut arena = CellArena::new(200 << 10);
         let cells: Vec<CellAt> = (0..).map_while(|owner| arena.allocate(owner, 100)).collect();
         assert!(cells.len() > 100, "{} cells of 800 bytes in 200 KiB", cells.len());
         assert!(arena.memory_bytes() <= 200 << 10);
-        let empty = Arena::new(0).memory_bytes();
+        let empty = CellArena::new(0).memory_bytes();
         for _ in &cells {
             let last = CellAt { slab: 0, cell: 0, class_no: cells[0].class_no };
             arena.free(last);

@@ -11,10 +11,10 @@
 
 use onefold_block::Fingerprint;
 
-use super::directory::Place;
-use super::geometry::Geometry;
+use super::directory::RegionPlace;
+use super::geometry::FilterGeometry;
 use super::packed;
-use super::region::Entry;
+use super::region::RegionEntry;
 use super::{Filter, REGION_ENTRIES, StorePageNo};
 
 /// Approximate number of entries in a part: they fit in a processor's cache while they are sorted.
@@ -28,7 +28,7 @@ const MERGED_ENTRIES_MAX: usize = 1 << 12;
 /// Entries on their way into a filter.
 #[derive(Debug)]
 pub struct Batch {
-    geometry: Geometry,
+    geometry: FilterGeometry,
     first_page: u64,
     parts: Vec<Vec<u64>>,
     entry_count: u64,
@@ -37,7 +37,7 @@ pub struct Batch {
 /// Packs entries for one batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Packer {
-    geometry: Geometry,
+    geometry: FilterGeometry,
     first_page: u64,
 }
 
@@ -47,8 +47,8 @@ pub struct PackedEntry(u64);
 
 /// The entries of a batch for some of the regions.
 #[derive(Debug)]
-pub struct Part {
-    geometry: Geometry,
+pub struct BatchPart {
+    geometry: FilterGeometry,
     first_page: u64,
     entries: Vec<u64>,
     /// Entries before this one are in the filter.
@@ -105,13 +105,13 @@ impl Batch {
 
     /// Removes and returns the next part, without the entries on pages for which `skips` returns true. `None` after the
     /// last.
-    pub fn take_part(&mut self, skips: impl Fn(StorePageNo) -> bool) -> Option<Part> {
+    pub fn take_part(&mut self, skips: impl Fn(StorePageNo) -> bool) -> Option<BatchPart> {
         let mut entries = self.parts.pop()?;
         let (geometry, first_page) = (self.geometry, self.first_page);
         let page_mask = packed::mask(page_bits(geometry));
         self.entry_count -= entries.len() as u64;
         entries.retain(|entry| !skips(StorePageNo(first_page + (entry & page_mask))));
-        Some(Part { geometry, first_page, entries, taken: 0, sorted_by: None })
+        Some(BatchPart { geometry, first_page, entries, taken: 0, sorted_by: None })
     }
 }
 
@@ -130,11 +130,11 @@ impl Packer {
 }
 
 /// Returns the number of bits for the page in a packed entry.
-fn page_bits(geometry: Geometry) -> u32 {
+fn page_bits(geometry: FilterGeometry) -> u32 {
     u64::BITS - geometry.prefix_bits
 }
 
-impl Part {
+impl BatchPart {
     /// Returns whether all entries are in the filter.
     #[must_use]
     pub fn is_done(&self) -> bool {
@@ -206,7 +206,7 @@ impl Filter {
 
     /// Adds the next entries of a part, those of about `regions` regions. Does nothing if the part is not sorted for
     /// [`Filter::level`].
-    pub fn absorb(&mut self, part: &mut Part, regions: usize) {
+    pub fn absorb(&mut self, part: &mut BatchPart, regions: usize) {
         let (mut new, mut merged) = (Vec::new(), Vec::new());
         for _ in 0..regions {
             let level = self.level();
@@ -220,7 +220,7 @@ impl Filter {
             let coarse = coarse_of(part.entries[part.taken]);
             let run = part.entries[part.taken..].iter().take_while(|entry| coarse_of(**entry) == coarse).count();
             let run = &part.entries[part.taken..part.taken + run];
-            let entry = |packed: u64| Entry {
+            let entry = |packed: u64| RegionEntry {
                 remainder: packed >> page_bits & packed::mask(bits - level),
                 page: part.first_page + (packed & packed::mask(page_bits)),
             };
@@ -241,7 +241,7 @@ impl Filter {
     }
 
     /// Adds sorted entries to a region; empties their list. Does not split regions.
-    fn merge(&mut self, place: Place, new: &mut Vec<Entry>, merged: &mut Vec<Entry>) {
+    fn merge(&mut self, place: RegionPlace, new: &mut Vec<RegionEntry>, merged: &mut Vec<RegionEntry>) {
         if new.is_empty() {
             return;
         }
@@ -266,7 +266,7 @@ impl Filter {
 }
 
 /// Merges two sorted lists into a third. Without a branch on which entry is next, as no processor could predict it.
-fn merge_sorted(one: &[Entry], other: &[Entry], into: &mut Vec<Entry>) {
+fn merge_sorted(one: &[RegionEntry], other: &[RegionEntry], into: &mut Vec<RegionEntry>) {
     let (mut at_one, mut at_other) = (0, 0);
     while at_one < one.len() && at_other < other.len() {
         let (first, second) = (one[at_one], other[at_other]);

@@ -12,7 +12,7 @@ const GROWTH_MIN: usize = 64;
 
 /// A region's number, and the number of low key bits that choose it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RegionPlace {
     pub(super) region: u32,
     pub(super) bits: u32,
 }
@@ -46,14 +46,14 @@ impl Directory {
     }
 
     /// Returns the region that holds `key`.
-    pub(super) fn locate(&self, key: u64) -> Place {
+    pub(super) fn locate(&self, key: u64) -> RegionPlace {
         locate(self.len() as u64, key)
     }
 
     /// Returns the region that the next split divides; its other half becomes region [`Directory::len`].
-    pub(super) fn next_to_split(&self) -> Place {
+    pub(super) fn next_to_split(&self) -> RegionPlace {
         let level = self.len().ilog2();
-        Place { region: index(self.len() as u64 - (1 << level)), bits: level }
+        RegionPlace { region: index(self.len() as u64 - (1 << level)), bits: level }
     }
 
     /// Returns a region's cell.
@@ -86,15 +86,15 @@ impl Directory {
 }
 
 /// Returns the region that holds `key` among `count` regions, at least one.
-pub(super) fn locate(count: u64, key: u64) -> Place {
+pub(super) fn locate(count: u64, key: u64) -> RegionPlace {
     let level = count.ilog2();
     let fine = key & ((2 << level) - 1);
     let coarse = key & ((1 << level) - 1);
     let split = count - (1 << level);
     if coarse < split {
-        Place { region: index(fine), bits: level + 1 }
+        RegionPlace { region: index(fine), bits: level + 1 }
     } else {
-        Place { region: index(coarse), bits: level }
+        RegionPlace { region: index(coarse), bits: level }
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
         let mut directory = Directory::new();
         for count in 1..200_u64 {
             assert_eq!(directory.len() as u64, count);
-            let before: Vec<Place> = (0..512).map(|key| directory.locate(key)).collect();
+            let before: Vec<RegionPlace> = (0..512).map(|key| directory.locate(key)).collect();
             let split = directory.next_to_split();
             directory.push();
             for (key, before) in (0_u64..).zip(before) {
@@ -121,9 +121,9 @@ mod tests {
                 if before != split {
                     assert_eq!(after, before);
                 } else if key >> split.bits & 1 == 0 {
-                    assert_eq!(after, Place { region: split.region, bits: split.bits + 1 });
+                    assert_eq!(after, RegionPlace { region: split.region, bits: split.bits + 1 });
                 } else {
-                    assert_eq!(after, Place { region: index(count), bits: split.bits + 1 });
+                    assert_eq!(after, RegionPlace { region: index(count), bits: split.bits + 1 });
                 }
             }
         }

@@ -18,17 +18,17 @@ const PREFIX_BITS_MAX: u32 = 56;
 
 /// The division of a fingerprint's prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Geometry {
+pub(super) struct FilterGeometry {
     /// The paper's n + k.
     pub(super) prefix_bits: u32,
     /// The paper's n: it limits the number of buckets in a region.
     pub(super) index_bits: u32,
 }
 
-impl Geometry {
+impl FilterGeometry {
     /// Chooses the values that `options` leave open and bounds the given ones: a prefix is at least long enough to
     /// distinguish as many blocks as the filter is for, and at most 56 bits.
-    pub(super) fn new(options: &FilterOptions) -> Geometry {
+    pub(super) fn new(options: &FilterOptions) -> FilterGeometry {
         let entries_expected = options.blocks_max.min(options.memory_bytes_max / ENTRY_BYTES_MIN).max(1);
         let entry_bits = ceil_log2(entries_expected).min(PREFIX_BITS_MAX);
         let prefix_default = ceil_log2(entries_expected.saturating_mul(LOOKUPS_PER_FALSE_PAGE));
@@ -45,7 +45,7 @@ impl Geometry {
             None => entry_bits,
         }
         .min(prefix_bits);
-        Geometry { prefix_bits, index_bits }
+        FilterGeometry { prefix_bits, index_bits }
     }
 
     /// Returns the prefix of a fingerprint.
@@ -77,7 +77,7 @@ mod tests {
     fn the_default_prefix_errs_in_at_most_one_look_up_of_a_hundred() {
         for exponent in 0..44 {
             for blocks_max in [1_u64 << exponent, (1 << exponent) + 1, 3 << exponent] {
-                let geometry = Geometry::new(&options(blocks_max));
+                let geometry = FilterGeometry::new(&options(blocks_max));
                 let false_pages_per_100 = (blocks_max as f64) * 100.0 / 2.0_f64.powi(geometry.prefix_bits as i32);
                 assert!(false_pages_per_100 <= 1.0, "{blocks_max} blocks: {false_pages_per_100} %");
                 assert!(false_pages_per_100 > 0.5, "{blocks_max} blocks: a bit too many");
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn wishes_are_honoured_and_bounded() {
         let of = |index_bits, tag_bits| {
-            let geometry = Geometry::new(&FilterOptions { index_bits, tag_bits, ..options(1 << 20) });
+            let geometry = FilterGeometry::new(&FilterOptions { index_bits, tag_bits, ..options(1 << 20) });
             (geometry.index_bits, geometry.prefix_bits)
         };
         assert_eq!(of(Some(19), Some(24)), (19, 43), "the paper's");
@@ -102,8 +102,11 @@ mod tests {
     #[test]
     fn a_limit_of_memory_shortens_the_prefix() {
         let limited = FilterOptions { memory_bytes_max: 3 << 10, ..options(1 << 40) };
-        assert_eq!(Geometry::new(&limited), Geometry::new(&options(1 << 10)));
-        assert_eq!(Geometry::new(&FilterOptions { memory_bytes_max: 0, ..limited }), Geometry::new(&options(1)));
+        assert_eq!(FilterGeometry::new(&limited), FilterGeometry::new(&options(1 << 10)));
+        assert_eq!(
+            FilterGeometry::new(&FilterOptions { memory_bytes_max: 0, ..limited }),
+            FilterGeometry::new(&options(1))
+        );
     }
 
     #[test]

@@ -28,15 +28,15 @@ use std::hint::black_box;
 
 use onefold_block::Fingerprint;
 
-use directory::Place;
-use geometry::Geometry;
-use region::{ENTRIES_MAX, Entry, Region, Shape};
+use directory::RegionPlace;
+use geometry::FilterGeometry;
+use region::{ENTRIES_MAX, Region, RegionEntry, RegionShape};
 use regions::Regions;
 
-pub use batch::{Batch, PackedEntry, Packer, Part};
+pub use batch::{Batch, BatchPart, PackedEntry, Packer};
 pub use candidates::Candidates;
 pub use region::RegionFault;
-pub use saved::{CHUNK_BYTES, LoadError, Loader, Saved};
+pub use saved::{CHUNK_BYTES, LoadError, Loader, SavedFilter};
 
 /// Average number of entries at which regions are split; each then holds between half and twice that. With more, each
 /// change would move more memory; with fewer, the regions' own bytes would matter.
@@ -48,7 +48,7 @@ const SCRATCH_ENTRIES: usize = 4 * REGION_ENTRIES;
 const LOOKUP_BATCH: usize = 32;
 
 /// Memory of a filter without regions.
-const FIXED_BYTES: u64 = (size_of::<Filter>() + SCRATCH_ENTRIES * size_of::<Entry>()) as u64;
+const FIXED_BYTES: u64 = (size_of::<Filter>() + SCRATCH_ENTRIES * size_of::<RegionEntry>()) as u64;
 
 /// Index of a fingerprint store page in the pool, counted from 0 without holes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,12 +100,12 @@ pub struct KeyedPage {
 /// total number of entries is the counted one; memory is within its limit.
 #[derive(Debug)]
 pub struct Filter {
-    geometry: Geometry,
+    geometry: FilterGeometry,
     pages: u64,
     memory_bytes_max: u64,
     regions: Regions,
     /// Buffer for the entries of a region that is rewritten.
-    scratch: Vec<Entry>,
+    scratch: Vec<RegionEntry>,
     entry_count: u64,
     refused_count: u64,
 }
@@ -114,7 +114,7 @@ impl Filter {
     /// Returns an empty filter.
     #[must_use]
     pub fn new(options: &FilterOptions) -> Filter {
-        let geometry = Geometry::new(options);
+        let geometry = FilterGeometry::new(options);
         Filter {
             geometry,
             pages: options.pages,
@@ -139,7 +139,7 @@ impl Filter {
 
     fn insert_key(&mut self, key: u64, page: StorePageNo) -> Coverage {
         let place = self.regions.locate(key);
-        if !self.insert_at(place, Entry { remainder: key >> place.bits, page: page.0 }) {
+        if !self.insert_at(place, RegionEntry { remainder: key >> place.bits, page: page.0 }) {
             self.refused_count = self.refused_count.saturating_add(1);
             return Coverage::Refused;
         }
@@ -159,7 +159,7 @@ impl Filter {
             let place = self.regions.locate(number);
             let Some(words) = self.regions.words(place.region) else { continue };
             Region::new(words, self.shape(words, place)).unpack(&mut entries);
-            let keyed = entries.drain(..).map(|Entry { remainder, page }| KeyedPage {
+            let keyed = entries.drain(..).map(|RegionEntry { remainder, page }| KeyedPage {
                 key: remainder << place.bits | number,
                 page: StorePageNo(page),
             });
@@ -186,7 +186,7 @@ impl Filter {
     /// its way into the filter.
     pub fn remove_if_there(&mut self, fingerprint: Fingerprint, page: StorePageNo) -> bool {
         let (place, remainder) = self.locate(fingerprint);
-        let removed = self.remove_at(place, Entry { remainder, page: page.0 });
+        let removed = self.remove_at(place, RegionEntry { remainder, page: page.0 });
         self.entry_count -= u64::from(removed);
         removed
     }
@@ -235,7 +235,7 @@ impl Filter {
     fn bring_near(
         &self,
         fingerprints: impl Iterator<Item = Fingerprint>,
-    ) -> [Option<(Place, u64, &[u64])>; LOOKUP_BATCH] {
+    ) -> [Option<(RegionPlace, u64, &[u64])>; LOOKUP_BATCH] {
         // Each pass requests the memory for the next one; none of its steps waits for another.
         let mut places = [None; LOOKUP_BATCH];
         for (place, fingerprint) in places.iter_mut().zip(fingerprints) {
@@ -327,26 +327,26 @@ impl Filter {
         Ok(())
     }
 
-    fn locate(&self, fingerprint: Fingerprint) -> (Place, u64) {
+    fn locate(&self, fingerprint: Fingerprint) -> (RegionPlace, u64) {
         let key = self.geometry.key(fingerprint);
         let place = self.regions.locate(key);
         (place, key >> place.bits)
     }
 
-    fn remainder_bits(&self, place: Place) -> u32 {
+    fn remainder_bits(&self, place: RegionPlace) -> u32 {
         self.geometry.prefix_bits - place.bits
     }
 
-    fn bucket_bits_max(&self, place: Place) -> u32 {
+    fn bucket_bits_max(&self, place: RegionPlace) -> u32 {
         self.geometry.bucket_bits_max(place.bits)
     }
 
-    fn shape(&self, words: &[u64], place: Place) -> Shape {
-        Shape::read(words, self.remainder_bits(place))
+    fn shape(&self, words: &[u64], place: RegionPlace) -> RegionShape {
+        RegionShape::read(words, self.remainder_bits(place))
     }
 
     /// Adds an entry to a region; returns false if there is no room for it.
-    fn insert_at(&mut self, place: Place, entry: Entry) -> bool {
+    fn insert_at(&mut self, place: RegionPlace, entry: RegionEntry) -> bool {
         let Some(words) = self.regions.words(place.region) else {
             return self.store(place, &[entry]);
         };
@@ -371,10 +371,10 @@ impl Filter {
     }
 
     /// Removes an entry from a region; returns false if there is no equal one.
-    fn remove_at(&mut self, place: Place, entry: Entry) -> bool {
+    fn remove_at(&mut self, place: RegionPlace, entry: RegionEntry) -> bool {
         let remainder_bits = self.remainder_bits(place);
         let Some(words) = self.regions.words_mut(place.region) else { return false };
-        let shape = Shape::read(words, remainder_bits);
+        let shape = RegionShape::read(words, remainder_bits);
         if !region::remove(words, shape, entry) {
             return false;
         }
@@ -398,11 +398,11 @@ impl Filter {
         if whole.bits == self.geometry.prefix_bits || !self.regions.push() {
             return;
         }
-        let halves = [whole.region, sibling].map(|region| Place { region, bits: whole.bits + 1 });
+        let halves = [whole.region, sibling].map(|region| RegionPlace { region, bits: whole.bits + 1 });
         let stored = self.with_entries(whole, |filter, entries| {
             // Both halves stay sorted, as the bit that separates them is the lowest of the remainder.
-            let upper: Vec<Entry> =
-                entries.iter().filter(|entry| entry.remainder & 1 == 1).map(Entry::halved).collect();
+            let upper: Vec<RegionEntry> =
+                entries.iter().filter(|entry| entry.remainder & 1 == 1).map(RegionEntry::halved).collect();
             entries.retain(|entry| entry.remainder & 1 == 0);
             entries.iter_mut().for_each(|entry| *entry = entry.halved());
             filter.store(halves[1], &upper) && filter.store(halves[0], entries)
@@ -413,12 +413,12 @@ impl Filter {
     }
 
     /// Rewrites a region with these sorted entries. Returns false, without effect, if there is no memory for it.
-    fn store(&mut self, place: Place, entries: &[Entry]) -> bool {
+    fn store(&mut self, place: RegionPlace, entries: &[RegionEntry]) -> bool {
         if entries.is_empty() {
             self.regions.free(place.region);
             return true;
         }
-        let shape = Shape::fitting(entries, self.remainder_bits(place), self.bucket_bits_max(place));
+        let shape = RegionShape::fitting(entries, self.remainder_bits(place), self.bucket_bits_max(place));
         match self.regions.reserve(place.region, shape.words()) {
             Some(words) => region::encode(words, shape, entries),
             None => return false,
@@ -428,7 +428,7 @@ impl Filter {
     }
 
     /// Unpacks a region's entries into the scratch buffer and runs `work` on them.
-    fn with_entries<R>(&mut self, place: Place, work: impl FnOnce(&mut Filter, &mut Vec<Entry>) -> R) -> R {
+    fn with_entries<R>(&mut self, place: RegionPlace, work: impl FnOnce(&mut Filter, &mut Vec<RegionEntry>) -> R) -> R {
         let mut entries = std::mem::take(&mut self.scratch);
         entries.clear();
         if let Some(words) = self.regions.words(place.region) {

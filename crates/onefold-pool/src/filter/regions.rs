@@ -1,13 +1,13 @@
 //! All regions: the directory, and the cells to which it points.
 
-use super::arena::{Arena, CellAt, Moved};
-use super::directory::{Directory, Place};
+use super::arena::{CellArena, CellAt, MovedCell};
+use super::directory::{Directory, RegionPlace};
 
 /// The words of every region, by its number. A region without words is empty.
 #[derive(Debug)]
 pub(super) struct Regions {
     directory: Directory,
-    arena: Arena,
+    arena: CellArena,
     bytes_max: u64,
 }
 
@@ -16,7 +16,7 @@ impl Regions {
     /// set does.
     pub(super) fn new(bytes_max: u64) -> Regions {
         let directory = Directory::new();
-        let arena = Arena::new(bytes_max.saturating_sub(directory.memory_bytes()));
+        let arena = CellArena::new(bytes_max.saturating_sub(directory.memory_bytes()));
         Regions { directory, arena, bytes_max }
     }
 
@@ -36,12 +36,12 @@ impl Regions {
     }
 
     /// Returns the region that holds `key`.
-    pub(super) fn locate(&self, key: u64) -> Place {
+    pub(super) fn locate(&self, key: u64) -> RegionPlace {
         self.directory.locate(key)
     }
 
     /// Returns the region that the next split divides; its other half becomes region [`Regions::len`].
-    pub(super) fn next_to_split(&self) -> Place {
+    pub(super) fn next_to_split(&self) -> RegionPlace {
         self.directory.next_to_split()
     }
 
@@ -118,8 +118,8 @@ impl Regions {
         self.directory.cell(region)
     }
 
-    fn follow(&mut self, moved: Option<Moved>) {
-        if let Some(Moved { owner, to }) = moved {
+    fn follow(&mut self, moved: Option<MovedCell>) {
+        if let Some(MovedCell { owner, to }) = moved {
             self.directory.set(owner, Some(to));
         }
     }

@@ -274,7 +274,7 @@ pub enum Record<'a> {
         /// Checksum of the block with the ranges applied.
         checksum: u32,
         /// Offset u16, length u16, bytes, repeated `count` times; bounded.
-        ranges: Ranges<'a>,
+        ranges: RecordRanges<'a>,
     },
     /// A freed metadata block.
     Forget {
@@ -285,11 +285,11 @@ pub enum Record<'a> {
 
 /// Ranges of a record, checked to lie within a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ranges<'a> {
+pub struct RecordRanges<'a> {
     bytes: &'a [u8],
 }
 
-impl<'a> Iterator for Ranges<'a> {
+impl<'a> Iterator for RecordRanges<'a> {
     type Item = (usize, &'a [u8]);
 
     fn next(&mut self) -> Option<(usize, &'a [u8])> {
@@ -326,7 +326,7 @@ pub fn records<'a>(transaction: &'a [u8], mut visit: impl FnMut(Record<'a>)) -> 
                 let (opening, after) = after.split_first_chunk::<6>().ok_or("ranges cut short")?;
                 let length = ranges_length(after, get_u16(opening, 4))?;
                 let (bytes, after) = after.split_at(length);
-                visit(Record::Ranges { block, checksum: get_u32(opening, 0), ranges: Ranges { bytes } });
+                visit(Record::Ranges { block, checksum: get_u32(opening, 0), ranges: RecordRanges { bytes } });
                 after
             }
             RECORD_FORGET => {

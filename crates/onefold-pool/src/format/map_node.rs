@@ -90,38 +90,38 @@ pub fn entry(node: &BlockBytes, index: usize) -> Option<MapEntry> {
 
 /// Numbers of places below a node, or changes of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct MapTotals {
     /// Places mapped to data.
     pub mapped: i64,
     /// Places that are reserved.
     pub reserved: i64,
 }
 
-impl std::ops::AddAssign for Totals {
-    fn add_assign(&mut self, other: Totals) {
+impl std::ops::AddAssign for MapTotals {
+    fn add_assign(&mut self, other: MapTotals) {
         self.mapped += other.mapped;
         self.reserved += other.reserved;
     }
 }
 
-impl std::ops::Neg for Totals {
-    type Output = Totals;
+impl std::ops::Neg for MapTotals {
+    type Output = MapTotals;
 
-    fn neg(self) -> Totals {
-        Totals { mapped: -self.mapped, reserved: -self.reserved }
+    fn neg(self) -> MapTotals {
+        MapTotals { mapped: -self.mapped, reserved: -self.reserved }
     }
 }
 
 /// Decodes the node's totals; `None` if they exceed those of any file.
 #[must_use]
-pub fn totals(node: &BlockBytes) -> Option<Totals> {
+pub fn totals(node: &BlockBytes) -> Option<MapTotals> {
     let number = |offset| i64::try_from(get_u64(node, offset)).ok().filter(|&number| number <= 1 << 48);
-    Some(Totals { mapped: number(MAPPED_OFFSET)?, reserved: number(RESERVED_OFFSET)? })
+    Some(MapTotals { mapped: number(MAPPED_OFFSET)?, reserved: number(RESERVED_OFFSET)? })
 }
 
 /// Returns the bytes for [`TOTALS_RANGE`]; `None` if a total would be negative.
 #[must_use]
-pub fn encode_totals(totals: Totals) -> Option<[u8; 16]> {
+pub fn encode_totals(totals: MapTotals) -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&u64::try_from(totals.mapped).ok()?.to_le_bytes());
     bytes[8..].copy_from_slice(&u64::try_from(totals.reserved).ok()?.to_le_bytes());

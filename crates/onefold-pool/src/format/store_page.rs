@@ -39,7 +39,7 @@ pub enum BlockUse {
 
 /// One block's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct StoreEntry {
     /// Fingerprint of a data block.
     pub fingerprint: Fingerprint,
     /// Reference count; 0 exactly when the block is free.
@@ -52,15 +52,15 @@ pub struct Entry {
     pub private: bool,
 }
 
-impl Entry {
+impl StoreEntry {
     /// The entry of a free block.
-    pub const FREE: Entry =
-        Entry { fingerprint: Fingerprint([0; 16]), count: 0, domain: 0, usage: BlockUse::Free, private: false };
+    pub const FREE: StoreEntry =
+        StoreEntry { fingerprint: Fingerprint([0; 16]), count: 0, domain: 0, usage: BlockUse::Free, private: false };
 
     /// Returns the entry of a metadata block with one reference.
     #[must_use]
-    pub fn metadata(usage: BlockUse) -> Entry {
-        Entry { count: 1, usage, ..Entry::FREE }
+    pub fn metadata(usage: BlockUse) -> StoreEntry {
+        StoreEntry { count: 1, usage, ..StoreEntry::FREE }
     }
 
     /// Returns the bytes of the entry.
@@ -82,7 +82,7 @@ impl Entry {
 
     /// Decodes an entry from `bytes`, exactly [`ENTRY_BYTES`] long. `None` if Onefold never writes it like this.
     #[must_use]
-    pub fn decode(bytes: &[u8]) -> Option<Entry> {
+    pub fn decode(bytes: &[u8]) -> Option<StoreEntry> {
         let usage = match bytes[22] {
             0 => BlockUse::Free,
             1 => BlockUse::Data,
@@ -90,7 +90,7 @@ impl Entry {
             3 => BlockUse::TreePage,
             _ => return None,
         };
-        let entry = Entry {
+        let entry = StoreEntry {
             fingerprint: Fingerprint(bytes[..16].try_into().expect("sixteen bytes")),
             count: get_u32(bytes, COUNT_OFFSET),
             domain: get_u16(bytes, 20),
@@ -127,8 +127,8 @@ pub fn count_range(index: usize) -> std::ops::Range<usize> {
 
 /// Decodes entry `index` of a page. `None` if damaged.
 #[must_use]
-pub fn entry(page: &BlockBytes, index: usize) -> Option<Entry> {
-    Entry::decode(&page[entry_range(index)])
+pub fn entry(page: &BlockBytes, index: usize) -> Option<StoreEntry> {
+    StoreEntry::decode(&page[entry_range(index)])
 }
 
 /// Returns the indices of the entries with `fingerprint`, whatever their other fields.
@@ -146,33 +146,35 @@ mod tests {
 
     #[test]
     fn an_entry_survives_its_encoding() {
-        let data = Entry {
+        let data = StoreEntry {
             fingerprint: Fingerprint([7; 16]),
             count: u32::MAX,
             domain: 513,
             usage: BlockUse::Data,
             private: true,
         };
-        for entry in [data, Entry::FREE, Entry::metadata(BlockUse::MapNode), Entry::metadata(BlockUse::TreePage)] {
-            assert_eq!(Entry::decode(&entry.encode()), Some(entry));
+        for entry in
+            [data, StoreEntry::FREE, StoreEntry::metadata(BlockUse::MapNode), StoreEntry::metadata(BlockUse::TreePage)]
+        {
+            assert_eq!(StoreEntry::decode(&entry.encode()), Some(entry));
         }
     }
 
     #[test]
     fn entries_that_onefold_never_writes_are_refused() {
-        let mut bytes = Entry::FREE.encode();
+        let mut bytes = StoreEntry::FREE.encode();
         bytes[16] = 1;
-        assert_eq!(Entry::decode(&bytes), None, "a free block with references");
-        let mut bytes = Entry::metadata(BlockUse::MapNode).encode();
+        assert_eq!(StoreEntry::decode(&bytes), None, "a free block with references");
+        let mut bytes = StoreEntry::metadata(BlockUse::MapNode).encode();
         bytes[3] = 1;
-        assert_eq!(Entry::decode(&bytes), None, "a map node with a fingerprint");
+        assert_eq!(StoreEntry::decode(&bytes), None, "a map node with a fingerprint");
         bytes[22] = 99;
-        assert_eq!(Entry::decode(&bytes), None, "an unknown use");
+        assert_eq!(StoreEntry::decode(&bytes), None, "an unknown use");
     }
 
     #[test]
     fn the_layout_of_an_entry_does_not_drift() {
-        let entry = Entry {
+        let entry = StoreEntry {
             fingerprint: Fingerprint([0xab; 16]),
             count: 0x0102_0304,
             domain: 0x0506,

@@ -25,7 +25,7 @@ const PIECE_BLOCKS: usize = 256;
 
 /// Result of a replay.
 #[derive(Debug)]
-pub(crate) struct Replayed {
+pub(crate) struct ReplayResult {
     /// Metadata blocks that may not be in place yet, sealed, by their place.
     pub(crate) blocks: BTreeMap<BlockNo, Box<BlockBytes>>,
     /// Freed metadata blocks, not to be reused before the tail has moved past the records that name them.
@@ -42,11 +42,11 @@ pub(crate) struct Replayed {
 ///
 /// # Errors
 /// Damage; device errors.
-pub(crate) fn replay(device: &dyn BlockDevice, superblock: &Superblock) -> Result<Replayed> {
+pub(crate) fn replay(device: &dyn BlockDevice, superblock: &Superblock) -> Result<ReplayResult> {
     let (geometry, pool_tag) = (&superblock.geometry, superblock.pool_tag());
     let header = read_header(device, geometry, pool_tag)?;
     let mut log = LogReader::new(device, geometry, superblock.transaction_identity());
-    let mut replayed = Replayed {
+    let mut replayed = ReplayResult {
         blocks: BTreeMap::new(),
         forgotten: BTreeSet::new(),
         transaction_count: 0,
@@ -80,7 +80,7 @@ pub(crate) fn replay(device: &dyn BlockDevice, superblock: &Superblock) -> Resul
 
 /// Checks that each block is metadata that belongs at its place. No block may overwrite a superblock, a bitmap or the
 /// journal itself with anything else, however correct its checksum is.
-fn refuse_misplaced_blocks(replayed: &Replayed, geometry: &Geometry, pool_tag: u32) -> Result<()> {
+fn refuse_misplaced_blocks(replayed: &ReplayResult, geometry: &Geometry, pool_tag: u32) -> Result<()> {
     for (&block, bytes) in &replayed.blocks {
         ensure_in_place(geometry, pool_tag, block, bytes).map_err(|what| PoolError::Damaged {
             structure: "journal",
@@ -184,7 +184,7 @@ impl<'a> LogReader<'a> {
     }
 }
 
-fn apply(replayed: &mut Replayed, geometry: &Geometry, transaction: &[u8]) -> Result<()> {
+fn apply(replayed: &mut ReplayResult, geometry: &Geometry, transaction: &[u8]) -> Result<()> {
     let mut problem = None;
     let sequence = replayed.next_sequence;
     journal::records(transaction, |record| {
@@ -199,7 +199,11 @@ fn apply(replayed: &mut Replayed, geometry: &Geometry, transaction: &[u8]) -> Re
     }
 }
 
-fn apply_record(replayed: &mut Replayed, geometry: &Geometry, record: Record<'_>) -> std::result::Result<(), String> {
+fn apply_record(
+    replayed: &mut ReplayResult,
+    geometry: &Geometry,
+    record: Record<'_>,
+) -> std::result::Result<(), String> {
     match record {
         Record::Whole { block, content } => {
             replayed.forgotten.remove(&block);
@@ -228,7 +232,7 @@ fn apply_record(replayed: &mut Replayed, geometry: &Geometry, record: Record<'_>
 }
 
 /// Searches for a transaction that was durable after the one at which the log seems to end.
-fn refuse_later_transactions(log: &mut LogReader<'_>, replayed: &Replayed, geometry: &Geometry) -> Result<()> {
+fn refuse_later_transactions(log: &mut LogReader<'_>, replayed: &ReplayResult, geometry: &Geometry) -> Result<()> {
     // Hostile blocks could each claim a transaction as long as the log.
     let mut budget = log.blocks.saturating_mul(4);
     for position in 0..log.blocks {

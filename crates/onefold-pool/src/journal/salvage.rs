@@ -9,7 +9,7 @@
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo};
 
 use super::log::{LogPosition, log_blocks};
-use super::replay::{Replayed, ensure_in_place};
+use super::replay::{ReplayResult, ensure_in_place};
 use crate::format::BlockBytes;
 use crate::format::geometry::Geometry;
 use crate::format::header;
@@ -66,7 +66,7 @@ impl Remains {
     }
 
     /// Returns the result of the transactions that follow one another up to the newest; `None` if there are none.
-    pub(crate) fn newest_chain(&self, device: &dyn BlockDevice, geometry: &Geometry) -> Option<Replayed> {
+    pub(crate) fn newest_chain(&self, device: &dyn BlockDevice, geometry: &Geometry) -> Option<ReplayResult> {
         let mut first = self.transactions.len().checked_sub(1)?;
         while first > 0 && self.follows(&self.transactions[first - 1], &self.transactions[first]) {
             first -= 1;
@@ -75,7 +75,7 @@ impl Remains {
     }
 
     /// Returns the result of the transactions that follow one another from the tail in the header slot on.
-    pub(crate) fn since_tail(&self, device: &dyn BlockDevice, geometry: &Geometry) -> Option<Replayed> {
+    pub(crate) fn since_tail(&self, device: &dyn BlockDevice, geometry: &Geometry) -> Option<ReplayResult> {
         let header = self.header?;
         let first = self.transactions.partition_point(|opening| opening.sequence < header.tail_sequence);
         let mut count = 0;
@@ -93,8 +93,8 @@ impl Remains {
     }
 
     /// Returns the reading that uses nothing from the log.
-    pub(crate) fn nothing(&self) -> Replayed {
-        Replayed {
+    pub(crate) fn nothing(&self) -> ReplayResult {
+        ReplayResult {
             blocks: std::collections::BTreeMap::new(),
             forgotten: std::collections::BTreeSet::new(),
             transaction_count: 0,
@@ -121,7 +121,7 @@ impl Remains {
     }
 
     /// Applies transactions that follow one another, as far as the results are the blocks that were logged.
-    fn replay(&self, device: &dyn BlockDevice, geometry: &Geometry, chain: &[Opening]) -> Replayed {
+    fn replay(&self, device: &dyn BlockDevice, geometry: &Geometry, chain: &[Opening]) -> ReplayResult {
         let mut replayed = self.nothing();
         for opening in chain {
             let Some((_, bytes)) = transaction_at(&self.log, opening.position, self.identity, self.log_blocks) else {
@@ -160,7 +160,13 @@ fn whole_transactions(log: &[u8], identity: TransactionIdentity, log_blocks: u64
     found
 }
 
-fn apply(replayed: &mut Replayed, device: &dyn BlockDevice, geometry: &Geometry, pool_tag: u32, record: Record<'_>) {
+fn apply(
+    replayed: &mut ReplayResult,
+    device: &dyn BlockDevice,
+    geometry: &Geometry,
+    pool_tag: u32,
+    record: Record<'_>,
+) {
     match record {
         Record::Whole { block, content } => {
             if ensure_in_place(geometry, pool_tag, block, content).is_ok() {

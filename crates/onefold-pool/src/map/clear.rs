@@ -12,7 +12,7 @@ use super::{entry_index, inline_index};
 use crate::format::header::BlockKind;
 use crate::format::inode::{INLINE_ENTRIES, Inode, MapRoot};
 use crate::format::items::{self, ReclaimItem};
-use crate::format::map_node::{self, FAN_OUT, FAN_OUT_LEN, MapEntry, Totals};
+use crate::format::map_node::{self, FAN_OUT, FAN_OUT_LEN, MapEntry, MapTotals};
 use crate::format::state::Field;
 use crate::meta::op::damaged;
 use crate::meta::{Op, OpResult};
@@ -26,7 +26,7 @@ const CHILDREN_PER_STEP: usize = 4;
 
 /// A node of a map, with the part of the file that it covers.
 #[derive(Clone, Copy)]
-struct Covered {
+struct NodeSpan {
     node: BlockNo,
     level: u8,
     /// The first block of the file that it covers.
@@ -38,7 +38,7 @@ impl Op<'_> {
     pub(crate) fn map_clear(&mut self, inode: &mut Inode, first: u64, end: u64) -> OpResult<()> {
         match inode.map {
             MapRoot::Inline(mut entries) => {
-                let mut change = Totals::default();
+                let mut change = MapTotals::default();
                 for index in first..end.min(INLINE_ENTRIES as u64) {
                     let Some(at) = inline_index(index) else { break };
                     change += self.replaced(std::mem::replace(&mut entries[at], MapEntry::Hole), MapEntry::Hole)?;
@@ -54,7 +54,7 @@ impl Op<'_> {
                 }
                 if first < end {
                     let root = self.map_path(inode, first, levels - 1)?.last();
-                    let top = Covered { node: root, level: levels - 1, base: 0 };
+                    let top = NodeSpan { node: root, level: levels - 1, base: 0 };
                     let change = self.clear_node(top, &(first..end))?;
                     self.add_totals(inode, change);
                 }
@@ -68,7 +68,7 @@ impl Op<'_> {
         if let MapRoot::Tree { levels, root } = inode.map {
             self.detach(root, levels - 1)?;
             let number = |count| i64::try_from(count).unwrap_or(i64::MAX);
-            let all = Totals { mapped: number(inode.mapped), reserved: number(inode.reserved_blocks) };
+            let all = MapTotals { mapped: number(inode.mapped), reserved: number(inode.reserved_blocks) };
             self.add_totals(inode, -all);
             inode.map = MapRoot::EMPTY;
             return Ok(());
@@ -78,7 +78,7 @@ impl Op<'_> {
 
     /// Clears `range` below a node with one parent. Returns the change of the node's totals, which is written to the
     /// node but not to those above.
-    fn clear_node(&mut self, at: Covered, range: &Range<u64>) -> OpResult<Totals> {
+    fn clear_node(&mut self, at: NodeSpan, range: &Range<u64>) -> OpResult<MapTotals> {
         let span = map_node::entry_span(at.level);
         let from = (range.start.max(at.base) - at.base) / span;
         let to = (range.end.min(at.base + FAN_OUT * span) - at.base).div_ceil(span);
@@ -91,20 +91,20 @@ impl Op<'_> {
         Ok(change)
     }
 
-    fn clear_leaf(&mut self, leaf: BlockNo, from: u64, to: u64) -> OpResult<Totals> {
+    fn clear_leaf(&mut self, leaf: BlockNo, from: u64, to: u64) -> OpResult<MapTotals> {
         let entries = self.map_entries(leaf, 0)?;
         let (from, to) = (entry_index(from, 0), from_len(to));
         let old = &entries[from..to];
         self.want_entries(blocks_of(old))?;
         self.edit(leaf, BlockKind::MapNode(0), map_node::entries_range(from, to - from))?.fill(0);
-        let mut change = Totals::default();
+        let mut change = MapTotals::default();
         for entry in old {
             change += self.replaced(*entry, MapEntry::Hole)?;
         }
         Ok(change)
     }
 
-    fn clear_children(&mut self, at: Covered, children: Range<u64>, range: &Range<u64>) -> OpResult<Totals> {
+    fn clear_children(&mut self, at: NodeSpan, children: Range<u64>, range: &Range<u64>) -> OpResult<MapTotals> {
         let span = map_node::entry_span(at.level);
         let entries = self.map_entries(at.node, at.level)?;
         let touched = &entries[entry_index(children.start, 0)..from_len(children.end)];
@@ -113,7 +113,7 @@ impl Op<'_> {
             self.want(child, BlockKind::MapNode(at.level - 1))?;
         }
         self.want_entries(blocks_of(touched))?;
-        let mut change = Totals::default();
+        let mut change = MapTotals::default();
         for index in children {
             let slot = from_len(index);
             let base = at.base + index * span;
@@ -138,7 +138,7 @@ impl Op<'_> {
                 MapEntry::Block(child) => child,
             };
             self.set_map_entry(at.node, at.level, slot, MapEntry::Block(child))?;
-            let covered = Covered { node: child, level: below, base };
+            let covered = NodeSpan { node: child, level: below, base };
             change += self.clear_node(covered, range)?;
         }
         Ok(change)
@@ -225,17 +225,17 @@ impl Op<'_> {
         let end = (first + ENTRIES_PER_STEP).min(FAN_OUT_LEN);
         // Reads everything that the leaf needs together.
         self.want_entries(blocks_of(&entries[first..]))?;
-        let mut change = Totals::default();
+        let mut change = MapTotals::default();
         for entry in &entries[first..end] {
             change += match *entry {
-                MapEntry::Hole => Totals::default(),
+                MapEntry::Hole => MapTotals::default(),
                 MapEntry::Reserved => {
                     self.release_reserved(0);
-                    Totals { mapped: 0, reserved: -1 }
+                    MapTotals { mapped: 0, reserved: -1 }
                 }
                 MapEntry::Block(block) => {
                     self.drop_data_reference(block)?;
-                    Totals { mapped: -1, reserved: 0 }
+                    MapTotals { mapped: -1, reserved: 0 }
                 }
             };
         }

@@ -4,12 +4,12 @@ use super::clear::blocks_of;
 use super::entry_index;
 use crate::format::header::BlockKind;
 use crate::format::inode::{Inode, MapRoot};
-use crate::format::map_node::{self, FAN_OUT, FAN_OUT_LEN, MapEntry, Totals};
+use crate::format::map_node::{self, FAN_OUT, FAN_OUT_LEN, MapEntry, MapTotals};
 use crate::meta::{Op, OpResult};
 
 /// Position of a range clone.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CloneRange {
+pub(crate) struct ClonePosition {
     /// First block in the source.
     pub(crate) source: u64,
     /// First block in the target.
@@ -31,7 +31,7 @@ impl Op<'_> {
                 self.add_node_parent(root)?;
                 target.map = source.map;
                 let mapped = i64::try_from(source.mapped).unwrap_or(i64::MAX);
-                self.add_totals(target, Totals { mapped, reserved: 0 });
+                self.add_totals(target, MapTotals { mapped, reserved: 0 });
                 Ok(())
             }
         }
@@ -39,7 +39,7 @@ impl Op<'_> {
 
     /// Clones the next piece of a range: a shared leaf if both sides are aligned to leaves, entries otherwise. Returns
     /// the number of blocks done, at least one and at most a leaf's worth.
-    pub(crate) fn map_clone_step(&mut self, source: &Inode, target: &mut Inode, range: CloneRange) -> OpResult<u64> {
+    pub(crate) fn map_clone_step(&mut self, source: &Inode, target: &mut Inode, range: ClonePosition) -> OpResult<u64> {
         let aligned = range.source.is_multiple_of(FAN_OUT) && range.target.is_multiple_of(FAN_OUT);
         if aligned
             && matches!(source.map, MapRoot::Tree { .. })
@@ -75,7 +75,7 @@ impl Op<'_> {
 
     /// Makes the target name the source's leaf. `None` if the leaf holds more than the range, or reserved places, so
     /// that its entries must be copied.
-    fn share_leaf(&mut self, source: &Inode, target: &mut Inode, range: CloneRange) -> OpResult<Option<u64>> {
+    fn share_leaf(&mut self, source: &Inode, target: &mut Inode, range: ClonePosition) -> OpResult<Option<u64>> {
         let MapEntry::Block(leaf) = self.map_node_at(source, range.source, 0)? else {
             let count = range.count.min(FAN_OUT);
             self.map_clear(target, range.target, range.target + count)?;

@@ -26,7 +26,7 @@ use onefold_block::BlockNo;
 
 use crate::format::header::BlockKind;
 use crate::format::inode::{INLINE_ENTRIES, Inode, MapRoot};
-use crate::format::map_node::{self, FAN_OUT, FAN_OUT_LEN, MapEntry, Totals};
+use crate::format::map_node::{self, FAN_OUT, FAN_OUT_LEN, MapEntry, MapTotals};
 use crate::meta::op::damaged;
 use crate::meta::{Op, OpResult};
 
@@ -54,7 +54,7 @@ impl Op<'_> {
     }
 
     /// Reads a node's totals.
-    pub(crate) fn map_totals(&mut self, node: BlockNo, level: u8) -> OpResult<Totals> {
+    pub(crate) fn map_totals(&mut self, node: BlockNo, level: u8) -> OpResult<MapTotals> {
         map_node::totals(self.block(node, BlockKind::MapNode(level))?)
             .ok_or_else(|| damaged("file map", node, "totals that no file has"))
     }

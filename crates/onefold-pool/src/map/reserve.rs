@@ -12,7 +12,7 @@ use super::inline_index;
 use crate::error::PoolError;
 use crate::format::header::BlockKind;
 use crate::format::inode::{Inode, MapRoot};
-use crate::format::map_node::{self, FAN_OUT, FAN_OUT_LEN, MapEntry, Totals};
+use crate::format::map_node::{self, FAN_OUT, FAN_OUT_LEN, MapEntry, MapTotals};
 use crate::format::state::Field;
 use crate::format::store_page::BlockUse;
 use crate::meta::allocate::EMERGENCY_BLOCKS;
@@ -27,7 +27,7 @@ impl Op<'_> {
     /// Reserves the holes among blocks `range`, which lies within one aligned run of [`RESERVE_STEP_BLOCKS`].
     pub(crate) fn map_reserve(&mut self, inode: &mut Inode, range: Range<u64>) -> OpResult<()> {
         if let (MapRoot::Inline(mut entries), Some(_)) = (inode.map, inline_index(range.end - 1)) {
-            let mut change = Totals::default();
+            let mut change = MapTotals::default();
             for at in range.filter_map(inline_index) {
                 if entries[at] == MapEntry::Hole {
                     entries[at] = MapEntry::Reserved;
@@ -62,7 +62,7 @@ impl Op<'_> {
     }
 
     /// Reserves holes below a node of level 1 that has one parent.
-    fn reserve_children(&mut self, node: BlockNo, base: u64, range: &Range<u64>) -> OpResult<Totals> {
+    fn reserve_children(&mut self, node: BlockNo, base: u64, range: &Range<u64>) -> OpResult<MapTotals> {
         let entries = self.map_entries(node, 1)?;
         let slots = (range.start - base) / FAN_OUT..(range.end - base).div_ceil(FAN_OUT);
         for slot in slots.clone() {
@@ -72,7 +72,7 @@ impl Op<'_> {
             }
         }
         self.settle()?;
-        let mut change = Totals::default();
+        let mut change = MapTotals::default();
         for slot in slots {
             let first = base + slot * FAN_OUT;
             let within = range.start.max(first) - first..range.end.min(first + FAN_OUT) - first;
@@ -95,9 +95,9 @@ impl Op<'_> {
         Ok(change)
     }
 
-    fn reserve_leaf(&mut self, leaf: BlockNo, within: Range<u64>) -> OpResult<Totals> {
+    fn reserve_leaf(&mut self, leaf: BlockNo, within: Range<u64>) -> OpResult<MapTotals> {
         let entries = self.map_entries(leaf, 0)?;
-        let mut change = Totals::default();
+        let mut change = MapTotals::default();
         for at in within.filter_map(|place| usize::try_from(place).ok()) {
             if entries[at] == MapEntry::Hole {
                 self.set_map_entry(leaf, 0, at, MapEntry::Reserved)?;
@@ -125,7 +125,7 @@ impl Op<'_> {
             place.copy_from_slice(&MapEntry::Reserved.encode().to_le_bytes());
         }
         let places = i64::try_from(map_node::entry_span(level + 1)).unwrap_or(i64::MAX);
-        let totals = map_node::encode_totals(Totals { mapped: 0, reserved: places }).expect("not negative");
+        let totals = map_node::encode_totals(MapTotals { mapped: 0, reserved: places }).expect("not negative");
         self.edit(node, BlockKind::MapNode(level), map_node::TOTALS_RANGE)?.copy_from_slice(&totals);
         Ok(node)
     }

@@ -15,7 +15,7 @@ const STEPS_MAX: u32 = 256;
 
 /// State of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sought {
+pub(crate) enum SeekStep {
     /// The block index that was sought, or the end.
     Found(u64),
     /// No result before this block; the search continues there.
@@ -44,19 +44,19 @@ impl PlaceKind {
 impl Op<'_> {
     /// Finds the first block at or after `from` and before `end` that is mapped (`data`) or is not; `end` if there is
     /// none. Reserved places count as holes: they read as zeros.
-    pub(crate) fn map_seek(&mut self, inode: &Inode, from: u64, end: u64, data: bool) -> OpResult<Sought> {
+    pub(crate) fn map_seek(&mut self, inode: &Inode, from: u64, end: u64, data: bool) -> OpResult<SeekStep> {
         let mut at = from;
         for _ in 0..STEPS_MAX {
             if at >= end {
-                return Ok(Sought::Found(end));
+                return Ok(SeekStep::Found(end));
             }
             match self.map_pass(inode, at, data)? {
                 Some(next) => at = next,
-                None => return Ok(Sought::Found(at)),
+                None => return Ok(SeekStep::Found(at)),
             }
         }
         // A hole may reach beyond the requested range.
-        Ok(Sought::GoOn(at.min(end)))
+        Ok(SeekStep::GoOn(at.min(end)))
     }
 
     /// Returns `None` if block `at` is sought; otherwise the next possible place, according to the nodes on the path to

@@ -6,7 +6,7 @@ use super::{entry_index, inline_index};
 use crate::error::PoolError;
 use crate::format::header::BlockKind;
 use crate::format::inode::{INLINE_ENTRIES, Inode, MapRoot};
-use crate::format::map_node::{self, FAN_OUT_LEN, LEVELS_MAX, MapEntry, Totals};
+use crate::format::map_node::{self, FAN_OUT_LEN, LEVELS_MAX, MapEntry, MapTotals};
 use crate::format::state::Field;
 use crate::format::store_page::BlockUse;
 use crate::meta::op::damaged;
@@ -14,11 +14,11 @@ use crate::meta::{Op, OpResult};
 
 /// The nodes from the root down to one node, all of them with one parent.
 #[derive(Clone, Debug)]
-pub(crate) struct Path {
+pub(crate) struct NodePath {
     nodes: Vec<BlockNo>,
 }
 
-impl Path {
+impl NodePath {
     /// Returns the lowest node.
     pub(crate) fn last(&self) -> BlockNo {
         *self.nodes.last().expect("a path has a root")
@@ -45,7 +45,7 @@ impl Op<'_> {
     }
 
     fn map_write_inline(&mut self, inode: &mut Inode, first: u64, entries: &[MapEntry]) -> OpResult<()> {
-        let mut change = Totals::default();
+        let mut change = MapTotals::default();
         for (index, &entry) in (first..).zip(entries) {
             let MapRoot::Inline(inline) = &mut inode.map else { break };
             let at = inline_index(index).ok_or_else(|| damaged("file map", BlockNo(0), "inline map overrun"))?;
@@ -80,7 +80,7 @@ impl Op<'_> {
         for (place, entry) in bytes.chunks_exact_mut(map_node::ENTRY_BYTES).zip(entries) {
             place.copy_from_slice(&entry.encode().to_le_bytes());
         }
-        let mut change = Totals::default();
+        let mut change = MapTotals::default();
         for (old, new) in old.into_iter().zip(entries) {
             change += self.replaced(old, *new)?;
         }
@@ -88,8 +88,8 @@ impl Op<'_> {
     }
 
     /// Drops the reference or promise of an entry at leaf level; returns how its replacement changes the totals.
-    pub(crate) fn replaced(&mut self, old: MapEntry, new: MapEntry) -> OpResult<Totals> {
-        let mut change = Totals::default();
+    pub(crate) fn replaced(&mut self, old: MapEntry, new: MapEntry) -> OpResult<MapTotals> {
+        let mut change = MapTotals::default();
         match old {
             MapEntry::Hole => {}
             MapEntry::Reserved => {
@@ -113,8 +113,8 @@ impl Op<'_> {
     }
 
     /// Adds a change to the totals of the inode and of every node of the path.
-    pub(crate) fn map_add_totals(&mut self, inode: &mut Inode, path: &Path, change: Totals) -> OpResult<()> {
-        if change == Totals::default() {
+    pub(crate) fn map_add_totals(&mut self, inode: &mut Inode, path: &NodePath, change: MapTotals) -> OpResult<()> {
+        if change == MapTotals::default() {
             return Ok(());
         }
         let MapRoot::Tree { levels, .. } = inode.map else {
@@ -132,7 +132,7 @@ impl Op<'_> {
     }
 
     /// Adds a change to the totals of the inode and of the pool.
-    pub(crate) fn add_totals(&mut self, inode: &mut Inode, change: Totals) {
+    pub(crate) fn add_totals(&mut self, inode: &mut Inode, change: MapTotals) {
         inode.mapped = inode.mapped.saturating_add_signed(change.mapped);
         inode.reserved_blocks = inode.reserved_blocks.saturating_add_signed(change.reserved);
         self.count(Field::LogicalBlocks, change.mapped);
@@ -140,7 +140,7 @@ impl Op<'_> {
 
     /// Returns the path to the node at `level` that covers block `index`. Makes missing nodes and copies shared ones on
     /// the way.
-    pub(crate) fn map_path(&mut self, inode: &mut Inode, index: u64, level: u8) -> OpResult<Path> {
+    pub(crate) fn map_path(&mut self, inode: &mut Inode, index: u64, level: u8) -> OpResult<NodePath> {
         self.grow_map(inode, index, level)?;
         let MapRoot::Tree { levels, mut root } = inode.map else {
             return Err(damaged("file map", BlockNo(0), "the map did not grow"));
@@ -149,7 +149,7 @@ impl Op<'_> {
             root = self.copy_node(root, levels - 1)?;
             inode.map = MapRoot::Tree { levels, root };
         }
-        let mut path = Path { nodes: vec![root] };
+        let mut path = NodePath { nodes: vec![root] };
         for above in (level + 1..levels).rev() {
             let node = path.last();
             let at = entry_index(index, above);
@@ -203,7 +203,7 @@ impl Op<'_> {
     /// Gives a new root the totals of its inode.
     fn set_inode_totals(&mut self, inode: &Inode, node: BlockNo, level: u8) -> OpResult<()> {
         let number = |count| i64::try_from(count).unwrap_or(i64::MAX);
-        let totals = Totals { mapped: number(inode.mapped), reserved: number(inode.reserved_blocks) };
+        let totals = MapTotals { mapped: number(inode.mapped), reserved: number(inode.reserved_blocks) };
         let bytes = map_node::encode_totals(totals).ok_or_else(|| damaged("file map", node, "totals below zero"))?;
         self.edit(node, BlockKind::MapNode(level), map_node::TOTALS_RANGE)?.copy_from_slice(&bytes);
         Ok(())

@@ -14,15 +14,15 @@ use onefold_block::BlockNo;
 use onefold_block::zero::is_zero;
 
 use super::free_words::FreeFor;
-use super::groups::Cursor;
+use super::groups::AllocationCursor;
 use super::op::{Op, OpError, OpResult, Privilege, damaged};
-use super::search::{Unknown, Wanted};
+use super::search::{RunRequest, UnknownGroups};
 use crate::error::PoolError;
 use crate::format::geometry::{BITS_PER_BITMAP_BLOCK, GROUP_BLOCKS};
 use crate::format::get_u64;
 use crate::format::header::{BlockKind, HEADER_BYTES};
 use crate::format::state::Field;
-use crate::format::store_page::{self, Entry};
+use crate::format::store_page::{self, StoreEntry};
 use crate::options::Allocation;
 
 /// Blocks that only operations which free space may take: enough for the map and tree paths that they copy.
@@ -33,7 +33,7 @@ const BITMAP_WORDS: u64 = BITS_PER_BITMAP_BLOCK / 64;
 
 /// A run of blocks within one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct GroupRun {
     pub(crate) first: BlockNo,
     pub(crate) count: u64,
 }
@@ -44,7 +44,7 @@ impl Op<'_> {
     ///
     /// # Errors
     /// [`PoolError::NoSpace`]; [`OpError::NeedGroup`].
-    pub(crate) fn reserve_data(&mut self, count: u64, promised: u64, set_aside: u64) -> OpResult<Vec<Run>> {
+    pub(crate) fn reserve_data(&mut self, count: u64, promised: u64, set_aside: u64) -> OpResult<Vec<GroupRun>> {
         let of_others = self.meta.set_aside.saturating_sub(set_aside);
         let reserved = self.state(Field::ReservedBlocks).saturating_sub(promised) + of_others;
         let available = self.blocks_available().saturating_sub(reserved);
@@ -73,7 +73,7 @@ impl Op<'_> {
     }
 
     /// Refuses to write to blocks that the bitmap calls free but whose entries are in use: the bitmap is damaged.
-    pub(super) fn refuse_blocks_in_use(&mut self, runs: &[Run]) -> OpResult<()> {
+    pub(super) fn refuse_blocks_in_use(&mut self, runs: &[GroupRun]) -> OpResult<()> {
         let blocks = runs.iter().flat_map(|run| (0..run.count).map(|offset| run.first.plus(offset)));
         self.want_entries(blocks)?;
         let geometry = self.meta.geometry;
@@ -102,17 +102,17 @@ impl Op<'_> {
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
-    pub(crate) fn reserve_free_run(&mut self, group: u64, from: u64, most: u64) -> OpResult<Option<Run>> {
-        let wanted = Wanted { least: 1, most, free_for: FreeFor::Metadata, unknown: Unknown::All };
+    pub(crate) fn reserve_free_run(&mut self, group: u64, from: u64, most: u64) -> OpResult<Option<GroupRun>> {
+        let wanted = RunRequest { least: 1, most, free_for: FreeFor::Metadata, unknown: UnknownGroups::All };
         let run = self.find_run(group, from, wanted)?;
         run.into_iter().for_each(|run| self.reserve(run));
         Ok(run)
     }
 
-    fn find_data_run(&mut self, count: u64) -> OpResult<Run> {
+    fn find_data_run(&mut self, count: u64) -> OpResult<GroupRun> {
         let is_backing_full = self.meta.groups.full_backing.is_full();
         let preferred = if is_backing_full { 1 } else { count.min(RUN_BLOCKS_PREFERRED) };
-        let unknown = if preferred == 1 { Unknown::All } else { Unknown::Few };
+        let unknown = if preferred == 1 { UnknownGroups::All } else { UnknownGroups::Few };
         if let Some(run) = self.find_from_cursor(preferred, count, unknown)? {
             return Ok(run);
         }
@@ -121,20 +121,21 @@ impl Op<'_> {
             return Err(OpError::NeedGroup(ready));
         }
         // Only small holes are left: takes them, and in the end also the blocks kept for metadata.
-        if let Some(run) = self.find_from_cursor(1, count, Unknown::All)? {
+        if let Some(run) = self.find_from_cursor(1, count, UnknownGroups::All)? {
             return Ok(run);
         }
         self.meta.give_up_kept();
-        self.find_from_cursor(1, count, Unknown::All)?.ok_or_else(|| PoolError::NoSpace.into())
+        self.find_from_cursor(1, count, UnknownGroups::All)?.ok_or_else(|| PoolError::NoSpace.into())
     }
 
     /// Finds a run of at least `least` and at most `most` blocks where the last one ended, or else elsewhere.
-    fn find_from_cursor(&mut self, least: u64, most: u64, unknown: Unknown) -> OpResult<Option<Run>> {
-        let start = if self.meta.limits.lowest_first { Cursor::default() } else { self.meta.groups.data_cursor };
-        let found = self.search(start, Wanted { least, most, free_for: FreeFor::Data, unknown })?;
+    fn find_from_cursor(&mut self, least: u64, most: u64, unknown: UnknownGroups) -> OpResult<Option<GroupRun>> {
+        let start =
+            if self.meta.limits.lowest_first { AllocationCursor::default() } else { self.meta.groups.data_cursor };
+        let found = self.search(start, RunRequest { least, most, free_for: FreeFor::Data, unknown })?;
         if let Some(run) = found {
             let within = run.first.0 % GROUP_BLOCKS + run.count;
-            self.meta.groups.data_cursor = Cursor { group: run.first.0 / GROUP_BLOCKS, within };
+            self.meta.groups.data_cursor = AllocationCursor { group: run.first.0 / GROUP_BLOCKS, within };
         }
         Ok(found)
     }
@@ -169,7 +170,7 @@ impl Op<'_> {
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
-    pub(crate) fn claim_data(&mut self, run: Run, entries: &[Entry]) -> OpResult<()> {
+    pub(crate) fn claim_data(&mut self, run: GroupRun, entries: &[StoreEntry]) -> OpResult<()> {
         self.set_bits(run, true)?;
         self.set_entries(run.first, entries)?;
         self.unbusy(run);
@@ -183,7 +184,7 @@ impl Op<'_> {
     /// [`OpError::Fault`]; damage.
     pub(crate) fn free_data(&mut self, block: BlockNo) -> OpResult<()> {
         self.set_bit(block, false)?;
-        self.set_entry(block, &Entry::FREE)?;
+        self.set_entry(block, &StoreEntry::FREE)?;
         // Becomes busy before the bit is committed: the block must not be reused until the free is durable.
         self.set_busy(block);
         self.freed_data(block);
@@ -197,7 +198,7 @@ impl Op<'_> {
     /// [`OpError::Fault`]; damage.
     pub(crate) fn free_metadata(&mut self, block: BlockNo) -> OpResult<()> {
         self.set_bit(block, false)?;
-        self.set_entry(block, &Entry::FREE)?;
+        self.set_entry(block, &StoreEntry::FREE)?;
         self.set_busy(block);
         self.freed_metadata(block);
         self.count(Field::MetadataBlocks, -1);
@@ -224,11 +225,11 @@ impl Op<'_> {
 
     /// Sets or clears a block's bit, which must have had the other value.
     pub(super) fn set_bit(&mut self, block: BlockNo, used: bool) -> OpResult<()> {
-        self.set_bits(Run { first: block, count: 1 }, used)
+        self.set_bits(GroupRun { first: block, count: 1 }, used)
     }
 
     /// Sets or clears the bits of a run within one group, all of which must have had the other value.
-    fn set_bits(&mut self, run: Run, used: bool) -> OpResult<()> {
+    fn set_bits(&mut self, run: GroupRun, used: bool) -> OpResult<()> {
         let (mut block, end) = (run.first, run.first.plus(run.count));
         while block < end {
             let (bitmap, at, _) = self.bit_place(block);

@@ -3,16 +3,16 @@
 
 use onefold_block::BlockNo;
 
-use super::allocate::{EMERGENCY_BLOCKS, Run};
+use super::allocate::{EMERGENCY_BLOCKS, GroupRun};
 use super::free_words::FreeFor;
-use super::groups::Cursor;
+use super::groups::AllocationCursor;
 use super::op::{Op, OpError, OpResult, Privilege};
-use super::search::{Unknown, Wanted};
+use super::search::{RunRequest, UnknownGroups};
 use crate::error::PoolError;
 use crate::format::geometry::GROUP_BLOCKS;
 use crate::format::header::BlockKind;
 use crate::format::state::Field;
-use crate::format::store_page::{BlockUse, Entry};
+use crate::format::store_page::{BlockUse, StoreEntry};
 use crate::options::Allocation;
 
 /// Length of a run kept for metadata, in blocks.
@@ -38,10 +38,10 @@ impl Op<'_> {
         }
         self.permit(if usage == BlockUse::TreePage { Allocation::TreePage } else { Allocation::MapNode })?;
         let block = self.find_metadata_block()?;
-        self.refuse_blocks_in_use(&[Run { first: block, count: 1 }])?;
-        self.take(Run { first: block, count: 1 });
+        self.refuse_blocks_in_use(&[GroupRun { first: block, count: 1 }])?;
+        self.take(GroupRun { first: block, count: 1 });
         self.set_bit(block, true)?;
-        self.set_entry(block, &Entry::metadata(usage))?;
+        self.set_entry(block, &StoreEntry::metadata(usage))?;
         self.count(Field::MetadataBlocks, 1);
         self.create_block(block, kind);
         self.meta.groups.note_found();
@@ -61,8 +61,8 @@ impl Op<'_> {
         };
         if first + kept < end {
             let (group, within) = (first / GROUP_BLOCKS, first % GROUP_BLOCKS);
-            let wanted = Wanted { least: 1, most: 1, free_for: FreeFor::Metadata, unknown: Unknown::All };
-            if let Some(Run { first: block, .. }) = self.find_run(group, within, wanted)?
+            let wanted = RunRequest { least: 1, most: 1, free_for: FreeFor::Metadata, unknown: UnknownGroups::All };
+            if let Some(GroupRun { first: block, .. }) = self.find_run(group, within, wanted)?
                 && block.0 + kept < end
             {
                 self.meta.groups.metadata_run = (block.0 + 1, end);
@@ -72,7 +72,7 @@ impl Op<'_> {
         while let Some(block) = self.take_from_stock() {
             let (group, within) = (block.0 / GROUP_BLOCKS, block.0 % GROUP_BLOCKS);
             // A saved filter may have taken it meanwhile.
-            let wanted = Wanted { least: 1, most: 1, free_for: FreeFor::Metadata, unknown: Unknown::All };
+            let wanted = RunRequest { least: 1, most: 1, free_for: FreeFor::Metadata, unknown: UnknownGroups::All };
             if self.find_run(group, within, wanted)?.is_some_and(|run| run.first == block) {
                 return Ok(block);
             }
@@ -86,9 +86,9 @@ impl Op<'_> {
         let may_grow = ready < self.meta.geometry.group_count();
         let is_backing_full = self.meta.groups.full_backing.is_full();
         if !is_backing_full {
-            let start = Cursor { group: self.meta.groups.data_cursor.group, within: 0 };
+            let start = AllocationCursor { group: self.meta.groups.data_cursor.group, within: 0 };
             let least = METADATA_RUN_BLOCKS;
-            let wanted = Wanted { least, most: least, free_for: FreeFor::Data, unknown: Unknown::Few };
+            let wanted = RunRequest { least, most: least, free_for: FreeFor::Data, unknown: UnknownGroups::Few };
             if let Some(run) = self.search(start, wanted)? {
                 return Ok(OpError::NeedWritten(vec![run]));
             }
@@ -108,11 +108,11 @@ impl Op<'_> {
     }
 
     /// Returns up to `most` free blocks, as runs. Empty if there are none.
-    fn gather(&mut self, most: u64) -> OpResult<Vec<Run>> {
+    fn gather(&mut self, most: u64) -> OpResult<Vec<GroupRun>> {
         let ready = self.state(Field::GroupsReady);
         // Data reaches the groups behind the cursor last; on a full host, the groups that were used first have room.
         let start = if self.meta.groups.full_backing.is_full() { 0 } else { self.meta.groups.data_cursor.group + 1 };
-        let (mut runs, mut missing): (Vec<Run>, u64) = (Vec::new(), most);
+        let (mut runs, mut missing): (Vec<GroupRun>, u64) = (Vec::new(), most);
         for groups in [start.min(ready)..ready, 0..start.min(ready)] {
             let mut from = groups.start;
             while missing > 0
@@ -129,8 +129,8 @@ impl Op<'_> {
             }
         }
         if runs.is_empty() {
-            let wanted = Wanted { least: 1, most, free_for: FreeFor::Data, unknown: Unknown::All };
-            runs.extend(self.search(Cursor::default(), wanted)?);
+            let wanted = RunRequest { least: 1, most, free_for: FreeFor::Data, unknown: UnknownGroups::All };
+            runs.extend(self.search(AllocationCursor::default(), wanted)?);
         }
         Ok(runs)
     }
@@ -139,10 +139,11 @@ impl Op<'_> {
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
-    pub(crate) fn reserve_runs(&mut self, runs: &[Run]) -> OpResult<bool> {
+    pub(crate) fn reserve_runs(&mut self, runs: &[GroupRun]) -> OpResult<bool> {
         for run in runs {
             let within = run.first.0 % GROUP_BLOCKS;
-            let wanted = Wanted { least: 1, most: run.count, free_for: FreeFor::Metadata, unknown: Unknown::All };
+            let wanted =
+                RunRequest { least: 1, most: run.count, free_for: FreeFor::Metadata, unknown: UnknownGroups::All };
             if self.find_run(run.first.0 / GROUP_BLOCKS, within, wanted)? != Some(*run) {
                 return Ok(false);
             }

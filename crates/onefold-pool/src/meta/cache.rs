@@ -21,7 +21,7 @@ use crate::format::header::BlockKind;
 pub(crate) const SLOT_BYTES: u64 = 4096 + 160;
 
 /// One cached block.
-pub(crate) struct Slot {
+pub(crate) struct CachedBlock {
     pub(crate) block: BlockNo,
     pub(crate) kind: BlockKind,
     /// Content. The checksum in its header is valid only once the block is sealed on its way out.
@@ -35,7 +35,7 @@ pub(crate) struct Slot {
     referenced: bool,
 }
 
-impl Slot {
+impl CachedBlock {
     fn is_evictable(&self) -> bool {
         // The pool state is read without a way to wait for it, so it stays.
         self.dirty.is_none() && self.home_sequence == 0 && self.block != STATE
@@ -44,7 +44,7 @@ impl Slot {
 
 /// The cache.
 pub(crate) struct Cache {
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Option<CachedBlock>>,
     vacant: Vec<usize>,
     index: BlockMap<usize>,
     loading: BlockMap<()>,
@@ -102,7 +102,7 @@ impl Cache {
     }
 
     /// Returns the block for use.
-    pub(crate) fn get(&mut self, block: BlockNo) -> Option<&mut Slot> {
+    pub(crate) fn get(&mut self, block: BlockNo) -> Option<&mut CachedBlock> {
         let &at = self.index.get(&block)?;
         let slot = self.slots[at].as_mut()?;
         slot.referenced = true;
@@ -129,7 +129,7 @@ impl Cache {
     }
 
     /// Inserts a block that is not cached; cancels a load of it in progress.
-    pub(crate) fn insert(&mut self, block: BlockNo, kind: BlockKind, bytes: Arc<BlockBytes>) -> &mut Slot {
+    pub(crate) fn insert(&mut self, block: BlockNo, kind: BlockKind, bytes: Arc<BlockBytes>) -> &mut CachedBlock {
         self.loading.remove(&block);
         self.remove(block);
         // Evicts two for one while there are too many, so that a cache that had to grow shrinks back.
@@ -138,7 +138,7 @@ impl Cache {
                 self.evict_one();
             }
         }
-        let slot = Slot { block, kind, bytes, dirty: None, logged_epoch: 0, home_sequence: 0, referenced: true };
+        let slot = CachedBlock { block, kind, bytes, dirty: None, logged_epoch: 0, home_sequence: 0, referenced: true };
         let at = self.vacant.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
@@ -177,13 +177,13 @@ impl Cache {
 
     /// Returns the blocks whose content here is newer than on the device.
     pub(crate) fn blocks_not_home(&self) -> impl Iterator<Item = (BlockNo, BlockKind)> + '_ {
-        let newer = |slot: &&Slot| slot.dirty.is_some() || slot.home_sequence != 0;
+        let newer = |slot: &&CachedBlock| slot.dirty.is_some() || slot.home_sequence != 0;
         self.slots.iter().flatten().filter(newer).map(|slot| (slot.block, slot.kind))
     }
 
     /// Visits all cached blocks.
     #[cfg(test)]
-    fn for_each(&mut self, mut visit: impl FnMut(&mut Slot)) {
+    fn for_each(&mut self, mut visit: impl FnMut(&mut CachedBlock)) {
         self.slots.iter_mut().flatten().for_each(&mut visit);
     }
 }

@@ -2,19 +2,19 @@
 
 use onefold_block::BlockNo;
 
-use super::allocate::Run;
+use super::allocate::GroupRun;
 use super::op::{Op, OpError, OpResult, damaged};
 use crate::error::PoolError;
 use crate::format::header::BlockKind;
 use crate::format::state::Field;
-use crate::format::store_page::{self, BlockUse, Entry};
+use crate::format::store_page::{self, BlockUse, StoreEntry};
 
 impl Op<'_> {
     /// Reads a block's entry.
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
-    pub(crate) fn entry(&mut self, block: BlockNo) -> OpResult<Entry> {
+    pub(crate) fn entry(&mut self, block: BlockNo) -> OpResult<StoreEntry> {
         let geometry = self.meta.geometry;
         if !geometry.is_allocatable(block) {
             return Err(damaged("file map", block, "points at a structure with a fixed place or past the end"));
@@ -49,7 +49,7 @@ impl Op<'_> {
     ///
     /// # Errors
     /// [`OpError::Fault`].
-    pub(crate) fn set_entry(&mut self, block: BlockNo, entry: &Entry) -> OpResult<()> {
+    pub(crate) fn set_entry(&mut self, block: BlockNo, entry: &StoreEntry) -> OpResult<()> {
         let place = self.meta.geometry.store_place(block);
         let range = store_page::entry_range(place.index);
         self.edit(place.page, BlockKind::StorePage, range)?.copy_from_slice(&entry.encode());
@@ -60,7 +60,7 @@ impl Op<'_> {
     ///
     /// # Errors
     /// [`OpError::Fault`].
-    pub(super) fn set_entries(&mut self, first: BlockNo, entries: &[Entry]) -> OpResult<()> {
+    pub(super) fn set_entries(&mut self, first: BlockNo, entries: &[StoreEntry]) -> OpResult<()> {
         let geometry = self.meta.geometry;
         let mut rest = entries;
         for (block, count) in geometry.store_runs(first, entries.len() as u64) {
@@ -83,7 +83,7 @@ impl Op<'_> {
     }
 
     /// Reads the entry of a block that must have references.
-    fn referenced(&mut self, block: BlockNo, usage: BlockUse) -> OpResult<Entry> {
+    fn referenced(&mut self, block: BlockNo, usage: BlockUse) -> OpResult<StoreEntry> {
         let entry = self.entry(block)?;
         if entry.usage != usage || entry.count == 0 {
             let what = format!("is referred to as {usage:?} but is {:?} with {} references", entry.usage, entry.count);
@@ -105,7 +105,7 @@ impl Op<'_> {
         for copy in self.meta.in_flight.copies_of(block).to_vec() {
             let of_copy = self.entry(copy)?;
             if of_copy.usage == BlockUse::Free {
-                self.claim_with_references(copy, &[Entry { count: 1, ..entry }])?;
+                self.claim_with_references(copy, &[StoreEntry { count: 1, ..entry }])?;
                 self.initialised(copy);
                 return Ok(copy);
             }
@@ -118,7 +118,7 @@ impl Op<'_> {
     }
 
     /// Adds one to a block's reference count; returns false if it is full.
-    fn count_one_more(&mut self, block: BlockNo, entry: &Entry) -> OpResult<bool> {
+    fn count_one_more(&mut self, block: BlockNo, entry: &StoreEntry) -> OpResult<bool> {
         if entry.count >= self.meta.limits.references_max {
             return Ok(false);
         }
@@ -159,10 +159,10 @@ impl Op<'_> {
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
-    pub(crate) fn claim_with_references(&mut self, first: BlockNo, entries: &[Entry]) -> OpResult<()> {
+    pub(crate) fn claim_with_references(&mut self, first: BlockNo, entries: &[StoreEntry]) -> OpResult<()> {
         debug_assert!(entries.iter().all(|entry| entry.count == 1 && entry.usage == BlockUse::Data));
         let count = entries.len() as u64;
-        self.claim_data(Run { first, count }, entries)?;
+        self.claim_data(GroupRun { first, count }, entries)?;
         self.count(Field::References, i64::try_from(count).expect("a group has fewer"));
         for (block, entry) in (first.0..).map(BlockNo).zip(entries).filter(|(_, entry)| !entry.private) {
             self.index(entry.fingerprint, block);

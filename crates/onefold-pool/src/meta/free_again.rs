@@ -3,22 +3,22 @@
 use onefold_block::BlockNo;
 
 use super::Meta;
-use super::allocate::Run;
+use super::allocate::GroupRun;
 use super::allocate_metadata::METADATA_RUN_BLOCKS;
 use super::free_runs::LONG_RUN;
 use super::free_words::{FreeFor, FreeWords};
 use crate::format::geometry::GROUP_BLOCKS;
 
 /// Returns the runs in an ascending list of blocks, each within one group.
-pub(crate) fn runs_of(blocks: &[BlockNo]) -> Vec<Run> {
+pub(crate) fn runs_of(blocks: &[BlockNo]) -> Vec<GroupRun> {
     let goes_on = |one: &BlockNo, next: &BlockNo| one.plus(1) == *next && !next.0.is_multiple_of(GROUP_BLOCKS);
-    blocks.chunk_by(goes_on).map(|run| Run { first: run[0], count: run.len() as u64 }).collect()
+    blocks.chunk_by(goes_on).map(|run| GroupRun { first: run[0], count: run.len() as u64 }).collect()
 }
 
 impl Meta {
     /// Ends the busy state of blocks that are free in their bitmaps, so that they are allocatable. Each run lies in one
     /// group; adjacent runs of a group cost least.
-    pub(crate) fn free_again(&mut self, runs: &[Run]) {
+    pub(crate) fn free_again(&mut self, runs: &[GroupRun]) {
         for runs in runs.chunk_by(|one, next| one.first.0 / GROUP_BLOCKS == next.first.0 / GROUP_BLOCKS) {
             let count = runs.iter().map(|run| self.groups.busy.clear_run(run.first, run.count)).sum();
             self.note_free(runs, count);
@@ -27,7 +27,7 @@ impl Meta {
 
     /// Keeps written blocks for metadata. Of two long runs the later one is kept; the blocks of the other become
     /// ordinary free blocks.
-    pub(crate) fn keep_written(&mut self, runs: &[Run]) {
+    pub(crate) fn keep_written(&mut self, runs: &[GroupRun]) {
         if let [run] = runs
             && run.count == METADATA_RUN_BLOCKS
         {
@@ -51,7 +51,7 @@ impl Meta {
         let (first, end) = std::mem::take(&mut self.groups.metadata_run);
         if first < end {
             // They were counted as free blocks all the time.
-            self.note_free(&[Run { first: BlockNo(first), count: end - first }], 0);
+            self.note_free(&[GroupRun { first: BlockNo(first), count: end - first }], 0);
         }
     }
 
@@ -63,13 +63,13 @@ impl Meta {
     }
 
     /// Notes that runs of one group are allocatable again; `count` of their blocks were not free before.
-    fn note_free(&mut self, runs: &[Run], count: u64) {
+    fn note_free(&mut self, runs: &[GroupRun], count: u64) {
         let Some(group) = runs.first().map(|run| run.first.0 / GROUP_BLOCKS) else { return };
         let Some(known) = self.groups.free_runs.get(group) else { return };
         let words = FreeWords::cached(&self.cache, &self.groups, &self.geometry, group, FreeFor::Data);
         let longest = match &words {
             Some(words) => {
-                let merged = |run: &Run| words.run_around(run.first.0 % GROUP_BLOCKS, run.count, LONG_RUN);
+                let merged = |run: &GroupRun| words.run_around(run.first.0 % GROUP_BLOCKS, run.count, LONG_RUN);
                 runs.iter().map(merged).max().unwrap_or(0)
             }
             // The blocks beside and between them are not examined now: no such piece is longer than the known bound.

@@ -24,26 +24,26 @@ const PART_GROUPS: usize = 64;
 /// for it.
 const GROUPS_MAX: usize = 1 << 22;
 /// Marks an unknown group.
-const UNKNOWN: Known = Known { longest: u16::MAX, free: u16::MAX };
-const _: () = assert!(size_of::<Known>() == 4);
+const UNKNOWN: GroupSummary = GroupSummary { longest: u16::MAX, free: u16::MAX };
+const _: () = assert!(size_of::<GroupSummary>() == 4);
 const _: () = assert!(LONG_RUN <= GROUP_BLOCKS && GROUP_BLOCKS <= u16::MAX as u64);
 
 /// The known facts about the free blocks of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct GroupSummary {
     /// Upper bound of the longest run of free blocks, at most [`LONG_RUN`].
     pub(crate) longest: u16,
     /// Number of free blocks.
     pub(crate) free: u16,
 }
 
-impl Known {
+impl GroupSummary {
     /// Returns the result of a scan of a group.
-    pub(crate) fn new(longest: u64, free: u64) -> Known {
-        Known { longest: narrow(longest.min(LONG_RUN)), free: narrow(free) }
+    pub(crate) fn new(longest: u64, free: u64) -> GroupSummary {
+        GroupSummary { longest: narrow(longest.min(LONG_RUN)), free: narrow(free) }
     }
 
-    fn unless_unknown(self) -> Option<Known> {
+    fn unless_unknown(self) -> Option<GroupSummary> {
         (self != UNKNOWN).then_some(self)
     }
 }
@@ -56,13 +56,13 @@ fn narrow(count: u64) -> u16 {
 #[derive(Debug, Default)]
 pub(crate) struct FreeRuns {
     /// Groups past the end are unknown.
-    groups: Vec<Known>,
-    parts: Vec<Part>,
+    groups: Vec<GroupSummary>,
+    parts: Vec<PartSummary>,
 }
 
 /// Summary of [`PART_GROUPS`] groups.
 #[derive(Clone, Copy, Debug, Default)]
-struct Part {
+struct PartSummary {
     /// The highest bound of a known group.
     longest: u16,
     known: u16,
@@ -70,19 +70,19 @@ struct Part {
 
 impl FreeRuns {
     /// Returns the known facts about a group, or `None`.
-    pub(crate) fn get(&self, group: u64) -> Option<Known> {
+    pub(crate) fn get(&self, group: u64) -> Option<GroupSummary> {
         self.groups.get(usize::try_from(group).ok()?)?.unless_unknown()
     }
 
     /// Sets the known facts about a group; `None` forgets them.
-    pub(crate) fn set(&mut self, group: u64, known: Option<Known>) {
+    pub(crate) fn set(&mut self, group: u64, known: Option<GroupSummary>) {
         let at = usize::try_from(group).expect("a ready group is on the device");
         if at >= self.groups.len() {
             if known.is_none() || at >= GROUPS_MAX {
                 return;
             }
             self.groups.resize(at + 1, UNKNOWN);
-            self.parts.resize(self.groups.len().div_ceil(PART_GROUPS), Part::default());
+            self.parts.resize(self.groups.len().div_ceil(PART_GROUPS), PartSummary::default());
         }
         let before = std::mem::replace(&mut self.groups[at], known.unwrap_or(UNKNOWN)).unless_unknown();
         let part = &mut self.parts[at / PART_GROUPS];
@@ -102,20 +102,20 @@ impl FreeRuns {
     pub(crate) fn take(&mut self, group: u64, count: u64) {
         let Some(known) = self.get(group) else { return };
         let free = known.free.saturating_sub(narrow(count));
-        self.set(group, Some(Known { free, longest: known.longest.min(free) }));
+        self.set(group, Some(GroupSummary { free, longest: known.longest.min(free) }));
     }
 
     /// Notes that blocks of a group became free; the longest run that they join has `longest` blocks.
     pub(crate) fn release(&mut self, group: u64, count: u64, longest: u64) {
         let Some(known) = self.get(group) else { return };
-        let merged = Known::new(longest, u64::from(known.free) + count);
-        self.set(group, Some(Known { longest: known.longest.max(merged.longest), free: merged.free }));
+        let merged = GroupSummary::new(longest, u64::from(known.free) + count);
+        self.set(group, Some(GroupSummary { longest: known.longest.max(merged.longest), free: merged.free }));
     }
 
     /// Returns the first of `groups` that is known and may have a run of `least` blocks.
     pub(crate) fn next_with(&self, groups: Range<u64>, least: u64) -> Option<u64> {
         let least = narrow(least.min(LONG_RUN));
-        let has = |known: &Known| known.unless_unknown().is_some_and(|known| known.longest >= least);
+        let has = |known: &GroupSummary| known.unless_unknown().is_some_and(|known| known.longest >= least);
         self.next(groups, |part| part.longest >= least && part.known > 0, has)
     }
 
@@ -127,7 +127,12 @@ impl FreeRuns {
             .or_else(|| (behind < end).then_some(behind))
     }
 
-    fn next(&self, groups: Range<u64>, part_has: impl Fn(&Part) -> bool, has: impl Fn(&Known) -> bool) -> Option<u64> {
+    fn next(
+        &self,
+        groups: Range<u64>,
+        part_has: impl Fn(&PartSummary) -> bool,
+        has: impl Fn(&GroupSummary) -> bool,
+    ) -> Option<u64> {
         let end = self.groups.len().min(usize::try_from(groups.end).unwrap_or(usize::MAX));
         let mut at = usize::try_from(groups.start).unwrap_or(usize::MAX);
         while at < end {
@@ -147,14 +152,14 @@ impl FreeRuns {
 mod tests {
     use super::*;
 
-    fn known(longest: u16) -> Option<Known> {
-        Some(Known { longest, free: 1000 })
+    fn known(longest: u16) -> Option<GroupSummary> {
+        Some(GroupSummary { longest, free: 1000 })
     }
 
     #[test]
     fn groups_are_found_as_a_look_at_each_of_them_would() {
         let mut runs = FreeRuns::default();
-        let mut plain: Vec<Option<Known>> = vec![None; 300];
+        let mut plain: Vec<Option<GroupSummary>> = vec![None; 300];
         let mut seed = 7_u64;
         for round in 0..5000 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -163,7 +168,7 @@ mod tests {
             runs.set(group, value);
             plain[usize::try_from(group).unwrap()] = value;
             let range = round % 300..300;
-            let first = |has: &dyn Fn(Option<Known>) -> bool| {
+            let first = |has: &dyn Fn(Option<GroupSummary>) -> bool| {
                 range.clone().find(|&group| has(plain[usize::try_from(group).unwrap()]))
             };
             for least in 1..9 {
@@ -190,13 +195,13 @@ mod tests {
         runs.take(3, 5);
         runs.release(3, 5, 5);
         assert_eq!(runs.get(3), None, "of a group that is not known nothing becomes known");
-        runs.set(3, Some(Known::new(40, 60)));
+        runs.set(3, Some(GroupSummary::new(40, 60)));
         runs.take(3, 30);
-        assert_eq!(runs.get(3), Some(Known { longest: 30, free: 30 }));
+        assert_eq!(runs.get(3), Some(GroupSummary { longest: 30, free: 30 }));
         runs.release(3, 10, 10);
-        assert_eq!(runs.get(3), Some(Known { longest: 30, free: 40 }));
+        assert_eq!(runs.get(3), Some(GroupSummary { longest: 30, free: 40 }));
         runs.release(3, 2, 9000);
-        assert_eq!(runs.get(3), Some(Known { longest: 256, free: 42 }));
+        assert_eq!(runs.get(3), Some(GroupSummary { longest: 256, free: 42 }));
         assert_eq!((runs.next_with(0..9, 9000), runs.next_with(4..9, 1)), (Some(3), None));
     }
 }

@@ -6,7 +6,7 @@ use onefold_block::BlockNo;
 
 use super::busy::GroupBusy;
 use super::cache::Cache;
-use super::free_runs::Known;
+use super::free_runs::GroupSummary;
 use super::groups::Groups;
 use crate::format::BlockBytes;
 use crate::format::geometry::{BITMAP_BLOCKS, BITS_PER_BITMAP_BLOCK, Geometry};
@@ -30,11 +30,11 @@ pub(crate) enum FreeFor {
 
 /// Result of a search in one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct GroupSearchResult {
     /// The first run that is long enough: place within the group, and length, cut to the wanted maximum.
     pub(crate) run: Option<(u64, u64)>,
     /// The facts learned about the group. Useful only if no run was found and the search began at the group's start.
-    pub(crate) known: Known,
+    pub(crate) known: GroupSummary,
     /// Number of words of 64 blocks that were scanned.
     pub(crate) words: u64,
 }
@@ -167,7 +167,7 @@ impl<'a> FreeWords<'a> {
     }
 
     /// Finds the first run of at least `least` blocks at or after `from`, and cuts it to `most`.
-    pub(crate) fn find(&self, from: u64, least: u64, most: u64) -> Found {
+    pub(crate) fn find(&self, from: u64, least: u64, most: u64) -> GroupSearchResult {
         let (mut run, mut longest) = (None, 0);
         let (free, words) = self.each_run(from, most.max(least), |first, count| {
             longest = longest.max(count);
@@ -177,7 +177,7 @@ impl<'a> FreeWords<'a> {
             run = Some((first, count.min(most)));
             ControlFlow::Break(())
         });
-        Found { run, known: Known::new(longest, free), words }
+        GroupSearchResult { run, known: GroupSummary::new(longest, free), words }
     }
 
     /// Returns the first runs of allocatable free blocks, up to `blocks_max` blocks: place within the group, and
@@ -194,7 +194,7 @@ impl<'a> FreeWords<'a> {
     }
 
     /// Returns the summary of the group, and the number of words scanned.
-    pub(crate) fn survey(&self) -> (Known, u64) {
+    pub(crate) fn survey(&self) -> (GroupSummary, u64) {
         let found = self.find(0, u64::MAX, 0);
         (found.known, found.words)
     }
@@ -308,7 +308,7 @@ mod tests {
                 let starts: Vec<usize> = (0..free.len()).filter(|&at| free[at] && (at == 0 || !free[at - 1])).collect();
                 let longest = starts.iter().map(|&at| plain_run(&free, at)).max().unwrap_or(0);
                 let count = unused.iter().filter(|unused| **unused).count() as u64;
-                assert_eq!(words.survey().0, Known::new(longest, count));
+                assert_eq!(words.survey().0, GroupSummary::new(longest, count));
                 for (least, most) in [(1, 1), (1, 257), (3, 40), (32, 257), (64, 64), (256, 256), (1000, 2000)] {
                     let from = next(&mut seed) % end;
                     let at = usize::try_from(from).unwrap();

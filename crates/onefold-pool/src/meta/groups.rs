@@ -18,7 +18,7 @@ const UNKNOWN_GROUPS_MAX: u32 = 64;
 
 /// Position at which allocation continues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cursor {
+pub(crate) struct AllocationCursor {
     /// The group.
     pub(crate) group: u64,
     /// The block within the group.
@@ -44,7 +44,7 @@ pub(crate) struct Groups {
     /// once up to there.
     bitmap_search: (u64, u64),
     /// The place at which the search for the next data block begins.
-    pub(crate) data_cursor: Cursor,
+    pub(crate) data_cursor: AllocationCursor,
     /// A run kept for metadata, so that map nodes and tree pages do not fragment file data: first and end. Its blocks
     /// have been written since the pool was opened, so a checkpoint finds room for them.
     pub(crate) metadata_run: (u64, u64),
@@ -66,7 +66,7 @@ impl Groups {
             words_scanned: 0,
             store_misses: std::collections::VecDeque::new(),
             bitmap_search: (0, 0),
-            data_cursor: Cursor::default(),
+            data_cursor: AllocationCursor::default(),
             metadata_run: (0, 0),
             stock: Stock::default(),
             full_backing: FullBacking::default(),
@@ -115,7 +115,7 @@ impl Groups {
         if let Some(forgotten) = self.full_backing.refuse(without_room) {
             self.forget_runs_in(&forgotten);
         }
-        self.data_cursor = Cursor::default();
+        self.data_cursor = AllocationCursor::default();
     }
 
     /// Notes once that a sparse backing file has no room for a new block group. No blocks can be excluded from the
@@ -144,7 +144,7 @@ impl Groups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meta::free_runs::Known;
+    use crate::meta::free_runs::GroupSummary;
 
     #[test]
     fn a_search_that_goes_on_reads_ever_more_bitmaps_at_once() {
@@ -162,7 +162,7 @@ mod tests {
     fn what_is_known_of_groups_without_room_is_forgotten_with_the_ranges() {
         let mut groups = Groups::new(0);
         for group in 0..3 {
-            groups.free_runs.set(group, Some(Known::new(0, 9)));
+            groups.free_runs.set(group, Some(GroupSummary::new(0, 9)));
         }
         groups.survey_next = 3;
         groups.note_full_backing(GROUP_BLOCKS + 5..GROUP_BLOCKS + 9);

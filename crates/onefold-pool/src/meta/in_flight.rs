@@ -72,7 +72,7 @@ pub(crate) struct InFlight {
 
 /// An entry of the table.
 #[derive(Debug)]
-struct Row {
+struct InFlightEntry {
     write: Arc<DeviceWrite>,
     content: Option<ContentKey>,
     /// The block with a full count that this block is offered as a copy of, if it is.
@@ -86,7 +86,7 @@ struct Row {
 /// All blocks in flight. Protected by the metadata lock.
 #[derive(Debug, Default)]
 pub(crate) struct InFlightTable {
-    by_block: BlockMap<Row>,
+    by_block: BlockMap<InFlightEntry>,
     by_content: PlainMap<ContentKey, BlockNo>,
     pins: BlockMap<u32>,
     /// Copies that can replace blocks with full counts.
@@ -101,7 +101,7 @@ impl InFlightTable {
         if let Some(content) = content {
             self.by_content.insert(content, block);
         }
-        let row = Row { write: Arc::clone(write), content, copy_of: None, users: 1, initialised: false };
+        let row = InFlightEntry { write: Arc::clone(write), content, copy_of: None, users: 1, initialised: false };
         self.by_block.insert(block, row);
         InFlight { block, write: Arc::clone(write) }
     }

@@ -28,7 +28,7 @@ const LATE_MAX: usize = 1 << 17;
 
 /// When an entry is removed from the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leave {
+pub(crate) enum RemovalTime {
     /// With the operation that frees the block.
     Now,
     /// After that operation: removals would take most of the time of an operation that frees very many blocks.
@@ -44,7 +44,7 @@ pub(crate) struct Indexing {
     pages_complete: u64,
     /// Number of unreadable pages, which the filter will lack.
     pages_unusable: u64,
-    window: Option<Window>,
+    window: Option<PageWindow>,
     /// Whether entries are on their way into the filter.
     is_arriving: bool,
     /// Removals to be done later: once all entries have arrived, or a few at a time after an operation that frees very
@@ -54,25 +54,25 @@ pub(crate) struct Indexing {
 
 /// The store pages that are being read.
 #[derive(Debug)]
-struct Window {
+struct PageWindow {
     first: u64,
     end: u64,
-    touched: Pages,
-    settled: Pages,
+    touched: PageSet,
+    settled: PageSet,
 }
 
 /// A set of a window's pages.
 #[derive(Debug)]
-pub(crate) struct Pages {
+pub(crate) struct PageSet {
     first: u64,
     bits: Vec<u64>,
     count: u64,
 }
 
-impl Pages {
-    fn new(first: u64, end: u64) -> Pages {
+impl PageSet {
+    fn new(first: u64, end: u64) -> PageSet {
         let words = usize::try_from((end - first).div_ceil(64)).expect("a bit for each page fits memory");
-        Pages { first, bits: vec![0; words], count: 0 }
+        PageSet { first, bits: vec![0; words], count: 0 }
     }
 
     fn place(&self, page: u64) -> (usize, u64) {
@@ -96,7 +96,7 @@ impl Pages {
     }
 
     /// Returns the first page from `from` on that is in this set and not in `other`.
-    fn next_without(&self, other: &Pages) -> Option<u64> {
+    fn next_without(&self, other: &PageSet) -> Option<u64> {
         let words = (0..).zip(self.bits.iter().zip(&other.bits));
         let found = words.map(|(at, (here, there))| (at, here & !there)).find(|(_, left)| *left != 0);
         found.map(|(at, left): (u64, u64)| self.first + at * 64 + u64::from(left.trailing_zeros()))
@@ -122,7 +122,8 @@ impl Indexing {
     /// Opens a window; none may be open.
     pub(crate) fn open_window(&mut self, end: u64) {
         let first = self.pages_ready;
-        self.window = Some(Window { first, end, touched: Pages::new(first, end), settled: Pages::new(first, end) });
+        self.window =
+            Some(PageWindow { first, end, touched: PageSet::new(first, end), settled: PageSet::new(first, end) });
     }
 
     /// Shortens the window: nothing has been read from `end` on.
@@ -160,11 +161,11 @@ impl Indexing {
 
     /// Closes the window. Its pages are on their way into the filter, except the returned ones, which are already
     /// there.
-    pub(crate) fn close_window(&mut self) -> Pages {
+    pub(crate) fn close_window(&mut self) -> PageSet {
         let window = self.window.take();
         self.pages_ready = window.as_ref().map_or(self.pages_ready, |window| window.end);
         self.is_arriving = true;
-        window.map_or_else(|| Pages::new(0, 0), |window| window.touched)
+        window.map_or_else(|| PageSet::new(0, 0), |window| window.touched)
     }
 
     /// Starts filling the filter from a saved one: all pages are on their way.
@@ -234,20 +235,20 @@ impl Indexing {
         }
     }
 
-    /// Removes a block with this fingerprint that is no longer stored. With [`Leave::Later`] its entry stays until it
-    /// is taken from [`Indexing::take_late`], and names a page in vain meanwhile.
+    /// Removes a block with this fingerprint that is no longer stored. With [`RemovalTime::Later`] its entry stays
+    /// until it is taken from [`Indexing::take_late`], and names a page in vain meanwhile.
     pub(crate) fn leave(
         &mut self,
         filter: &mut FilterChange<'_>,
         fingerprint: Fingerprint,
         page: StorePageNo,
-        when: Leave,
+        when: RemovalTime,
     ) {
         if !self.takes(page) {
             return;
         }
         let has_room = self.late.len() < LATE_MAX;
-        if when == Leave::Later && has_room {
+        if when == RemovalTime::Later && has_room {
             self.late.push_back((fingerprint, page));
         } else if !self.is_arriving {
             filter.remove(fingerprint, page);

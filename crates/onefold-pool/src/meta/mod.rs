@@ -45,7 +45,7 @@ pub(crate) struct Meta {
     /// Metadata blocks.
     pub(crate) cache: cache::Cache,
     /// The changes that the next commit will make durable.
-    pub(crate) running: running::Running,
+    pub(crate) running: running::RunningTransaction,
     /// Allocation state of the block groups.
     pub(crate) groups: groups::Groups,
     /// Finds candidates by fingerprint.

@@ -24,7 +24,7 @@ const ENTRIES_PER_STEP: usize = 128;
 
 /// Holds on one inode.
 #[derive(Clone, Copy, Debug, Default)]
-struct Hold {
+struct HoldCount {
     count: u64,
     /// Whether the inode has lost its last name, and goes to the queue with its last hold.
     is_orphan: bool,
@@ -33,7 +33,7 @@ struct Hold {
 /// Holds, and orphans that can be reaped.
 #[derive(Debug)]
 pub(crate) struct Orphans {
-    holds: PlainMap<u64, Hold>,
+    holds: PlainMap<u64, HoldCount>,
     queue: VecDeque<Ino>,
     /// The list must be read behind this inode; `None` if all of it is known.
     unread_behind: Option<Ino>,

@@ -6,7 +6,7 @@ use crate::format::journal;
 
 /// Changes since the last commit.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningTransaction {
     /// Sequence number of the transaction.
     pub(crate) sequence: u64,
     /// Changed blocks, each once.
@@ -28,11 +28,11 @@ pub(crate) struct Running {
     commit_bytes: usize,
 }
 
-impl Running {
+impl RunningTransaction {
     /// Returns the first running transaction of an opened pool. A commit may take `memory_bytes` of memory.
-    pub(crate) fn new(sequence: u64, log_bytes: usize, memory_bytes: u64) -> Running {
+    pub(crate) fn new(sequence: u64, log_bytes: usize, memory_bytes: u64) -> RunningTransaction {
         let affordable = usize::try_from(memory_bytes / 2).unwrap_or(usize::MAX);
-        Running {
+        RunningTransaction {
             commit_bytes: (log_bytes / 4).min(affordable),
             sequence,
             dirty: Vec::new(),

@@ -9,10 +9,10 @@ use std::ops::Range;
 
 use onefold_block::BlockNo;
 
-use super::allocate::Run;
-use super::free_runs::Known;
+use super::allocate::GroupRun;
+use super::free_runs::GroupSummary;
 use super::free_words::{FreeFor, FreeWords, bitmaps_of};
-use super::groups::Cursor;
+use super::groups::AllocationCursor;
 use super::op::{Op, OpError, OpResult, damaged};
 use crate::format::geometry::GROUP_BLOCKS;
 use crate::format::header::BlockKind;
@@ -23,7 +23,7 @@ const GROUPS_AHEAD_MAX: u64 = 64;
 
 /// How many unknown groups a search scans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unknown {
+pub(super) enum UnknownGroups {
     /// A few.
     Few,
     /// All if necessary: only that shows whether there are free blocks.
@@ -32,13 +32,13 @@ pub(super) enum Unknown {
 
 /// The wanted run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct RunRequest {
     /// Minimum length of the run, in blocks.
     pub(super) least: u64,
     /// Maximum length; a longer run is cut.
     pub(super) most: u64,
     pub(super) free_for: FreeFor,
-    pub(super) unknown: Unknown,
+    pub(super) unknown: UnknownGroups,
 }
 
 impl Op<'_> {
@@ -46,7 +46,7 @@ impl Op<'_> {
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
-    pub(super) fn search(&mut self, start: Cursor, wanted: Wanted) -> OpResult<Option<Run>> {
+    pub(super) fn search(&mut self, start: AllocationCursor, wanted: RunRequest) -> OpResult<Option<GroupRun>> {
         let ready = self.state(Field::GroupsReady);
         if start.within > 0 && self.may_have_run(start.group, wanted)? {
             if let Some(run) = self.find_run(start.group, start.within, wanted)? {
@@ -88,7 +88,7 @@ impl Op<'_> {
 
     /// Notes that the bitmaps of the next groups with possible runs will be needed, as many as are needed if each has
     /// only one run. They are read together.
-    fn want_bitmaps(&mut self, groups: Range<u64>, wanted: Wanted) -> OpResult<()> {
+    fn want_bitmaps(&mut self, groups: Range<u64>, wanted: RunRequest) -> OpResult<()> {
         let (geometry, mut from) = (self.meta.geometry, groups.start);
         for _ in 0..(wanted.most / wanted.least).clamp(1, GROUPS_AHEAD_MAX) {
             let Some(group) = self.meta.groups.free_runs.next_with(from..groups.end, wanted.least) else { break };
@@ -102,7 +102,7 @@ impl Op<'_> {
 
     /// Returns whether a group may have a run that is long enough. An unknown group is scanned first, unless enough of
     /// them were.
-    fn may_have_run(&mut self, group: u64, wanted: Wanted) -> OpResult<bool> {
+    fn may_have_run(&mut self, group: u64, wanted: RunRequest) -> OpResult<bool> {
         if self.meta.groups.free_runs.get(group).is_none() {
             if !self.may_look_at_unknown(wanted) {
                 return Ok(false);
@@ -114,8 +114,8 @@ impl Op<'_> {
         Ok(known.is_none_or(|known| u64::from(known.longest) >= wanted.least))
     }
 
-    fn may_look_at_unknown(&mut self, wanted: Wanted) -> bool {
-        wanted.unknown == Unknown::All || self.meta.groups.may_look_at_unknown()
+    fn may_look_at_unknown(&mut self, wanted: RunRequest) -> bool {
+        wanted.unknown == UnknownGroups::All || self.meta.groups.may_look_at_unknown()
     }
 
     /// Returns the first run in a group at or after `from` that is long enough, cut to the wanted maximum. If there is
@@ -123,7 +123,7 @@ impl Op<'_> {
     ///
     /// # Errors
     /// [`OpError::Fault`]; damage.
-    pub(super) fn find_run(&mut self, group: u64, from: u64, wanted: Wanted) -> OpResult<Option<Run>> {
+    pub(super) fn find_run(&mut self, group: u64, from: u64, wanted: RunRequest) -> OpResult<Option<GroupRun>> {
         let found = self.free_words(group, wanted.free_for)?.find(from, wanted.least, wanted.most);
         self.meta.groups.words_scanned += found.words;
         let Some((within, count)) = found.run else {
@@ -137,7 +137,7 @@ impl Op<'_> {
         if let Some(block) = run.find(|block| !self.meta.geometry.is_allocatable(*block)) {
             return Err(damaged(BlockKind::Bitmap.name(), block, "a structure with a fixed place is called free"));
         }
-        Ok(Some(Run { first, count }))
+        Ok(Some(GroupRun { first, count }))
     }
 
     /// Scans a whole group and records the result.
@@ -156,13 +156,13 @@ impl Op<'_> {
     ///
     /// # Errors
     /// [`OpError::Fault`].
-    pub(super) fn first_runs(&mut self, group: u64, blocks_max: u64) -> OpResult<Vec<Run>> {
+    pub(super) fn first_runs(&mut self, group: u64, blocks_max: u64) -> OpResult<Vec<GroupRun>> {
         let found = self.free_words(group, FreeFor::Data)?.first_runs(blocks_max);
         if found.is_empty() {
             self.survey(group)?;
         }
         let first = self.meta.geometry.group_first(group);
-        Ok(found.into_iter().map(|(within, count)| Run { first: first.plus(within), count }).collect())
+        Ok(found.into_iter().map(|(within, count)| GroupRun { first: first.plus(within), count }).collect())
     }
 
     /// Returns whether the bitmaps of a group are in memory.
@@ -170,7 +170,7 @@ impl Op<'_> {
         bitmaps_of(&self.meta.geometry, group).all(|bitmap| self.meta.cache.contains(bitmap))
     }
 
-    fn learn(&mut self, group: u64, known: Known) {
+    fn learn(&mut self, group: u64, known: GroupSummary) {
         // A rollback reverts the operation's own changes of the group, including this one.
         self.meta.groups.free_runs.set(group, Some(known));
     }

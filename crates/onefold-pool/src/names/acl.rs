@@ -120,18 +120,18 @@ impl Acl {
 }
 
 /// The mode and ACLs of a new file.
-pub(crate) struct Inherited {
+pub(crate) struct InitialAccess {
     pub(crate) mode: u16,
     pub(crate) attributes: Vec<(&'static [u8], Vec<u8>)>,
 }
 
 /// Returns mode and ACLs of a new file: by the directory's default ACL if it has one, else by the umask.
-pub(crate) fn inherit(op: &mut Op<'_>, parent: Ino, new: &NewFile) -> OpResult<Inherited> {
+pub(crate) fn inherit(op: &mut Op<'_>, parent: Ino, new: &NewFile) -> OpResult<InitialAccess> {
     if new.kind == FileKind::Symlink {
-        return Ok(Inherited { mode: 0o777, attributes: Vec::new() });
+        return Ok(InitialAccess { mode: 0o777, attributes: Vec::new() });
     }
     let Some(default) = op.xattr(parent, DEFAULT)? else {
-        return Ok(Inherited { mode: new.mode & !new.umask, attributes: Vec::new() });
+        return Ok(InitialAccess { mode: new.mode & !new.umask, attributes: Vec::new() });
     };
     let mut access = Acl::decode(&default)?;
     access.restrict_to(new.mode);
@@ -142,7 +142,7 @@ pub(crate) fn inherit(op: &mut Op<'_>, parent: Ino, new: &NewFile) -> OpResult<I
     if new.kind == FileKind::Directory {
         attributes.push((DEFAULT, default));
     }
-    Ok(Inherited { mode: new.mode & !0o777 | access.mode_bits(), attributes })
+    Ok(InitialAccess { mode: new.mode & !0o777 | access.mode_bits(), attributes })
 }
 
 /// Updates the access ACL after a change of the mode.

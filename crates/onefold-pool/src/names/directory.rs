@@ -15,49 +15,49 @@ use onefold_block::BlockNo;
 
 /// A name in a directory.
 #[derive(Clone, Copy)]
-pub(crate) struct Name<'a> {
+pub(crate) struct EntryName<'a> {
     pub(crate) bytes: &'a [u8],
     /// Its hash under the pool's secret.
     pub(crate) hash: u64,
 }
 
-impl<'a> Name<'a> {
+impl<'a> EntryName<'a> {
     /// Checks a name of a new entry, or one to look up.
     ///
     /// # Errors
     /// [`PoolError::NameTooLong`]; [`PoolError::Invalid`] for an empty one or one with a slash or NUL.
-    pub(crate) fn new(bytes: &'a [u8], hash: &super::NameHash) -> Result<Name<'a>, PoolError> {
+    pub(crate) fn new(bytes: &'a [u8], hash: &super::NameHash) -> Result<EntryName<'a>, PoolError> {
         if bytes.len() > crate::NAME_BYTES_MAX {
             return Err(PoolError::NameTooLong);
         }
         if bytes.is_empty() || bytes.iter().any(|byte| matches!(byte, b'/' | 0)) {
             return Err(PoolError::Invalid("a name is not empty and has no slash or NUL"));
         }
-        Ok(Name { bytes, hash: hash.of(bytes) })
+        Ok(EntryName { bytes, hash: hash.of(bytes) })
     }
 
     /// Checks a name to be made, moved or removed, which excludes the dots.
     ///
     /// # Errors
-    /// See [`Name::new`], and [`PoolError::Invalid`] for the dots.
-    pub(crate) fn changeable(bytes: &'a [u8], hash: &super::NameHash) -> Result<Name<'a>, PoolError> {
+    /// See [`EntryName::new`], and [`PoolError::Invalid`] for the dots.
+    pub(crate) fn changeable(bytes: &'a [u8], hash: &super::NameHash) -> Result<EntryName<'a>, PoolError> {
         if bytes == b"." || bytes == b".." {
             return Err(PoolError::Invalid("the dots cannot be made, moved or removed"));
         }
-        Name::new(bytes, hash)
+        EntryName::new(bytes, hash)
     }
 }
 
 /// An entry and its place.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct FoundEntry {
     pub(crate) cookie: u64,
     pub(crate) item: DirItem,
 }
 
 impl Op<'_> {
     /// Looks a name up.
-    pub(crate) fn find_entry(&mut self, directory: Ino, name: Name<'_>) -> OpResult<Option<Entry>> {
+    pub(crate) fn find_entry(&mut self, directory: Ino, name: EntryName<'_>) -> OpResult<Option<FoundEntry>> {
         let (first, last) = items::dir_cookies(name.hash);
         let root = self.tree_root();
         let range = items::dir_entry_key(directory, first)..=items::dir_entry_key(directory, last);
@@ -65,7 +65,7 @@ impl Op<'_> {
         let mut nonsense = false;
         let _ = tree::scan(self, root, range, |key, value| match DirItem::decode(value) {
             Some(item) if item.name == name.bytes => {
-                found = Some(Entry { cookie: key.sub, item });
+                found = Some(FoundEntry { cookie: key.sub, item });
                 ControlFlow::Break(())
             }
             Some(_) => ControlFlow::Continue(()),
@@ -81,7 +81,7 @@ impl Op<'_> {
     }
 
     /// Looks up a name that must exist.
-    pub(crate) fn entry_of(&mut self, directory: Ino, name: Name<'_>) -> OpResult<Entry> {
+    pub(crate) fn entry_of(&mut self, directory: Ino, name: EntryName<'_>) -> OpResult<FoundEntry> {
         self.find_entry(directory, name)?.ok_or_else(|| PoolError::NotFound.into())
     }
 
@@ -89,7 +89,7 @@ impl Op<'_> {
     pub(crate) fn add_entry(
         &mut self,
         directory: &mut Inode,
-        name: Name<'_>,
+        name: EntryName<'_>,
         child: &Inode,
         now: Timestamp,
     ) -> OpResult<()> {
@@ -113,7 +113,7 @@ impl Op<'_> {
     }
 
     /// Removes an entry, and notes the change in the directory's inode.
-    pub(crate) fn remove_entry(&mut self, directory: &mut Inode, entry: &Entry, now: Timestamp) -> OpResult<()> {
+    pub(crate) fn remove_entry(&mut self, directory: &mut Inode, entry: &FoundEntry, now: Timestamp) -> OpResult<()> {
         self.remove_found_item(&items::dir_entry_key(directory.attr.ino, entry.cookie))?;
         directory.attr.size_bytes = directory.attr.size_bytes.saturating_sub(1);
         if entry.item.kind == FileKind::Directory {

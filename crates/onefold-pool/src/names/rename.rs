@@ -2,7 +2,7 @@
 
 use onefold_block::Timestamp;
 
-use super::directory::{Entry, Name};
+use super::directory::{EntryName, FoundEntry};
 use crate::attr::{FileKind, Ino, NewFile, RenameMode};
 use crate::error::PoolError;
 use crate::format::inode::Inode;
@@ -18,9 +18,9 @@ const LINKS_WITHOUT_DIRECTORIES: u32 = 2;
 #[derive(Clone, Copy)]
 pub(crate) struct Move<'a> {
     pub(crate) from: Ino,
-    pub(crate) from_name: Name<'a>,
+    pub(crate) from_name: EntryName<'a>,
     pub(crate) to: Ino,
-    pub(crate) to_name: Name<'a>,
+    pub(crate) to_name: EntryName<'a>,
 }
 
 impl Op<'_> {
@@ -80,7 +80,7 @@ impl Op<'_> {
         self.add_entry(&mut directory, places.from_name, &whiteout, now)
     }
 
-    fn replace_target(&mut self, directory: Ino, moved: &Inode, target: &Entry, now: Timestamp) -> OpResult<()> {
+    fn replace_target(&mut self, directory: Ino, moved: &Inode, target: &FoundEntry, now: Timestamp) -> OpResult<()> {
         let mut replaced = self.inode(target.item.ino)?;
         match (moved.attr.kind == FileKind::Directory, replaced.attr.kind == FileKind::Directory) {
             (true, false) => return Err(PoolError::NotADirectory.into()),
@@ -92,12 +92,12 @@ impl Op<'_> {
         self.drop_link(&mut replaced, now)
     }
 
-    fn take_out(&mut self, directory: Ino, entry: &Entry, now: Timestamp) -> OpResult<()> {
+    fn take_out(&mut self, directory: Ino, entry: &FoundEntry, now: Timestamp) -> OpResult<()> {
         let mut directory = self.directory(directory)?;
         self.remove_entry(&mut directory, entry, now)
     }
 
-    fn put_in(&mut self, directory: Ino, name: Name<'_>, mut child: Inode, now: Timestamp) -> OpResult<()> {
+    fn put_in(&mut self, directory: Ino, name: EntryName<'_>, mut child: Inode, now: Timestamp) -> OpResult<()> {
         let mut parent = self.directory(directory)?;
         self.add_entry(&mut parent, name, &child, now)?;
         child.attr.changed = now;

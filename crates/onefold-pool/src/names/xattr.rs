@@ -15,13 +15,13 @@ use crate::tree::{self, Key};
 const NAMES_PER_STEP: usize = 64;
 
 /// The place of an attribute's chunks.
-struct Place {
+struct ChunkPlace {
     number: u8,
     chunks: u8,
 }
 
 /// An attribute's place and value.
-type Found = (Place, Vec<u8>);
+type FoundXattr = (ChunkPlace, Vec<u8>);
 
 /// Attribute names need no secret: a file's owner can slow down only that file.
 pub(crate) fn hash(name: &[u8]) -> u64 {
@@ -30,12 +30,12 @@ pub(crate) fn hash(name: &[u8]) -> u64 {
 
 impl Op<'_> {
     /// Finds an attribute: its place and value, and the numbers of other attributes with the same hash.
-    fn find_xattr(&mut self, ino: Ino, name: &[u8]) -> OpResult<(Option<Found>, Vec<u8>)> {
+    fn find_xattr(&mut self, ino: Ino, name: &[u8]) -> OpResult<(Option<FoundXattr>, Vec<u8>)> {
         let hash = hash(name);
         let root = self.tree_root();
         let range = items::xattr_key(ino, hash, 0, 0)..=items::xattr_key(ino, hash, u8::MAX, u8::MAX);
         let mut numbers = Vec::new();
-        let mut found: Option<(Place, usize, Vec<u8>)> = None;
+        let mut found: Option<(ChunkPlace, usize, Vec<u8>)> = None;
         let mut nonsense = false;
         let _ = tree::scan(self, root, range, |key, value| -> ControlFlow<()> {
             let (number, chunk) = ((key.sub >> 8 & 0xff) as u8, (key.sub & 0xff) as u8);
@@ -43,7 +43,7 @@ impl Op<'_> {
                 numbers.push(number);
                 match items::xattr_split(value) {
                     Some((this, length, first)) if this == name => {
-                        found = Some((Place { number, chunks: 1 }, length, first.to_vec()));
+                        found = Some((ChunkPlace { number, chunks: 1 }, length, first.to_vec()));
                     }
                     Some(_) => {}
                     None => nonsense = true,

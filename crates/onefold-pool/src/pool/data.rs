@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Pool;
 use crate::attr::{AllocateMode, Durability, Ino, RangePair, SeekTarget};
 use crate::data::behind::{Begins, LossesSeen, OwnedWrite};
-use crate::data::read::Reading;
+use crate::data::read::ReadRequest;
 use crate::error::{PoolError, Result};
 
 impl Pool {
@@ -20,7 +20,7 @@ impl Pool {
 
     /// Reads several places, of any files, together: their reads from the device are in flight at the same time.
     /// Returns the result of [`Pool::read`] for each, in order.
-    pub fn read_each(&self, readings: &mut [Reading<'_>]) -> Vec<Result<usize>> {
+    pub fn read_each(&self, readings: &mut [ReadRequest<'_>]) -> Vec<Result<usize>> {
         for reading in &*readings {
             self.data.settle_for_read(reading.ino, reading.offset, reading.into.len());
         }

@@ -15,7 +15,7 @@ use crate::attr::Ino;
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
 use crate::format::map_node::{FAN_OUT, MapEntry};
-use crate::map::seek::Sought;
+use crate::map::seek::SeekStep;
 use crate::meta::{Op, OpResult};
 use crate::names::inodes::blocks_spanned;
 use crate::progress::Progress;
@@ -65,7 +65,7 @@ impl Drop for WalkShare<'_> {
 }
 
 /// A block that a file's map names.
-struct Named {
+struct NamedBlock {
     block: BlockNo,
     /// Number of leaves that name it, in all files.
     references: u32,
@@ -75,7 +75,7 @@ struct Named {
 
 impl Op<'_> {
     /// Returns the blocks that a file's map names in `count` places from `at` on.
-    fn named_blocks(&mut self, inode: &Inode, at: u64, count: u64) -> OpResult<Vec<Named>> {
+    fn named_blocks(&mut self, inode: &Inode, at: u64, count: u64) -> OpResult<Vec<NamedBlock>> {
         let mut entries = vec![MapEntry::Hole; usize::try_from(count).unwrap_or(0)];
         self.map_read(inode, at, &mut entries)?;
         let blocks = crate::map::blocks_of(&entries);
@@ -88,7 +88,7 @@ impl Op<'_> {
             if leaf.replace(index / FAN_OUT) != Some(index / FAN_OUT) {
                 is_in_shared_node = self.map_is_shared(inode, index)?;
             }
-            named.push(Named { block, references: self.entry(block)?.count, is_in_shared_node });
+            named.push(NamedBlock { block, references: self.entry(block)?.count, is_in_shared_node });
         }
         Ok(named)
     }
@@ -112,13 +112,13 @@ impl Pool {
                 let inode = op.regular(ino)?;
                 op.map_seek(&inode, at, total, true)
             })?;
-            let (Sought::Found(data) | Sought::GoOn(data)) = sought;
+            let (SeekStep::Found(data) | SeekStep::GoOn(data)) = sought;
             zero += data - at;
             at = data;
             if progress.update(at, total).is_break() {
                 return Err(PoolError::Invalid("stopped"));
             }
-            if at == total || matches!(sought, Sought::GoOn(_)) {
+            if at == total || matches!(sought, SeekStep::GoOn(_)) {
                 continue;
             }
             let count = WALK_BLOCKS.min(total - at);
@@ -127,7 +127,7 @@ impl Pool {
                 op.named_blocks(&inode, at, count)
             })?;
             zero += count - named.len() as u64;
-            for Named { block, references, is_in_shared_node } in named {
+            for NamedBlock { block, references, is_in_shared_node } in named {
                 match (is_in_shared_node, references) {
                     (true, _) => shared.add_of_others(block),
                     (false, 1) => own += 1,

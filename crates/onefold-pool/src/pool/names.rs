@@ -6,7 +6,7 @@ use super::Pool;
 use crate::attr::{Attr, DirEntry, FileKind, Ino, NewFile, RenameMode};
 use crate::error::{PoolError, Result};
 use crate::meta::Privilege;
-use crate::names::directory::Name;
+use crate::names::directory::EntryName;
 use crate::names::rename::Move;
 
 /// Number of entries of a listing that are read at once.
@@ -21,7 +21,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError::NotFound`], [`PoolError::NotADirectory`], [`PoolError::NameTooLong`].
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        let checked = Name::new(name, &self.engine.name_hash)?;
+        let checked = EntryName::new(name, &self.engine.name_hash)?;
         // Accepted writes change no names; only the found file's attributes have to wait for its own writes.
         let is_behind = self.blocks_behind() > 0;
         let found = self.engine.view(|op| {
@@ -81,7 +81,7 @@ impl Pool {
     }
 
     fn create_named(&self, parent: Ino, name: &[u8], new: &NewFile, target: &[u8]) -> Result<Attr> {
-        let name = Name::changeable(name, &self.engine.name_hash)?;
+        let name = EntryName::changeable(name, &self.engine.name_hash)?;
         let now = self.engine.environment.clock.now();
         self.settled().run(Privilege::Normal, |op| {
             let mut directory = op.directory(parent)?;
@@ -130,7 +130,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError::NotPermitted`] for a directory, [`PoolError::CrossDomain`]; see also [`Pool::create_file`].
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        let name = Name::changeable(name, &self.engine.name_hash)?;
+        let name = EntryName::changeable(name, &self.engine.name_hash)?;
         let now = self.engine.environment.clock.now();
         self.settled().run(Privilege::Normal, |op| {
             let mut inode = op.inode(ino)?;
@@ -166,7 +166,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError::IsADirectory`], [`PoolError::NotFound`].
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        let name = Name::changeable(name, &self.engine.name_hash)?;
+        let name = EntryName::changeable(name, &self.engine.name_hash)?;
         self.remove(parent, name, |kind| match kind {
             FileKind::Directory => Err(PoolError::IsADirectory),
             _ => Ok(()),
@@ -181,14 +181,14 @@ impl Pool {
         if name == b".." {
             return Err(PoolError::NotEmpty);
         }
-        let name = Name::changeable(name, &self.engine.name_hash)?;
+        let name = EntryName::changeable(name, &self.engine.name_hash)?;
         self.remove(parent, name, |kind| match kind {
             FileKind::Directory => Ok(()),
             _ => Err(PoolError::NotADirectory),
         })
     }
 
-    fn remove(&self, parent: Ino, name: Name<'_>, allow: impl Fn(FileKind) -> Result<()>) -> Result<()> {
+    fn remove(&self, parent: Ino, name: EntryName<'_>, allow: impl Fn(FileKind) -> Result<()>) -> Result<()> {
         let now = self.engine.environment.clock.now();
         self.settled().run_with_reclaim(|op| {
             let mut directory = op.directory(parent)?;
@@ -211,8 +211,8 @@ impl Pool {
     /// [`PoolError::CrossDomain`], [`PoolError::NotEmpty`], [`PoolError::Exists`], [`PoolError::Invalid`] for a
     /// directory that would move below itself.
     pub fn rename(&self, parent: Ino, name: &[u8], new_parent: Ino, new_name: &[u8], mode: RenameMode) -> Result<()> {
-        let from_name = Name::changeable(name, &self.engine.name_hash)?;
-        let to_name = Name::changeable(new_name, &self.engine.name_hash)?;
+        let from_name = EntryName::changeable(name, &self.engine.name_hash)?;
+        let to_name = EntryName::changeable(new_name, &self.engine.name_hash)?;
         let now = self.engine.environment.clock.now();
         let places = Move { from: parent, from_name, to: new_parent, to_name };
         self.settled().run(Privilege::Normal, |op| {

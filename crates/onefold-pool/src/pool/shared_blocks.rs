@@ -11,13 +11,13 @@ use onefold_block::BlockNo;
 use crate::meta::hash::BlockMap;
 
 /// Memory of a bucket of the hash map, in bytes: the entry, a control byte, and half as much again while the map grows.
-const BUCKET_BYTES: usize = (size_of::<(BlockNo, Places)>() + 1) * 3 / 2;
+const BUCKET_BYTES: usize = (size_of::<(BlockNo, PlaceCount)>() + 1) * 3 / 2;
 
 /// Marks references by leaves that other files also have: no walk meets so many.
 const OF_OTHERS: u32 = 0;
 
 #[derive(Clone, Copy, Debug)]
-struct Places {
+struct PlaceCount {
     /// Number of places in the file that name the block.
     here: u32,
     /// Number of leaves that name it, in all files, or [`OF_OTHERS`].
@@ -27,7 +27,7 @@ struct Places {
 /// The blocks that were met, or a sample of them.
 #[derive(Debug)]
 pub(super) struct SharedBlocks {
-    kept: BlockMap<Places>,
+    kept: BlockMap<PlaceCount>,
     entries_max: usize,
     /// Number of a block's hash bits that must be zero.
     zero_bits: u32,
@@ -67,7 +67,7 @@ impl SharedBlocks {
         self.note(block, |places| places.references = OF_OTHERS);
     }
 
-    fn note(&mut self, block: BlockNo, change: impl FnOnce(&mut Places)) {
+    fn note(&mut self, block: BlockNo, change: impl FnOnce(&mut PlaceCount)) {
         self.places += 1;
         if !is_sampled(block, self.zero_bits) {
             return;
@@ -78,7 +78,7 @@ impl SharedBlocks {
                 return;
             }
         }
-        let places = self.kept.entry(block).or_insert(Places { here: 0, references: 0 });
+        let places = self.kept.entry(block).or_insert(PlaceCount { here: 0, references: 0 });
         change(places);
         places.here = places.here.saturating_add(1);
     }
@@ -87,7 +87,7 @@ impl SharedBlocks {
     fn halve(&mut self) {
         self.zero_bits += 1;
         let zero_bits = self.zero_bits;
-        let sampled: Vec<(BlockNo, Places)> =
+        let sampled: Vec<(BlockNo, PlaceCount)> =
             self.kept.drain().filter(|(block, _)| is_sampled(*block, zero_bits)).collect();
         // Reuses the same memory. A map from which half is removed one by one may grow for later entries.
         self.kept.extend(sampled);
@@ -95,7 +95,7 @@ impl SharedBlocks {
 
     /// Returns the result so far.
     pub(super) fn count(&self) -> SharedCount {
-        let is_only_here = |places: &&Places| places.here == places.references;
+        let is_only_here = |places: &&PlaceCount| places.here == places.references;
         let (distinct, only_here) = (self.kept.len() as u64, self.kept.values().filter(is_only_here).count() as u64);
         if self.zero_bits == 0 {
             return SharedCount { distinct, only_here, is_estimated: false };

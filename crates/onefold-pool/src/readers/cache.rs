@@ -15,22 +15,22 @@ pub(crate) const CACHED_READ_BLOCKS: usize = 32;
 const SHARDS: usize = 16;
 const ENTRY_BYTES: u64 = BLOCK_BYTES as u64 + 96;
 
-struct Slot {
+struct CacheSlot {
     block: BlockNo,
     bytes: Box<[u8; BLOCK_BYTES]>,
     referenced: bool,
 }
 
 #[derive(Default)]
-struct Shard {
-    slots: Vec<Slot>,
+struct CacheShard {
+    slots: Vec<CacheSlot>,
     index: BlockMap<usize>,
     hand: usize,
 }
 
 /// The cache.
 pub(crate) struct DataCache {
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Mutex<CacheShard>>,
     slots_per_shard: usize,
 }
 
@@ -41,7 +41,7 @@ impl DataCache {
         DataCache { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), slots_per_shard: slots / SHARDS }
     }
 
-    fn shard(&self, block: BlockNo) -> &Mutex<Shard> {
+    fn shard(&self, block: BlockNo) -> &Mutex<CacheShard> {
         let at = usize::try_from(block.0 % SHARDS as u64).expect("below 16");
         &self.shards[at]
     }
@@ -67,7 +67,7 @@ impl DataCache {
         }
         if shard.slots.len() < self.slots_per_shard {
             shard.index.insert(block, shard.slots.len());
-            shard.slots.push(Slot { block, bytes: Box::new(*bytes), referenced: false });
+            shard.slots.push(CacheSlot { block, bytes: Box::new(*bytes), referenced: false });
             return;
         }
         if shard.slots.is_empty() {

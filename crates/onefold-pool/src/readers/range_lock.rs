@@ -18,7 +18,7 @@ const SHARDS: usize = 64;
 
 /// How a range is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum LockMode {
     /// With others that read.
     Shared,
     /// Alone.
@@ -26,9 +26,9 @@ pub(crate) enum Access {
 }
 
 #[derive(Debug)]
-struct Held {
+struct RangeLock {
     range: Range<u64>,
-    access: Access,
+    access: LockMode,
     /// Waiting locks have a ticket, too. Later locks wait for them, so that a stream of readers cannot starve a writer.
     ticket: u64,
 }
@@ -36,7 +36,7 @@ struct Held {
 /// The ranges of one file, in no order: tickets give the order of arrival.
 #[derive(Debug, Default)]
 struct FileRanges {
-    held: Vec<Held>,
+    held: Vec<RangeLock>,
     waiting: usize,
     /// Signalled when one of the ranges is released. Created at the first wait.
     released: Option<Arc<Condvar>>,
@@ -44,14 +44,14 @@ struct FileRanges {
 
 /// The files of one shard.
 #[derive(Debug, Default)]
-struct Shard {
+struct LockShard {
     files: Mutex<HashMap<Ino, FileRanges>>,
 }
 
 /// The locks of all files.
 #[derive(Debug)]
 pub(crate) struct RangeLocks {
-    shards: Box<[Shard]>,
+    shards: Box<[LockShard]>,
     /// Drawn while the shard is locked: a thread that reads this number and then visits all shards sees all locks with
     /// lower tickets.
     next_ticket: AtomicU64,
@@ -59,7 +59,7 @@ pub(crate) struct RangeLocks {
 
 impl Default for RangeLocks {
     fn default() -> RangeLocks {
-        RangeLocks { shards: (0..SHARDS).map(|_| Shard::default()).collect(), next_ticket: AtomicU64::new(0) }
+        RangeLocks { shards: (0..SHARDS).map(|_| LockShard::default()).collect(), next_ticket: AtomicU64::new(0) }
     }
 }
 
@@ -88,14 +88,14 @@ impl RangeGuard<'_> {
     }
 }
 
-fn conflicts(one: &Held, range: &Range<u64>, access: Access) -> bool {
+fn conflicts(one: &RangeLock, range: &Range<u64>, access: LockMode) -> bool {
     one.range.start < range.end
         && range.start < one.range.end
-        && (one.access == Access::Exclusive || access == Access::Exclusive)
+        && (one.access == LockMode::Exclusive || access == LockMode::Exclusive)
 }
 
 impl RangeLocks {
-    fn shard(&self, ino: Ino) -> &Shard {
+    fn shard(&self, ino: Ino) -> &LockShard {
         // Inodes are numbered consecutively.
         &self.shards[usize::try_from(ino.0 % SHARDS as u64).expect("below the number of shards")]
     }
@@ -105,31 +105,31 @@ impl RangeLocks {
     }
 
     /// Locks blocks `range` of a file if that needs no wait.
-    pub(crate) fn try_lock(&self, ino: Ino, range: Range<u64>, access: Access) -> Option<RangeGuard<'_>> {
+    pub(crate) fn try_lock(&self, ino: Ino, range: Range<u64>, access: LockMode) -> Option<RangeGuard<'_>> {
         let mut files = self.shard(ino).files.lock();
         let file = files.entry(ino).or_default();
         if file.held.iter().any(|other| conflicts(other, &range, access)) {
             return None;
         }
         let ticket = self.draw_ticket();
-        file.held.push(Held { range, access, ticket });
+        file.held.push(RangeLock { range, access, ticket });
         Some(RangeGuard { locks: self, ino, ticket })
     }
 
     /// Locks blocks `range` of a file, and waits if necessary.
-    pub(crate) fn lock(&self, ino: Ino, range: Range<u64>, access: Access) -> RangeGuard<'_> {
+    pub(crate) fn lock(&self, ino: Ino, range: Range<u64>, access: LockMode) -> RangeGuard<'_> {
         let mut files = self.shard(ino).files.lock();
         let ticket = self.draw_ticket();
         let file = files.entry(ino).or_default();
         let granted = !file.held.iter().any(|other| conflicts(other, &range, access));
-        file.held.push(Held { range: range.clone(), access, ticket });
+        file.held.push(RangeLock { range: range.clone(), access, ticket });
         if !granted {
             file.waiting += 1;
             let released = Arc::clone(file.released.get_or_insert_default());
             loop {
                 released.wait(&mut files);
                 let file = files.get_mut(&ino).expect("this waiter is in it");
-                let is_free = |other: &Held| other.ticket >= ticket || !conflicts(other, &range, access);
+                let is_free = |other: &RangeLock| other.ticket >= ticket || !conflicts(other, &range, access);
                 if file.held.iter().all(is_free) {
                     file.waiting -= 1;
                     break;
@@ -153,7 +153,7 @@ impl RangeLocks {
     /// Returns the ticket of the oldest lock that is held or waited for, or of an older one that was released
     /// meanwhile. Never misses a lock whose ticket was drawn before the call and that is still held.
     pub(crate) fn oldest_ticket(&self) -> Option<u64> {
-        let oldest_of = |shard: &Shard| {
+        let oldest_of = |shard: &LockShard| {
             let files = shard.files.lock();
             files.values().flat_map(|file| &file.held).map(|one| one.ticket).min()
         };
@@ -193,10 +193,10 @@ mod tests {
     #[test]
     fn readers_share_and_disjoint_writers_do_not_wait() {
         let locks = RangeLocks::default();
-        let one = locks.lock(Ino(1), 0..10, Access::Shared);
-        let two = locks.lock(Ino(1), 5..20, Access::Shared);
-        let three = locks.lock(Ino(1), 20..30, Access::Exclusive);
-        let four = locks.lock(Ino(2), 0..10, Access::Exclusive);
+        let one = locks.lock(Ino(1), 0..10, LockMode::Shared);
+        let two = locks.lock(Ino(1), 5..20, LockMode::Shared);
+        let three = locks.lock(Ino(1), 20..30, LockMode::Exclusive);
+        let four = locks.lock(Ino(2), 0..10, LockMode::Exclusive);
         drop((one, two, three, four));
         assert!(locks.is_idle());
     }
@@ -204,9 +204,9 @@ mod tests {
     #[test]
     fn the_oldest_lock_is_known_until_it_is_released() {
         let locks = RangeLocks::default();
-        let one = locks.lock(Ino(1), 0..10, Access::Shared);
+        let one = locks.lock(Ino(1), 0..10, LockMode::Shared);
         let between = locks.next_ticket();
-        let two = locks.try_lock(Ino(2), 0..10, Access::Exclusive);
+        let two = locks.try_lock(Ino(2), 0..10, LockMode::Exclusive);
         assert!(locks.oldest_ticket().is_some_and(|oldest| oldest < between));
         drop(one);
         assert!(locks.oldest_ticket().is_some_and(|oldest| oldest >= between));
@@ -224,10 +224,10 @@ mod tests {
         let signal = |ino| locks.shard(ino).files.lock().get(&ino).and_then(|file| file.released.clone());
         let is_awaited = |ino| locks.shard(ino).files.lock().get(&ino).is_some_and(|file| file.waiting > 0);
         std::thread::scope(|scope| {
-            let held = [one, other].map(|ino| locks.lock(ino, 0..1, Access::Exclusive));
+            let held = [one, other].map(|ino| locks.lock(ino, 0..1, LockMode::Exclusive));
             let waiters = [one, other].map(|ino| {
                 let locks = &locks;
-                scope.spawn(move || drop(locks.lock(ino, 0..1, Access::Exclusive)))
+                scope.spawn(move || drop(locks.lock(ino, 0..1, LockMode::Exclusive)))
             });
             while ![one, other].into_iter().all(is_awaited) {
                 std::thread::yield_now();
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn a_suspended_lock_holds_until_it_is_resumed_and_dropped() {
         let locks = RangeLocks::default();
-        let suspended = locks.lock(Ino(1), 0..10, Access::Exclusive).suspend();
+        let suspended = locks.lock(Ino(1), 0..10, LockMode::Exclusive).suspend();
         assert!(!locks.is_idle());
         drop(locks.resume(suspended));
         assert!(locks.is_idle());
@@ -265,12 +265,12 @@ mod tests {
                     for round in 0..500 {
                         let first = (thread + round) % 3;
                         if round % 5 == 0 {
-                            let _guard = locks.lock(Ino(1), first..4, Access::Shared);
+                            let _guard = locks.lock(Ino(1), first..4, LockMode::Shared);
                             let seen = value.load(Ordering::Relaxed);
                             std::thread::yield_now();
                             assert_eq!(value.load(Ordering::Relaxed), seen);
                         } else {
-                            let _guard = locks.lock(Ino(1), first..4, Access::Exclusive);
+                            let _guard = locks.lock(Ino(1), first..4, LockMode::Exclusive);
                             let seen = value.load(Ordering::Relaxed);
                             std::thread::yield_now();
                             value.store(seen + 1, Ordering::Relaxed);

@@ -6,19 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use onefold_substrate::{Access, Reader};
 
 use super::errors::io_error;
-use super::names::Held;
+use super::names::HeldInode;
 use crate::attr::Ino;
 use crate::pool::Pool;
 
 /// An open regular file. Dropping it closes the file and releases its lock.
 pub struct PoolFile<'a> {
-    file: Held<'a>,
+    file: HeldInode<'a>,
     access: Access,
     has_lock: AtomicBool,
 }
 
 impl<'a> PoolFile<'a> {
-    pub(super) fn new(file: Held<'a>, access: Access) -> PoolFile<'a> {
+    pub(super) fn new(file: HeldInode<'a>, access: Access) -> PoolFile<'a> {
         PoolFile { file, access, has_lock: AtomicBool::new(false) }
     }
 

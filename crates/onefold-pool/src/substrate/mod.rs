@@ -20,7 +20,7 @@ use onefold_substrate::{
 
 use self::errors::{io_error, share_error};
 pub use self::file::PoolFile;
-use self::names::Held;
+use self::names::HeldInode;
 use crate::attr::{AllocateMode, Durability, Ino, RangePair, RenameMode, SetAttr};
 use crate::data::share::{SHARE_BYTES_MAX, ShareOutcome};
 use crate::pool::Pool;
@@ -31,7 +31,7 @@ use crate::pool::Pool;
 /// folder of its own.
 pub struct PoolSubstrate<'a> {
     pool: &'a Pool,
-    root: Held<'a>,
+    root: HeldInode<'a>,
     abilities: Abilities,
 }
 

@@ -16,15 +16,15 @@ use crate::pool::Pool;
 const SYMBOLIC_LINK: i32 = 40;
 
 /// An inode that stays alive while this exists.
-pub(super) struct Held<'a> {
+pub(super) struct HeldInode<'a> {
     pool: &'a Pool,
     attr: Attr,
 }
 
-impl<'a> Held<'a> {
+impl<'a> HeldInode<'a> {
     /// Takes over the hold that came with the attributes.
-    fn new(pool: &'a Pool, attr: Attr) -> Held<'a> {
-        Held { pool, attr }
+    fn new(pool: &'a Pool, attr: Attr) -> HeldInode<'a> {
+        HeldInode { pool, attr }
     }
 
     pub(super) fn ino(&self) -> Ino {
@@ -39,12 +39,12 @@ impl<'a> Held<'a> {
         self.pool
     }
 
-    fn look_up(&self, name: &OsStr) -> io::Result<Held<'a>> {
+    fn look_up(&self, name: &OsStr) -> io::Result<HeldInode<'a>> {
         let found = self.pool.lookup(self.ino(), name.as_bytes()).map_err(io_error)?;
-        Ok(Held::new(self.pool, found))
+        Ok(HeldInode::new(self.pool, found))
     }
 
-    fn into_folder(self) -> io::Result<Held<'a>> {
+    fn into_folder(self) -> io::Result<HeldInode<'a>> {
         match self.attr.kind {
             FileKind::Directory => Ok(self),
             FileKind::Symlink => Err(io::Error::from_raw_os_error(SYMBOLIC_LINK)),
@@ -53,15 +53,15 @@ impl<'a> Held<'a> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldInode<'_> {
     fn drop(&mut self) {
         self.pool.release(self.attr.ino, 1);
     }
 }
 
 /// Returns a pool's root folder.
-pub(super) fn root(pool: &Pool) -> io::Result<Held<'_>> {
-    Ok(Held::new(pool, pool.lookup(Ino::ROOT, b".").map_err(io_error)?))
+pub(super) fn root(pool: &Pool) -> io::Result<HeldInode<'_>> {
+    Ok(HeldInode::new(pool, pool.lookup(Ino::ROOT, b".").map_err(io_error)?))
 }
 
 /// Returns the names of a path, which must not lead out of the folder at which it begins.
@@ -79,8 +79,8 @@ fn names(path: &Path) -> io::Result<Vec<&OsStr>> {
     Ok(names)
 }
 
-fn walk<'a>(pool: &'a Pool, from: &Held<'_>, names: &[&OsStr]) -> io::Result<Held<'a>> {
-    let mut at = Held::new(pool, pool.lookup(from.ino(), b".").map_err(io_error)?);
+fn walk<'a>(pool: &'a Pool, from: &HeldInode<'_>, names: &[&OsStr]) -> io::Result<HeldInode<'a>> {
+    let mut at = HeldInode::new(pool, pool.lookup(from.ino(), b".").map_err(io_error)?);
     for name in names {
         at = at.look_up(name)?.into_folder()?;
     }
@@ -88,19 +88,23 @@ fn walk<'a>(pool: &'a Pool, from: &Held<'_>, names: &[&OsStr]) -> io::Result<Hel
 }
 
 /// Finds a folder.
-pub(super) fn find_folder<'a>(pool: &'a Pool, from: &Held<'_>, path: &Path) -> io::Result<Held<'a>> {
+pub(super) fn find_folder<'a>(pool: &'a Pool, from: &HeldInode<'_>, path: &Path) -> io::Result<HeldInode<'a>> {
     walk(pool, from, &names(path)?)
 }
 
 /// Finds the folder of an existing or new name, and the name.
-pub(super) fn place<'a, 'p>(pool: &'a Pool, from: &Held<'_>, path: &'p Path) -> io::Result<(Held<'a>, &'p [u8])> {
+pub(super) fn place<'a, 'p>(
+    pool: &'a Pool,
+    from: &HeldInode<'_>,
+    path: &'p Path,
+) -> io::Result<(HeldInode<'a>, &'p [u8])> {
     let names = names(path)?;
     let (name, folders) = names.split_last().ok_or(io::ErrorKind::InvalidInput)?;
     Ok((walk(pool, from, folders)?, name.as_bytes()))
 }
 
 /// Finds a regular file.
-pub(super) fn find_file<'a>(pool: &'a Pool, from: &Held<'_>, path: &Path) -> io::Result<Held<'a>> {
+pub(super) fn find_file<'a>(pool: &'a Pool, from: &HeldInode<'_>, path: &Path) -> io::Result<HeldInode<'a>> {
     let (folder, name) = place(pool, from, path)?;
     let found = folder.look_up(OsStr::from_bytes(name))?;
     match found.attr.kind {
@@ -111,27 +115,27 @@ pub(super) fn find_file<'a>(pool: &'a Pool, from: &Held<'_>, path: &Path) -> io:
 }
 
 /// Returns the attributes of a new file that only its owner may use, and that belongs to the folder's owner.
-fn new_in(folder: &Held<'_>, kind: FileKind, mode: u16) -> NewFile {
+fn new_in(folder: &HeldInode<'_>, kind: FileKind, mode: u16) -> NewFile {
     NewFile { kind, mode, umask: 0, uid: folder.attr.uid, gid: folder.attr.gid, rdev: 0 }
 }
 
 /// Creates a file.
-pub(super) fn create_file<'a>(pool: &'a Pool, from: &Held<'_>, path: &Path) -> io::Result<Held<'a>> {
+pub(super) fn create_file<'a>(pool: &'a Pool, from: &HeldInode<'_>, path: &Path) -> io::Result<HeldInode<'a>> {
     let (folder, name) = place(pool, from, path)?;
     let new = new_in(&folder, FileKind::Regular, 0o600);
-    Ok(Held::new(pool, pool.create_file(folder.ino(), name, &new).map_err(io_error)?))
+    Ok(HeldInode::new(pool, pool.create_file(folder.ino(), name, &new).map_err(io_error)?))
 }
 
 /// Creates a folder.
-pub(super) fn create_folder(pool: &Pool, from: &Held<'_>, path: &Path) -> io::Result<()> {
+pub(super) fn create_folder(pool: &Pool, from: &HeldInode<'_>, path: &Path) -> io::Result<()> {
     let (folder, name) = place(pool, from, path)?;
     let new = new_in(&folder, FileKind::Directory, 0o700);
-    drop(Held::new(pool, pool.create_file(folder.ino(), name, &new).map_err(io_error)?));
+    drop(HeldInode::new(pool, pool.create_file(folder.ino(), name, &new).map_err(io_error)?));
     Ok(())
 }
 
 /// Lists the entries of a folder.
-pub(super) fn list(pool: &Pool, folder: &Held<'_>) -> io::Result<Vec<Listed>> {
+pub(super) fn list(pool: &Pool, folder: &HeldInode<'_>) -> io::Result<Vec<Listed>> {
     let mut listed = Vec::new();
     let each = &mut |entry: &crate::attr::DirEntry| {
         if !matches!(&entry.name[..], b"." | b"..") {

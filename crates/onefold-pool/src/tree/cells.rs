@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use onefold_block::{BLOCK_BYTES, BlockNo};
 
-use super::node::{BODY_BYTES, COUNT_START, HEADER_START, Header, Node, SLOT_BYTES, SLOTS_START, encode_number};
+use super::node::{BODY_BYTES, COUNT_START, HEADER_START, Node, PageHeader, SLOT_BYTES, SLOTS_START, encode_number};
 use super::{Defect, Pages, TreeError};
 
 /// A copy of a page's cells, for distributing them anew.
@@ -53,7 +53,7 @@ pub(super) fn middle(cells: &[&[u8]]) -> usize {
 pub(super) fn write_all<P: Pages>(pages: &mut P, at: BlockNo, level: u8, cells: &[&[u8]]) -> Result<(), P::Error> {
     assert!(bytes_needed(cells) <= BODY_BYTES, "the cells fit the page");
     let cell_bytes = cells.iter().map(|cell| cell.len()).sum::<usize>();
-    let header = Header { level, count: cells.len(), cells_start: BLOCK_BYTES - cell_bytes, dead_bytes: 0 };
+    let header = PageHeader { level, count: cells.len(), cells_start: BLOCK_BYTES - cell_bytes, dead_bytes: 0 };
 
     let front = pages.edit(at, HEADER_START..header.slots_end())?;
     let (front, slots) = front.split_at_mut(SLOTS_START - HEADER_START);
@@ -86,7 +86,7 @@ pub(super) fn insert_one<P: Pages>(pages: &mut P, at: BlockNo, index: usize, cel
         cells.insert(index, cell);
         return write_all(pages, at, old.level, &cells);
     }
-    let header = Header { count: old.count + 1, cells_start: old.cells_start - cell.len(), ..old };
+    let header = PageHeader { count: old.count + 1, cells_start: old.cells_start - cell.len(), ..old };
     pages.edit(at, header.cells_start..old.cells_start)?.copy_from_slice(cell);
     let slots = pages.edit(at, SLOTS_START + SLOT_BYTES * index..header.slots_end())?;
     slots.copy_within(..slots.len() - SLOT_BYTES, SLOT_BYTES);
@@ -100,9 +100,9 @@ pub(super) fn remove_one<P: Pages>(pages: &mut P, at: BlockNo, index: usize) -> 
     let (old, cell) = (node.header, node.cell_range(index)?);
     let header = if cell.start == old.cells_start {
         // The cell is next to the gap, which can simply grow.
-        Header { count: old.count - 1, cells_start: cell.end, ..old }
+        PageHeader { count: old.count - 1, cells_start: cell.end, ..old }
     } else {
-        Header { count: old.count - 1, dead_bytes: old.dead_bytes + cell.len(), ..old }
+        PageHeader { count: old.count - 1, dead_bytes: old.dead_bytes + cell.len(), ..old }
     };
     if header.dead_bytes > BLOCK_BYTES - header.cells_start {
         return Err(accounting(&node, cell.len()).into());
@@ -115,7 +115,7 @@ pub(super) fn remove_one<P: Pages>(pages: &mut P, at: BlockNo, index: usize) -> 
 /// Removes all items from `count` on; their cells become dead bytes. Their slots' old bytes stay in the gap.
 pub(super) fn truncate<P: Pages>(pages: &mut P, at: BlockNo, count: usize) -> Result<(), P::Error> {
     let node = Node::open(at, pages.page(at)?)?;
-    let mut header = Header { count, ..node.header };
+    let mut header = PageHeader { count, ..node.header };
     for index in count..node.header.count {
         header.dead_bytes += node.cell_range(index)?.len();
     }
@@ -144,13 +144,13 @@ pub(super) fn overwrite<P: Pages>(
 }
 
 /// Writes the header's numbers, the only part of it that changes while a page is in use.
-fn write_numbers<P: Pages>(pages: &mut P, at: BlockNo, header: &Header) -> Result<(), P::Error> {
+fn write_numbers<P: Pages>(pages: &mut P, at: BlockNo, header: &PageHeader) -> Result<(), P::Error> {
     pages.edit(at, COUNT_START..SLOTS_START)?.copy_from_slice(&header.encode()[COUNT_START - HEADER_START..]);
     Ok(())
 }
 
 /// Returns the error for a page whose cells of `cell_bytes` do not fit beside its dead bytes.
 fn accounting(node: &Node<'_>, cell_bytes: usize) -> TreeError {
-    let Header { dead_bytes, cells_start, .. } = node.header;
+    let PageHeader { dead_bytes, cells_start, .. } = node.header;
     Defect::Accounting { cell_bytes, dead_bytes, area_bytes: BLOCK_BYTES - cells_start }.of(node.at)
 }

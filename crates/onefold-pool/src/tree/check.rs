@@ -7,12 +7,12 @@ use std::ops::Range;
 
 use onefold_block::{BLOCK_BYTES, BlockNo};
 
-use super::node::{FILL_BYTES_MIN, Header, Node};
+use super::node::{FILL_BYTES_MIN, Node, PageHeader};
 use super::{Defect, Key, Pages, TreeError};
 
 /// A finding of [`check`].
 #[derive(Debug)]
-pub enum Finding<'a, E> {
+pub enum TreeFinding<'a, E> {
     /// A reference to a page. A page with two references is found twice.
     Page {
         /// The page.
@@ -37,11 +37,11 @@ pub enum Finding<'a, E> {
 }
 
 /// Takes the findings of [`check`] one by one. An error ends the check.
-pub type Tell<'a, E> = dyn FnMut(Finding<'_, E>) -> Result<(), E> + 'a;
+pub type Tell<'a, E> = dyn FnMut(TreeFinding<'_, E>) -> Result<(), E> + 'a;
 
 /// Sums over the pages that [`check`] could read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct TreeTotals {
     /// Number of pages with a sound header.
     pub pages: u64,
     /// Number of items in their place.
@@ -57,15 +57,15 @@ pub struct Totals {
 ///
 /// # Errors
 /// Only those of `tell`, which decides whether, for example, an unreadable page ends the check.
-pub fn check<P: Pages>(pages: &mut P, root: BlockNo, tell: &mut Tell<'_, P::Error>) -> Result<Totals, P::Error> {
-    let mut checker = Checker { pages, tell, totals: Totals::default() };
-    let whole = Place { at: root, low: Key::MIN, end: None, level: None, is_last_of_level: true };
+pub fn check<P: Pages>(pages: &mut P, root: BlockNo, tell: &mut Tell<'_, P::Error>) -> Result<TreeTotals, P::Error> {
+    let mut checker = TreeChecker { pages, tell, totals: TreeTotals::default() };
+    let whole = PagePlace { at: root, low: Key::MIN, end: None, level: None, is_last_of_level: true };
     checker.check_below(&whole)?;
     Ok(checker.totals)
 }
 
 /// A page's place in the tree, which decides its properties.
-struct Place {
+struct PagePlace {
     at: BlockNo,
     /// Lowest key that may be in the page.
     low: Key,
@@ -76,20 +76,20 @@ struct Place {
     is_last_of_level: bool,
 }
 
-struct Checker<'a, P: Pages> {
+struct TreeChecker<'a, P: Pages> {
     pages: &'a mut P,
     tell: &'a mut Tell<'a, P::Error>,
-    totals: Totals,
+    totals: TreeTotals,
 }
 
-impl<P: Pages> Checker<'_, P> {
+impl<P: Pages> TreeChecker<'_, P> {
     /// Checks a page and everything below it. Levels decrease by one, so calls never nest deeper than there are levels.
-    fn check_below(&mut self, place: &Place) -> Result<(), P::Error> {
-        (self.tell)(Finding::Page { at: place.at })?;
+    fn check_below(&mut self, place: &PagePlace) -> Result<(), P::Error> {
+        (self.tell)(TreeFinding::Page { at: place.at })?;
         // Copied, because the pages below are read before this one is finished.
         let page = match self.pages.page(place.at) {
             Ok(page) => Box::new(*page),
-            Err(error) => return (self.tell)(Finding::Unreadable { page: place.at, error }),
+            Err(error) => return (self.tell)(TreeFinding::Unreadable { page: place.at, error }),
         };
         let node = match Node::open(place.at, &page) {
             Ok(node) => node,
@@ -111,7 +111,7 @@ impl<P: Pages> Checker<'_, P> {
         if node.is_leaf() { self.tell_items(&node, &sound) } else { self.check_children(place, &node, &sound) }
     }
 
-    fn check_fill(&mut self, place: &Place, header: &Header) -> Result<(), P::Error> {
+    fn check_fill(&mut self, place: &PagePlace, header: &PageHeader) -> Result<(), P::Error> {
         let is_root = place.level.is_none();
         if header.count < header.count_min() && !(is_root && header.level == 0) {
             return self.tell_defect(place.at, Defect::TooFewItems { count: header.count });
@@ -142,7 +142,7 @@ impl<P: Pages> Checker<'_, P> {
     }
 
     /// Returns the items whose keys are valid.
-    fn check_keys(&mut self, place: &Place, node: &Node<'_>) -> Result<Vec<(usize, Key)>, P::Error> {
+    fn check_keys(&mut self, place: &PagePlace, node: &Node<'_>) -> Result<Vec<(usize, Key)>, P::Error> {
         let mut sound: Vec<(usize, Key)> = Vec::with_capacity(node.header.count);
         for index in 0..node.header.count {
             let key = match node.key(index) {
@@ -169,7 +169,7 @@ impl<P: Pages> Checker<'_, P> {
             match leaf.value(index) {
                 Ok(value) => {
                     self.totals.items += 1;
-                    (self.tell)(Finding::Item { key, value })?;
+                    (self.tell)(TreeFinding::Item { key, value })?;
                 }
                 Err(error) => self.tell_damage(error)?,
             }
@@ -177,7 +177,7 @@ impl<P: Pages> Checker<'_, P> {
         Ok(())
     }
 
-    fn check_children(&mut self, place: &Place, node: &Node<'_>, sound: &[(usize, Key)]) -> Result<(), P::Error> {
+    fn check_children(&mut self, place: &PagePlace, node: &Node<'_>, sound: &[(usize, Key)]) -> Result<(), P::Error> {
         for (position, &(index, low)) in sound.iter().enumerate() {
             let at = match node.child(index) {
                 Ok(at) => at,
@@ -187,7 +187,7 @@ impl<P: Pages> Checker<'_, P> {
                 }
             };
             let next = sound.get(position + 1);
-            self.check_below(&Place {
+            self.check_below(&PagePlace {
                 at,
                 low,
                 end: next.map_or(place.end, |&(_, key)| Some(key)),
@@ -199,7 +199,7 @@ impl<P: Pages> Checker<'_, P> {
     }
 
     fn tell_damage(&mut self, damage: TreeError) -> Result<(), P::Error> {
-        (self.tell)(Finding::Damage(damage))
+        (self.tell)(TreeFinding::Damage(damage))
     }
 
     fn tell_defect(&mut self, page: BlockNo, what: Defect) -> Result<(), P::Error> {

@@ -3,8 +3,8 @@
 use onefold_block::BlockNo;
 
 use super::cells::{self, CellCopies, bytes_needed};
-use super::node::{BODY_BYTES, FILL_BYTES_MIN, Header, Node, cell_key};
-use super::path::{Path, Step};
+use super::node::{BODY_BYTES, FILL_BYTES_MIN, Node, PageHeader, cell_key};
+use super::path::{PagePath, PathStep};
 use super::{Defect, Key, Pages};
 
 /// Removes `key` and its value; returns whether it existed. `root` changes when the tree gets lower, and only on
@@ -13,7 +13,7 @@ use super::{Defect, Key, Pages};
 /// # Errors
 /// Those of any call of [`Pages`]; or a page on the path, or beside it, is corrupt.
 pub fn delete<P: Pages>(pages: &mut P, root: &mut BlockNo, key: &Key) -> Result<bool, P::Error> {
-    let path = Path::to_leaf_of(pages, *root, key)?;
+    let path = PagePath::to_leaf_of(pages, *root, key)?;
     let Ok(index) = path.node(pages)?.search(key)? else {
         return Ok(false);
     };
@@ -23,7 +23,7 @@ pub fn delete<P: Pages>(pages: &mut P, root: &mut BlockNo, key: &Key) -> Result<
 }
 
 /// Refills the page at the end of `path`, which lost bytes, and then the pages above it.
-pub(super) fn rebalance<P: Pages>(pages: &mut P, root: &mut BlockNo, mut path: Path) -> Result<(), P::Error> {
+pub(super) fn rebalance<P: Pages>(pages: &mut P, root: &mut BlockNo, mut path: PagePath) -> Result<(), P::Error> {
     loop {
         let node = Node::open(path.at, pages.page(path.at)?)?;
         let Some(parent) = path.parent() else {
@@ -44,13 +44,13 @@ pub(super) fn rebalance<P: Pages>(pages: &mut P, root: &mut BlockNo, mut path: P
 
 /// Returns whether a page other than the root must be joined with a neighbour. The last page of a level may stay nearly
 /// empty: ascending inserts continue there, and filling it from the left would undo the purpose of their splits.
-fn is_underfull(header: &Header, is_last_of_level: bool) -> bool {
+fn is_underfull(header: &PageHeader, is_last_of_level: bool) -> bool {
     header.count < header.count_min() || !is_last_of_level && header.used_bytes() < FILL_BYTES_MIN
 }
 
 /// Joins the child of `parent` with a neighbour: merges both into one page and returns true, or distributes their items
 /// evenly and returns false if they do not fit in one.
-fn join<P: Pages>(pages: &mut P, parent: Step, level: u8) -> Result<bool, P::Error> {
+fn join<P: Pages>(pages: &mut P, parent: PathStep, level: u8) -> Result<bool, P::Error> {
     // The left page stays and the right one goes, so a parent's first separator never changes.
     let left_index = parent.index.saturating_sub(1);
     let node = Node::open(parent.at, pages.page(parent.at)?)?;

@@ -5,7 +5,7 @@ use onefold_block::BlockNo;
 use super::cells::{self, CellCopies};
 use super::delete::rebalance;
 use super::node::{LEVEL_MAX, Node, SLOT_BYTES, VALUE_BYTES_MAX, cell_key, interior_cell, leaf_cell};
-use super::path::Path;
+use super::path::PagePath;
 use super::{Defect, Key, Pages, TreeError};
 
 /// Makes an empty tree and returns its root.
@@ -30,7 +30,7 @@ pub fn insert<P: Pages>(pages: &mut P, root: &mut BlockNo, key: &Key, value: &[u
     if value.len() > VALUE_BYTES_MAX {
         return Err(TreeError::ValueTooLong { bytes: value.len() }.into());
     }
-    let path = Path::to_leaf_of(pages, *root, key)?;
+    let path = PagePath::to_leaf_of(pages, *root, key)?;
     let node = path.node(pages)?;
     match node.search(key)? {
         Ok(index) => replace(pages, root, path, index, key, value).map(|()| true),
@@ -42,7 +42,7 @@ pub fn insert<P: Pages>(pages: &mut P, root: &mut BlockNo, key: &Key, value: &[u
 fn replace<P: Pages>(
     pages: &mut P,
     root: &mut BlockNo,
-    path: Path,
+    path: PagePath,
     index: usize,
     key: &Key,
     value: &[u8],
@@ -64,7 +64,7 @@ fn replace<P: Pages>(
 fn add<P: Pages>(
     pages: &mut P,
     root: &mut BlockNo,
-    mut path: Path,
+    mut path: PagePath,
     mut index: usize,
     mut cell: Vec<u8>,
 ) -> Result<(), P::Error> {
@@ -89,7 +89,7 @@ fn add<P: Pages>(
 ///
 /// The right page gets half of the bytes, but as few as possible if the cell would be the last of its level. In that
 /// case keys probably ascend, and nothing would ever fill the space left in the left page.
-fn split<P: Pages>(pages: &mut P, path: &Path, index: usize, cell: &[u8]) -> Result<(Key, BlockNo), P::Error> {
+fn split<P: Pages>(pages: &mut P, path: &PagePath, index: usize, cell: &[u8]) -> Result<(Key, BlockNo), P::Error> {
     let node = Node::open(path.at, pages.page(path.at)?)?;
     let header = node.header;
     let copies = CellCopies::of(&node)?;

@@ -57,16 +57,16 @@ const _: () = assert!(BLOCK_BYTES <= u16::MAX as usize, "offsets fit a slot");
 
 /// The tree's own header of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct PageHeader {
     pub(super) level: u8,
     pub(super) count: usize,
     pub(super) cells_start: usize,
     pub(super) dead_bytes: usize,
 }
 
-impl Header {
-    pub(super) fn decode(at: BlockNo, page: &[u8; BLOCK_BYTES]) -> Result<Header, TreeError> {
-        let header = Header {
+impl PageHeader {
+    pub(super) fn decode(at: BlockNo, page: &[u8; BLOCK_BYTES]) -> Result<PageHeader, TreeError> {
+        let header = PageHeader {
             level: page[HEADER_START],
             count: number_at(page, COUNT_START),
             cells_start: number_at(page, COUNT_START + 2),
@@ -78,7 +78,7 @@ impl Header {
         if header.level > LEVEL_MAX {
             return Err(Defect::LevelTooHigh { found: header.level }.of(at));
         }
-        let Header { count, cells_start, dead_bytes, .. } = header;
+        let PageHeader { count, cells_start, dead_bytes, .. } = header;
         if header.slots_end() > cells_start || cells_start > BLOCK_BYTES || dead_bytes > BLOCK_BYTES - cells_start {
             return Err(Defect::Layout { count, cells_start, dead_bytes }.of(at));
         }
@@ -120,13 +120,13 @@ impl Header {
 #[derive(Clone, Copy)]
 pub(super) struct Node<'a> {
     pub(super) at: BlockNo,
-    pub(super) header: Header,
+    pub(super) header: PageHeader,
     page: &'a [u8; BLOCK_BYTES],
 }
 
 impl<'a> Node<'a> {
     pub(super) fn open(at: BlockNo, page: &'a [u8; BLOCK_BYTES]) -> Result<Node<'a>, TreeError> {
-        Ok(Node { at, header: Header::decode(at, page)?, page })
+        Ok(Node { at, header: PageHeader::decode(at, page)?, page })
     }
 
     /// Opens a page on the way down; `parent_level` is `None` at the root. Levels decrease by one, so every descent
@@ -137,7 +137,7 @@ impl<'a> Node<'a> {
         parent_level: Option<u8>,
     ) -> Result<Node<'a>, TreeError> {
         let node = Node::open(at, page)?;
-        let Header { level, count, .. } = node.header;
+        let PageHeader { level, count, .. } = node.header;
         if let Some(expected) = parent_level.map(|above| above.saturating_sub(1))
             && level != expected
         {

@@ -10,7 +10,7 @@ use super::{Key, Pages, TreeError};
 
 /// An interior page on the path, with the index of the child that was taken.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
+pub(super) struct PathStep {
     pub(super) at: BlockNo,
     pub(super) index: usize,
     level: u8,
@@ -19,19 +19,19 @@ pub(super) struct Step {
 
 /// The path to a page.
 #[derive(Debug)]
-pub(super) struct Path {
+pub(super) struct PagePath {
     /// The pages above, the root first.
-    above: Vec<Step>,
+    above: Vec<PathStep>,
     /// The page at the end of the path.
     pub(super) at: BlockNo,
     /// Whether no page of the same level lies to the right.
     pub(super) is_last_of_level: bool,
 }
 
-impl Path {
+impl PagePath {
     /// Returns the path to the leaf where `key` is or would be.
-    pub(super) fn to_leaf_of<P: Pages>(pages: &mut P, root: BlockNo, key: &Key) -> Result<Path, P::Error> {
-        let mut path = Path { above: Vec::new(), at: root, is_last_of_level: true };
+    pub(super) fn to_leaf_of<P: Pages>(pages: &mut P, root: BlockNo, key: &Key) -> Result<PagePath, P::Error> {
+        let mut path = PagePath { above: Vec::new(), at: root, is_last_of_level: true };
         path.descend(pages, |node| node.child_index(key))?;
         Ok(path)
     }
@@ -43,7 +43,7 @@ impl Path {
     }
 
     /// Returns the page above, or `None` at the root.
-    pub(super) fn parent(&self) -> Option<Step> {
+    pub(super) fn parent(&self) -> Option<PathStep> {
         self.above.last().copied()
     }
 
@@ -109,7 +109,7 @@ impl Path {
     /// Descends from `node`, the page at the end of the path, to its child `index`.
     fn take(&mut self, node: &Node<'_>, index: usize) -> Result<(), TreeError> {
         let child = node.child(index)?;
-        let step = Step { at: self.at, index, level: node.header.level, is_last_of_level: self.is_last_of_level };
+        let step = PathStep { at: self.at, index, level: node.header.level, is_last_of_level: self.is_last_of_level };
         self.above.push(step);
         self.at = child;
         self.is_last_of_level &= index + 1 == node.header.count;

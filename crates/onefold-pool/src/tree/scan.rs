@@ -4,7 +4,7 @@ use std::ops::{Bound, ControlFlow, RangeBounds};
 
 use onefold_block::BlockNo;
 
-use super::path::Path;
+use super::path::PagePath;
 use super::{Defect, Key, Pages};
 
 /// Passes the items whose keys lie in `range` to `visit`, in key order, until it breaks; returns how the scan ended.
@@ -30,7 +30,7 @@ pub fn scan<P: Pages, B>(
         Bound::Excluded(end) => key >= end,
         Bound::Unbounded => false,
     };
-    let mut path = Path::to_leaf_of(pages, root, &start)?;
+    let mut path = PagePath::to_leaf_of(pages, root, &start)?;
     let mut first = path.node(pages)?.search(&start)?.unwrap_or_else(|index| index);
     let mut previous = None;
     loop {
@@ -76,7 +76,7 @@ pub fn first_at_or_after<P: Pages>(
 /// # Errors
 /// See [`Pages::page`]; or a page on the path is corrupt.
 pub fn last_before<P: Pages>(pages: &mut P, root: BlockNo, before: &Key) -> Result<Option<(Key, Vec<u8>)>, P::Error> {
-    let mut path = Path::to_leaf_of(pages, root, before)?;
+    let mut path = PagePath::to_leaf_of(pages, root, before)?;
     let mut end = path.node(pages)?.search(before)?.unwrap_or_else(|index| index);
     if end == 0 {
         if !path.retreat(pages)? {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onefold_block::{AlignedBuffer, BlockDevice};
-use onefold_pool::{Begins, Durability, Ino, OwnedWrite, Pool, PoolError, Reading, SetAttr};
+use onefold_pool::{Begins, Durability, Ino, OwnedWrite, Pool, PoolError, ReadRequest, SetAttr};
 use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
 
 use crate::common::observe::{check_clean, check_sums, seen};
@@ -98,9 +98,9 @@ fn reads_together_are_what_they_are_one_by_one() {
         let mut buffers: Vec<AlignedBuffer> = all.iter().map(|_| AlignedBuffer::zeroed(20)).collect();
         let into = |(&(ino, offset, bytes), buffer)| {
             let buffer: &mut AlignedBuffer = buffer;
-            Reading { ino, offset, into: &mut buffer[..bytes] }
+            ReadRequest { ino, offset, into: &mut buffer[..bytes] }
         };
-        let mut readings: Vec<Reading<'_>> = all.iter().zip(&mut buffers).map(into).collect();
+        let mut readings: Vec<ReadRequest<'_>> = all.iter().zip(&mut buffers).map(into).collect();
         let outcomes = pool.read_each(&mut readings);
         for ((&(ino, offset, bytes), outcome), reading) in all.iter().zip(outcomes).zip(&readings) {
             let mut alone = vec![0; bytes];

@@ -14,8 +14,8 @@ use onefold_block::clock::ManualClock;
 use onefold_block::random::SeededRandom;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, Random};
 use onefold_pool::{
-    Begins, Dedup, Durability, Environment, FileKind, Ino, NewFile, OpenOptions, OwnedWrite, Pool, PoolError, Reading,
-    TestLimits, Workers,
+    Begins, Dedup, Durability, Environment, FileKind, Ino, NewFile, OpenOptions, OwnedWrite, Pool, PoolError,
+    ReadRequest, TestLimits, Workers,
 };
 
 /// Returns the seed of a test run: `ONEFOLD_SEED`, or the test's own.
@@ -82,7 +82,7 @@ pub fn write_as_doors_do(
 /// Reads as doors do: whole blocks into whole pages, together with concurrent requests.
 pub fn read_as_doors_do(pool: &Pool, ino: Ino, offset: u64, into: &mut [u8]) -> Result<usize, PoolError> {
     let mut buffer = AlignedBuffer::zeroed(into.len().div_ceil(BLOCK_BYTES));
-    let mut readings = [Reading { ino, offset, into: &mut buffer[..into.len()] }];
+    let mut readings = [ReadRequest { ino, offset, into: &mut buffer[..into.len()] }];
     let got = pool.read_each(&mut readings).pop().expect("one outcome")?;
     into[..got].copy_from_slice(&buffer[..got]);
     Ok(got)

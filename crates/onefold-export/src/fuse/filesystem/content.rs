@@ -1,6 +1,6 @@
 //! Requests about content: reading, writing, holes, clones.
 
-use onefold_pool::{Begins, Durability, Ino, OwnedWrite, PoolError, RangePair, Reading, SetAttr, SetTime};
+use onefold_pool::{Begins, Durability, Ino, OwnedWrite, PoolError, RangePair, ReadRequest, SetAttr, SetTime};
 use rustix::io::Errno;
 
 use super::{PoolFilesystem, Result};
@@ -31,7 +31,7 @@ impl PoolFilesystem {
     /// Reads several places together; `opening_of` returns the handle and the flags of each.
     pub(in crate::fuse) fn read_each(
         &self,
-        readings: &mut [Reading<'_>],
+        readings: &mut [ReadRequest<'_>],
         opening_of: impl Fn(usize) -> (u64, OpenFlags),
     ) -> Vec<Result<usize>> {
         let outcomes = self.pool.read_each(readings);

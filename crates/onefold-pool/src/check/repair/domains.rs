@@ -6,7 +6,7 @@ use onefold_block::BlockNo;
 use super::names::each_item;
 use crate::attr::{FileKind, Ino};
 use crate::data::Data;
-use crate::data::write::Store;
+use crate::data::write::StoreRequest;
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
@@ -46,7 +46,7 @@ fn mend_file(data: &Data, inode: &Inode) -> Result<()> {
                 Err(error) => return Err(error),
             };
             let blocks = [(index, &content[..])];
-            data.store_blocks(&Store::now(ino, &blocks, Privilege::Normal), &mut 0, &mut |_, _| Ok(()))?;
+            data.store_blocks(&StoreRequest::now(ino, &blocks, Privilege::Normal), &mut 0, &mut |_, _| Ok(()))?;
         }
         first += BLOCKS_PER_STEP;
     }

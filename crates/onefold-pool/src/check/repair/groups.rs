@@ -6,20 +6,20 @@ use onefold_block::{AlignedBuffer, BlockNo, FingerprintKey};
 
 use super::patch::Patch;
 use crate::check::context::Context;
-use crate::check::inodes::Listed;
+use crate::check::inodes::TreeContent;
 use crate::check::reader::CheckError;
-use crate::check::span::{self, Referred, Span, Sums};
+use crate::check::span::{self, ReferenceEvidence, Span, SpanTotals};
 use crate::check::{maps, state};
 use crate::engine::group_init::blank_group;
 use crate::format::geometry::{BITMAP_BLOCKS, BITS_PER_BITMAP_BLOCK, ENTRIES_PER_STORE_PAGE, STATE};
 use crate::format::header::{BlockKind, HEADER_BYTES};
-use crate::format::store_page::{self, BlockUse, Entry};
+use crate::format::store_page::{self, BlockUse, StoreEntry};
 
 /// Rebuilds every group in use, and the pool state.
-pub(super) fn mend(context: &mut Context<'_>, patch: &mut Patch<'_>, listed: &Listed) -> Result<(), CheckError> {
+pub(super) fn mend(context: &mut Context<'_>, patch: &mut Patch<'_>, listed: &TreeContent) -> Result<(), CheckError> {
     let ready = context.groups_ready();
     let groups = span::groups_per_span(context.memory_bytes);
-    let mut sums = Sums::default();
+    let mut sums = SpanTotals::default();
     let mut first = 0;
     while first < ready {
         let end = (first + groups).min(ready);
@@ -46,7 +46,7 @@ fn mend_group(
     patch: &mut Patch<'_>,
     span: &mut Span,
     group: u64,
-    sums: &mut Sums,
+    sums: &mut SpanTotals,
 ) -> Result<(), CheckError> {
     let geometry = context.geometry;
     let first = geometry.group_first(group);
@@ -55,7 +55,7 @@ fn mend_group(
     let mut new = blank_group(&geometry, context.superblock.pool_tag(), group);
     for within in 0..geometry.group_blocks(group) {
         let block = first.plus(within);
-        let Referred { usage, count, domain, is_mixed } = span.found(block);
+        let ReferenceEvidence { usage, count, domain, is_mixed } = span.found(block);
         if usage == BlockUse::Free || !geometry.is_allocatable(block) {
             continue;
         }
@@ -70,13 +70,13 @@ fn mend_group(
             {
                 let is_witness = !outdated.contains(&place.page) || holds(context, block, &recorded);
                 if is_witness {
-                    Entry { count, ..recorded }
+                    StoreEntry { count, ..recorded }
                 } else {
                     fingerprinted(context, block, count, recorded.domain)
                 }
             }
             (BlockUse::Data, _) => fingerprinted(context, block, count, domain),
-            (other, _) => Entry { count, ..Entry::metadata(other) },
+            (other, _) => StoreEntry { count, ..StoreEntry::metadata(other) },
         };
         span::add(&entry, sums);
         let bit = within % BITS_PER_BITMAP_BLOCK;
@@ -102,7 +102,7 @@ fn outdated_pages(context: &Context<'_>, patch: &mut Patch<'_>, span: &mut Span,
     let geometry = context.geometry;
     let mut outdated = BTreeSet::new();
     for block in (0..geometry.group_blocks(group)).map(|within| geometry.group_first(group).plus(within)) {
-        let Referred { usage, count, .. } = span.found(block);
+        let ReferenceEvidence { usage, count, .. } = span.found(block);
         let place = geometry.store_place(block);
         if usage == BlockUse::Free || outdated.contains(&place.page) {
             continue;
@@ -117,7 +117,7 @@ fn outdated_pages(context: &Context<'_>, patch: &mut Patch<'_>, span: &mut Span,
 }
 
 /// Returns whether a data block matches its entry.
-fn holds(context: &Context<'_>, block: BlockNo, entry: &Entry) -> bool {
+fn holds(context: &Context<'_>, block: BlockNo, entry: &StoreEntry) -> bool {
     let mut buffer = AlignedBuffer::zeroed(1);
     let key = FingerprintKey::derive(&context.superblock.key, entry.domain);
     // An unreadable block proves nothing against the entry.
@@ -126,10 +126,10 @@ fn holds(context: &Context<'_>, block: BlockNo, entry: &Entry) -> bool {
 
 /// Returns the entry of a data block whose fingerprint is lost; the new one is computed from the block's content. An
 /// unreadable block gets a fingerprint that no content has.
-fn fingerprinted(context: &Context<'_>, block: BlockNo, count: u32, domain: u16) -> Entry {
+fn fingerprinted(context: &Context<'_>, block: BlockNo, count: u32, domain: u16) -> StoreEntry {
     let mut buffer = AlignedBuffer::zeroed(1);
     let read = context.blocks.device().read(block, &mut buffer);
     let key = FingerprintKey::derive(&context.superblock.key, domain);
     let fingerprint = read.map(|()| key.fingerprint(&buffer)).unwrap_or_default();
-    Entry { fingerprint, count, domain, usage: BlockUse::Data, private: false }
+    StoreEntry { fingerprint, count, domain, usage: BlockUse::Data, private: false }
 }

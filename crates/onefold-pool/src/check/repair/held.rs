@@ -7,7 +7,7 @@ use std::thread;
 use onefold_block::BlockDevice;
 
 use crate::engine::background::{Wake, give_beats};
-use crate::engine::fence::Fenced;
+use crate::engine::fence::FencedDevice;
 use crate::engine::heartbeat::Pulse;
 use crate::engine::open::{check_length, read_superblock};
 use crate::error::{PoolError, Result};
@@ -30,7 +30,7 @@ pub(super) fn while_held<T>(
     let superblock = read_superblock(&**device)?;
     check_length(&**device, &superblock)?;
     let pulse = Arc::new(Pulse::acquire(device, &superblock, host, environment, false)?);
-    let fenced: Arc<dyn BlockDevice> = Arc::new(Fenced::new(Arc::clone(device), Arc::clone(&pulse)));
+    let fenced: Arc<dyn BlockDevice> = Arc::new(FencedDevice::new(Arc::clone(device), Arc::clone(&pulse)));
     let wake = Wake::default();
     let done = thread::scope(|scope| {
         // A repair that only reads for a long time makes no writes that would renew the mark. If the mark was lost, the

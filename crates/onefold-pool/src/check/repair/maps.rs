@@ -8,19 +8,19 @@ use onefold_block::BlockNo;
 use super::patch::Patch;
 use crate::attr::{FileKind, Ino};
 use crate::check::context::Context;
-use crate::check::inodes::Listed;
+use crate::check::inodes::TreeContent;
 use crate::check::node_set::{NodeSet, Visit};
 use crate::check::reader::CheckError;
 use crate::format::geometry::{GROUP_BLOCKS, Geometry};
 use crate::format::header::BlockKind;
 use crate::format::inode::{Inode, MapRoot};
 use crate::format::items::{self, ItemKind};
-use crate::format::map_node::{self, FAN_OUT_LEN, LEVELS_MAX, MapEntry, Totals};
+use crate::format::map_node::{self, FAN_OUT_LEN, LEVELS_MAX, MapEntry, MapTotals};
 use crate::format::state::Field;
-use crate::tree::{self, Finding, Key};
+use crate::tree::{self, Key, TreeFinding};
 
 /// Repairs all maps. A shared node is repaired once for all files that share it.
-pub(super) fn mend(context: &mut Context<'_>, patch: &mut Patch<'_>, listed: &Listed) -> Result<(), CheckError> {
+pub(super) fn mend(context: &mut Context<'_>, patch: &mut Patch<'_>, listed: &TreeContent) -> Result<(), CheckError> {
     let root = BlockNo(context.field(Field::TreeRoot));
     let end = (context.groups_ready() * GROUP_BLOCKS).min(context.geometry.total_blocks);
     let visited = NodeSet::default();
@@ -29,7 +29,7 @@ pub(super) fn mend(context: &mut Context<'_>, patch: &mut Patch<'_>, listed: &Li
     let mut changed: Vec<(Key, Vec<u8>)> = Vec::new();
     let meter = &mut context.meter;
     tree::check(&mut context.tree, root, &mut |finding| {
-        if let Finding::Item { key, value } = finding
+        if let TreeFinding::Item { key, value } = finding
             && items::item_kind(&key) == Some(ItemKind::Inode)
             && let Some(inode) = Inode::decode(Ino(key.ino), value)
             && inode.attr.kind == FileKind::Regular
@@ -77,15 +77,20 @@ impl Mender<'_, '_> {
     }
 
     /// Finds all map nodes and pages of the names tree.
-    fn find_metadata(&mut self, context: &mut Context<'_>, root: BlockNo, listed: &Listed) -> Result<(), CheckError> {
+    fn find_metadata(
+        &mut self,
+        context: &mut Context<'_>,
+        root: BlockNo,
+        listed: &TreeContent,
+    ) -> Result<(), CheckError> {
         let meter = &mut context.meter;
         tree::check(&mut context.tree, root, &mut |finding| {
             match finding {
-                Finding::Page { at } => {
+                TreeFinding::Page { at } => {
                     self.taken.visit(at, TREE_PAGE);
                     return meter.advance(0);
                 }
-                Finding::Item { key, value } if items::item_kind(&key) == Some(ItemKind::Inode) => {
+                TreeFinding::Item { key, value } if items::item_kind(&key) == Some(ItemKind::Inode) => {
                     if let Some(MapRoot::Tree { levels, root }) =
                         Inode::decode(Ino(key.ino), value).map(|inode| inode.map)
                     {
@@ -122,7 +127,7 @@ impl Mender<'_, '_> {
         let mut mended = inode.clone();
         let totals = match &mut mended.map {
             MapRoot::Inline(entries) => {
-                let mut totals = Totals::default();
+                let mut totals = MapTotals::default();
                 for entry in entries {
                     match *entry {
                         MapEntry::Block(block) if self.can_hold_data(block) => totals.mapped += 1,
@@ -136,7 +141,7 @@ impl Mender<'_, '_> {
                 Some(totals) => totals,
                 None => {
                     mended.map = MapRoot::EMPTY;
-                    Totals::default()
+                    MapTotals::default()
                 }
             },
         };
@@ -147,7 +152,7 @@ impl Mender<'_, '_> {
     }
 
     /// Repairs a node and its subtree. Returns its totals; `None` if it is lost and its parent must drop it.
-    fn node(&mut self, at: BlockNo, level: u8) -> Result<Option<Totals>, CheckError> {
+    fn node(&mut self, at: BlockNo, level: u8) -> Result<Option<MapTotals>, CheckError> {
         if !self.can_hold(at) {
             return Ok(None);
         }
@@ -157,21 +162,21 @@ impl Mender<'_, '_> {
         }
         let before = Box::new(*bytes);
         let mut after = before.clone();
-        let mut totals = Totals::default();
+        let mut totals = MapTotals::default();
         for index in 0..FAN_OUT_LEN {
             let (kept, below) = match map_node::entry(&before, index) {
                 Some(entry @ MapEntry::Reserved) => {
                     let reserved = i64::try_from(map_node::entry_span(level)).expect("at most 508^3");
-                    (entry, Totals { mapped: 0, reserved })
+                    (entry, MapTotals { mapped: 0, reserved })
                 }
                 Some(entry @ MapEntry::Block(block)) if level == 0 && self.can_hold_data(block) => {
-                    (entry, Totals { mapped: 1, reserved: 0 })
+                    (entry, MapTotals { mapped: 1, reserved: 0 })
                 }
                 Some(entry @ MapEntry::Block(child)) if level > 0 => match self.node(child, level - 1)? {
                     Some(below) => (entry, below),
-                    None => (MapEntry::Hole, Totals::default()),
+                    None => (MapEntry::Hole, MapTotals::default()),
                 },
-                _ => (MapEntry::Hole, Totals::default()),
+                _ => (MapEntry::Hole, MapTotals::default()),
             };
             totals += below;
             after[map_node::entries_range(index, 1)].copy_from_slice(&kept.encode().to_le_bytes());

@@ -34,7 +34,7 @@ use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
 use super::context::Context;
 use super::findings::CheckReport;
 use super::reader::CheckError;
-use super::{Besides, CheckOptions, ensure_memory, find, inodes};
+use super::{CheckOptions, RepairFacts, ensure_memory, find, inodes};
 use crate::data::Data;
 use crate::engine::Engine;
 use crate::engine::open::read_superblock;
@@ -123,7 +123,7 @@ fn mend(
     options: &CheckOptions,
     environment: &Environment,
     progress: &dyn Progress,
-    besides: Besides,
+    besides: RepairFacts,
 ) -> std::result::Result<u64, CheckError> {
     mend_superblocks(&**device)?;
     let quick = CheckOptions { verify_data: false, ..options.clone() };

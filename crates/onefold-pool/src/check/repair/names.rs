@@ -9,7 +9,7 @@ use onefold_block::BlockDevice;
 
 use super::domains;
 use crate::attr::{FileKind, Ino};
-use crate::check::Besides;
+use crate::check::RepairFacts;
 use crate::data::Data;
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
@@ -18,7 +18,7 @@ use crate::format::inode::Inode;
 use crate::format::items::{self, DirItem, FilterRun, ItemKind, ReclaimItem};
 use crate::format::state::Field;
 use crate::meta::{Op, OpResult, Privilege};
-use crate::names::directory::Name;
+use crate::names::directory::EntryName;
 use crate::names::inodes::blocks_spanned;
 use crate::names::{NameHash, xattr};
 use crate::options::{Environment, OpenOptions};
@@ -27,13 +27,13 @@ use crate::tree::{self, Key};
 /// Number of items that one operation reads or changes.
 pub(super) const ITEMS_PER_STEP: usize = 64;
 
-/// Memory of a plan for each inode, in bytes: [`Known`] in a tree whose nodes are half full.
+/// Memory of a plan for each inode, in bytes: [`InodeRecord`] in a tree whose nodes are half full.
 const KNOWN_BYTES: u64 = 112;
-const _: () = assert!(2 * (size_of::<Known>() + size_of::<Ino>()) as u64 <= KNOWN_BYTES);
+const _: () = assert!(2 * (size_of::<InodeRecord>() + size_of::<Ino>()) as u64 <= KNOWN_BYTES);
 
 /// An inode and its names, as recorded in the tree.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct InodeRecord {
     /// For a directory: the directory that names it.
     pub(super) parent: u64,
     /// For a directory: the cookie of its entry in its parent.
@@ -51,9 +51,9 @@ pub(super) struct Known {
     pub(super) kind: FileKind,
 }
 
-impl Known {
-    pub(super) fn new(inode: &Inode) -> Known {
-        Known {
+impl InodeRecord {
+    pub(super) fn new(inode: &Inode) -> InodeRecord {
+        InodeRecord {
             parent: inode.parent,
             cookie: 0,
             target_bytes: 0,
@@ -69,8 +69,8 @@ impl Known {
 
 /// The planned changes.
 #[derive(Default)]
-pub(super) struct Plan {
-    pub(super) inodes: BTreeMap<Ino, Known>,
+pub(super) struct NamesPlan {
+    pub(super) inodes: BTreeMap<Ino, InodeRecord>,
     pub(super) orphans: BTreeSet<Ino>,
     pub(super) next_reclaim: u64,
     pub(super) removals: Vec<Key>,
@@ -96,7 +96,7 @@ struct Crossing {
 pub(super) fn mend(
     device: &Arc<dyn BlockDevice>,
     environment: &Environment,
-    besides: &Besides,
+    besides: &RepairFacts,
     memory_bytes: u64,
 ) -> Result<()> {
     let options = OpenOptions { background: false, memory_bytes: crate::MEMORY_BYTES_MIN, ..OpenOptions::default() };
@@ -105,7 +105,7 @@ pub(super) fn mend(
     if needed > memory_bytes + crate::MEMORY_BYTES_MIN {
         return Err(PoolError::MemoryTooSmall { given: memory_bytes, needed });
     }
-    let mut plan = Plan::default();
+    let mut plan = NamesPlan::default();
     plan.look_at_items(&engine)?;
     plan.look_at_entries(&engine)?;
     plan.settle_domains();
@@ -166,7 +166,7 @@ struct Chunks {
     bytes_missing: Option<usize>,
 }
 
-impl Plan {
+impl NamesPlan {
     /// Examines every item by itself.
     fn look_at_items(&mut self, engine: &Engine) -> Result<()> {
         let mut chunks = Chunks::default();
@@ -197,7 +197,7 @@ impl Plan {
                 Some(ItemKind::FilterRun) => FilterRun::decode(value).is_some(),
                 Some(ItemKind::Inode) => match Inode::decode(Ino(key.ino), value) {
                     Some(inode) => {
-                        self.inodes.insert(Ino(key.ino), Known::new(&inode));
+                        self.inodes.insert(Ino(key.ino), InodeRecord::new(&inode));
                         true
                     }
                     None => false,
@@ -366,7 +366,7 @@ impl Chunks {
 /// Returns whether an entry is valid and lies where a look-up finds it.
 fn is_findable(item: &DirItem, cookie: u64, names: &NameHash) -> bool {
     let (first, last) = items::dir_cookies(names.of(&item.name));
-    (first..=last).contains(&cookie) && Name::changeable(&item.name, names).is_ok()
+    (first..=last).contains(&cookie) && EntryName::changeable(&item.name, names).is_ok()
 }
 
 fn is_readable(engine: &Engine, item: ReclaimItem) -> bool {

@@ -18,7 +18,7 @@ use crate::format::header::BlockKind;
 use crate::format::state::Field;
 use crate::format::store_page::{self, BlockUse};
 use crate::progress::Progress;
-use crate::tree::{self, Finding};
+use crate::tree::{self, TreeFinding};
 
 /// Maximum number of new pages for each old one: they are filled in key order, at least to a third.
 const GROWTH: usize = 3;
@@ -35,7 +35,7 @@ pub(super) fn mend(
     let mut patch = Patch::recover(device, &superblock)?;
     let mut context = Context::reopen(device, options, progress)?;
     let root = BlockNo(context.field(Field::TreeRoot));
-    let Found { leaves, page_count, mut free, free_perhaps } = look_through_groups(&mut context)?;
+    let GroupEvidence { leaves, page_count, mut free, free_perhaps } = look_through_groups(&mut context)?;
     let needed = page_count.saturating_mul(GROWTH) + GROWTH;
     if free.len() < needed {
         free.extend(free_perhaps);
@@ -60,7 +60,7 @@ pub(super) fn mend(
 
 /// The block groups' information.
 #[derive(Default)]
-struct Found {
+struct GroupEvidence {
     /// All leaves that are recorded as pages of the tree, ascending.
     leaves: Vec<BlockNo>,
     /// Number of recorded pages.
@@ -71,9 +71,9 @@ struct Found {
     free_perhaps: Vec<BlockNo>,
 }
 
-fn look_through_groups(context: &mut Context<'_>) -> Result<Found, CheckError> {
+fn look_through_groups(context: &mut Context<'_>) -> Result<GroupEvidence, CheckError> {
     let geometry = context.geometry;
-    let mut found = Found::default();
+    let mut found = GroupEvidence::default();
     let [bitmap_count, page_count] =
         [BITMAP_BLOCKS, STORE_PAGES_PER_GROUP].map(|count| usize::try_from(count).expect("few"));
     for group in 0..context.groups_ready() {
@@ -127,16 +127,18 @@ fn copy_items(
     let mut is_counted = false;
     tree::check(&mut context.tree, from, &mut |finding| {
         match finding {
-            Finding::Page { at } => {
+            TreeFinding::Page { at } => {
                 is_counted = counts(at);
                 meter.advance(0)?;
             }
-            Finding::Item { key, value } if is_counted && tree::get(patch, *root, &key)?.is_none() => {
+            TreeFinding::Item { key, value } if is_counted && tree::get(patch, *root, &key)?.is_none() => {
                 tree::insert(patch, root, &key, value)?;
                 patch.flush_if_many()?;
             }
-            Finding::Item { .. } | Finding::Unreadable { error: CheckError::Unusable(_), .. } | Finding::Damage(_) => {}
-            Finding::Unreadable { error, .. } => return Err(error),
+            TreeFinding::Item { .. }
+            | TreeFinding::Unreadable { error: CheckError::Unusable(_), .. }
+            | TreeFinding::Damage(_) => {}
+            TreeFinding::Unreadable { error, .. } => return Err(error),
         }
         Ok(())
     })?;

@@ -1,6 +1,6 @@
 //! Carries out a plan for names and inodes.
 
-use super::names::{ITEMS_PER_STEP, Known, Plan};
+use super::names::{ITEMS_PER_STEP, InodeRecord, NamesPlan};
 use crate::attr::{Dedup, FileKind, Ino, NewFile};
 use crate::engine::Engine;
 use crate::error::Result;
@@ -8,12 +8,12 @@ use crate::format::inode::{Inode, MapRoot};
 use crate::format::items;
 use crate::format::state::Field;
 use crate::meta::Privilege;
-use crate::names::directory::Name;
+use crate::names::directory::EntryName;
 
 /// The directory for files that no directory leads to.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
-impl Plan {
+impl NamesPlan {
     /// Carries out the plan. Each operation is independent: the next repair plans again whatever is interrupted.
     pub(super) fn carry_out(mut self, engine: &Engine) -> Result<()> {
         for keys in self.removals.chunks(ITEMS_PER_STEP) {
@@ -41,7 +41,7 @@ impl Plan {
             op.new_root(0, 0, Dedup::On, now)?;
             op.inode(Ino::ROOT)
         })?;
-        self.inodes.insert(Ino::ROOT, Known::new(&inode));
+        self.inodes.insert(Ino::ROOT, InodeRecord::new(&inode));
         Ok(())
     }
 
@@ -134,7 +134,7 @@ impl Plan {
                 found_directory(engine, home, format!("domain-{}", attr.domain).as_bytes(), Some(attr.domain))?
             };
             let text = format!("inode-{}", ino.0);
-            let name = Name::new(text.as_bytes(), &engine.name_hash)?;
+            let name = EntryName::new(text.as_bytes(), &engine.name_hash)?;
             engine.run(Privilege::Freeing, |op| {
                 let mut inode = op.inode(ino)?;
                 let mut directory = op.directory(place)?;
@@ -161,7 +161,7 @@ fn put_inodes(engine: &Engine, inodes: &mut Vec<Inode>) -> Result<()> {
 /// root may read it.
 fn found_directory(engine: &Engine, parent: Ino, name: &[u8], domain: Option<u16>) -> Result<Ino> {
     let now = engine.environment.clock.now();
-    let place = Name::new(name, &engine.name_hash)?;
+    let place = EntryName::new(name, &engine.name_hash)?;
     let new = NewFile { kind: FileKind::Directory, mode: 0o700, umask: 0, uid: 0, gid: 0, rdev: 0 };
     engine.run(Privilege::Freeing, |op| {
         if let Some(entry) = op.find_entry(parent, place)? {

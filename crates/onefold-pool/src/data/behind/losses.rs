@@ -32,11 +32,11 @@ pub(crate) struct Losses {
     /// Number of lost writes. If it is 0, nobody need take the lock.
     count: AtomicU64,
     /// Never held while another lock is taken.
-    state: Mutex<State>,
+    state: Mutex<LossState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LossState {
     /// The number of each file's last loss, counted from 1.
     of_files: HashMap<Ino, u64>,
     /// The last loss of a file without a place in `of_files`; 0 if there is none.

@@ -28,8 +28,8 @@
 //! number. If a block of the write attaches to another write's block ([`super::decide`]), that write has begun, and
 //! waits for no other write before its blocks are on the device.
 
-mod line;
 mod losses;
+mod queue;
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,7 +40,7 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES, BLOCK_BYTES_U64};
 
 use super::Data;
 use super::edges::WriteRequest;
-use super::write::Store;
+use super::write::StoreRequest;
 use crate::attr::{Durability, Ino};
 use crate::engine::late_writes::LATE_BLOCKS_MAX;
 use crate::engine::room::Allowance;
@@ -50,12 +50,12 @@ use crate::format::map_node::{FAN_OUT, LEVELS_MAX};
 use crate::format::state::Field;
 use crate::meta::allocate::EMERGENCY_BLOCKS;
 use crate::meta::{Op, OpResult, Privilege};
-use crate::readers::range_lock::Access;
+use crate::readers::range_lock::LockMode;
 use crate::waits::about_to_wait;
-pub(crate) use line::Line;
-use line::{Accepted, BATCH_BLOCKS, Entrance};
 pub(crate) use losses::Losses;
 pub use losses::LossesSeen;
+pub(crate) use queue::WriteQueue;
+use queue::{AcceptedWrite, Admission, BATCH_BLOCKS};
 
 /// Which thread begins an accepted write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ const fn blocks_needed(count: u64) -> u64 {
 /// The turn of a batch of accepted writes. Dropping it, after any outcome, gives the next batch its turn.
 struct Turn<'e> {
     data: &'e Data,
-    batch: Vec<Accepted>,
+    batch: Vec<AcceptedWrite>,
     /// Blocks that are still set aside for the batch.
     set_aside: u64,
 }
@@ -201,18 +201,18 @@ impl Data {
         let (ino, offset, is_fit) = (write.ino, write.offset, write.is_fit());
         let count = write.range.len() / BLOCK_BYTES;
         let place = loop {
-            match if is_fit { self.behind.enter(write.buffer.block_count()) } else { Entrance::Closed } {
-                Entrance::Open(place) => break place,
-                Entrance::Full(batch) => self.carry_out(batch),
-                Entrance::Closed => return self.write_file(ino, offset, write.bytes(), Durability::Later),
+            match if is_fit { self.behind.enter(write.buffer.block_count()) } else { Admission::Closed } {
+                Admission::Open(place) => break place,
+                Admission::Full(batch) => self.carry_out(batch),
+                Admission::Closed => return self.write_file(ino, offset, write.bytes(), Durability::Later),
             }
         };
         let first = offset / BLOCK_BYTES_U64;
         let blocks = first..first + count as u64;
-        let guard = self.readers.range_locks.try_lock(ino, blocks.clone(), Access::Exclusive).unwrap_or_else(|| {
+        let guard = self.readers.range_locks.try_lock(ino, blocks.clone(), LockMode::Exclusive).unwrap_or_else(|| {
             // Most likely, an accepted write to the range has not taken effect yet.
             self.settle_file(ino);
-            self.readers.range_locks.lock(ino, blocks, Access::Exclusive)
+            self.readers.range_locks.lock(ino, blocks, LockMode::Exclusive)
         });
         let Some(bytes_in_file) = self.set_aside(ino, blocks_needed(count as u64))? else {
             drop((guard, place));
@@ -227,7 +227,7 @@ impl Data {
         let is_late = count <= LATE_BLOCKS_MAX && self.engine.keeps_late_writes();
         let is_left = begins == Begins::ByCaller && is_late;
         let OwnedWrite { buffer, range, .. } = write;
-        place.push(|number| Accepted { number, ino, first, buffer, range, now, lock, moves_end, is_left });
+        place.push(|number| AcceptedWrite { number, ino, first, buffer, range, now, lock, moves_end, is_left });
         Ok(())
     }
 
@@ -279,7 +279,7 @@ impl Data {
         }
     }
 
-    fn carry_out(&self, batch: Vec<Accepted>) {
+    fn carry_out(&self, batch: Vec<AcceptedWrite>) {
         let set_aside = batch.iter().map(|accepted| blocks_needed(accepted.block_count() as u64)).sum();
         let mut turn = Turn { data: self, batch, set_aside };
         let Turn { batch, set_aside, .. } = &mut turn;
@@ -309,7 +309,7 @@ impl Data {
     }
 
     /// Stores the blocks of a batch, all in one file, in one operation.
-    fn write_together(&self, batch: &[Accepted], set_aside: &mut u64) -> Result<()> {
+    fn write_together(&self, batch: &[AcceptedWrite], set_aside: &mut u64) -> Result<()> {
         let (Some(oldest), Some(newest)) = (batch.first(), batch.last()) else { return Ok(()) };
         let mut data: Vec<(u64, &[u8])> = Vec::with_capacity(BATCH_BLOCKS);
         for accepted in batch {
@@ -318,7 +318,7 @@ impl Data {
         }
         data.sort_unstable_by_key(|(index, _)| *index);
         let end = data.last().map_or(0, |(index, _)| (index + 1) * BLOCK_BYTES_U64);
-        let store = Store {
+        let store = StoreRequest {
             ino: oldest.ino,
             data: &data,
             side_by_side: (batch.len() == 1).then(|| &oldest.buffer[oldest.range.clone()]),

@@ -83,7 +83,7 @@ pub(crate) struct Pulse {
     /// The journal's header as found; `None` if this opening leaves no trace.
     found: Option<JournalHeader>,
     clock: Arc<dyn Clock>,
-    held: Mutex<Held>,
+    held: Mutex<OwnMark>,
     /// Until when no other host can have the pool, in microseconds of the clock; 0 before that is known.
     sure_until: AtomicU64,
     /// Whether the trace, if any, is on the device.
@@ -93,7 +93,7 @@ pub(crate) struct Pulse {
 }
 
 /// The mark as last written.
-struct Held {
+struct OwnMark {
     mark: Heartbeat,
     /// When it was written, or a little before; `None` if another host may have relied on its own mark at that time.
     written: Option<Duration>,
@@ -128,7 +128,7 @@ impl Pulse {
             run,
             found: None,
             clock: Arc::clone(&environment.clock),
-            held: Mutex::new(Held { mark, written: None, settles: None, is_doubtful: false, lost: None }),
+            held: Mutex::new(OwnMark { mark, written: None, settles: None, is_doubtful: false, lost: None }),
             sure_until: AtomicU64::new(0),
             has_left_trace: AtomicBool::new(false),
             buffer: Mutex::new(AlignedBuffer::zeroed(1)),
@@ -237,7 +237,7 @@ impl Pulse {
     }
 
     /// Reads the mark, and fails if it is not this opening's own.
-    fn expect_own(&self, held: &Held) -> Result<()> {
+    fn expect_own(&self, held: &OwnMark) -> Result<()> {
         match self.read()? {
             Some(found) if found.run == held.mark.run && found.host == held.mark.host => Ok(()),
             _ => Err(PoolError::InUse(
@@ -249,7 +249,7 @@ impl Pulse {
     /// Writes the mark over one that was read at `seen`, and notes from when on this host can rely on it. Returns false
     /// if the write was so late that another host may rely on its own mark. That host finds out, and has stopped
     /// writing, within [`WATCH`].
-    fn put(&self, held: &mut Held, seen: Duration) -> Result<bool> {
+    fn put(&self, held: &mut OwnMark, seen: Duration) -> Result<bool> {
         // Also if this fails: a write that returns an error may still have arrived, and late.
         held.is_doubtful = true;
         self.write(&held.mark)?;
@@ -267,7 +267,7 @@ impl Pulse {
     }
 
     /// Notes that the mark written at `written` has no rivals.
-    fn rely(&self, held: &mut Held, written: Duration) {
+    fn rely(&self, held: &mut OwnMark, written: Duration) {
         held.written = Some(written);
         held.settles = None;
         self.sure_until.store(micros(written + SURE), Ordering::Release);
@@ -299,7 +299,7 @@ impl Pulse {
 
     /// Calls `work`. If that finds that another host may have the pool, this opening loses it for good: a later call
     /// must not find it free again.
-    fn unless_lost(&self, work: impl FnOnce(&mut Held) -> Result<()>) -> Result<()> {
+    fn unless_lost(&self, work: impl FnOnce(&mut OwnMark) -> Result<()>) -> Result<()> {
         let mut held = self.held.lock();
         if let Some(lost) = &held.lost {
             return Err(PoolError::InUse(lost.clone()));
@@ -312,7 +312,7 @@ impl Pulse {
         done
     }
 
-    fn make_sure(&self, held: &mut Held) -> Result<()> {
+    fn make_sure(&self, held: &mut OwnMark) -> Result<()> {
         for _ in 0..STEPS_MAX {
             if self.is_sure() && held.mark.sure {
                 return Ok(());
@@ -343,7 +343,7 @@ impl Pulse {
     }
 
     /// Rewrites the mark, in time or not.
-    fn renew(&self, held: &mut Held) -> Result<()> {
+    fn renew(&self, held: &mut OwnMark) -> Result<()> {
         if !self.is_sure() {
             // This wakes a sleeping disk now, so that it is not late below.
             self.expect_own(held)?;
@@ -357,7 +357,7 @@ impl Pulse {
     }
 
     /// Continues after the own mark was written late, if no other host has changed the pool meanwhile.
-    fn outlast(&self, held: &mut Held) -> Result<()> {
+    fn outlast(&self, held: &mut OwnMark) -> Result<()> {
         for _ in 0..OUTLAST_TRIES_MAX {
             // By then, a host that relied on a mark which the own one has hidden has stopped, and its trace has
             // arrived.

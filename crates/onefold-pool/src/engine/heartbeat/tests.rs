@@ -54,12 +54,12 @@ fn new_storage() -> Arc<MemoryDevice> {
 }
 
 /// Simulated time for some hosts, one of which runs at a time.
-struct World {
-    state: Mutex<State>,
+struct SharedTime {
+    state: Mutex<TimeState>,
     turn: Condvar,
 }
 
-struct State {
+struct TimeState {
     now: Duration,
     /// The time at which each host continues; `None` for the one that runs.
     wakes: Vec<Option<Duration>>,
@@ -68,10 +68,10 @@ struct State {
 /// A host that has ended never wakes.
 const ENDED: Duration = Duration::MAX;
 
-impl World {
-    fn new(hosts: usize) -> Arc<World> {
+impl SharedTime {
+    fn new(hosts: usize) -> Arc<SharedTime> {
         let wakes = vec![Some(Duration::ZERO); hosts];
-        Arc::new(World { state: Mutex::new(State { now: Duration::ZERO, wakes }), turn: Condvar::new() })
+        Arc::new(SharedTime { state: Mutex::new(TimeState { now: Duration::ZERO, wakes }), turn: Condvar::new() })
     }
 
     /// Starts all hosts, the first one first.
@@ -83,7 +83,7 @@ impl World {
         self.state.lock().now
     }
 
-    fn wake_next(&self, state: &mut State) {
+    fn wake_next(&self, state: &mut TimeState) {
         let next = (0..state.wakes.len()).min_by_key(|&host| state.wakes[host]).expect("there are hosts");
         if let Some(wake) = state.wakes[next].filter(|wake| *wake != ENDED) {
             state.now = state.now.max(wake);
@@ -113,16 +113,16 @@ impl World {
 }
 
 /// One host's access to the storage, and its clock.
-struct Host {
-    world: Arc<World>,
+struct TestHost {
+    world: Arc<SharedTime>,
     number: usize,
     storage: Arc<MemoryDevice>,
     random: SeededRandom,
 }
 
-impl Host {
-    fn new(world: &Arc<World>, number: usize, storage: &Arc<MemoryDevice>, seed: u64) -> Arc<Host> {
-        Arc::new(Host {
+impl TestHost {
+    fn new(world: &Arc<SharedTime>, number: usize, storage: &Arc<MemoryDevice>, seed: u64) -> Arc<TestHost> {
+        Arc::new(TestHost {
             world: Arc::clone(world),
             number,
             storage: Arc::clone(storage),
@@ -130,7 +130,7 @@ impl Host {
         })
     }
 
-    fn environment(self: &Arc<Host>, run: u64) -> Environment {
+    fn environment(self: &Arc<TestHost>, run: u64) -> Environment {
         let random = SeededRandom::new((self.number as u64) << 32 | run);
         Environment { clock: self.clone(), random: Arc::new(random) }
     }
@@ -164,7 +164,7 @@ impl Host {
     }
 }
 
-impl Clock for Host {
+impl Clock for TestHost {
     fn now(&self) -> Timestamp {
         Timestamp::default()
     }
@@ -178,7 +178,7 @@ impl Clock for Host {
     }
 }
 
-impl BlockDevice for Host {
+impl BlockDevice for TestHost {
     fn block_count(&self) -> std::io::Result<u64> {
         self.storage.block_count()
     }
@@ -210,7 +210,7 @@ impl BlockDevice for Host {
 
 /// One opening's use of the pool: the times of its first and its last write.
 #[derive(Clone, Copy, Debug)]
-struct Session {
+struct TestOpening {
     host: usize,
     first: Duration,
     last: Duration,
@@ -219,13 +219,13 @@ struct Session {
 }
 
 /// Opens the pool and writes to it for a while, with an occasional long silence. Then closes it or crashes.
-fn use_pool(host: &Arc<Host>, run: u64) -> Option<Session> {
+fn use_pool(host: &Arc<TestHost>, run: u64) -> Option<TestOpening> {
     let environment = host.environment(run);
     let device: Arc<dyn BlockDevice> = host.clone();
     let identity = [u8::try_from(host.number).expect("few hosts") + 1; 16];
     let pulse = Pulse::acquire(&device, &superblock(), identity, &environment, true).ok()?;
     let (mut generation, mut remembered) = (pulse.trace_generation(), host.content());
-    let mut session: Option<Session> = None;
+    let mut session: Option<TestOpening> = None;
     for _ in 0..host.random.below(12) {
         if pulse.ensure_held().is_err() {
             assert!(pulse.ensure_held().is_err(), "what is lost stays so");
@@ -243,7 +243,7 @@ fn use_pool(host: &Arc<Host>, run: u64) -> Option<Session> {
         remembered += 1;
         host.set_content(remembered);
         let outlasted = session.map_or(0, |session| session.outlasted);
-        session = Some(Session { host: host.number, first, last: host.world.now(), outlasted });
+        session = Some(TestOpening { host: host.number, first, last: host.world.now(), outlasted });
         let silence = if host.random.below(10) == 0 { 15_000 } else { host.random.below(4000) };
         host.pass(Duration::from_millis(silence));
         if host.random.below(2) == 0 {
@@ -253,7 +253,8 @@ fn use_pool(host: &Arc<Host>, run: u64) -> Option<Session> {
                 return session;
             }
             let is_outlasted = host.world.now() - began > WATCH;
-            session = session.map(|found| Session { outlasted: found.outlasted + u32::from(is_outlasted), ..found });
+            session =
+                session.map(|found| TestOpening { outlasted: found.outlasted + u32::from(is_outlasted), ..found });
         }
     }
     if host.random.below(2) == 0 {
@@ -263,7 +264,7 @@ fn use_pool(host: &Arc<Host>, run: u64) -> Option<Session> {
 }
 
 /// Ends a host when dropped, whatever happened to it.
-struct Ends<'h>(&'h Host);
+struct Ends<'h>(&'h TestHost);
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
@@ -272,13 +273,13 @@ impl Drop for Ends<'_> {
 }
 
 /// Lets some hosts open one pool repeatedly. Returns their sessions.
-fn simulate(hosts: usize, seed: u64) -> Vec<Session> {
-    let world = World::new(hosts);
+fn simulate(hosts: usize, seed: u64) -> Vec<TestOpening> {
+    let world = SharedTime::new(hosts);
     let storage = new_storage();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..hosts)
             .map(|number| {
-                let host = Host::new(&world, number, &storage, seed << 8 | number as u64);
+                let host = TestHost::new(&world, number, &storage, seed << 8 | number as u64);
                 scope.spawn(move || {
                     host.world.wait_to_begin(number);
                     // A panicking host must not make the others wait for ever.
@@ -329,9 +330,9 @@ fn environment(clock: &Arc<ManualClock>, seed: u64) -> Environment {
 #[test]
 fn a_living_host_keeps_others_out_and_a_dead_one_does_not() {
     for beats in [true, false] {
-        let world = World::new(2);
+        let world = SharedTime::new(2);
         let storage = new_storage();
-        let [first, second] = [0, 1].map(|number| Host::new(&world, number, &storage, 77 + number as u64));
+        let [first, second] = [0, 1].map(|number| TestHost::new(&world, number, &storage, 77 + number as u64));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 first.world.wait_to_begin(0);

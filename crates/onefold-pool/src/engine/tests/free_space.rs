@@ -8,32 +8,32 @@ use crate::engine::Engine;
 use crate::error::PoolError;
 use crate::format::geometry::GROUP_BLOCKS;
 use crate::format::header::BlockKind;
-use crate::format::store_page::{BlockUse, Entry};
-use crate::meta::allocate::Run;
+use crate::format::store_page::{BlockUse, StoreEntry};
+use crate::meta::allocate::GroupRun;
 use crate::meta::busy::BusyBlocks;
-use crate::meta::free_runs::Known;
+use crate::meta::free_runs::GroupSummary;
 use crate::meta::free_words::{FreeFor, FreeWords, bitmaps_of};
 use crate::meta::{Op, OpError, OpResult, Privilege};
 
 const BATCH: u64 = 256;
 const WORDS_PER_GROUP: u64 = GROUP_BLOCKS / 64;
 
-fn entry(block: BlockNo) -> Entry {
+fn entry(block: BlockNo) -> StoreEntry {
     let mut fingerprint = [1; 16];
     fingerprint[..8].copy_from_slice(&block.0.to_le_bytes());
-    Entry { fingerprint: Fingerprint(fingerprint), count: 1, domain: 0, usage: BlockUse::Data, private: false }
+    StoreEntry { fingerprint: Fingerprint(fingerprint), count: 1, domain: 0, usage: BlockUse::Data, private: false }
 }
 
-fn claim(op: &mut Op<'_>, runs: &[Run]) -> OpResult<()> {
+fn claim(op: &mut Op<'_>, runs: &[GroupRun]) -> OpResult<()> {
     for &run in runs {
-        let entries: Vec<Entry> = (0..run.count).map(|offset| entry(run.first.plus(offset))).collect();
+        let entries: Vec<StoreEntry> = (0..run.count).map(|offset| entry(run.first.plus(offset))).collect();
         op.claim_data(run, &entries)?;
     }
     Ok(())
 }
 
 /// Takes blocks like a write: reserves them, and claims them in a second operation.
-fn write(engine: &Engine, count: u64) -> Vec<Run> {
+fn write(engine: &Engine, count: u64) -> Vec<GroupRun> {
     let runs = engine.run(Privilege::Normal, |op| op.reserve_data(count, 0, 0)).unwrap();
     engine.run(Privilege::Normal, |op| claim(op, &runs)).unwrap();
     runs
@@ -106,10 +106,10 @@ fn a_survey_after_a_mount_reads_each_bitmap_once_and_spares_the_writes_that() {
     assert_eq!(bitmaps, groups, "its two bitmap blocks lie side by side");
     assert_eq!(engine.meta().groups.free_runs.next_unknown(0..groups), None);
     let (last, before) = (groups - 1, words_scanned(&engine));
-    assert_eq!(engine.meta().groups.free_runs.get(last), Some(Known::new(super::FREE, super::FREE)));
+    assert_eq!(engine.meta().groups.free_runs.get(last), Some(GroupSummary::new(super::FREE, super::FREE)));
     let bitmaps = reads(&device, || {
         let found = engine.run(Privilege::Normal, |op| op.reserve_data(40, 0, 0)).unwrap();
-        assert_eq!(found, [Run { first: BlockNo(groups * GROUP_BLOCKS - super::FREE), count: 40 }]);
+        assert_eq!(found, [GroupRun { first: BlockNo(groups * GROUP_BLOCKS - super::FREE), count: 40 }]);
     });
     assert!(bitmaps <= 4, "{bitmaps} reads: the group's bitmaps and a page of its store");
     assert!(words_scanned(&engine) - before <= 3 * WORDS_PER_GROUP);
@@ -193,7 +193,7 @@ fn what_is_known_of_a_group_is_never_less_than_what_it_has() {
 }
 
 fn exercise(engine: &Engine, steps: &mut Steps, groups: u64) {
-    let (mut reserved, mut used, mut pages): (Vec<Vec<Run>>, Vec<BlockNo>, Vec<BlockNo>) = Default::default();
+    let (mut reserved, mut used, mut pages): (Vec<Vec<GroupRun>>, Vec<BlockNo>, Vec<BlockNo>) = Default::default();
     for _ in 0..400 {
         let step = steps.below(20);
         match step {
@@ -273,7 +273,7 @@ fn exercise(engine: &Engine, steps: &mut Steps, groups: u64) {
 fn frees_in_many_groups_are_committed_before_what_is_known_of_them_takes_too_much() {
     let groups = 64;
     let (_, engine) = filled(groups, 1, |block| block.0 % 2 == 0);
-    let stored: Vec<Run> = (1..groups)
+    let stored: Vec<GroupRun> = (1..groups)
         .map(|group| {
             let reserved = engine.run(Privilege::Normal, |op| op.reserve_free_run(group, 0, 1)).unwrap().unwrap();
             engine.run(Privilege::Normal, |op| claim(op, &[reserved])).unwrap();

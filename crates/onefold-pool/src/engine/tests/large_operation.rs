@@ -12,7 +12,7 @@ use crate::format::geometry::ENTRIES_PER_STORE_PAGE;
 use crate::format::map_node::FAN_OUT;
 use crate::meta::Privilege;
 use crate::names::NameHash;
-use crate::names::directory::Name;
+use crate::names::directory::EntryName;
 
 const BLOCKS: u64 = crate::FILE_BYTES_MAX / BLOCK_BYTES_U64;
 
@@ -22,7 +22,7 @@ fn make_file(engine: &Engine) -> Ino {
         let mut directory = op.directory(Ino::ROOT)?;
         let now = engine.environment.clock.now();
         let inode = op.new_inode(&directory, &new, now)?;
-        op.add_entry(&mut directory, Name::new(b"file", &NameHash::new(&[0; 32]))?, &inode, now)?;
+        op.add_entry(&mut directory, EntryName::new(b"file", &NameHash::new(&[0; 32]))?, &inode, now)?;
         Ok(inode.attr.ino)
     });
     make.unwrap()

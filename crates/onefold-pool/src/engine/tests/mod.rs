@@ -18,7 +18,7 @@ use crate::format::geometry::{BITMAP_BLOCKS, BITS_PER_BITMAP_BLOCK, GROUP_BLOCKS
 use crate::format::header::{self, BlockKind, HEADER_BYTES};
 use crate::format::state::Field;
 use crate::format::store_page::BlockUse;
-use crate::meta::allocate::Run;
+use crate::meta::allocate::GroupRun;
 use crate::meta::{Op, Privilege};
 use crate::options::{CreateOptions, Environment, OpenOptions};
 
@@ -87,7 +87,7 @@ fn what_is_known_of_full_groups_outlives_an_operation_that_is_run_again() {
     device.fail(Call::Read, When::FromNth(device.count(Call::Read) + 2 * groups * BITMAP_BLOCKS), Fault::Io);
     let found = engine.run(Privilege::Normal, |op| op.reserve_data(40, 0, 0)).unwrap();
     let first = BlockNo(groups * GROUP_BLOCKS - FREE);
-    assert_eq!(found, [Run { first, count: 40 }]);
+    assert_eq!(found, [GroupRun { first, count: 40 }]);
 }
 
 /// The converse: what an operation learns after it has taken blocks itself is no longer true once these are given back.
@@ -114,7 +114,7 @@ fn that_a_group_lacks_what_an_operation_took_is_forgotten_with_it() {
     });
     assert!(matches!(refused, Err(PoolError::NoSpace)), "{refused:?}");
     let found = engine.run(Privilege::Freeing, |op| op.reserve_data(FREE - 1, 0, 0)).unwrap();
-    assert_eq!(found, [Run { first: first.plus(1), count: FREE - 1 }]);
+    assert_eq!(found, [GroupRun { first: first.plus(1), count: FREE - 1 }]);
 }
 
 /// Regression: a transaction with changes was taken for an empty one. So each commit by the timer emptied the journal,

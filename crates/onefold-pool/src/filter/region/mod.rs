@@ -31,39 +31,44 @@ const BUCKET_ENTRIES_MAX: usize = 1 << 12;
 
 /// One stored block: the remainder of its key, and the store page that holds its fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Entry {
+pub(super) struct RegionEntry {
     pub(super) remainder: u64,
     pub(super) page: u64,
 }
 
-impl Entry {
+impl RegionEntry {
     /// Returns the entry in its form for either half of its region.
-    pub(super) fn halved(&self) -> Entry {
-        Entry { remainder: self.remainder >> 1, page: self.page }
+    pub(super) fn halved(&self) -> RegionEntry {
+        RegionEntry { remainder: self.remainder >> 1, page: self.page }
     }
 }
 
 /// The widths that determine the layout of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct RegionShape {
     pub(super) count: usize,
     pub(super) bucket_bits: u32,
     pub(super) page_bits: u32,
     pub(super) remainder_bits: u32,
 }
 
-impl Shape {
+impl RegionShape {
     /// Returns the shape that holds `entries` in the fewest bits, with at most 2^`bucket_bits_max` buckets.
-    pub(super) fn fitting(entries: &[Entry], remainder_bits: u32, bucket_bits_max: u32) -> Shape {
+    pub(super) fn fitting(entries: &[RegionEntry], remainder_bits: u32, bucket_bits_max: u32) -> RegionShape {
         let page_bits = entries.iter().map(|entry| bits_of(entry.page)).max().unwrap_or(0);
         let bucket_bits = ceil_log2(entries.len() as u64).min(bucket_bits_max).min(remainder_bits);
-        Shape { count: entries.len(), bucket_bits, page_bits, remainder_bits }
+        RegionShape { count: entries.len(), bucket_bits, page_bits, remainder_bits }
     }
 
     /// Decodes the shape from a region's header, unchecked.
-    pub(super) fn read(words: &[u64], remainder_bits: u32) -> Shape {
+    pub(super) fn read(words: &[u64], remainder_bits: u32) -> RegionShape {
         let field = |at, width| u32::try_from(packed::get(words, at, width)).expect("no field is wider");
-        Shape { count: field(32, 16) as usize, bucket_bits: field(48, 8), page_bits: field(56, 8), remainder_bits }
+        RegionShape {
+            count: field(32, 16) as usize,
+            bucket_bits: field(48, 8),
+            page_bits: field(56, 8),
+            remainder_bits,
+        }
     }
 
     /// Writes the header, except the region's number.
@@ -73,7 +78,7 @@ impl Shape {
         packed::put(words, 56, 8, u64::from(self.page_bits));
     }
 
-    /// Returns whether the widths are possible: the check that [`Shape::read`] omits.
+    /// Returns whether the widths are possible: the check that [`RegionShape::read`] omits.
     pub(super) fn is_possible(&self, bucket_bits_max: u32) -> bool {
         self.bucket_bits <= self.remainder_bits.min(bucket_bits_max)
             && self.page_bits <= u64::BITS
@@ -81,8 +86,8 @@ impl Shape {
     }
 
     /// Returns the shape with `count` entries.
-    pub(super) fn with_count(&self, count: usize) -> Shape {
-        Shape { count, ..*self }
+    pub(super) fn with_count(&self, count: usize) -> RegionShape {
+        RegionShape { count, ..*self }
     }
 
     /// Returns whether another entry fits in place; otherwise the region must be rewritten in a better shape.
@@ -120,13 +125,13 @@ impl Shape {
 
 /// A region for reading.
 pub(super) struct Region<'a> {
-    shape: Shape,
+    shape: RegionShape,
     bitmap: &'a [u64],
     entries: &'a [u64],
 }
 
 /// A bucket: its entries, and the bit of the bitmap at which it begins.
-struct Bucket {
+struct RegionBucket {
     first: usize,
     count: usize,
     bit: usize,
@@ -134,7 +139,7 @@ struct Bucket {
 
 impl Region<'_> {
     /// Returns the region in `words`, whose number follows from `shape`.
-    pub(super) fn new(words: &[u64], shape: Shape) -> Region<'_> {
+    pub(super) fn new(words: &[u64], shape: RegionShape) -> Region<'_> {
         let (bitmap, entries) = words[1..].split_at(shape.bitmap_words());
         Region { shape, bitmap, entries }
     }
@@ -142,7 +147,7 @@ impl Region<'_> {
     /// Adds the pages of all entries with this remainder.
     pub(super) fn candidates(&self, remainder: u64, into: &mut Candidates) {
         let bucket = self.bucket(remainder);
-        let first = self.lower_bound(&bucket, Entry { remainder, page: 0 });
+        let first = self.lower_bound(&bucket, RegionEntry { remainder, page: 0 });
         let tag = self.tag(remainder);
         for index in first..bucket.first + bucket.count {
             let (found, page) = self.entry(index);
@@ -168,11 +173,11 @@ impl Region<'_> {
 
     /// Appends all entries to `into`, in order. Nothing here branches on the region's content: no processor could
     /// predict it, and rebuilding a large filter does little else.
-    pub(super) fn unpack(&self, into: &mut Vec<Entry>) {
+    pub(super) fn unpack(&self, into: &mut Vec<RegionEntry>) {
         let (first, tag_bits, bits) = (into.len(), self.shape.tag_bits(), self.shape.entry_bits());
         into.extend((0..self.shape.count).map(|index| {
             let (remainder, page) = self.entry(index);
-            Entry { remainder, page }
+            RegionEntry { remainder, page }
         }));
         debug_assert!(bits == 0 || self.entries.len() * 64 >= self.shape.count * bits);
         let entries = &mut into[first..];
@@ -191,9 +196,9 @@ impl Region<'_> {
         }
     }
 
-    /// Checks what [`Shape::is_possible`] cannot: the bitmap, the order of the entries, their pages, and that all
+    /// Checks what [`RegionShape::is_possible`] cannot: the bitmap, the order of the entries, their pages, and that all
     /// unused bits are zero. `words` may be longer than the region.
-    pub(super) fn check(words: &[u64], shape: Shape, pages: u64) -> Result<(), RegionFault> {
+    pub(super) fn check(words: &[u64], shape: RegionShape, pages: u64) -> Result<(), RegionFault> {
         let region = Region::new(words, shape);
         let ones: u32 = region.bitmap.iter().map(|word| word.count_ones()).sum();
         let buckets = 1 << shape.bucket_bits;
@@ -241,10 +246,10 @@ impl Region<'_> {
         Some(highest)
     }
 
-    fn bucket(&self, remainder: u64) -> Bucket {
+    fn bucket(&self, remainder: u64) -> RegionBucket {
         let number = bucket_index(remainder, self.shape.tag_bits());
         let bit = if number == 0 { 0 } else { packed::select_one(self.bitmap, number - 1) + 1 };
-        Bucket { first: bit - number, count: packed::next_one(self.bitmap, bit) - bit, bit }
+        RegionBucket { first: bit - number, count: packed::next_one(self.bitmap, bit) - bit, bit }
     }
 
     fn tag(&self, remainder: u64) -> u64 {
@@ -264,7 +269,7 @@ impl Region<'_> {
     }
 
     /// Returns the first place in a bucket whose entry is not below `entry`.
-    fn lower_bound(&self, bucket: &Bucket, entry: Entry) -> usize {
+    fn lower_bound(&self, bucket: &RegionBucket, entry: RegionEntry) -> usize {
         let sought = (self.tag(entry.remainder), entry.page);
         let (mut low, mut high) = (bucket.first, bucket.first + bucket.count);
         while low < high {
@@ -280,7 +285,7 @@ impl Region<'_> {
 }
 
 /// Writes sorted `entries` into a cell large enough for `shape`; the region's number stays.
-pub(super) fn encode(words: &mut [u64], shape: Shape, entries: &[Entry]) {
+pub(super) fn encode(words: &mut [u64], shape: RegionShape, entries: &[RegionEntry]) {
     debug_assert!(entries.is_sorted() && entries.len() == shape.count, "{shape:?} for {} entries", entries.len());
     words[1..].fill(0);
     shape.write(words);
@@ -312,7 +317,7 @@ fn bucket_index(remainder: u64, tag_bits: u32) -> usize {
 
 /// Inserts an entry; returns false, without effect, if its bucket is full. The cell must have room for one more, and
 /// its shape must suit it.
-pub(super) fn insert(words: &mut [u64], shape: Shape, entry: Entry) -> bool {
+pub(super) fn insert(words: &mut [u64], shape: RegionShape, entry: RegionEntry) -> bool {
     let region = Region::new(words, shape);
     let bucket = region.bucket(entry.remainder);
     if bucket.count >= BUCKET_ENTRIES_MAX {
@@ -341,7 +346,7 @@ pub(super) fn insert(words: &mut [u64], shape: Shape, entry: Entry) -> bool {
 }
 
 /// Removes one entry equal to `entry`; returns whether there was one.
-pub(super) fn remove(words: &mut [u64], shape: Shape, entry: Entry) -> bool {
+pub(super) fn remove(words: &mut [u64], shape: RegionShape, entry: RegionEntry) -> bool {
     let region = Region::new(words, shape);
     let bucket = region.bucket(entry.remainder);
     let index = region.lower_bound(&bucket, entry);

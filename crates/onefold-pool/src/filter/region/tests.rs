@@ -6,17 +6,17 @@ use onefold_block::random::SeededRandom;
 const PAGES: u64 = 1 << 20;
 
 /// Returns the words of region 7 with these entries in this shape, without spare words.
-fn encoded(shape: Shape, entries: &[Entry]) -> Vec<u64> {
+fn encoded(shape: RegionShape, entries: &[RegionEntry]) -> Vec<u64> {
     let mut words = vec![u64::MAX; shape.words()];
     words[0] = 7;
     encode(&mut words, shape, entries);
     words
 }
 
-fn random_entries(random: &SeededRandom, count: u64, remainder_bits: u32, pages: u64) -> Vec<Entry> {
+fn random_entries(random: &SeededRandom, count: u64, remainder_bits: u32, pages: u64) -> Vec<RegionEntry> {
     let remainder = || random.next_u64() & packed::mask(remainder_bits);
-    let mut entries: Vec<Entry> =
-        (0..count).map(|_| Entry { remainder: remainder(), page: random.below(pages) }).collect();
+    let mut entries: Vec<RegionEntry> =
+        (0..count).map(|_| RegionEntry { remainder: remainder(), page: random.below(pages) }).collect();
     entries.sort_unstable();
     entries
 }
@@ -28,9 +28,9 @@ fn entries_come_out_as_they_went_in_whatever_the_widths() {
         for bucket_bits_max in [0, 1, 4, 56] {
             for (count, pages) in [(1, 1), (2, 2), (63, 1 << 20), (64, 3), (65, u64::MAX), (700, 1 << 21)] {
                 let entries = random_entries(&random, count, remainder_bits, pages);
-                let shape = Shape::fitting(&entries, remainder_bits, bucket_bits_max);
+                let shape = RegionShape::fitting(&entries, remainder_bits, bucket_bits_max);
                 let words = encoded(shape, &entries);
-                assert_eq!(Shape::read(&words, remainder_bits), shape);
+                assert_eq!(RegionShape::read(&words, remainder_bits), shape);
                 assert!(shape.is_possible(bucket_bits_max));
                 assert_eq!(Region::check(&words, shape, pages), Ok(()), "{shape:?}");
                 let mut unpacked = Vec::new();
@@ -47,12 +47,12 @@ fn inserting_one_by_one_and_removing_again_gives_the_same_words_as_writing_all_a
     let random = SeededRandom::new(2);
     for (remainder_bits, bucket_bits) in [(16, 5), (16, 0), (5, 5), (3, 1), (40, 7), (0, 0)] {
         let entries = random_entries(&random, 200, remainder_bits, PAGES);
-        let shape = Shape { count: 0, bucket_bits, page_bits: 20, remainder_bits };
+        let shape = RegionShape { count: 0, bucket_bits, page_bits: 20, remainder_bits };
         let room = shape.with_count(entries.len()).words();
         let mut words = encoded(shape, &[]);
         words.resize(room, 0);
 
-        let mut order: Vec<(u64, Entry)> = entries.iter().map(|&entry| (random.next_u64(), entry)).collect();
+        let mut order: Vec<(u64, RegionEntry)> = entries.iter().map(|&entry| (random.next_u64(), entry)).collect();
         order.sort_unstable();
         let mut steps = Vec::new();
         for (count, &(_, entry)) in order.iter().enumerate() {
@@ -62,7 +62,7 @@ fn inserting_one_by_one_and_removing_again_gives_the_same_words_as_writing_all_a
         assert_eq!(words, encoded(shape.with_count(entries.len()), &entries));
 
         for (count, &(_, entry)) in order.iter().enumerate().rev() {
-            let absent = Entry { page: PAGES + 1, ..entry };
+            let absent = RegionEntry { page: PAGES + 1, ..entry };
             assert!(!remove(&mut words, shape.with_count(count + 1), absent));
             assert!(remove(&mut words, shape.with_count(count + 1), entry));
             // Equal entries may have been removed in another order, which leaves the same words.
@@ -74,8 +74,8 @@ fn inserting_one_by_one_and_removing_again_gives_the_same_words_as_writing_all_a
 #[test]
 fn the_shape_follows_the_number_of_entries() {
     let of = |count: u64| {
-        let entries: Vec<Entry> = (0..count).map(|remainder| Entry { remainder, page: 5 }).collect();
-        Shape::fitting(&entries, 20, 9)
+        let entries: Vec<RegionEntry> = (0..count).map(|remainder| RegionEntry { remainder, page: 5 }).collect();
+        RegionShape::fitting(&entries, 20, 9)
     };
     let bucket_bits: Vec<u32> = [1, 2, 3, 4, 5, 512, 600].iter().map(|&count| of(count).bucket_bits).collect();
     assert_eq!(bucket_bits, [0, 1, 2, 2, 3, 9, 9]);
@@ -89,19 +89,19 @@ fn the_shape_follows_the_number_of_entries() {
 
 #[test]
 fn impossible_widths_are_told() {
-    let shape = Shape { count: 1, bucket_bits: 3, page_bits: 64, remainder_bits: 10 };
+    let shape = RegionShape { count: 1, bucket_bits: 3, page_bits: 64, remainder_bits: 10 };
     assert!(shape.is_possible(3));
     assert!(!shape.is_possible(2));
-    assert!(!Shape { page_bits: 65, ..shape }.is_possible(3));
-    assert!(!Shape { remainder_bits: 2, ..shape }.is_possible(3));
-    assert!(!Shape { bucket_bits: 40, remainder_bits: 50, ..shape }.is_possible(50));
-    assert!(!Shape { bucket_bits: 255, remainder_bits: 255, ..shape }.is_possible(255));
+    assert!(!RegionShape { page_bits: 65, ..shape }.is_possible(3));
+    assert!(!RegionShape { remainder_bits: 2, ..shape }.is_possible(3));
+    assert!(!RegionShape { bucket_bits: 40, remainder_bits: 50, ..shape }.is_possible(50));
+    assert!(!RegionShape { bucket_bits: 255, remainder_bits: 255, ..shape }.is_possible(255));
 }
 
 #[test]
 fn each_kind_of_damage_is_told() {
-    let entries = [(3, 9), (3, 10), (17, 2), (40, 4)].map(|(remainder, page)| Entry { remainder, page });
-    let shape = Shape::fitting(&entries, 6, 6);
+    let entries = [(3, 9), (3, 10), (17, 2), (40, 4)].map(|(remainder, page)| RegionEntry { remainder, page });
+    let shape = RegionShape::fitting(&entries, 6, 6);
     let sound = encoded(shape, &entries);
     let fault_of = |word: usize, bit: u32| {
         let mut words = sound.clone();
@@ -121,14 +121,14 @@ fn each_kind_of_damage_is_told() {
 
 #[test]
 fn a_bucket_takes_no_more_than_its_share() {
-    let same = Entry { remainder: 5, page: 1 };
+    let same = RegionEntry { remainder: 5, page: 1 };
     let entries = vec![same; BUCKET_ENTRIES_MAX];
-    let shape = Shape { count: entries.len(), bucket_bits: 3, page_bits: 1, remainder_bits: 4 };
+    let shape = RegionShape { count: entries.len(), bucket_bits: 3, page_bits: 1, remainder_bits: 4 };
     let mut words = encoded(shape, &entries);
     words.resize(words.len() + 8, 0);
     let before = words.clone();
     assert!(Region::new(&words, shape).is_bucket_full(5));
     assert!(!insert(&mut words, shape, same));
     assert_eq!(words, before);
-    assert!(insert(&mut words, shape, Entry { remainder: 6, page: 1 }));
+    assert!(insert(&mut words, shape, RegionEntry { remainder: 6, page: 1 }));
 }

@@ -31,7 +31,7 @@
 mod tests;
 
 use super::directory;
-use super::region::{self, Region, RegionFault, Shape};
+use super::region::{self, Region, RegionFault, RegionShape};
 use super::{Filter, FilterOptions};
 
 /// Length of a chunk in bytes: a whole number of blocks.
@@ -118,7 +118,7 @@ pub enum LoadError {
 impl Filter {
     /// Returns the chunks that store this filter over an unmount.
     #[must_use]
-    pub fn save(&self, generation: u64) -> Saved<'_> {
+    pub fn save(&self, generation: u64) -> SavedFilter<'_> {
         let header = [
             u64::from(self.geometry.prefix_bits),
             u64::from(self.geometry.index_bits),
@@ -126,7 +126,7 @@ impl Filter {
             self.entry_count,
             self.refused_count,
         ];
-        Saved { filter: self, generation, sequence: 0, region: 0, pending: header.to_vec(), taken: 0 }
+        SavedFilter { filter: self, generation, sequence: 0, region: 0, pending: header.to_vec(), taken: 0 }
     }
 
     /// Returns the total length of the chunks of [`Filter::save`], in bytes.
@@ -147,7 +147,7 @@ impl Filter {
 
 /// The chunks of a filter that is being saved.
 #[derive(Debug)]
-pub struct Saved<'a> {
+pub struct SavedFilter<'a> {
     filter: &'a Filter,
     generation: u64,
     sequence: u32,
@@ -158,7 +158,7 @@ pub struct Saved<'a> {
     taken: usize,
 }
 
-impl Saved<'_> {
+impl SavedFilter<'_> {
     /// Appends regions until a chunk can be filled or all are appended.
     fn gather(&mut self) {
         self.pending.drain(..self.taken);
@@ -173,7 +173,7 @@ impl Saved<'_> {
     }
 }
 
-impl Iterator for Saved<'_> {
+impl Iterator for SavedFilter<'_> {
     type Item = Vec<u8>;
 
     fn next(&mut self) -> Option<Vec<u8>> {
@@ -336,7 +336,7 @@ impl Loader {
             return Err(damaged(RegionFault::Number { found: region::number(words) }));
         }
         let place = directory::locate(counts.regions, self.region);
-        let shape = Shape::read(words, self.filter.remainder_bits(place));
+        let shape = RegionShape::read(words, self.filter.remainder_bits(place));
         let is_empty = words[0] == self.region;
         if !is_empty && (shape.count == 0 || !shape.is_possible(self.filter.bucket_bits_max(place))) {
             return Err(damaged(RegionFault::Shape));

@@ -6,8 +6,8 @@ use super::Op;
 use crate::attr::Ino;
 use crate::filter::StorePageNo;
 use crate::meta::Meta;
-use crate::meta::allocate::Run;
-use crate::meta::indexing::Leave;
+use crate::meta::allocate::GroupRun;
+use crate::meta::indexing::RemovalTime;
 use crate::meta::shared_filter::FilterChange;
 
 /// A result of the operation that is applied once it has succeeded.
@@ -15,7 +15,7 @@ use crate::meta::shared_filter::FilterChange;
 pub(super) enum Effect {
     Index(Fingerprint, BlockNo),
     Unindex(Fingerprint, BlockNo),
-    UnbusyRun(Run),
+    UnbusyRun(GroupRun),
     FreedData(BlockNo),
     FreedMetadata(BlockNo),
     Initialised(BlockNo),
@@ -37,11 +37,11 @@ impl Op<'_> {
 
     /// Makes removals from the filter wait until the caller carries them out.
     pub(crate) fn unindex_later(&mut self) {
-        self.leave = Leave::Later;
+        self.leave = RemovalTime::Later;
     }
 
     /// On success: ends the busy state of a run within one group, whose bitmap bits now mark it as used.
-    pub(crate) fn unbusy(&mut self, run: Run) {
+    pub(crate) fn unbusy(&mut self, run: GroupRun) {
         self.claimed += run.count;
         self.effects.push(Effect::UnbusyRun(run));
     }

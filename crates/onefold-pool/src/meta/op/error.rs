@@ -4,7 +4,7 @@ use onefold_block::BlockNo;
 
 use crate::error::PoolError;
 use crate::format::header::BlockKind;
-use crate::meta::allocate::Run;
+use crate::meta::allocate::GroupRun;
 use crate::tree::TreeError;
 
 /// Why an operation was rolled back.
@@ -16,7 +16,7 @@ pub(crate) enum OpError {
     NeedGroup(u64),
     /// Metadata needs some of these free blocks, which must be written first: the backing file may have no room for
     /// them.
-    NeedWritten(Vec<Run>),
+    NeedWritten(Vec<GroupRun>),
     /// The running transaction has no room for it; commit and retry.
     TransactionFull,
     /// This data block has the maximum number of references: make a copy of it and retry.

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use onefold_block::BlockNo;
 
 use super::Meta;
-use super::allocate::Run;
-use super::free_runs::Known;
-use super::groups::Cursor;
+use super::allocate::GroupRun;
+use super::free_runs::GroupSummary;
+use super::groups::AllocationCursor;
 use super::hash::PlainMap;
-use super::indexing::Leave;
+use super::indexing::RemovalTime;
 use super::ranges::DirtyRanges;
 use crate::error::PoolError;
 use crate::format::BlockBytes;
@@ -42,7 +42,7 @@ pub(crate) enum Privilege {
 
 /// A block that must be read before the operation can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct BlockFault {
     pub(crate) block: BlockNo,
     pub(crate) kind: BlockKind,
 }
@@ -52,7 +52,7 @@ enum Undo {
     Bytes { block: BlockNo, offset: usize, saved: Range<usize> },
     Created(BlockNo),
     Busy(BlockNo),
-    BusyRun(Run),
+    BusyRun(GroupRun),
     Stock(BlockNo),
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Op<'a> {
     undo: Vec<Undo>,
     saved: Vec<u8>,
     effects: Vec<Effect>,
-    faults: Vec<Fault>,
+    faults: Vec<BlockFault>,
     deltas: [i64; FIELD_COUNT],
     /// Number of blocks that are both busy and used until the operation succeeds.
     claimed: u64,
@@ -74,10 +74,10 @@ pub(crate) struct Op<'a> {
     /// Whether the running transaction contains nothing else.
     is_alone: bool,
     metadata_run_before: (u64, u64),
-    data_cursor_before: Cursor,
+    data_cursor_before: AllocationCursor,
     /// The facts known about the groups from which the operation has taken blocks, from before it took them.
-    known_before: PlainMap<u64, Option<Known>>,
-    leave: Leave,
+    known_before: PlainMap<u64, Option<GroupSummary>>,
+    leave: RemovalTime,
     wrote_data: bool,
     edited: bool,
     ended: bool,
@@ -104,7 +104,7 @@ impl<'a> Op<'a> {
             metadata_run_before,
             data_cursor_before,
             known_before: PlainMap::default(),
-            leave: Leave::Now,
+            leave: RemovalTime::Now,
             wrote_data: false,
             edited: false,
             ended: false,
@@ -132,7 +132,7 @@ impl<'a> Op<'a> {
             Some(slot) if slot.kind == kind => Ok(true),
             Some(slot) => Err(damaged(kind.name(), block, format!("is used as {} too", slot.kind.name()))),
             None => {
-                self.faults.push(Fault { block, kind });
+                self.faults.push(BlockFault { block, kind });
                 Ok(false)
             }
         }
@@ -243,7 +243,7 @@ impl<'a> Op<'a> {
     }
 
     /// Makes free blocks busy: a run within one group.
-    pub(crate) fn reserve(&mut self, run: Run) {
+    pub(crate) fn reserve(&mut self, run: GroupRun) {
         self.take(run);
         if self.meta.groups.busy.set_run(run.first, run.count) {
             self.undo.push(Undo::BusyRun(run));
@@ -262,7 +262,7 @@ impl<'a> Op<'a> {
     }
 
     /// Notes that free blocks of a group are about to be used, or busy; a rollback reverts this.
-    pub(crate) fn take(&mut self, run: Run) {
+    pub(crate) fn take(&mut self, run: GroupRun) {
         let group = self.meta.geometry.group_of(run.first);
         let free_runs = &mut self.meta.groups.free_runs;
         self.known_before.entry(group).or_insert_with(|| free_runs.get(group));
@@ -322,7 +322,7 @@ impl<'a> Op<'a> {
     }
 
     /// Reverts everything. Returns the blocks that were missing.
-    pub(crate) fn roll_back(mut self) -> Vec<Fault> {
+    pub(crate) fn roll_back(mut self) -> Vec<BlockFault> {
         while let Some(undo) = self.undo.pop() {
             match undo {
                 Undo::Bytes { block, offset, saved } => {

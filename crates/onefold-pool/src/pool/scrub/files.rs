@@ -13,7 +13,7 @@ use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
 use crate::format::items::{self, DirItem, ItemKind};
 use crate::format::map_node::MapEntry;
-use crate::map::seek::Sought;
+use crate::map::seek::SeekStep;
 use crate::names::inodes::blocks_spanned;
 use crate::tree::{self, Key};
 
@@ -25,7 +25,7 @@ const MAP_BLOCKS_PER_STEP: u64 = 508 * 8;
 const DEPTH_MAX: usize = 1000;
 
 /// A name: directory, and the last part of the path.
-type Name = (Ino, Vec<u8>);
+type EntryPath = (Ino, Vec<u8>);
 
 /// Adds the paths of all files that map a block with a problem. Structures that cannot be read become problems, too.
 ///
@@ -60,7 +60,7 @@ pub(super) fn name_files(engine: &Engine, report: &mut CheckReport) -> Result<()
             Ok(())
         },
     );
-    let mut names: BTreeMap<Ino, Vec<Name>> = BTreeMap::new();
+    let mut names: BTreeMap<Ino, Vec<EntryPath>> = BTreeMap::new();
     let entries = each_item(
         engine,
         &mut |key, value| {
@@ -158,7 +158,7 @@ fn problems_of(engine: &Engine, ino: Ino, blocks: &HashMap<BlockNo, Vec<usize>>)
                 return Ok(None);
             }
             // A file of terabytes may be one hole, so holes are not walked block by block.
-            let (Sought::Found(from) | Sought::GoOn(from)) = op.map_seek(&inode, at, end, true)?;
+            let (SeekStep::Found(from) | SeekStep::GoOn(from)) = op.map_seek(&inode, at, end, true)?;
             let mut entries = vec![MapEntry::Hole; usize::try_from((end - from).min(MAP_BLOCKS_PER_STEP)).unwrap_or(0)];
             op.map_read(&inode, from, &mut entries)?;
             Ok(Some((from, entries)))
@@ -174,7 +174,7 @@ fn problems_of(engine: &Engine, ino: Ino, blocks: &HashMap<BlockNo, Vec<usize>>)
 }
 
 /// Returns the whole path of a name. Directories whose parents cannot be found are shown by number.
-fn path(engine: &Engine, (directory, name): &Name) -> String {
+fn path(engine: &Engine, (directory, name): &EntryPath) -> String {
     let mut parts = vec![String::from_utf8_lossy(name).into_owned()];
     let mut at = *directory;
     while at != Ino::ROOT && parts.len() < DEPTH_MAX {
@@ -196,7 +196,7 @@ fn path(engine: &Engine, (directory, name): &Name) -> String {
 }
 
 /// Finds a directory's name in its parent.
-fn name_of_directory(engine: &Engine, directory: Ino) -> Option<Name> {
+fn name_of_directory(engine: &Engine, directory: Ino) -> Option<EntryPath> {
     let parent = Ino(engine.view(|op| op.directory(directory)).ok()?.parent);
     let (mut next, last) = (items::dir_entry_key(parent, 0), items::dir_entry_key(parent, u64::MAX));
     loop {

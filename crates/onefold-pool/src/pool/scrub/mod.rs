@@ -17,7 +17,7 @@ use onefold_block::block::BLOCK_BYTES_U64;
 use onefold_block::{AlignedBuffer, BlockNo, Timestamp};
 
 use super::Pool;
-use crate::check::data::{Described, mismatches, read};
+use crate::check::data::{DataBlock, mismatches, read};
 use crate::check::findings::PROBLEMS_MAX;
 use crate::check::{CheckReport, Problem, ScrubOptions};
 use crate::data::Data;
@@ -26,7 +26,7 @@ use crate::error::{PoolError, Result};
 use crate::format::geometry::{ENTRIES_PER_STORE_PAGE, STORE_PAGES_PER_GROUP};
 use crate::format::header::BlockKind;
 use crate::format::state::Field;
-use crate::format::store_page::{self, BlockUse, Entry};
+use crate::format::store_page::{self, BlockUse, StoreEntry};
 use crate::meta::op::damaged;
 use crate::meta::{Op, OpResult};
 use crate::progress::Progress;
@@ -35,12 +35,12 @@ use crate::progress::Progress;
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// Pins that are released when dropped.
-struct Pinned<'e> {
+struct BlockPins<'e> {
     engine: &'e Engine,
-    blocks: Vec<Described>,
+    blocks: Vec<DataBlock>,
 }
 
-impl Drop for Pinned<'_> {
+impl Drop for BlockPins<'_> {
     fn drop(&mut self) {
         let mut meta = self.engine.meta();
         for described in &self.blocks {
@@ -50,7 +50,7 @@ impl Drop for Pinned<'_> {
 }
 
 /// Keeps the read rate below a limit.
-struct Pace<'p> {
+struct ReadThrottle<'p> {
     bytes_per_second: Option<u64>,
     started: Timestamp,
     bytes_done: u64,
@@ -73,7 +73,7 @@ impl Pool {
         let geometry = engine.meta().geometry;
         let pages = engine.meta().state(Field::GroupsReady) * STORE_PAGES_PER_GROUP;
         let started = engine.environment.clock.now();
-        let mut pace = Pace { bytes_per_second: options.bytes_per_second, started, bytes_done: 0, progress };
+        let mut pace = ReadThrottle { bytes_per_second: options.bytes_per_second, started, bytes_done: 0, progress };
         let mut report = CheckReport::default();
         let total = pages * ENTRIES_PER_STORE_PAGE;
         for page_no in 0..pages {
@@ -123,12 +123,12 @@ fn problem(structure: &'static str, block: BlockNo, what: String) -> Problem {
 }
 
 /// Pins the data blocks that a store page describes.
-fn pin(engine: &Engine, page_no: u64) -> Result<Pinned<'_>> {
+fn pin(engine: &Engine, page_no: u64) -> Result<BlockPins<'_>> {
     let blocks = engine.view(|op| {
         let mut described = Vec::new();
         each_used(op, page_no, |block, entry| {
             if entry.usage == BlockUse::Data {
-                described.push(Described { block, fingerprint: entry.fingerprint, domain: entry.domain });
+                described.push(DataBlock { block, fingerprint: entry.fingerprint, domain: entry.domain });
             }
         })?;
         // The last step of this operation: it cannot be repeated after this.
@@ -137,7 +137,7 @@ fn pin(engine: &Engine, page_no: u64) -> Result<Pinned<'_>> {
         }
         Ok(described)
     })?;
-    Ok(Pinned { engine, blocks })
+    Ok(BlockPins { engine, blocks })
 }
 
 /// Returns the blocks that a store page marks as in use and the bitmap as free.
@@ -156,7 +156,7 @@ fn marked_free(engine: &Engine, page_no: u64) -> Result<Vec<BlockNo>> {
 }
 
 /// Passes all used entries of a store page to `show`.
-fn each_used(op: &mut Op<'_>, page_no: u64, mut show: impl FnMut(BlockNo, &Entry)) -> OpResult<()> {
+fn each_used(op: &mut Op<'_>, page_no: u64, mut show: impl FnMut(BlockNo, &StoreEntry)) -> OpResult<()> {
     let geometry = op.meta.geometry;
     let (at, first) = geometry.store_page_by_no(page_no);
     let page = op.block(at, BlockKind::StorePage)?;
@@ -171,7 +171,7 @@ fn each_used(op: &mut Op<'_>, page_no: u64, mut show: impl FnMut(BlockNo, &Entry
     Ok(())
 }
 
-fn read_and_compare(data: &Data, pinned: &Pinned<'_>) -> Result<Vec<Problem>> {
+fn read_and_compare(data: &Data, pinned: &BlockPins<'_>) -> Result<Vec<Problem>> {
     let (engine, described) = (&*data.engine, &pinned.blocks);
     if described.is_empty() {
         return Ok(Vec::new());
@@ -198,7 +198,7 @@ fn read_and_compare(data: &Data, pinned: &Pinned<'_>) -> Result<Vec<Problem>> {
     Ok(problems)
 }
 
-impl Pace<'_> {
+impl ReadThrottle<'_> {
     /// Waits until `bytes` more bytes may have been read.
     fn wait(&mut self, engine: &Engine, bytes: u64, done: u64, total: u64) -> ControlFlow<()> {
         let Some(rate) = self.bytes_per_second else { return ControlFlow::Continue(()) };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use onefold_block::random::SeededRandom;
 
 use super::super::node::BODY_BYTES;
-use super::super::{Key, Totals, VALUE_BYTES_MAX};
+use super::super::{Key, TreeTotals, VALUE_BYTES_MAX};
 use super::forest::{Forest, inode, value};
 
 const ITEMS: u64 = 100_000;
@@ -13,7 +13,7 @@ const ITEMS: u64 = 100_000;
 /// About the size of an inode.
 const VALUE: [u8; 96] = [9; 96];
 
-fn insert_all(inos: impl Iterator<Item = u64>) -> (Forest, Totals) {
+fn insert_all(inos: impl Iterator<Item = u64>) -> (Forest, TreeTotals) {
     let mut forest = Forest::new();
     for ino in inos {
         forest.insert(&inode(ino), &VALUE);
@@ -23,7 +23,7 @@ fn insert_all(inos: impl Iterator<Item = u64>) -> (Forest, Totals) {
     (forest, totals)
 }
 
-fn percent_used(totals: &Totals) -> u64 {
+fn percent_used(totals: &TreeTotals) -> u64 {
     totals.used_bytes * 100 / (totals.pages * BODY_BYTES as u64)
 }
 
@@ -67,7 +67,7 @@ fn deleting_all_in_any_order_leaves_one_empty_page() {
             }
         }
         let totals = forest.assert_sound(&BTreeMap::new());
-        assert_eq!(totals, Totals { pages: 1, items: 0, used_bytes: 0, levels: 1 });
+        assert_eq!(totals, TreeTotals { pages: 1, items: 0, used_bytes: 0, levels: 1 });
     }
 }
 

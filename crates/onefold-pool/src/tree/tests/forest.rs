@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use onefold_block::BlockNo;
 use onefold_block::random::SeededRandom;
 
-use super::super::{Finding, Key, Totals, TreeError, check, create, delete, get, insert};
+use super::super::{Key, TreeError, TreeFinding, TreeTotals, check, create, delete, get, insert};
 use super::memory::{MemoryError, MemoryPages};
 
 pub(super) struct Forest {
@@ -55,14 +55,14 @@ impl Forest {
     }
 
     /// Returns all findings of a check: damage and content.
-    pub(super) fn examine(&mut self) -> (Totals, Vec<Wrong>, BTreeMap<Key, Vec<u8>>, Vec<BlockNo>) {
+    pub(super) fn examine(&mut self) -> (TreeTotals, Vec<Wrong>, BTreeMap<Key, Vec<u8>>, Vec<BlockNo>) {
         let (mut wrong, mut items, mut found) = (Vec::new(), BTreeMap::new(), Vec::new());
-        let totals = check(&mut self.pages, self.root, &mut |finding: Finding<'_, MemoryError>| {
+        let totals = check(&mut self.pages, self.root, &mut |finding: TreeFinding<'_, MemoryError>| {
             match finding {
-                Finding::Page { at } => found.push(at),
-                Finding::Item { key, value } => assert_eq!(items.insert(key, value.to_vec()), None),
-                Finding::Damage(damage) => wrong.push(Wrong::Damage(damage)),
-                Finding::Unreadable { page, .. } => wrong.push(Wrong::Unreadable(page)),
+                TreeFinding::Page { at } => found.push(at),
+                TreeFinding::Item { key, value } => assert_eq!(items.insert(key, value.to_vec()), None),
+                TreeFinding::Damage(damage) => wrong.push(Wrong::Damage(damage)),
+                TreeFinding::Unreadable { page, .. } => wrong.push(Wrong::Unreadable(page)),
             }
             Ok(())
         });
@@ -71,7 +71,7 @@ impl Forest {
     }
 
     /// Asserts that the tree is sound, no page is lost, and the content is `expected`.
-    pub(super) fn assert_sound(&mut self, expected: &BTreeMap<Key, Vec<u8>>) -> Totals {
+    pub(super) fn assert_sound(&mut self, expected: &BTreeMap<Key, Vec<u8>>) -> TreeTotals {
         let (totals, wrong, items, found) = self.examine();
         assert_eq!(wrong, []);
         assert_eq!(found, self.pages.in_use());

@@ -43,8 +43,8 @@ impl Forest {
         let mut wrong = Vec::new();
         super::super::check(&mut self.pages, self.root, &mut |finding| {
             match finding {
-                super::super::Finding::Damage(damage) => wrong.push(Wrong::Damage(damage)),
-                super::super::Finding::Unreadable { page, .. } => wrong.push(Wrong::Unreadable(page)),
+                super::super::TreeFinding::Damage(damage) => wrong.push(Wrong::Damage(damage)),
+                super::super::TreeFinding::Unreadable { page, .. } => wrong.push(Wrong::Unreadable(page)),
                 _ => {}
             }
             Ok(())

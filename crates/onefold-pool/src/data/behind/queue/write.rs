@@ -1,4 +1,4 @@
-//! A write in the line, and the facts about it that readers need until it takes effect.
+//! A write in the queue, and the facts about it that readers need until it takes effect.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub(super) const SMALL_BELOW_BLOCKS: usize = 32;
 
 /// An accepted write.
 #[derive(Debug)]
-pub(in crate::data::behind) struct Accepted {
+pub(in crate::data::behind) struct AcceptedWrite {
     pub(in crate::data::behind) number: u64,
     pub(in crate::data::behind) ino: Ino,
     /// Its first block in the file.
@@ -34,7 +34,7 @@ pub(in crate::data::behind) struct Accepted {
 
 /// An accepted write that has not taken effect yet.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct PendingWrite {
     pub(super) ino: Ino,
     /// Its blocks in the file.
     pub(super) range: Range<u64>,
@@ -43,7 +43,7 @@ pub(super) struct Pending {
     pub(super) moves_end: bool,
 }
 
-impl Pending {
+impl PendingWrite {
     /// Returns whether a read of blocks `range` of a file could notice that the write has not taken effect.
     pub(super) fn is_seen_by(&self, ino: Ino, range: &Range<u64>) -> bool {
         let overlaps = self.range.start < range.end && range.start < self.range.end;
@@ -51,7 +51,7 @@ impl Pending {
     }
 }
 
-impl Accepted {
+impl AcceptedWrite {
     pub(in crate::data::behind) fn block_count(&self) -> usize {
         self.range.len() / BLOCK_BYTES
     }

@@ -1,4 +1,4 @@
-//! The line of accepted writes that wait for their turn.
+//! The queue of accepted writes that wait for their turn.
 
 mod guards;
 #[cfg(test)]
@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-pub(super) use guards::{Entrance, Place, Task};
-pub(super) use write::Accepted;
-use write::Pending;
+pub(super) use guards::{Admission, QueuePlace, Task};
+pub(super) use write::AcceptedWrite;
+use write::PendingWrite;
 
 use crate::attr::Ino;
 use crate::sync::{Condvar, Mutex};
@@ -23,20 +23,20 @@ pub(super) const BATCH_BLOCKS: usize = 256;
 /// path of nodes to it. One operation takes no more metadata blocks than one run kept for them has.
 const BATCH_LEAVES: usize = 56;
 
-/// Maximum number of writes in the line, however small. Each holds a range that all others compare with theirs.
+/// Maximum number of writes in the queue, however small. Each holds a range that all others compare with theirs.
 const WRITES_MAX: u64 = 512;
 
 /// Accepted writes, in order of acceptance.
 #[derive(Debug)]
-pub(crate) struct Line {
-    state: Mutex<State>,
+pub(crate) struct WriteQueue {
+    state: Mutex<QueueState>,
     /// Signalled when there is work that a worker may begin.
     arrived: Condvar,
     /// Signalled when writes have taken effect.
     moved: Condvar,
     /// Number of accepted writes that have not taken effect. If it is 0, nobody need take the lock.
     pending: AtomicU64,
-    /// Whether writes in the line may be left to their callers. If not, nobody need take the lock.
+    /// Whether writes in the queue may be left to their callers. If not, nobody need take the lock.
     has_left: AtomicBool,
     /// Maximum memory of all buffers, in blocks.
     buffer_blocks_max: usize,
@@ -45,30 +45,30 @@ pub(crate) struct Line {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     /// Writes that no thread has begun.
-    waiting: VecDeque<Accepted>,
+    waiting: VecDeque<AcceptedWrite>,
     /// The number of the next write.
     next: u64,
     /// All writes with lower numbers have taken effect, or failed.
     in_effect: u64,
     /// Writes `in_effect..next`.
-    pending: VecDeque<Pending>,
-    /// Writes that have a place in the line but have not been pushed yet.
+    pending: VecDeque<PendingWrite>,
+    /// Writes that have a place in the queue but have not been pushed yet.
     entering: u64,
-    /// Blocks of all writes in the line.
+    /// Blocks of all writes in the queue.
     blocks: usize,
-    /// Blocks of the buffers of all writes that are in the line or entering.
+    /// Blocks of the buffers of all writes that are in the queue or entering.
     buffer_blocks: usize,
     /// Workers that are carrying out small writes.
     small_at_work: usize,
-    /// Whether the line accepts no more writes.
+    /// Whether the queue accepts no more writes.
     is_closed: bool,
     /// Whether no more writes may begin.
     is_ending: bool,
 }
 
-impl State {
+impl QueueState {
     /// Returns whether all writes below `number` have taken effect, or never will.
     fn is_past(&self, number: u64) -> bool {
         let never = self.is_ending && self.waiting.front().is_some_and(|first| first.number == self.in_effect);
@@ -86,7 +86,7 @@ impl State {
     }
 
     /// Takes the first writes that no thread has begun: those of one file, as many as make a batch.
-    fn take_batch(&mut self) -> Option<Vec<Accepted>> {
+    fn take_batch(&mut self) -> Option<Vec<AcceptedWrite>> {
         let first = self.waiting.front()?;
         let (ino, mut blocks, mut count) = (first.ino, 0, 0);
         let mut leaves: Vec<u64> = Vec::new();
@@ -104,11 +104,11 @@ impl State {
     }
 }
 
-impl Line {
-    /// Returns an empty line whose buffers have at most `buffer_blocks_max` blocks of memory. With 0, it accepts
+impl WriteQueue {
+    /// Returns an empty queue whose buffers have at most `buffer_blocks_max` blocks of memory. With 0, it accepts
     /// nothing. At most `small_max` workers carry out small writes at a time.
-    pub(crate) fn new(buffer_blocks_max: usize, small_max: usize) -> Line {
-        Line {
+    pub(crate) fn new(buffer_blocks_max: usize, small_max: usize) -> WriteQueue {
+        WriteQueue {
             state: Mutex::default(),
             arrived: Condvar::new(),
             moved: Condvar::new(),
@@ -140,7 +140,7 @@ impl Line {
         self.accepted_with(|pending| pending.is_seen_by(ino, range))
     }
 
-    fn accepted_with(&self, is_sought: impl Fn(&Pending) -> bool) -> u64 {
+    fn accepted_with(&self, is_sought: impl Fn(&PendingWrite) -> bool) -> u64 {
         if self.pending.load(Ordering::Acquire) == 0 {
             return 0;
         }
@@ -166,20 +166,20 @@ impl Line {
     }
 
     /// Waits for a place for a write with a buffer of `buffer_blocks` blocks.
-    pub(super) fn enter(&self, buffer_blocks: usize) -> Entrance<'_> {
+    pub(super) fn enter(&self, buffer_blocks: usize) -> Admission<'_> {
         let mut state = self.state.lock();
         loop {
             if state.is_closed || buffer_blocks > self.buffer_blocks_max {
-                return Entrance::Closed;
+                return Admission::Closed;
             }
             let writes = state.next + state.entering - state.in_effect;
             if state.buffer_blocks + buffer_blocks <= self.buffer_blocks_max && writes < WRITES_MAX {
                 state.entering += 1;
                 state.buffer_blocks += buffer_blocks;
-                return Entrance::Open(Place { line: self, buffer_blocks });
+                return Admission::Open(QueuePlace { queue: self, buffer_blocks });
             }
             if let Some(batch) = state.take_batch() {
-                return Entrance::Full(batch);
+                return Admission::Full(batch);
             }
             self.moved.wait(&mut state);
         }
@@ -201,7 +201,7 @@ impl Line {
                 if state.has_work(self.small_max) {
                     self.arrived.notify_one();
                 }
-                return Some(Task { line: self, batch, is_small });
+                return Some(Task { queue: self, batch, is_small });
             }
             self.arrived.wait(&mut state);
         }
@@ -209,7 +209,7 @@ impl Line {
     }
 
     /// Takes the first writes that no thread has begun, if they are below `number`.
-    pub(super) fn take_below(&self, number: u64) -> Option<Vec<Accepted>> {
+    pub(super) fn take_below(&self, number: u64) -> Option<Vec<AcceptedWrite>> {
         if number == 0 || self.pending.load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -220,7 +220,7 @@ impl Line {
 
     /// Takes the first writes that no thread has begun, if the first of them was left to its caller. If it was not, a
     /// worker has been woken for it. That worker continues until nothing waits, so later writes are left to it, too.
-    pub(super) fn take_left(&self) -> Option<Vec<Accepted>> {
+    pub(super) fn take_left(&self) -> Option<Vec<AcceptedWrite>> {
         if !self.has_left.load(Ordering::Acquire) {
             return None;
         }
