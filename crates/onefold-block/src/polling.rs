@@ -26,17 +26,17 @@ const SHORTEST: Duration = Duration::from_micros(10);
 /// Statistics of one kind of wait. Threads that wait for the same kind of result share them.
 #[derive(Debug)]
 pub struct Polling {
-    seams: Option<Seams>,
+    seams: Option<PollingSeams>,
     /// How long to poll, in nanoseconds.
     budget_ns: AtomicU64,
 }
 
-struct Seams {
+struct PollingSeams {
     processors: Arc<dyn Processors>,
     clock: Arc<dyn Clock>,
 }
 
-impl std::fmt::Debug for Seams {
+impl std::fmt::Debug for PollingSeams {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Seams").field("processors", &self.processors).finish_non_exhaustive()
     }
@@ -50,7 +50,7 @@ impl Polling {
     /// Returns the statistics before any wait. Without `processors` all threads sleep at once.
     #[must_use]
     pub fn new(processors: Option<Arc<dyn Processors>>, clock: Arc<dyn Clock>) -> Polling {
-        let seams = processors.map(|processors| Seams { processors, clock });
+        let seams = processors.map(|processors| PollingSeams { processors, clock });
         Polling { seams, budget_ns: AtomicU64::new(0) }
     }
 
@@ -106,24 +106,25 @@ mod tests {
     use crate::clock::ManualClock;
 
     #[derive(Debug)]
-    struct Told(AtomicBool);
+    struct FakeProcessors(AtomicBool);
 
-    impl Processors for Told {
+    impl Processors for FakeProcessors {
         fn have_idle(&self, _now: Duration) -> bool {
             self.0.load(Ordering::Relaxed)
         }
     }
 
-    struct Trial {
+    struct PollingFixture {
         polling: Polling,
         clock: Arc<ManualClock>,
-        processors: Arc<Told>,
+        processors: Arc<FakeProcessors>,
     }
 
-    impl Trial {
-        fn new() -> Trial {
-            let (clock, processors) = (Arc::new(ManualClock::starting_at(5)), Arc::new(Told(AtomicBool::new(true))));
-            Trial { polling: Polling::new(Some(processors.clone()), clock.clone()), clock, processors }
+    impl PollingFixture {
+        fn new() -> PollingFixture {
+            let (clock, processors) =
+                (Arc::new(ManualClock::starting_at(5)), Arc::new(FakeProcessors(AtomicBool::new(true))));
+            PollingFixture { polling: Polling::new(Some(processors.clone()), clock.clone()), clock, processors }
         }
 
         /// Waits for a result that comes after `time`. Returns the number of checks, and whether one of them found it.
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn nobody_looks_before_a_wait_was_short() {
-        let trial = Trial::new();
+        let trial = PollingFixture::new();
         assert_eq!(trial.wait_for(LATE), (0, false));
         assert_eq!(trial.wait_for(SOON), (0, false));
         let (looks, is_found) = trial.wait_for(SOON);
@@ -156,7 +157,7 @@ mod tests {
 
     #[test]
     fn looking_is_bounded_and_ends_when_waits_are_long() {
-        let trial = Trial::new();
+        let trial = PollingFixture::new();
         trial.wait_for(SOON);
         let looks: Vec<u32> = (0..6).map(|_| trial.wait_for(LATE).0).collect();
         // Each check and each reading of the time take a microsecond of this clock.
@@ -167,7 +168,7 @@ mod tests {
 
     #[test]
     fn nobody_looks_while_all_processors_have_work() {
-        let trial = Trial::new();
+        let trial = PollingFixture::new();
         trial.wait_for(SOON);
         trial.processors.0.store(false, Ordering::Relaxed);
         assert_eq!(trial.wait_for(SOON), (0, false));

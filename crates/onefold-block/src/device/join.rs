@@ -7,7 +7,7 @@ use crate::{BLOCK_BYTES, BlockNo};
 
 /// A run of places of a list whose blocks follow each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct BlockRun {
     /// The places. Never empty.
     pub places: Range<usize>,
     /// The block at the first place; each further place has the next block. `None` if the places have no block.
@@ -15,14 +15,14 @@ pub struct Run {
 }
 
 /// Splits a list into runs of consecutive blocks and of places without a block, in order.
-pub fn runs<T>(list: &[T], block_of: impl Fn(&T) -> Option<BlockNo>) -> impl Iterator<Item = Run> {
+pub fn runs<T>(list: &[T], block_of: impl Fn(&T) -> Option<BlockNo>) -> impl Iterator<Item = BlockRun> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let first = block_of(list.get(at)?);
         let follows = |(offset, one): &(u64, &T)| block_of(one) == first.map(|first| first.plus(*offset));
         let places = at..at + (0..).zip(&list[at..]).take_while(follows).count();
         at = places.end;
-        Some(Run { places, first })
+        Some(BlockRun { places, first })
     })
 }
 

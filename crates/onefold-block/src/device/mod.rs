@@ -7,7 +7,7 @@ mod range;
 use std::io;
 
 pub use file::{DeviceError, FileDevice, OpenMode};
-pub use join::{Run, reads_of, runs, writes_of};
+pub use join::{BlockRun, reads_of, runs, writes_of};
 pub use range::{RangeError, check_on_device, whole_blocks};
 
 use crate::BlockNo;

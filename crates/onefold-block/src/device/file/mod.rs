@@ -15,10 +15,10 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use open::{Caching, Kind};
 pub use open::{DeviceError, OpenMode};
+use open::{DeviceKind, TransferMode};
 use ring::Rings;
-use runs::{Run, into_runs};
+use runs::{Transfer, into_runs};
 use rustix::io::Errno;
 
 use super::range::{check_on_device, whole_blocks};
@@ -41,7 +41,7 @@ pub struct FileDevice {
     /// It is a disk, or a part of one, that has a place for each of its blocks, as far as the system knows.
     is_full_disk: bool,
     path: PathBuf,
-    kind: Kind,
+    kind: DeviceKind,
     mode: OpenMode,
     is_direct: bool,
     /// The number of blocks when last measured; it is measured again when a transfer does not fit.
@@ -63,7 +63,7 @@ impl FileDevice {
     /// [`DeviceError::Unsuitable`] when the path leads to neither a file nor a block device; [`DeviceError::Io`]
     /// otherwise.
     pub fn open(path: &Path, mode: OpenMode) -> Result<FileDevice, DeviceError> {
-        open::open(path, mode, &[Caching::Direct, Caching::Buffered])
+        open::open(path, mode, &[TransferMode::Direct, TransferMode::Buffered])
     }
 
     /// Returns whether transfers bypass the page cache. A page cache can hide a failed flush.
@@ -101,7 +101,7 @@ impl FileDevice {
     }
 
     /// Performs the runs in parallel if there are several.
-    fn outcomes(&self, runs: &[Run], perform: impl FnOnce(&Rings) -> ring::Outcomes) -> ring::Outcomes {
+    fn outcomes(&self, runs: &[Transfer], perform: impl FnOnce(&Rings) -> ring::Outcomes) -> ring::Outcomes {
         if runs.len() > 1 { perform(&self.rings) } else { vec![ring::NOT_DONE; runs.len()] }
     }
 
@@ -169,16 +169,16 @@ impl BlockDevice for FileDevice {
 
     fn room_blocks(&self) -> Option<u64> {
         match (self.kind, &self.behind) {
-            (Kind::Regular, _) => room::room_blocks(&self.file),
-            (Kind::BlockDevice, behind) => behind.as_ref().and_then(room::room_blocks),
+            (DeviceKind::Regular, _) => room::room_blocks(&self.file),
+            (DeviceKind::BlockDevice, behind) => behind.as_ref().and_then(room::room_blocks),
         }
     }
 
     fn has_room_for_all_blocks(&self) -> bool {
         match (self.kind, &self.behind) {
-            (Kind::Regular, _) => room::has_room_for_all_blocks(&self.file),
-            (Kind::BlockDevice, Some(behind)) => room::has_room_for_all_blocks(behind),
-            (Kind::BlockDevice, None) => self.is_full_disk,
+            (DeviceKind::Regular, _) => room::has_room_for_all_blocks(&self.file),
+            (DeviceKind::BlockDevice, Some(behind)) => room::has_room_for_all_blocks(behind),
+            (DeviceKind::BlockDevice, None) => self.is_full_disk,
         }
     }
 
@@ -232,7 +232,7 @@ impl BlockDevice for FileDevice {
 
 /// Returns the final outcome of a run from its outcome in a ring. `again` repeats the whole run by plain calls, for a
 /// run that had no ring, and for the rare one that was interrupted or incomplete.
-fn finish(outcome: Result<usize, Errno>, run: &Run, again: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+fn finish(outcome: Result<usize, Errno>, run: &Transfer, again: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     match outcome {
         Ok(bytes) if bytes == run.bytes => Ok(()),
         Ok(_) | ring::NOT_DONE | Err(Errno::INTR) => again(),
@@ -249,7 +249,7 @@ mod tests {
     fn without_direct_io_the_page_cache_serves() {
         let file = tempfile::NamedTempFile::new_in(".").unwrap();
         file.as_file().set_len(8 * BLOCK_BYTES_U64).unwrap();
-        let device = open::open(file.path(), OpenMode::ReadWrite, &[Caching::Buffered]).unwrap();
+        let device = open::open(file.path(), OpenMode::ReadWrite, &[TransferMode::Buffered]).unwrap();
         assert!(!device.is_direct());
         let mut unaligned = AlignedBuffer::zeroed(2);
         unaligned.fill(7);

@@ -57,14 +57,14 @@ pub enum DeviceError {
 
 /// Kind of the file that holds the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum DeviceKind {
     Regular,
     BlockDevice,
 }
 
 /// Whether transfers bypass the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Caching {
+pub(super) enum TransferMode {
     Direct,
     Buffered,
 }
@@ -75,7 +75,7 @@ const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_WAIT: Duration = Duration::from_millis(50);
 
 /// Opens with the first of `cachings` that the file system supports.
-pub(super) fn open(path: &Path, mode: OpenMode, cachings: &[Caching]) -> Result<FileDevice, DeviceError> {
+pub(super) fn open(path: &Path, mode: OpenMode, cachings: &[TransferMode]) -> Result<FileDevice, DeviceError> {
     let io = |op| move |source: io::Error| DeviceError::Io { op, path: path.to_owned(), source };
     // Checked before opening: opening a pipe would wait for its other end.
     let kind = kind_of(path, &std::fs::metadata(path).map_err(io("open"))?)?;
@@ -88,9 +88,9 @@ pub(super) fn open(path: &Path, mode: OpenMode, cachings: &[Caching]) -> Result<
     if kind_of(path, &metadata)? != kind {
         return Err(DeviceError::Unsuitable { path: path.to_owned() });
     }
-    let behind = if kind == Kind::BlockDevice { open_behind(&metadata) } else { None };
-    let is_full_disk = kind == Kind::BlockDevice && is_full_disk(&metadata);
-    for (file, kind) in [(Some(&file), kind), (behind.as_ref(), Kind::Regular)] {
+    let behind = if kind == DeviceKind::BlockDevice { open_behind(&metadata) } else { None };
+    let is_full_disk = kind == DeviceKind::BlockDevice && is_full_disk(&metadata);
+    for (file, kind) in [(Some(&file), kind), (behind.as_ref(), DeviceKind::Regular)] {
         file.map_or(Ok(()), |file| lock(file, mode, kind)).map_err(|errno| match errno {
             Errno::WOULDBLOCK => DeviceError::InUse { path: path.to_owned() },
             errno => io("lock")(errno.into()),
@@ -104,7 +104,7 @@ pub(super) fn open(path: &Path, mode: OpenMode, cachings: &[Caching]) -> Result<
         path: path.to_owned(),
         kind,
         mode,
-        is_direct: caching == Caching::Direct,
+        is_direct: caching == TransferMode::Direct,
         block_count: AtomicU64::new(bytes / BLOCK_BYTES_U64),
         bounce: BufferPool::new(BOUNCE_BLOCKS, BOUNCE_BYTES_MAX),
         rings: Rings::default(),
@@ -112,39 +112,44 @@ pub(super) fn open(path: &Path, mode: OpenMode, cachings: &[Caching]) -> Result<
 }
 
 /// Returns the length of the file or device.
-pub(super) fn size_bytes(file: &File, kind: Kind) -> io::Result<u64> {
+pub(super) fn size_bytes(file: &File, kind: DeviceKind) -> io::Result<u64> {
     match kind {
-        Kind::Regular => Ok(file.metadata()?.len()),
+        DeviceKind::Regular => Ok(file.metadata()?.len()),
         // The seek moves the file position, which positioned transfers ignore.
-        Kind::BlockDevice => Ok(rustix::fs::seek(file, SeekFrom::End(0))?),
+        DeviceKind::BlockDevice => Ok(rustix::fs::seek(file, SeekFrom::End(0))?),
     }
 }
 
-fn kind_of(path: &Path, metadata: &std::fs::Metadata) -> Result<Kind, DeviceError> {
+fn kind_of(path: &Path, metadata: &std::fs::Metadata) -> Result<DeviceKind, DeviceError> {
     let file_type = metadata.file_type();
     if file_type.is_file() {
-        Ok(Kind::Regular)
+        Ok(DeviceKind::Regular)
     } else if file_type.is_block_device() {
-        Ok(Kind::BlockDevice)
+        Ok(DeviceKind::BlockDevice)
     } else {
         Err(DeviceError::Unsuitable { path: path.to_owned() })
     }
 }
 
-fn open_file(path: &Path, mode: OpenMode, kind: Kind, cachings: &[Caching]) -> Result<(File, Caching), Errno> {
+fn open_file(
+    path: &Path,
+    mode: OpenMode,
+    kind: DeviceKind,
+    cachings: &[TransferMode],
+) -> Result<(File, TransferMode), Errno> {
     let mut flags = OFlags::CLOEXEC;
     flags |= match mode {
         OpenMode::ReadOnly => OFlags::RDONLY,
         OpenMode::ReadWrite => OFlags::RDWR,
     };
-    if kind == Kind::BlockDevice && mode == OpenMode::ReadWrite {
+    if kind == DeviceKind::BlockDevice && mode == OpenMode::ReadWrite {
         // Keeps out mounts, volume managers and other writers that use the same flag.
         flags |= OFlags::EXCL;
     }
     for &caching in cachings {
         let cache_flag = match caching {
-            Caching::Direct => OFlags::DIRECT,
-            Caching::Buffered => OFlags::empty(),
+            TransferMode::Direct => OFlags::DIRECT,
+            TransferMode::Buffered => OFlags::empty(),
         };
         match rustix::fs::open(path, flags | cache_flag, Mode::empty()) {
             // A file system without O_DIRECT refuses the flag this way.
@@ -156,14 +161,14 @@ fn open_file(path: &Path, mode: OpenMode, kind: Kind, cachings: &[Caching]) -> R
 }
 
 /// Locks the open file until it is closed.
-fn lock(file: &File, mode: OpenMode, kind: Kind) -> Result<(), Errno> {
+fn lock(file: &File, mode: OpenMode, kind: DeviceKind) -> Result<(), Errno> {
     let operation = match mode {
         OpenMode::ReadOnly => FlockOperation::NonBlockingLockShared,
         OpenMode::ReadWrite => FlockOperation::NonBlockingLockExclusive,
     };
     let attempts = match kind {
-        Kind::Regular => 1,
-        Kind::BlockDevice => LOCK_ATTEMPTS,
+        DeviceKind::Regular => 1,
+        DeviceKind::BlockDevice => LOCK_ATTEMPTS,
     };
     let mut outcome = rustix::fs::flock(file, operation);
     for _ in 1..attempts {

@@ -17,7 +17,7 @@ const CALLS_MAX: usize = 8;
 /// Tells whether all of the first `bytes` bytes of a file are known to have places of their own. Unwritten ones count:
 /// they were set aside.
 pub(super) fn has_places(file: &File, bytes: u64) -> bool {
-    let mut places = Places { end: 0, bytes };
+    let mut places = AllocatedRange { end: 0, bytes };
     for _ in 0..CALLS_MAX {
         let left = bytes.saturating_sub(places.end);
         let Ok(extents) = fiemap::extents(file, places.end, left) else { return false };
@@ -30,12 +30,12 @@ pub(super) fn has_places(file: &File, bytes: u64) -> bool {
 }
 
 /// How much of a file is known to have places.
-struct Places {
+struct AllocatedRange {
     end: u64,
     bytes: u64,
 }
 
-impl Places {
+impl AllocatedRange {
     /// Takes in the next extents of the file. Returns whether all of it has places, once that is known.
     fn take(&mut self, extents: &[RawExtent]) -> Option<bool> {
         let before = self.end;
@@ -61,7 +61,7 @@ mod tests {
     }
 
     fn has_places(calls: &[&[RawExtent]]) -> Option<bool> {
-        let mut places = Places { end: 0, bytes: 100 };
+        let mut places = AllocatedRange { end: 0, bytes: 100 };
         calls.iter().find_map(|extents| places.take(extents))
     }
 

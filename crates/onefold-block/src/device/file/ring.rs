@@ -13,7 +13,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use super::runs::Run;
+use super::runs::Transfer;
 
 /// Maximum number of transfers in flight at once.
 const DEPTH: u32 = 64;
@@ -31,11 +31,11 @@ pub(super) const NOT_DONE: Result<usize, Errno> = Err(Errno::AGAIN);
 /// The rings of one device.
 #[derive(Default)]
 pub(super) struct Rings {
-    state: Mutex<State>,
+    state: Mutex<RingState>,
 }
 
 #[derive(Default)]
-struct State {
+struct RingState {
     idle: Vec<IoUring>,
     in_use: usize,
     is_forbidden: bool,
@@ -44,11 +44,11 @@ struct State {
 impl Rings {
     /// Reads the runs in parallel, as far as a ring is available.
     #[expect(unsafe_code, reason = "see `drive`")]
-    pub(super) fn read(&self, file: &File, runs: &[Run], slices: &mut [IoSliceMut<'_>]) -> Outcomes {
+    pub(super) fn read(&self, file: &File, runs: &[Transfer], slices: &mut [IoSliceMut<'_>]) -> Outcomes {
         let file = types::Fd(file.as_raw_fd());
         self.with_ring(runs, |ring| {
             // An `IoSliceMut` is an `iovec`, as its documentation says.
-            let entry = |run: &Run| {
+            let entry = |run: &Transfer| {
                 let slices = &mut slices[run.slices.clone()];
                 opcode::Readv::new(file, slices.as_mut_ptr().cast(), slice_count(slices.len()))
                     .offset(run.offset)
@@ -62,10 +62,10 @@ impl Rings {
 
     /// Writes the runs in parallel, as far as a ring is available.
     #[expect(unsafe_code, reason = "see `drive`")]
-    pub(super) fn write(&self, file: &File, runs: &[Run], slices: &[IoSlice<'_>]) -> Outcomes {
+    pub(super) fn write(&self, file: &File, runs: &[Transfer], slices: &[IoSlice<'_>]) -> Outcomes {
         let file = types::Fd(file.as_raw_fd());
         self.with_ring(runs, |ring| {
-            let entry = |run: &Run| {
+            let entry = |run: &Transfer| {
                 let slices = &slices[run.slices.clone()];
                 opcode::Writev::new(file, slices.as_ptr().cast(), slice_count(slices.len())).offset(run.offset).build()
             };
@@ -75,7 +75,7 @@ impl Rings {
         })
     }
 
-    fn with_ring(&self, runs: &[Run], work: impl FnOnce(&mut IoUring) -> (Outcomes, Soundness)) -> Outcomes {
+    fn with_ring(&self, runs: &[Transfer], work: impl FnOnce(&mut IoUring) -> (Outcomes, Soundness)) -> Outcomes {
         let Some(mut ring) = self.acquire() else { return vec![NOT_DONE; runs.len()] };
         let (outcomes, soundness) = work(&mut ring);
         let mut state = self.state.lock();

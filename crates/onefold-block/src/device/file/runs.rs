@@ -6,7 +6,7 @@ use crate::{BLOCK_BYTES_U64, BlockNo};
 
 /// Consecutive blocks whose buffers are some of a batch's slices.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct Transfer {
     /// Offset on the device, in bytes.
     pub(super) offset: u64,
     /// Length in bytes.
@@ -21,9 +21,12 @@ const RUN_BYTES_MAX: usize = 1 << 20;
 const RUN_SLICES_MAX: usize = 256;
 
 /// Sorts the operations by place. Returns their slices in that order, with the runs that they form.
-pub(super) fn into_runs<S>(mut operations: Vec<(BlockNo, S)>, bytes_of: impl Fn(&S) -> usize) -> (Vec<S>, Vec<Run>) {
+pub(super) fn into_runs<S>(
+    mut operations: Vec<(BlockNo, S)>,
+    bytes_of: impl Fn(&S) -> usize,
+) -> (Vec<S>, Vec<Transfer>) {
     operations.sort_by_key(|(first, _)| *first);
-    let mut runs: Vec<Run> = Vec::with_capacity(operations.len());
+    let mut runs: Vec<Transfer> = Vec::with_capacity(operations.len());
     let mut slices = Vec::with_capacity(operations.len());
     for (first, slice) in operations {
         let bytes = bytes_of(&slice);
@@ -37,7 +40,7 @@ pub(super) fn into_runs<S>(mut operations: Vec<(BlockNo, S)>, bytes_of: impl Fn(
                 run.bytes += bytes;
                 run.slices.end += 1;
             }
-            _ => runs.push(Run { offset, bytes, slices: slices.len()..slices.len() + 1 }),
+            _ => runs.push(Transfer { offset, bytes, slices: slices.len()..slices.len() + 1 }),
         }
         slices.push(slice);
     }
@@ -53,9 +56,9 @@ mod tests {
     fn runs_of(operations: &[(u64, usize)]) -> Vec<(u64, usize, Range<usize>)> {
         let operations = operations.iter().map(|&(first, blocks)| (BlockNo(first), blocks * BLOCK_BYTES)).collect();
         let (slices, runs) = into_runs(operations, |bytes| *bytes);
-        let bytes_of = |run: &Run| slices[run.slices.clone()].iter().sum::<usize>();
+        let bytes_of = |run: &Transfer| slices[run.slices.clone()].iter().sum::<usize>();
         assert!(runs.iter().all(|run| run.bytes == bytes_of(run)));
-        let plain = |run: Run| (run.offset / BLOCK_BYTES_U64, run.bytes / BLOCK_BYTES, run.slices);
+        let plain = |run: Transfer| (run.offset / BLOCK_BYTES_U64, run.bytes / BLOCK_BYTES, run.slices);
         runs.into_iter().map(plain).collect()
     }
 

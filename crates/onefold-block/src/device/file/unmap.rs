@@ -7,16 +7,16 @@ use std::os::fd::AsRawFd;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
-use super::Kind;
+use super::DeviceKind;
 
 /// Returns the space of `bytes` bytes at `offset` to the file system or disk, if that takes any.
-pub(super) fn unmap(file: &File, kind: Kind, offset: u64, bytes: u64) -> io::Result<()> {
+pub(super) fn unmap(file: &File, kind: DeviceKind, offset: u64, bytes: u64) -> io::Result<()> {
     let outcome = match kind {
-        Kind::Regular => {
+        DeviceKind::Regular => {
             let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             rustix::fs::fallocate(file, punch, offset, bytes).map_err(io::Error::from)
         }
-        Kind::BlockDevice => discard_sectors(file, [offset, bytes]),
+        DeviceKind::BlockDevice => discard_sectors(file, [offset, bytes]),
     };
     match outcome {
         Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => Ok(()),
