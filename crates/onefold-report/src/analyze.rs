@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_sort::{Batch, ROW_BYTES, Row, Sorter};
+use onefold_sort::{ROW_BYTES, Row, SortBatch, Sorter};
 
 use crate::analysis::{Analysis, LeftOut, Misaligned};
 use crate::assemble::{Findings, assemble};
@@ -178,7 +178,7 @@ fn walk(
     let memory = Memory::of(options.memory_bytes, survey.is_some());
     let records = Sorter::new(&options.folder);
     let threads = thread::available_parallelism().map_or(1, |count| count.get().min(THREADS_MAX));
-    let mut batches: Vec<Batch<'_>> = (0..threads).map(|_| records.batch(memory.records / threads)).collect();
+    let mut batches: Vec<SortBatch<'_>> = (0..threads).map(|_| records.batch(memory.records / threads)).collect();
 
     let told = Told::new(images, progress);
     let read = Reading { images, options, sample, hasher: Hasher::new(options.key), told, held_bytes: memory.held };

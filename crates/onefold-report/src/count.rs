@@ -11,7 +11,7 @@ use crate::repeats::Repeats;
 use crate::scan::SHIFT_VARIANTS;
 use crate::similarity::Overlaps;
 use crate::top::{TOP_COUNT, Top, TopBlock};
-use onefold_sort::{Batch, Merge};
+use onefold_sort::{Merge, SortBatch};
 
 /// What is counted for one grid of blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,9 +79,9 @@ pub(crate) struct Counts {
 /// Where rows go that have to be sorted once more.
 pub(crate) struct Further<'a, 'b> {
     /// Shared blocks: place, and place of the first block of that content.
-    pub(crate) runs: &'a mut Batch<'b>,
+    pub(crate) runs: &'a mut SortBatch<'b>,
     /// Contents with very many places: variant and number of the content, offset.
-    pub(crate) offsets: &'a mut Batch<'b>,
+    pub(crate) offsets: &'a mut SortBatch<'b>,
     /// Offsets of one content that are kept at hand, before they go there.
     pub(crate) offsets_max: usize,
     /// Of a sample: in how many of its regions contents are.

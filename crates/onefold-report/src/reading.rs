@@ -8,7 +8,7 @@ use std::thread;
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_disk::{CachedDisk, Disk};
 use onefold_guest::Partition;
-use onefold_sort::Batch;
+use onefold_sort::SortBatch;
 
 use crate::beside::{Beside, Surveyed};
 use crate::claims::{Claims, Source, Wait};
@@ -59,7 +59,7 @@ impl Reading<'_> {
     /// there, it takes what the blocks belong to: while they are read, and those of the next image after that.
     pub(crate) fn all(
         &self,
-        batches: &mut [Batch<'_>],
+        batches: &mut [SortBatch<'_>],
         survey: Option<&mut Survey<'_>>,
     ) -> Result<Vec<Read>, AnalyzeError> {
         let Some(survey) = survey else {
@@ -131,7 +131,7 @@ impl Reading<'_> {
     fn each(
         &self,
         mut opened: impl Iterator<Item = Result<Opened, ScanError>>,
-        batches: &mut [Batch<'_>],
+        batches: &mut [SortBatch<'_>],
     ) -> Result<Vec<Read>, AnalyzeError> {
         let mut read = Vec::with_capacity(self.images.len());
         let mut before = 0_u64;
@@ -174,7 +174,7 @@ impl Reading<'_> {
         at: usize,
         image: &Image,
         opened: Opened,
-        batches: &mut [Batch<'_>],
+        batches: &mut [SortBatch<'_>],
         tell: &(dyn Fn(u64) -> ControlFlow<()> + Sync),
     ) -> Result<Whole, ScanError> {
         let Opened { disk, has_changed, partitions, survey, .. } = opened;
@@ -194,7 +194,7 @@ impl Reading<'_> {
                 tell(pass.saturating_mul(image.about_bytes).saturating_add(done.min(image.about_bytes)) / passes)
             }
         };
-        let first = |source: Source<'_>, batches: &mut [Batch<'_>]| {
+        let first = |source: Source<'_>, batches: &mut [SortBatch<'_>]| {
             let passes = 1 + u64::from(shifts) + u64::from(!misaligned.is_empty());
             scan(disk, at, Grid::plain(), &self.hasher, source, batches, &part(0, passes))
         };

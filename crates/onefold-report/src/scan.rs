@@ -13,7 +13,7 @@ use crate::map_nodes::MapNodes;
 use crate::record::{Content, Record};
 use crate::scan_error::ScanError;
 use crate::sizes::{Joiner, PIECE_BLOCKS, PIECE_BYTES, SIZES};
-use onefold_sort::Batch;
+use onefold_sort::SortBatch;
 
 /// Which blocks of a disk are looked at.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ pub(crate) fn scan(
     grid: Grid,
     hasher: &Hasher,
     source: Source<'_>,
-    batches: &mut [Batch<'_>],
+    batches: &mut [SortBatch<'_>],
     progress: &(dyn Fn(u64) -> ControlFlow<()> + Sync),
 ) -> Result<Scanned, ScanError> {
     let cursor = Mutex::new(Cursor {
@@ -143,7 +143,7 @@ struct Scan<'a, 'c> {
 
 impl Scan<'_, '_> {
     /// Takes piece after piece until there is none, or some thread failed.
-    fn work(&self, batch: &mut Batch<'_>) {
+    fn work(&self, batch: &mut SortBatch<'_>) {
         let mut buffer = AlignedBuffer::zeroed(PIECE_BLOCKS);
         loop {
             let outcome = match self.next_step() {
@@ -215,7 +215,7 @@ impl Scan<'_, '_> {
         start: u64,
         claim: Option<Claim>,
         buffer: &mut AlignedBuffer,
-        batch: &mut Batch<'_>,
+        batch: &mut SortBatch<'_>,
     ) -> Result<(), ScanError> {
         let left = self.disk.size_bytes().saturating_sub(start);
         let length = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
@@ -232,7 +232,7 @@ impl Scan<'_, '_> {
     }
 
     /// Makes records of the blocks of a piece, in all sizes.
-    fn record(&self, hashed: Hashed, claim: &Claim, batch: &mut Batch<'_>) -> Result<(), ScanError> {
+    fn record(&self, hashed: Hashed, claim: &Claim, batch: &mut SortBatch<'_>) -> Result<(), ScanError> {
         let Hashed { first, contents: mut level } = hashed;
         for size in 0..self.grid.sizes {
             if size > 0 {

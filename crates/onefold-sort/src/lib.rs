@@ -7,7 +7,7 @@ mod sort_writer;
 mod spool;
 mod spooling;
 
-pub use ordered::{Ordered, OrderedWriter};
+pub use ordered::{OrderedRows, OrderedWriter};
 pub use sort_writer::SortWriter;
 pub use spool::{Spool, SpoolReader, SpoolWriter};
 pub use spooling::Spooling;
@@ -33,18 +33,18 @@ const RUNS_MAX: usize = 32;
 /// Buffer of each file that is being written or merged.
 const BUFFER_BYTES: usize = 128 << 10;
 
-/// A sort in progress, fed by several threads through a [`Batch`] each.
+/// A sort in progress, fed by several threads through a [`SortBatch`] each.
 #[derive(Debug)]
 pub struct Sorter {
     folder: PathBuf,
     /// Runs in files, by generation.
-    filed: Mutex<Vec<Vec<Run>>>,
+    filed: Mutex<Vec<Vec<SortedFile>>>,
     spilled_bytes: AtomicU64,
 }
 
 /// Sorted rows in a file.
 #[derive(Debug)]
-struct Run {
+struct SortedFile {
     file: File,
 }
 
@@ -57,8 +57,8 @@ impl Sorter {
 
     /// Returns a batch of at most `memory_bytes`; memory is taken as it fills.
     #[must_use]
-    pub fn batch(&self, memory_bytes: usize) -> Batch<'_> {
-        Batch { sorter: self, rows: Rows::new(memory_bytes) }
+    pub fn batch(&self, memory_bytes: usize) -> SortBatch<'_> {
+        SortBatch { sorter: self, rows: RowBuffer::new(memory_bytes) }
     }
 
     /// Returns how much was written into files so far.
@@ -72,7 +72,8 @@ impl Sorter {
     /// # Errors
     /// Those of reading the files.
     pub fn merged(&self, batches: Vec<Vec<Row>>) -> io::Result<Merge> {
-        let mut inputs: Vec<Input> = batches.into_iter().map(|rows| Input::Memory(rows.into_iter())).collect();
+        let mut inputs: Vec<SortedRows> =
+            batches.into_iter().map(|rows| SortedRows::Memory(rows.into_iter())).collect();
         for run in std::mem::take(&mut *self.filed.lock()).into_iter().flatten() {
             inputs.push(run.open()?);
         }
@@ -92,31 +93,31 @@ impl Sorter {
             if filed[generation].len() < RUNS_MAX {
                 break;
             }
-            let inputs: io::Result<Vec<Input>> = filed[generation].drain(..).map(Run::open).collect();
+            let inputs: io::Result<Vec<SortedRows>> = filed[generation].drain(..).map(SortedFile::open).collect();
             run = self.write(Merge::new(inputs?)?)?;
         }
         Ok(())
     }
 
-    fn write(&self, rows: impl Iterator<Item = io::Result<Row>>) -> io::Result<Run> {
+    fn write(&self, rows: impl Iterator<Item = io::Result<Row>>) -> io::Result<SortedFile> {
         let mut out = BufWriter::with_capacity(BUFFER_BYTES, tempfile::tempfile_in(&self.folder)?);
         for row in rows {
             out.write_all(&encode(row?))?;
         }
         let mut file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         self.spilled_bytes.fetch_add(file.stream_position()?, Ordering::Relaxed);
-        Ok(Run { file })
+        Ok(SortedFile { file })
     }
 }
 
 /// One thread's part of a sort.
 #[derive(Debug)]
-pub struct Batch<'a> {
+pub struct SortBatch<'a> {
     sorter: &'a Sorter,
-    rows: Rows,
+    rows: RowBuffer,
 }
 
-impl Batch<'_> {
+impl SortBatch<'_> {
     /// Adds a row.
     ///
     /// # Errors
@@ -134,14 +135,14 @@ impl Batch<'_> {
 
 /// Rows in memory, which go into files as they become too many.
 #[derive(Debug)]
-struct Rows {
+struct RowBuffer {
     rows: Vec<Row>,
     rows_max: usize,
 }
 
-impl Rows {
-    fn new(memory_bytes: usize) -> Rows {
-        Rows { rows: Vec::new(), rows_max: (memory_bytes / ROW_BYTES).max(1) }
+impl RowBuffer {
+    fn new(memory_bytes: usize) -> RowBuffer {
+        RowBuffer { rows: Vec::new(), rows_max: (memory_bytes / ROW_BYTES).max(1) }
     }
 
     fn push(&mut self, row: Row, sorter: &Sorter) -> io::Result<()> {
@@ -173,25 +174,25 @@ impl Rows {
     }
 }
 
-impl Run {
-    fn open(mut self) -> io::Result<Input> {
+impl SortedFile {
+    fn open(mut self) -> io::Result<SortedRows> {
         self.file.rewind()?;
-        Ok(Input::File(BufReader::with_capacity(BUFFER_BYTES, self.file)))
+        Ok(SortedRows::File(BufReader::with_capacity(BUFFER_BYTES, self.file)))
     }
 }
 
 /// Sorted rows, wherever they are.
 #[derive(Debug)]
-enum Input {
+enum SortedRows {
     Memory(vec::IntoIter<Row>),
     File(BufReader<File>),
 }
 
-impl Input {
+impl SortedRows {
     fn next(&mut self) -> io::Result<Option<Row>> {
         match self {
-            Input::Memory(rows) => Ok(rows.next()),
-            Input::File(file) => {
+            SortedRows::Memory(rows) => Ok(rows.next()),
+            SortedRows::File(file) => {
                 let mut bytes = [0; ROW_BYTES];
                 // The file is our own and holds whole rows: an end is the end.
                 match file.read_exact(&mut bytes) {
@@ -224,7 +225,7 @@ fn decode(bytes: [u8; ROW_BYTES]) -> Row {
 /// The rows of several inputs in one order.
 #[derive(Debug)]
 pub struct Merge {
-    inputs: Vec<Input>,
+    inputs: Vec<SortedRows>,
     /// The next row of each input that has one.
     heads: BinaryHeap<Reverse<(Row, usize)>>,
 }
@@ -232,10 +233,10 @@ pub struct Merge {
 impl Merge {
     /// Tells whether all rows are in memory.
     fn is_in_memory(&self) -> bool {
-        self.inputs.iter().all(|input| matches!(input, Input::Memory(_)))
+        self.inputs.iter().all(|input| matches!(input, SortedRows::Memory(_)))
     }
 
-    fn new(mut inputs: Vec<Input>) -> io::Result<Merge> {
+    fn new(mut inputs: Vec<SortedRows>) -> io::Result<Merge> {
         let mut heads = BinaryHeap::with_capacity(inputs.len());
         for (at, input) in inputs.iter_mut().enumerate() {
             if let Some(row) = input.next()? {
@@ -281,11 +282,11 @@ mod tests {
     fn sorted(rows: &[Row], threads: usize, rows_max: usize) -> (Vec<Row>, u64) {
         let folder = tempfile::tempdir().unwrap();
         let sorter = Sorter::new(folder.path());
-        let mut batches: Vec<Batch<'_>> = (0..threads).map(|_| sorter.batch(rows_max * ROW_BYTES)).collect();
+        let mut batches: Vec<SortBatch<'_>> = (0..threads).map(|_| sorter.batch(rows_max * ROW_BYTES)).collect();
         for (index, row) in rows.iter().enumerate() {
             batches[index % threads].push(*row).unwrap();
         }
-        let left = batches.into_iter().map(Batch::finish).collect();
+        let left = batches.into_iter().map(SortBatch::finish).collect();
         let all = sorter.merged(left).unwrap().collect::<io::Result<Vec<Row>>>().unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "the files have no names");
         (all, sorter.spilled_bytes())

@@ -17,7 +17,7 @@ pub struct OrderedWriter<'a> {
 
 /// Rows that were taken down, in the same order.
 #[derive(Debug)]
-pub struct Ordered {
+pub struct OrderedRows {
     file: Option<BufReader<File>>,
     rows: std::vec::IntoIter<Row>,
 }
@@ -51,7 +51,7 @@ impl<'a> OrderedWriter<'a> {
     ///
     /// # Errors
     /// Those of writing the file; no space.
-    pub fn finish(self) -> io::Result<Ordered> {
+    pub fn finish(self) -> io::Result<OrderedRows> {
         let file = match self.file {
             None => None,
             Some(out) => {
@@ -60,11 +60,11 @@ impl<'a> OrderedWriter<'a> {
                 Some(BufReader::with_capacity(BUFFER_BYTES, file))
             }
         };
-        Ok(Ordered { file, rows: self.rows.into_iter() })
+        Ok(OrderedRows { file, rows: self.rows.into_iter() })
     }
 }
 
-impl Iterator for Ordered {
+impl Iterator for OrderedRows {
     type Item = io::Result<Row>;
 
     fn next(&mut self) -> Option<io::Result<Row>> {

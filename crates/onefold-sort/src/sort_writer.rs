@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
-use crate::{Merge, ROW_BYTES, Row, Rows, Sorter};
+use crate::{Merge, ROW_BYTES, Row, RowBuffer, Sorter};
 
 /// Sorts rows and files them; returns their memory.
 type Filing = Box<dyn FnOnce() -> io::Result<Vec<Row>> + Send>;
@@ -18,7 +18,7 @@ type FilingThread = JoinHandle<io::Result<Vec<Row>>>;
 #[derive(Debug)]
 pub struct SortWriter {
     sorter: Arc<Sorter>,
-    rows: Rows,
+    rows: RowBuffer,
     /// Sorts the rows before those, files them, and gives their memory back.
     filing: Option<FilingThread>,
     spawn: fn(Filing) -> io::Result<FilingThread>,
@@ -33,7 +33,7 @@ impl SortWriter {
     pub fn new(folder: &Path, memory_bytes: usize) -> SortWriter {
         let half = (memory_bytes / 2).max(ROW_BYTES);
         let sorter = Arc::new(Sorter::new(folder));
-        SortWriter { sorter, rows: Rows::new(half), filing: None, spawn, failed: None }
+        SortWriter { sorter, rows: RowBuffer::new(half), filing: None, spawn, failed: None }
     }
 
     /// Adds a row.
@@ -95,7 +95,7 @@ impl SortWriter {
     /// Those of writing and reading the files; no space.
     pub fn finish(mut self) -> io::Result<Merge> {
         self.check()?;
-        let rows = std::mem::replace(&mut self.rows, Rows::new(0)).sorted();
+        let rows = std::mem::replace(&mut self.rows, RowBuffer::new(0)).sorted();
         self.wait()?;
         self.sorter.merged(vec![rows])
     }

@@ -14,7 +14,7 @@ const CHUNK_ROWS: usize = 4096;
 const CHUNKS_AHEAD: usize = 2;
 
 /// Merges rows and puts them into a spool; returns that.
-type Work = Box<dyn FnOnce() -> io::Result<Spool> + Send>;
+type SpoolingWork = Box<dyn FnOnce() -> io::Result<Spool> + Send>;
 type Thread = JoinHandle<io::Result<Spool>>;
 
 /// Yields the rows of a merge and keeps them in a [`Spool`]. If some of the rows are in files, a thread merges and
@@ -26,13 +26,13 @@ pub struct Spooling {
     /// Rows that were handed over.
     taken: vec::IntoIter<Row>,
     /// Where the next rows come from; none at the end and after an error.
-    source: Option<Source>,
+    source: Option<RowSource>,
     /// All rows, once the last one was handed over.
     spool: Option<Spool>,
 }
 
 #[derive(Debug)]
-enum Source {
+enum RowSource {
     /// The caller's thread merges the rows itself, as it takes them.
     Caller(Spooler),
     /// A thread merges them.
@@ -54,11 +54,16 @@ impl Spooling {
         Spooling::spawned_by(spawn, rows, folder, memory_bytes)
     }
 
-    fn spawned_by(spawn: fn(Work) -> io::Result<Thread>, rows: Merge, folder: &Path, memory_bytes: usize) -> Spooling {
+    fn spawned_by(
+        spawn: fn(SpoolingWork) -> io::Result<Thread>,
+        rows: Merge,
+        folder: &Path,
+        memory_bytes: usize,
+    ) -> Spooling {
         // A thread would cost more than it gains where the rows are few.
         let is_short = rows.is_in_memory();
         let spooler = Spooler { rows, writer: SpoolWriter::new(folder, memory_bytes) };
-        let source = if is_short { Source::Caller(spooler) } else { Source::of_thread(spawn, spooler) };
+        let source = if is_short { RowSource::Caller(spooler) } else { RowSource::of_thread(spawn, spooler) };
         Spooling { taken: Vec::new().into_iter(), source: Some(source), spool: None }
     }
 
@@ -75,18 +80,18 @@ impl Spooling {
     fn chunk(&mut self) -> io::Result<Option<Vec<Row>>> {
         match self.source.take() {
             None => Ok(None),
-            Some(Source::Caller(mut spooler)) => {
+            Some(RowSource::Caller(mut spooler)) => {
                 let chunk = spooler.chunk()?;
                 if chunk.is_empty() {
                     self.spool = Some(spooler.writer.finish()?);
                     return Ok(None);
                 }
-                self.source = Some(Source::Caller(spooler));
+                self.source = Some(RowSource::Caller(spooler));
                 Ok(Some(chunk))
             }
-            Some(Source::Thread { chunks, thread }) => match chunks.recv() {
+            Some(RowSource::Thread { chunks, thread }) => match chunks.recv() {
                 Ok(chunk) => {
-                    self.source = Some(Source::Thread { chunks, thread });
+                    self.source = Some(RowSource::Thread { chunks, thread });
                     Ok(Some(chunk))
                 }
                 // The thread has ended.
@@ -117,7 +122,7 @@ impl Iterator for Spooling {
 
 impl Drop for Spooling {
     fn drop(&mut self) {
-        if let Some(Source::Thread { chunks, thread }) = self.source.take() {
+        if let Some(RowSource::Thread { chunks, thread }) = self.source.take() {
             // Without a receiver the thread ends at its next chunk. The caller may go on to remove the folder. Nobody
             // needs the rows any more, so that errors tell nothing.
             drop(chunks);
@@ -126,8 +131,8 @@ impl Drop for Spooling {
     }
 }
 
-impl Source {
-    fn of_thread(spawn: fn(Work) -> io::Result<Thread>, spooler: Spooler) -> Source {
+impl RowSource {
+    fn of_thread(spawn: fn(SpoolingWork) -> io::Result<Thread>, spooler: Spooler) -> RowSource {
         let (give, take) = mpsc::sync_channel::<Spooler>(1);
         let (hand_over, chunks) = mpsc::sync_channel(CHUNKS_AHEAD);
         let work = move || match take.recv() {
@@ -139,10 +144,10 @@ impl Source {
             Ok(thread) => {
                 // The thread waits for it.
                 let _ = give.send(spooler);
-                Source::Thread { chunks, thread }
+                RowSource::Thread { chunks, thread }
             }
             // The system has no thread left.
-            Err(_) => Source::Caller(spooler),
+            Err(_) => RowSource::Caller(spooler),
         }
     }
 }
@@ -170,7 +175,7 @@ impl Spooler {
     }
 }
 
-fn spawn(work: Work) -> io::Result<Thread> {
+fn spawn(work: SpoolingWork) -> io::Result<Thread> {
     thread::Builder::new().name("merge".to_owned()).spawn(work)
 }
 
@@ -184,7 +189,7 @@ mod tests {
     use onefold_block::random::SeededRandom;
 
     use super::*;
-    use crate::{Input, ROW_BYTES, SortWriter};
+    use crate::{ROW_BYTES, SortWriter, SortedRows};
 
     /// Returns rows, and a merge of them of which `rows_max` may be in memory.
     fn sorted(count: usize, rows_max: usize, folder: &Path) -> (Vec<Row>, Merge) {
@@ -199,8 +204,8 @@ mod tests {
     /// Returns rows whose files end in an error after the first one.
     fn damaged(folder: &Path) -> Merge {
         // A folder can be opened, but not read.
-        let unreadable = Input::File(BufReader::new(File::open(folder).unwrap()));
-        let mut merge = Merge::new(vec![Input::Memory(vec![[1; 3]].into_iter())]).unwrap();
+        let unreadable = SortedRows::File(BufReader::new(File::open(folder).unwrap()));
+        let mut merge = Merge::new(vec![SortedRows::Memory(vec![[1; 3]].into_iter())]).unwrap();
         merge.inputs.push(unreadable);
         merge.heads.push(std::cmp::Reverse(([2; 3], 1)));
         merge
@@ -209,7 +214,7 @@ mod tests {
     #[test]
     fn rows_are_yielded_and_kept_whoever_merges_them() {
         let folder = tempfile::tempdir().unwrap();
-        for spawn in [spawn, |_: Work| Err(io::ErrorKind::WouldBlock.into())] {
+        for spawn in [spawn, |_: SpoolingWork| Err(io::ErrorKind::WouldBlock.into())] {
             for (count, rows_max) in [(0, 10), (CHUNK_ROWS, 20_000), (20_000, 50_000), (20_000, 3_000)] {
                 for taken in [0, 1, CHUNK_ROWS, 20_000] {
                     let (expected, merge) = sorted(count, rows_max, folder.path());
@@ -231,14 +236,14 @@ mod tests {
         for (rows_max, has_thread) in [(50_000, false), (3_000, true)] {
             let (_, merge) = sorted(20_000, rows_max, folder.path());
             let spooling = Spooling::new(merge, folder.path(), 0);
-            assert_eq!(matches!(spooling.source, Some(Source::Thread { .. })), has_thread);
+            assert_eq!(matches!(spooling.source, Some(RowSource::Thread { .. })), has_thread);
         }
     }
 
     #[test]
     fn an_error_is_returned_once_and_there_is_no_spool() {
         let folder = tempfile::tempdir().unwrap();
-        for spawn in [spawn, |_: Work| Err(io::ErrorKind::WouldBlock.into())] {
+        for spawn in [spawn, |_: SpoolingWork| Err(io::ErrorKind::WouldBlock.into())] {
             let mut spooling = Spooling::spawned_by(spawn, damaged(folder.path()), folder.path(), 0);
             assert_eq!(spooling.next().unwrap().unwrap_err().kind(), io::ErrorKind::IsADirectory);
             assert!(spooling.next().is_none());
@@ -255,7 +260,7 @@ mod tests {
     #[test]
     fn rows_that_are_given_up_leave_no_thread_behind() {
         static HAS_ENDED: AtomicBool = AtomicBool::new(false);
-        let slowly = |work: Work| {
+        let slowly = |work: SpoolingWork| {
             let ends_late = || {
                 let spool = work();
                 thread::sleep(Duration::from_millis(100));

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_sort::{Ordered, OrderedWriter, Row};
+use onefold_sort::{OrderedRows, OrderedWriter, Row};
 
 use crate::sizes::PIECE_BLOCKS;
 
@@ -78,7 +78,7 @@ impl<'a> BlockWriter<'a> {
     ///
     /// # Errors
     /// Those of the file.
-    pub(super) fn finish(mut self) -> io::Result<(Ordered, Vec<u64>)> {
+    pub(super) fn finish(mut self) -> io::Result<(OrderedRows, Vec<u64>)> {
         if let Some((owner, _)) = self.partial.take() {
             let block = self.end_bytes / BLOCK_BYTES_U64;
             self.add(block, block + 1, owner)?;
@@ -96,7 +96,7 @@ fn row_of((first, end, owner): (u64, u64, u32)) -> Row {
 
 /// The owners of the blocks of an image, piece by piece in the order of the disk.
 pub(crate) struct BlockOwners {
-    runs: Ordered,
+    runs: OrderedRows,
     run: Option<Row>,
     /// For each owner of the list, its number in records.
     numbers: Vec<u16>,
@@ -107,7 +107,7 @@ pub(crate) type PieceOwners = [u16; PIECE_BLOCKS];
 
 impl BlockOwners {
     /// Returns the owners that runs have: first block, the block after the last, and an index into `numbers`.
-    pub(crate) fn new(runs: Ordered, numbers: Vec<u16>) -> BlockOwners {
+    pub(crate) fn new(runs: OrderedRows, numbers: Vec<u16>) -> BlockOwners {
         BlockOwners { runs, run: None, numbers }
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use onefold_guest::error::GuestError;
 use onefold_guest::guest::{DiskRun, DiskUse, Guest};
 use onefold_guest::volume::DiskRange;
-use onefold_sort::{Ordered, OrderedWriter};
+use onefold_sort::{OrderedRows, OrderedWriter};
 
 use super::error::MapError;
 
@@ -17,7 +17,7 @@ pub(super) struct DiskMap {
     /// The uses that there are, in the order in which the disk has them first.
     pub(super) uses: Vec<DiskUse>,
     /// A first byte, a length in bytes, and the place of the use in `uses`.
-    runs: Ordered,
+    runs: OrderedRows,
 }
 
 impl DiskMap {

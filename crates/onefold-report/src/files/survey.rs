@@ -9,7 +9,7 @@ use std::sync::Arc;
 use onefold_disk::{CacheMemory, CachedDisk, Disk};
 use onefold_guest::budget::Budget;
 use onefold_guest::guest::{DiskUse, Guest};
-use onefold_sort::{Ordered, SortWriter};
+use onefold_sort::{OrderedRows, SortWriter};
 
 use super::analysis::{GroupName, MisalignedCause};
 use super::blocks::{BlockOwners, BlockWriter};
@@ -169,7 +169,7 @@ impl<'a> Survey<'a> {
         disk: &dyn Disk,
         doubts: &mut Doubts,
         go_on: &dyn Fn() -> ControlFlow<()>,
-    ) -> Result<(Kept, Ordered, Vec<u64>), MapError> {
+    ) -> Result<(Kept, OrderedRows, Vec<u64>), MapError> {
         let cached = CachedDisk::with_memory(disk, self.memory.cache, std::mem::take(&mut self.cache));
         let guest = Guest::open(&cached)?.with_budget(Budget::new(self.memory.maps));
         let causes: Vec<Option<MisalignedCause>> = guest.volumes().iter().map(misaligned_cause).collect();
@@ -217,7 +217,7 @@ impl<'a> Survey<'a> {
         mut names: Names,
         by_file: SortWriter,
         causes: &[Option<MisalignedCause>],
-    ) -> Result<(Vec<OwnerName>, Ordered, Vec<u64>), MapError> {
+    ) -> Result<(Vec<OwnerName>, OrderedRows, Vec<u64>), MapError> {
         let owner = |use_: &DiskUse| {
             let name = owner_of(guest, *use_, causes);
             (name.group, names.fixed(name))

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_sort::{Batch, Merge, Row, Sorter};
+use onefold_sort::{Merge, Row, SortBatch, Sorter};
 use onefold_substrate::{Access, FileStat, Substrate};
 
 use super::CloneOptions;
@@ -118,7 +118,7 @@ pub(super) fn of_file<S: Substrate>(
 
 /// Brings blocks that lie in slots and digests of slots together. In the first word, a slot's digest comes before its
 /// blocks.
-fn join(slots: Merge, blocks: &mut Batch<'_>) -> io::Result<()> {
+fn join(slots: Merge, blocks: &mut SortBatch<'_>) -> io::Result<()> {
     let mut known: Option<Row> = None;
     for row in slots {
         let row = row?;
@@ -138,7 +138,7 @@ fn join(slots: Merge, blocks: &mut Batch<'_>) -> io::Result<()> {
 fn slots_of<S: Substrate>(
     state: &State<'_, S>,
     file: &S::File,
-    rows: &mut Batch<'_>,
+    rows: &mut SortBatch<'_>,
     temporary_folder: &Path,
 ) -> Result<Option<SlotSet>, StateError> {
     let substrate = state.substrate();
