@@ -17,7 +17,7 @@ use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
 use onefold_export::control::ControlClient;
 use onefold_export::{Log, MountOptions, ServeError};
 use onefold_pool::OpenOptions;
-use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
+use onefold_testing::device::{Call, FailingCalls, Fault, FaultyDevice, MemoryDevice};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
@@ -165,7 +165,7 @@ fn a_lost_write_is_reported_by_each_open_file_and_folder_by_its_file_later_and_b
     for file in [&victim, &other, &folder] {
         file.sync_all().unwrap();
     }
-    device.fail(Call::Write, When::FromNth(device.count(Call::Write) + 1), Fault::StorageFull);
+    device.fail(Call::Write, FailingCalls::FromNth(device.count(Call::Write) + 1), Fault::StorageFull);
     victim.write_all_at(&noise(1, BLOCK), 0).expect("accepted");
     // The query for the pool's numbers waits for the write.
     ControlClient::connect(&mount.root()).unwrap().stat().unwrap();
@@ -207,7 +207,7 @@ fn a_sync_of_the_daemon_reports_lost_writes_once_and_takes_no_report_from_an_ope
     let victim = mount.create("victim");
     let mut client = ControlClient::connect(&mount.root()).unwrap();
     client.sync().expect("nothing was lost yet");
-    device.fail(Call::Write, When::FromNth(device.count(Call::Write) + 1), Fault::StorageFull);
+    device.fail(Call::Write, FailingCalls::FromNth(device.count(Call::Write) + 1), Fault::StorageFull);
     victim.write_all_at(&noise(1, BLOCK), 0).expect("accepted");
     // The query for the pool's numbers waits for the write.
     client.stat().unwrap();
@@ -247,7 +247,7 @@ fn a_pool_that_stopped_answers_with_errors_says_why_and_can_be_read_and_unmounte
         let file = mount.create("file");
         file.write_all_at(&data, 0).unwrap();
         file.sync_all().unwrap();
-        device.fail(call, When::FromNth(device.count(call) + 1), Fault::Io);
+        device.fail(call, FailingCalls::FromNth(device.count(call) + 1), Fault::Io);
         let failed = file.write_all_at(&noise(2, BLOCK), 0).and_then(|()| file.sync_all());
         assert_eq!(errno(failed), Some(Errno::IO));
         // One failure is enough: a device that works again is not trusted.

@@ -12,7 +12,7 @@ use onefold_block::random::SeededRandom;
 use onefold_export::volume::{PoolVolume, SECTOR_BYTES, Volume, VolumeAccess, VolumeError, WriteData, ZeroSpace};
 use onefold_pool::{Durability, Ino, Pool, PoolError};
 use onefold_testing::device::{
-    Call, CrashPlan, Event, Fault, FaultyDevice, MemoryDevice, RecordingDevice, Sample, When,
+    Call, CrashPlan, Event, FailingCalls, Fault, FaultyDevice, MemoryDevice, RecordingDevice, Sample,
 };
 
 /// Changes, some of them promised to be durable. `states[count]` is the content after `count` changes.
@@ -121,7 +121,7 @@ fn a_volume_that_lost_an_accepted_write_never_flushes_again_and_others_do() {
     let (device, pool, volume) = on_a_faulty_device();
     let other = PoolVolume::open(pool.clone(), create(&pool, "other", LENGTH), VolumeAccess::ReadWrite).unwrap();
     volume.flush().unwrap();
-    device.fail(Call::Write, When::FromNth(device.count(Call::Write) + 1), Fault::StorageFull);
+    device.fail(Call::Write, FailingCalls::FromNth(device.count(Call::Write) + 1), Fault::StorageFull);
     volume.write(0, WriteData::copy_of(&noise(1, 4096)), Durability::Later).expect("accepted");
     assert!(pool.stat().is_ok(), "it has been tried by now");
     device.heal();
@@ -147,7 +147,7 @@ fn a_volume_that_lost_an_accepted_write_never_flushes_again_and_others_do() {
 fn a_full_pool_refuses_a_write_and_goes_on() {
     let (device, _pool, volume) = on_a_faulty_device();
     // A write of a part of a block is carried out before it is answered.
-    device.fail(Call::Write, When::FromNth(device.count(Call::Write) + 1), Fault::StorageFull);
+    device.fail(Call::Write, FailingCalls::FromNth(device.count(Call::Write) + 1), Fault::StorageFull);
     let written = volume.write(512, WriteData::copy_of(&noise(1, 512)), Durability::Later);
     assert!(matches!(written, Err(VolumeError::NoSpace)), "{written:?}");
     device.heal();
@@ -159,7 +159,7 @@ fn a_failing_device_fails_every_flush_and_what_is_stored_can_be_read() {
     let (device, _pool, volume) = on_a_faulty_device();
     let bytes = noise(1, 4096);
     volume.write(0, WriteData::copy_of(&bytes), Durability::Now).unwrap();
-    device.fail(Call::Sync, When::FromNth(device.count(Call::Sync) + 1), Fault::Io);
+    device.fail(Call::Sync, FailingCalls::FromNth(device.count(Call::Sync) + 1), Fault::Io);
     volume.write(4096, WriteData::copy_of(&noise(2, 4096)), Durability::Later).unwrap();
     assert!(matches!(volume.flush(), Err(VolumeError::Failed { action: "flush", .. })));
     device.heal();

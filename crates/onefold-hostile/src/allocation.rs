@@ -1,6 +1,6 @@
 //! Detects giant allocations: a length field must not decide how much memory is taken.
 
-use onefold_testing::allocator::Watched;
+use onefold_testing::allocator::CountingAllocator;
 pub use onefold_testing::allocator::{largest_bytes, live_bytes_peak};
 
 /// Maximum size of a single allocation that hostile input may cause, in bytes: the maximum length of a pool's journal,
@@ -11,7 +11,7 @@ pub const ALLOCATION_BYTES_MAX: usize = 65 << 20;
 pub const LIVE_BYTES_MAX: usize = 1 << 30;
 
 #[global_allocator]
-static ALLOCATOR: Watched = Watched;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Asserts that no giant allocation has happened so far.
 ///

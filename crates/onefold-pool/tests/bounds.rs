@@ -14,11 +14,11 @@ use onefold_pool::{
     CreateOptions, Durability, Ino, MEMORY_BYTES_MIN, NoProgress, Pool, PoolError, RangePair, XATTR_BYTES_MAX,
     XATTR_LIST_BYTES_MAX, XattrMode,
 };
-use onefold_testing::allocator::{Watched, watched};
+use onefold_testing::allocator::{CountingAllocator, watched};
 use onefold_testing::device::MemoryDevice;
 
 #[global_allocator]
-static ALLOCATOR: Watched = Watched;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn new_pool(blocks: u64) -> Pool {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(blocks));

@@ -18,11 +18,11 @@ use onefold_pool::format::state::Field;
 use onefold_pool::{
     CreateOptions, Durability, FileKind, Ino, MEMORY_BYTES_MIN, NoProgress, Pool, SetAttr, StorePlacement,
 };
-use onefold_testing::allocator::{Watched, uncounted, watched};
+use onefold_testing::allocator::{CountingAllocator, uncounted, watched};
 use onefold_testing::device::MemoryDevice;
 
 #[global_allocator]
-static ALLOCATOR: Watched = Watched;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// The minimum memory: a pass counts 128 groups with it.
 const OPTIONS: CheckOptions = CheckOptions { memory_bytes: MEMORY_BYTES_MIN, verify_data: false, host: None };

@@ -11,7 +11,7 @@ use common::observe::{check_clean, check_sums};
 use common::{environment, letter, open, quiet, regular};
 use onefold_block::{BLOCK_BYTES, BlockDevice, BlockNo};
 use onefold_pool::{CreateOptions, Durability, Ino, OpenOptions, Pool, PoolError, RangePair, TestLimits};
-use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
+use onefold_testing::device::{Call, FailingCalls, Fault, FaultyDevice, MemoryDevice};
 use parking_lot::{Condvar, Mutex};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -140,7 +140,7 @@ fn a_copy_that_cannot_be_written_changes_nothing() {
         }
         pool.clone_file(file, clone).expect("clones");
         pool.commit().expect("commits");
-        faulty.fail(Call::Write, When::FromNth(0), fault);
+        faulty.fail(Call::Write, FailingCalls::FromNth(0), fault);
         // Zeros need no block of their own; only the copy of the leaf does.
         let refused = write(&pool, clone, FAR, 0).expect_err("the device takes nothing");
         let found = match refused {

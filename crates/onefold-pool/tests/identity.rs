@@ -18,7 +18,7 @@ use onefold_pool::format::journal::{HEADER_SLOTS, OPENING_BYTES, Opening, Transa
 use onefold_pool::format::superblock::{Marking, Superblock};
 use onefold_pool::tree::{self, Pages, TreeError};
 use onefold_pool::{Attr, CreateOptions, Dedup, Durability, FileKind, Ino, NoProgress, Pool, SpaceShown, XattrMode};
-use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, MemoryImage, When};
+use onefold_testing::device::{Call, FailingCalls, Fault, FaultyDevice, MemoryDevice, MemoryImage};
 
 const BLOCKS: u64 = 65_536;
 /// Number of files with an attribute of a given size each: enough pages of the names tree in one transaction for some
@@ -240,7 +240,7 @@ fn an_upgrade_that_is_cut_or_has_no_room_loses_nothing_and_is_finished_later() {
     for fault in [Fault::Io, Fault::StorageFull] {
         for nth in 1.. {
             let device = Arc::new(FaultyDevice::new(MemoryDevice::from(cut.clone()), 1));
-            device.fail(Call::Write, When::FromNth(nth), fault);
+            device.fail(Call::Write, FailingCalls::FromNth(nth), fault);
             drop(Pool::open(device.clone(), quiet(), environment()));
             let image = device.inner().image();
             let [first, copy] = [SUPERBLOCK, SUPERBLOCK_COPY].map(|at| superblock_at(&image, at).marking);

@@ -12,7 +12,7 @@ use onefold_pool::{
     AllocateMode, Attr, CreateOptions, Dedup, Durability, FileKind, Ino, NoProgress, OpenOptions, Pool, PoolError,
     RangePair, SHARE_BYTES_MAX, ShareOutcome, TestLimits, XattrMode,
 };
-use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
+use onefold_testing::device::{Call, FailingCalls, Fault, FaultyDevice, MemoryDevice};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Number of places in a leaf of a file map.
@@ -308,7 +308,7 @@ fn a_device_that_fails_leaves_what_was_there() {
         let one = create(&pool, Ino::ROOT, "one", 1..=200);
         let other = create(&pool, Ino::ROOT, "other", 1..=200);
         pool.commit().expect("commits");
-        faulty.fail(call, When::FromNth(1), Fault::Io);
+        faulty.fail(call, FailingCalls::FromNth(1), Fault::Io);
         let shared = share(&pool, (one, 0), (other, 0), 200).and_then(|_| pool.commit());
         assert!(shared.is_err(), "{call:?}");
         faulty.heal();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The system's allocator with counters.
 #[derive(Debug)]
-pub struct Watched;
+pub struct CountingAllocator;
 
 static LARGEST_BYTES: AtomicUsize = AtomicUsize::new(0);
 static PROCESS_LIVE_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -38,7 +38,7 @@ fn note(gained: usize, lost: usize) {
 }
 
 // SAFETY: every call is passed on to the system's allocator unchanged, and so is its result.
-unsafe impl GlobalAlloc for Watched {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size(), 0);
         // SAFETY: the caller meets the contract of `alloc`, which is the same here.

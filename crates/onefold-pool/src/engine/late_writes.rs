@@ -229,7 +229,7 @@ impl BlockDevice for LateWrites {
 
 #[cfg(test)]
 mod tests {
-    use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
+    use onefold_testing::device::{Call, FailingCalls, Fault, FaultyDevice, MemoryDevice};
 
     use super::*;
 
@@ -323,7 +323,7 @@ mod tests {
             for block in 0..KEPT_BLOCKS_MAX as u64 {
                 assert!(trial.keep(block, 1));
             }
-            trial.device.fail(Call::Write, When::Nth(1), fault);
+            trial.device.fail(Call::Write, FailingCalls::Nth(1), fault);
             // Even on a device without room: no write is left that could return this error.
             assert!(matches!(trial.try_keep(1000, 2), Err(PoolError::Io { .. })), "{fault:?}");
             let writes = trial.device.count(Call::Write);

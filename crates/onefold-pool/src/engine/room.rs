@@ -265,7 +265,7 @@ impl BlockDevice for RoomWatch {
 #[cfg(test)]
 mod tests {
     use onefold_block::clock::ManualClock;
-    use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, ThinDevice, When};
+    use onefold_testing::device::{Call, FailingCalls, Fault, FaultyDevice, MemoryDevice, ThinDevice};
 
     use super::*;
 
@@ -340,7 +340,7 @@ mod tests {
         let volume = Arc::new(FaultyDevice::new(MemoryDevice::new(64), 1));
         let watch = RoomWatch::new(volume.clone(), asked.room.clone());
         assert_eq!(asked.allowance(None), (Allowance::Any, true));
-        volume.fail(Call::Write, When::Nth(1), Fault::StorageFull);
+        volume.fail(Call::Write, FailingCalls::Nth(1), Fault::StorageFull);
         watch.write(BlockNo(1), &[1; 4096]).expect_err("no room");
         asked.clock.advance_seconds(1000);
         assert_eq!(asked.allowance(None), (Allowance::Nothing, false));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use onefold_block::{AlignedBuffer, BlockDevice};
 use onefold_pool::{Begins, Durability, Ino, OwnedWrite, Pool, PoolError, ReadRequest, SetAttr};
-use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
+use onefold_testing::device::{Call, FailingCalls, Fault, FaultyDevice, MemoryDevice};
 
 use crate::common::observe::{check_clean, check_sums, seen};
 use crate::common::{Dice, behind, letter, letters, open, quiet};
@@ -227,7 +227,7 @@ fn a_device_that_fails_under_an_accepted_write_stops_the_pool() {
         let pool = new_pool(&device, &options);
         let ino = create(&pool, "a");
         pool.fsync(ino).expect("is durable");
-        device.fail(Call::Write, When::FromNth(device.count(Call::Write) + 1), Fault::Io);
+        device.fail(Call::Write, FailingCalls::FromNth(device.count(Call::Write) + 1), Fault::Io);
         accept(&pool, ino, 0, &letters(1..4)).expect("accepted");
         assert!(matches!(pool.fsync(ino), Err(PoolError::Stopped { .. })));
         assert!(matches!(accept(&pool, ino, 9, &letters([1])), Err(PoolError::Stopped { .. })));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
 use onefold_pool::{Begins, Durability, Ino, NoProgress, OpenOptions, OwnedWrite, Pool, PoolError, TestLimits};
-use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, ThinDevice, When};
+use onefold_testing::device::{Call, FailingCalls, Fault, FaultyDevice, MemoryDevice, ThinDevice};
 
 use crate::common::observe::check_clean;
 use crate::common::{behind, letter, letters, open, quiet};
@@ -73,7 +73,7 @@ fn a_device_that_fails_under_late_writes_stops_the_pool_at_the_commit() {
     let pool = new_pool(&device, &late());
     let ino = create(&pool, "a");
     pool.fsync(ino).expect("is durable");
-    device.fail(Call::Write, When::FromNth(device.count(Call::Write) + 1), Fault::Io);
+    device.fail(Call::Write, FailingCalls::FromNth(device.count(Call::Write) + 1), Fault::Io);
     accept(&pool, ino, 0, &letters(1..4)).expect("accepted");
     assert_eq!(read(&pool, ino, 0, 3), letters(1..4), "from memory");
     assert!(matches!(pool.fsync(ino), Err(PoolError::Io { .. })));
@@ -92,7 +92,7 @@ fn a_device_that_has_no_room_for_late_writes_stops_the_pool_at_the_commit() {
     let pool = new_pool(&device, &late());
     let ino = create(&pool, "a");
     pool.fsync(ino).expect("is durable");
-    device.fail(Call::Write, When::FromNth(device.count(Call::Write) + 1), Fault::StorageFull);
+    device.fail(Call::Write, FailingCalls::FromNth(device.count(Call::Write) + 1), Fault::StorageFull);
     accept(&pool, ino, 0, &letters(1..4)).expect("accepted");
     assert!(matches!(pool.fsync(ino), Err(PoolError::Io { .. })), "as for a device that fails");
     device.heal();
@@ -114,7 +114,7 @@ fn a_device_that_fails_under_late_writes_before_the_commit_stops_the_pool_at_onc
     for number in 0..256 {
         pool.write(ino, number * BLOCK, &letter(1 + number), Durability::Later).expect("is kept");
     }
-    device.fail(Call::Write, When::Nth(device.count(Call::Write) + 1), Fault::Io);
+    device.fail(Call::Write, FailingCalls::Nth(device.count(Call::Write) + 1), Fault::Io);
     let one_more = pool.write(ino, 256 * BLOCK, &letter(1000), Durability::Later);
     assert!(matches!(one_more, Err(PoolError::Io { .. })), "{one_more:?}");
     let writes = device.count(Call::Write);

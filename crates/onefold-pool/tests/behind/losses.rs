@@ -5,7 +5,7 @@ use std::sync::Arc;
 use onefold_block::BlockDevice;
 use onefold_block::clock::ManualClock;
 use onefold_pool::{CreateOptions, Environment, Ino, OpenOptions, Pool, PoolError, Provisioning, SetAttr};
-use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, ThinDevice, When};
+use onefold_testing::device::{Call, FailingCalls, Fault, FaultyDevice, MemoryDevice, ThinDevice};
 
 use crate::common::observe::check_clean;
 use crate::common::{behind, environment, letter, letters};
@@ -174,7 +174,7 @@ fn losses_of_any_number_of_files_are_reported() {
         for ino in files {
             accept(&pool, *ino, 0, &letters([1000 + ino.0])).expect("accepted");
         }
-        device.fail(Call::Write, When::FromNth(0), Fault::StorageFull);
+        device.fail(Call::Write, FailingCalls::FromNth(0), Fault::StorageFull);
         assert!(pool.attr(files[249]).is_ok_and(|attr| attr.size_bytes == 0));
         device.heal();
         // No write is accepted for a second.
@@ -207,7 +207,7 @@ fn a_thin_volume_is_written_before_a_write_is_answered() {
     let pool = new_pool(&device, &OpenOptions { provisioning: Provisioning::Thin, ..behind() });
     let ino = create(&pool, "a");
     pool.fsync(ino).expect("is durable");
-    device.fail(Call::Write, When::FromNth(0), Fault::StorageFull);
+    device.fail(Call::Write, FailingCalls::FromNth(0), Fault::StorageFull);
     assert!(matches!(accept(&pool, ino, 0, &letters(1..4)), Err(PoolError::NoSpace)));
     device.heal();
     accept(&pool, ino, 0, &letters(1..4)).expect("there is room");
@@ -216,7 +216,7 @@ fn a_thin_volume_is_written_before_a_write_is_answered() {
     // A device that was not declared thin counts as thin once it has run out of room.
     let pool = new_pool(&device, &behind());
     let ino = create(&pool, "a");
-    device.fail(Call::Write, When::FromNth(0), Fault::StorageFull);
+    device.fail(Call::Write, FailingCalls::FromNth(0), Fault::StorageFull);
     accept(&pool, ino, 0, &letters(1..4)).expect("accepted");
     assert!(pool.fsync(ino).is_err(), "it is lost");
     assert!(matches!(accept(&pool, ino, 0, &letters(1..4)), Err(PoolError::NoSpace)));

@@ -12,7 +12,7 @@ use onefold_pool::format::header::BlockKind;
 use onefold_pool::format::items::{orphan_key, reclaim_key};
 use onefold_pool::tree::Key;
 use onefold_pool::{Durability, FileKind, Ino, NoProgress, Result};
-use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
+use onefold_testing::device::{Call, FailingCalls, Fault, FaultyDevice, MemoryDevice};
 
 use super::common::*;
 use super::shared::{seed_moved, tries};
@@ -267,7 +267,7 @@ fn a_repair_that_is_cut_short_anywhere_is_finished_by_the_next() {
     assert!(writes > 20, "{writes}");
     for failing in 1..=writes {
         let device = faulty_copy();
-        device.fail(Call::Write, When::FromNth(failing), Fault::Torn);
+        device.fail(Call::Write, FailingCalls::FromNth(failing), Fault::Torn);
         let seam: Arc<dyn BlockDevice> = device.clone();
         assert!(repair(&seam, &options(), &environment(), &NoProgress).is_err(), "write {failing}");
         let left = Arc::new(MemoryDevice::from(device.inner().image()));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use onefold_pool::{
     AllocateMode, Dedup, Durability, Ino, OpenOptions, PoolError, Result, SetAttr, TestLimits, XattrMode,
 };
-use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, MemoryImage, When};
+use onefold_testing::device::{Call, FailingCalls, Fault, FaultyDevice, MemoryDevice, MemoryImage};
 
 use crate::common::observe::{Tree, difference, expected, seen};
 use crate::common::reference::Reference;
@@ -104,7 +104,7 @@ fn each_failing_call_stops_the_pool(course: &Course, call: Call, fault: Fault) {
     let total = course.calls(&image, call);
     for nth in 1..=total {
         let device = faulty(&image, nth);
-        device.fail(call, When::Nth(nth), fault);
+        device.fail(call, FailingCalls::Nth(nth), fault);
         let mut trial = match course.trial_on(&device) {
             Ok(trial) => trial,
             Err(error) => {
@@ -159,7 +159,7 @@ fn a_failed_flush_is_never_tried_again() {
     let image = new_pool();
     for nth in 1..=calls(&image, Call::Sync) {
         let device = faulty(&image, nth);
-        device.fail(Call::Sync, When::Nth(nth), Fault::Io);
+        device.fail(Call::Sync, FailingCalls::Nth(nth), Fault::Io);
         let Ok(mut trial) = trial_on(&device) else { continue };
         let failed = trial.run(WORKLOAD, |_| false, || ());
         let (flushes, writes) = (device.count(Call::Sync), device.count(Call::Write));
@@ -178,7 +178,7 @@ fn each_failing_call_fails_one_operation(call: Call, fault: Fault, action: &str)
     let total = calls(&image, call);
     for nth in 1..=total {
         let device = faulty(&image, nth);
-        device.fail(call, When::Nth(nth), fault);
+        device.fail(call, FailingCalls::Nth(nth), fault);
         let Ok(mut trial) = trial_on(&device) else {
             reopens_to(device.inner().image(), &nothing_yet());
             continue;
@@ -222,8 +222,8 @@ fn a_full_backing_file_fails_one_operation_as_a_whole_and_the_pool_goes_on() {
     for nth in 1..=calls(&image, Call::Write) {
         let device = faulty(&image, nth);
         // Twice: after the first failure the pool may look for room elsewhere.
-        device.fail(Call::Write, When::Nth(nth), Fault::StorageFull);
-        device.fail(Call::Write, When::Nth(nth + 1), Fault::StorageFull);
+        device.fail(Call::Write, FailingCalls::Nth(nth), Fault::StorageFull);
+        device.fail(Call::Write, FailingCalls::Nth(nth + 1), Fault::StorageFull);
         let Ok(mut trial) = trial_on(&device) else {
             reopens_to(device.inner().image(), &nothing_yet());
             continue;

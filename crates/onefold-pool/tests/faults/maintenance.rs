@@ -6,7 +6,7 @@ use onefold_block::{BlockDevice, BlockNo};
 use onefold_pool::check::{CheckOptions, check, repair};
 use onefold_pool::format::header::{self, BlockKind};
 use onefold_pool::{CreateOptions, NoProgress, Pool};
-use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, MemoryImage, When};
+use onefold_testing::device::{Call, FailingCalls, Fault, FaultyDevice, MemoryDevice, MemoryImage};
 
 use crate::common::observe::{Tree, check_clean, difference, seen};
 use crate::common::{environment, open, quiet};
@@ -54,7 +54,7 @@ fn each_failing_call_of_a_repair(call: Call, fault: Fault) -> u64 {
     let total = device.count(call);
     for nth in 1..=total {
         let device = Arc::new(FaultyDevice::new(MemoryDevice::from(image.clone()), nth));
-        device.fail(call, When::Nth(nth), fault);
+        device.fail(call, FailingCalls::Nth(nth), fault);
         let first = repaired(&device);
         assert!(call == Call::Read || first.is_err(), "{call:?} {nth} failed unnoticed");
         device.heal();
@@ -88,7 +88,7 @@ fn a_check_that_meets_a_failed_read_says_so_and_writes_nothing() {
         for nth in 1..=device.count(Call::Read) {
             let device = FaultyDevice::new(MemoryDevice::from(image.clone()), nth);
             // An operation that fails in a batch is retried by itself.
-            device.fail(Call::Read, When::FromNth(nth), fault);
+            device.fail(Call::Read, FailingCalls::FromNth(nth), fault);
             let found = run(&device);
             assert!(found.map_or(true, |report| !report.is_clean()), "read {nth} failed unnoticed");
             assert_eq!([device.count(Call::Write), device.count(Call::Sync), device.count(Call::Discard)], [0; 3]);
@@ -108,7 +108,7 @@ fn a_creation_that_meets_a_failed_call_fails_and_leaves_no_half_made_pool() {
     for (call, fault) in [(Call::Write, Fault::Io), (Call::Write, Fault::Torn), (Call::Sync, Fault::Io)] {
         for nth in 1..=counting.count(call) {
             let device = Arc::new(FaultyDevice::new(MemoryDevice::new(4096), nth));
-            device.fail(call, When::Nth(nth), fault);
+            device.fail(call, FailingCalls::Nth(nth), fault);
             let seam: Arc<dyn BlockDevice> = device.clone();
             assert!(create(&seam).is_err(), "{call:?} {nth} failed unnoticed");
             device.heal();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use onefold_block::BlockDevice;
 use onefold_pool::{CreateOptions, Durability, FileKind, Ino, NoProgress, Pool, PoolError, SetAttr};
-use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, ThinDevice, When};
+use onefold_testing::device::{Call, FailingCalls, Fault, FaultyDevice, MemoryDevice, ThinDevice};
 
 use crate::common::observe::{check_clean, seen};
 use crate::common::{environment, letter, new_file, open, quiet, regular};
@@ -160,7 +160,7 @@ fn a_commit_without_room_is_not_believed_and_goes_through_later() {
     let file = create(&pool, "file");
     pool.write(file, 0, &[block(1), block(2)].concat(), Durability::Later).expect("fits");
     let written = seen(&pool).expect("reads");
-    device.fail(Call::Write, When::FromNth(0), Fault::StorageFull);
+    device.fail(Call::Write, FailingCalls::FromNth(0), Fault::StorageFull);
     for _ in 0..3 {
         assert!(matches!(pool.sync(), Err(PoolError::NoSpace)));
         assert!(matches!(pool.checkpoint(), Err(PoolError::NoSpace)));
@@ -173,7 +173,7 @@ fn a_commit_without_room_is_not_believed_and_goes_through_later() {
     device.heal();
     pool.sync().expect("commits");
     reopens_to(device.inner().image(), std::slice::from_ref(&written));
-    device.fail(Call::Write, When::FromNth(0), Fault::StorageFull);
+    device.fail(Call::Write, FailingCalls::FromNth(0), Fault::StorageFull);
     assert!(matches!(pool.checkpoint(), Err(PoolError::NoSpace)));
     reopens_to(device.inner().image(), std::slice::from_ref(&written));
     device.heal();

@@ -30,7 +30,7 @@ const CALLS: usize = 5;
 
 /// The calls that fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum FailingCalls {
     /// The call of this number, counted from 1 over the calls of its kind.
     Nth(u64),
     /// The call of this number and all later ones.
@@ -55,7 +55,7 @@ pub enum Fault {
 #[derive(Debug)]
 pub struct FaultyDevice<D> {
     inner: D,
-    rules: Mutex<Vec<(Call, When, Fault)>>,
+    rules: Mutex<Vec<(Call, FailingCalls, Fault)>>,
     random: SeededRandom,
     counts: [AtomicU64; CALLS],
 }
@@ -69,7 +69,7 @@ impl<D: BlockDevice> FaultyDevice<D> {
     }
 
     /// Makes calls of one kind fail. If several rules apply to a call, the first one given counts.
-    pub fn fail(&self, call: Call, when: When, fault: Fault) {
+    pub fn fail(&self, call: Call, when: FailingCalls, fault: Fault) {
         self.rules.lock().push((call, when, fault));
     }
 
@@ -91,10 +91,10 @@ impl<D: BlockDevice> FaultyDevice<D> {
     /// Counts the call and returns its fault, if any.
     fn fault(&self, call: Call) -> Option<Fault> {
         let number = self.counts[call as usize].fetch_add(1, Ordering::Relaxed) + 1;
-        let applies = |when: When| match when {
-            When::Nth(nth) => number == nth,
-            When::FromNth(nth) => number >= nth,
-            When::PerMillion(rate) => self.random.below(1_000_000) < u64::from(rate),
+        let applies = |when: FailingCalls| match when {
+            FailingCalls::Nth(nth) => number == nth,
+            FailingCalls::FromNth(nth) => number >= nth,
+            FailingCalls::PerMillion(rate) => self.random.below(1_000_000) < u64::from(rate),
         };
         let rules = self.rules.lock();
         rules.iter().find(|(kind, when, _)| *kind == call && applies(*when)).map(|(_, _, fault)| *fault)
@@ -211,9 +211,9 @@ mod tests {
     fn the_chosen_calls_fail_and_all_are_counted() {
         let device = device();
         assert_eq!(failed_writes(&device, 3), []);
-        device.fail(Call::Write, When::Nth(5), Fault::Io);
+        device.fail(Call::Write, FailingCalls::Nth(5), Fault::Io);
         assert_eq!(failed_writes(&device, 4), [2], "the fifth of all");
-        device.fail(Call::Write, When::FromNth(10), Fault::Io);
+        device.fail(Call::Write, FailingCalls::FromNth(10), Fault::Io);
         assert_eq!(failed_writes(&device, 6), [3, 4, 5, 6]);
         device.heal();
         assert_eq!(failed_writes(&device, 2), []);
@@ -223,9 +223,9 @@ mod tests {
     #[test]
     fn each_kind_of_call_fails_by_itself_with_its_error() {
         let device = device();
-        device.fail(Call::Sync, When::FromNth(1), Fault::Io);
-        device.fail(Call::Write, When::FromNth(1), Fault::StorageFull);
-        device.fail(Call::Read, When::Nth(1), Fault::Torn);
+        device.fail(Call::Sync, FailingCalls::FromNth(1), Fault::Io);
+        device.fail(Call::Write, FailingCalls::FromNth(1), Fault::StorageFull);
+        device.fail(Call::Read, FailingCalls::Nth(1), Fault::Torn);
         assert_eq!(device.sync().unwrap_err().raw_os_error(), Some(libc::EIO));
         assert_eq!(device.write(BlockNo(0), &[1; BLOCK_BYTES]).unwrap_err().kind(), io::ErrorKind::StorageFull);
         assert_eq!(device.read(BlockNo(0), &mut [0; BLOCK_BYTES]).unwrap_err().raw_os_error(), Some(libc::EIO));
@@ -238,7 +238,7 @@ mod tests {
     fn chance_follows_the_seed() {
         let failures = |seed| {
             let device = FaultyDevice::new(MemoryDevice::new(8), seed);
-            device.fail(Call::Write, When::PerMillion(100_000), Fault::Io);
+            device.fail(Call::Write, FailingCalls::PerMillion(100_000), Fault::Io);
             failed_writes(&device, 1000)
         };
         assert_eq!(failures(1), failures(1));
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_failed_operation_of_a_batch_does_not_keep_the_others_from_the_device() {
         let device = device();
-        device.fail(Call::Write, When::Nth(2), Fault::Io);
+        device.fail(Call::Write, FailingCalls::Nth(2), Fault::Io);
         let from = [7; BLOCK_BYTES];
         let batch = [1, 3, 5].map(|first| WriteOp { first: BlockNo(first), from: &from });
         assert!(device.write_batch(&batch).is_err());
@@ -261,7 +261,7 @@ mod tests {
     fn a_short_read_fails_and_fills_whole_sectors() {
         let device = device();
         device.inner().write(BlockNo(2), &[1; 3 * BLOCK_BYTES]).unwrap();
-        device.fail(Call::Read, When::FromNth(1), Fault::Torn);
+        device.fail(Call::Read, FailingCalls::FromNth(1), Fault::Torn);
         let mut lengths = Vec::new();
         for _ in 0..20 {
             let mut into = [0; 3 * BLOCK_BYTES];
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn a_torn_write_fails_and_leaves_whole_sectors() {
         let device = device();
-        device.fail(Call::Write, When::FromNth(1), Fault::Torn);
+        device.fail(Call::Write, FailingCalls::FromNth(1), Fault::Torn);
         let mut lengths = Vec::new();
         for tag in 1..=20u8 {
             assert!(device.write(BlockNo(2), &[tag; 3 * BLOCK_BYTES]).is_err());

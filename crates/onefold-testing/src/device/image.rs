@@ -20,12 +20,12 @@ pub struct MemoryImage {
     block_count: u64,
     /// Levels of the tree: `FANOUT` to this power is at least `block_count`.
     height: u32,
-    root: Option<Arc<Node>>,
+    root: Option<Arc<ImageNode>>,
 }
 
 #[derive(Clone)]
-enum Node {
-    Branch([Option<Arc<Node>>; FANOUT]),
+enum ImageNode {
+    Branch([Option<Arc<ImageNode>>; FANOUT]),
     Leaf([Option<SharedBlock>; FANOUT]),
 }
 
@@ -51,8 +51,8 @@ impl MemoryImage {
         let mut node = self.root.as_deref()?;
         for level in (0..self.height).rev() {
             node = match node {
-                Node::Branch(children) => children[slot(block, level)].as_deref()?,
-                Node::Leaf(blocks) => return blocks[slot(block, level)].as_ref(),
+                ImageNode::Branch(children) => children[slot(block, level)].as_deref()?,
+                ImageNode::Leaf(blocks) => return blocks[slot(block, level)].as_ref(),
             };
         }
         None
@@ -104,12 +104,12 @@ impl MemoryImage {
         assert!(block.0 < self.block_count, "block {block} is past the image's end at {}", self.block_count);
         let mut place = &mut self.root;
         for level in (1..self.height).rev() {
-            let node = place.get_or_insert_with(|| Arc::new(Node::Branch([const { None }; FANOUT])));
-            let Node::Branch(children) = Arc::make_mut(node) else { unreachable!("leaves are at level 0") };
+            let node = place.get_or_insert_with(|| Arc::new(ImageNode::Branch([const { None }; FANOUT])));
+            let ImageNode::Branch(children) = Arc::make_mut(node) else { unreachable!("leaves are at level 0") };
             place = &mut children[slot(block, level)];
         }
-        let node = place.get_or_insert_with(|| Arc::new(Node::Leaf([const { None }; FANOUT])));
-        let Node::Leaf(blocks) = Arc::make_mut(node) else { unreachable!("branches are above level 0") };
+        let node = place.get_or_insert_with(|| Arc::new(ImageNode::Leaf([const { None }; FANOUT])));
+        let ImageNode::Leaf(blocks) = Arc::make_mut(node) else { unreachable!("branches are above level 0") };
         blocks[slot(block, 0)] = content;
     }
 }
@@ -127,16 +127,16 @@ const fn slot(block: BlockNo, level: u32) -> usize {
     low & (FANOUT - 1)
 }
 
-fn collect(node: &Node, first: u64, level: u32, into: &mut Vec<(BlockNo, SharedBlock)>) {
+fn collect(node: &ImageNode, first: u64, level: u32, into: &mut Vec<(BlockNo, SharedBlock)>) {
     match node {
-        Node::Branch(children) => {
+        ImageNode::Branch(children) => {
             for (index, child) in (0..).zip(children) {
                 if let Some(child) = child {
                     collect(child, first + (index << (level * FANOUT_BITS)), level - 1, into);
                 }
             }
         }
-        Node::Leaf(blocks) => {
+        ImageNode::Leaf(blocks) => {
             let set = (first..).zip(blocks);
             into.extend(set.filter_map(|(block, content)| Some((BlockNo(block), Arc::clone(content.as_ref()?)))));
         }

@@ -10,7 +10,7 @@ mod thin;
 mod throttled;
 
 pub use crash::{CrashImage, CrashImages, CrashPlan, Sample};
-pub use faulty::{Call, Fault, FaultyDevice, When};
+pub use faulty::{Call, FailingCalls, Fault, FaultyDevice};
 pub use gated::GatedDevice;
 pub use image::{MemoryImage, SharedBlock};
 pub use memory::MemoryDevice;

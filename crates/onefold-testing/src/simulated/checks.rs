@@ -21,13 +21,13 @@ use onefold_block::zero::is_zero;
 use super::blocks::PhysicalNo;
 use super::content::{Content, reads_same};
 use super::files::FileNo;
-use super::names::{Entry, FolderNo, Name};
+use super::names::{FolderNo, Name, NameTarget};
 use super::outcome::Census;
 use super::world::World;
 
 /// A change that a step made.
 #[derive(Debug)]
-pub(super) enum Change {
+pub(super) enum StepChange {
     /// A place in a file refers to another block.
     Mapped { file: FileNo, index: u64, before: Option<PhysicalNo>, content: Option<Content>, after: Option<PhysicalNo> },
     /// A block has another content.
@@ -40,7 +40,7 @@ pub(super) enum Change {
 
 /// The changes that a step may make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Allowed {
+pub(super) enum AllowedChanges {
     /// Anything that its kind of call may change.
     Content,
     /// Only which blocks are shared.
@@ -49,7 +49,7 @@ pub(super) enum Allowed {
 
 /// The references to a block. The sum of the places is enough to find a single one.
 #[derive(Clone, Copy, Debug, Default)]
-struct Places {
+struct ReferenceSum {
     count: u32,
     sum: u64,
 }
@@ -62,15 +62,15 @@ fn place(file: FileNo, index: u64) -> u64 {
 
 /// The checks' own notes.
 #[derive(Debug, Default)]
-pub(super) struct Checker {
-    places: Vec<Places>,
+pub(super) struct StepChecker {
+    places: Vec<ReferenceSum>,
     used: u32,
 }
 
-impl Checker {
+impl StepChecker {
     fn add(&mut self, block: PhysicalNo, place: u64) {
         if self.places.len() <= block.index() {
-            self.places.resize(block.index() + 1, Places::default());
+            self.places.resize(block.index() + 1, ReferenceSum::default());
         }
         let places = &mut self.places[block.index()];
         places.count += 1;
@@ -91,7 +91,7 @@ impl Checker {
 
     /// Returns the single place that refers to a block.
     fn only_place(&self, block: PhysicalNo) -> Option<(FileNo, u64)> {
-        let Places { count, sum } = self.places.get(block.index()).copied().unwrap_or_default();
+        let ReferenceSum { count, sum } = self.places.get(block.index()).copied().unwrap_or_default();
         let file = u32::try_from(sum >> INDEX_BITS).ok().map(FileNo);
         file.filter(|_| count == 1).map(|file| (file, sum & ((1 << INDEX_BITS) - 1)))
     }
@@ -99,13 +99,13 @@ impl Checker {
 
 impl World {
     /// Checks the invariants wherever the step changed something.
-    pub(super) fn verify(&mut self, allowed: Allowed) {
+    pub(super) fn verify(&mut self, allowed: AllowedChanges) {
         if self.changes.is_empty() {
             return;
         }
         let mut changes = std::mem::take(&mut self.changes);
         for change in &changes {
-            if let Change::Mapped { file, index, before, after, .. } = change {
+            if let StepChange::Mapped { file, index, before, after, .. } = change {
                 if let Some(block) = before {
                     self.checker.remove(*block, place(*file, *index));
                 }
@@ -115,11 +115,11 @@ impl World {
             }
         }
         let problem = changes.iter().find_map(|change| self.problem(change, allowed));
-        let is_state = |change: &Change| match change {
-            Change::Mapped { file, .. } | Change::Length(file) => {
+        let is_state = |change: &StepChange| match change {
+            StepChange::Mapped { file, .. } | StepChange::Length(file) => {
                 self.files.find(*file).is_none_or(|file| !file.is_image)
             }
-            Change::Filled { .. } | Change::Named(..) => true,
+            StepChange::Filled { .. } | StepChange::Named(..) => true,
         };
         let problem = problem.or_else(|| if changes.iter().any(is_state) { self.lost_hole() } else { None });
         changes.clear();
@@ -134,21 +134,21 @@ impl World {
     }
 
     /// Returns the violation that a change caused, if any.
-    fn problem(&self, change: &Change, allowed: Allowed) -> Option<String> {
+    fn problem(&self, change: &StepChange, allowed: AllowedChanges) -> Option<String> {
         match change {
-            Change::Mapped { file, index, before, content, after } => {
+            StepChange::Mapped { file, index, before, content, after } => {
                 let blocks = [*before, *after];
                 blocks.into_iter().flatten().find_map(|block| self.count_problem(block)).or_else(|| {
                     self.files.find(*file)?;
                     let is_changed = !reads_same(content.as_ref(), self.content_at(*file, *index));
-                    if allowed == Allowed::Sharing && is_changed && !self.left.contains(&(*file, *index)) {
+                    if allowed == AllowedChanges::Sharing && is_changed && !self.left.contains(&(*file, *index)) {
                         return Some(format!("sharing changed {}, block {index}", self.names.path_of(*file)));
                     }
                     self.content_problem(*file, *index)
                 })
             }
-            Change::Filled { block, before } => {
-                if allowed == Allowed::Sharing && !reads_same(Some(before), Some(self.blocks.content(*block))) {
+            StepChange::Filled { block, before } => {
+                if allowed == AllowedChanges::Sharing && !reads_same(Some(before), Some(self.blocks.content(*block))) {
                     return Some(format!("sharing changed the device's block {}", block.0));
                 }
                 match self.checker.only_place(*block) {
@@ -157,13 +157,13 @@ impl World {
                     None => Some(format!("the device's block {} was changed, and several refer to it", block.0)),
                 }
             }
-            Change::Length(file) => {
+            StepChange::Length(file) => {
                 let length = self.files.find(*file)?.length;
                 let expected = self.reference.length(*file);
                 (length != expected)
                     .then(|| format!("{} has {length} bytes, not {expected}", self.names.path_of(*file)))
             }
-            Change::Named(folder, name) => self.name_problem(*folder, name),
+            StepChange::Named(folder, name) => self.name_problem(*folder, name),
         }
     }
 
@@ -180,7 +180,7 @@ impl World {
     }
 
     fn name_problem(&self, folder: FolderNo, name: &Name) -> Option<String> {
-        let expected = Entry::File(self.reference.name(folder, name)?);
+        let expected = NameTarget::File(self.reference.name(folder, name)?);
         (self.names.get(folder, name) != Some(expected))
             .then(|| format!("the name {} of an image leads elsewhere", String::from_utf8_lossy(name)))
     }
@@ -237,7 +237,7 @@ impl World {
     fn check_names(&self) -> Result<(), String> {
         let mut counts = BTreeMap::new();
         for (_, _, entry) in self.names.all() {
-            if let Entry::File(no) = entry {
+            if let NameTarget::File(no) = entry {
                 *counts.entry(no).or_insert(0) += 1;
             }
         }

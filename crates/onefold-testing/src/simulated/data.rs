@@ -6,12 +6,12 @@ use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use rustix::io::Errno;
 
 use super::blocks::PhysicalNo;
-use super::checks::Change;
+use super::checks::StepChange;
 use super::content::{Content, cut, merged};
 use super::files::{FileNo, pieces};
-use super::names::{Entry, FolderNo, Name};
+use super::names::{FolderNo, Name, NameTarget};
 use super::options::Mistake;
-use super::rights::Owned;
+use super::rights::Ownership;
 use super::world::{Actor, World};
 
 /// Maximum length of a file, so that arithmetic with offsets cannot overflow: 2^52 bytes.
@@ -220,7 +220,7 @@ impl World {
         file.unsynced.length.get_or_insert(before);
         self.mark_unsynced(actor.host(), no);
         self.touch(actor.host(), no);
-        self.changes.push(Change::Length(no));
+        self.changes.push(StepChange::Length(no));
     }
 
     /// Returns whether the reference copy follows a change: it does not follow an engine's change of an image.
@@ -234,7 +234,7 @@ impl World {
         let owner = self.owner_for(actor, no);
         let file = self.files.get_mut(no);
         file.is_image = matches!(actor, Actor::Writer(_));
-        file.owned = Owned { owner, ..Owned::default() };
+        file.owned = Ownership { owner, ..Ownership::default() };
         self.reference.add(no);
         self.touch(actor.host(), no);
         self.files.get_mut(no).unsynced.modified = self.files.get(no).modified;
@@ -248,7 +248,7 @@ impl World {
             return Err(Errno::EXIST.into());
         }
         let no = self.add_file(actor);
-        self.change_names(actor, vec![(folder, name.clone(), Some(Entry::File(no)))]);
+        self.change_names(actor, vec![(folder, name.clone(), Some(NameTarget::File(no)))]);
         Ok(no)
     }
 }

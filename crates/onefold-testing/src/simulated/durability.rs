@@ -13,12 +13,12 @@ use std::sync::atomic::Ordering;
 
 use onefold_block::BLOCK_BYTES_U64;
 
-use super::checks::Change;
+use super::checks::StepChange;
 use super::content::{Content, cut};
 use super::dice::nanoseconds;
-use super::files::{FileNo, Unsynced};
+use super::files::{FileNo, UnsyncedState};
 use super::host::HostNo;
-use super::names::{Entry, FolderNo, Name};
+use super::names::{FolderNo, Name, NameTarget};
 use super::world::World;
 
 /// A change of what a name leads to.
@@ -26,8 +26,8 @@ use super::world::World;
 pub(super) struct NameChange {
     pub(super) folder: FolderNo,
     pub(super) name: Name,
-    pub(super) before: Option<Entry>,
-    pub(super) after: Option<Entry>,
+    pub(super) before: Option<NameTarget>,
+    pub(super) after: Option<NameTarget>,
 }
 
 /// Changes of names that become durable together or not at all.
@@ -41,7 +41,7 @@ impl UnsyncedNames {
     /// Returns the folders that undoing the changes would affect, including new ones.
     fn folders(&self) -> impl Iterator<Item = FolderNo> {
         self.changes.iter().flat_map(|change| {
-            let made = if let Some(Entry::Folder(folder)) = change.after { Some(folder) } else { None };
+            let made = if let Some(NameTarget::Folder(folder)) = change.after { Some(folder) } else { None };
             std::iter::once(change.folder).chain(made)
         })
     }
@@ -100,7 +100,7 @@ impl World {
         } else if self.shares_in_two_steps() {
             // The name with which it was created. Where no test depends on this, names are lost more often than
             // necessary.
-            let is_named = |change: &NameChange| change.after == Some(Entry::File(no));
+            let is_named = |change: &NameChange| change.after == Some(NameTarget::File(no));
             let names = &self.machine(host).unsynced_names;
             let last = names.iter().rposition(|names| names.changes.iter().any(is_named));
             self.settle_first_names(host, last.map_or(0, |last| last + 1));
@@ -122,7 +122,7 @@ impl World {
             let filled = self.files.get(no).unsynced.filled.clone();
             self.files.get_mut(no).unsynced.blocks.retain(|index, _| !filled.contains(index));
             self.lose_shares(no);
-            let Unsynced { blocks, length, modified, .. } = std::mem::take(&mut self.files.get_mut(no).unsynced);
+            let UnsyncedState { blocks, length, modified, .. } = std::mem::take(&mut self.files.get_mut(no).unsynced);
             if let Some(length) = length.filter(|_| self.dice.one_in(2)) {
                 self.lose_length(no, length);
             }
@@ -156,7 +156,7 @@ impl World {
         let is_shorter = length < file.length;
         file.length = length;
         self.reference.set_length(no, length);
-        self.changes.push(Change::Length(no));
+        self.changes.push(StepChange::Length(no));
         if is_shorter && let Some(content) = self.content_at(no, length / BLOCK_BYTES_U64).cloned() {
             self.lose_block(no, length / BLOCK_BYTES_U64, Some(content));
         }
@@ -234,7 +234,7 @@ impl World {
             let Some(names) = self.machine_mut(host).unsynced_names.pop_front() else { break };
             self.release_folders(&names);
             for change in names.changes {
-                if let Some(Entry::File(no)) = change.before {
+                if let Some(NameTarget::File(no)) = change.before {
                     self.files.get_mut(no).pins -= 1;
                     self.reap(no);
                 }
@@ -262,10 +262,10 @@ impl World {
             self.release_folders(&names);
             for change in names.changes.into_iter().rev() {
                 self.set_entry(change.folder, &change.name, change.before, true);
-                if let Some(Entry::File(no)) = change.before {
+                if let Some(NameTarget::File(no)) = change.before {
                     self.files.get_mut(no).pins -= 1;
                 }
-                if let Some(Entry::File(no)) = change.after {
+                if let Some(NameTarget::File(no)) = change.after {
                     self.reap(no);
                 }
             }

@@ -7,13 +7,13 @@ use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::{HeldLock, Protection, Refusal, ShareError, UserNo};
 use rustix::io::Errno;
 
-use super::files::{Attributes, FileNo};
-use super::names::Entry;
-use super::sharing::Ranges;
+use super::files::{AttributeMap, FileNo};
+use super::names::NameTarget;
+use super::sharing::SharedRanges;
 use super::world::{Actor, World};
 
 impl World {
-    pub(super) fn attributes(&self, path: &Path) -> io::Result<&Attributes> {
+    pub(super) fn attributes(&self, path: &Path) -> io::Result<&AttributeMap> {
         if let Ok(folder) = self.names.find_folder(path) {
             return Ok(&self.names.folder(folder).attributes);
         }
@@ -69,7 +69,7 @@ impl World {
     pub(super) fn held_locks(&self, folder: &Path) -> io::Result<Vec<HeldLock>> {
         let folder = self.names.folder(self.names.find_folder(folder)?);
         let held = folder.entries.iter().filter_map(|(name, entry)| match entry {
-            Entry::File(no) if self.files.get(*no).lock.is_some() => {
+            NameTarget::File(no) if self.files.get(*no).lock.is_some() => {
                 let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name);
                 Some(HeldLock { name: PathBuf::from(name), process: None })
             }
@@ -87,7 +87,7 @@ impl World {
         let (length, count) = (self.files.get(source).length, self.files.get(source).block_count());
         debug_assert!(count * BLOCK_BYTES_U64 >= length);
         self.set_length(actor, clone, length)?;
-        self.clone_range(actor, Ranges { source: (source, 0), into: (clone, 0), count });
+        self.clone_range(actor, SharedRanges { source: (source, 0), into: (clone, 0), count });
         Ok(clone)
     }
 }

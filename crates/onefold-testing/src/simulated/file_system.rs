@@ -10,14 +10,14 @@ use onefold_block::random::SeededRandom;
 use onefold_substrate::UserNo;
 use rustix::io::Errno;
 
-use super::checks::Allowed;
+use super::checks::AllowedChanges;
 use super::clock::SimulatedClock;
 use super::dice::nanoseconds;
 use super::host::{Host, HostNo};
-use super::mount::{Mount, SimulatedSubstrate};
+use super::mount::{HostMount, SimulatedSubstrate};
 use super::options::SimulationOptions;
 use super::outcome::{Census, Counters};
-use super::rights::Owned;
+use super::rights::Ownership;
 use super::world::{Actor, World};
 use super::writers::Writers;
 
@@ -40,7 +40,7 @@ impl SimulatedFileSystem {
     pub fn new(options: &SimulationOptions) -> SimulatedFileSystem {
         let mut world = World::new(options);
         let writers = Writers::new(&mut world);
-        world.verify(Allowed::Content);
+        world.verify(AllowedChanges::Content);
         SimulatedFileSystem { world: Rc::new(RefCell::new(world)), writers: RefCell::new(writers) }
     }
 
@@ -58,13 +58,13 @@ impl SimulatedFileSystem {
     }
 
     /// Starts a host and mounts the file system on it.
-    pub(super) fn start(&self, host: HostNo, clock: Arc<SimulatedClock>) -> Mount {
+    pub(super) fn start(&self, host: HostNo, clock: Arc<SimulatedClock>) -> HostMount {
         let mut world = self.world_mut();
         world.counters.starts += 1;
         world.tell(|_| format!("{host} starts"));
         world.machine_mut(host).is_up = true;
         drop(world);
-        Mount::new(&self.world, host, clock)
+        HostMount::new(&self.world, host, clock)
     }
 
     /// Mounts as a host, without a schedule: each call takes effect at once, and sleeping lets time pass.
@@ -88,14 +88,14 @@ impl SimulatedFileSystem {
     pub fn crash(&self, host: HostNo) {
         let mut world = self.world_mut();
         world.crash(host);
-        world.verify(Allowed::Content);
+        world.verify(AllowedChanges::Content);
     }
 
     /// Ends a host's work and closes the files that it left open.
     pub(super) fn end_work(&self, host: HostNo) {
         let mut world = self.world_mut();
         world.end_work(host);
-        world.verify(Allowed::Content);
+        world.verify(AllowedChanges::Content);
     }
 
     /// Suspends a host: its locks will expire.
@@ -129,7 +129,7 @@ impl SimulatedFileSystem {
     pub fn let_writers_write(&self) {
         let mut world = self.world_mut();
         self.writers.borrow_mut().step(&mut world);
-        world.verify(Allowed::Content);
+        world.verify(AllowedChanges::Content);
     }
 
     /// Writes bytes into an image through a host, and creates it if it is missing. Its folder must exist; `images`
@@ -147,7 +147,7 @@ impl SimulatedFileSystem {
             found => found?,
         };
         let result = world.write(writer, no, offset, bytes);
-        world.verify(Allowed::Content);
+        world.verify(AllowedChanges::Content);
         result
     }
 
@@ -199,7 +199,7 @@ impl SimulatedFileSystem {
     pub fn remove_image(&self, host: HostNo, path: impl AsRef<Path>) -> std::io::Result<()> {
         let mut world = self.world_mut();
         let result = world.remove(Actor::Writer(host), path.as_ref());
-        world.verify(Allowed::Content);
+        world.verify(AllowedChanges::Content);
         result
     }
 
@@ -216,7 +216,7 @@ impl SimulatedFileSystem {
             world.counters.identities_lost += 1;
             world.tell(|_| "the identity of the state folder is lost".to_owned());
         }
-        world.verify(Allowed::Content);
+        world.verify(AllowedChanges::Content);
     }
 
     /// Sets a host's time of day ahead of that of the other hosts.
@@ -237,7 +237,7 @@ impl SimulatedFileSystem {
     /// # Errors
     /// `NotFound`.
     pub fn protect(&self, path: impl AsRef<Path>, owner: UserNo, mode: u32) -> std::io::Result<()> {
-        self.world_mut().set_owned(path.as_ref(), Owned { owner, mode })
+        self.world_mut().set_owned(path.as_ref(), Ownership { owner, mode })
     }
 
     /// Renames a folder, as an administrator or the owner of the parent folder does.
@@ -257,7 +257,7 @@ impl SimulatedFileSystem {
                 world.make_durable(no);
             }
         }
-        world.verify(Allowed::Content);
+        world.verify(AllowedChanges::Content);
     }
 
     /// Checks all invariants everywhere.

@@ -8,14 +8,14 @@ use onefold_substrate::{MappedExtent, Refusal};
 
 use super::blocks::PhysicalNo;
 use super::content::Content;
-use super::holes::Exclusive;
+use super::holes::ExclusiveOpening;
 use super::host::HostNo;
 use super::locks::Lock;
-use super::rights::Owned;
+use super::rights::Ownership;
 use super::sparse::Sparse;
 
 /// Extended attributes, by name.
-pub(super) type Attributes = BTreeMap<String, Vec<u8>>;
+pub(super) type AttributeMap = BTreeMap<String, Vec<u8>>;
 
 /// Number of an existing file. Numbers are reused, like those of inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,7 +32,7 @@ impl FileNo {
 pub(super) struct File {
     /// Number of earlier files with the same number.
     pub(super) generation: u32,
-    pub(super) owned: Owned,
+    pub(super) owned: Ownership,
     pub(super) length: u64,
     /// The device block behind each of its blocks; the others are holes.
     pub(super) map: Sparse<PhysicalNo>,
@@ -52,13 +52,13 @@ pub(super) struct File {
     /// User number of its owner. A change of owner is durable at once.
     pub(super) owner: u32,
     /// Extended attributes. Their changes are durable at once.
-    pub(super) attributes: Attributes,
-    pub(super) unsynced: Unsynced,
+    pub(super) attributes: AttributeMap,
+    pub(super) unsynced: UnsyncedState,
     pub(super) lock: Option<Lock>,
     /// The host through which a writer has it open, where that matters.
     pub(super) in_use: Option<HostNo>,
     /// The opening that has exclusive use of it on its host.
-    pub(super) exclusive: Option<Exclusive>,
+    pub(super) exclusive: Option<ExclusiveOpening>,
     /// An earlier answer about its extents, with the offset that was asked for.
     pub(super) told: Option<(u64, Rc<[MappedExtent]>)>,
 }
@@ -77,7 +77,7 @@ impl File {
 
 /// The part of a file that its host's crash may undo.
 #[derive(Debug, Default)]
-pub(super) struct Unsynced {
+pub(super) struct UnsyncedState {
     /// The only host that changed the file since all of it was durable.
     pub(super) by: Option<HostNo>,
     /// The durable content of blocks that have changed since.

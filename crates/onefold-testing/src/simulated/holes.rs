@@ -13,16 +13,16 @@ use onefold_block::BLOCK_BYTES_U64;
 use super::content::reads_same;
 use super::files::FileNo;
 use super::host::{HostNo, OpenNo};
-use super::names::Entry;
+use super::names::NameTarget;
 use super::options::DeclaredShare;
-use super::sharing::Ranges;
+use super::sharing::SharedRanges;
 use super::world::World;
 
 const INTENTS: &str = ".onefold/intents";
 
 /// An opening with exclusive use of a file, on its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Exclusive {
+pub(super) struct ExclusiveOpening {
     pub(super) host: HostNo,
     pub(super) open: OpenNo,
     /// Whether a writer waits to open it.
@@ -35,7 +35,7 @@ impl World {
     }
 
     /// Notes a share into an image: until it is durable, a crash may leave holes in its range.
-    pub(super) fn note_shared(&mut self, host: HostNo, ranges: Ranges) {
+    pub(super) fn note_shared(&mut self, host: HostNo, ranges: SharedRanges) {
         let into = ranges.into.0;
         if !self.shares_in_two_steps() || !self.files.get(into).is_image {
             return;
@@ -54,7 +54,7 @@ impl World {
     }
 
     /// Makes part of the rest of a failed share a hole.
-    pub(super) fn leave_rest(&mut self, ranges: Ranges, done: u64) {
+    pub(super) fn leave_rest(&mut self, ranges: SharedRanges, done: u64) {
         let into = ranges.into.0;
         if !self.shares_in_two_steps() || !self.files.get(into).is_image || done == ranges.count {
             return;
@@ -112,8 +112,8 @@ impl World {
     fn declared(&self) -> Vec<DeclaredShare> {
         let Ok(folder) = self.names.find_folder(Path::new(INTENTS)) else { return Vec::new() };
         let files = self.names.folder(folder).entries.values();
-        let read = |entry: &Entry| {
-            let Entry::File(no) = entry else { return None };
+        let read = |entry: &NameTarget| {
+            let NameTarget::File(no) = entry else { return None };
             let mut bytes = vec![0; usize::try_from(self.files.get(*no).length).ok()?];
             self.read(*no, 0, &mut bytes);
             (self.options.decode_declared)(&bytes)
@@ -127,7 +127,7 @@ impl World {
         if file.in_use == Some(host) || file.exclusive.is_some_and(|exclusive| exclusive.open != open) {
             return false;
         }
-        file.exclusive = Some(Exclusive { host, open, is_wanted: false });
+        file.exclusive = Some(ExclusiveOpening { host, open, is_wanted: false });
         true
     }
 

@@ -86,7 +86,7 @@ impl SeenWrite {
 
 /// The file system's record of a host.
 #[derive(Debug)]
-pub(super) struct Machine {
+pub(super) struct HostState {
     /// The user for whom it works.
     pub(super) user: UserNo,
     /// Number of its crashes and restarts: calls of an earlier incarnation fail.
@@ -104,9 +104,9 @@ pub(super) struct Machine {
     pub(super) seen_writes: VecDeque<SeenWrite>,
 }
 
-impl Machine {
-    pub(super) fn new(user: UserNo) -> Machine {
-        Machine {
+impl HostState {
+    pub(super) fn new(user: UserNo) -> HostState {
+        HostState {
             user,
             incarnation: 0,
             is_up: false,

@@ -12,18 +12,18 @@ use corosensei::Yielder;
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::{Abilities, Access, SubstrateKind, UserNo};
 
-use super::checks::Allowed;
+use super::checks::AllowedChanges;
 use super::clock::SimulatedClock;
 use super::files::FileNo;
 use super::host::{HostNo, OpenNo, SeenWrite};
-use super::names::{Caller, FolderNo, KeptFolders};
+use super::names::{CallingHost, FolderNo, KeptFolders};
 use super::world::World;
 
 /// Number of failed calls after which a crashed host's work is torn down.
 const DEAD_CALLS_MAX: u32 = 1000;
 
 /// A mount, valid until its host crashes.
-pub(super) struct Mount {
+pub(super) struct HostMount {
     world: Rc<RefCell<World>>,
     pub(super) host: HostNo,
     pub(super) user: UserNo,
@@ -39,8 +39,8 @@ pub(super) struct Mount {
 /// Returns whether the work may read and change an image that is opened by this path.
 pub type Bounds = Rc<dyn Fn(&Path) -> bool>;
 
-impl Mount {
-    pub(super) fn new(world: &Rc<RefCell<World>>, host: HostNo, clock: Arc<SimulatedClock>) -> Mount {
+impl HostMount {
+    pub(super) fn new(world: &Rc<RefCell<World>>, host: HostNo, clock: Arc<SimulatedClock>) -> HostMount {
         let borrowed = world.borrow();
         let habits = borrowed.options.habits;
         let abilities = Abilities {
@@ -56,7 +56,7 @@ impl Mount {
         let machine = borrowed.machine(host);
         let (incarnation, user, kept) = (machine.incarnation, machine.user, RefCell::default());
         let (world, dead_calls, bounds) = (Rc::clone(world), Cell::new(0), RefCell::new(None));
-        Mount { world, host, user, kept, incarnation, clock, abilities, dead_calls, bounds }
+        HostMount { world, host, user, kept, incarnation, clock, abilities, dead_calls, bounds }
     }
 
     fn is_alive(&self) -> bool {
@@ -67,7 +67,7 @@ impl Mount {
 /// The simulated file system, as mounted by one incarnation of a host.
 #[derive(Clone)]
 pub struct SimulatedSubstrate<'run> {
-    pub(super) mount: Rc<Mount>,
+    pub(super) mount: Rc<HostMount>,
     /// The way to the scheduler; `None` for an observer outside the schedule.
     yielder: Option<&'run Yielder<(), ()>>,
 }
@@ -106,13 +106,13 @@ impl Drop for SimulatedFile<'_> {
         if mount.is_alive() {
             let mut world = mount.world.borrow_mut();
             world.close(mount.host, self.open);
-            world.verify(Allowed::Content);
+            world.verify(AllowedChanges::Content);
         }
     }
 }
 
 impl<'run> SimulatedSubstrate<'run> {
-    pub(super) fn new(mount: Mount, yielder: Option<&'run Yielder<(), ()>>) -> SimulatedSubstrate<'run> {
+    pub(super) fn new(mount: HostMount, yielder: Option<&'run Yielder<(), ()>>) -> SimulatedSubstrate<'run> {
         SimulatedSubstrate { mount: Rc::new(mount), yielder }
     }
 
@@ -155,7 +155,7 @@ impl<'run> SimulatedSubstrate<'run> {
     /// Makes a call in one step.
     pub(super) fn call<T, E: From<io::Error> + fmt::Display>(
         &self,
-        allowed: Allowed,
+        allowed: AllowedChanges,
         line: impl FnOnce(&World) -> String,
         operate: impl FnOnce(&mut World, HostNo) -> Result<T, E>,
     ) -> Result<T, E> {
@@ -165,7 +165,7 @@ impl<'run> SimulatedSubstrate<'run> {
         world.counters.calls += 1;
         world.tell(|world| format!("{host}: {}", line(world)));
         let kept = Rc::clone(&self.mount.kept.borrow());
-        world.names.caller = Some(Caller { user: self.mount.user, kept });
+        world.names.caller = Some(CallingHost { user: self.mount.user, kept });
         let result = operate(&mut world, host);
         world.names.caller = None;
         if let Err(error) = &result {
@@ -187,7 +187,7 @@ impl<'run> SimulatedSubstrate<'run> {
         }
         let mut world = self.mount.world.borrow_mut();
         let kept = Rc::clone(&self.mount.kept.borrow());
-        world.names.caller = Some(Caller { user: self.mount.user, kept });
+        world.names.caller = Some(CallingHost { user: self.mount.user, kept });
         let result = operate(&mut world);
         world.names.caller = None;
         result

@@ -9,9 +9,9 @@ use std::rc::Rc;
 use onefold_substrate::{Protection, UserNo};
 use rustix::io::Errno;
 
-use super::files::{Attributes, FileNo};
+use super::files::{AttributeMap, FileNo};
 use super::host::HostNo;
-use super::rights::{ENTER, Owned};
+use super::rights::{ENTER, Ownership};
 
 /// Number of a folder. Numbers are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,7 +30,7 @@ pub(super) type Name = Rc<[u8]>;
 
 /// The target of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum NameTarget {
     File(FileNo),
     Folder(FolderNo),
     /// A symbolic link, which no call follows.
@@ -42,7 +42,7 @@ pub(super) type KeptFolders = Rc<Vec<(PathBuf, FolderNo)>>;
 
 /// The host that makes a call. Writers and tests have no caller and may do everything.
 #[derive(Clone, Debug)]
-pub(super) struct Caller {
+pub(super) struct CallingHost {
     pub(super) user: UserNo,
     pub(super) kept: KeptFolders,
 }
@@ -50,9 +50,9 @@ pub(super) struct Caller {
 /// A folder, and the host whose changes of it may still be undone.
 #[derive(Debug)]
 pub(super) struct Folder {
-    pub(super) owned: Owned,
-    pub(super) entries: BTreeMap<Name, Entry>,
-    pub(super) attributes: Attributes,
+    pub(super) owned: Ownership,
+    pub(super) entries: BTreeMap<Name, NameTarget>,
+    pub(super) attributes: AttributeMap,
     /// The only host with undurable changes of names in it.
     pub(super) changed_by: Option<HostNo>,
     /// Number of such changes.
@@ -60,8 +60,8 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    fn new(owned: Owned) -> Folder {
-        Folder { owned, entries: BTreeMap::new(), attributes: Attributes::new(), changed_by: None, changes: 0 }
+    fn new(owned: Ownership) -> Folder {
+        Folder { owned, entries: BTreeMap::new(), attributes: AttributeMap::new(), changed_by: None, changes: 0 }
     }
 }
 
@@ -70,22 +70,22 @@ const ROOT_MODE: u32 = 0o777 | Protection::STICKY;
 
 /// All folders. The first is the root.
 #[derive(Debug)]
-pub(super) struct Names {
+pub(super) struct FolderTable {
     folders: Vec<Folder>,
     /// The host that makes the present call.
-    pub(super) caller: Option<Caller>,
+    pub(super) caller: Option<CallingHost>,
 }
 
-impl Names {
-    pub(super) fn new() -> Names {
-        Names { folders: vec![Folder::new(Owned { owner: UserNo::ROOT, mode: ROOT_MODE })], caller: None }
+impl FolderTable {
+    pub(super) fn new() -> FolderTable {
+        FolderTable { folders: vec![Folder::new(Ownership { owner: UserNo::ROOT, mode: ROOT_MODE })], caller: None }
     }
 
     /// Makes a folder that no name leads to yet. Folders of hosts are private; those of writers are open to all.
     pub(super) fn add_folder(&mut self) -> FolderNo {
         let owned = match &self.caller {
-            Some(caller) => Owned { owner: caller.user, mode: 0o700 },
-            None => Owned { owner: UserNo::ROOT, mode: 0o777 },
+            Some(caller) => Ownership { owner: caller.user, mode: 0o700 },
+            None => Ownership { owner: UserNo::ROOT, mode: 0o777 },
         };
         self.folders.push(Folder::new(owned));
         FolderNo(u32::try_from(self.folders.len() - 1).expect("fewer folders than steps"))
@@ -100,12 +100,12 @@ impl Names {
     }
 
     /// Returns the target of a name in a folder.
-    pub(super) fn get(&self, folder: FolderNo, name: &[u8]) -> Option<Entry> {
+    pub(super) fn get(&self, folder: FolderNo, name: &[u8]) -> Option<NameTarget> {
         self.folder(folder).entries.get(name).copied()
     }
 
     /// Returns every name, including those in folders that were undone.
-    pub(super) fn all(&self) -> impl Iterator<Item = (FolderNo, &Name, Entry)> {
+    pub(super) fn all(&self) -> impl Iterator<Item = (FolderNo, &Name, NameTarget)> {
         self.folders.iter().zip(0..).flat_map(|(folder, number)| {
             folder.entries.iter().map(move |(name, entry)| (FolderNo(number), name, *entry))
         })
@@ -171,16 +171,16 @@ impl Names {
     fn enter(&self, folder: FolderNo, name: &[u8]) -> io::Result<FolderNo> {
         self.permit(folder, ENTER)?;
         match self.get(folder, name) {
-            Some(Entry::Folder(folder)) => Ok(folder),
-            Some(Entry::File(_)) => Err(Errno::NOTDIR.into()),
-            Some(Entry::Symlink) => Err(Errno::LOOP.into()),
+            Some(NameTarget::Folder(folder)) => Ok(folder),
+            Some(NameTarget::File(_)) => Err(Errno::NOTDIR.into()),
+            Some(NameTarget::Symlink) => Err(Errno::LOOP.into()),
             None => Err(Errno::NOENT.into()),
         }
     }
 
     /// Returns a path of a file, for messages.
     pub(super) fn path_of(&self, file: FileNo) -> String {
-        let found = self.all().find(|(_, _, entry)| *entry == Entry::File(file));
+        let found = self.all().find(|(_, _, entry)| *entry == NameTarget::File(file));
         found.map_or_else(
             || format!("file #{} without a name", file.0),
             |(folder, name, _)| format!("{}{}", self.folder_path(folder), String::from_utf8_lossy(name)),
@@ -188,7 +188,7 @@ impl Names {
     }
 
     fn folder_path(&self, folder: FolderNo) -> String {
-        match self.all().find(|(_, _, entry)| *entry == Entry::Folder(folder)) {
+        match self.all().find(|(_, _, entry)| *entry == NameTarget::Folder(folder)) {
             Some((above, name, _)) => format!("{}{}/", self.folder_path(above), String::from_utf8_lossy(name)),
             None => String::new(),
         }
@@ -201,14 +201,14 @@ mod tests {
 
     #[test]
     fn paths_stay_within_the_root_and_follow_no_link() {
-        let mut names = Names::new();
+        let mut names = FolderTable::new();
         let folder = names.add_folder();
-        let put = |names: &mut Names, within: FolderNo, name: &str, entry| {
+        let put = |names: &mut FolderTable, within: FolderNo, name: &str, entry| {
             names.folder_mut(within).entries.insert(name.as_bytes().into(), entry);
         };
-        put(&mut names, FolderNo::ROOT, "a", Entry::Folder(folder));
-        put(&mut names, folder, "file", Entry::File(FileNo(7)));
-        put(&mut names, folder, "link", Entry::Symlink);
+        put(&mut names, FolderNo::ROOT, "a", NameTarget::Folder(folder));
+        put(&mut names, folder, "file", NameTarget::File(FileNo(7)));
+        put(&mut names, folder, "link", NameTarget::Symlink);
         assert_eq!(names.resolve(Path::new("./a/file")).unwrap(), (folder, &b"file"[..]));
         assert_eq!(names.find_folder(Path::new("a")).unwrap(), folder);
         assert_eq!(names.find_folder(Path::new("")).unwrap(), FolderNo::ROOT);

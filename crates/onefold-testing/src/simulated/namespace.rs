@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use onefold_substrate::{Listed, ListedKind};
 use rustix::io::Errno;
 
-use super::checks::Change;
+use super::checks::StepChange;
 use super::durability::{NameChange, UnsyncedNames};
 use super::files::FileNo;
-use super::names::{Entry, FolderNo, Name};
+use super::names::{FolderNo, Name, NameTarget};
 use super::rights::{ENTER, READ, WRITE};
 use super::world::{Actor, World};
 
@@ -33,13 +33,13 @@ impl World {
         if self.names.get(folder, name).is_none() {
             self.names.permit(folder, WRITE | ENTER)?;
         }
-        let new = Entry::Folder(self.names.add_folder());
+        let new = NameTarget::Folder(self.names.add_folder());
         self.add_entry(actor, folder, name.into(), new)?;
         self.names.find_folder(path)
     }
 
     pub(super) fn create_symlink(&mut self, actor: Actor, folder: FolderNo, name: Name) -> io::Result<()> {
-        self.add_entry(actor, folder, name, Entry::Symlink)
+        self.add_entry(actor, folder, name, NameTarget::Symlink)
     }
 
     pub(super) fn link(&mut self, actor: Actor, from: &Path, to: &Path) -> io::Result<()> {
@@ -52,7 +52,7 @@ impl World {
     pub(super) fn link_entry(&mut self, actor: Actor, from: (FolderNo, &[u8]), to: (FolderNo, Name)) -> io::Result<()> {
         self.settle_names(actor.host(), from.0);
         let no = self.file_entry(from.0, from.1)?;
-        self.add_entry(actor, to.0, to.1, Entry::File(no))?;
+        self.add_entry(actor, to.0, to.1, NameTarget::File(no))?;
         self.files.get_mut(no).changed = self.file_time(actor.host());
         Ok(())
     }
@@ -75,12 +75,12 @@ impl World {
         self.settle_names(actor.host(), to.0);
         let moved = self.file_entry(from.0, &from.1)?;
         match self.names.get(to.0, &to.1) {
-            Some(Entry::Folder(_)) => return Err(Errno::ISDIR.into()),
+            Some(NameTarget::Folder(_)) => return Err(Errno::ISDIR.into()),
             // If both names lead to one file, POSIX requires that nothing happens.
-            Some(Entry::File(replaced)) if replaced == moved => return Ok(()),
+            Some(NameTarget::File(replaced)) if replaced == moved => return Ok(()),
             _ => {}
         }
-        self.change_names(actor, vec![(to.0, to.1, Some(Entry::File(moved))), (from.0, from.1, None)]);
+        self.change_names(actor, vec![(to.0, to.1, Some(NameTarget::File(moved))), (from.0, from.1, None)]);
         self.files.get_mut(moved).changed = self.file_time(actor.host());
         Ok(())
     }
@@ -94,8 +94,8 @@ impl World {
     pub(super) fn remove_entry(&mut self, actor: Actor, folder: FolderNo, name: Name) -> io::Result<()> {
         self.settle_names(actor.host(), folder);
         match self.names.get(folder, &name).ok_or(Errno::NOENT)? {
-            Entry::Folder(_) => Err(Errno::ISDIR.into()),
-            Entry::File(_) | Entry::Symlink => {
+            NameTarget::Folder(_) => Err(Errno::ISDIR.into()),
+            NameTarget::File(_) | NameTarget::Symlink => {
                 self.change_names(actor, vec![(folder, name, None)]);
                 Ok(())
             }
@@ -105,12 +105,12 @@ impl World {
     pub(super) fn list(&self, path: &Path) -> io::Result<Vec<Listed>> {
         let folder = self.names.find_folder(path)?;
         self.names.permit(folder, READ)?;
-        let listed = |(name, entry): (&Name, &Entry)| Listed {
+        let listed = |(name, entry): (&Name, &NameTarget)| Listed {
             name: PathBuf::from(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name)),
             kind: match entry {
-                Entry::File(_) => ListedKind::File,
-                Entry::Folder(_) => ListedKind::Folder,
-                Entry::Symlink => ListedKind::Other,
+                NameTarget::File(_) => ListedKind::File,
+                NameTarget::Folder(_) => ListedKind::Folder,
+                NameTarget::Symlink => ListedKind::Other,
             },
         };
         Ok(self.names.folder(folder).entries.iter().map(listed).collect())
@@ -118,14 +118,14 @@ impl World {
 
     fn file_entry(&self, folder: FolderNo, name: &[u8]) -> io::Result<FileNo> {
         match self.names.get(folder, name) {
-            Some(Entry::File(no)) => Ok(no),
-            Some(Entry::Folder(_)) => Err(Errno::INVAL.into()),
-            Some(Entry::Symlink) => Err(Errno::LOOP.into()),
+            Some(NameTarget::File(no)) => Ok(no),
+            Some(NameTarget::Folder(_)) => Err(Errno::INVAL.into()),
+            Some(NameTarget::Symlink) => Err(Errno::LOOP.into()),
             None => Err(Errno::NOENT.into()),
         }
     }
 
-    fn add_entry(&mut self, actor: Actor, folder: FolderNo, name: Name, entry: Entry) -> io::Result<()> {
+    fn add_entry(&mut self, actor: Actor, folder: FolderNo, name: Name, entry: NameTarget) -> io::Result<()> {
         self.settle_names(actor.host(), folder);
         if self.names.get(folder, &name).is_some() {
             return Err(Errno::EXIST.into());
@@ -136,11 +136,11 @@ impl World {
 
     /// Changes names together, in a way that a crash of the host may undo. The caller has made the changes of other
     /// hosts in these folders durable.
-    pub(super) fn change_names(&mut self, actor: Actor, changes: Vec<(FolderNo, Name, Option<Entry>)>) {
+    pub(super) fn change_names(&mut self, actor: Actor, changes: Vec<(FolderNo, Name, Option<NameTarget>)>) {
         let mut done = Vec::with_capacity(changes.len());
         for (folder, name, after) in changes {
             let before = self.names.get(folder, &name);
-            if let Some(Entry::File(no)) = before {
+            if let Some(NameTarget::File(no)) = before {
                 self.files.get_mut(no).pins += 1;
             }
             let is_followed = matches!(actor, Actor::Writer(_));
@@ -152,25 +152,25 @@ impl World {
     }
 
     /// Makes a name lead to another target, or none. The caller frees a file without names.
-    pub(super) fn set_entry(&mut self, folder: FolderNo, name: &Name, after: Option<Entry>, is_followed: bool) {
+    pub(super) fn set_entry(&mut self, folder: FolderNo, name: &Name, after: Option<NameTarget>, is_followed: bool) {
         let entries = &mut self.names.folder_mut(folder).entries;
         let before = match after {
             Some(entry) => entries.insert(name.clone(), entry),
             None => entries.remove(name),
         };
-        if let Some(Entry::File(no)) = after {
+        if let Some(NameTarget::File(no)) = after {
             self.files.get_mut(no).names += 1;
         }
-        if let Some(Entry::File(no)) = before {
+        if let Some(NameTarget::File(no)) = before {
             self.files.get_mut(no).names -= 1;
         }
         if is_followed {
             let image = match after {
-                Some(Entry::File(no)) if self.files.get(no).is_image => Some(no),
+                Some(NameTarget::File(no)) if self.files.get(no).is_image => Some(no),
                 _ => None,
             };
             self.reference.set_name(folder, name, image);
         }
-        self.changes.push(Change::Named(folder, name.clone()));
+        self.changes.push(StepChange::Named(folder, name.clone()));
     }
 }

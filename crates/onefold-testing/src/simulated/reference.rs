@@ -13,7 +13,7 @@ use super::names::{FolderNo, Name};
 use super::sparse::Sparse;
 
 #[derive(Debug, Default)]
-struct Copy {
+struct FileCopy {
     length: u64,
     /// Missing blocks are zeros.
     blocks: Sparse<Content>,
@@ -21,31 +21,31 @@ struct Copy {
 
 /// The reference copy of all files.
 #[derive(Debug, Default)]
-pub(super) struct Reference {
-    copies: Vec<Option<Copy>>,
+pub(super) struct ReferenceCopy {
+    copies: Vec<Option<FileCopy>>,
     /// The names of images.
     names: BTreeMap<(FolderNo, Name), FileNo>,
     /// Number of changes of names.
     names_version: u64,
 }
 
-impl Reference {
+impl ReferenceCopy {
     pub(super) fn add(&mut self, no: FileNo) {
         if self.copies.len() <= no.index() {
             self.copies.resize_with(no.index() + 1, || None);
         }
-        self.copies[no.index()] = Some(Copy::default());
+        self.copies[no.index()] = Some(FileCopy::default());
     }
 
     pub(super) fn remove(&mut self, no: FileNo) {
         self.copies[no.index()] = None;
     }
 
-    fn copy(&self, no: FileNo) -> &Copy {
+    fn copy(&self, no: FileNo) -> &FileCopy {
         self.copies[no.index()].as_ref().expect("every file has a copy")
     }
 
-    fn copy_mut(&mut self, no: FileNo) -> &mut Copy {
+    fn copy_mut(&mut self, no: FileNo) -> &mut FileCopy {
         self.copies[no.index()].as_mut().expect("every file has a copy")
     }
 

@@ -7,7 +7,7 @@ use onefold_substrate::{Protection, UserNo};
 use rustix::io::Errno;
 
 use super::files::FileNo;
-use super::names::{Entry, FolderNo};
+use super::names::{FolderNo, NameTarget};
 use super::world::{Actor, World};
 
 /// The right to read, as a permission bit of others.
@@ -19,18 +19,18 @@ pub(super) const ENTER: u32 = 0o1;
 
 /// The owner and the mode of a file or folder. Users belong to no groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Owned {
+pub(super) struct Ownership {
     pub(super) owner: UserNo,
     pub(super) mode: u32,
 }
 
-impl Default for Owned {
-    fn default() -> Owned {
-        Owned { owner: UserNo::ROOT, mode: 0o600 }
+impl Default for Ownership {
+    fn default() -> Ownership {
+        Ownership { owner: UserNo::ROOT, mode: 0o600 }
     }
 }
 
-impl Owned {
+impl Ownership {
     pub(super) fn permits(self, user: UserNo, rights: u32) -> bool {
         let granted = if user == self.owner { self.mode >> 6 } else { self.mode };
         user == UserNo::ROOT || granted & rights == rights
@@ -55,9 +55,9 @@ impl World {
         let (Some(caller), Some(entry)) = (&self.names.caller, self.names.get(folder, name)) else { return Ok(()) };
         let of_folder = self.names.folder(folder).owned;
         let owner = match entry {
-            Entry::File(no) => self.files.get(no).owned.owner,
-            Entry::Folder(below) => self.names.folder(below).owned.owner,
-            Entry::Symlink => UserNo::ROOT,
+            NameTarget::File(no) => self.files.get(no).owned.owner,
+            NameTarget::Folder(below) => self.names.folder(below).owned.owner,
+            NameTarget::Symlink => UserNo::ROOT,
         };
         let is_free = of_folder.mode & Protection::STICKY == 0;
         let may = is_free || [UserNo::ROOT, of_folder.owner, owner].contains(&caller.user);
@@ -83,7 +83,7 @@ impl World {
     }
 
     /// Sets owner and mode of a file or folder, as an administrator does.
-    pub(super) fn set_owned(&mut self, path: &Path, owned: Owned) -> io::Result<()> {
+    pub(super) fn set_owned(&mut self, path: &Path, owned: Ownership) -> io::Result<()> {
         match self.names.find_folder(path) {
             Ok(folder) => self.names.folder_mut(folder).owned = owned,
             Err(_) => {

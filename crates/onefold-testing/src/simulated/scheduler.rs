@@ -25,21 +25,21 @@ const LAST_RESUMES: u32 = 3;
 /// Maximum offset of a host's time of day: an hour.
 const SKEW_MAX_NS: u64 = 3_600_000_000_000;
 
-type Work = Rc<dyn Fn(&Host<'_>)>;
+type HostWork = Rc<dyn Fn(&Host<'_>)>;
 
 /// The scheduler's record of a host.
-struct Slot {
+struct HostSlot {
     /// Its work; `None` while the host is down or rests.
     coroutine: Option<Coroutine<(), (), ()>>,
     clock: Arc<SimulatedClock>,
-    state: State,
+    state: HostPhase,
     /// Number of the only valid entry for this host in the queue.
     wake: u64,
     starts: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum HostPhase {
     /// Its next call may be made; the index is its place among the runnable hosts.
     Runnable(usize),
     /// It waits for a time: to start, to wake, or to resume after a suspension.
@@ -52,9 +52,9 @@ enum State {
 /// seed decides all of it; with [`SimulationOptions::drawn`] it also decides the options.
 pub struct Simulation {
     // Before the file system: dropping the stacks closes the files that hosts hold open.
-    slots: Vec<Slot>,
+    slots: Vec<HostSlot>,
     file_system: SimulatedFileSystem,
-    work: Work,
+    work: HostWork,
     options: SimulationOptions,
     dice: Dice,
     runnable: Vec<HostNo>,
@@ -83,7 +83,7 @@ impl Simulation {
         };
         for host in (0..options.hosts).map(HostNo) {
             let clock = simulation.file_system.clock(host);
-            simulation.slots.push(Slot { coroutine: None, clock, state: State::Waiting, wake: 0, starts: 0 });
+            simulation.slots.push(HostSlot { coroutine: None, clock, state: HostPhase::Waiting, wake: 0, starts: 0 });
             let start = if host.0 == 0 { 1 } else { simulation.dice.time_ns(options.rest_time_max) };
             simulation.wait_until(host, start);
         }
@@ -196,11 +196,11 @@ impl Simulation {
         self.file_system.world().time.load(Ordering::Relaxed)
     }
 
-    fn slot(&self, host: HostNo) -> &Slot {
+    fn slot(&self, host: HostNo) -> &HostSlot {
         &self.slots[host.0 as usize]
     }
 
-    fn slot_mut(&mut self, host: HostNo) -> &mut Slot {
+    fn slot_mut(&mut self, host: HostNo) -> &mut HostSlot {
         &mut self.slots[host.0 as usize]
     }
 
@@ -268,7 +268,7 @@ impl Simulation {
     /// Chooses the host that makes its call: often the same one as last time.
     fn choose(&mut self) -> Option<HostNo> {
         let stays = self.dice.below(100) < u64::from(self.options.burst_percent);
-        let current = self.current.filter(|host| stays && matches!(self.slot(*host).state, State::Runnable(_)));
+        let current = self.current.filter(|host| stays && matches!(self.slot(*host).state, HostPhase::Runnable(_)));
         let count = self.runnable.len();
         let chosen = current.or_else(|| (count > 0).then(|| self.runnable[self.dice.index(count)]));
         self.current = chosen;
@@ -303,7 +303,7 @@ impl Simulation {
             && at <= now
         {
             self.waiting.pop();
-            if self.slot(host).wake == wake && self.slot(host).state == State::Waiting {
+            if self.slot(host).wake == wake && self.slot(host).state == HostPhase::Waiting {
                 self.go_on(host);
             }
         }
@@ -319,7 +319,7 @@ impl Simulation {
         match self.slot(host).clock.asleep_until() {
             Some(until) => self.wait_until(host, until),
             None => {
-                self.slot_mut(host).state = State::Runnable(self.runnable.len());
+                self.slot_mut(host).state = HostPhase::Runnable(self.runnable.len());
                 self.runnable.push(host);
             }
         }
@@ -327,14 +327,14 @@ impl Simulation {
 
     /// Makes a host wait until a time, whatever it did or waited for before.
     fn wait_until(&mut self, host: HostNo, time: u64) {
-        if let State::Runnable(place) = self.slot(host).state {
+        if let HostPhase::Runnable(place) = self.slot(host).state {
             self.runnable.swap_remove(place);
             if let Some(moved) = self.runnable.get(place).copied() {
-                self.slot_mut(moved).state = State::Runnable(place);
+                self.slot_mut(moved).state = HostPhase::Runnable(place);
             }
         }
         let slot = self.slot_mut(host);
-        slot.state = State::Waiting;
+        slot.state = HostPhase::Waiting;
         slot.wake += 1;
         let wake = slot.wake;
         self.waiting.push(Reverse((time, host, wake)));

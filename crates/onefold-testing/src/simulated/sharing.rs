@@ -18,13 +18,13 @@ const EXTENT_BLOCKS: u64 = 4;
 
 /// Two ranges of whole blocks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ranges {
+pub(super) struct SharedRanges {
     pub(super) source: (FileNo, u64),
     pub(super) into: (FileNo, u64),
     pub(super) count: u64,
 }
 
-impl Ranges {
+impl SharedRanges {
     /// Returns the pairs of each source block and its destination block.
     fn pairs(self) -> impl Iterator<Item = (u64, u64)> {
         (0..self.count).map(move |step| (self.source.1 + step, self.into.1 + step))
@@ -43,7 +43,12 @@ impl World {
     ///
     /// # Errors
     /// `InvalidInput` if they break the rules; a refusal for a property of the files.
-    pub(super) fn ranges(&self, source: (FileNo, u64), into: (FileNo, u64), length: u64) -> Result<Ranges, ShareError> {
+    pub(super) fn ranges(
+        &self,
+        source: (FileNo, u64),
+        into: (FileNo, u64),
+        length: u64,
+    ) -> Result<SharedRanges, ShareError> {
         let aligned = |bytes: u64| bytes.is_multiple_of(BLOCK_BYTES_U64);
         let within = |(no, offset): (FileNo, u64)| {
             offset.checked_add(length).is_some_and(|end| end <= self.files.get(no).length)
@@ -58,7 +63,7 @@ impl World {
             return Err(ShareError::Refused(refusal));
         }
         let blocks = |(no, offset): (FileNo, u64)| (no, offset / BLOCK_BYTES_U64);
-        Ok(Ranges { source: blocks(source), into: blocks(into), count: length / BLOCK_BYTES_U64 })
+        Ok(SharedRanges { source: blocks(source), into: blocks(into), count: length / BLOCK_BYTES_U64 })
     }
 
     /// Returns why the file system would not share between two files.
@@ -81,7 +86,7 @@ impl World {
     pub(super) fn share(
         &mut self,
         host: HostNo,
-        ranges: Ranges,
+        ranges: SharedRanges,
         stop_after: Option<u64>,
     ) -> Result<Compared, ShareError> {
         let (source, into) = (ranges.source.0, ranges.into.0);
@@ -94,14 +99,14 @@ impl World {
             self.counters.differs += 1;
             return Ok(Compared::Differ);
         }
-        self.check_owners(Ranges { count: stop_after.unwrap_or(ranges.count).min(ranges.count), ..ranges });
+        self.check_owners(SharedRanges { count: stop_after.unwrap_or(ranges.count).min(ranges.count), ..ranges });
         let used = self.blocks.used();
         let count = stop_after.map_or(ranges.count, |most| most.min(ranges.count));
-        for (from, to) in (Ranges { count, ..ranges }).pairs() {
+        for (from, to) in (SharedRanges { count, ..ranges }).pairs() {
             let block = self.files.get(source).block(from);
             self.remap(into, to, block);
         }
-        self.note_shared(host, Ranges { count, ..ranges });
+        self.note_shared(host, SharedRanges { count, ..ranges });
         self.counters.blocks_freed_by_sharing += u64::from(used.saturating_sub(self.blocks.used()));
         if stop_after.is_some() {
             self.leave_rest(ranges, count);
@@ -116,7 +121,7 @@ impl World {
     }
 
     /// Checks that a host shares blocks of one user's images only. Images keep their owner while a host has them open.
-    fn check_owners(&mut self, ranges: Ranges) {
+    fn check_owners(&mut self, ranges: SharedRanges) {
         let (source, into) = (ranges.source.0, ranges.into.0);
         if !self.files.get(into).is_image {
             return;
@@ -134,7 +139,7 @@ impl World {
     }
 
     /// Notes the owner of the blocks that a host clones into its own file.
-    fn note_cloned(&mut self, actor: Actor, ranges: Ranges) {
+    fn note_cloned(&mut self, actor: Actor, ranges: SharedRanges) {
         let (source, into) = (self.files.get(ranges.source.0), self.files.get(ranges.into.0));
         if matches!(actor, Actor::Writer(_)) || !source.is_image || into.is_image {
             return;
@@ -152,7 +157,7 @@ impl World {
     }
 
     /// Makes a range refer to the blocks of another, whatever it held.
-    pub(super) fn clone_range(&mut self, actor: Actor, ranges: Ranges) {
+    pub(super) fn clone_range(&mut self, actor: Actor, ranges: SharedRanges) {
         let (source, into) = (ranges.source.0, ranges.into.0);
         self.check_exposure(actor, into);
         self.make_range_durable(actor.host(), source, ranges.source.1, ranges.count);

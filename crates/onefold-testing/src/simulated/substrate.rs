@@ -11,14 +11,14 @@ use onefold_substrate::{
 };
 use rustix::io::Errno;
 
-use super::checks::Allowed;
+use super::checks::AllowedChanges;
 use super::clock::{nanoseconds_of, timestamp};
 use super::files::FileNo;
 use super::host::HostNo;
 use super::mount::{SimulatedFile, SimulatedSubstrate};
 use super::options::Mistake;
-use super::rights::{Owned, READ, WRITE};
-use super::sharing::{MapLimits, Ranges};
+use super::rights::{Ownership, READ, WRITE};
+use super::sharing::{MapLimits, SharedRanges};
 use super::world::{Actor, World};
 
 /// Content of a reader's buffer after a failed read.
@@ -33,7 +33,7 @@ impl<'run> SimulatedSubstrate<'run> {
         operate: impl FnOnce(&mut World, Actor) -> io::Result<T>,
     ) -> io::Result<T> {
         self.call(
-            Allowed::Content,
+            AllowedChanges::Content,
             |_| line(),
             |world, host| {
                 io_fault(world, host)?;
@@ -53,7 +53,7 @@ impl<'run> SimulatedSubstrate<'run> {
         operate: impl FnOnce(&mut World, HostNo) -> io::Result<T>,
     ) -> io::Result<T> {
         self.own(file);
-        self.call(Allowed::Content, |world| format!("{verb} {}", world.names.path_of(file.no)), operate)
+        self.call(AllowedChanges::Content, |world| format!("{verb} {}", world.names.path_of(file.no)), operate)
     }
 
     /// Makes a call that changes an open file.
@@ -65,7 +65,7 @@ impl<'run> SimulatedSubstrate<'run> {
     ) -> io::Result<T> {
         self.own(file);
         let line = |world: &World| format!("{} in {}", line(), world.names.path_of(file.no));
-        self.call(Allowed::Content, line, |world, host| {
+        self.call(AllowedChanges::Content, line, |world, host| {
             if file.access != Access::Write {
                 return Err(Errno::BADF.into());
             }
@@ -83,7 +83,7 @@ impl<'run> SimulatedSubstrate<'run> {
         source: At<'_, SimulatedFile<'run>>,
         into: At<'_, SimulatedFile<'run>>,
         length: u64,
-    ) -> Result<Ranges, ShareError> {
+    ) -> Result<SharedRanges, ShareError> {
         let host = self.mount.host;
         if into.file.access != Access::Write {
             return Err(ShareError::Refused(Refusal::NotPermitted));
@@ -116,8 +116,8 @@ fn rights_for(access: Access) -> u32 {
     }
 }
 
-fn changed_mode(owned: Owned, user: UserNo, mode: u32) -> io::Result<Owned> {
-    if [UserNo::ROOT, owned.owner].contains(&user) { Ok(Owned { mode, ..owned }) } else { Err(Errno::PERM.into()) }
+fn changed_mode(owned: Ownership, user: UserNo, mode: u32) -> io::Result<Ownership> {
+    if [UserNo::ROOT, owned.owner].contains(&user) { Ok(Ownership { mode, ..owned }) } else { Err(Errno::PERM.into()) }
 }
 
 /// Describes a share or clone.
@@ -170,7 +170,7 @@ impl<'run> Files for SimulatedSubstrate<'run> {
 
     fn open_handle(&self, handle: &FileHandle, access: Access) -> io::Result<SimulatedFile<'run>> {
         self.call(
-            Allowed::Content,
+            AllowedChanges::Content,
             |_| format!("open file {handle}"),
             |world, host| {
                 io_fault(world, host)?;
@@ -471,7 +471,7 @@ impl<'run> Sharing for SimulatedSubstrate<'run> {
             self.check_bounds(file);
         }
         let line = |world: &World| pair_line(world, "share", source, into, length);
-        self.call(Allowed::Sharing, line, |world, host| {
+        self.call(AllowedChanges::Sharing, line, |world, host| {
             let ranges = self.ranges(world, source, into, length).inspect_err(|error| {
                 world.counters.refusals += u64::from(matches!(error, ShareError::Refused(_)));
             })?;
@@ -492,11 +492,11 @@ impl<'run> Sharing for SimulatedSubstrate<'run> {
             self.check_bounds(file);
         }
         let line = |world: &World| pair_line(world, "clone", source, into, length);
-        self.call(Allowed::Content, line, |world, host| {
+        self.call(AllowedChanges::Content, line, |world, host| {
             let ranges = self.ranges(world, source, into, length)?;
             let fails = world.fails(host, |faults| faults.io);
             let count = if fails { world.dice.below(ranges.count) } else { ranges.count };
-            world.clone_range(Actor::Engine(host), Ranges { count, ..ranges });
+            world.clone_range(Actor::Engine(host), SharedRanges { count, ..ranges });
             if fails { Err(ShareError::Io(Errno::IO.into())) } else { Ok(()) }
         })
     }
@@ -512,7 +512,7 @@ impl<'run> Sharing for SimulatedSubstrate<'run> {
     fn create_clone(&self, source: &SimulatedFile<'run>, path: &Path) -> Result<SimulatedFile<'run>, ShareError> {
         self.own(source);
         let line = |world: &World| format!("clone {} to {}", world.names.path_of(source.no), path.shown());
-        self.call(Allowed::Content, line, |world, host| {
+        self.call(AllowedChanges::Content, line, |world, host| {
             io_fault(world, host)?;
             if world.fails(host, |faults| faults.full) {
                 return Err(ShareError::Full);
@@ -550,7 +550,7 @@ impl<'run> Sharing for SimulatedSubstrate<'run> {
 
     fn room(&self) -> io::Result<Room> {
         self.call(
-            Allowed::Content,
+            AllowedChanges::Content,
             |_| "room".into(),
             |world, host| {
                 io_fault(world, host)?;
@@ -601,7 +601,7 @@ impl<'run> WholeExtents for SimulatedSubstrate<'run> {
 
     fn references(&self, extent: WholeExtent) -> io::Result<Vec<Reference>> {
         self.call(
-            Allowed::Content,
+            AllowedChanges::Content,
             |_| format!("references to the extent at {}", extent.place),
             |world, host| {
                 io_fault(world, host)?;

@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use onefold_block::BLOCK_BYTES;
 
 use super::blocks::{Blocks, PhysicalNo};
-use super::checks::{Change, Checker};
+use super::checks::{StepChange, StepChecker};
 use super::clock::EPOCH_NS;
 use super::content::Content;
 use super::dice::{Dice, nanoseconds};
 use super::files::{FileNo, Marks};
-use super::host::{HostNo, Machine, OpenNo};
-use super::names::Names;
+use super::host::{HostNo, HostState, OpenNo};
+use super::names::FolderTable;
 use super::options::{Faults, Mistake, SimulationOptions};
 use super::outcome::Counters;
-use super::reference::Reference;
+use super::reference::ReferenceCopy;
 
 /// Number of last steps that are kept as text.
 const STORY_LINES: usize = 40;
@@ -51,13 +51,13 @@ pub(super) struct World {
     pub(super) dice: Dice,
     pub(super) files: Marks,
     pub(super) blocks: Blocks,
-    pub(super) names: Names,
-    machines: Vec<Machine>,
+    pub(super) names: FolderTable,
+    machines: Vec<HostState>,
     opened: u64,
     /// The content of blocks that are set aside but not written: zeros, distinct from written ones.
     pub(super) unwritten: Content,
-    pub(super) reference: Reference,
-    pub(super) checker: Checker,
+    pub(super) reference: ReferenceCopy,
+    pub(super) checker: StepChecker,
     /// Blocks of images that a share has left as holes, until they are written or filled.
     pub(super) left: BTreeSet<(FileNo, u64)>,
     /// For a place in a host's file: the owner of the image whose block was cloned there.
@@ -67,7 +67,7 @@ pub(super) struct World {
     /// Files whose maps cannot be read.
     pub(super) unmappable: BTreeSet<FileNo>,
     /// The changes of the present step.
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<StepChange>,
     pub(super) counters: Counters,
     /// The first violation that was found.
     pub(super) violation: Option<String>,
@@ -81,12 +81,12 @@ impl World {
             dice: Dice::new(options.seed, 0x000f),
             files: Marks::default(),
             blocks: Blocks::new(options.total_blocks),
-            names: Names::new(),
-            machines: (0..=options.hosts).map(|host| Machine::new(options.user_of(host))).collect(),
+            names: FolderTable::new(),
+            machines: (0..=options.hosts).map(|host| HostState::new(options.user_of(host))).collect(),
             opened: 0,
             unwritten: Rc::new([0; BLOCK_BYTES]),
-            reference: Reference::default(),
-            checker: Checker::default(),
+            reference: ReferenceCopy::default(),
+            checker: StepChecker::default(),
             left: BTreeSet::new(),
             cloned_from: BTreeMap::new(),
             bad: BTreeSet::new(),
@@ -99,11 +99,11 @@ impl World {
         }
     }
 
-    pub(super) fn machine(&self, host: HostNo) -> &Machine {
+    pub(super) fn machine(&self, host: HostNo) -> &HostState {
         &self.machines[host.0 as usize]
     }
 
-    pub(super) fn machine_mut(&mut self, host: HostNo) -> &mut Machine {
+    pub(super) fn machine_mut(&mut self, host: HostNo) -> &mut HostState {
         &mut self.machines[host.0 as usize]
     }
 
@@ -166,14 +166,14 @@ impl World {
                 self.blocks.lower(block);
             }
         }
-        self.changes.push(Change::Mapped { file: no, index, before, content, after });
+        self.changes.push(StepChange::Mapped { file: no, index, before, content, after });
     }
 
     /// Changes the content of a block, in place.
     pub(super) fn fill(&mut self, block: PhysicalNo, content: Content) {
         let before = self.blocks.content(block).clone();
         self.blocks.set_content(block, content);
-        self.changes.push(Change::Filled { block, before });
+        self.changes.push(StepChange::Filled { block, before });
     }
 
     /// Opens a file on a host.

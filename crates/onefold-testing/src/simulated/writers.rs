@@ -13,7 +13,7 @@ use super::dice::Dice;
 use super::files::FileNo;
 use super::host::{HostNo, SeenKind, SeenWrite};
 use super::names::{FolderNo, Name};
-use super::sharing::Ranges;
+use super::sharing::SharedRanges;
 use super::world::{Actor, World};
 
 /// The folders of images.
@@ -350,7 +350,7 @@ impl Writers {
         world.files.get_mut(no).owner = self.draw_owner(world);
         let count = world.files.get(image.no).length / BLOCK_BYTES_U64;
         if world.set_length(writer, no, count * BLOCK_BYTES_U64).is_ok() && count > 0 {
-            world.clone_range(writer, Ranges { source: (image.no, 0), into: (no, 0), count });
+            world.clone_range(writer, SharedRanges { source: (image.no, 0), into: (no, 0), count });
         }
     }
 

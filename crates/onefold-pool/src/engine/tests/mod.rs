@@ -8,7 +8,7 @@ use std::sync::Arc;
 use onefold_block::clock::ManualClock;
 use onefold_block::random::SeededRandom;
 use onefold_block::{BlockDevice, BlockNo};
-use onefold_testing::device::{Call, Fault, FaultyDevice, MemoryDevice, When};
+use onefold_testing::device::{Call, FailingCalls, Fault, FaultyDevice, MemoryDevice};
 
 use super::Engine;
 use super::background::commit_or_tidy;
@@ -84,7 +84,7 @@ fn what_is_known_of_full_groups_outlives_an_operation_that_is_run_again() {
     let groups = 1100;
     let (device, engine) = nearly_full(groups);
     // Each bitmap must be read once. Twice is enough for the test.
-    device.fail(Call::Read, When::FromNth(device.count(Call::Read) + 2 * groups * BITMAP_BLOCKS), Fault::Io);
+    device.fail(Call::Read, FailingCalls::FromNth(device.count(Call::Read) + 2 * groups * BITMAP_BLOCKS), Fault::Io);
     let found = engine.run(Privilege::Normal, |op| op.reserve_data(40, 0, 0)).unwrap();
     let first = BlockNo(groups * GROUP_BLOCKS - FREE);
     assert_eq!(found, [GroupRun { first, count: 40 }]);

@@ -15,7 +15,7 @@ const SCATTERED_SECTORS_MAX: usize = 64;
 
 /// The part of an event that reached the disk. A discard is complete or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum EventFate {
     Whole,
     Lost,
     /// Only this many first sectors are new.
@@ -32,51 +32,51 @@ pub(super) enum Fate {
     SomeSectors(u64),
 }
 
-impl Fate {
+impl EventFate {
     /// Returns torn fate number `index` of a write of `sectors` sectors, with the extremes first.
-    pub(super) fn torn(index: u32, sectors: usize, seed: u64) -> Fate {
+    pub(super) fn torn(index: u32, sectors: usize, seed: u64) -> EventFate {
         match index {
-            0 => Fate::FirstSectors(1),
-            1 => Fate::LastSectors(1),
-            2 => Fate::FirstSectors(sectors - 1),
-            3 => Fate::LastSectors(sectors - 1),
+            0 => EventFate::FirstSectors(1),
+            1 => EventFate::LastSectors(1),
+            2 => EventFate::FirstSectors(sectors - 1),
+            3 => EventFate::LastSectors(sectors - 1),
             _ => {
                 let random = SeededRandom::new(seed);
                 let count = 1 + usize::try_from(random.below(sectors as u64 - 1)).expect("fewer than the sectors");
-                if index.is_multiple_of(2) { Fate::FirstSectors(count) } else { Fate::LastSectors(count) }
+                if index.is_multiple_of(2) { EventFate::FirstSectors(count) } else { EventFate::LastSectors(count) }
             }
         }
     }
 
     /// Returns a random fate for a write of `sectors` sectors: half are complete, a quarter lost, a quarter torn
     /// somehow.
-    pub(super) fn random(random: &SeededRandom, sectors: usize) -> Fate {
+    pub(super) fn random(random: &SeededRandom, sectors: usize) -> EventFate {
         match random.below(16) {
-            0..8 => Fate::Whole,
-            8..12 => Fate::Lost,
-            12 => Fate::torn(4, sectors, random.next_u64()),
-            13 => Fate::torn(5, sectors, random.next_u64()),
-            14 if sectors <= SCATTERED_SECTORS_MAX => Fate::SomeSectors(random.next_u64()),
-            _ => Fate::SomeBlocks(random.next_u64()),
+            0..8 => EventFate::Whole,
+            8..12 => EventFate::Lost,
+            12 => EventFate::torn(4, sectors, random.next_u64()),
+            13 => EventFate::torn(5, sectors, random.next_u64()),
+            14 if sectors <= SCATTERED_SECTORS_MAX => EventFate::SomeSectors(random.next_u64()),
+            _ => EventFate::SomeBlocks(random.next_u64()),
         }
     }
 
     /// Returns complete or lost, for an event that cannot be torn.
-    pub(super) fn random_whole(seed: u64) -> Fate {
-        if mix(seed, 0) & 1 == 1 { Fate::Whole } else { Fate::Lost }
+    pub(super) fn random_whole(seed: u64) -> EventFate {
+        if mix(seed, 0) & 1 == 1 { EventFate::Whole } else { EventFate::Lost }
     }
 
     /// Returns whether sector `sector` of an event of `sectors` sectors is new.
     fn is_new(self, sector: usize, sectors: usize) -> bool {
         match self {
-            Fate::Whole => true,
-            Fate::Lost => false,
-            Fate::FirstSectors(count) => sector < count,
-            Fate::LastSectors(count) => sector >= sectors.saturating_sub(count),
-            Fate::WithoutSector(lost) => sector != lost,
-            Fate::OneSector(alone) => sector == alone,
-            Fate::SomeBlocks(seed) => mix(seed, sector / SECTORS_PER_BLOCK) & 1 == 1,
-            Fate::SomeSectors(seed) => mix(seed, sector) & 1 == 1,
+            EventFate::Whole => true,
+            EventFate::Lost => false,
+            EventFate::FirstSectors(count) => sector < count,
+            EventFate::LastSectors(count) => sector >= sectors.saturating_sub(count),
+            EventFate::WithoutSector(lost) => sector != lost,
+            EventFate::OneSector(alone) => sector == alone,
+            EventFate::SomeBlocks(seed) => mix(seed, sector / SECTORS_PER_BLOCK) & 1 == 1,
+            EventFate::SomeSectors(seed) => mix(seed, sector) & 1 == 1,
         }
     }
 
@@ -100,36 +100,36 @@ impl Fate {
     }
 }
 
-impl fmt::Display for Fate {
+impl fmt::Display for EventFate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fate::Whole => f.write_str("whole"),
-            Fate::Lost => f.write_str("lost"),
-            Fate::FirstSectors(count) => write!(f, "torn after {count} sectors"),
-            Fate::LastSectors(count) => write!(f, "torn before the last {count} sectors"),
-            Fate::WithoutSector(lost) => write!(f, "without its sector {lost}"),
-            Fate::OneSector(alone) => write!(f, "with nothing but its sector {alone}"),
-            Fate::SomeBlocks(seed) => write!(f, "blocks torn by seed {seed:#x}"),
-            Fate::SomeSectors(seed) => write!(f, "sectors torn by seed {seed:#x}"),
+            EventFate::Whole => f.write_str("whole"),
+            EventFate::Lost => f.write_str("lost"),
+            EventFate::FirstSectors(count) => write!(f, "torn after {count} sectors"),
+            EventFate::LastSectors(count) => write!(f, "torn before the last {count} sectors"),
+            EventFate::WithoutSector(lost) => write!(f, "without its sector {lost}"),
+            EventFate::OneSector(alone) => write!(f, "with nothing but its sector {alone}"),
+            EventFate::SomeBlocks(seed) => write!(f, "blocks torn by seed {seed:#x}"),
+            EventFate::SomeSectors(seed) => write!(f, "sectors torn by seed {seed:#x}"),
         }
     }
 }
 
 /// The content that a discarded block reads as: the disk may choose any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Discarded {
+pub(super) enum DiscardedContent {
     Old,
     Zero,
     Garbage,
 }
 
-impl Discarded {
+impl DiscardedContent {
     /// Returns the content of block `index` of the discard that is event `event`.
-    pub(super) fn of(seed: u64, event: usize, index: u64) -> Discarded {
+    pub(super) fn of(seed: u64, event: usize, index: u64) -> DiscardedContent {
         match SeededRandom::new(seed ^ mix(event as u64, 0) ^ index.rotate_left(32)).below(3) {
-            0 => Discarded::Old,
-            1 => Discarded::Zero,
-            _ => Discarded::Garbage,
+            0 => DiscardedContent::Old,
+            1 => DiscardedContent::Zero,
+            _ => DiscardedContent::Garbage,
         }
     }
 
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     /// Returns the sectors of a three-block write that are new under `fate`. Checks that each sector is new or old.
-    fn new_sectors(fate: Fate) -> Vec<usize> {
+    fn new_sectors(fate: EventFate) -> Vec<usize> {
         let blocks: Vec<SharedBlock> = (0..3).map(|_| Arc::new([1; BLOCK_BYTES])).collect();
         let old = Arc::new([2; BLOCK_BYTES]);
         let content = |index| fate.block(index, &blocks, Some(Arc::clone(&old))).unwrap();
@@ -166,23 +166,23 @@ mod tests {
 
     #[test]
     fn a_fate_decides_which_sectors_are_new() {
-        assert_eq!(new_sectors(Fate::Whole), (0..24).collect::<Vec<_>>());
-        assert_eq!(new_sectors(Fate::Lost), []);
-        assert_eq!(new_sectors(Fate::FirstSectors(9)), (0..9).collect::<Vec<_>>());
-        assert_eq!(new_sectors(Fate::LastSectors(1)), [23]);
-        assert_eq!(new_sectors(Fate::LastSectors(17)), (7..24).collect::<Vec<_>>());
-        assert_eq!(new_sectors(Fate::OneSector(9)), [9]);
-        assert_eq!(new_sectors(Fate::WithoutSector(9)), (0..9).chain(10..24).collect::<Vec<_>>());
+        assert_eq!(new_sectors(EventFate::Whole), (0..24).collect::<Vec<_>>());
+        assert_eq!(new_sectors(EventFate::Lost), []);
+        assert_eq!(new_sectors(EventFate::FirstSectors(9)), (0..9).collect::<Vec<_>>());
+        assert_eq!(new_sectors(EventFate::LastSectors(1)), [23]);
+        assert_eq!(new_sectors(EventFate::LastSectors(17)), (7..24).collect::<Vec<_>>());
+        assert_eq!(new_sectors(EventFate::OneSector(9)), [9]);
+        assert_eq!(new_sectors(EventFate::WithoutSector(9)), (0..9).chain(10..24).collect::<Vec<_>>());
     }
 
     #[test]
     fn seeded_fates_are_repeatable_and_of_their_granularity() {
         let mut counts = Vec::new();
         for seed in 0..50 {
-            let blocks = new_sectors(Fate::SomeBlocks(seed));
+            let blocks = new_sectors(EventFate::SomeBlocks(seed));
             assert!(blocks.chunks(8).all(|block| block[0] % 8 == 0 && block.len() == 8));
-            let sectors = new_sectors(Fate::SomeSectors(seed));
-            assert_eq!(sectors, new_sectors(Fate::SomeSectors(seed)));
+            let sectors = new_sectors(EventFate::SomeSectors(seed));
+            assert_eq!(sectors, new_sectors(EventFate::SomeSectors(seed)));
             counts.push(sectors.len());
         }
         assert!(counts.iter().any(|count| *count < 10) && counts.iter().any(|count| *count > 14));
@@ -191,17 +191,17 @@ mod tests {
     #[test]
     fn what_is_torn_over_nothing_is_torn_over_zeros() {
         let blocks: [SharedBlock; 1] = [Arc::new([1; BLOCK_BYTES])];
-        let content = Fate::FirstSectors(1).block(0, &blocks, None).unwrap();
+        let content = EventFate::FirstSectors(1).block(0, &blocks, None).unwrap();
         assert!(content[..SECTOR_BYTES].iter().all(|byte| *byte == 1));
         assert!(content[SECTOR_BYTES..].iter().all(|byte| *byte == 0));
-        assert_eq!(Fate::Lost.block(0, &blocks, None), None);
+        assert_eq!(EventFate::Lost.block(0, &blocks, None), None);
     }
 
     #[test]
     fn torn_fates_leave_something_new_and_something_old() {
         for sectors in [8, 16, 2048] {
             for index in 0..40 {
-                let fate = Fate::torn(index, sectors, u64::from(index));
+                let fate = EventFate::torn(index, sectors, u64::from(index));
                 let new = (0..sectors).filter(|sector| fate.is_new(*sector, sectors)).count();
                 assert!(0 < new && new < sectors, "{fate}");
             }
@@ -210,9 +210,9 @@ mod tests {
 
     #[test]
     fn discarded_blocks_come_in_all_three_kinds() {
-        for kind in [Discarded::Old, Discarded::Zero, Discarded::Garbage] {
-            assert!((0..30).any(|index| Discarded::of(1, 4, index) == kind));
+        for kind in [DiscardedContent::Old, DiscardedContent::Zero, DiscardedContent::Garbage] {
+            assert!((0..30).any(|index| DiscardedContent::of(1, 4, index) == kind));
         }
-        assert_ne!(Discarded::garbage(1, 4), Discarded::garbage(1, 5));
+        assert_ne!(DiscardedContent::garbage(1, 4), DiscardedContent::garbage(1, 5));
     }
 }

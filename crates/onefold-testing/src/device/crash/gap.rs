@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::fate::{Discarded, Fate};
+use super::fate::{DiscardedContent, EventFate};
 use crate::device::{Event, MemoryImage, SharedBlock};
 use onefold_block::BlockNo;
 
@@ -57,7 +57,7 @@ impl<'a> Gap<'a> {
         block: BlockNo,
         cut: usize,
         discard_seed: u64,
-        fate_of: impl Fn(usize) -> Fate,
+        fate_of: impl Fn(usize) -> EventFate,
     ) {
         let mut content = base.get(block).cloned();
         for &index in self.touched_by.get(&block).into_iter().flatten().filter(|index| **index < cut) {
@@ -74,7 +74,7 @@ impl<'a> Gap<'a> {
 pub(super) fn apply(event: &Event, index: usize, image: &mut MemoryImage, discard_seed: u64) {
     for block in blocks_of(event) {
         let old = image.get(block).cloned();
-        match outcome(event, index, block, old, Fate::Whole, discard_seed) {
+        match outcome(event, index, block, old, EventFate::Whole, discard_seed) {
             Some(content) => image.set(block, content),
             None => image.clear(block),
         }
@@ -97,7 +97,7 @@ fn outcome(
     index: usize,
     block: BlockNo,
     old: Option<SharedBlock>,
-    fate: Fate,
+    fate: EventFate,
     discard_seed: u64,
 ) -> Option<SharedBlock> {
     match event {
@@ -105,12 +105,12 @@ fn outcome(
             let place = usize::try_from(block.0 - first.0).expect("below the number of blocks written");
             fate.block(place, blocks, old)
         }
-        Event::Discard { first, .. } if fate == Fate::Whole => {
-            match Discarded::of(discard_seed, index, block.0 - first.0) {
-                Discarded::Old => old,
-                Discarded::Zero => None,
+        Event::Discard { first, .. } if fate == EventFate::Whole => {
+            match DiscardedContent::of(discard_seed, index, block.0 - first.0) {
+                DiscardedContent::Old => old,
+                DiscardedContent::Zero => None,
                 // Never-written blocks may stay zero: a trim of the whole device must not fill memory.
-                Discarded::Garbage => old.map(|_| Discarded::garbage(discard_seed, index)),
+                DiscardedContent::Garbage => old.map(|_| DiscardedContent::garbage(discard_seed, index)),
             }
         }
         Event::Discard { .. } | Event::Sync | Event::Mark(_) => old,

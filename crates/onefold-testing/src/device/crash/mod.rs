@@ -12,10 +12,10 @@ mod tests;
 use std::ops::Range;
 use std::vec;
 
-use fate::{Fate, mix};
+use fate::{EventFate, mix};
 use gap::{Gap, apply, blocks_of, gaps};
 pub use plan::{CrashPlan, Sample};
-use plan::{Shape, Spec, sectors_of};
+use plan::{CrashSpec, GapShape, sectors_of};
 
 use crate::device::{Event, MemoryDevice, MemoryImage, Recording};
 use onefold_block::random::SeededRandom;
@@ -29,7 +29,7 @@ pub struct CrashImage {
     pub cut: usize,
     number: usize,
     seed: u64,
-    shape: Shape,
+    shape: GapShape,
     last_mark: Option<u64>,
 }
 
@@ -59,7 +59,7 @@ impl CrashImage {
 pub struct CrashImages<'a> {
     recording: &'a Recording,
     plan: CrashPlan,
-    specs: vec::IntoIter<Spec>,
+    specs: vec::IntoIter<CrashSpec>,
     gaps: Vec<Range<usize>>,
     gap_index: usize,
     gap: Gap<'a>,
@@ -124,30 +124,30 @@ impl CrashImages<'_> {
     }
 
     /// Returns the content that `shape` leaves. The prefix must be at the cut.
-    fn content(&self, shape: Shape) -> MemoryImage {
+    fn content(&self, shape: GapShape) -> MemoryImage {
         let (events, cut) = (self.recording.events(), self.prefix_cut);
         let mut image = match shape {
-            Shape::Prefix | Shape::AllBut { .. } => self.prefix.clone(),
-            Shape::Only { .. } | Shape::Subset { .. } => self.base.clone(),
+            GapShape::Prefix | GapShape::AllBut { .. } => self.prefix.clone(),
+            GapShape::Only { .. } | GapShape::Subset { .. } => self.base.clone(),
         };
         match shape {
-            Shape::Prefix => {}
-            Shape::AllBut { event, fate } => {
-                let fate_of = |index| if index == event { fate } else { Fate::Whole };
+            GapShape::Prefix => {}
+            GapShape::AllBut { event, fate } => {
+                let fate_of = |index| if index == event { fate } else { EventFate::Whole };
                 for block in blocks_of(&events[event]) {
                     self.gap.settle(&mut image, &self.base, block, cut, self.plan.seed, fate_of);
                 }
             }
-            Shape::Only { event, fate } => {
-                let fate_of = |index| if index == event { fate } else { Fate::Lost };
+            GapShape::Only { event, fate } => {
+                let fate_of = |index| if index == event { fate } else { EventFate::Lost };
                 for block in blocks_of(&events[event]) {
                     self.gap.settle(&mut image, &self.base, block, cut, self.plan.seed, fate_of);
                 }
             }
-            Shape::Subset { seed } => {
+            GapShape::Subset { seed } => {
                 let fate_of = |index: usize| match sectors_of(&events[index]) {
-                    0 => Fate::random_whole(mix(seed, index)),
-                    sectors => Fate::random(&SeededRandom::new(mix(seed, index)), sectors),
+                    0 => EventFate::random_whole(mix(seed, index)),
+                    sectors => EventFate::random(&SeededRandom::new(mix(seed, index)), sectors),
                 };
                 for block in self.gap.blocks() {
                     self.gap.settle(&mut image, &self.base, block, cut, seed, fate_of);
@@ -162,7 +162,7 @@ impl Iterator for CrashImages<'_> {
     type Item = CrashImage;
 
     fn next(&mut self) -> Option<CrashImage> {
-        let Spec { number, gap, cut, shape } = self.specs.next()?;
+        let CrashSpec { number, gap, cut, shape } = self.specs.next()?;
         self.advance_to_gap(gap);
         self.advance_prefix(cut);
         let device = MemoryDevice::from(self.content(shape));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::fate::{Fate, SECTORS_PER_BLOCK, mix};
+use super::fate::{EventFate, SECTORS_PER_BLOCK, mix};
 use super::gap::gaps;
 use crate::device::Event;
 use onefold_block::random::SeededRandom;
@@ -68,7 +68,7 @@ impl CrashPlan {
     }
 
     /// Returns the images of a stream of events, in the order of their gaps and cuts.
-    pub(super) fn specs(&self, events: &[Event]) -> Vec<Spec> {
+    pub(super) fn specs(&self, events: &[Event]) -> Vec<CrashSpec> {
         let mut specs = Vec::new();
         for (gap, range) in gaps(events).into_iter().enumerate() {
             let first = specs.len();
@@ -76,34 +76,38 @@ impl CrashPlan {
             if self.prefixes {
                 let next_changes = |cut: usize| events.get(cut).is_none_or(Event::is_change);
                 let cuts = (range.start..=range.end).filter(|cut| next_changes(*cut));
-                specs.extend(cuts.map(|cut| (gap, cut, Shape::Prefix)));
+                specs.extend(cuts.map(|cut| (gap, cut, GapShape::Prefix)));
             }
             for (place, &index) in changes.iter().enumerate() {
                 let is_last = place + 1 == changes.len();
                 if self.singles && changes.len() > 1 {
-                    specs.push((gap, range.end, Shape::AllBut { event: index, fate: Fate::Lost }));
-                    specs.push((gap, range.end, Shape::Only { event: index, fate: Fate::Whole }));
+                    specs.push((gap, range.end, GapShape::AllBut { event: index, fate: EventFate::Lost }));
+                    specs.push((gap, range.end, GapShape::Only { event: index, fate: EventFate::Whole }));
                 }
                 for split in 0..self.torn_splits {
                     let sectors = sectors_of(&events[index]);
                     if sectors == 0 {
                         break;
                     }
-                    let fate = Fate::torn(split, sectors, mix(mix(self.seed, index), split as usize));
-                    specs.push((gap, range.end, Shape::AllBut { event: index, fate }));
+                    let fate = EventFate::torn(split, sectors, mix(mix(self.seed, index), split as usize));
+                    specs.push((gap, range.end, GapShape::AllBut { event: index, fate }));
                     if !is_last {
-                        specs.push((gap, index + 1, Shape::AllBut { event: index, fate }));
+                        specs.push((gap, index + 1, GapShape::AllBut { event: index, fate }));
                     }
                 }
             }
             for &index in changes.iter().filter(|_| self.sectors) {
                 let sectors = sectors_of(&events[index]);
                 for sector in 0..sectors {
-                    let (lost, alone) = (Fate::WithoutSector(sector), Fate::OneSector(sector));
-                    specs.push((gap, range.end, Shape::AllBut { event: index, fate: lost }));
-                    specs.push((gap, range.end, Shape::Only { event: index, fate: alone }));
+                    let (lost, alone) = (EventFate::WithoutSector(sector), EventFate::OneSector(sector));
+                    specs.push((gap, range.end, GapShape::AllBut { event: index, fate: lost }));
+                    specs.push((gap, range.end, GapShape::Only { event: index, fate: alone }));
                     if sector > 0 {
-                        specs.push((gap, index + 1, Shape::AllBut { event: index, fate: Fate::FirstSectors(sector) }));
+                        specs.push((
+                            gap,
+                            index + 1,
+                            GapShape::AllBut { event: index, fate: EventFate::FirstSectors(sector) },
+                        ));
                     }
                 }
             }
@@ -111,19 +115,19 @@ impl CrashPlan {
                 let random = SeededRandom::new(mix(!self.seed, gap));
                 for _ in 0..self.random_subsets_per_gap {
                     let begun = usize::try_from(random.below(changes.len() as u64)).expect("below a length");
-                    specs.push((gap, changes[begun] + 1, Shape::Subset { seed: random.next_u64() }));
+                    specs.push((gap, changes[begun] + 1, GapShape::Subset { seed: random.next_u64() }));
                 }
             }
             specs[first..].sort_by_key(|(_, cut, _)| *cut);
         }
         let numbered = specs.into_iter().enumerate();
-        let numbered = numbered.map(|(number, (gap, cut, shape))| Spec { number, gap, cut, shape });
+        let numbered = numbered.map(|(number, (gap, cut, shape))| CrashSpec { number, gap, cut, shape });
         self.sample.of(self.seed, numbered.collect())
     }
 }
 
 impl Sample {
-    fn of(self, seed: u64, mut specs: Vec<Spec>) -> Vec<Spec> {
+    fn of(self, seed: u64, mut specs: Vec<CrashSpec>) -> Vec<CrashSpec> {
         match self {
             Sample::All => {}
             Sample::EveryNth { step, offset } => {
@@ -138,8 +142,8 @@ impl Sample {
 }
 
 /// Draws `count` specs out of more, as [`Sample::AtMost`] describes.
-fn draw(seed: u64, specs: Vec<Spec>, count: usize) -> Vec<Spec> {
-    let mut kinds: [Vec<Spec>; Shape::KINDS] = Default::default();
+fn draw(seed: u64, specs: Vec<CrashSpec>, count: usize) -> Vec<CrashSpec> {
+    let mut kinds: [Vec<CrashSpec>; GapShape::KINDS] = Default::default();
     for spec in specs {
         kinds[spec.shape.kind()].push(spec);
     }
@@ -162,56 +166,61 @@ fn draw(seed: u64, specs: Vec<Spec>, count: usize) -> Vec<Spec> {
 
 /// A crash image to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spec {
+pub(super) struct CrashSpec {
     /// Its place in the unsampled plan.
     pub(super) number: usize,
     pub(super) gap: usize,
     /// Number of events that had begun when the power failed.
     pub(super) cut: usize,
-    pub(super) shape: Shape,
+    pub(super) shape: GapShape,
 }
 
 /// The part of a gap before the cut that is present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum GapShape {
     Prefix,
     /// All, except for one event with another fate.
     AllBut {
         event: usize,
-        fate: Fate,
+        fate: EventFate,
     },
     /// One event alone, with its fate.
     Only {
         event: usize,
-        fate: Fate,
+        fate: EventFate,
     },
     Subset {
         seed: u64,
     },
 }
 
-impl Shape {
+impl GapShape {
     const KINDS: usize = 4;
 
     /// Returns the kind of the image, as [`Sample::AtMost`] distinguishes them; 0 is a prefix.
     const fn kind(self) -> usize {
         match self {
-            Shape::Prefix => 0,
-            Shape::AllBut { fate: Fate::WithoutSector(_) | Fate::OneSector(_) | Fate::FirstSectors(_), .. }
-            | Shape::Only { fate: Fate::OneSector(_), .. } => 2,
-            Shape::AllBut { .. } | Shape::Only { .. } => 1,
-            Shape::Subset { .. } => 3,
+            GapShape::Prefix => 0,
+            GapShape::AllBut {
+                fate: EventFate::WithoutSector(_) | EventFate::OneSector(_) | EventFate::FirstSectors(_),
+                ..
+            }
+            | GapShape::Only { fate: EventFate::OneSector(_), .. } => 2,
+            GapShape::AllBut { .. } | GapShape::Only { .. } => 1,
+            GapShape::Subset { .. } => 3,
         }
     }
 }
 
-impl fmt::Display for Shape {
+impl fmt::Display for GapShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Shape::Prefix => f.write_str("all of them there"),
-            Shape::AllBut { event, fate } => write!(f, "event {event} {fate}"),
-            Shape::Only { event, fate } => write!(f, "event {event} {fate}, alone there of those since the last sync"),
-            Shape::Subset { seed } => write!(f, "a random part of those since the last sync there, seed {seed:#x}"),
+            GapShape::Prefix => f.write_str("all of them there"),
+            GapShape::AllBut { event, fate } => write!(f, "event {event} {fate}"),
+            GapShape::Only { event, fate } => {
+                write!(f, "event {event} {fate}, alone there of those since the last sync")
+            }
+            GapShape::Subset { seed } => write!(f, "a random part of those since the last sync there, seed {seed:#x}"),
         }
     }
 }

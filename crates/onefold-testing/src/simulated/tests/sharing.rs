@@ -2,7 +2,7 @@
 
 use onefold_substrate::{Files, MappedExtent, Refusal, Sharing};
 
-use super::super::checks::Allowed;
+use super::super::checks::AllowedChanges;
 use super::super::files::FileNo;
 use super::super::world::{Actor, World};
 use super::*;
@@ -169,7 +169,7 @@ fn found(wrong: impl FnOnce(&mut World, FileNo, FileNo)) -> (bool, bool) {
     let mut world = system.world_mut();
     let [one, two] = ["images/one", "images/two"].map(|path| world.find_file(Path::new(path)).unwrap());
     wrong(&mut world, one, two);
-    world.verify(Allowed::Sharing);
+    world.verify(AllowedChanges::Sharing);
     (world.violation.take().is_some(), world.check_all().is_err())
 }
 
@@ -218,7 +218,7 @@ fn a_call_that_was_to_share_only_is_found_when_it_changes_a_file_that_is_no_imag
     {
         let mut world = system.world_mut();
         world.write(Actor::Engine(HostNo(0)), one.no, 0, &bytes(&[2])).unwrap();
-        world.verify(Allowed::Sharing);
+        world.verify(AllowedChanges::Sharing);
     }
     assert!(system.violation().is_some_and(|problem| problem.contains("sharing changed")));
 }
