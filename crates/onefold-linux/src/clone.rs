@@ -9,11 +9,11 @@ use rustix::fs::{AtFlags, IFlags, Mode, ioctl_ficlone, ioctl_getflags, ioctl_set
 use rustix::io::retry_on_intr;
 
 use crate::file::LinuxFile;
-use crate::names::Root;
+use crate::names::RootFolder;
 use crate::share;
 
 /// Creates a clone of a file. If cloning fails after the name was created, the name is removed again.
-pub(super) fn create_clone(root: &Root, source: &LinuxFile, path: &Path) -> Result<LinuxFile, ShareError> {
+pub(super) fn create_clone(root: &RootFolder, source: &LinuxFile, path: &Path) -> Result<LinuxFile, ShareError> {
     let from = rustix::fs::fstat(source.as_fd()).map_err(io::Error::from)?;
     let (file, folder) = root.create_file(path, Mode::from_raw_mode(from.st_mode & 0o777))?;
     let clone = LinuxFile::created(file, folder);

@@ -15,7 +15,7 @@ use onefold_block::BLOCK_BYTES;
 use rustix::io::Errno;
 
 use crate::file::LinuxFile;
-use crate::sys::{self, Attributes};
+use crate::sys::{self, FsxAttributes};
 
 /// Number of attempts to lease a file that another program has open: most programs have it open for a moment only.
 const TAKES: u32 = 5;
@@ -26,10 +26,10 @@ const TRIES: u32 = 3;
 /// The system calls that setting the hint takes.
 trait Calls {
     /// Returns the attributes.
-    fn read(&self) -> Result<Attributes, Errno>;
+    fn read(&self) -> Result<FsxAttributes, Errno>;
 
     /// Sets the attributes.
-    fn write(&self, attributes: Attributes) -> Result<(), Errno>;
+    fn write(&self, attributes: FsxAttributes) -> Result<(), Errno>;
 
     /// Leases the file for this opening alone. Returns whether it succeeded.
     fn take(&self) -> bool;
@@ -42,11 +42,11 @@ trait Calls {
 }
 
 impl Calls for LinuxFile {
-    fn read(&self) -> Result<Attributes, Errno> {
+    fn read(&self) -> Result<FsxAttributes, Errno> {
         sys::attributes(self)
     }
 
-    fn write(&self, attributes: Attributes) -> Result<(), Errno> {
+    fn write(&self, attributes: FsxAttributes) -> Result<(), Errno> {
         sys::set_attributes(self, attributes)
     }
 
@@ -95,7 +95,7 @@ fn set_on_what_is_there(calls: &impl Calls) -> Result<bool, Errno> {
         if has_hint(&found) {
             break;
         }
-        calls.write(Attributes {
+        calls.write(FsxAttributes {
             flags: found.flags | sys::HAS_COW_EXTENT_BYTES,
             cow_extent_bytes: u32::try_from(BLOCK_BYTES).expect("a block is small"),
             ..found
@@ -105,7 +105,7 @@ fn set_on_what_is_there(calls: &impl Calls) -> Result<bool, Errno> {
     Ok(is_set)
 }
 
-fn has_hint(attributes: &Attributes) -> bool {
+fn has_hint(attributes: &FsxAttributes) -> bool {
     attributes.flags & sys::HAS_COW_EXTENT_BYTES != 0
 }
 
@@ -119,11 +119,11 @@ mod tests {
     const NODUMP: u32 = 0x80;
 
     /// A change that another program makes to a file's attributes.
-    type Act = Box<dyn FnOnce(&Cell<Attributes>)>;
+    type Act = Box<dyn FnOnce(&Cell<FsxAttributes>)>;
 
     /// A file, and another program that changes its attributes between two calls.
-    struct Shared {
-        attributes: Cell<Attributes>,
+    struct ContendedFile {
+        attributes: Cell<FsxAttributes>,
         /// Number of calls that this program makes before the other one acts.
         calls_left: Cell<u32>,
         /// The change that the other program makes; it waits while the file is leased.
@@ -133,7 +133,7 @@ mod tests {
         is_taken: Cell<bool>,
     }
 
-    impl Shared {
+    impl ContendedFile {
         fn step(&self) {
             let left = self.calls_left.get();
             self.calls_left.set(left.saturating_sub(1));
@@ -149,13 +149,13 @@ mod tests {
         }
     }
 
-    impl Calls for Shared {
-        fn read(&self) -> Result<Attributes, Errno> {
+    impl Calls for ContendedFile {
+        fn read(&self) -> Result<FsxAttributes, Errno> {
             self.step();
             Ok(self.attributes.get())
         }
 
-        fn write(&self, attributes: Attributes) -> Result<(), Errno> {
+        fn write(&self, attributes: FsxAttributes) -> Result<(), Errno> {
             self.step();
             self.attributes.set(attributes);
             Ok(())
@@ -179,13 +179,13 @@ mod tests {
         }
     }
 
-    fn plain() -> Attributes {
-        Attributes { flags: 1, extent_bytes: 8192, extents: 3, project: 5, cow_extent_bytes: 0, padding: [0; 8] }
+    fn plain() -> FsxAttributes {
+        FsxAttributes { flags: 1, extent_bytes: 8192, extents: 3, project: 5, cow_extent_bytes: 0, padding: [0; 8] }
     }
 
     /// Sets the hint while another program acts after `calls` calls. Returns the attributes that the file ends up with.
-    fn among(calls: u32, refusals: u32, act: impl FnOnce(&Cell<Attributes>) + 'static) -> Attributes {
-        let file = Shared {
+    fn among(calls: u32, refusals: u32, act: impl FnOnce(&Cell<FsxAttributes>) + 'static) -> FsxAttributes {
+        let file = ContendedFile {
             attributes: Cell::new(plain()),
             calls_left: Cell::new(calls),
             act: RefCell::new(Some(Box::new(act))),
@@ -231,7 +231,7 @@ mod tests {
     /// them.
     #[test]
     fn the_hint_is_set_again_on_what_another_program_had_read_before() {
-        let stale = |file: &Cell<Attributes>| file.set(Attributes { project: 9, ..plain() });
+        let stale = |file: &Cell<FsxAttributes>| file.set(FsxAttributes { project: 9, ..plain() });
         // The writing call follows the first reading, five refusals with four pauses, and the second reading.
         let writing = 1 + 2 * TAKES - 1 + 1;
         let found = among(writing + 1, u32::MAX, stale);
@@ -240,8 +240,8 @@ mod tests {
 
     #[test]
     fn a_hint_that_somebody_has_set_stays() {
-        let with_hint = Attributes { flags: sys::HAS_COW_EXTENT_BYTES, cow_extent_bytes: 1 << 20, ..plain() };
-        let file = Shared {
+        let with_hint = FsxAttributes { flags: sys::HAS_COW_EXTENT_BYTES, cow_extent_bytes: 1 << 20, ..plain() };
+        let file = ContendedFile {
             attributes: Cell::new(with_hint),
             calls_left: Cell::new(u32::MAX),
             act: RefCell::new(None),

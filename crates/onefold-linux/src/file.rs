@@ -21,7 +21,7 @@ const READ_BYTES: usize = 16 << 10;
 
 /// What a descriptor can be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Opened {
+pub(super) enum DescriptorAccess {
     ReadOnly,
     ReadWrite,
 }
@@ -30,7 +30,7 @@ pub(super) enum Opened {
 #[derive(Debug)]
 pub struct LinuxFile {
     file: Arc<std::fs::File>,
-    opened: Opened,
+    opened: DescriptorAccess,
     /// The folder that the file was created in, until its name there is durable.
     folder: Mutex<Option<OwnedFd>>,
     /// When the lease was last seen intact.
@@ -38,18 +38,18 @@ pub struct LinuxFile {
 }
 
 impl LinuxFile {
-    pub(super) fn new(file: OwnedFd, opened: Opened) -> LinuxFile {
+    pub(super) fn new(file: OwnedFd, opened: DescriptorAccess) -> LinuxFile {
         LinuxFile { file: Arc::new(file.into()), opened, folder: Mutex::new(None), leased: Mutex::new(None) }
     }
 
     pub(super) fn created(file: OwnedFd, folder: OwnedFd) -> LinuxFile {
-        LinuxFile { folder: Mutex::new(Some(folder)), ..LinuxFile::new(file, Opened::ReadWrite) }
+        LinuxFile { folder: Mutex::new(Some(folder)), ..LinuxFile::new(file, DescriptorAccess::ReadWrite) }
     }
 
     /// Returns whether bytes can be written to the file. If not, blocks may still be shared into it.
     #[must_use]
     pub fn is_writable(&self) -> bool {
-        self.opened == Opened::ReadWrite
+        self.opened == DescriptorAccess::ReadWrite
     }
 
     /// Returns a reference that does not keep the file open.
@@ -265,7 +265,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
-        let file = LinuxFile::new(file.into(), Opened::ReadWrite);
+        let file = LinuxFile::new(file.into(), DescriptorAccess::ReadWrite);
         let (long, none) = (|| Duration::from_secs(3600), || Duration::ZERO);
         assert!(file.is_exclusive_lost(long), "it was never taken");
         assert!(file.try_exclusive().unwrap());

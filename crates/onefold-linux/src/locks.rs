@@ -12,14 +12,14 @@ use onefold_substrate::HeldLock;
 use rustix::fd::AsFd;
 use rustix::fs::Dir;
 
-use crate::names::{Root, path_of};
+use crate::names::{RootFolder, path_of};
 use crate::{mounts, sys};
 
 /// Maximum number of times the list is read while it keeps changing.
 const READS: u32 = 8;
 
 /// A file as the list names it: device and inode number.
-type Locked = (u32, u32, u64);
+type LockedFile = (u32, u32, u64);
 
 /// Returns whether another process holds a lock on a byte of an open file (`fcntl(2)`, "Advisory record locking"), for
 /// reading or writing. Other processes cannot notice the question.
@@ -31,7 +31,7 @@ pub fn is_byte_locked(file: impl AsFd, offset: u64) -> io::Result<bool> {
 }
 
 /// Returns the locked files of a folder.
-pub(super) fn held(root: &Root, folder: &Path) -> io::Result<Vec<HeldLock>> {
+pub(super) fn held(root: &RootFolder, folder: &Path) -> io::Result<Vec<HeldLock>> {
     let device = mounts::mount_of(root.folder())?.device;
     let locks = locks(|| std::fs::read_to_string("/proc/locks"))?;
     let mut held = Vec::new();
@@ -47,7 +47,7 @@ pub(super) fn held(root: &Root, folder: &Path) -> io::Result<Vec<HeldLock>> {
 
 /// Reads the list until it is the same twice. The kernel returns it page by page, and skips a lock of a later page if
 /// one of an earlier page has gone meanwhile. So the result has every lock that any of the readings showed.
-fn locks(mut read: impl FnMut() -> io::Result<String>) -> io::Result<HashMap<Locked, Option<u32>>> {
+fn locks(mut read: impl FnMut() -> io::Result<String>) -> io::Result<HashMap<LockedFile, Option<u32>>> {
     let (mut locks, mut last) = (HashMap::new(), None);
     for _ in 0..READS {
         let text = read()?;
@@ -61,11 +61,11 @@ fn locks(mut read: impl FnMut() -> io::Result<String>) -> io::Result<HashMap<Loc
 }
 
 /// Returns the holders of the whole-file locks in the list. Processes that wait for a lock hold none.
-fn parse_locks(text: &str) -> HashMap<Locked, Option<u32>> {
+fn parse_locks(text: &str) -> HashMap<LockedFile, Option<u32>> {
     text.lines().filter_map(parse_lock).collect()
 }
 
-fn parse_lock(line: &str) -> Option<(Locked, Option<u32>)> {
+fn parse_lock(line: &str) -> Option<(LockedFile, Option<u32>)> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     if fields.next()? != "FLOCK" {
         return None;

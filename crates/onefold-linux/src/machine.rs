@@ -53,7 +53,7 @@ impl Machine for LinuxMachine<'_> {
         if by_inode.is_empty() {
             return Ok(open);
         }
-        let images = Images { numbers: by_inode.keys().map(|inode| inode.number).collect(), by_inode };
+        let images = ImageInodes { numbers: by_inode.keys().map(|inode| inode.number).collect(), by_inode };
         let own = std::process::id().to_string();
         for process in fs::read_dir("/proc")? {
             let process = process?;
@@ -62,7 +62,7 @@ impl Machine for LinuxMachine<'_> {
             if !is_process || *own == *name {
                 continue;
             }
-            let mut found = Found::default();
+            let mut found = WrittenImages::default();
             let looked = look_at(&process.path(), &images, &mut found);
             let process_no = name.to_str().and_then(|name| name.parse().ok());
             if let (false, Some(process_no)) = (found.images.is_empty(), process_no) {
@@ -86,24 +86,24 @@ impl Machine for LinuxMachine<'_> {
 
 /// Identifies a file among all others of this machine while it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Inode {
+struct InodeId {
     device: (u32, u32),
     number: u64,
 }
 
 /// The images to look for.
-struct Images {
-    by_inode: BTreeMap<Inode, FileHandle>,
+struct ImageInodes {
+    by_inode: BTreeMap<InodeId, FileHandle>,
     /// The inode numbers alone.
     numbers: BTreeSet<u64>,
 }
 
 /// Returns the inode of a file. Asks no server: for a network file system that hangs, the kernel's cached answer is
 /// enough.
-fn inode_of(folder: impl rustix::fd::AsFd, path: impl rustix::path::Arg) -> io::Result<Inode> {
+fn inode_of(folder: impl rustix::fd::AsFd, path: impl rustix::path::Arg) -> io::Result<InodeId> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = statx(folder, path, flags, StatxFlags::INO)?;
-    Ok(Inode { device: (stat.stx_dev_major, stat.stx_dev_minor), number: stat.stx_ino })
+    Ok(InodeId { device: (stat.stx_dev_major, stat.stx_dev_minor), number: stat.stx_ino })
 }
 
 /// Returns the number of bytes that a process has written since it began, including threads that have ended.
@@ -124,14 +124,14 @@ fn written_of(told: &str, is_direct: bool) -> Option<u64> {
 
 /// The images that a process has open for writing.
 #[derive(Default)]
-struct Found {
+struct WrittenImages {
     images: BTreeSet<FileHandle>,
     /// Whether one of the images is open with `O_DIRECT`.
     is_direct: bool,
 }
 
 /// Adds the images that a process has open for writing.
-fn look_at(process: &Path, images: &Images, found: &mut Found) -> io::Result<()> {
+fn look_at(process: &Path, images: &ImageInodes, found: &mut WrittenImages) -> io::Result<()> {
     for descriptor in fs::read_dir(process.join("fdinfo"))? {
         let descriptor = descriptor?;
         match image_at(process, &descriptor, images) {
@@ -153,9 +153,9 @@ fn look_at(process: &Path, images: &Images, found: &mut Found) -> io::Result<()>
 fn image_at<'a>(
     process: &Path,
     descriptor: &DirEntry,
-    images: &'a Images,
+    images: &'a ImageInodes,
 ) -> io::Result<Option<(&'a FileHandle, bool)>> {
-    let told = Told::parse(&fs::read_to_string(descriptor.path())?);
+    let told = DescriptorInfo::parse(&fs::read_to_string(descriptor.path())?);
     if !told.is_for_writing || told.inode.is_some_and(|number| !images.numbers.contains(&number)) {
         return Ok(None);
     }
@@ -165,19 +165,19 @@ fn image_at<'a>(
 
 /// The fields of `/proc/PID/fdinfo/FD`.
 #[derive(Debug, PartialEq, Eq)]
-struct Told {
+struct DescriptorInfo {
     is_for_writing: bool,
     is_direct: bool,
     /// `None` from kernels before 5.14.
     inode: Option<u64>,
 }
 
-impl Told {
-    fn parse(text: &str) -> Told {
+impl DescriptorInfo {
+    fn parse(text: &str) -> DescriptorInfo {
         let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
         let flags = value("flags:").and_then(|flags| u32::from_str_radix(flags, 8).ok()).unwrap_or(0);
         let is_path = flags & OFlags::PATH.bits() != 0;
-        Told {
+        DescriptorInfo {
             is_for_writing: flags & OFlags::ACCMODE.bits() & !OFlags::PATH.bits() != OFlags::RDONLY.bits() && !is_path,
             is_direct: flags & OFlags::DIRECT.bits() != 0 && !is_path,
             inode: value("ino:").and_then(|number| number.parse().ok()),
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn descriptors_tell_what_they_are_for() {
-        let told = |flags: &str| Told::parse(&format!("pos:\t0\nflags:\t{flags}\nmnt_id:\t24\nino:\t37\n"));
+        let told = |flags: &str| DescriptorInfo::parse(&format!("pos:\t0\nflags:\t{flags}\nmnt_id:\t24\nino:\t37\n"));
         let direct = OFlags::DIRECT.bits();
         for (flags, is_for_writing, is_direct) in [
             ("0100000", false, false),
@@ -204,10 +204,14 @@ mod tests {
             (&format!("{:#o}", 0o2_100_002 | direct).replace("0o", "0"), true, true),
             ("010000002", false, false),
         ] {
-            assert_eq!(told(flags), Told { is_for_writing, is_direct, inode: Some(37) }, "{flags}");
+            assert_eq!(told(flags), DescriptorInfo { is_for_writing, is_direct, inode: Some(37) }, "{flags}");
         }
         for text in ["", "flags:\t\nino:\tx\n", "flags:\t9\n", "lock:\t1: FLOCK\n"] {
-            assert_eq!(Told::parse(text), Told { is_for_writing: false, is_direct: false, inode: None }, "{text}");
+            assert_eq!(
+                DescriptorInfo::parse(text),
+                DescriptorInfo { is_for_writing: false, is_direct: false, inode: None },
+                "{text}"
+            );
         }
     }
 

@@ -34,14 +34,14 @@ pub(super) fn extents(file: &LinuxFile, from: u64) -> io::Result<Vec<MappedExten
 
 /// An extent from its beginning to its end, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Whole {
+pub(super) struct ExtentRange {
     pub(super) offset: u64,
     pub(super) length: u64,
 }
 
 /// Returns the unshared extents that overlap a range and reach beyond it. To the kernel's clone call, extents that are
 /// only set aside (unwritten) are like the others.
-pub(super) fn unmarked(file: &LinuxFile, from: u64, length: u64) -> io::Result<Vec<Whole>> {
+pub(super) fn unmarked(file: &LinuxFile, from: u64, length: u64) -> io::Result<Vec<ExtentRange>> {
     let (mut at, end) = (from, from.saturating_add(length));
     let mut found = Vec::new();
     while at < end {
@@ -55,10 +55,10 @@ pub(super) fn unmarked(file: &LinuxFile, from: u64, length: u64) -> io::Result<V
     Ok(found)
 }
 
-fn unmarked_whole(extent: &RawExtent, from: u64, end: u64) -> Option<Whole> {
+fn unmarked_whole(extent: &RawExtent, from: u64, end: u64) -> Option<ExtentRange> {
     let is_within = extent.logical >= from && extent.end() <= end;
     let is_plain = extent.flags & (SHARED | WITHOUT_PLACE) == 0;
-    (is_plain && !is_within).then_some(Whole { offset: extent.logical, length: extent.length })
+    (is_plain && !is_within).then_some(ExtentRange { offset: extent.logical, length: extent.length })
 }
 
 /// Returns the parts of extents within `from..end`: Btrfs reports whole extents, whatever range was asked for. Leaves
@@ -122,12 +122,12 @@ mod tests {
     #[test]
     fn extents_that_are_cloned_in_part_for_the_first_time_are_told_as_wholes() {
         let whole = |extent| unmarked_whole(&extent, 4 * K, 8 * K);
-        assert_eq!(whole(raw(2 * K, 50 * K, 4 * K, 0)), Some(Whole { offset: 2 * K, length: 4 * K }));
-        assert_eq!(whole(raw(7 * K, 50 * K, 2 * K, LAST)), Some(Whole { offset: 7 * K, length: 2 * K }));
-        assert_eq!(whole(raw(0, 50 * K, 90 * K, 0)), Some(Whole { offset: 0, length: 90 * K }));
+        assert_eq!(whole(raw(2 * K, 50 * K, 4 * K, 0)), Some(ExtentRange { offset: 2 * K, length: 4 * K }));
+        assert_eq!(whole(raw(7 * K, 50 * K, 2 * K, LAST)), Some(ExtentRange { offset: 7 * K, length: 2 * K }));
+        assert_eq!(whole(raw(0, 50 * K, 90 * K, 0)), Some(ExtentRange { offset: 0, length: 90 * K }));
         assert_eq!(whole(raw(4 * K, 50 * K, 4 * K, 0)), None, "it is cloned as a whole anyway");
         assert_eq!(whole(raw(0, 50 * K, 90 * K, SHARED)), None, "it is marked");
-        assert_eq!(whole(raw(0, 50 * K, 90 * K, UNWRITTEN)), Some(Whole { offset: 0, length: 90 * K }));
+        assert_eq!(whole(raw(0, 50 * K, 90 * K, UNWRITTEN)), Some(ExtentRange { offset: 0, length: 90 * K }));
         assert_eq!(whole(raw(0, 0, 90 * K, 0x4)), None, "not on the disk yet");
     }
 

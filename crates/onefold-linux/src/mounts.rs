@@ -14,7 +14,7 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 
 /// A mount in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mount {
+pub(super) struct ListedMount {
     /// The device of the file system: major and minor number.
     pub(super) device: (u32, u32),
     /// Options of the mount and of its file system.
@@ -26,7 +26,7 @@ pub(super) struct Mount {
 /// # Errors
 /// `NotFound` if the list lacks the mount; `Unsupported` if the kernel does not report mount numbers (before Linux
 /// 5.8).
-pub(super) fn mount_of(file: impl AsFd) -> io::Result<Mount> {
+pub(super) fn mount_of(file: impl AsFd) -> io::Result<ListedMount> {
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
     if !StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::MNT_ID) {
         return Err(io::ErrorKind::Unsupported.into());
@@ -35,7 +35,7 @@ pub(super) fn mount_of(file: impl AsFd) -> io::Result<Mount> {
 }
 
 /// Finds a mount in a list by its number.
-fn find(list: impl Read, number: u64) -> io::Result<Option<Mount>> {
+fn find(list: impl Read, number: u64) -> io::Result<Option<ListedMount>> {
     let mut list = BufReader::new(list);
     let mut line = Vec::new();
     loop {
@@ -67,7 +67,7 @@ fn skip_line(list: &mut impl BufRead) -> io::Result<()> {
 
 /// Returns the mount of a line, if it has this number. Fields: number, parent, device, root, place, options, any number
 /// of other fields, a dash, kind, source, options of the file system. White space in a field is written in octal.
-fn mount_in(line: &[u8], number: u64) -> Option<Mount> {
+fn mount_in(line: &[u8], number: u64) -> Option<ListedMount> {
     let mut fields = line.trim_ascii_end().split(|byte| *byte == b' ').map(String::from_utf8_lossy);
     if fields.next()?.parse() != Ok(number) {
         return None;
@@ -78,7 +78,7 @@ fn mount_in(line: &[u8], number: u64) -> Option<Mount> {
     let own = fields.nth(2)?;
     let of_file_system = fields.skip_while(|field| field != "-").nth(3).unwrap_or_default();
     let options = own.split(',').chain(of_file_system.split(',')).filter(|option| !option.is_empty());
-    Some(Mount { device, options: options.map(str::to_owned).collect() })
+    Some(ListedMount { device, options: options.map(str::to_owned).collect() })
 }
 
 #[cfg(test)]
@@ -90,7 +90,7 @@ mod tests {
         40 22 8:16 / /srv/a\\040-\\040b rw,relatime shared:3 - ocfs2 /dev/sdb rw,_netdev,heartbeat=local,localflocks\n\
         41 22 8:17 / /srv/b rw - ocfs2 /dev/localflocks rw,heartbeat=local,coherency=full\n";
 
-    fn found(list: &str, number: u64) -> Option<Mount> {
+    fn found(list: &str, number: u64) -> Option<ListedMount> {
         find(list.as_bytes(), number).unwrap()
     }
 

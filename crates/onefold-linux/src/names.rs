@@ -20,7 +20,7 @@ use crate::sys::handles::{self, RawHandle};
 
 /// The folder above all names.
 #[derive(Debug)]
-pub(super) struct Root {
+pub(super) struct RootFolder {
     folder: Arc<OwnedFd>,
     kept: Mutex<Vec<KeptFolder>>,
 }
@@ -32,13 +32,13 @@ struct KeptFolder {
     folder: Arc<OwnedFd>,
 }
 
-impl Root {
+impl RootFolder {
     /// Opens the root. Its own path is trusted: symbolic links in it are followed.
-    pub(super) fn open(path: &Path) -> Result<Root, Errno> {
+    pub(super) fn open(path: &Path) -> Result<RootFolder, Errno> {
         // O_PATH: nothing is read through it, so permission to enter the folder is enough.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?;
-        Ok(Root { folder: Arc::new(folder), kept: Mutex::default() })
+        Ok(RootFolder { folder: Arc::new(folder), kept: Mutex::default() })
     }
 
     /// Opens a folder and keeps it open; returns its protection. The empty path is the root itself.

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Resource;
 
 use crate::sys;
-use crate::volume_tools::{NOBODY, PATHS, Running, read_bounded};
+use crate::volume_tools::{NOBODY, PATHS, ToolProcess, read_bounded};
 
 const DPKG_DEB: Tool = Tool { program: "dpkg-deb", package: "dpkg" };
 /// Limits for each of its processes: processor time in seconds, memory in bytes, and no file.
@@ -47,7 +47,7 @@ impl PackageTools for DpkgDeb {
         let (stdout, stderr) = (child.0.stdout.take(), child.0.stderr.take());
         let (taken, ended, complaint) = thread::scope(|scope| {
             let complaint = scope.spawn(move || stderr.map(read_bounded).unwrap_or_default());
-            let taken = stdout.map_or(Ok(()), |stdout| take(&mut Output(stdout)));
+            let taken = stdout.map_or(Ok(()), |stdout| take(&mut ProgramOutput(stdout)));
             if taken.is_err() {
                 child.kill();
             }
@@ -69,7 +69,7 @@ impl PackageTools for DpkgDeb {
     }
 }
 
-fn start(archive: &File, part: ArchivePart) -> io::Result<Running> {
+fn start(archive: &File, part: ArchivePart) -> io::Result<ToolProcess> {
     let mut input = archive.try_clone()?;
     input.rewind()?;
     let mut command = Command::new(DPKG_DEB.program);
@@ -83,13 +83,13 @@ fn start(archive: &File, part: ArchivePart) -> io::Result<Running> {
         ArchivePart::Files => "--fsys-tarfile",
     };
     sys::limit(&mut command, LIMITS);
-    Ok(Running(command.args([argument, "-"]).spawn()?))
+    Ok(ToolProcess(command.args([argument, "-"]).spawn()?))
 }
 
 /// The program's output. A read fails after a long silence.
-struct Output(ChildStdout);
+struct ProgramOutput(ChildStdout);
 
-impl Read for Output {
+impl Read for ProgramOutput {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let until = Instant::now() + SILENCE_MAX;
         loop {

@@ -10,8 +10,8 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 
-use crate::file::{LinuxFile, Opened};
-use crate::names::Root;
+use crate::file::{DescriptorAccess, LinuxFile};
+use crate::names::RootFolder;
 use crate::share::{self, SHARE_BYTES_MAX};
 use crate::{map, mounts};
 
@@ -181,7 +181,7 @@ const KINDS: [(u32, Result<SubstrateKind, &str>); 22] = [
 
 /// Probes what the file system of `root` can do, by sharing two equal blocks of an unnamed file in its folder
 /// `scratch`. `path` is for messages.
-pub(super) fn probe(root: &Root, path: &Path, scratch: &Path) -> Result<Abilities, ProbeError> {
+pub(super) fn probe(root: &RootFolder, path: &Path, scratch: &Path) -> Result<Abilities, ProbeError> {
     let folder = root.folder();
     let io = |op| move |source: io::Error| ProbeError::Io { op, path: path.join(scratch), source };
     let kind = kind(folder).map_err(|errno| io("ask for the kind of file system")(errno.into()))?;
@@ -265,7 +265,7 @@ fn check_locks(
 /// Creates an unnamed file.
 fn scratch_file(folder: &OwnedFd) -> io::Result<LinuxFile> {
     match rustix::fs::openat(folder, c".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR) {
-        Ok(file) => Ok(LinuxFile::new(file, Opened::ReadWrite)),
+        Ok(file) => Ok(LinuxFile::new(file, DescriptorAccess::ReadWrite)),
         // OCFS2 lacks unnamed files (`O_TMPFILE`).
         Err(Errno::OPNOTSUPP | Errno::ISDIR) => removed_scratch_file(folder),
         Err(errno) => Err(errno.into()),
@@ -284,7 +284,7 @@ fn removed_scratch_file(folder: &OwnedFd) -> io::Result<LinuxFile> {
         match rustix::fs::openat(folder, &name, flags, Mode::RUSR | Mode::WUSR) {
             Ok(file) => {
                 rustix::fs::unlinkat(folder, &name, AtFlags::empty())?;
-                return Ok(LinuxFile::new(file, Opened::ReadWrite));
+                return Ok(LinuxFile::new(file, DescriptorAccess::ReadWrite));
             }
             Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),

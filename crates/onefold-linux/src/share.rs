@@ -9,23 +9,23 @@ use rustix::fs::IFlags;
 use rustix::io::Errno;
 
 use crate::file::LinuxFile;
-use crate::sys::{self, Deduped};
+use crate::sys::{self, DedupeOutcome};
 
 /// The longest range of one call, in bytes. Kernels before 4.20 stop there on Btrfs; newer ones take 1 GiB. But the
 /// call locks both files throughout, and a writing guest waits for it. Callers choose far less.
 pub(super) const SHARE_BYTES_MAX: u64 = 16 << 20;
 
-type Place<'a> = At<'a, LinuxFile>;
+type LinuxPlace<'a> = At<'a, LinuxFile>;
 
 /// # Panics
 /// If offsets or length violate the rules of the trait.
-pub(super) fn share(source: Place<'_>, into: Place<'_>, length: u64) -> Result<Compared, ShareError> {
+pub(super) fn share(source: LinuxPlace<'_>, into: LinuxPlace<'_>, length: u64) -> Result<Compared, ShareError> {
     check_range(source, into, length);
     let mut done = 0;
     while done < length {
         match sys::dedupe_range(behind(source, done), behind(into, done), length - done) {
-            Ok(Deduped::Differ) => return Ok(Compared::Differ),
-            Ok(Deduped::Same(bytes)) => {
+            Ok(DedupeOutcome::Differ) => return Ok(Compared::Differ),
+            Ok(DedupeOutcome::Same(bytes)) => {
                 // The kernel may report fewer bytes than requested, always whole blocks. The rest is requested again.
                 let progress = bytes.min(length - done);
                 let progress = progress - progress % BLOCK_BYTES_U64;
@@ -46,14 +46,14 @@ pub(super) fn share(source: Place<'_>, into: Place<'_>, length: u64) -> Result<C
 
 /// # Panics
 /// If offsets or length violate the rules of the trait.
-pub(super) fn clone_range(source: Place<'_>, into: Place<'_>, length: u64) -> Result<(), ShareError> {
+pub(super) fn clone_range(source: LinuxPlace<'_>, into: LinuxPlace<'_>, length: u64) -> Result<(), ShareError> {
     check_range(source, into, length);
     sys::clone_range(source, into, length).map_err(|errno| meaning(errno, source, into, length))
 }
 
 /// Asserts rules whose violation the kernel does not refuse but mishandles. It reports ranges shorter than a block as
 /// equal without comparing them, and a length of zero clones the whole file.
-fn check_range(source: Place<'_>, into: Place<'_>, length: u64) {
+fn check_range(source: LinuxPlace<'_>, into: LinuxPlace<'_>, length: u64) {
     let is_whole = |bytes: u64| bytes.is_multiple_of(BLOCK_BYTES_U64);
     assert!(length > 0 && is_whole(length), "a range of {length} bytes is not of whole blocks");
     assert!(length <= SHARE_BYTES_MAX, "a range of {length} bytes is longer than {SHARE_BYTES_MAX}");
@@ -63,17 +63,17 @@ fn check_range(source: Place<'_>, into: Place<'_>, length: u64) {
     }
 }
 
-fn behind(place: Place<'_>, bytes: u64) -> Place<'_> {
+fn behind(place: LinuxPlace<'_>, bytes: u64) -> LinuxPlace<'_> {
     At { file: place.file, offset: place.offset + bytes }
 }
 
-fn is_within(place: Place<'_>, length: u64) -> io::Result<bool> {
+fn is_within(place: LinuxPlace<'_>, length: u64) -> io::Result<bool> {
     Ok(place.offset + length <= place.file.length()?)
 }
 
 /// Returns the meaning of a refusal. The kernel has one number for several causes; a look at the files tells them
 /// apart.
-pub(super) fn meaning(errno: Errno, source: Place<'_>, into: Place<'_>, length: u64) -> ShareError {
+pub(super) fn meaning(errno: Errno, source: LinuxPlace<'_>, into: LinuxPlace<'_>, length: u64) -> ShareError {
     match errno {
         Errno::PERM if has_flag(into.file, IFlags::IMMUTABLE) => ShareError::Refused(Refusal::Immutable),
         // BADF: the destination of a clone was opened for reading only.
@@ -133,7 +133,7 @@ fn has_flag(file: &LinuxFile, flag: IFlags) -> bool {
     rustix::fs::ioctl_getflags(file).is_ok_and(|flags| flags.contains(flag))
 }
 
-fn overlap(source: Place<'_>, into: Place<'_>, length: u64) -> bool {
+fn overlap(source: LinuxPlace<'_>, into: LinuxPlace<'_>, length: u64) -> bool {
     let identity = |file: &LinuxFile| rustix::fs::fstat(file.as_fd()).map(|stat| (stat.st_dev, stat.st_ino)).ok();
     source.offset.abs_diff(into.offset) < length && identity(source.file) == identity(into.file)
 }

@@ -76,7 +76,7 @@ fn run(tool: Tool, arguments: &[&str], file: &LinuxFile, owner: UserNo, input: &
         io::ErrorKind::NotFound => ToolError::Missing { tool },
         _ => ToolError::Io { tool, source },
     };
-    let mut child = Running(start(tool, arguments, file, owner).map_err(failed)?);
+    let mut child = ToolProcess(start(tool, arguments, file, owner).map_err(failed)?);
     let (stdin, stdout, stderr) = (child.0.stdin.take(), child.0.stdout.take(), child.0.stderr.take());
     let (status, said, complaint) = thread::scope(|scope| {
         // A program that ends early stops reading: its status says more than the broken pipe.
@@ -125,9 +125,9 @@ fn start(tool: Tool, arguments: &[&str], file: &LinuxFile, owner: UserNo) -> io:
 }
 
 /// A program that is killed when this is dropped.
-pub(super) struct Running(pub(super) Child);
+pub(super) struct ToolProcess(pub(super) Child);
 
-impl Running {
+impl ToolProcess {
     /// Waits for the program to end; `None` if that takes longer than `time_max`.
     pub(super) fn wait(&mut self, time_max: Duration) -> io::Result<Option<ExitStatus>> {
         let began = Instant::now();
@@ -151,7 +151,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ToolProcess {
     fn drop(&mut self) {
         self.kill();
     }

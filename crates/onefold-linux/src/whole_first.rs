@@ -7,7 +7,7 @@ use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::{At, ShareError};
 
 use crate::file::LinuxFile;
-use crate::map::{self, Whole};
+use crate::map::{self, ExtentRange};
 use crate::{share, sys};
 
 /// Maximum number of attempts: a process that writes to the extents meanwhile undoes their marks.
@@ -43,8 +43,8 @@ pub(super) fn clone_whole_extents(
 }
 
 /// Clones a whole extent of a file whose length is `end`.
-fn clone_whole(file: &LinuxFile, whole: Whole, end: u64, scratch: &LinuxFile) -> Result<(), ShareError> {
-    let Whole { offset, length } = whole;
+fn clone_whole(file: &LinuxFile, whole: ExtentRange, end: u64, scratch: &LinuxFile) -> Result<(), ShareError> {
+    let ExtentRange { offset, length } = whole;
     // Ends at the end of the file, wherever that is within its last block: the call then takes the last extent whole.
     let length = end.saturating_sub(offset).min(length);
     if length == 0 {

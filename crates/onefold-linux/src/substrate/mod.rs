@@ -19,15 +19,15 @@ use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::thread::CapabilitySet;
 
-use crate::file::{LinuxFile, Opened};
-use crate::names::{self, Root, path_of};
+use crate::file::{DescriptorAccess, LinuxFile};
+use crate::names::{self, RootFolder, path_of};
 use crate::probe::{self, ProbeError};
 use crate::{attributes, locks, stat, users, whole_first};
 
 /// A Linux file system with reflinks, from one of its folders downwards.
 #[derive(Debug)]
 pub struct LinuxSubstrate {
-    root: Root,
+    root: RootFolder,
     /// The root's path, as given to `open`.
     path: PathBuf,
     abilities: Abilities,
@@ -47,7 +47,7 @@ impl LinuxSubstrate {
     /// # Errors
     /// See [`ProbeError`].
     pub fn open(root: &Path, scratch: &Path) -> Result<LinuxSubstrate, ProbeError> {
-        let opened = Root::open(root);
+        let opened = RootFolder::open(root);
         let opened = opened.map_err(|errno| ProbeError::Root { path: root.to_owned(), source: errno.into() })?;
         let abilities = probe::probe(&opened, root, scratch)?;
         let nowhere = rustix::fs::open(c"/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok();
@@ -60,7 +60,7 @@ impl LinuxSubstrate {
     /// and files without write permission. Immutable files open as well, but the kernel refuses to share into them.
     fn open_to_share_into(&self, path: &Path, refusal: io::Error) -> io::Result<LinuxFile> {
         let Ok(file) = self.root.open_file(path, OFlags::RDONLY) else { return Err(refusal) };
-        if may_share_into(&file)? { Ok(LinuxFile::new(file, Opened::ReadOnly)) } else { Err(refusal) }
+        if may_share_into(&file)? { Ok(LinuxFile::new(file, DescriptorAccess::ReadOnly)) } else { Err(refusal) }
     }
 
     /// Does what [`Exclusive::prepare_clone`] does on OCFS2, but skips the check for success: on file systems that
@@ -136,9 +136,9 @@ impl Files for LinuxSubstrate {
     fn open(&self, path: &Path, access: Access) -> io::Result<LinuxFile> {
         self.note_call();
         match access {
-            Access::Read => Ok(LinuxFile::new(self.root.open_file(path, OFlags::RDONLY)?, Opened::ReadOnly)),
+            Access::Read => Ok(LinuxFile::new(self.root.open_file(path, OFlags::RDONLY)?, DescriptorAccess::ReadOnly)),
             Access::Write => match self.root.open_file(path, OFlags::RDWR) {
-                Ok(file) => Ok(LinuxFile::new(file, Opened::ReadWrite)),
+                Ok(file) => Ok(LinuxFile::new(file, DescriptorAccess::ReadWrite)),
                 Err(error) => match Errno::from_io_error(&error) {
                     Some(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => {
                         self.open_to_share_into(path, error)
@@ -152,8 +152,8 @@ impl Files for LinuxSubstrate {
     /// Opens a regular file by handle. Requires `CAP_DAC_READ_SEARCH`.
     fn open_handle(&self, handle: &FileHandle, access: Access) -> io::Result<LinuxFile> {
         let (flags, opened) = match access {
-            Access::Read => (OFlags::RDONLY, Opened::ReadOnly),
-            Access::Write => (OFlags::RDWR, Opened::ReadWrite),
+            Access::Read => (OFlags::RDONLY, DescriptorAccess::ReadOnly),
+            Access::Write => (OFlags::RDWR, DescriptorAccess::ReadWrite),
         };
         Ok(LinuxFile::new(self.root.open_handle(&stat::decode(handle)?, flags)?, opened))
     }

@@ -58,7 +58,7 @@ const FIDEDUPERANGE: Opcode = opcode::read_write::<[u8; DEDUPE_HEADER_BYTES]>(0x
 
 /// Outcome of one `FIDEDUPERANGE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deduped {
+pub(crate) enum DedupeOutcome {
     /// This many bytes from the start of the ranges are equal, and shared.
     Same(u64),
     /// The ranges differ somewhere.
@@ -66,7 +66,7 @@ pub(crate) enum Deduped {
 }
 
 /// Compares and shares a range.
-pub(crate) fn dedupe_range<F: AsFd>(source: At<'_, F>, into: At<'_, F>, length: u64) -> Result<Deduped, Errno> {
+pub(crate) fn dedupe_range<F: AsFd>(source: At<'_, F>, into: At<'_, F>, length: u64) -> Result<DedupeOutcome, Errno> {
     let mut range = DedupeRange {
         source_offset: source.offset,
         source_length: length,
@@ -84,8 +84,8 @@ pub(crate) fn dedupe_range<F: AsFd>(source: At<'_, F>, into: At<'_, F>, length: 
     // SAFETY: as above; the kernel writes to `range` only, during the call. Both descriptors are borrowed for longer.
     unsafe { ioctl(source.file, call) }?;
     match range.status {
-        0 => Ok(Deduped::Same(range.bytes_deduped)),
-        1 => Ok(Deduped::Differ),
+        0 => Ok(DedupeOutcome::Same(range.bytes_deduped)),
+        1 => Ok(DedupeOutcome::Differ),
         status @ -4095..=-1 => Err(Errno::from_raw_os_error(-status)),
         _ => Err(Errno::PROTO),
     }
@@ -120,7 +120,7 @@ pub(crate) fn clone_range<F: AsFd>(source: At<'_, F>, into: At<'_, F>, length: u
 /// `struct fsxattr`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Attributes {
+pub(crate) struct FsxAttributes {
     /// `FS_XFLAG_*`.
     pub(crate) flags: u32,
     pub(crate) extent_bytes: u32,
@@ -134,22 +134,22 @@ pub(crate) struct Attributes {
 /// `FS_XFLAG_COWEXTSIZE`.
 pub(crate) const HAS_COW_EXTENT_BYTES: u32 = 0x0001_0000;
 
-const FS_IOC_FSGETXATTR: Opcode = opcode::read::<Attributes>(b'X', 31);
-const FS_IOC_FSSETXATTR: Opcode = opcode::write::<Attributes>(b'X', 32);
-const _: () = assert!(size_of::<Attributes>() == 28);
+const FS_IOC_FSGETXATTR: Opcode = opcode::read::<FsxAttributes>(b'X', 31);
+const FS_IOC_FSSETXATTR: Opcode = opcode::write::<FsxAttributes>(b'X', 32);
+const _: () = assert!(size_of::<FsxAttributes>() == 28);
 
 /// Returns the attributes that XFS keeps of a file beyond the usual ones.
-pub(crate) fn attributes(file: impl AsFd) -> Result<Attributes, Errno> {
-    // SAFETY: the opcode writes one `fsxattr`, which is what `Attributes` is.
-    let call = unsafe { Getter::<FS_IOC_FSGETXATTR, Attributes>::new() };
-    // SAFETY: as above; any bytes are valid `Attributes`.
+pub(crate) fn attributes(file: impl AsFd) -> Result<FsxAttributes, Errno> {
+    // SAFETY: the opcode writes one `fsxattr`, which is what `FsxAttributes` is.
+    let call = unsafe { Getter::<FS_IOC_FSGETXATTR, FsxAttributes>::new() };
+    // SAFETY: as above; any bytes are valid `FsxAttributes`.
     unsafe { ioctl(file, call) }
 }
 
 /// Sets the attributes that XFS keeps of a file beyond the usual ones.
-pub(crate) fn set_attributes(file: impl AsFd, attributes: Attributes) -> Result<(), Errno> {
-    // SAFETY: the opcode reads one `fsxattr`, which is what `Attributes` is.
-    let call = unsafe { Setter::<FS_IOC_FSSETXATTR, Attributes>::new(attributes) };
+pub(crate) fn set_attributes(file: impl AsFd, attributes: FsxAttributes) -> Result<(), Errno> {
+    // SAFETY: the opcode reads one `fsxattr`, which is what `FsxAttributes` is.
+    let call = unsafe { Setter::<FS_IOC_FSSETXATTR, FsxAttributes>::new(attributes) };
     // SAFETY: as above; no memory of this process is changed.
     unsafe { ioctl(file, call) }
 }
