@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Work that one thread repeats until another thread has finished, or has panicked.
 #[derive(Default)]
-pub(crate) struct Again(AtomicBool);
+pub(crate) struct RepeatedWork(AtomicBool);
 
-pub(crate) struct StopWhenDropped<'a>(&'a Again);
+pub(crate) struct StopWhenDropped<'a>(&'a RepeatedWork);
 
-impl Again {
+impl RepeatedWork {
     pub(crate) fn run(&self, mut work: impl FnMut()) {
         while !self.0.load(Ordering::Relaxed) {
             work();

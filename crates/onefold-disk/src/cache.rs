@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cache_order::CacheOrder;
-use crate::disk::{Disk, InFile};
+use crate::disk::{Disk, FilePlacement};
 use crate::error::DiskError;
 
 /// Bytes of a page: enough for a whole partition table, and less than a cluster of most images.
@@ -18,7 +18,7 @@ const CACHED_READ_BYTES_MAX: usize = 4 * PAGE_BYTES;
 /// A disk with a cache of its most recently read pages.
 pub struct CachedDisk<'a> {
     disk: &'a dyn Disk,
-    pages: Mutex<Pages>,
+    pages: Mutex<PageCache>,
 }
 
 /// The bytes of a page, which keep their place in memory.
@@ -30,14 +30,14 @@ type Page = Arc<Box<[u8]>>;
 pub struct CacheMemory(Vec<Box<[u8]>>);
 
 /// The cached pages, by their number on the disk.
-struct Pages {
+struct PageCache {
     pages_max: usize,
     /// Memory that no page has yet. With the pages, no more than `pages_max`.
     spare: Vec<Box<[u8]>>,
     pages: CacheOrder<Page>,
 }
 
-impl Pages {
+impl PageCache {
     fn get(&mut self, number: u64) -> Option<Page> {
         self.pages.get(number).map(Arc::clone)
     }
@@ -74,14 +74,14 @@ impl<'a> CachedDisk<'a> {
         let pages_max = limit_bytes / PAGE_BYTES;
         let mut spare = memory.0;
         spare.truncate(pages_max);
-        let pages = Pages { pages_max, spare, pages: CacheOrder::new() };
+        let pages = PageCache { pages_max, spare, pages: CacheOrder::new() };
         CachedDisk { disk, pages: Mutex::new(pages) }
     }
 
     /// Returns the memory of the cache.
     #[must_use]
     pub fn into_memory(self) -> CacheMemory {
-        let Pages { spare: mut memory, pages, .. } = self.pages.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let PageCache { spare: mut memory, pages, .. } = self.pages.into_inner().unwrap_or_else(PoisonError::into_inner);
         memory.extend(pages.into_values().filter_map(Arc::into_inner));
         CacheMemory(memory)
     }
@@ -128,7 +128,7 @@ impl Disk for CachedDisk<'_> {
         self.disk.next_data(offset)
     }
 
-    fn in_file(&self, offset: u64) -> Result<InFile, DiskError> {
+    fn in_file(&self, offset: u64) -> Result<FilePlacement, DiskError> {
         self.disk.in_file(offset)
     }
 
@@ -147,16 +147,16 @@ mod tests {
     use super::*;
 
     /// A disk whose bytes depend on their offset; it records the reads.
-    struct Told {
+    struct RecordingDisk {
         size_bytes: u64,
         /// Reads that reach this byte fail.
         bad: Option<u64>,
         reads: Mutex<Vec<Range<u64>>>,
     }
 
-    impl Told {
-        fn new(size_bytes: u64) -> Told {
-            Told { size_bytes, bad: None, reads: Mutex::default() }
+    impl RecordingDisk {
+        fn new(size_bytes: u64) -> RecordingDisk {
+            RecordingDisk { size_bytes, bad: None, reads: Mutex::default() }
         }
 
         fn byte(&self, at: u64) -> u8 {
@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    impl Disk for Told {
+    impl Disk for RecordingDisk {
         fn size_bytes(&self) -> u64 {
             self.size_bytes
         }
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn all_reads_are_those_of_the_disk() {
-        let told = Told::new(10 * PAGE + 700);
+        let told = RecordingDisk::new(10 * PAGE + 700);
         let cached = CachedDisk::new(&told, 3 * PAGE_BYTES);
         let mut state = 1_u64;
         let mut random = move |below: u64| {
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn pages_that_were_read_last_are_kept_and_no_more_than_the_limit() {
-        let told = Told::new(10 * PAGE);
+        let told = RecordingDisk::new(10 * PAGE);
         let cached = CachedDisk::new(&told, 2 * PAGE_BYTES + 100);
         let read = |number: u64| {
             cached.read(number * PAGE + 5, &mut [0; 7]).unwrap();
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn memory_of_a_cache_serves_the_next_one_within_its_limit() {
-        let (first, second) = (Told::new(10 * PAGE), Told::new(20 * PAGE + 9));
+        let (first, second) = (RecordingDisk::new(10 * PAGE), RecordingDisk::new(20 * PAGE + 9));
         let cached = CachedDisk::new(&first, 4 * PAGE_BYTES);
         (0..10).for_each(|number| cached.read(number * PAGE, &mut [0; 7]).unwrap());
         let memory = cached.into_memory();
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn long_reads_go_past_the_pages() {
-        let told = Told::new(10 * PAGE);
+        let told = RecordingDisk::new(10 * PAGE);
         let cached = CachedDisk::new(&told, 20 * PAGE_BYTES);
         let mut into = vec![0; CACHED_READ_BYTES_MAX + 1];
         for _ in 0..2 {
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn only_bytes_that_were_asked_for_fail() {
-        let told = Told { bad: Some(PAGE + 100), ..Told::new(10 * PAGE) };
+        let told = RecordingDisk { bad: Some(PAGE + 100), ..RecordingDisk::new(10 * PAGE) };
         let cached = CachedDisk::new(&told, 4 * PAGE_BYTES);
         let mut into = [0; 50];
         cached.read(PAGE, &mut into).unwrap();

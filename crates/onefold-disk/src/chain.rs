@@ -7,8 +7,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{ChainError, DiskError};
-use crate::folders::{Folders, Member};
-use crate::image_file::{Identity, ImageFile};
+use crate::folders::{Folders, ImageMember};
+use crate::image_file::{FileIdentity, ImageFile};
 
 /// Maximum number of files in a chain, including the image itself.
 const CHAIN_LENGTH_MAX: usize = 64;
@@ -17,7 +17,7 @@ const CHAIN_LENGTH_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Chain {
     folders: Folders,
-    members: Vec<Identity>,
+    members: Vec<FileIdentity>,
 }
 
 impl Chain {
@@ -35,7 +35,7 @@ impl Chain {
     ///
     /// # Errors
     /// Those of [`Chain::open`]; also if the chain is a loop or too long.
-    pub(crate) fn follow(&mut self, name: &str, folder: &Path) -> Result<Member, ChainError> {
+    pub(crate) fn follow(&mut self, name: &str, folder: &Path) -> Result<ImageMember, ChainError> {
         let member = self.open(name, folder)?;
         let identity = member.file.identity();
         if self.members.contains(&identity) {
@@ -52,7 +52,7 @@ impl Chain {
     ///
     /// # Errors
     /// If the name is not allowed, or the file cannot be opened.
-    pub(crate) fn open(&self, name: &str, folder: &Path) -> Result<Member, ChainError> {
+    pub(crate) fn open(&self, name: &str, folder: &Path) -> Result<ImageMember, ChainError> {
         if names_protocol(name) {
             return Err(ChainError::Protocol(name.to_owned()));
         }

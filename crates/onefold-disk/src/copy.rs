@@ -8,7 +8,7 @@ use onefold_block::zero::is_zero;
 use onefold_block::{AlignedBuffer, BLOCK_BYTES};
 
 use crate::disk::{Disk, Sink};
-use crate::error::{DiskError, Work};
+use crate::error::{DiskError, LongWork};
 use crate::progress::{OnProgress, Progress};
 
 /// Bytes in one read and write: the largest request that a mounted pool takes.
@@ -18,7 +18,7 @@ const THREADS_MAX: usize = 4;
 
 /// Result of a copy, in bytes: `size = written + zero`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Copied {
+pub struct CopyResult {
     /// Bytes that were written.
     pub written_bytes: u64,
     /// Holes and zero blocks, which were skipped.
@@ -29,8 +29,8 @@ pub struct Copied {
 ///
 /// # Errors
 /// When a read or write fails, or `progress` stops the copy. The first error ends the work of all threads.
-pub fn copy(disk: &dyn Disk, sink: &dyn Sink, progress: OnProgress<'_>) -> Result<Copied, DiskError> {
-    let cursor = Mutex::new(Cursor { disk, data: 0..0, written_bytes: 0, error: None });
+pub fn copy(disk: &dyn Disk, sink: &dyn Sink, progress: OnProgress<'_>) -> Result<CopyResult, DiskError> {
+    let cursor = Mutex::new(CopyCursor { disk, data: 0..0, written_bytes: 0, error: None });
     let threads = thread::available_parallelism().map_or(1, |count| count.get().min(THREADS_MAX));
     thread::scope(|scope| {
         for _ in 0..threads {
@@ -40,7 +40,7 @@ pub fn copy(disk: &dyn Disk, sink: &dyn Sink, progress: OnProgress<'_>) -> Resul
     let cursor = cursor.into_inner().unwrap_or_else(PoisonError::into_inner);
     match cursor.error {
         Some(error) => Err(error),
-        None => Ok(Copied {
+        None => Ok(CopyResult {
             written_bytes: cursor.written_bytes,
             zero_bytes: disk.size_bytes().saturating_sub(cursor.written_bytes),
         }),
@@ -48,7 +48,7 @@ pub fn copy(disk: &dyn Disk, sink: &dyn Sink, progress: OnProgress<'_>) -> Resul
 }
 
 /// The progress of all threads.
-struct Cursor<'a> {
+struct CopyCursor<'a> {
     disk: &'a dyn Disk,
     /// Rest of the current range of data.
     data: Range<u64>,
@@ -57,7 +57,7 @@ struct Cursor<'a> {
     error: Option<DiskError>,
 }
 
-impl Cursor<'_> {
+impl CopyCursor<'_> {
     /// Returns the next piece to copy; it does not cross a multiple of the piece size.
     fn next_piece(&mut self) -> Result<Option<Range<u64>>, DiskError> {
         if self.error.is_some() {
@@ -77,7 +77,7 @@ impl Cursor<'_> {
 }
 
 /// Copies pieces until all are done or a thread has failed.
-fn work(cursor: &Mutex<Cursor<'_>>, disk: &dyn Disk, sink: &dyn Sink, progress: OnProgress<'_>) {
+fn work(cursor: &Mutex<CopyCursor<'_>>, disk: &dyn Disk, sink: &dyn Sink, progress: OnProgress<'_>) {
     let mut buffer = AlignedBuffer::zeroed(usize::try_from(PIECE_BYTES).map_or(1, |bytes| bytes / BLOCK_BYTES));
     let locked = || cursor.lock().unwrap_or_else(PoisonError::into_inner);
     let mut copy_next = || {
@@ -85,7 +85,7 @@ fn work(cursor: &Mutex<Cursor<'_>>, disk: &dyn Disk, sink: &dyn Sink, progress: 
         let next = locked().next_piece();
         let Some(piece) = next? else { return Ok(ControlFlow::Break(())) };
         if progress(Progress { done_bytes: piece.start, total_bytes: disk.size_bytes() }).is_break() {
-            return Err(DiskError::Stopped(Work::Copying));
+            return Err(DiskError::Stopped(LongWork::Copying));
         }
         let written_bytes = copy_piece(disk, sink, &piece, &mut buffer)?;
         locked().written_bytes += written_bytes;
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn nothing_is_copied_of_an_empty_disk() {
         let disk = MemoryDisk { bytes: Vec::new(), data: Vec::new() };
-        assert_eq!(copy(&disk, &MemorySink::new(0), &going_on).unwrap(), Copied::default());
+        assert_eq!(copy(&disk, &MemorySink::new(0), &going_on).unwrap(), CopyResult::default());
     }
 
     #[test]
@@ -234,7 +234,7 @@ mod tests {
             assert_eq!(progress.total_bytes, disk.size_bytes());
             if progress.done_bytes < 3 << 20 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        assert!(matches!(stopped, Err(DiskError::Stopped(Work::Copying))), "{stopped:?}");
+        assert!(matches!(stopped, Err(DiskError::Stopped(LongWork::Copying))), "{stopped:?}");
         assert!(*sink.bytes.lock().unwrap() != disk.bytes, "all was copied");
     }
 

@@ -25,8 +25,8 @@ pub trait Disk: Send + Sync {
     ///
     /// # Errors
     /// When the image is damaged or its device fails.
-    fn in_file(&self, offset: u64) -> Result<InFile, DiskError> {
-        Ok(InFile { offset: None, length_bytes: self.size_bytes().saturating_sub(offset) })
+    fn in_file(&self, offset: u64) -> Result<FilePlacement, DiskError> {
+        Ok(FilePlacement { offset: None, length_bytes: self.size_bytes().saturating_sub(offset) })
     }
 
     /// Fills `into` from `offset`. Bytes past the end read as zeros.
@@ -38,7 +38,7 @@ pub trait Disk: Send + Sync {
 
 /// Where a range of a disk lies in the file of its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InFile {
+pub struct FilePlacement {
     /// Its first byte in the file; `None` if the file does not hold these bytes as they are: they are a hole,
     /// compressed, or in another file of the chain.
     pub offset: Option<u64>,

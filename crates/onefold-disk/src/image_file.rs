@@ -23,16 +23,16 @@ pub struct ImageFile {
 
 /// Identity of a file, whichever name leads to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct FileIdentity {
     device: u64,
     inode: u64,
 }
 
-impl Identity {
+impl FileIdentity {
     /// Returns the identity of the file that `metadata` describes.
     #[must_use]
-    pub fn of(metadata: &Metadata) -> Identity {
-        Identity { device: metadata.dev(), inode: metadata.ino() }
+    pub fn of(metadata: &Metadata) -> FileIdentity {
+        FileIdentity { device: metadata.dev(), inode: metadata.ino() }
     }
 }
 
@@ -90,8 +90,8 @@ impl ImageFile {
 
     /// Returns the file's identity.
     #[must_use]
-    pub fn identity(&self) -> Identity {
-        Identity::of(&self.metadata)
+    pub fn identity(&self) -> FileIdentity {
+        FileIdentity::of(&self.metadata)
     }
 
     /// Returns whether another user can change the file while it is read.

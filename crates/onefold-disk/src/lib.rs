@@ -28,12 +28,12 @@ mod temporary;
 mod vmdk;
 
 pub use cache::{CacheMemory, CachedDisk};
-pub use copy::{Copied, copy};
-pub use disk::{Disk, InFile, SIZE_BYTES_MAX, Sink};
-pub use error::{ChainError, DiskError, FileAction, ImageAction, ImageError, RoomError, Work};
+pub use copy::{CopyResult, copy};
+pub use disk::{Disk, FilePlacement, SIZE_BYTES_MAX, Sink};
+pub use error::{ChainError, DiskError, FileAction, ImageAction, ImageError, LongWork, RoomError};
 pub use format::ImageFormat;
 pub use image::{OpenImage, format_of, open, open_alone};
-pub use image_file::{Identity, ImageFile};
+pub use image_file::{FileIdentity, ImageFile};
 pub use progress::{OnProgress, Progress};
 pub use qcow2::Qcow2Sink;
 pub use raw::{FileDisk, FileSink};

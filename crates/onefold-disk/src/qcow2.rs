@@ -11,9 +11,9 @@ use imago::raw::Raw;
 use imago::{DenyImplicitOpenGate, FormatAccess, FormatCreateBuilder, FormatDriverBuilder, Mapping};
 
 use crate::chain::Chain;
-use crate::disk::{Disk, InFile, SIZE_BYTES_MAX, Sink};
+use crate::disk::{Disk, FilePlacement, SIZE_BYTES_MAX, Sink};
 use crate::error::{DiskError, ImageAction, ImageError};
-use crate::folders::Member;
+use crate::folders::ImageMember;
 use crate::format::{ImageFormat, detect};
 use crate::image_file::ImageFile;
 
@@ -76,9 +76,9 @@ fn cannot(action: ImageAction, path: &Path, why: impl Into<ImageError>) -> DiskE
 fn open_layers(image: ImageFile, chain: &mut Chain) -> Result<(FormatAccess<ImagoFile>, bool), ImageError> {
     let mut has_data_file = false;
     let mut layers: Vec<Qcow2<ImagoFile>> = Vec::new();
-    let mut next = Member { folder: chain.image_folder(), file: image };
+    let mut next = ImageMember { folder: chain.image_folder(), file: image };
     let base = loop {
-        let Member { file, folder } = next;
+        let ImageMember { file, folder } = next;
         let mut layer = Qcow2::open_image(ImagoFile::try_from(file.file)?, false)?;
         let data = match layer.requires_external_data_file() {
             true => {
@@ -145,10 +145,10 @@ impl Disk for Qcow2Disk {
         Ok(None)
     }
 
-    fn in_file(&self, offset: u64) -> Result<InFile, DiskError> {
+    fn in_file(&self, offset: u64) -> Result<FilePlacement, DiskError> {
         let left = self.size_bytes().saturating_sub(offset);
         if left == 0 {
-            return Ok(InFile { offset: None, length_bytes: 0 });
+            return Ok(FilePlacement { offset: None, length_bytes: 0 });
         }
         let (mapping, length) = self.access.get_mapping(offset, left).map_err(|error| self.cannot_read(error))?;
         let place = match mapping {
@@ -157,7 +157,7 @@ impl Disk for Qcow2Disk {
         };
         // No image can stop a search from making progress.
         let length_bytes = if length == 0 { left } else { length.min(left) };
-        Ok(InFile { offset: place.filter(|_| length > 0), length_bytes })
+        Ok(FilePlacement { offset: place.filter(|_| length > 0), length_bytes })
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-use crate::disk::{Disk, InFile, Sink};
+use crate::disk::{Disk, FilePlacement, Sink};
 use crate::error::{DiskError, FileAction};
 
 /// Message for a read that finds no bytes within the length that the file had when it was opened.
@@ -62,8 +62,8 @@ impl Disk for FileDisk {
         Ok((start < end).then_some(start..end))
     }
 
-    fn in_file(&self, offset: u64) -> Result<InFile, DiskError> {
-        Ok(InFile { offset: Some(offset), length_bytes: self.size_bytes.saturating_sub(offset) })
+    fn in_file(&self, offset: u64) -> Result<FilePlacement, DiskError> {
+        Ok(FilePlacement { offset: Some(offset), length_bytes: self.size_bytes.saturating_sub(offset) })
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {

@@ -2,7 +2,7 @@
 //!
 //! `qemu-img` opens extents by the names in a descriptor, and no option overrides that. So it never gets the image's
 //! own descriptor, but a stand-in that names open files. A file with a sparse header can hold a descriptor, too; if
-//! `qemu-img` would obey it, the file is refused ([`Head::Inner`]).
+//! `qemu-img` would obey it, the file is refused ([`VmdkHead::Inner`]).
 
 use std::fmt::Write;
 use std::fs::File;
@@ -20,7 +20,7 @@ const KINDS: [&str; 5] = ["FLAT", "SPARSE", "VMFS", "VMFSSPARSE", "SESPARSE"];
 
 /// The beginning of a file with VMDK content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Head {
+pub(crate) enum VmdkHead {
     /// A sparse extent: its header says where its data lies in the same file.
     Sparse,
     /// A sparse header without capacity, which refers to a descriptor in the same file.
@@ -29,23 +29,23 @@ pub(crate) enum Head {
     Other,
 }
 
-impl Head {
+impl VmdkHead {
     /// Reads the first bytes of `file`.
-    pub(crate) fn read(file: &File) -> io::Result<Head> {
+    pub(crate) fn read(file: &File) -> io::Result<VmdkHead> {
         let mut bytes = [0; 36];
         let length = read_at_most(file, &mut bytes)?;
-        Ok(Head::of(&bytes[..length]))
+        Ok(VmdkHead::of(&bytes[..length]))
     }
 
-    fn of(bytes: &[u8]) -> Head {
+    fn of(bytes: &[u8]) -> VmdkHead {
         match bytes {
             // Capacity at 12, offset of the descriptor at 28. The missing part of a truncated header reads as zeros.
             [b'K', b'D', b'M', b'V', header @ ..] => match header.get(8..16) {
-                Some(capacity) if capacity.iter().any(|&byte| byte != 0) => Head::Sparse,
-                _ => Head::Inner,
+                Some(capacity) if capacity.iter().any(|&byte| byte != 0) => VmdkHead::Sparse,
+                _ => VmdkHead::Inner,
             },
-            [b'C', b'O', b'W', b'D', ..] => Head::Sparse,
-            _ => Head::Other,
+            [b'C', b'O', b'W', b'D', ..] => VmdkHead::Sparse,
+            _ => VmdkHead::Other,
         }
     }
 }
@@ -78,12 +78,12 @@ pub(crate) struct Descriptor {
     parent_content_id: String,
     /// Name of the parent, which supplies the content where the extents have none.
     pub(crate) parent: Option<String>,
-    pub(crate) extents: Vec<Extent>,
+    pub(crate) extents: Vec<VmdkExtent>,
 }
 
 /// A piece of the disk, in its own file.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Extent {
+pub(crate) struct VmdkExtent {
     sectors: u64,
     kind: &'static str,
     pub(crate) name: String,
@@ -91,7 +91,7 @@ pub(crate) struct Extent {
     offset: Option<u64>,
 }
 
-impl Extent {
+impl VmdkExtent {
     /// Returns whether `qemu-img` expects a header in the file.
     pub(crate) fn has_header(&self) -> bool {
         self.kind != "FLAT" && self.kind != "VMFS"
@@ -130,7 +130,7 @@ impl Descriptor {
                 return Err(DescriptorError::TooManyExtents);
             }
             let shown = || DescriptorError::Extent(line.chars().take(200).collect());
-            extents.push(Extent::decode(line).ok_or_else(shown)?);
+            extents.push(VmdkExtent::decode(line).ok_or_else(shown)?);
         }
         if extents.is_empty() {
             return Err(DescriptorError::NoExtent);
@@ -162,9 +162,9 @@ impl Descriptor {
     }
 }
 
-impl Extent {
+impl VmdkExtent {
     /// Reads `RW SECTORS KIND "NAME" [OFFSET]`. `qemu-img` would skip any other line and read a wrong disk.
-    fn decode(line: &str) -> Option<Extent> {
+    fn decode(line: &str) -> Option<VmdkExtent> {
         let (before, rest) = line.split_once('"')?;
         let (name, after) = rest.split_once('"')?;
         let mut words = before.split_whitespace();
@@ -175,7 +175,7 @@ impl Extent {
             number => Some(number.split_whitespace().next()?.parse().ok()?),
         };
         let is_sound = access == "RW" && words.next().is_none() && sectors > 0 && (kind == "FLAT") == offset.is_some();
-        is_sound.then(|| Extent { sectors, kind, name: name.to_owned(), offset })
+        is_sound.then(|| VmdkExtent { sectors, kind, name: name.to_owned(), offset })
     }
 }
 
@@ -265,13 +265,13 @@ mod tests {
     fn heads_are_told_apart() {
         let mut header = [0; 36];
         header[..4].copy_from_slice(b"KDMV");
-        assert_eq!(Head::of(&header), Head::Inner, "no capacity: what counts is the descriptor inside");
+        assert_eq!(VmdkHead::of(&header), VmdkHead::Inner, "no capacity: what counts is the descriptor inside");
         header[12] = 1;
-        assert_eq!(Head::of(&header), Head::Sparse);
-        assert_eq!(Head::of(&header[..13]), Head::Inner);
-        assert_eq!(Head::of(b"COWD"), Head::Sparse);
-        assert_eq!(Head::of(b"# Disk DescriptorFile"), Head::Other);
-        assert_eq!(Head::of(b""), Head::Other);
+        assert_eq!(VmdkHead::of(&header), VmdkHead::Sparse);
+        assert_eq!(VmdkHead::of(&header[..13]), VmdkHead::Inner);
+        assert_eq!(VmdkHead::of(b"COWD"), VmdkHead::Sparse);
+        assert_eq!(VmdkHead::of(b"# Disk DescriptorFile"), VmdkHead::Other);
+        assert_eq!(VmdkHead::of(b""), VmdkHead::Other);
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub enum DiskError {
     },
     /// The progress callback stopped the work.
     #[error("interrupted while {0}")]
-    Stopped(Work),
+    Stopped(LongWork),
     /// A disk or sink from outside this crate failed, with this error of its own.
     #[error(transparent)]
     Other(Box<dyn Error + Send + Sync>),
@@ -131,18 +131,18 @@ impl fmt::Display for ImageAction {
 
 /// Work that takes long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum LongWork {
     /// Copying a disk.
     Copying,
     /// Converting an image into a raw copy, before it is read.
     Converting,
 }
 
-impl fmt::Display for Work {
+impl fmt::Display for LongWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Work::Copying => "copying",
-            Work::Converting => "converting",
+            LongWork::Copying => "copying",
+            LongWork::Converting => "converting",
         })
     }
 }

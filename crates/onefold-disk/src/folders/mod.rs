@@ -23,7 +23,7 @@ use crate::image_file::{ImageFile, descriptor_path, open_beneath};
 
 /// A further file of an image.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct ImageMember {
     pub(crate) file: ImageFile,
     /// Absolute path of the folder that its own names are relative to.
     pub(crate) folder: PathBuf,
@@ -33,16 +33,16 @@ pub(crate) struct Member {
 #[derive(Debug)]
 pub(crate) struct Folders {
     /// The folders that the caller named.
-    named: Vec<Folder>,
+    named: Vec<OpenFolder>,
     /// The image's own folder; `None` if the file no longer has its name there.
-    own: Option<Folder>,
+    own: Option<OpenFolder>,
     image_folder: PathBuf,
     image_owner: u32,
 }
 
 /// An open folder.
 #[derive(Debug)]
-struct Folder {
+struct OpenFolder {
     handle: OwnedFd,
     /// Its path without links.
     path: PathBuf,
@@ -50,11 +50,11 @@ struct Folder {
     spelled: PathBuf,
 }
 
-impl Folder {
-    fn open(path: &Path) -> io::Result<Folder> {
+impl OpenFolder {
+    fn open(path: &Path) -> io::Result<OpenFolder> {
         let handle = open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let real = fs::read_link(descriptor_path(&handle))?;
-        Ok(Folder { handle, path: real, spelled: normalised(&std::path::absolute(path)?) })
+        Ok(OpenFolder { handle, path: real, spelled: normalised(&std::path::absolute(path)?) })
     }
 
     /// Returns the part of an absolute path beneath the folder; `None` if the path lies elsewhere.
@@ -68,13 +68,13 @@ impl Folders {
     /// Returns the folders of an image: its own and `further` ones.
     pub(crate) fn of(image: &ImageFile, further: &[PathBuf]) -> Result<Folders, DiskError> {
         let open = |path: &PathBuf| {
-            Folder::open(path).map_err(|source| DiskError::File {
+            OpenFolder::open(path).map_err(|source| DiskError::File {
                 action: FileAction::OpenFolder,
                 path: path.clone(),
                 source,
             })
         };
-        let named = further.iter().map(open).collect::<Result<Vec<Folder>, DiskError>>()?;
+        let named = further.iter().map(open).collect::<Result<Vec<OpenFolder>, DiskError>>()?;
         // The kernel's own name of the open file, whichever links led to it.
         let real = fs::read_link(descriptor_path(&image.file)).map_err(|source| DiskError::File {
             action: FileAction::Find,
@@ -91,7 +91,7 @@ impl Folders {
     }
 
     /// Opens the file that a file in the folder `from` calls `name`.
-    pub(crate) fn open(&self, name: &Path, from: &Path) -> Result<Member, ChainError> {
+    pub(crate) fn open(&self, name: &Path, from: &Path) -> Result<ImageMember, ChainError> {
         let path = normalised(&from.join(name));
         if let Some(found) = self.open_at(&path) {
             return found;
@@ -106,7 +106,7 @@ impl Folders {
     }
 
     /// Opens the file at an absolute path; `None` if it lies in none of the folders.
-    fn open_at(&self, path: &Path) -> Option<Result<Member, ChainError>> {
+    fn open_at(&self, path: &Path) -> Option<Result<ImageMember, ChainError>> {
         for folder in &self.named {
             if let Some(remainder) = folder.remainder(path) {
                 return Some(open_in(folder, remainder, ResolveFlags::empty()));
@@ -121,7 +121,7 @@ impl Folders {
     }
 
     /// Returns a file of the image's own folder if the image may refer to it.
-    fn check_neighbour(&self, member: Member) -> Result<Member, ChainError> {
+    fn check_neighbour(&self, member: ImageMember) -> Result<ImageMember, ChainError> {
         let metadata = member.file.metadata();
         if !metadata.is_file() {
             return Err(ChainError::Device(member.file.path));
@@ -135,14 +135,14 @@ impl Folders {
 }
 
 /// Returns the folder in which `image` has the last part of `real` as its name.
-fn own_folder(image: &ImageFile, real: &Path) -> Option<Folder> {
-    let folder = Folder::open(real.parent()?).ok()?;
+fn own_folder(image: &ImageFile, real: &Path) -> Option<OpenFolder> {
+    let folder = OpenFolder::open(real.parent()?).ok()?;
     let entry = statat(&folder.handle, real.file_name()?, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     let metadata = image.metadata();
     (entry.st_dev == metadata.dev() && entry.st_ino == metadata.ino()).then_some(folder)
 }
 
-fn open_in(folder: &Folder, remainder: &Path, further: ResolveFlags) -> Result<Member, ChainError> {
+fn open_in(folder: &OpenFolder, remainder: &Path, further: ResolveFlags) -> Result<ImageMember, ChainError> {
     let path = folder.path.join(remainder);
     let handle = match open_beneath(&folder.handle, remainder, further) {
         Ok(handle) => handle,
@@ -157,7 +157,7 @@ fn open_in(folder: &Folder, remainder: &Path, further: ResolveFlags) -> Result<M
         io::ErrorKind::InvalidInput => ChainError::Unsuitable(path.clone()),
         _ => ChainError::Unopened { path: path.clone(), source },
     })?;
-    Ok(Member { folder: path.parent().unwrap_or(Path::new("/")).to_owned(), file })
+    Ok(ImageMember { folder: path.parent().unwrap_or(Path::new("/")).to_owned(), file })
 }
 
 /// Returns an absolute path without `.` and `..`. A link before `..` makes no difference: users of the path follow no

@@ -6,16 +6,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::again::Again;
+use crate::again::RepeatedWork;
 
 /// A home folder with an image, and a folder beside it.
-struct Ground {
+struct HomeFolder {
     top: tempfile::TempDir,
 }
 
-impl Ground {
-    fn new() -> Ground {
-        let ground = Ground { top: tempfile::tempdir().unwrap() };
+impl HomeFolder {
+    fn new() -> HomeFolder {
+        let ground = HomeFolder { top: tempfile::tempdir().unwrap() };
         for folder in ["home/.ssh", "other/deep"] {
             fs::create_dir_all(ground.path(folder)).unwrap();
         }
@@ -35,19 +35,19 @@ impl Ground {
         Folders::of(&image, &further).unwrap()
     }
 
-    fn open(&self, name: &str, further: &[&str]) -> Result<Member, ChainError> {
+    fn open(&self, name: &str, further: &[&str]) -> Result<ImageMember, ChainError> {
         let folders = self.folders(further);
         folders.open(Path::new(name), folders.image_folder())
     }
 }
 
-fn content(member: Member) -> String {
+fn content(member: ImageMember) -> String {
     io::read_to_string(member.file.file).unwrap()
 }
 
 #[test]
 fn files_directly_beside_the_image_are_followed() {
-    let ground = Ground::new();
+    let ground = HomeFolder::new();
     let absolute = ground.path("home/base");
     for name in ["base", "./base", "../home/base", ".ssh/../base", absolute.to_str().unwrap()] {
         assert_eq!(content(ground.open(name, &[]).unwrap()), "home/base", "{name}");
@@ -57,7 +57,7 @@ fn files_directly_beside_the_image_are_followed() {
 /// Regression: `evil.qcow2` in a home folder named `.ssh/id_ed25519`, and the key ended up in the pool.
 #[test]
 fn files_below_the_images_folder_are_not() {
-    let ground = Ground::new();
+    let ground = HomeFolder::new();
     let absolute = ground.path("home/.ssh/key");
     for name in [".ssh/key", "./.ssh/key", "../home/.ssh/key", absolute.to_str().unwrap()] {
         let refused = ground.open(name, &[]);
@@ -69,7 +69,7 @@ fn files_below_the_images_folder_are_not() {
 
 #[test]
 fn other_folders_are_followed_only_when_named() {
-    let ground = Ground::new();
+    let ground = HomeFolder::new();
     let absolute = ground.path("other/secret");
     for name in ["../other/secret", absolute.to_str().unwrap(), "/etc/passwd", "..", ".", "", "/", "../../../../.."] {
         let refused = ground.open(name, &[]);
@@ -86,7 +86,7 @@ fn other_folders_are_followed_only_when_named() {
 
 #[test]
 fn names_of_a_further_file_are_relative_to_its_own_folder() {
-    let ground = Ground::new();
+    let ground = HomeFolder::new();
     let folders = ground.folders(&["other"]);
     let base = folders.open(Path::new("../other/deep/base"), folders.image_folder()).unwrap();
     let next = folders.open(Path::new("../secret"), &base.folder).unwrap();
@@ -95,7 +95,7 @@ fn names_of_a_further_file_are_relative_to_its_own_folder() {
 
 #[test]
 fn links_are_not_followed_wherever_they_lead() {
-    let ground = Ground::new();
+    let ground = HomeFolder::new();
     symlink("base", ground.path("home/link")).unwrap();
     symlink(ground.path("other/secret"), ground.path("home/out")).unwrap();
     symlink("/etc/passwd", ground.path("other/out")).unwrap();
@@ -109,7 +109,7 @@ fn links_are_not_followed_wherever_they_lead() {
 
 #[test]
 fn a_link_to_a_folder_only_spells_its_name() {
-    let ground = Ground::new();
+    let ground = HomeFolder::new();
     symlink("home", ground.path("images")).unwrap();
     symlink("other", ground.path("templates")).unwrap();
     let spelled = ground.path("images/base");
@@ -122,7 +122,7 @@ fn a_link_to_a_folder_only_spells_its_name() {
 
 #[test]
 fn pipes_folders_and_missing_files_are_refused() {
-    let ground = Ground::new();
+    let ground = HomeFolder::new();
     assert!(Command::new("mkfifo").arg(ground.path("home/pipe")).status().unwrap().success());
     assert!(matches!(ground.open("pipe", &[]), Err(ChainError::Unsuitable(_))));
     assert!(matches!(ground.open(".ssh", &[]), Err(ChainError::Unsuitable(_))));
@@ -139,7 +139,7 @@ fn a_neighbour_of_another_owner_is_refused() {
         eprintln!("SKIPPED: only root can give a file away");
         return;
     }
-    let ground = Ground::new();
+    let ground = HomeFolder::new();
     std::os::unix::fs::chown(ground.path("home/image"), Some(65534), None).unwrap();
     let refused = ground.open("base", &[]);
     assert!(
@@ -153,7 +153,7 @@ fn a_neighbour_of_another_owner_is_refused() {
 
 #[test]
 fn the_images_folder_is_the_one_that_has_it() {
-    let ground = Ground::new();
+    let ground = HomeFolder::new();
     // Through a link, the folder of the linked file counts.
     symlink(ground.path("home/image"), ground.path("other/image")).unwrap();
     let image = ImageFile::named(&ground.path("other/image")).unwrap();
@@ -168,7 +168,7 @@ fn the_images_folder_is_the_one_that_has_it() {
 
 #[test]
 fn a_folder_that_is_replaced_during_a_run_stays_the_one_that_was_opened() {
-    let ground = Ground::new();
+    let ground = HomeFolder::new();
     let folders = ground.folders(&[]);
     let here = folders.image_folder().to_owned();
     fs::rename(ground.path("home"), ground.path("moved")).unwrap();
@@ -180,10 +180,10 @@ fn a_folder_that_is_replaced_during_a_run_stays_the_one_that_was_opened() {
 /// Regression: the path was checked first and opened afterwards, so a link created in between led anywhere.
 #[test]
 fn a_link_that_is_swapped_in_meanwhile_leads_nowhere() {
-    let ground = Ground::new();
+    let ground = HomeFolder::new();
     let (base, kept) = (ground.path("home/base"), ground.path("home/kept"));
     let folders = ground.folders(&[]);
-    let again = Again::default();
+    let again = RepeatedWork::default();
     let opened = thread::scope(|scope| {
         let _stop = again.stop_when_dropped();
         scope.spawn(|| {

@@ -10,7 +10,7 @@ use std::process::Command;
 use onefold_block::Show;
 
 use super::*;
-use crate::again::Again;
+use crate::again::RepeatedWork;
 use crate::copy::copy;
 use crate::disk::Sink;
 use crate::progress::Progress;
@@ -66,24 +66,24 @@ fn failure(path: &Path) -> String {
 /// Reads all of a disk, holes as zeros.
 fn content(disk: &dyn Disk) -> Vec<u8> {
     let bytes = std::sync::Mutex::new(vec![0; usize::try_from(disk.size_bytes()).unwrap()]);
-    struct Into<'a>(&'a std::sync::Mutex<Vec<u8>>);
-    impl Sink for Into<'_> {
+    struct ByteSink<'a>(&'a std::sync::Mutex<Vec<u8>>);
+    impl Sink for ByteSink<'_> {
         fn write(&self, offset: u64, from: &[u8]) -> Result<(), DiskError> {
             let offset = usize::try_from(offset).unwrap();
             self.0.lock().unwrap()[offset..offset + from.len()].copy_from_slice(from);
             Ok(())
         }
     }
-    copy(disk, &Into(&bytes), &quiet).unwrap();
+    copy(disk, &ByteSink(&bytes), &quiet).unwrap();
     bytes.into_inner().unwrap()
 }
 
 /// A folder with a sparse raw image: 5 MiB and one sector, data in two places, repeating blocks, a hole.
-struct Folder(tempfile::TempDir);
+struct ImageFolder(tempfile::TempDir);
 
-impl Folder {
-    fn new() -> Folder {
-        let folder = Folder(tempfile::tempdir().unwrap());
+impl ImageFolder {
+    fn new() -> ImageFolder {
+        let folder = ImageFolder(tempfile::tempdir().unwrap());
         let file = File::create(folder.path("base.raw")).unwrap();
         file.set_len((5 << 20) + 512).unwrap();
         let data: Vec<u8> = (0..700_000_u32).flat_map(|number| (number / 3).to_le_bytes()).collect();
@@ -107,7 +107,7 @@ fn every_format_reads_as_the_disk_it_was_made_from() {
     if !has_qemu_img() {
         return;
     }
-    let folder = Folder::new();
+    let folder = ImageFolder::new();
     let kinds = [
         ("a.qcow2", "qcow2", "", "qcow2"),
         ("a-compressed.qcow2", "qcow2", "compression_type=zlib", "qcow2"),
@@ -149,7 +149,7 @@ fn a_chain_of_backing_files_reads_as_its_top() {
     if !has_qemu_img() {
         return;
     }
-    let folder = Folder::new();
+    let folder = ImageFolder::new();
     let (middle, top) = (folder.path("middle.qcow2"), folder.path("top.qcow2"));
     qemu_img(&["create", "-q", "-f", "qcow2", "-F", "raw", "-b", "base.raw", text(&middle)]);
     qemu_img(&["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", "middle.qcow2", text(&top)]);
@@ -168,7 +168,7 @@ fn a_loop_in_the_backing_chain_is_an_error_and_no_hang() {
     if !has_qemu_img() {
         return;
     }
-    let folder = Folder::new();
+    let folder = ImageFolder::new();
     let (one, two) = (folder.path("one.qcow2"), folder.path("two.qcow2"));
     qemu_img(&["create", "-q", "-f", "qcow2", text(&one), "1M"]);
     qemu_img(&["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", "one.qcow2", text(&two)]);
@@ -185,7 +185,7 @@ fn an_image_does_not_lead_outside_its_directory_unless_allowed() {
     if !has_qemu_img() {
         return;
     }
-    let (folder, other) = (Folder::new(), Folder::new());
+    let (folder, other) = (ImageFolder::new(), ImageFolder::new());
     let image = folder.path("a.qcow2");
     let secret = other.path("base.raw");
     qemu_img(&["create", "-q", "-f", "qcow2", "-F", "raw", "-b", text(&secret), text(&image)]);
@@ -215,7 +215,7 @@ fn extents_of_a_vmdk_follow_the_rules_of_backing_files() {
     if !has_qemu_img() {
         return;
     }
-    let (folder, other) = (Folder::new(), Folder::new());
+    let (folder, other) = (ImageFolder::new(), ImageFolder::new());
     let image = folder.path("a.vmdk");
     fs::create_dir(folder.path("below")).unwrap();
     fs::copy(folder.path("base.raw"), folder.path("below/base.raw")).unwrap();
@@ -260,7 +260,7 @@ fn a_descriptor_inside_a_sparse_vmdk_is_not_obeyed() {
     if !has_qemu_img() {
         return;
     }
-    let folder = Folder::new();
+    let folder = ImageFolder::new();
     let inner = vmdk_with_inner_descriptor("base.raw");
     fs::write(folder.path("a.vmdk"), &inner).unwrap();
     let said = failure(&folder.path("a.vmdk"));
@@ -281,7 +281,7 @@ fn a_vmdk_that_changes_after_it_was_checked_leads_nowhere() {
         eprintln!("SKIPPED: only root can give a file away");
         return;
     }
-    let folder = Folder::new();
+    let folder = ImageFolder::new();
     let (image, secret) = (folder.path("a.vmdk"), folder.path("secret"));
     fs::write(&secret, [b'S'; 51200]).unwrap();
     qemu_img(&["convert", "-f", "raw", "-O", "vmdk", text(&folder.path("base.raw")), text(&image)]);
@@ -290,7 +290,7 @@ fn a_vmdk_that_changes_after_it_was_checked_leads_nowhere() {
     std::os::unix::fs::chown(&image, Some(65534), None).unwrap();
     let writer = File::options().write(true).open(&image).unwrap();
     // Both heads stay long enough for either program to see one and then the other.
-    let again = Again::default();
+    let again = RepeatedWork::default();
     std::thread::scope(|scope| {
         let _stop = again.stop_when_dropped();
         scope.spawn(|| {
@@ -317,7 +317,7 @@ fn parents_of_a_vmdk_follow_the_rules_of_backing_files() {
     if !has_qemu_img() {
         return;
     }
-    let (folder, other) = (Folder::new(), Folder::new());
+    let (folder, other) = (ImageFolder::new(), ImageFolder::new());
     for folder in [&folder, &other] {
         qemu_img(&[
             "convert",
@@ -366,7 +366,7 @@ fn a_vhd_that_needs_its_parent_is_refused() {
     if !has_qemu_img() {
         return;
     }
-    let folder = Folder::new();
+    let folder = ImageFolder::new();
     let image = folder.path("a.vhd");
     qemu_img(&["convert", "-f", "raw", "-O", "vpc", text(&folder.path("base.raw")), text(&image)]);
     let file = File::options().write(true).open(&image).unwrap();
@@ -379,7 +379,7 @@ fn a_disk_longer_than_any_file_of_a_pool_is_refused_before_it_is_copied() {
     if !has_qemu_img() {
         return;
     }
-    let folder = Folder::new();
+    let folder = ImageFolder::new();
     let image = folder.path("a.vmdk");
     qemu_img(&["create", "-q", "-f", "vmdk", text(&image), "1T"]);
     assert_eq!(open_any(&image).unwrap().disk.size_bytes(), 1 << 40, "holes cost nothing");
@@ -393,7 +393,7 @@ fn a_data_file_follows_the_rules_of_backing_files() {
     if !has_qemu_img() {
         return;
     }
-    let (folder, other) = (Folder::new(), Folder::new());
+    let (folder, other) = (ImageFolder::new(), ImageFolder::new());
     let image = folder.path("a.qcow2");
     let data = |name: &str| format!("data_file={name}");
     let inside = folder.path("data");
@@ -417,7 +417,7 @@ fn backing_files_below_the_folder_links_and_protocols_are_refused() {
     if !has_qemu_img() {
         return;
     }
-    let folder = Folder::new();
+    let folder = ImageFolder::new();
     fs::create_dir(folder.path(".ssh")).unwrap();
     fs::copy(folder.path("base.raw"), folder.path(".ssh/id_ed25519")).unwrap();
     std::os::unix::fs::symlink("base.raw", folder.path("link")).unwrap();
@@ -443,7 +443,7 @@ fn a_backing_file_of_another_format_is_refused_and_not_read_as_raw() {
     if !has_qemu_img() {
         return;
     }
-    let folder = Folder::new();
+    let folder = ImageFolder::new();
     let image = folder.path("a.qcow2");
     qemu_img(&["create", "-q", "-f", "vmdk", text(&folder.path("base.vmdk")), "1M"]);
     qemu_img(&["create", "-q", "-f", "qcow2", "-F", "vmdk", "-b", "base.vmdk", text(&image)]);
@@ -459,7 +459,7 @@ fn a_backing_file_of_another_format_is_refused_and_not_read_as_raw() {
 /// Regression: the image was opened once for its format and again for its content, and was replaced in between.
 #[test]
 fn an_image_that_is_replaced_after_opening_stays_the_one_that_was_opened() {
-    let folder = Folder::new();
+    let folder = ImageFolder::new();
     let file = ImageFile::named(&folder.path("base.raw")).unwrap();
     let raw = folder.raw();
     fs::rename(folder.path("base.raw"), folder.path("kept")).unwrap();
@@ -473,7 +473,7 @@ fn a_backing_file_that_is_missing_or_a_pipe_is_an_error() {
     if !has_qemu_img() {
         return;
     }
-    let folder = Folder::new();
+    let folder = ImageFolder::new();
     let image = folder.path("a.qcow2");
     qemu_img(&["create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", "gone.raw", text(&image), "1M"]);
     assert!(failure(&image).contains("cannot find"), "{}", failure(&image));
@@ -487,7 +487,7 @@ fn what_is_written_as_qcow2_is_read_by_qemu_as_the_same_disk() {
     if !has_qemu_img() {
         return;
     }
-    let folder = Folder::new();
+    let folder = ImageFolder::new();
     let path = folder.path("base.raw");
     let disk = FileDisk::new(File::open(&path).unwrap(), &path).unwrap();
     let out = folder.path("out.qcow2");
@@ -502,7 +502,7 @@ fn what_is_written_as_qcow2_is_read_by_qemu_as_the_same_disk() {
 
 #[test]
 fn a_raw_image_stays_sparse_and_equal() {
-    let folder = Folder::new();
+    let folder = ImageFolder::new();
     let image = open_any(&folder.path("base.raw")).unwrap();
     assert_eq!(image.format, ImageFormat::Raw);
     let out = folder.path("out.raw");
@@ -517,7 +517,7 @@ fn a_qcow2_of_random_bytes_is_an_error_or_a_disk_but_never_a_panic() {
     if !has_qemu_img() {
         return;
     }
-    let folder = Folder::new();
+    let folder = ImageFolder::new();
     let image = folder.path("a.qcow2");
     qemu_img(&["convert", "-O", "qcow2", "-o", "cluster_size=4096", text(&folder.path("base.raw")), text(&image)]);
     let sound = fs::read(&image).unwrap();

@@ -23,21 +23,21 @@ static STARTING: Mutex<()> = Mutex::new(());
 
 /// A run of `qemu-img`.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct QemuProcess {
     child: Child,
     complaint: Option<JoinHandle<String>>,
 }
 
-impl Running {
+impl QemuProcess {
     /// Starts the program. It inherits `files` under the same descriptor numbers as in this process.
     ///
     /// # Errors
     /// [`ImageError::NotStarted`], also if the program is missing.
-    pub(super) fn start(arguments: &[String], files: &[&File]) -> Result<Running, ImageError> {
-        Running::try_start(arguments, files).map_err(ImageError::NotStarted)
+    pub(super) fn start(arguments: &[String], files: &[&File]) -> Result<QemuProcess, ImageError> {
+        QemuProcess::try_start(arguments, files).map_err(ImageError::NotStarted)
     }
 
-    fn try_start(arguments: &[String], files: &[&File]) -> io::Result<Running> {
+    fn try_start(arguments: &[String], files: &[&File]) -> io::Result<QemuProcess> {
         let _starting = STARTING.lock();
         let inheritable = |flags: FdFlags| files.iter().try_for_each(|file| fcntl_setfd(file, flags));
         let started = inheritable(FdFlags::empty()).map_err(io::Error::from).and_then(|()| {
@@ -52,7 +52,7 @@ impl Running {
         let mut child = started?;
         let complaint =
             child.stderr.take().map(|stderr| thread::spawn(move || read_bounded(stderr, COMPLAINT_BYTES_MAX)));
-        let running = Running { child, complaint };
+        let running = QemuProcess { child, complaint };
         restored?;
         Ok(running)
     }
@@ -80,7 +80,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for QemuProcess {
     fn drop(&mut self) {
         // Both calls fail only if the program has already ended.
         let _ = self.child.kill();

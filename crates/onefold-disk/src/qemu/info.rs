@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::child::{POLL_INTERVAL, Running, read_bounded};
+use super::child::{POLL_INTERVAL, QemuProcess, read_bounded};
 use crate::error::ImageError;
 
 /// Maximum run time. `qemu-img info` only reads headers; an image that keeps it busy for longer is hostile.
@@ -17,19 +17,19 @@ const ANSWER_BYTES_MAX: u64 = 1 << 20;
 /// The answer of `qemu-img info` about one layer alone.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) struct Info {
+pub(super) struct LayerInfo {
     /// Length of the disk in bytes.
     pub(super) virtual_size: u64,
     /// The layer below, if the layer names one.
     pub(super) backing_filename: Option<String>,
 }
 
-impl Info {
+impl LayerInfo {
     /// Asks about the layer that `node` describes. The program opens nothing but the layer's own `files`.
-    pub(super) fn of(node: &str, files: &[File]) -> Result<Info, ImageError> {
+    pub(super) fn of(node: &str, files: &[File]) -> Result<LayerInfo, ImageError> {
         let arguments = ["info".to_owned(), "--output=json".to_owned(), node.to_owned()];
         let files: Vec<&File> = files.iter().collect();
-        let mut running = Running::start(&arguments, &files)?;
+        let mut running = QemuProcess::start(&arguments, &files)?;
         let answer = running.output().map(|output| thread::spawn(move || read_bounded(output, ANSWER_BYTES_MAX)));
         let started = Instant::now();
         let status = loop {

@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::{Value, json};
 
-use super::Subject;
-use super::info::Info;
+use super::ImageLabel;
+use super::info::LayerInfo;
 use crate::chain::Chain;
 use crate::copy::copy;
 use crate::disk::Disk;
 use crate::error::{DiskError, FileAction, ImageError};
-use crate::folders::Member;
+use crate::folders::ImageMember;
 use crate::format::ImageFormat;
 use crate::image_file::{ImageFile, descriptor_path};
 use crate::progress::OnProgress;
 use crate::raw::FileDisk;
 use crate::temporary::{TemporaryFile, TemporarySink};
-use crate::vmdk::{Descriptor, Head};
+use crate::vmdk::{Descriptor, VmdkHead};
 
 /// One layer of an image, in the form that `qemu-img` gets.
 #[derive(Debug)]
@@ -53,22 +53,22 @@ pub(super) fn tree(layers: &[Layer]) -> Value {
 /// Opens all layers of an image, and returns them with the length of the disk in bytes.
 pub(super) fn open_layers(
     image: ImageFile,
-    subject: Subject<'_>,
+    subject: ImageLabel<'_>,
     further: &[PathBuf],
     progress: OnProgress<'_>,
 ) -> Result<(Vec<Layer>, u64), DiskError> {
     let mut chain = Chain::start(&image, further)?;
-    let mut next = Member { folder: chain.image_folder(), file: image };
+    let mut next = ImageMember { folder: chain.image_folder(), file: image };
     let mut layers = Vec::new();
     let mut size_bytes = None;
     loop {
-        let Member { file, folder } = next;
+        let ImageMember { file, folder } = next;
         let (layer, named) = match subject.format {
             ImageFormat::Vmdk => open_vmdk(file, &folder, &chain, subject, progress)?,
             format => (open_single(file, format).map_err(|why| subject.cannot_read(why))?, None),
         };
         let node = format!("json:{}", layer.node(&Value::Null));
-        let info = Info::of(&node, &layer.files).map_err(|why| subject.cannot_read(why))?;
+        let info = LayerInfo::of(&node, &layer.files).map_err(|why| subject.cannot_read(why))?;
         layers.push(layer);
         size_bytes.get_or_insert(info.virtual_size);
         let Some(parent) = named.or(info.backing_filename) else { break };
@@ -98,12 +98,12 @@ fn open_vmdk(
     file: ImageFile,
     folder: &Path,
     chain: &Chain,
-    subject: Subject<'_>,
+    subject: ImageLabel<'_>,
     progress: OnProgress<'_>,
 ) -> Result<(Layer, Option<String>), DiskError> {
-    let head = Head::read(&file.file).map_err(|error| subject.cannot_read(error))?;
-    if head != Head::Other {
-        return Ok((Layer::of_file("vmdk", checked_vmdk(file, &[Head::Sparse], subject, progress)?), None));
+    let head = VmdkHead::read(&file.file).map_err(|error| subject.cannot_read(error))?;
+    if head != VmdkHead::Other {
+        return Ok((Layer::of_file("vmdk", checked_vmdk(file, &[VmdkHead::Sparse], subject, progress)?), None));
     }
     let descriptor = Descriptor::read(&file.file).map_err(|error| subject.cannot_read(error))?;
     let descriptor = descriptor.map_err(|why| subject.cannot_read(why))?;
@@ -112,7 +112,7 @@ fn open_vmdk(
         let opened = chain.open(&extent.name, folder).map_err(|why| subject.cannot_read(why))?.file;
         // For an extent, `qemu-img` reads only the header that the extent's kind implies.
         let file = match extent.has_header() {
-            true => checked_vmdk(opened, &[Head::Sparse, Head::Other], subject, progress)?,
+            true => checked_vmdk(opened, &[VmdkHead::Sparse, VmdkHead::Other], subject, progress)?,
             false => opened,
         };
         extents.push(file.file);
@@ -131,18 +131,18 @@ fn open_vmdk(
 /// Returns a VMDK file that begins with one of `heads`, and makes sure that it stays so.
 fn checked_vmdk(
     file: ImageFile,
-    heads: &[Head],
-    subject: Subject<'_>,
+    heads: &[VmdkHead],
+    subject: ImageLabel<'_>,
     progress: OnProgress<'_>,
 ) -> Result<ImageFile, DiskError> {
     let file = if file.others_may_write() { copied(file, progress)? } else { file };
-    let head = Head::read(&file.file).map_err(|error| subject.cannot_read(error))?;
+    let head = VmdkHead::read(&file.file).map_err(|error| subject.cannot_read(error))?;
     if heads.contains(&head) {
         return Ok(file);
     }
     Err(subject.cannot_read(match head {
-        Head::Inner => ImageError::InnerDescriptor(file.path),
-        Head::Sparse | Head::Other => ImageError::Changed(file.path),
+        VmdkHead::Inner => ImageError::InnerDescriptor(file.path),
+        VmdkHead::Sparse | VmdkHead::Other => ImageError::Changed(file.path),
     }))
 }
 

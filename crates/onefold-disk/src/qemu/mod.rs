@@ -19,26 +19,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use crate::disk::{Disk, SIZE_BYTES_MAX};
-use crate::error::{DiskError, ImageAction, ImageError, Work};
+use crate::error::{DiskError, ImageAction, ImageError, LongWork};
 use crate::format::ImageFormat;
 use crate::image_file::{ImageFile, descriptor_path};
 use crate::progress::{OnProgress, Progress};
 use crate::raw::FileDisk;
 use crate::temporary::TemporaryFile;
 
-use child::{POLL_INTERVAL, Running};
+use child::{POLL_INTERVAL, QemuProcess};
 use layers::{open_layers, tree};
 
 const SECTOR_BYTES: u64 = 512;
 
 /// Format and path of the image, for errors.
 #[derive(Clone, Copy, Debug)]
-struct Subject<'a> {
+struct ImageLabel<'a> {
     format: ImageFormat,
     path: &'a Path,
 }
 
-impl Subject<'_> {
+impl ImageLabel<'_> {
     /// Returns the error for an image that cannot be read.
     fn cannot_read(self, why: impl Into<ImageError>) -> DiskError {
         let source = why.into();
@@ -77,7 +77,7 @@ pub(crate) fn convert(
     progress: OnProgress<'_>,
 ) -> Result<ConvertedDisk, DiskError> {
     let path = image.path.clone();
-    let subject = Subject { format, path: &path };
+    let subject = ImageLabel { format, path: &path };
     tell(progress, 0, 0)?;
     let (layers, size_bytes) = open_layers(image, subject, further, progress)?;
     if size_bytes > SIZE_BYTES_MAX {
@@ -91,7 +91,7 @@ pub(crate) fn convert(
     let arguments = [&arguments[..], &[format!("json:{}", tree(&layers)), target]].concat();
     let mut files: Vec<&File> = layers.iter().flat_map(|layer| &layer.files).collect();
     files.push(&copy.file);
-    let running = Running::start(&arguments, &files).map_err(|error| subject.cannot_read(error))?;
+    let running = QemuProcess::start(&arguments, &files).map_err(|error| subject.cannot_read(error))?;
     // `qemu-img` has no reason to lengthen the target; the limit holds even if an image takes control of the program.
     running.limit_file_length(length).map_err(|error| subject.cannot_read(error))?;
     follow(running, subject, length, &copy, progress)?;
@@ -100,8 +100,8 @@ pub(crate) fn convert(
 
 /// Follows a conversion to its end. Stops it if `progress` says so or the room runs out.
 fn follow(
-    mut running: Running,
-    subject: Subject<'_>,
+    mut running: QemuProcess,
+    subject: ImageLabel<'_>,
     length: u64,
     copy: &TemporaryFile,
     progress: OnProgress<'_>,
@@ -125,7 +125,7 @@ fn follow(
 /// Reports the progress of the conversion.
 fn tell(progress: OnProgress<'_>, done_bytes: u64, total_bytes: u64) -> Result<(), DiskError> {
     match progress(Progress { done_bytes, total_bytes }).is_break() {
-        true => Err(DiskError::Stopped(Work::Converting)),
+        true => Err(DiskError::Stopped(LongWork::Converting)),
         false => Ok(()),
     }
 }

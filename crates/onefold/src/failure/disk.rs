@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 
-use onefold_disk::{ChainError, DiskError, FileAction, ImageAction, ImageError, ImageFormat, RoomError, Work};
+use onefold_disk::{ChainError, DiskError, FileAction, ImageAction, ImageError, ImageFormat, LongWork, RoomError};
 
 use super::{Exit, Failure, TOO_LARGE};
 
@@ -35,8 +35,8 @@ impl Failure {
                 RoomError::TooLittle { .. } => Failure::new(text).because(source).hint(ANOTHER_TMPDIR),
             },
             DiskError::Stopped(work) => Failure { exit: Exit::Interrupted, ..Failure::new(text) }.hint(match work {
-                Work::Copying => "no file of that name was made",
-                Work::Converting => "nothing was written, and no temporary file is left",
+                LongWork::Copying => "no file of that name was made",
+                LongWork::Converting => "nothing was written, and no temporary file is left",
             }),
             // Disks and sinks of this program report failures as their errors.
             DiskError::Other(other) => match other.downcast_ref::<Failure>() {

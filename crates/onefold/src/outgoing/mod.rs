@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use onefold_block::Show;
-use onefold_disk::{Copied, Disk, FileSink, ImageFormat, Qcow2Sink, copy};
+use onefold_disk::{CopyResult, Disk, FileSink, ImageFormat, Qcow2Sink, copy};
 
 use crate::cli::values::OutputFormat;
 use crate::failure::{Failure, Outcome};
@@ -73,7 +73,7 @@ impl OutgoingImage {
     }
 
     /// Writes all of `disk`, makes it durable, and gives the file its name.
-    pub(crate) fn write(self, disk: &dyn Disk, meter: &Meter) -> Outcome<Copied> {
+    pub(crate) fn write(self, disk: &dyn Disk, meter: &Meter) -> Outcome<CopyResult> {
         let copied = self.fill(disk, meter);
         meter.finish();
         let copied = copied?;
@@ -81,7 +81,7 @@ impl OutgoingImage {
         Ok(copied)
     }
 
-    fn fill(&self, disk: &dyn Disk, meter: &Meter) -> Outcome<Copied> {
+    fn fill(&self, disk: &dyn Disk, meter: &Meter) -> Outcome<CopyResult> {
         let (file, name) = (self.file.descriptor()?, self.file.name());
         match self.format {
             OutputFormat::Raw => {

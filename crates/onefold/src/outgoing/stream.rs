@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
 
-use onefold_disk::{Disk, DiskError, Progress, Work};
+use onefold_disk::{Disk, DiskError, LongWork, Progress};
 
 use crate::cli::Talk;
 use crate::cli::values::OutputFormat;
@@ -66,7 +66,7 @@ fn write_all(disk: &dyn Disk, out: &mut dyn Write, progress: &dyn Fn(Progress) -
     let (mut offset, mut data) = (0, 0..0);
     while offset < total_bytes {
         if progress(Progress { done_bytes: offset, total_bytes }).is_break() {
-            return Err(Stop::Disk(DiskError::Stopped(Work::Copying)));
+            return Err(Stop::Disk(DiskError::Stopped(LongWork::Copying)));
         }
         if data.end <= offset {
             data = disk.next_data(offset).map_err(Stop::Disk)?.unwrap_or(total_bytes..total_bytes);

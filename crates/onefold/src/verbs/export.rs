@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use onefold_block::Show;
-use onefold_disk::Copied;
+use onefold_disk::CopyResult;
 use serde_json::{Value, json};
 
 use crate::cli::Talk;
@@ -76,7 +76,7 @@ struct Exported {
     output: PathBuf,
     format: &'static str,
     apparent_bytes: u64,
-    copied: Copied,
+    copied: CopyResult,
     seconds: f64,
 }
 

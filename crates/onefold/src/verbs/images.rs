@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use onefold_block::Show;
-use onefold_disk::{Identity, ImageFile};
+use onefold_disk::{FileIdentity, ImageFile};
 use rustix::fs::{Dir, Mode, OFlags, open, openat};
 
 /// Minimum length of an image in a folder; shorter files are assumed to be something else.
@@ -46,7 +46,7 @@ impl Found {
             Place::Named => ImageFile::named(&self.path)?,
             Place::Beneath { folder, relative } => ImageFile::beneath(folder, relative, &self.path)?,
         };
-        if file.identity() != Identity::of(&self.metadata) {
+        if file.identity() != FileIdentity::of(&self.metadata) {
             return Err(io::Error::other("another file has taken its place since it was found"));
         }
         Ok(file)

@@ -195,7 +195,7 @@ mod tests {
     use std::ops::Range;
     use std::process::Command;
 
-    use onefold_disk::InFile;
+    use onefold_disk::FilePlacement;
 
     use super::*;
 
@@ -211,9 +211,9 @@ mod tests {
             Ok((offset < self.size_bytes()).then(|| offset..self.size_bytes()))
         }
 
-        fn in_file(&self, offset: u64) -> Result<InFile, DiskError> {
+        fn in_file(&self, offset: u64) -> Result<FilePlacement, DiskError> {
             let part = self.0.iter().find(|(range, _)| range.contains(&offset));
-            Ok(part.map_or(InFile { offset: None, length_bytes: 0 }, |(range, start)| InFile {
+            Ok(part.map_or(FilePlacement { offset: None, length_bytes: 0 }, |(range, start)| FilePlacement {
                 offset: start.map(|start| start + (offset - range.start)),
                 length_bytes: range.end - offset,
             }))
