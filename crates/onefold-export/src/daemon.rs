@@ -8,10 +8,10 @@ use std::thread;
 
 use onefold_pool::{Pool, PoolError};
 
-use crate::control::{ControlServer, ControlSocket, Ending, Served, ServedMount, SocketError};
+use crate::control::{ControlServer, ControlSocket, ServedMount, ServedPool, ServiceEnd, SocketError};
 use crate::door::Door;
-use crate::log::{Log, StderrLog};
-use crate::options::Access;
+use crate::log::{FailureLog, StderrLog};
+use crate::options::MountAccess;
 use crate::place::{PoolPlace, RunDirectory};
 use crate::stopper::Stopper;
 
@@ -22,17 +22,17 @@ pub struct DaemonOptions {
     /// daemon. Without a place, the socket is named after the pool's UUID.
     pub place: Option<PoolPlace>,
     /// Who may connect to the control socket.
-    pub access: Access,
+    pub access: MountAccess,
     /// Directory of the control socket; `None` means `/run/onefold` for root and `$XDG_RUNTIME_DIR/onefold` for others.
     pub control_directory: Option<PathBuf>,
     /// Receives failures that no caller gets.
-    pub log: Arc<dyn Log>,
+    pub log: Arc<dyn FailureLog>,
 }
 
 impl Default for DaemonOptions {
     /// Only root and the daemon's user may connect, to a socket named after the UUID.
     fn default() -> DaemonOptions {
-        DaemonOptions { place: None, access: Access::Owner, control_directory: None, log: Arc::new(StderrLog) }
+        DaemonOptions { place: None, access: MountAccess::Owner, control_directory: None, log: Arc::new(StderrLog) }
     }
 }
 
@@ -76,7 +76,7 @@ pub struct Daemon {
     socket: ControlSocket,
     doors: Vec<Box<dyn Door>>,
     mount: Option<ServedMount>,
-    log: Arc<dyn Log>,
+    log: Arc<dyn FailureLog>,
 }
 
 impl Daemon {
@@ -117,7 +117,7 @@ impl Daemon {
         &self.pool
     }
 
-    pub(crate) fn log(&self) -> &Arc<dyn Log> {
+    pub(crate) fn log(&self) -> &Arc<dyn FailureLog> {
         &self.log
     }
 
@@ -142,8 +142,8 @@ impl Daemon {
     pub fn serve(self) -> Result<(), ServeError> {
         let stopper = self.stopper();
         let Daemon { pool, socket, doors, mount, log } = self;
-        let ending = Arc::new(Ending::default());
-        let served = Served { pool: pool.clone(), mount, stopper, ending: ending.clone() };
+        let ending = Arc::new(ServiceEnd::default());
+        let served = ServedPool { pool: pool.clone(), mount, stopper, ending: ending.clone() };
         let (control, served) = match ControlServer::start(socket, served) {
             Ok(control) => {
                 let served = serve_each(doors, &log);
@@ -181,7 +181,7 @@ impl Daemon {
 ///
 /// # Errors
 /// The error of the first door that failed.
-fn serve_each(doors: Vec<Box<dyn Door>>, log: &Arc<dyn Log>) -> Result<(), ServeError> {
+fn serve_each(doors: Vec<Box<dyn Door>>, log: &Arc<dyn FailureLog>) -> Result<(), ServeError> {
     // The error of the only door is returned at once, without a log line.
     let log = (doors.len() > 1).then_some(log);
     let mut doors = doors.into_iter();
@@ -212,7 +212,7 @@ fn serve_each(doors: Vec<Box<dyn Door>>, log: &Arc<dyn Log>) -> Result<(), Serve
 ///
 /// # Errors
 /// The failure of the door.
-fn serve(door: Box<dyn Door>, log: Option<&Arc<dyn Log>>) -> Result<(), ServeError> {
+fn serve(door: Box<dyn Door>, log: Option<&Arc<dyn FailureLog>>) -> Result<(), ServeError> {
     let name = door.handle().name();
     // A panic leaves only state of the door, which is gone; the pool guards its own state.
     let served = panic::catch_unwind(AssertUnwindSafe(|| door.serve()));
@@ -221,7 +221,7 @@ fn serve(door: Box<dyn Door>, log: Option<&Arc<dyn Log>>) -> Result<(), ServeErr
 }
 
 /// Returns the failure of the door `name`, and logs it if there is a log.
-fn failed(name: String, source: io::Error, log: Option<&Arc<dyn Log>>) -> ServeError {
+fn failed(name: String, source: io::Error, log: Option<&Arc<dyn FailureLog>>) -> ServeError {
     if let Some(log) = log {
         log.error(&format!("{name} failed: {source}"));
     }

@@ -22,9 +22,9 @@ pub mod volume;
 
 pub use daemon::{Daemon, DaemonError, DaemonOptions, ServeError};
 pub use door::{Door, DoorHandle, EndError};
-pub use log::{Log, StderrLog};
+pub use log::{FailureLog, StderrLog};
 pub use mount::{MountError, mark_as_io_flusher, mount};
 pub use mount_holders::{HolderProcess, MountHolder, holders_elsewhere};
-pub use options::{Access, AccessTimes, CONTROL_XATTR, KernelOption, MountOptions, StBlocks};
+pub use options::{AccessTimes, CONTROL_XATTR, KernelOption, MountAccess, MountOptions, StBlocks};
 pub use place::{PoolPlace, RunDirectory};
 pub use stopper::{StopError, Stopper};

@@ -3,7 +3,7 @@
 use onefold_block::shown::ShownText;
 
 /// Receives one line for each failure whose answer is a bare number (an errno), or that has no answer at all.
-pub trait Log: Send + Sync {
+pub trait FailureLog: Send + Sync {
     /// Reports a failure. `message` is one line without a newline.
     fn error(&self, message: &str);
 }
@@ -12,7 +12,7 @@ pub trait Log: Send + Sync {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StderrLog;
 
-impl Log for StderrLog {
+impl FailureLog for StderrLog {
     fn error(&self, message: &str) {
         use std::io::Write;
         // If standard error is gone, the daemon has nowhere left to report.

@@ -13,7 +13,7 @@ use crate::control::{ServedMount, SocketError};
 use crate::daemon::{Daemon, DaemonError, DaemonOptions};
 use crate::door::{Door, DoorHandle};
 use crate::fuse::{PoolFilesystem, Transport, connect};
-use crate::log::Log;
+use crate::log::FailureLog;
 use crate::mount_table::device_at;
 use crate::options::MountOptions;
 use crate::unmount::{LiveMount, MountHandle, MountPoint};
@@ -130,7 +130,7 @@ fn usable(mountpoint: &Path) -> Result<PathBuf, MountError> {
 struct FuseDoor {
     transport: Box<dyn Transport>,
     mount: Arc<LiveMount>,
-    log: Arc<dyn Log>,
+    log: Arc<dyn FailureLog>,
 }
 
 impl Door for FuseDoor {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use onefold_block::clock::SystemClock;
 use onefold_block::{Clock, Processors};
 
-use crate::log::{Log, StderrLog};
+use crate::log::{FailureLog, StderrLog};
 use crate::place::PoolPlace;
 
 /// Extended attribute of the mount's root directory with the path of its control socket. It is neither listed nor
@@ -16,7 +16,7 @@ pub const CONTROL_XATTR: &str = "user.onefold.control";
 
 /// The users of a mounted file system; the kernel checks file permissions in either case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum MountAccess {
     /// Only the user of the mount (the kernel's default for FUSE).
     Owner,
     /// All users (`allow_other`). Without root this needs `user_allow_other` in `/etc/fuse.conf`.
@@ -62,7 +62,7 @@ pub struct MountOptions {
     /// The source in `/proc/mounts`: usually the pool's path.
     pub source_name: String,
     /// The users of the mount.
-    pub access: Access,
+    pub access: MountAccess,
     /// The kernel refuses every change. The pool itself should be open read-only too.
     pub read_only: bool,
     /// When a read updates the access time.
@@ -86,7 +86,7 @@ pub struct MountOptions {
     /// The clock by which `relatime` judges the age of an access time.
     pub clock: Arc<dyn Clock>,
     /// Receives failures that the caller sees only as an errno.
-    pub log: Arc<dyn Log>,
+    pub log: Arc<dyn FailureLog>,
 }
 
 impl MountOptions {
@@ -109,7 +109,7 @@ impl MountOptions {
     /// `st_blocks` of the whole length where `cp` would copy much, no writeback cache, eight threads.
     #[must_use]
     pub fn new(source_name: impl Into<String>) -> MountOptions {
-        let access = if rustix::process::geteuid().is_root() { Access::Everyone } else { Access::Owner };
+        let access = if rustix::process::geteuid().is_root() { MountAccess::Everyone } else { MountAccess::Owner };
         MountOptions {
             source_name: source_name.into(),
             access,

@@ -15,7 +15,7 @@ use common::mapping::SharedMapping;
 use common::{TestMount, assert_clean_on, can_mount, new_pool_of, noise};
 use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
 use onefold_export::control::ControlClient;
-use onefold_export::{Log, MountOptions, ServeError};
+use onefold_export::{FailureLog, MountOptions, ServeError};
 use onefold_pool::OpenOptions;
 use onefold_testing::device::{Call, FailingCalls, Fault, FaultyDevice, MemoryDevice};
 use parking_lot::Mutex;
@@ -227,7 +227,7 @@ fn a_sync_of_the_daemon_reports_lost_writes_once_and_takes_no_report_from_an_ope
 #[derive(Default)]
 struct Lines(Mutex<Vec<String>>);
 
-impl Log for Lines {
+impl FailureLog for Lines {
     fn error(&self, message: &str) {
         self.0.lock().push(message.to_owned());
     }

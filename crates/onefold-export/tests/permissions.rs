@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use common::{TestMount, can_mount, new_pool, noise};
 use onefold_block::AlignedBuffer;
-use onefold_export::Access;
+use onefold_export::MountAccess;
 use onefold_export::control::{ControlClient, ControlError, FailureKind};
 use onefold_testing::device::{GatedDevice, MemoryDevice};
 use rustix::fs::{FallocateFlags, XattrFlags};
@@ -202,7 +202,7 @@ fn a_mount_for_its_owner_alone_shows_others_nothing() {
     if !can_mount() {
         return;
     }
-    let mount = TestMount::with(new_pool(), |options| options.access = Access::Owner);
+    let mount = TestMount::with(new_pool(), |options| options.access = MountAccess::Owner);
     as_nobody(|| {
         assert_eq!(fs::metadata(mount.root()).unwrap_err().kind(), ErrorKind::PermissionDenied);
         assert!(ControlClient::connect(&mount.root()).is_err());

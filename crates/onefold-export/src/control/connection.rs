@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 
 use super::message::{Answer, ControlReply, ControlRequest, FailureKind};
 use super::peer::Peer;
-use super::server::Served;
-use super::verbs::{Failure, run};
-use super::wire::{Line, LineReader, WireError, send_line};
+use super::server::ServedPool;
+use super::verbs::{RequestFailure, run};
+use super::wire::{LineReader, ReceivedLine, WireError, send_line};
 
 /// Maximum length of a request, in bytes with its newline. Requests hold no names: their files are sent as open files.
 const REQUEST_BYTES_MAX: usize = 4096;
@@ -29,7 +29,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 ///
 /// # Errors
 /// When the connection breaks or the client violates the protocol.
-pub(super) fn serve(stream: &UnixStream, peer: Peer, served: &Served) -> Result<(), WireError> {
+pub(super) fn serve(stream: &UnixStream, peer: Peer, served: &ServedPool) -> Result<(), WireError> {
     stream.set_write_timeout(Some(REPLY_PATIENCE)).map_err(WireError::Io)?;
     let daemon_uid = rustix::process::geteuid().as_raw();
     let mut lines = LineReader::new(REQUEST_BYTES_MAX);
@@ -48,7 +48,7 @@ pub(super) fn serve(stream: &UnixStream, peer: Peer, served: &Served) -> Result<
         let result = if peer.may(&request, daemon_uid) {
             run(served, &request, files, &ProgressLines::new(stream, served))
         } else {
-            Err(Failure::new(
+            Err(RequestFailure::new(
                 FailureKind::NotPermitted,
                 "only root and the user who mounted or serves the pool may do that",
             ))
@@ -71,14 +71,14 @@ fn next_request(
     lines: &mut LineReader,
     stream: &UnixStream,
 ) -> Result<(ControlRequest, Vec<std::os::fd::OwnedFd>), WireError> {
-    let Line { bytes, files } = lines.next_within(stream, REQUEST_PATIENCE)?;
+    let ReceivedLine { bytes, files } = lines.next_within(stream, REQUEST_PATIENCE)?;
     Ok((serde_json::from_slice(&bytes).map_err(WireError::NotUnderstood)?, files))
 }
 
-fn send_result(stream: &UnixStream, result: Result<Answer, Failure>) -> Result<(), WireError> {
+fn send_result(stream: &UnixStream, result: Result<Answer, RequestFailure>) -> Result<(), WireError> {
     let mut reply = match result {
         Ok(answer) => ControlReply::Done { answer },
-        Err(Failure { kind, message }) => ControlReply::Failed { kind, message },
+        Err(RequestFailure { kind, message }) => ControlReply::Failed { kind, message },
     };
     loop {
         match send_line(stream, &reply, &[]) {
@@ -100,12 +100,12 @@ fn shorten(reply: &mut ControlReply) -> bool {
 /// Sends progress to a client. Stops the work once the client has stopped listening or the daemon has ended its doors.
 struct ProgressLines<'a> {
     stream: &'a UnixStream,
-    served: &'a Served,
+    served: &'a ServedPool,
     last: Mutex<Instant>,
 }
 
 impl ProgressLines<'_> {
-    fn new<'a>(stream: &'a UnixStream, served: &'a Served) -> ProgressLines<'a> {
+    fn new<'a>(stream: &'a UnixStream, served: &'a ServedPool) -> ProgressLines<'a> {
         ProgressLines { stream, served, last: Mutex::new(Instant::now()) }
     }
 }
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn a_single_message_too_long_for_a_line_is_an_error_and_no_endless_loop() {
         let (one, _other) = UnixStream::pair().unwrap();
-        let failure = Failure::new(FailureKind::Failed, "x".repeat(LINE_BYTES_MAX));
+        let failure = RequestFailure::new(FailureKind::Failed, "x".repeat(LINE_BYTES_MAX));
         assert!(matches!(send_result(&one, Err(failure)), Err(WireError::TooLong { .. })));
     }
 }

@@ -5,29 +5,29 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 /// How the daemon ended: cleanly, or with an error message.
-pub(crate) type Outcome = Result<(), String>;
+pub(crate) type EndOutcome = Result<(), String>;
 
 /// Lets clients wait until the pool is closed, and the daemon until they have their answers.
 #[derive(Default)]
-pub(crate) struct Ending {
-    state: Mutex<State>,
+pub(crate) struct ServiceEnd {
+    state: Mutex<ServiceEndState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    outcome: Option<Outcome>,
+struct ServiceEndState {
+    outcome: Option<EndOutcome>,
     answering: usize,
 }
 
 /// A request in progress: the daemon waits with its end until this is dropped, when the answer is sent.
 pub(super) struct Answering<'a> {
-    ending: &'a Ending,
+    ending: &'a ServiceEnd,
 }
 
-impl Ending {
+impl ServiceEnd {
     /// Announces the end.
-    pub(crate) fn reach(&self, outcome: Outcome) {
+    pub(crate) fn reach(&self, outcome: EndOutcome) {
         self.state.lock().outcome = Some(outcome);
         self.changed.notify_all();
     }
@@ -44,7 +44,7 @@ impl Ending {
     }
 
     /// Waits for the end and returns its outcome.
-    pub(super) fn wait(&self) -> Outcome {
+    pub(super) fn wait(&self) -> EndOutcome {
         let mut state = self.state.lock();
         loop {
             match &state.outcome {
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn clients_hear_the_outcome_and_the_daemon_waits_until_their_answer_is_out() {
-        let ending = Arc::new(Ending::default());
+        let ending = Arc::new(ServiceEnd::default());
         let answered = Arc::new(AtomicBool::new(false));
         let client = thread::spawn({
             let (ending, answered) = (ending.clone(), answered.clone());
@@ -104,7 +104,7 @@ mod tests {
     /// before the request was counted among those in progress.
     #[test]
     fn a_request_that_brings_the_end_is_answered_even_if_the_end_comes_first() {
-        let ending = Ending::default();
+        let ending = ServiceEnd::default();
         let answering = ending.answer();
         ending.reach(Ok(()));
         ending.wait_until_answered(Duration::from_millis(1));
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn nobody_asking_is_nobody_to_wait_for() {
-        let ending = Ending::default();
+        let ending = ServiceEnd::default();
         ending.reach(Ok(()));
         ending.wait_until_answered(Duration::from_secs(60));
         assert!(ending.is_reached());

@@ -18,9 +18,9 @@ mod verbs;
 mod wire;
 
 pub use client::{ControlClient, ControlError, OnProgress, hand_over};
-pub(crate) use ending::Ending;
+pub(crate) use ending::ServiceEnd;
 pub use message::{Answer, ControlReply, ControlRequest, FailureKind, LINE_BYTES_MAX, ScrubProblem, ScrubReport};
-pub(crate) use server::{ControlServer, Served, ServedMount};
+pub(crate) use server::{ControlServer, ServedMount, ServedPool};
 pub(crate) use socket::ControlSocket;
 pub use socket::SocketError;
 pub use wire::WireError;

@@ -12,7 +12,7 @@ use onefold_pool::Pool;
 use rustix::net::Shutdown;
 
 use super::connection;
-use super::ending::Ending;
+use super::ending::ServiceEnd;
 use super::peer::Peer;
 use super::socket::{ControlSocket, SocketError};
 use crate::fuse::Invalidate;
@@ -32,12 +32,12 @@ const LAST_ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The objects that requests act on.
-pub(crate) struct Served {
+pub(crate) struct ServedPool {
     pub(crate) pool: Arc<Pool>,
     /// The mount of the pool, if it has one.
     pub(crate) mount: Option<ServedMount>,
     pub(crate) stopper: Stopper,
-    pub(crate) ending: Arc<Ending>,
+    pub(crate) ending: Arc<ServiceEnd>,
 }
 
 /// A mount of the pool, to which open files of clients may belong.
@@ -49,7 +49,7 @@ pub(crate) struct ServedMount {
 /// Answers clients until dropped.
 pub(crate) struct ControlServer {
     socket: Arc<ControlSocket>,
-    ending: Arc<Ending>,
+    ending: Arc<ServiceEnd>,
     acceptor: Option<JoinHandle<()>>,
 }
 
@@ -58,7 +58,7 @@ impl ControlServer {
     ///
     /// # Errors
     /// When no thread can be started.
-    pub(crate) fn start(socket: ControlSocket, served: Served) -> Result<ControlServer, SocketError> {
+    pub(crate) fn start(socket: ControlSocket, served: ServedPool) -> Result<ControlServer, SocketError> {
         let ending = served.ending.clone();
         let path = socket.path().to_owned();
         let socket = Arc::new(socket);
@@ -98,7 +98,7 @@ impl Drop for ControlServer {
     }
 }
 
-fn accept(socket: &ControlSocket, served: &Arc<Served>) {
+fn accept(socket: &ControlSocket, served: &Arc<ServedPool>) {
     let clients = Arc::new(AtomicUsize::new(0));
     loop {
         match socket.listener().accept() {
@@ -111,7 +111,7 @@ fn accept(socket: &ControlSocket, served: &Arc<Served>) {
 }
 
 /// Starts a thread for a client, if it may have one.
-fn admit(stream: UnixStream, served: &Arc<Served>, clients: &Arc<AtomicUsize>) {
+fn admit(stream: UnixStream, served: &Arc<ServedPool>, clients: &Arc<AtomicUsize>) {
     let Ok(peer) = Peer::of(&stream) else { return };
     let is_keeper = peer.is_keeper(rustix::process::geteuid().as_raw());
     let seat = Seat::take(clients);

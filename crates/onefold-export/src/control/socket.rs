@@ -11,7 +11,7 @@ use onefold_block::Show;
 use rustix::io::Errno;
 
 use super::connecting::connect_at_once;
-use crate::options::Access;
+use crate::options::MountAccess;
 use crate::place::RunDirectory;
 
 /// Mode of root's run directory: all users look for sockets there, and each socket's own mode decides who may connect.
@@ -88,7 +88,11 @@ impl ControlSocket {
     ///
     /// # Errors
     /// See [`SocketError`].
-    pub(crate) fn bind(directory: &RunDirectory, name: &str, access: Access) -> Result<ControlSocket, SocketError> {
+    pub(crate) fn bind(
+        directory: &RunDirectory,
+        name: &str,
+        access: MountAccess,
+    ) -> Result<ControlSocket, SocketError> {
         make_directory(directory)?;
         let mut path = directory.socket(name);
         // A full queue of clients also means that a daemon listens.
@@ -103,8 +107,8 @@ impl ControlSocket {
         let listener = UnixListener::bind(&path).map_err(failed("make the socket", &path))?;
         let socket = ControlSocket { listener, path, has_file: AtomicBool::new(true) };
         let mode = match access {
-            Access::Everyone => 0o666,
-            Access::Owner => 0o600,
+            MountAccess::Everyone => 0o666,
+            MountAccess::Owner => 0o600,
         };
         fs::set_permissions(&socket.path, Permissions::from_mode(mode))
             .map_err(failed("set the permissions of", &socket.path))?;
@@ -149,7 +153,7 @@ mod tests {
     }
 
     fn bind(directory: &RunDirectory) -> ControlSocket {
-        ControlSocket::bind(directory, "abc", Access::Everyone).unwrap()
+        ControlSocket::bind(directory, "abc", MountAccess::Everyone).unwrap()
     }
 
     #[test]
@@ -185,7 +189,7 @@ mod tests {
     #[test]
     fn the_socket_file_goes_away_and_only_the_owner_reaches_a_private_mount() {
         let directory = tempfile::tempdir().unwrap();
-        let socket = ControlSocket::bind(&run_directory(directory.path()), "abc", Access::Owner).unwrap();
+        let socket = ControlSocket::bind(&run_directory(directory.path()), "abc", MountAccess::Owner).unwrap();
         let path = socket.path().to_owned();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         drop(socket);
@@ -198,7 +202,7 @@ mod tests {
         let run = run_directory(directory.path());
         fs::create_dir(&run.path).unwrap();
         fs::set_permissions(&run.path, Permissions::from_mode(0o777)).unwrap();
-        let bound = ControlSocket::bind(&run, "abc", Access::Everyone).map(|_| ());
+        let bound = ControlSocket::bind(&run, "abc", MountAccess::Everyone).map(|_| ());
         assert!(matches!(bound, Err(SocketError::NotTrusted { .. })), "{bound:?}");
     }
 

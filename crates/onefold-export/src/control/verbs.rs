@@ -7,30 +7,30 @@ use onefold_pool::{Ino, Pool, PoolError, Progress};
 
 use super::message::{Answer, ControlRequest, FailureKind, ScrubProblem, ScrubReport};
 use super::open_file::{OpenFile, OpenFileError};
-use super::server::{Served, ServedMount};
+use super::server::{ServedMount, ServedPool};
 use crate::door::EndError;
 use crate::fuse::drop_privileges_from;
 
 /// Why a request failed, in the form that the client gets.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct RequestFailure {
     pub(super) kind: FailureKind,
     pub(super) message: String,
 }
 
-impl Failure {
-    pub(super) fn new(kind: FailureKind, message: impl Into<String>) -> Failure {
-        Failure { kind, message: message.into() }
+impl RequestFailure {
+    pub(super) fn new(kind: FailureKind, message: impl Into<String>) -> RequestFailure {
+        RequestFailure { kind, message: message.into() }
     }
 }
 
 /// Carries out `request`. The caller has checked that the peer may make it.
 pub(super) fn run(
-    served: &Served,
+    served: &ServedPool,
     request: &ControlRequest,
     files: Vec<OwnedFd>,
     progress: &dyn Progress,
-) -> Result<Answer, Failure> {
+) -> Result<Answer, RequestFailure> {
     let pool = &served.pool;
     match request {
         ControlRequest::Stat => Ok(Answer::Stat { stat: Box::new(pool.stat()?) }),
@@ -61,33 +61,33 @@ pub(super) fn run(
             if let Err(error) = served.stopper.try_end() {
                 // Even if the end was refused, earlier writes are on disk when the answer arrives.
                 let committed = served.stopper.commit();
-                let failure = Failure::from(error);
+                let failure = RequestFailure::from(error);
                 return Err(match committed {
                     Ok(()) => failure,
                     Err(error) => {
                         let message = format!("{}; and not everything is on disk: {error}", failure.message);
-                        Failure::new(failure.kind, message)
+                        RequestFailure::new(failure.kind, message)
                     }
                 });
             }
             match served.ending.wait() {
                 Ok(()) => Ok(Answer::Nothing),
-                Err(message) => Err(Failure::new(FailureKind::Failed, message)),
+                Err(message) => Err(RequestFailure::new(FailureKind::Failed, message)),
             }
         }
     }
 }
 
 /// Returns the mount that holds the files of a request.
-fn mount_of(served: &Served) -> Result<&ServedMount, Failure> {
+fn mount_of(served: &ServedPool) -> Result<&ServedMount, RequestFailure> {
     served.mount.as_ref().ok_or_else(not_mounted)
 }
 
-fn not_mounted() -> Failure {
-    Failure::new(FailureKind::BadRequest, "the pool is not mounted: no open file belongs to it")
+fn not_mounted() -> RequestFailure {
+    RequestFailure::new(FailureKind::BadRequest, "the pool is not mounted: no open file belongs to it")
 }
 
-fn inspect<const COUNT: usize>(mount: &ServedMount, files: Vec<OwnedFd>) -> Result<[OpenFile; COUNT], Failure> {
+fn inspect<const COUNT: usize>(mount: &ServedMount, files: Vec<OwnedFd>) -> Result<[OpenFile; COUNT], RequestFailure> {
     let found: Vec<_> = files.into_iter().map(|file| OpenFile::inspect(file, mount.device)).collect();
     // After the mount has ended, the kernel may give its device number to any other file system, with any inode
     // numbers. It does not do so while the connection lives. So this check comes after the numbers are read, while the
@@ -97,10 +97,10 @@ fn inspect<const COUNT: usize>(mount: &ServedMount, files: Vec<OwnedFd>) -> Resu
     }
     let found = found.into_iter().collect::<Result<Vec<_>, _>>()?;
     <[OpenFile; COUNT]>::try_from(found)
-        .map_err(|_| Failure::new(FailureKind::BadRequest, format!("the request takes {COUNT} open files")))
+        .map_err(|_| RequestFailure::new(FailureKind::BadRequest, format!("the request takes {COUNT} open files")))
 }
 
-fn clone(pool: &Pool, mount: &ServedMount, [source, target]: &[OpenFile; 2]) -> Result<Answer, Failure> {
+fn clone(pool: &Pool, mount: &ServedMount, [source, target]: &[OpenFile; 2]) -> Result<Answer, RequestFailure> {
     let (source, target) = (source.readable()?, target.replaceable()?);
     // The kernel sees no write here, after which it would request this itself.
     drop_privileges_from(pool, target, None)?;
@@ -110,7 +110,7 @@ fn clone(pool: &Pool, mount: &ServedMount, [source, target]: &[OpenFile; 2]) -> 
     let told = mount.invalidator.invalidate(target);
     cloned?;
     told.map_err(|error| {
-        Failure::new(FailureKind::Failed, format!("cannot drop the cached pages of the target: {error}"))
+        RequestFailure::new(FailureKind::Failed, format!("cannot drop the cached pages of the target: {error}"))
     })?;
     Ok(Answer::Nothing)
 }
@@ -130,28 +130,28 @@ fn scrub_report(report: CheckReport) -> ScrubReport {
     }
 }
 
-impl From<PoolError> for Failure {
-    fn from(error: PoolError) -> Failure {
-        Failure::new(kind_of(&error), error.to_string())
+impl From<PoolError> for RequestFailure {
+    fn from(error: PoolError) -> RequestFailure {
+        RequestFailure::new(kind_of(&error), error.to_string())
     }
 }
 
-impl From<OpenFileError> for Failure {
-    fn from(error: OpenFileError) -> Failure {
+impl From<OpenFileError> for RequestFailure {
+    fn from(error: OpenFileError) -> RequestFailure {
         let kind = match &error {
             OpenFileError::Elsewhere | OpenFileError::NotRegular | OpenFileError::Io(_) => FailureKind::BadRequest,
             OpenFileError::NotOpenFor(_) => FailureKind::NotPermitted,
         };
-        Failure::new(kind, error.to_string())
+        RequestFailure::new(kind, error.to_string())
     }
 }
 
-impl From<EndError> for Failure {
-    fn from(error: EndError) -> Failure {
+impl From<EndError> for RequestFailure {
+    fn from(error: EndError) -> RequestFailure {
         match &error {
-            EndError::Busy | EndError::Clients { .. } => Failure::new(FailureKind::Busy, error.to_string()),
-            EndError::Held(_) | EndError::StillHeld(_) => Failure::new(FailureKind::Held, error.to_string()),
-            EndError::Refused { source, .. } => Failure::new(FailureKind::Failed, format!("{error}: {source}")),
+            EndError::Busy | EndError::Clients { .. } => RequestFailure::new(FailureKind::Busy, error.to_string()),
+            EndError::Held(_) | EndError::StillHeld(_) => RequestFailure::new(FailureKind::Held, error.to_string()),
+            EndError::Refused { source, .. } => RequestFailure::new(FailureKind::Failed, format!("{error}: {source}")),
         }
     }
 }

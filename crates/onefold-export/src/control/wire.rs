@@ -50,12 +50,12 @@ pub enum WireError {
 
 /// A received line, with its open files.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct ReceivedLine {
     pub(super) bytes: Vec<u8>,
     pub(super) files: Vec<OwnedFd>,
 }
 
-impl Line {
+impl ReceivedLine {
     /// Returns the message in the line.
     pub(super) fn decode<T: DeserializeOwned>(&self) -> Result<T, WireError> {
         serde_json::from_slice(&self.bytes).map_err(WireError::NotUnderstood)
@@ -80,16 +80,16 @@ impl LineReader {
     ///
     /// # Errors
     /// [`WireError::Closed`] at an orderly end; after any other error the connection is unusable.
-    pub(super) fn next(&mut self, stream: &UnixStream) -> Result<Line, WireError> {
+    pub(super) fn next(&mut self, stream: &UnixStream) -> Result<ReceivedLine, WireError> {
         self.next_until(stream, None)
     }
 
     /// Like [`LineReader::next`], but the whole line must arrive within `patience`.
-    pub(super) fn next_within(&mut self, stream: &UnixStream, patience: Duration) -> Result<Line, WireError> {
+    pub(super) fn next_within(&mut self, stream: &UnixStream, patience: Duration) -> Result<ReceivedLine, WireError> {
         self.next_until(stream, Some(Instant::now() + patience))
     }
 
-    fn next_until(&mut self, stream: &UnixStream, deadline: Option<Instant>) -> Result<Line, WireError> {
+    fn next_until(&mut self, stream: &UnixStream, deadline: Option<Instant>) -> Result<ReceivedLine, WireError> {
         // Bytes before this place are known to hold no newline, so each byte is examined once.
         let mut searched = 0;
         loop {
@@ -97,7 +97,7 @@ impl LineReader {
             match end {
                 Some(end) if end <= self.line_bytes_max => {
                     let bytes = self.received.drain(..end).collect();
-                    return Ok(Line { bytes, files: std::mem::take(&mut self.files) });
+                    return Ok(ReceivedLine { bytes, files: std::mem::take(&mut self.files) });
                 }
                 None if self.received.len() < self.line_bytes_max => {}
                 _ => return Err(WireError::TooLong { bytes_max: self.line_bytes_max }),
@@ -315,10 +315,10 @@ mod tests {
             &deep,
         ];
         for text in hostile {
-            let line = Line { bytes: text.as_bytes().to_vec(), files: Vec::new() };
+            let line = ReceivedLine { bytes: text.as_bytes().to_vec(), files: Vec::new() };
             assert!(matches!(line.decode::<ControlRequest>(), Err(WireError::NotUnderstood(_))), "{text}");
         }
-        let line = Line { bytes: vec![0xff, 0xfe, b'\n'], files: Vec::new() };
+        let line = ReceivedLine { bytes: vec![0xff, 0xfe, b'\n'], files: Vec::new() };
         assert!(line.decode::<ControlRequest>().is_err());
     }
 
@@ -331,7 +331,7 @@ mod tests {
             let bytes = (0..random.below(60))
                 .map(|_| letters[usize::try_from(random.below(letters.len() as u64)).unwrap()])
                 .collect();
-            let line = Line { bytes, files: Vec::new() };
+            let line = ReceivedLine { bytes, files: Vec::new() };
             let _ = line.decode::<ControlRequest>();
             let _ = line.decode::<ControlReply>();
         }

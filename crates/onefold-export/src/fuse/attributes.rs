@@ -4,7 +4,7 @@ use onefold_block::BLOCK_BYTES;
 use onefold_pool::{Attr, FileKind, NewFile, SpaceShown};
 use rustix::io::Errno;
 
-use super::protocol::Header;
+use super::protocol::RequestHeader;
 use crate::options::StBlocks;
 
 /// Units of `st_blocks` in a block.
@@ -78,7 +78,7 @@ pub(super) fn permissions(mode: u32) -> u16 {
 }
 
 /// Returns the attributes of a file to be created for the sender of a request.
-pub(super) fn new_file(header: &Header, kind: FileKind, mode: u32, umask: u32, rdev: u32) -> NewFile {
+pub(super) fn new_file(header: &RequestHeader, kind: FileKind, mode: u32, umask: u32, rdev: u32) -> NewFile {
     let (uid, gid) = (header.uid, header.gid);
     NewFile { kind, mode: permissions(mode), umask: permissions(umask), uid, gid, rdev }
 }

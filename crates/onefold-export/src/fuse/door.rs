@@ -11,14 +11,14 @@ use rustix::io::Errno;
 
 use super::attributes::{kind_of_node, new_file};
 use super::device::FuseDevice;
-use super::filesystem::{Caching, Entry, Opened, Owner, Place, PoolFilesystem, Result};
+use super::filesystem::{ContentCaching, FileOffset, FileOwner, NameInDirectory, OpenReply, PoolFilesystem, Result};
 use super::flags::OpenFlags;
 use super::held_replies::{HeldReplies, HeldReply};
 use super::open_files::OpenFiles;
 use super::privileges::{Caller, Privileges};
 use super::protocol::{
-    Abilities, DirectoryReply, Header, Operation, Read, Write, WriteHead, created, encode_attributes, entry, opened,
-    seek_result, statfs, statx, written, xattr_size,
+    DirectoryReply, InitFlags, Operation, Read, RequestHeader, Write, WriteHead, created, encode_attributes, entry,
+    opened, seek_result, statfs, statx, written, xattr_size,
 };
 use super::read_buffer;
 use super::settled_seeks::{HeldSeek, SettledSeeks};
@@ -33,13 +33,13 @@ mod opening {
 }
 
 /// A read that arrived together with others, and the descriptor that it came from.
-pub(super) struct Gathered<'d> {
-    pub(super) header: Header,
+pub(super) struct GatheredRead<'d> {
+    pub(super) header: RequestHeader,
     pub(super) read: Read,
     pub(super) device: &'d FuseDevice,
 }
 
-impl Gathered<'_> {
+impl GatheredRead<'_> {
     /// Returns the number of buffer bytes that it needs.
     pub(super) fn room(&self) -> usize {
         (self.read.bytes as usize).next_multiple_of(BLOCK_BYTES)
@@ -47,7 +47,7 @@ impl Gathered<'_> {
 }
 
 /// A file system in the form that the kernel sees.
-pub(super) struct Door {
+pub(super) struct FuseFilesystem {
     filesystem: Arc<PoolFilesystem>,
     seeks: SettledSeeks,
     open_files: Arc<OpenFiles>,
@@ -58,15 +58,15 @@ pub(super) struct Door {
     st_blocks: StBlocks,
 }
 
-impl Door {
-    pub(super) fn new(filesystem: PoolFilesystem, options: &MountOptions, agreed: Abilities) -> Door {
-        Door {
+impl FuseFilesystem {
+    pub(super) fn new(filesystem: PoolFilesystem, options: &MountOptions, agreed: InitFlags) -> FuseFilesystem {
+        FuseFilesystem {
             open_files: filesystem.open_files(),
             held_replies: Arc::default(),
             filesystem: Arc::new(filesystem),
             seeks: SettledSeeks::default(),
             writeback_cache: options.writeback_cache,
-            bypasses_cache: agreed.has(Abilities::DIRECT_IO_ALLOW_MMAP),
+            bypasses_cache: agreed.has(InitFlags::DIRECT_IO_ALLOW_MMAP),
             st_blocks: options.st_blocks,
         }
     }
@@ -101,7 +101,12 @@ impl Door {
     ///
     /// # Errors
     /// When the kernel does not accept the reply.
-    pub(super) fn answer(&self, header: &Header, operation: Operation<'_>, device: &FuseDevice) -> io::Result<()> {
+    pub(super) fn answer(
+        &self,
+        header: &RequestHeader,
+        operation: Operation<'_>,
+        device: &FuseDevice,
+    ) -> io::Result<()> {
         let body = match operation {
             Operation::Forget(holds) => {
                 for (node, holds) in holds {
@@ -110,7 +115,7 @@ impl Door {
                 return Ok(());
             }
             Operation::Read(read) => {
-                let from = Place { ino: Ino(header.node), offset: read.offset };
+                let from = FileOffset { ino: Ino(header.node), offset: read.offset };
                 self.note_cached_read(header, &read);
                 return read_buffer::with(read.bytes as usize, |buffer| {
                     let outcome = self.filesystem.read(from, read.handle, OpenFlags(read.flags), buffer);
@@ -118,7 +123,7 @@ impl Door {
                 });
             }
             Operation::Write(Write { head, data }) => {
-                let to = Place { ino: Ino(header.node), offset: head.offset };
+                let to = FileOffset { ino: Ino(header.node), offset: head.offset };
                 let write = || self.filesystem.write(to, (head.handle, OpenFlags(head.flags)), data);
                 return self.finish_write(header, &head, data.len(), write, device);
             }
@@ -144,8 +149,8 @@ impl Door {
     ///
     /// # Errors
     /// When the kernel does not accept a reply.
-    pub(super) fn answer_reads(&self, reads: &[Gathered<'_>]) -> io::Result<()> {
-        let rooms = reads.iter().map(Gathered::room);
+    pub(super) fn answer_reads(&self, reads: &[GatheredRead<'_>]) -> io::Result<()> {
+        let rooms = reads.iter().map(GatheredRead::room);
         read_buffer::with(rooms.clone().sum(), |buffer| {
             let mut rest = buffer;
             let mut parts = Vec::with_capacity(reads.len());
@@ -169,13 +174,13 @@ impl Door {
     }
 
     /// Answers a write whose data lie in a buffer of their own, at `buffer[range]`. If it `begins` by the caller, the
-    /// caller must then call [`Door::begin_accepted`] or [`Door::hand_over_accepted`].
+    /// caller must then call [`FuseFilesystem::begin_accepted`] or [`FuseFilesystem::hand_over_accepted`].
     ///
     /// # Errors
     /// When the kernel does not accept the reply.
     pub(super) fn answer_write(
         &self,
-        header: &Header,
+        header: &RequestHeader,
         head: &WriteHead,
         (buffer, range): (AlignedBuffer, Range<usize>),
         begins: Begins,
@@ -192,7 +197,7 @@ impl Door {
     /// cache stale, the reply waits until the kernel has dropped them.
     fn finish_write(
         &self,
-        header: &Header,
+        header: &RequestHeader,
         head: &WriteHead,
         bytes: usize,
         write: impl FnOnce() -> Result<()>,
@@ -223,14 +228,14 @@ impl Door {
     }
 
     /// Notes that a read fills pages of the kernel's cache. Must be called before the read looks at the file.
-    fn note_cached_read(&self, header: &Header, read: &Read) {
+    fn note_cached_read(&self, header: &RequestHeader, read: &Read) {
         if !OpenFlags(read.flags).is_direct() {
             self.open_files.note_cached(Ino(header.node), read.offset..read.offset.saturating_add(read.bytes.into()));
         }
     }
 
     /// Prepares the file for a write. Returns whether its mode has changed.
-    fn prepare_write(&self, header: &Header, privileges: Privileges) -> Result<bool> {
+    fn prepare_write(&self, header: &RequestHeader, privileges: Privileges) -> Result<bool> {
         match privileges {
             // Done before the content changes: new content must never run with old privileges.
             Privileges::Dropped => self.filesystem.drop_privileges(Ino(header.node), caller(header)),
@@ -239,10 +244,10 @@ impl Door {
     }
 
     /// Carries out the request and returns the body of the reply.
-    fn body(&self, header: &Header, operation: Operation<'_>) -> Result<Vec<u8>> {
+    fn body(&self, header: &RequestHeader, operation: Operation<'_>) -> Result<Vec<u8>> {
         let ino = Ino(header.node);
-        let at = |name| Entry { parent: ino, name };
-        let place = |offset| Place { ino, offset };
+        let at = |name| NameInDirectory { parent: ino, name };
+        let place = |offset| FileOffset { ino, offset };
         let fs = &self.filesystem;
         match operation {
             Operation::Lookup { name } => self.entry(fs.lookup(at(name))),
@@ -265,8 +270,8 @@ impl Door {
             Operation::Unlink { name } => done(fs.unlink(at(name))),
             Operation::RemoveDirectory { name } => done(fs.remove_directory(at(name))),
             Operation::Rename { name, new_parent, new_name, flags } => {
-                let to = Entry { parent: Ino(new_parent), name: new_name };
-                done(fs.rename(at(name), to, flags, Owner { uid: header.uid, gid: header.gid }))
+                let to = NameInDirectory { parent: Ino(new_parent), name: new_name };
+                done(fs.rename(at(name), to, flags, FileOwner { uid: header.uid, gid: header.gid }))
             }
             Operation::Link { node, name } => self.entry(fs.link(Ino(node), at(name))),
             Operation::Open { flags } => {
@@ -307,7 +312,7 @@ impl Door {
             Operation::Seek { .. } if self.writeback_cache => Err(Errno::NOSYS),
             Operation::Seek { offset, whence } => Ok(seek_result(fs.seek(ino, offset, whence)?)),
             Operation::CopyRange { source_offset, target, target_offset, bytes, flags } => {
-                let to = Place { ino: Ino(target), offset: target_offset };
+                let to = FileOffset { ino: Ino(target), offset: target_offset };
                 Ok(written(fs.clone_range(place(source_offset), to, bytes, flags)?))
             }
             Operation::Forget(_) | Operation::Read(_) | Operation::Write(_) | Operation::Unknown => Err(Errno::NOSYS),
@@ -328,12 +333,12 @@ impl Door {
         Ok(created(&attr, self.st_blocks, opening.handle, self.opening_flags(opening)))
     }
 
-    fn opening_flags(&self, opened: Opened) -> u32 {
+    fn opening_flags(&self, opened: OpenReply) -> u32 {
         let flags = match opened.caching {
             // Kernels before 6.6 neither allow shared mappings of such a file nor drop cached pages that a direct write
             // makes stale. On these kernels, the kernel's own O_DIRECT path does both.
-            Caching::Bypass if self.bypasses_cache => opening::DIRECT_IO | opening::PARALLEL_DIRECT_WRITES,
-            Caching::Bypass | Caching::Keep => opening::KEEP_CACHE,
+            ContentCaching::Bypass if self.bypasses_cache => opening::DIRECT_IO | opening::PARALLEL_DIRECT_WRITES,
+            ContentCaching::Bypass | ContentCaching::Keep => opening::KEEP_CACHE,
         };
         // A flush has nothing to do here. With the writeback cache, the kernel uses it to hand over its dirty pages.
         if self.writeback_cache { flags } else { flags | opening::NOFLUSH }
@@ -353,7 +358,7 @@ impl Door {
     }
 }
 
-fn caller(header: &Header) -> Caller {
+fn caller(header: &RequestHeader) -> Caller {
     Caller { gid: header.gid, pid: header.pid }
 }
 

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 
 /// Whether a failure must be reported to the operator, or its errno tells the caller everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Report {
+pub(super) enum Reportee {
     /// The caller caused it, and the errno says so.
     Caller,
     /// Something is wrong with the pool or its device.
@@ -13,8 +13,8 @@ pub(super) enum Report {
 }
 
 /// Returns the errno for `error`, and who needs a report.
-pub(super) fn errno_of(error: &PoolError) -> (Errno, Report) {
-    use Report::{Caller, Operator};
+pub(super) fn errno_of(error: &PoolError) -> (Errno, Reportee) {
+    use Reportee::{Caller, Operator};
     match error {
         PoolError::NotFound => (Errno::NOENT, Caller),
         PoolError::Exists => (Errno::EXIST, Caller),
@@ -76,7 +76,7 @@ mod tests {
             (PoolError::ReadOnly, Errno::ROFS),
         ];
         for (error, errno) in table {
-            assert_eq!(errno_of(&error), (errno, Report::Caller), "{error}");
+            assert_eq!(errno_of(&error), (errno, Reportee::Caller), "{error}");
         }
     }
 
@@ -86,7 +86,7 @@ mod tests {
         let source = std::io::Error::other("cable");
         let damaged = PoolError::Damaged { structure: "bitmap", block, what: "bad checksum".into() };
         let lost = PoolError::WritesLost { count: 3, ino: Ino(5), cause: PoolError::NoSpace.into() };
-        assert_eq!(errno_of(&lost), (Errno::NOSPC, Report::Operator));
+        assert_eq!(errno_of(&lost), (Errno::NOSPC, Reportee::Operator));
         let table = [
             PoolError::WritesLost { count: 3, ino: Ino(5), cause: damaged.into() },
             PoolError::Stopped { cause: "cannot write".into() },
@@ -95,7 +95,7 @@ mod tests {
             PoolError::InUse("by another daemon".into()),
         ];
         for error in table {
-            assert_eq!(errno_of(&error), (Errno::IO, Report::Operator), "{error}");
+            assert_eq!(errno_of(&error), (Errno::IO, Reportee::Operator), "{error}");
         }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use onefold_pool::{Ino, PoolError};
 use rustix::io::Errno;
 
-use super::errno::{Report, errno_of};
-use crate::log::Log;
+use super::errno::{Reportee, errno_of};
+use crate::log::FailureLog;
 
 /// Maximum number of log lines about failed requests during the life of a mount. A dead disk fails a million requests a
 /// minute, and the first thousand lines suffice.
@@ -15,20 +15,20 @@ const LINES_MAX: u32 = 1000;
 
 /// Handles the failures of requests.
 pub(super) struct Failures {
-    log: Arc<dyn Log>,
+    log: Arc<dyn FailureLog>,
     lines: AtomicU32,
     stopped_reported: AtomicBool,
 }
 
 impl Failures {
-    pub(super) fn new(log: Arc<dyn Log>) -> Failures {
+    pub(super) fn new(log: Arc<dyn FailureLog>) -> Failures {
         Failures { log, lines: AtomicU32::new(0), stopped_reported: AtomicBool::new(false) }
     }
 
     /// Returns the errno for the `error` of `operation` on `ino`, and reports the error if the operator must see it.
     pub(super) fn handle(&self, operation: &'static str, ino: Ino, error: &PoolError) -> Errno {
         let (errno, report) = errno_of(error);
-        if report == Report::Operator && self.is_news(error) {
+        if report == Reportee::Operator && self.is_news(error) {
             self.tell(&format!("{operation} of inode {ino} failed: {error}"));
         }
         errno
@@ -63,9 +63,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Lines(Mutex<Vec<String>>);
+    struct RecordedLines(Mutex<Vec<String>>);
 
-    impl Log for Lines {
+    impl FailureLog for RecordedLines {
         fn error(&self, message: &str) {
             self.0.lock().push(message.to_owned());
         }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn damage_is_reported_with_the_operation_and_the_inode() {
-        let lines = Arc::new(Lines::default());
+        let lines = Arc::new(RecordedLines::default());
         let failures = Failures::new(lines.clone());
         assert_eq!(failures.handle("read", Ino(5), &damaged()), Errno::IO);
         let heard = lines.0.lock().join("\n");
@@ -86,14 +86,14 @@ mod tests {
 
     #[test]
     fn a_callers_mistake_is_not_reported() {
-        let lines = Arc::new(Lines::default());
+        let lines = Arc::new(RecordedLines::default());
         assert_eq!(Failures::new(lines.clone()).handle("lookup", Ino(1), &PoolError::NotFound), Errno::NOENT);
         assert!(lines.0.lock().is_empty());
     }
 
     #[test]
     fn a_stopped_pool_is_reported_once() {
-        let lines = Arc::new(Lines::default());
+        let lines = Arc::new(RecordedLines::default());
         let failures = Failures::new(lines.clone());
         for _ in 0..5 {
             failures.handle("write", Ino(5), &PoolError::Stopped { cause: "cannot flush".into() });
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn reports_are_bounded() {
-        let lines = Arc::new(Lines::default());
+        let lines = Arc::new(RecordedLines::default());
         let failures = Failures::new(lines.clone());
         for _ in 0..LINES_MAX * 2 {
             failures.handle("read", Ino(5), &damaged());

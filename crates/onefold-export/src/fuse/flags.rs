@@ -3,7 +3,7 @@
 use onefold_pool::{AllocateMode, Durability, RenameMode, SeekTarget, XattrMode};
 use rustix::io::Errno;
 
-use super::filesystem::Owner;
+use super::filesystem::FileOwner;
 
 /// Flags of an open file, as `open(2)` numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(super) fn seek_target(whence: i32) -> Result<SeekTarget, Errno> {
 ///
 /// # Errors
 /// `EINVAL` for combinations of flags and for unknown flags.
-pub(super) fn rename_mode(flags: u32, caller: Owner) -> Result<RenameMode, Errno> {
+pub(super) fn rename_mode(flags: u32, caller: FileOwner) -> Result<RenameMode, Errno> {
     match flags {
         0 => Ok(RenameMode::Replace),
         libc::RENAME_NOREPLACE => Ok(RenameMode::NoReplace),
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn rename_and_xattr_flags_exclude_each_other() {
-        let caller = Owner { uid: 7, gid: 8 };
+        let caller = FileOwner { uid: 7, gid: 8 };
         assert_eq!(rename_mode(libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE, caller), Err(Errno::INVAL));
         assert_eq!(rename_mode(libc::RENAME_EXCHANGE | libc::RENAME_WHITEOUT, caller), Err(Errno::INVAL));
         assert_eq!(rename_mode(libc::RENAME_EXCHANGE, caller), Ok(RenameMode::Exchange));

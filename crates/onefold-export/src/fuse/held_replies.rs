@@ -50,7 +50,7 @@ impl HeldReply {
 /// The held replies. There are at most as many as the kernel has direct writes in progress.
 #[derive(Debug, Default)]
 pub(super) struct HeldReplies {
-    state: Mutex<State>,
+    state: Mutex<ReplyState>,
     /// Signals a new reply, or the end.
     came: Condvar,
     /// Signals a new reply, or the end, to the thread that sends late replies.
@@ -58,7 +58,7 @@ pub(super) struct HeldReplies {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ReplyState {
     /// Replies in order of arrival, except the current one.
     waiting: VecDeque<(Instant, HeldReply)>,
     /// The reply whose pages are being dropped, until it is sent.

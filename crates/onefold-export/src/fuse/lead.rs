@@ -13,11 +13,11 @@ use parking_lot::{Mutex, MutexGuard};
 /// The lead, which at most one thread has.
 #[derive(Debug, Default)]
 pub(super) struct Lead {
-    state: Mutex<State>,
+    state: Mutex<LeadState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LeadState {
     is_taken: bool,
     /// The threads that sleep until they get the lead. The last one to fall asleep wakes first, because its working
     /// memory is most likely still in a processor's cache.
@@ -50,7 +50,7 @@ impl Leader {
         let mut state = self.lead.state.lock();
         if state.is_taken {
             let this = thread::current();
-            let is_asleep = |state: &State| state.asleep.iter().any(|thread| thread.id() == this.id());
+            let is_asleep = |state: &LeadState| state.asleep.iter().any(|thread| thread.id() == this.id());
             state.asleep.push(this.clone());
             while is_asleep(&state) {
                 MutexGuard::unlocked(&mut state, thread::park);

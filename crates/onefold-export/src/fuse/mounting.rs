@@ -15,7 +15,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use super::device::FuseDevice;
-use crate::options::{Access, AccessTimes, KernelOption, MountOptions};
+use crate::options::{AccessTimes, KernelOption, MountAccess, MountOptions};
 
 const HELPER: &str = "fusermount3";
 
@@ -80,7 +80,7 @@ fn mount_directly(path: &Path, options: &MountOptions) -> io::Result<FuseDevice>
 /// Returns the options that the kernel and the helper spell alike.
 fn common_words(options: &MountOptions) -> Vec<String> {
     let mut words = vec!["default_permissions".to_owned()];
-    if options.access == Access::Everyone {
+    if options.access == MountAccess::Everyone {
         words.push("allow_other".to_owned());
     }
     words
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn the_helpers_list_is_not_split_within_a_name() {
         let mut options = MountOptions::new("a,b\\c");
-        options.access = Access::Owner;
+        options.access = MountAccess::Owner;
         options.access_times = AccessTimes::Never;
         options.kernel_options = vec![KernelOption::Dirsync];
         assert_eq!(

@@ -13,19 +13,19 @@ use super::flags::OpenFlags;
 /// Counts the openings of files, and tracks the cached pages of files that processes write to past the kernel's cache.
 #[derive(Debug)]
 pub(crate) struct OpenFiles {
-    table: Mutex<Table>,
+    table: Mutex<OpenFileTable>,
     /// Number of files with direct writers. If it is 0, no request needs the table.
     with_direct_writers: AtomicUsize,
 }
 
 #[derive(Debug)]
-struct Table {
-    files: HashMap<Ino, OpenFile>,
+struct OpenFileTable {
+    files: HashMap<Ino, FileOpenings>,
     room: RegionRoom,
 }
 
 #[derive(Debug, Default)]
-struct OpenFile {
+struct FileOpenings {
     openings: usize,
     /// Whether a process may have a writable mapping of it. Stays set until no process has the file open.
     may_be_mapped: bool,
@@ -38,7 +38,7 @@ struct OpenFile {
 impl OpenFiles {
     /// Returns the register of a mount whose pool has this `memory` setting.
     pub(super) fn new(memory_bytes: u64) -> OpenFiles {
-        let table = Table { files: HashMap::new(), room: RegionRoom::new(memory_bytes) };
+        let table = OpenFileTable { files: HashMap::new(), room: RegionRoom::new(memory_bytes) };
         OpenFiles { table: Mutex::new(table), with_direct_writers: AtomicUsize::new(0) }
     }
 
@@ -54,7 +54,7 @@ impl OpenFiles {
     }
 
     pub(super) fn released(&self, ino: Ino) {
-        let Table { files, room } = &mut *self.table.lock();
+        let OpenFileTable { files, room } = &mut *self.table.lock();
         if let Some(file) = files.get_mut(&ino) {
             file.openings -= 1;
             if file.openings == 0 {
@@ -78,7 +78,7 @@ impl OpenFiles {
         if self.with_direct_writers.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let Table { files, room } = &mut *self.table.lock();
+        let OpenFileTable { files, room } = &mut *self.table.lock();
         if let Some(cached) = files.get_mut(&ino).and_then(|file| file.cached.as_mut()) {
             cached.note(bytes, room);
         }
@@ -88,7 +88,7 @@ impl OpenFiles {
     /// kernel drop them and then calls [`OpenFiles::dropped`]. Must be called after the write has taken effect, so that
     /// every later request sees it.
     pub(super) fn take_stale(&self, ino: Ino, bytes: Range<u64>) -> Option<Stale> {
-        let Table { files, room } = &mut *self.table.lock();
+        let OpenFileTable { files, room } = &mut *self.table.lock();
         let file = files.get_mut(&ino)?;
         let stale = match &mut file.cached {
             Some(cached) => {

@@ -10,13 +10,13 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES, BufferPool, Polling};
 use onefold_pool::Begins;
 
 use super::device::FuseDevice;
-use super::door::{Door, Gathered};
+use super::door::{FuseFilesystem, GatheredRead};
 use super::filesystem::PoolFilesystem;
 use super::held_replies::HeldReplies;
 use super::lead::{Lead, Leader};
 use super::open_files::OpenFiles;
-use super::protocol::{Abilities, Header, Operation, Read, WriteHead};
-use crate::log::Log;
+use super::protocol::{InitFlags, Operation, Read, RequestHeader, WriteHead};
+use crate::log::FailureLog;
 use crate::options::MountOptions;
 
 /// Largest request: 256 blocks, which are hashed side by side. The kernel allows no more without a sysctl.
@@ -40,14 +40,14 @@ const FEW_BLOCKS: usize = 16;
 const GATHERED_MAX: usize = 16;
 
 /// A request in a buffer, decoded once: reads and writes completely, other requests only as far as their header.
-pub(super) struct Received {
-    header: Header,
+pub(super) struct ReceivedRequest {
+    header: RequestHeader,
     /// Length of the whole request.
     bytes: usize,
-    content: Content,
+    content: RequestContent,
 }
 
-enum Content {
+enum RequestContent {
     Read(Read),
     /// The data lie in the buffer from [`DATA_START`] to the end of the request.
     Write(WriteHead),
@@ -55,7 +55,7 @@ enum Content {
     Other,
 }
 
-impl Received {
+impl ReceivedRequest {
     /// Returns the offset in the buffer at which the request ends.
     fn end(&self) -> usize {
         REQUEST_START + self.bytes
@@ -64,11 +64,11 @@ impl Received {
 
 /// Answers requests.
 pub(super) struct Server {
-    door: Door,
+    door: FuseFilesystem,
     has_long_setxattr: bool,
     /// Whether there is more than one thread, so that one can begin a write that another has accepted.
     has_threads: bool,
-    log: Arc<dyn Log>,
+    log: Arc<dyn FailureLog>,
     lead: Arc<Lead>,
     /// Polls for the request after one that was answered from memory.
     polling: Polling,
@@ -79,12 +79,12 @@ pub(super) struct Server {
 
 impl Server {
     /// Returns a server with the abilities `agreed` on with the kernel.
-    pub(super) fn new(filesystem: PoolFilesystem, options: &MountOptions, agreed: Abilities) -> Server {
+    pub(super) fn new(filesystem: PoolFilesystem, options: &MountOptions, agreed: InitFlags) -> Server {
         // Each thread has one buffer. Half as many again hold the data of accepted writes.
         let buffers = options.threads.get().min(MountOptions::THREADS_MAX).div_ceil(2) * 3;
         Server {
-            door: Door::new(filesystem, options, agreed),
-            has_long_setxattr: agreed.has(Abilities::SETXATTR_EXT),
+            door: FuseFilesystem::new(filesystem, options, agreed),
+            has_long_setxattr: agreed.has(InitFlags::SETXATTR_EXT),
             has_threads: options.threads.get() > 1,
             log: options.log.clone(),
             lead: Arc::default(),
@@ -130,9 +130,9 @@ impl Server {
             let Some((bytes, device)) = received else { return Ok(()) };
             let received = self.look_at(&buffer, bytes)?;
             let begins = self.begins(&received, &leader, follows_write);
-            follows_write = matches!(received.content, Content::Write(_));
-            if let Content::Read(read) = received.content {
-                let first = Gathered { header: received.header, read, device };
+            follows_write = matches!(received.content, RequestContent::Write(_));
+            if let RequestContent::Read(read) = received.content {
+                let first = GatheredRead { header: received.header, read, device };
                 self.answer_gathered(&leader, first, &mut buffer, impatient.as_ref())?;
                 continue;
             }
@@ -147,8 +147,8 @@ impl Server {
     /// and a worker takes longer to wake up. So the thread that receives the client's requests begins the write itself
     /// once no request is waiting. In a stream of writes, workers begin them, so that this thread can receive
     /// meanwhile.
-    pub(super) fn begins(&self, received: &Received, leader: &Leader, follows_write: bool) -> Begins {
-        let is_for_caller = matches!(received.content, Content::Write(_))
+    pub(super) fn begins(&self, received: &ReceivedRequest, leader: &Leader, follows_write: bool) -> Begins {
+        let is_for_caller = matches!(received.content, RequestContent::Write(_))
             && received.end() - DATA_START <= SMALL_BYTES_MAX
             && leader.has_lead()
             && !follows_write
@@ -212,27 +212,27 @@ impl Server {
     ///
     /// # Errors
     /// When the request has no header: it cannot be answered, and later requests cannot be trusted either.
-    pub(super) fn look_at(&self, buffer: &AlignedBuffer, bytes: usize) -> io::Result<Received> {
-        let (header, body) = Header::decode(&buffer[REQUEST_START..REQUEST_START + bytes])
+    pub(super) fn look_at(&self, buffer: &AlignedBuffer, bytes: usize) -> io::Result<ReceivedRequest> {
+        let (header, body) = RequestHeader::decode(&buffer[REQUEST_START..REQUEST_START + bytes])
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         let transfer = header.is_transfer().then(|| Operation::decode(&header, body, self.has_long_setxattr));
         let content = match transfer {
-            Some(Ok(Operation::Read(read))) => Content::Read(read),
+            Some(Ok(Operation::Read(read))) => RequestContent::Read(read),
             Some(Ok(Operation::Write(write))) if WriteHead::DATA_OFFSET + write.data.len() == bytes => {
-                Content::Write(write.head)
+                RequestContent::Write(write.head)
             }
-            _ => Content::Other,
+            _ => RequestContent::Other,
         };
-        Ok(Received { header, bytes, content })
+        Ok(ReceivedRequest { header, bytes, content })
     }
 
     /// Returns whether answering usually takes a few microseconds, apart from waits.
-    fn is_brief(&self, received: &Received) -> bool {
+    fn is_brief(&self, received: &ReceivedRequest) -> bool {
         match &received.content {
-            Content::Read(_) => false,
-            Content::Write(head) => head.is_brief(received.end() - DATA_START),
+            RequestContent::Read(_) => false,
+            RequestContent::Write(head) => head.is_brief(received.end() - DATA_START),
             // Most other requests wait for accepted writes, and carry them out if no thread has begun.
-            Content::Other => {
+            RequestContent::Other => {
                 let header = &received.header;
                 header.is_brief() && (!header.waits_for_writes() || self.door.blocks_behind() <= FEW_BLOCKS)
             }
@@ -243,7 +243,7 @@ impl Server {
     fn answer_gathered<'d>(
         &self,
         leader: &Leader,
-        first: Gathered<'d>,
+        first: GatheredRead<'d>,
         buffer: &mut AlignedBuffer,
         impatient: Option<&'d FuseDevice>,
     ) -> io::Result<()> {
@@ -268,16 +268,16 @@ impl Server {
     fn gather<'d>(
         &self,
         buffer: &mut AlignedBuffer,
-        first: Gathered<'d>,
+        first: GatheredRead<'d>,
         impatient: &'d FuseDevice,
-    ) -> io::Result<(Vec<Gathered<'d>>, Option<Received>)> {
+    ) -> io::Result<(Vec<GatheredRead<'d>>, Option<ReceivedRequest>)> {
         let mut room = (REQUEST_BYTES_MAX as usize).saturating_sub(first.room());
         let mut reads = vec![first];
         while reads.len() < GATHERED_MAX {
             let Some(bytes) = impatient.receive_more(&mut buffer[REQUEST_START..])? else { break };
             let received = self.look_at(buffer, bytes)?;
-            let Content::Read(read) = received.content else { return Ok((reads, Some(received))) };
-            let gathered = Gathered { header: received.header, read, device: impatient };
+            let RequestContent::Read(read) = received.content else { return Ok((reads, Some(received))) };
+            let gathered = GatheredRead { header: received.header, read, device: impatient };
             if gathered.room() > room {
                 return Ok((reads, Some(received)));
             }
@@ -287,8 +287,8 @@ impl Server {
         Ok((reads, None))
     }
 
-    fn answer_reads(&self, reads: &[Gathered<'_>]) {
-        let requests: Vec<(Header, &FuseDevice)> = reads.iter().map(|read| (read.header, read.device)).collect();
+    fn answer_reads(&self, reads: &[GatheredRead<'_>]) {
+        let requests: Vec<(RequestHeader, &FuseDevice)> = reads.iter().map(|read| (read.header, read.device)).collect();
         self.guard(&requests, |has_begun| {
             *has_begun = true;
             match reads {
@@ -311,20 +311,26 @@ impl Server {
     }
 
     /// Answers one request in `buffer`, which may be another buffer afterwards. The sender gets an answer in any case.
-    pub(super) fn answer(&self, received: &Received, begins: Begins, buffer: &mut AlignedBuffer, device: &FuseDevice) {
+    pub(super) fn answer(
+        &self,
+        received: &ReceivedRequest,
+        begins: Begins,
+        buffer: &mut AlignedBuffer,
+        device: &FuseDevice,
+    ) {
         let header = &received.header;
         self.guard(&[(*header, device)], |has_begun| match &received.content {
-            Content::Read(read) => {
+            RequestContent::Read(read) => {
                 *has_begun = true;
                 self.door.answer(header, Operation::Read(*read), device)
             }
-            Content::Write(head) => {
+            RequestContent::Write(head) => {
                 *has_begun = true;
                 let data = self.take_data(buffer, DATA_START..received.end());
                 self.door.answer_write(header, head, data, begins, device)
             }
-            Content::Other => {
-                let body = &buffer[REQUEST_START + Header::BYTES..received.end()];
+            RequestContent::Other => {
+                let body = &buffer[REQUEST_START + RequestHeader::BYTES..received.end()];
                 let Ok(operation) = Operation::decode(header, body, self.has_long_setxattr) else {
                     return device.reply(header.unique, libc::EIO, &[]);
                 };
@@ -336,7 +342,7 @@ impl Server {
 
     /// Answers requests by `work`, which sets its argument when it begins to carry them out. The senders get an answer
     /// in any case.
-    fn guard(&self, requests: &[(Header, &FuseDevice)], work: impl FnOnce(&mut bool) -> io::Result<()>) {
+    fn guard(&self, requests: &[(RequestHeader, &FuseDevice)], work: impl FnOnce(&mut bool) -> io::Result<()>) {
         let mut has_begun = false;
         let failed = match catch_unwind(AssertUnwindSafe(|| work(&mut has_begun))) {
             Ok(Ok(())) => return,

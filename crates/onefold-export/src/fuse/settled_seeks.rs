@@ -40,19 +40,19 @@ pub(super) struct HeldSeek {
 /// Answers seeks on a thread of its own.
 #[derive(Default)]
 pub(super) struct SettledSeeks {
-    shared: Arc<Shared>,
+    shared: Arc<SeekQueue>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SeekQueue {
+    state: Mutex<SeekState>,
     /// Signals a new seek, or the end.
     came: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct SeekState {
     /// Seeks in order of arrival: at most one per waiting thread of a process.
     waiting: VecDeque<HeldSeek>,
     is_over: bool,
@@ -87,7 +87,7 @@ impl Drop for SettledSeeks {
     }
 }
 
-impl Shared {
+impl SeekQueue {
     fn answer_all(&self, filesystem: &PoolFilesystem) {
         while let Some(seek) = self.next() {
             seek.reply(seek.answer(filesystem));

@@ -40,7 +40,7 @@ impl SystemLog {
     }
 }
 
-impl onefold_export::Log for SystemLog {
+impl onefold_export::FailureLog for SystemLog {
     fn error(&self, message: &str) {
         self.send(DAEMON_ERROR, message);
     }

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use onefold_block::device::{DeviceError, FileDevice, OpenMode};
 use onefold_block::processors::SystemProcessors;
 use onefold_block::{Processors, Show};
-use onefold_export::{Access, AccessTimes, Daemon, Log, MountError, MountOptions, PoolPlace, ServeError, StderrLog};
+use onefold_export::{
+    AccessTimes, Daemon, FailureLog, MountAccess, MountError, MountOptions, PoolPlace, ServeError, StderrLog,
+};
 use onefold_pool::{Environment, OpenOptions, Pool, Provisioning};
 use sd_notify::NotifyState;
 use serde_json::json;
@@ -45,7 +47,7 @@ pub(super) fn run(arguments: &MountArgs) -> Outcome<Report> {
     }
     let places = Places::find(arguments)?;
     if arguments.foreground {
-        let log: Arc<dyn Log> = Arc::new(StderrLog);
+        let log: Arc<dyn FailureLog> = Arc::new(StderrLog);
         let mounted = mount(arguments, &places, &log)?;
         eprintln!("mounted {} at {}", places.pool.shown(), places.mountpoint.shown());
         serve(mounted, &places, &log)?;
@@ -63,7 +65,7 @@ pub(super) fn run(arguments: &MountArgs) -> Outcome<Report> {
 /// The daemon: reports the outcome of the mount to the command that started it, and then serves.
 fn in_background(arguments: &MountArgs) -> Outcome<Report> {
     let system_log = Arc::new(SystemLog::connect());
-    let log: Arc<dyn Log> = Arc::clone(&system_log) as Arc<dyn Log>;
+    let log: Arc<dyn FailureLog> = Arc::clone(&system_log) as Arc<dyn FailureLog>;
     let mounted = daemon::detach()
         .map_err(|error| Failure::of_io("cannot leave the terminal", &error))
         .and_then(|()| Places::find(arguments))
@@ -89,7 +91,7 @@ fn in_background(arguments: &MountArgs) -> Outcome<Report> {
     served.map(|()| Report::done("", json!({})))
 }
 
-fn serve_stopped(mounted: Daemon, places: &Places, log: &Arc<dyn Log>) -> Outcome<Report> {
+fn serve_stopped(mounted: Daemon, places: &Places, log: &Arc<dyn FailureLog>) -> Outcome<Report> {
     let stopper = mounted.stopper();
     let stopping = thread::spawn(move || stopper.stop());
     serve(mounted, places, log)?;
@@ -160,7 +162,7 @@ fn find_mountpoint(path: &Path, pool: &Path) -> Outcome<PathBuf> {
 }
 
 /// Opens the pool and mounts it. Closes the pool again if that fails.
-fn mount(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> Outcome<Daemon> {
+fn mount(arguments: &MountArgs, places: &Places, log: &Arc<dyn FailureLog>) -> Outcome<Daemon> {
     let cannot = || format!("cannot mount `{}` at `{}`", places.pool.shown(), places.mountpoint.shown());
     let mode = if arguments.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
     let device = Arc::new(open_device_of_the_dying(&places.pool, mode)?);
@@ -249,7 +251,7 @@ fn open_options(arguments: &MountArgs) -> OpenOptions {
     }
 }
 
-fn mount_options(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> MountOptions {
+fn mount_options(arguments: &MountArgs, places: &Places, log: &Arc<dyn FailureLog>) -> MountOptions {
     #[expect(
         clippy::disallowed_methods,
         reason = "the kernel gets it as it is; programs that print the table of mounts escape it"
@@ -259,10 +261,10 @@ fn mount_options(arguments: &MountArgs, places: &Places, log: &Arc<dyn Log>) -> 
     options.writeback_cache = arguments.writeback_cache;
     options.log = Arc::clone(log);
     if arguments.allow_other {
-        options.access = Access::Everyone;
+        options.access = MountAccess::Everyone;
     }
     if arguments.no_allow_other {
-        options.access = Access::Owner;
+        options.access = MountAccess::Owner;
     }
     if arguments.noatime {
         options.access_times = AccessTimes::Never;
@@ -297,7 +299,7 @@ fn not_mounted(cannot: String, error: &MountError) -> Failure {
 }
 
 /// Serves until an unmount or a signal ends the daemon. Everything is on disk then.
-fn serve(mounted: Daemon, places: &Places, log: &Arc<dyn Log>) -> Outcome<()> {
+fn serve(mounted: Daemon, places: &Places, log: &Arc<dyn FailureLog>) -> Outcome<()> {
     let mut signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|error| Failure::of_io("cannot watch for signals", &error))?;
     let handle = signals.handle();

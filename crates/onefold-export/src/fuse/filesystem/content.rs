@@ -14,14 +14,20 @@ const CLONE_BYTES_MAX: u64 = 1 << 30;
 
 /// A place in a file.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::fuse) struct Place {
+pub(in crate::fuse) struct FileOffset {
     pub(in crate::fuse) ino: Ino,
     pub(in crate::fuse) offset: u64,
 }
 
 impl PoolFilesystem {
     /// Reads into `into` and returns the number of bytes: fewer than requested only at the end of the file.
-    pub(in crate::fuse) fn read(&self, from: Place, handle: u64, flags: OpenFlags, into: &mut [u8]) -> Result<usize> {
+    pub(in crate::fuse) fn read(
+        &self,
+        from: FileOffset,
+        handle: u64,
+        flags: OpenFlags,
+        into: &mut [u8],
+    ) -> Result<usize> {
         let count =
             self.pool.read(from.ino, from.offset, into).map_err(|error| self.failed("read", from.ino, &error))?;
         self.note_access(from.ino, (handle, flags));
@@ -52,7 +58,7 @@ impl PoolFilesystem {
 
     /// Writes all of `data` through the opening with this handle and these flags. A write that must be durable at once
     /// acts like a write followed by `fsync`: it also fails for losses that the opening has not seen yet.
-    pub(in crate::fuse) fn write(&self, to: Place, (handle, flags): (u64, OpenFlags), data: &[u8]) -> Result<()> {
+    pub(in crate::fuse) fn write(&self, to: FileOffset, (handle, flags): (u64, OpenFlags), data: &[u8]) -> Result<()> {
         let durability = flags.durability();
         self.pool.write(to.ino, to.offset, data, durability).map_err(|error| self.failed("write", to.ino, &error))?;
         if durability == Durability::Now && !self.pool.is_without_losses() {
@@ -71,7 +77,7 @@ impl PoolFilesystem {
     ) -> Result<()> {
         let ino = write.ino;
         if flags.durability() == Durability::Now {
-            return self.write(Place { ino, offset: write.offset }, (handle, flags), write.bytes());
+            return self.write(FileOffset { ino, offset: write.offset }, (handle, flags), write.bytes());
         }
         self.pool.write_behind(write, begins).map_err(|error| self.failed("write", ino, &error))
     }
@@ -97,7 +103,7 @@ impl PoolFilesystem {
         privileges::drop_from(&self.pool, ino, Some(caller)).map_err(|error| self.failed("write", ino, &error))
     }
 
-    pub(in crate::fuse) fn allocate(&self, at: Place, bytes: u64, mode: i32) -> Result<()> {
+    pub(in crate::fuse) fn allocate(&self, at: FileOffset, bytes: u64, mode: i32) -> Result<()> {
         let mode = allocate_mode(mode)?;
         self.pool.allocate(at.ino, at.offset, bytes, mode).map_err(|error| self.failed("fallocate", at.ino, &error))
     }
@@ -112,7 +118,7 @@ impl PoolFilesystem {
 
     /// Clones a range and returns the number of bytes, which may be less than requested. The kernel has written back
     /// the source's pages before, and drops the target's pages afterwards.
-    pub(in crate::fuse) fn clone_range(&self, from: Place, to: Place, bytes: u64, flags: u64) -> Result<u32> {
+    pub(in crate::fuse) fn clone_range(&self, from: FileOffset, to: FileOffset, bytes: u64, flags: u64) -> Result<u32> {
         if flags != 0 {
             return Err(Errno::INVAL);
         }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use onefold_pool::{Attr, DirEntry, Ino};
 use rustix::io::Errno;
 
-use super::names::Entry;
+use super::names::NameInDirectory;
 use super::{PoolFilesystem, Result};
 
 /// Number of entries looked up at a time for a listing with attributes: about as many as fit in a request of one page.
@@ -72,7 +72,7 @@ impl PoolFilesystem {
         if entry.name == b"." || entry.name == b".." {
             return Ok(take(entry, &self.attr(entry.ino)?));
         }
-        let attr = self.lookup(Entry { parent: directory, name: &entry.name })?;
+        let attr = self.lookup(NameInDirectory { parent: directory, name: &entry.name })?;
         let taken = take(entry, &attr);
         if taken.is_break() {
             self.forget(attr.ino, 1);

@@ -15,8 +15,8 @@ use onefold_block::Clock;
 use onefold_pool::{Attr, FsStat, Ino, Pool, PoolError, SetAttr};
 use rustix::io::Errno;
 
-pub(super) use self::content::Place;
-pub(super) use self::names::{Entry, Owner};
+pub(super) use self::content::FileOffset;
+pub(super) use self::names::{FileOwner, NameInDirectory};
 use super::access_marks::AccessMarks;
 use super::failures::Failures;
 use super::flags::OpenFlags;
@@ -42,7 +42,7 @@ pub(crate) struct PoolFilesystem {
 
 /// How the kernel treats the content of an opened file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Caching {
+pub(super) enum ContentCaching {
     /// The page cache's content of the file is still valid.
     Keep,
     /// Reads and writes bypass the page cache.
@@ -51,9 +51,9 @@ pub(super) enum Caching {
 
 /// An opened file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenReply {
     pub(super) handle: u64,
-    pub(super) caching: Caching,
+    pub(super) caching: ContentCaching,
 }
 
 impl PoolFilesystem {
@@ -123,14 +123,14 @@ impl PoolFilesystem {
     }
 
     /// Opens a file. The kernel has checked the caller's permission.
-    pub(super) fn open(&self, ino: Ino, flags: OpenFlags) -> Opened {
+    pub(super) fn open(&self, ino: Ino, flags: OpenFlags) -> OpenReply {
         self.open_files.opened(ino, flags);
         // Every change of a file goes through this mount, or is a clone that the door reports to the kernel. Writes
         // through a volume are neither, so a file must not be served through both.
-        let caching = if flags.is_direct() { Caching::Bypass } else { Caching::Keep };
+        let caching = if flags.is_direct() { ContentCaching::Bypass } else { ContentCaching::Keep };
         let handle = self.marks.open();
         self.losses.opened(&self.pool, ino, handle);
-        Opened { handle, caching }
+        OpenReply { handle, caching }
     }
 
     /// Opens a folder and returns its handle.

@@ -7,25 +7,25 @@ use crate::fuse::flags::rename_mode;
 
 /// A name in a directory.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::fuse) struct Entry<'a> {
+pub(in crate::fuse) struct NameInDirectory<'a> {
     pub(in crate::fuse) parent: Ino,
     pub(in crate::fuse) name: &'a [u8],
 }
 
 /// Owner of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::fuse) struct Owner {
+pub(in crate::fuse) struct FileOwner {
     pub(in crate::fuse) uid: u32,
     pub(in crate::fuse) gid: u32,
 }
 
 impl PoolFilesystem {
     /// Looks up a file. Like all methods here that return attributes, it takes a hold on the file.
-    pub(in crate::fuse) fn lookup(&self, at: Entry<'_>) -> Result<Attr> {
+    pub(in crate::fuse) fn lookup(&self, at: NameInDirectory<'_>) -> Result<Attr> {
         self.pool.lookup(at.parent, at.name).map_err(|error| self.failed("lookup", at.parent, &error))
     }
 
-    pub(in crate::fuse) fn create(&self, at: Entry<'_>, new: &NewFile) -> Result<Attr> {
+    pub(in crate::fuse) fn create(&self, at: NameInDirectory<'_>, new: &NewFile) -> Result<Attr> {
         self.pool.create_file(at.parent, at.name, new).map_err(|error| self.failed("create", at.parent, &error))
     }
 
@@ -35,7 +35,13 @@ impl PoolFilesystem {
         self.pool.create_unnamed(directory, new).map_err(|error| self.failed("create", directory, &error))
     }
 
-    pub(in crate::fuse) fn create_symlink(&self, at: Entry<'_>, target: &[u8], uid: u32, gid: u32) -> Result<Attr> {
+    pub(in crate::fuse) fn create_symlink(
+        &self,
+        at: NameInDirectory<'_>,
+        target: &[u8],
+        uid: u32,
+        gid: u32,
+    ) -> Result<Attr> {
         self.pool
             .create_symlink(at.parent, at.name, target, uid, gid)
             .map_err(|error| self.failed("symlink", at.parent, &error))
@@ -45,20 +51,26 @@ impl PoolFilesystem {
         self.pool.read_symlink(ino).map_err(|error| self.failed("readlink", ino, &error))
     }
 
-    pub(in crate::fuse) fn link(&self, ino: Ino, to: Entry<'_>) -> Result<Attr> {
+    pub(in crate::fuse) fn link(&self, ino: Ino, to: NameInDirectory<'_>) -> Result<Attr> {
         self.pool.link(ino, to.parent, to.name).map_err(|error| self.failed("link", ino, &error))
     }
 
-    pub(in crate::fuse) fn unlink(&self, at: Entry<'_>) -> Result<()> {
+    pub(in crate::fuse) fn unlink(&self, at: NameInDirectory<'_>) -> Result<()> {
         self.pool.unlink(at.parent, at.name).map_err(|error| self.failed("unlink", at.parent, &error))
     }
 
-    pub(in crate::fuse) fn remove_directory(&self, at: Entry<'_>) -> Result<()> {
+    pub(in crate::fuse) fn remove_directory(&self, at: NameInDirectory<'_>) -> Result<()> {
         self.pool.remove_directory(at.parent, at.name).map_err(|error| self.failed("rmdir", at.parent, &error))
     }
 
     /// Renames. A whiteout that stays behind belongs to `caller`.
-    pub(in crate::fuse) fn rename(&self, from: Entry<'_>, to: Entry<'_>, flags: u32, caller: Owner) -> Result<()> {
+    pub(in crate::fuse) fn rename(
+        &self,
+        from: NameInDirectory<'_>,
+        to: NameInDirectory<'_>,
+        flags: u32,
+        caller: FileOwner,
+    ) -> Result<()> {
         let mode = rename_mode(flags, caller)?;
         self.pool
             .rename(from.parent, from.name, to.parent, to.name, mode)

@@ -1,6 +1,6 @@
 //! The first request of a connection, in which kernel and door agree on a version and on abilities.
 
-use super::fields::{Fields, Malformed};
+use super::fields::{Fields, MalformedRequest};
 
 /// Version of the protocol that this door speaks.
 const MAJOR: u32 = 7;
@@ -17,44 +17,44 @@ const PAGE_BYTES: u32 = 4096;
 #[derive(Debug, thiserror::Error)]
 pub(in crate::fuse) enum InitError {
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] MalformedRequest),
     #[error("the kernel speaks FUSE {major}.{minor}, and {MAJOR}.{MINOR_MIN} (Linux 5.4) is the oldest that will do")]
     TooOld { major: u32, minor: u32 },
 }
 
 /// The abilities of one side of a connection: the bits of both of its words of flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::fuse) struct Abilities(pub(in crate::fuse) u64);
+pub(in crate::fuse) struct InitFlags(pub(in crate::fuse) u64);
 
-impl Abilities {
-    pub(in crate::fuse) const ASYNC_READ: Abilities = Abilities(1);
-    pub(in crate::fuse) const EXPORT_SUPPORT: Abilities = Abilities(1 << 4);
-    pub(in crate::fuse) const BIG_WRITES: Abilities = Abilities(1 << 5);
-    pub(in crate::fuse) const DONT_MASK: Abilities = Abilities(1 << 6);
-    pub(in crate::fuse) const DO_READDIRPLUS: Abilities = Abilities(1 << 13);
-    pub(in crate::fuse) const READDIRPLUS_AUTO: Abilities = Abilities(1 << 14);
-    pub(in crate::fuse) const ASYNC_DIO: Abilities = Abilities(1 << 15);
-    pub(in crate::fuse) const WRITEBACK_CACHE: Abilities = Abilities(1 << 16);
-    pub(in crate::fuse) const PARALLEL_DIROPS: Abilities = Abilities(1 << 18);
-    pub(in crate::fuse) const POSIX_ACL: Abilities = Abilities(1 << 20);
-    pub(in crate::fuse) const MAX_PAGES: Abilities = Abilities(1 << 22);
-    pub(in crate::fuse) const CACHE_SYMLINKS: Abilities = Abilities(1 << 23);
-    pub(in crate::fuse) const EXPLICIT_INVAL_DATA: Abilities = Abilities(1 << 25);
-    pub(in crate::fuse) const HANDLE_KILLPRIV_V2: Abilities = Abilities(1 << 28);
-    pub(in crate::fuse) const SETXATTR_EXT: Abilities = Abilities(1 << 29);
-    pub(in crate::fuse) const INIT_EXT: Abilities = Abilities(1 << 30);
-    pub(in crate::fuse) const DIRECT_IO_ALLOW_MMAP: Abilities = Abilities(1 << 36);
+impl InitFlags {
+    pub(in crate::fuse) const ASYNC_READ: InitFlags = InitFlags(1);
+    pub(in crate::fuse) const EXPORT_SUPPORT: InitFlags = InitFlags(1 << 4);
+    pub(in crate::fuse) const BIG_WRITES: InitFlags = InitFlags(1 << 5);
+    pub(in crate::fuse) const DONT_MASK: InitFlags = InitFlags(1 << 6);
+    pub(in crate::fuse) const DO_READDIRPLUS: InitFlags = InitFlags(1 << 13);
+    pub(in crate::fuse) const READDIRPLUS_AUTO: InitFlags = InitFlags(1 << 14);
+    pub(in crate::fuse) const ASYNC_DIO: InitFlags = InitFlags(1 << 15);
+    pub(in crate::fuse) const WRITEBACK_CACHE: InitFlags = InitFlags(1 << 16);
+    pub(in crate::fuse) const PARALLEL_DIROPS: InitFlags = InitFlags(1 << 18);
+    pub(in crate::fuse) const POSIX_ACL: InitFlags = InitFlags(1 << 20);
+    pub(in crate::fuse) const MAX_PAGES: InitFlags = InitFlags(1 << 22);
+    pub(in crate::fuse) const CACHE_SYMLINKS: InitFlags = InitFlags(1 << 23);
+    pub(in crate::fuse) const EXPLICIT_INVAL_DATA: InitFlags = InitFlags(1 << 25);
+    pub(in crate::fuse) const HANDLE_KILLPRIV_V2: InitFlags = InitFlags(1 << 28);
+    pub(in crate::fuse) const SETXATTR_EXT: InitFlags = InitFlags(1 << 29);
+    pub(in crate::fuse) const INIT_EXT: InitFlags = InitFlags(1 << 30);
+    pub(in crate::fuse) const DIRECT_IO_ALLOW_MMAP: InitFlags = InitFlags(1 << 36);
 
-    pub(in crate::fuse) fn has(self, other: Abilities) -> bool {
+    pub(in crate::fuse) fn has(self, other: InitFlags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    pub(in crate::fuse) fn and(self, other: Abilities) -> Abilities {
-        Abilities(self.0 | other.0)
+    pub(in crate::fuse) fn and(self, other: InitFlags) -> InitFlags {
+        InitFlags(self.0 | other.0)
     }
 
-    fn common(self, other: Abilities) -> Abilities {
-        Abilities(self.0 & other.0)
+    fn common(self, other: InitFlags) -> InitFlags {
+        InitFlags(self.0 & other.0)
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "the two words of flags")]
@@ -67,7 +67,7 @@ impl Abilities {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::fuse) struct InitRequest {
     readahead_bytes: u32,
-    abilities: Abilities,
+    abilities: InitFlags,
 }
 
 impl InitRequest {
@@ -86,16 +86,16 @@ impl InitRequest {
             return Err(InitError::TooOld { major, minor });
         }
         let (readahead_bytes, low) = (fields.u32()?, fields.u32()?);
-        let has_more = minor >= MINOR_OF_MORE_FLAGS && Abilities(low.into()).has(Abilities::INIT_EXT);
+        let has_more = minor >= MINOR_OF_MORE_FLAGS && InitFlags(low.into()).has(InitFlags::INIT_EXT);
         let high = if has_more { fields.u32()? } else { 0 };
-        Ok(InitRequest { readahead_bytes, abilities: Abilities(u64::from(high) << 32 | u64::from(low)) })
+        Ok(InitRequest { readahead_bytes, abilities: InitFlags(u64::from(high) << 32 | u64::from(low)) })
     }
 }
 
 /// The part of the offer that this door accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::fuse) struct InitReply {
-    pub(in crate::fuse) abilities: Abilities,
+    pub(in crate::fuse) abilities: InitFlags,
     readahead_bytes: u32,
     request_bytes_max: u32,
     background_requests_max: u16,
@@ -106,7 +106,7 @@ impl InitReply {
     /// bytes.
     pub(in crate::fuse) fn new(
         offered: InitRequest,
-        wanted: Abilities,
+        wanted: InitFlags,
         request_bytes_max: u32,
         background_requests_max: u16,
     ) -> InitReply {
@@ -161,9 +161,9 @@ mod tests {
     #[test]
     fn only_what_both_sides_have_is_agreed_on() {
         let request = InitRequest::decode(&offer(7, 44, 1 << 30 | 1 << 4 | 1, 1 << 4)).unwrap();
-        let wanted = Abilities::EXPORT_SUPPORT.and(Abilities::DIRECT_IO_ALLOW_MMAP).and(Abilities::POSIX_ACL);
+        let wanted = InitFlags::EXPORT_SUPPORT.and(InitFlags::DIRECT_IO_ALLOW_MMAP).and(InitFlags::POSIX_ACL);
         let reply = InitReply::new(request, wanted, 1 << 20, 128);
-        assert_eq!(reply.abilities, Abilities::EXPORT_SUPPORT.and(Abilities::DIRECT_IO_ALLOW_MMAP));
+        assert_eq!(reply.abilities, InitFlags::EXPORT_SUPPORT.and(InitFlags::DIRECT_IO_ALLOW_MMAP));
         let bytes = reply.encode();
         assert_eq!(bytes.len(), 64);
         assert_eq!(bytes[8..12], 131_072u32.to_ne_bytes(), "readahead is what the kernel offers");
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn the_second_word_counts_only_where_the_kernel_says_that_it_is_there() {
         let old = InitRequest::decode(&offer(7, 31, 1 << 4, u32::MAX)).unwrap();
-        assert_eq!(old.abilities, Abilities::EXPORT_SUPPORT);
+        assert_eq!(old.abilities, InitFlags::EXPORT_SUPPORT);
     }
 
     #[test]

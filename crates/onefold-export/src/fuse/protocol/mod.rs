@@ -1,6 +1,6 @@
 //! The FUSE protocol on `/dev/fuse`: decodes requests and encodes replies. It knows neither pools nor descriptors.
 //!
-//! Every number has the host's byte order, as both ends are on one machine. A request is a [`Header`] and a body that
+//! Every number has the host's byte order, as both ends are on one machine. A request is a [`RequestHeader`] and a body that
 //! depends on its opcode; a reply is 16 bytes and a body. The layouts are the kernel's (`linux/fuse.h`). Each is
 //! written once, in `request` for decoding or in `reply` for encoding.
 //!
@@ -20,9 +20,9 @@ pub(in crate::fuse) mod opcode;
 mod reply;
 mod request;
 
-pub(super) use init::{Abilities, InitReply, InitRequest};
+pub(super) use init::{InitFlags, InitReply, InitRequest};
 pub(super) use reply::{
     DirectoryReply, Reach, created, encode_attributes, entry, notify_inode, opened, reply_header, seek_result, statfs,
     statx, written, xattr_size,
 };
-pub(super) use request::{Header, Operation, Read, Write, WriteHead, XattrChange};
+pub(super) use request::{Operation, Read, RequestHeader, Write, WriteHead, XattrChange};

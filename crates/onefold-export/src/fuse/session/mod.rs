@@ -14,7 +14,7 @@ use super::device::FuseDevice;
 use super::filesystem::PoolFilesystem;
 use super::held_replies::HeldReplies;
 use super::mounting::FuseMount;
-use super::protocol::{Abilities, Header, InitReply, InitRequest, Reach, notify_inode};
+use super::protocol::{InitFlags, InitReply, InitRequest, Reach, RequestHeader, notify_inode};
 use super::server::{REQUEST_BYTES_MAX, Server};
 use super::transport::{Invalidate, Transport};
 use crate::options::MountOptions;
@@ -30,29 +30,29 @@ const BACKGROUND_REQUESTS_MAX: u16 = 128;
 ///
 /// Two kinds must never be added: `POSIX_LOCKS` and `FLOCK_LOCKS`, because locks that the kernel keeps itself are
 /// released as QEMU expects; and `PASSTHROUGH`, because the pool must see all data.
-const ABILITIES: [Abilities; 16] = [
-    Abilities::INIT_EXT,
-    Abilities::ASYNC_READ,
+const ABILITIES: [InitFlags; 16] = [
+    InitFlags::INIT_EXT,
+    InitFlags::ASYNC_READ,
     // Writes of more than a page, requests of more than 32 pages.
-    Abilities::BIG_WRITES,
-    Abilities::MAX_PAGES,
+    InitFlags::BIG_WRITES,
+    InitFlags::MAX_PAGES,
     // The kernel checks permissions with ACLs, and the pool applies the umask unless a default ACL replaces it.
-    Abilities::POSIX_ACL,
-    Abilities::DONT_MASK,
+    InitFlags::POSIX_ACL,
+    InitFlags::DONT_MASK,
     // Reports when an ACL removes the set-group-id bit.
-    Abilities::SETXATTR_EXT,
+    InitFlags::SETXATTR_EXT,
     // Saves the kernel a request for `security.capability` before every buffered write; see `privileges`.
-    Abilities::HANDLE_KILLPRIV_V2,
-    Abilities::DO_READDIRPLUS,
-    Abilities::READDIRPLUS_AUTO,
-    Abilities::PARALLEL_DIROPS,
+    InitFlags::HANDLE_KILLPRIV_V2,
+    InitFlags::DO_READDIRPLUS,
+    InitFlags::READDIRPLUS_AUTO,
+    InitFlags::PARALLEL_DIROPS,
     // Look-ups of `.` and `..` by number, for NFS.
-    Abilities::EXPORT_SUPPORT,
-    Abilities::ASYNC_DIO,
-    Abilities::DIRECT_IO_ALLOW_MMAP,
+    InitFlags::EXPORT_SUPPORT,
+    InitFlags::ASYNC_DIO,
+    InitFlags::DIRECT_IO_ALLOW_MMAP,
     // Cached pages stay when a reply carries a new size, because only this mount changes files.
-    Abilities::EXPLICIT_INVAL_DATA,
-    Abilities::CACHE_SYMLINKS,
+    InitFlags::EXPLICIT_INVAL_DATA,
+    InitFlags::CACHE_SYMLINKS,
 ];
 
 /// Mounts `filesystem` at `mountpoint` and agrees with the kernel on abilities.
@@ -67,17 +67,17 @@ pub(crate) fn connect(
     let mount = FuseMount::new(mountpoint, options)?;
     let agreed = agree(&mount.device, options.writeback_cache)?;
     let threads = options.threads.get().min(MountOptions::THREADS_MAX);
-    Ok(Box::new(Session { server: Arc::new(Server::new(filesystem, options, agreed)), mount, threads }))
+    Ok(Box::new(FuseSession { server: Arc::new(Server::new(filesystem, options, agreed)), mount, threads }))
 }
 
 /// Answers the first request of a connection and returns the abilities that both sides have.
-fn agree(device: &FuseDevice, writeback_cache: bool) -> io::Result<Abilities> {
+fn agree(device: &FuseDevice, writeback_cache: bool) -> io::Result<InitFlags> {
     let invalid = |error: &dyn std::error::Error| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
     let mut request = vec![0; REQUEST_HEADER_BYTES_MAX + REQUEST_BYTES_MAX as usize];
     let Some(bytes) = device.receive(&mut request)? else {
         return Err(io::ErrorKind::NotConnected.into());
     };
-    let (header, body) = Header::decode(&request[..bytes]).map_err(|error| invalid(&error))?;
+    let (header, body) = RequestHeader::decode(&request[..bytes]).map_err(|error| invalid(&error))?;
     if header.opcode != InitRequest::OPCODE {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the kernel began with another request than INIT"));
     }
@@ -88,21 +88,21 @@ fn agree(device: &FuseDevice, writeback_cache: bool) -> io::Result<Abilities> {
             return Err(invalid(&error));
         }
     };
-    let cached = writeback_cache.then_some(Abilities::WRITEBACK_CACHE);
-    let wanted = ABILITIES.into_iter().chain(cached).fold(Abilities(0), Abilities::and);
+    let cached = writeback_cache.then_some(InitFlags::WRITEBACK_CACHE);
+    let wanted = ABILITIES.into_iter().chain(cached).fold(InitFlags(0), InitFlags::and);
     let reply = InitReply::new(offered, wanted, REQUEST_BYTES_MAX, BACKGROUND_REQUESTS_MAX);
     device.reply(header.unique, 0, &reply.encode())?;
     Ok(reply.abilities)
 }
 
 /// Unmounts when it is dropped.
-struct Session {
+struct FuseSession {
     server: Arc<Server>,
     mount: FuseMount,
     threads: usize,
 }
 
-impl Transport for Session {
+impl Transport for FuseSession {
     fn serve(self: Box<Self>) -> io::Result<()> {
         // All clones are made before the first thread starts, so that no thread keeps serving after a failure here.
         let devices = (1..self.threads).map(|_| self.mount.device.try_clone()).collect::<io::Result<Vec<_>>>()?;
@@ -129,7 +129,7 @@ impl Transport for Session {
     }
 }
 
-impl Session {
+impl FuseSession {
     /// Starts the threads that reply to writes once the kernel has dropped the pages that they made stale.
     fn drop_stale_pages(&self) -> io::Result<Droppers> {
         let (held_replies, open_files) = self.server.held_replies();

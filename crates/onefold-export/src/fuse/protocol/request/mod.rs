@@ -3,7 +3,7 @@
 use onefold_block::Timestamp;
 use onefold_pool::{SetAttr, SetTime};
 
-use super::fields::{Fields, Malformed};
+use super::fields::{Fields, MalformedRequest};
 use super::opcode;
 use crate::fuse::attributes::permissions;
 use crate::fuse::privileges::Privileges;
@@ -22,7 +22,7 @@ const BRIEF_BYTES_MAX: usize = 64 << 10;
 /// | 24..36 | user, group and process that ask |
 /// | 36..40 | length of extensions, padding |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::fuse) struct Header {
+pub(in crate::fuse) struct RequestHeader {
     pub(in crate::fuse) opcode: u32,
     /// Number of the request, which its reply repeats.
     pub(in crate::fuse) unique: u64,
@@ -33,20 +33,20 @@ pub(in crate::fuse) struct Header {
     pub(in crate::fuse) pid: u32,
 }
 
-impl Header {
+impl RequestHeader {
     /// Bytes of a request before its body.
     pub(in crate::fuse) const BYTES: usize = 40;
 
     /// Returns the header of a request and its body.
-    pub(in crate::fuse) fn decode(request: &[u8]) -> Result<(Header, &[u8]), Malformed> {
-        let (header, body) = request.split_at_checked(Header::BYTES).ok_or(Malformed)?;
+    pub(in crate::fuse) fn decode(request: &[u8]) -> Result<(RequestHeader, &[u8]), MalformedRequest> {
+        let (header, body) = request.split_at_checked(RequestHeader::BYTES).ok_or(MalformedRequest)?;
         let mut fields = Fields::new(header);
         if usize::try_from(fields.u32()?) != Ok(request.len()) {
-            return Err(Malformed);
+            return Err(MalformedRequest);
         }
         let (opcode, unique, node) = (fields.u32()?, fields.u64()?, fields.u64()?);
         let (uid, gid, pid) = (fields.u32()?, fields.u32()?, fields.u32()?);
-        Ok((Header { opcode, unique, node, uid, gid, pid }, body))
+        Ok((RequestHeader { opcode, unique, node, uid, gid, pid }, body))
     }
 
     /// Returns whether the request reads or writes a file's content.
@@ -144,7 +144,7 @@ pub(in crate::fuse) struct WriteHead {
 
 impl WriteHead {
     /// Bytes of a request before its data.
-    pub(in crate::fuse) const DATA_OFFSET: usize = Header::BYTES + 40;
+    pub(in crate::fuse) const DATA_OFFSET: usize = RequestHeader::BYTES + 40;
 
     /// Returns whether a write of `bytes` bytes is usually accepted within a few microseconds.
     pub(in crate::fuse) fn is_brief(&self, bytes: usize) -> bool {
@@ -272,10 +272,10 @@ pub(in crate::fuse) enum Operation<'a> {
 impl<'a> Operation<'a> {
     /// Decodes the body of a request. `has_long_setxattr` is the outcome of the negotiation.
     pub(in crate::fuse) fn decode(
-        header: &Header,
+        header: &RequestHeader,
         body: &'a [u8],
         has_long_setxattr: bool,
-    ) -> Result<Operation<'a>, Malformed> {
+    ) -> Result<Operation<'a>, MalformedRequest> {
         let mut fields = Fields::new(body);
         let f = &mut fields;
         Ok(match header.opcode {
@@ -374,7 +374,7 @@ mod valid {
 /// | 32..56 | seconds of access, modification and change, signed |
 /// | 56..68 | their nanoseconds |
 /// | 68..84 | mode, unused, user, group |
-fn set_attr<'a>(f: &mut Fields<'_>) -> Result<Operation<'a>, Malformed> {
+fn set_attr<'a>(f: &mut Fields<'_>) -> Result<Operation<'a>, MalformedRequest> {
     let given = f.u32()?;
     f.skip(12)?;
     let size_bytes = f.u64()?;
@@ -405,18 +405,18 @@ fn privileges(are_to_go: bool) -> Privileges {
     if are_to_go { Privileges::Dropped } else { Privileges::Kept }
 }
 
-fn make_node<'a>(f: &mut Fields<'a>) -> Result<Operation<'a>, Malformed> {
+fn make_node<'a>(f: &mut Fields<'a>) -> Result<Operation<'a>, MalformedRequest> {
     let (mode, rdev, umask, _padding) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
     Ok(Operation::MakeNode { name: f.name()?, mode, umask, rdev })
 }
 
 /// Reads handle, offset, length, and the handling of locks. `READDIR` has the same form.
-fn read<'a>(f: &mut Fields<'_>) -> Result<Operation<'a>, Malformed> {
+fn read<'a>(f: &mut Fields<'_>) -> Result<Operation<'a>, MalformedRequest> {
     let (handle, offset, bytes, _read_flags, _lock_owner) = (f.u64()?, f.u64()?, f.u32()?, f.u32()?, f.u64()?);
     Ok(Operation::Read(Read { handle, offset, bytes, flags: f.i32()? }))
 }
 
-fn listing(f: &mut Fields<'_>) -> Result<(u64, u32), Malformed> {
+fn listing(f: &mut Fields<'_>) -> Result<(u64, u32), MalformedRequest> {
     let (_handle, cookie, room) = (f.u64()?, f.u64()?, f.u32()?);
     Ok((cookie, room))
 }
@@ -430,34 +430,34 @@ fn listing(f: &mut Fields<'_>) -> Result<(u64, u32), Malformed> {
 /// | 24..32 | lock owner |
 /// | 32..40 | flags of the opening, padding |
 /// | 40.. | data |
-fn write<'a>(f: &mut Fields<'a>) -> Result<Operation<'a>, Malformed> {
+fn write<'a>(f: &mut Fields<'a>) -> Result<Operation<'a>, MalformedRequest> {
     const FROM_CACHE: u32 = 1;
     const KILL_SUIDGID: u32 = 1 << 2;
     let (handle, offset, bytes, write_flags, _lock_owner) = (f.u64()?, f.u64()?, f.u32()?, f.u32()?, f.u64()?);
     let (flags, _padding) = (f.i32()?, f.u32()?);
-    let data = f.bytes(usize::try_from(bytes).map_err(|_| Malformed)?)?;
+    let data = f.bytes(usize::try_from(bytes).map_err(|_| MalformedRequest)?)?;
     let is_from_cache = write_flags & FROM_CACHE != 0;
     let head =
         WriteHead { handle, offset, flags, privileges: privileges(write_flags & KILL_SUIDGID != 0), is_from_cache };
     Ok(Operation::Write(Write { head, data }))
 }
 
-fn set_xattr<'a>(f: &mut Fields<'a>, is_long: bool) -> Result<Operation<'a>, Malformed> {
+fn set_xattr<'a>(f: &mut Fields<'a>, is_long: bool) -> Result<Operation<'a>, MalformedRequest> {
     const ACL_KILL_SGID: u32 = 1;
     let (bytes, flags) = (f.u32()?, f.i32()?);
     let (more_flags, _padding) = if is_long { (f.u32()?, f.u32()?) } else { (0, 0) };
     let name = f.name()?;
-    let value = f.bytes(usize::try_from(bytes).map_err(|_| Malformed)?)?;
+    let value = f.bytes(usize::try_from(bytes).map_err(|_| MalformedRequest)?)?;
     Ok(Operation::SetXattr(XattrChange { name, value, flags, drops_set_gid: more_flags & ACL_KILL_SGID != 0 }))
 }
 
-fn batch(f: &mut Fields<'_>) -> Result<Vec<(u64, u64)>, Malformed> {
+fn batch(f: &mut Fields<'_>) -> Result<Vec<(u64, u64)>, MalformedRequest> {
     let (count, _padding) = (f.u32()?, f.u32()?);
     // Collected without reserving room first: the count is trusted only as far as bytes follow.
     (0..count).map(|_| Ok((f.u64()?, f.u64()?))).collect()
 }
 
-fn copy_range<'a>(f: &mut Fields<'_>) -> Result<Operation<'a>, Malformed> {
+fn copy_range<'a>(f: &mut Fields<'_>) -> Result<Operation<'a>, MalformedRequest> {
     let (_source_handle, source_offset, target) = (f.u64()?, f.u64()?, f.u64()?);
     let (_target_handle, target_offset, bytes) = (f.u64()?, f.u64()?, f.u64()?);
     Ok(Operation::CopyRange { source_offset, target, target_offset, bytes, flags: f.u64()? })

@@ -3,12 +3,12 @@ use onefold_block::random::SeededRandom;
 
 use super::*;
 
-fn header(opcode: u32) -> Header {
-    Header { opcode, unique: 9, node: 5, uid: 1, gid: 2, pid: 77 }
+fn header(opcode: u32) -> RequestHeader {
+    RequestHeader { opcode, unique: 9, node: 5, uid: 1, gid: 2, pid: 77 }
 }
 
 fn request(opcode: u32, body: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(Header::BYTES + body.len()).unwrap();
+    let length = u32::try_from(RequestHeader::BYTES + body.len()).unwrap();
     let mut bytes = Vec::new();
     for word in [length, opcode] {
         bytes.extend(word.to_ne_bytes());
@@ -44,11 +44,11 @@ fn set_attr_body(given: u32, seconds: i64, nanoseconds: u32) -> Vec<u8> {
 #[test]
 fn a_header_is_read_and_its_length_must_be_true() {
     let bytes = request(1, b"name\0");
-    let (found, body) = Header::decode(&bytes).unwrap();
+    let (found, body) = RequestHeader::decode(&bytes).unwrap();
     assert_eq!((found, body), (header(1), &b"name\0"[..]));
     assert_eq!(Operation::decode(&found, body, true), Ok(Operation::Lookup { name: b"name" }));
-    assert_eq!(Header::decode(&bytes[..bytes.len() - 1]), Err(Malformed));
-    assert_eq!(Header::decode(&bytes[..Header::BYTES - 1]), Err(Malformed));
+    assert_eq!(RequestHeader::decode(&bytes[..bytes.len() - 1]), Err(MalformedRequest));
+    assert_eq!(RequestHeader::decode(&bytes[..RequestHeader::BYTES - 1]), Err(MalformedRequest));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_write_takes_as_much_data_as_it_says_and_has() {
     let decoded = Operation::decode(&header(16), &from_cache, true).unwrap();
     assert!(matches!(decoded, Operation::Write(Write { head, .. }) if head.is_from_cache), "{decoded:?}");
     body.pop();
-    assert_eq!(Operation::decode(&header(16), &body, true), Err(Malformed));
+    assert_eq!(Operation::decode(&header(16), &body, true), Err(MalformedRequest));
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn the_handle_of_an_opening_is_read_where_its_end_or_an_fsync_names_it() {
         (30, Operation::Sync { handle: 7 }),
     ] {
         assert_eq!(Operation::decode(&header(opcode), &body, true), Ok(expected));
-        assert_eq!(Operation::decode(&header(opcode), &body[..7], true), Err(Malformed));
+        assert_eq!(Operation::decode(&header(opcode), &body[..7], true), Err(MalformedRequest));
     }
 }
 
@@ -146,7 +146,7 @@ fn a_count_of_forgets_is_not_believed_beyond_the_bytes() {
     let mut body = u32::MAX.to_ne_bytes().to_vec();
     body.extend([0; 4]);
     body.extend([1; 32]);
-    assert_eq!(Operation::decode(&header(42), &body, true), Err(Malformed));
+    assert_eq!(Operation::decode(&header(42), &body, true), Err(MalformedRequest));
     body[..4].copy_from_slice(&2u32.to_ne_bytes());
     let one = u64::from_ne_bytes([1; 8]);
     assert_eq!(Operation::decode(&header(42), &body, true), Ok(Operation::Forget(vec![(one, one); 2])));
@@ -161,6 +161,6 @@ fn any_bytes_are_an_operation_or_an_error() {
         let opcode = u32::from(bytes[0] % 64);
         let length = usize::from(bytes[1]);
         let _ = Operation::decode(&header(opcode), &bytes[2..2 + length.min(254)], round % 2 == 0);
-        let _ = Header::decode(&bytes[..length]);
+        let _ = RequestHeader::decode(&bytes[..length]);
     }
 }
