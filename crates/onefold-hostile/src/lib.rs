@@ -5,8 +5,8 @@
 //! anything in the wrong place. It panics if that does not hold. `tests/seeded.rs` runs every target on bytes from
 //! seeds; the coverage-guided fuzzers under `fuzz/` run the same functions on bytes that they generate.
 //!
-//! Every program that links this crate has [`onefold_testing::allocator::CountingAllocator`] as its allocator. No crate of the
-//! product does.
+//! Every program that links this crate has [`onefold_testing::allocator::CountingAllocator`] as its allocator. No crate
+//! of the product does.
 
 pub mod allocation;
 pub mod choices;

@@ -1,7 +1,7 @@
 //! The FUSE protocol on `/dev/fuse`: decodes requests and encodes replies. It knows neither pools nor descriptors.
 //!
-//! Every number has the host's byte order, as both ends are on one machine. A request is a [`RequestHeader`] and a body that
-//! depends on its opcode; a reply is 16 bytes and a body. The layouts are the kernel's (`linux/fuse.h`). Each is
+//! Every number has the host's byte order, as both ends are on one machine. A request is a [`RequestHeader`] and a body
+//! that depends on its opcode; a reply is 16 bytes and a body. The layouts are the kernel's (`linux/fuse.h`). Each is
 //! written once, in `request` for decoding or in `reply` for encoding.
 //!
 //! Versions, newest first, with the changes that matter to this door:
