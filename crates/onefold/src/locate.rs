@@ -10,15 +10,15 @@ use onefold_export::{PoolPlace, RunDirectory};
 
 use crate::dead_mount::{self, is_dead};
 use crate::failure::{Failure, Outcome};
-use crate::mounts::{self, Mount};
+use crate::mounts::{self, PoolMount};
 
 /// How to reach a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Located {
+pub(crate) enum PoolTarget {
     /// A daemon serves it through a mount.
     Mounted {
         /// The mount.
-        mount: Mount,
+        mount: PoolMount,
         /// The given directory: the mount point or one below it.
         base: PathBuf,
     },
@@ -27,11 +27,11 @@ pub(crate) enum Located {
     /// No daemon serves it. Holds the canonical path of its file or partition.
     Offline(PathBuf),
     /// Its daemon has died; the mount point is still there.
-    Stale(Mount),
+    Stale(PoolMount),
 }
 
 /// Finds the pool at `target`: a mount point (or a path below it), or the pool's file or partition.
-pub(crate) fn locate(target: &Path) -> Outcome<Located> {
+pub(crate) fn locate(target: &Path) -> Outcome<PoolTarget> {
     let cannot = || format!("cannot find a pool at `{}`", target.shown());
     let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list the mounts", &error))?;
     // First without accessing it: behind a daemon that cannot end, that would wait for ever.
@@ -40,7 +40,7 @@ pub(crate) fn locate(target: &Path) -> Outcome<Located> {
         && mount.is_believed()
         && dead_mount::was_killed(mount)
     {
-        return Ok(Located::Stale(mount.clone()));
+        return Ok(PoolTarget::Stale(mount.clone()));
     }
     let found = fs::canonicalize(target).and_then(|path| Ok((fs::metadata(&path)?, path)));
     let (metadata, path) = match found {
@@ -50,7 +50,7 @@ pub(crate) fn locate(target: &Path) -> Outcome<Located> {
             let path = std::path::absolute(target).map_err(|error| Failure::of_io(cannot(), &error))?;
             return match mounts::containing(&mounts, &path) {
                 Some(mount) if !mount.is_believed() => Err(not_believed(cannot(), mount)),
-                Some(mount) if is_dead(mount) => Ok(Located::Stale(mount.clone())),
+                Some(mount) if is_dead(mount) => Ok(PoolTarget::Stale(mount.clone())),
                 _ => Err(Failure::of_io(cannot(), &error)),
             };
         }
@@ -65,9 +65,9 @@ pub(crate) fn locate(target: &Path) -> Outcome<Located> {
             return Err(not_believed(cannot(), mount));
         }
         return Ok(if is_dead(mount) {
-            Located::Stale(mount.clone())
+            PoolTarget::Stale(mount.clone())
         } else {
-            Located::Mounted { mount: mount.clone(), base: path }
+            PoolTarget::Mounted { mount: mount.clone(), base: path }
         });
     }
     let kind = metadata.file_type();
@@ -76,12 +76,12 @@ pub(crate) fn locate(target: &Path) -> Outcome<Located> {
     }
     match mounts::of_pool(&mounts, &path) {
         None => match daemon_of(&metadata) {
-            Ok(Some(_)) => Ok(Located::Served(path)),
-            Ok(None) => Ok(Located::Offline(path)),
+            Ok(Some(_)) => Ok(PoolTarget::Served(path)),
+            Ok(None) => Ok(PoolTarget::Offline(path)),
             Err(error) => Err(Failure::new(cannot()).because(&error)),
         },
-        Some(mount) if is_dead(mount) => Ok(Located::Stale(mount.clone())),
-        Some(mount) => Ok(Located::Mounted { mount: mount.clone(), base: mount.mountpoint.clone() }),
+        Some(mount) if is_dead(mount) => Ok(PoolTarget::Stale(mount.clone())),
+        Some(mount) => Ok(PoolTarget::Mounted { mount: mount.clone(), base: mount.mountpoint.clone() }),
     }
 }
 
@@ -100,15 +100,15 @@ pub(crate) fn served(cannot: String, pool: &Path) -> Failure {
 }
 
 /// Returns the failure of a command for a mount that any user could have made.
-fn not_believed(cannot: String, mount: &Mount) -> Failure {
-    let Mount { mountpoint, source, user, .. } = mount;
+fn not_believed(cannot: String, mount: &PoolMount) -> Failure {
+    let PoolMount { mountpoint, source, user, .. } = mount;
     Failure::new(cannot)
         .because_of(format!("user {user} mounted it and does not own `{}`, which it claims to be", source.shown()))
         .hint(format!("`fusermount3 -u {}` as that user, or `umount` as root, removes it", mountpoint.shown()))
 }
 
 /// Returns the failure of a command that needs a living daemon or an unmounted pool.
-pub(crate) fn stale(mount: &Mount) -> Failure {
+pub(crate) fn stale(mount: &PoolMount) -> Failure {
     let mountpoint = mount.mountpoint.shown();
     Failure::new(format!("cannot reach the pool mounted at `{mountpoint}`")).because_of("its daemon has died").hint(
         format!(
@@ -125,7 +125,7 @@ mod tests {
     fn a_file_that_nobody_has_mounted_is_offline() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = fs::canonicalize(file.path()).unwrap();
-        assert_eq!(locate(file.path()), Ok(Located::Offline(path)));
+        assert_eq!(locate(file.path()), Ok(PoolTarget::Offline(path)));
     }
 
     #[test]

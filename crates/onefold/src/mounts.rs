@@ -2,7 +2,7 @@
 //!
 //! The type and the source of a FUSE mount are chosen by the user who mounted it: with `fusermount3`, any user can
 //! mount a file system that claims to be another user's pool. Only the device and the user come from the kernel itself,
-//! and [`Mount::is_believed`] relies on these.
+//! and [`PoolMount::is_believed`] relies on these.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,7 +19,7 @@ const TABLE: &str = "/proc/self/mountinfo";
 
 /// A mounted pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Mount {
+pub(crate) struct PoolMount {
     /// The mount point.
     pub(crate) mountpoint: PathBuf,
     /// The folder or file of the pool that the mount shows: `/` unless it is a bind mount of a part.
@@ -39,7 +39,7 @@ pub(crate) struct DeviceNumber {
     pub(crate) minor: u32,
 }
 
-impl Mount {
+impl PoolMount {
     /// Returns whether the mount can be trusted to be one of the pool that it names: root mounted it, this user did, or
     /// the owner of the pool's file.
     pub(crate) fn is_believed(&self) -> bool {
@@ -54,8 +54,8 @@ impl Mount {
 }
 
 /// Returns the mounted pools, in the order of the mount table, including mounts that only claim to be pools: see
-/// [`Mount::is_believed`].
-pub(crate) fn mounted() -> io::Result<Vec<Mount>> {
+/// [`PoolMount::is_believed`].
+pub(crate) fn mounted() -> io::Result<Vec<PoolMount>> {
     Ok(parse(&fs::read(TABLE)?))
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn device_of_file(file: impl AsFd) -> io::Result<Option<DeviceNumber>
 }
 
 /// Returns the mount that contains `path`, an absolute path: the innermost and latest one.
-pub(crate) fn containing<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+pub(crate) fn containing<'a>(mounts: &'a [PoolMount], path: &Path) -> Option<&'a PoolMount> {
     mounts
         .iter()
         .rev()
@@ -86,13 +86,13 @@ pub(crate) fn containing<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mou
 
 /// Returns the mount of the pool at `pool`, a canonical path: the latest one, and of that the original, not a bind
 /// mount.
-pub(crate) fn of_pool<'a>(mounts: &'a [Mount], pool: &Path) -> Option<&'a Mount> {
+pub(crate) fn of_pool<'a>(mounts: &'a [PoolMount], pool: &Path) -> Option<&'a PoolMount> {
     let latest = mounts.iter().rev().find(|mount| is_of_pool(mount, pool))?;
     mounts.iter().find(|mount| mount.device == latest.device && is_of_pool(mount, pool))
 }
 
 /// Returns whether a mount shows the pool at `pool`, a canonical path. A mount that is not trusted does not.
-pub(crate) fn is_of_pool(mount: &Mount, pool: &Path) -> bool {
+pub(crate) fn is_of_pool(mount: &PoolMount, pool: &Path) -> bool {
     let source = mount.source.as_path();
     let is_named =
         source == pool || source.is_absolute() && fs::canonicalize(source).is_ok_and(|source| source == pool);
@@ -101,11 +101,11 @@ pub(crate) fn is_of_pool(mount: &Mount, pool: &Path) -> bool {
 
 /// Parses `mountinfo` (proc(5)): the mount's number in field 1, the device in field 3, the mount point in field 5;
 /// after a lone `-`, type, source and options of the file system.
-fn parse(text: &[u8]) -> Vec<Mount> {
+fn parse(text: &[u8]) -> Vec<PoolMount> {
     text.split(|&byte| byte == b'\n').filter_map(parse_line).collect()
 }
 
-fn parse_line(line: &[u8]) -> Option<Mount> {
+fn parse_line(line: &[u8]) -> Option<PoolMount> {
     let mut fields = line.split(|&byte| byte == b' ');
     let device = parse_device(fields.nth(2)?)?;
     let (root, mountpoint) = (unescape(fields.next()?), fields.next()?);
@@ -114,7 +114,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         return None;
     }
     let source = unescape(after_dash.next()?);
-    Some(Mount { mountpoint: unescape(mountpoint), root, source, device, user: parse_user(after_dash.next()?)? })
+    Some(PoolMount { mountpoint: unescape(mountpoint), root, source, device, user: parse_user(after_dash.next()?)? })
 }
 
 fn device_of_mount(table: &[u8], id: &str) -> Option<DeviceNumber> {
@@ -175,13 +175,13 @@ mod tests {
         45 22 here / /mnt/nowhere rw - fuse.onefold /data/images.pool rw,user_id=0\n\
         broken\n";
 
-    fn mount(mountpoint: &str, source: &str, minor: u32, user: u32) -> Mount {
+    fn mount(mountpoint: &str, source: &str, minor: u32, user: u32) -> PoolMount {
         let device = DeviceNumber { major: 0, minor };
-        Mount { mountpoint: mountpoint.into(), root: "/".into(), source: source.into(), device, user }
+        PoolMount { mountpoint: mountpoint.into(), root: "/".into(), source: source.into(), device, user }
     }
 
     /// Returns the table with a mount of the file at `source` by `user`.
-    fn mounted_by(user: u32, source: &Path) -> Vec<Mount> {
+    fn mounted_by(user: u32, source: &Path) -> Vec<PoolMount> {
         let source = source.to_str().unwrap();
         parse(format!("40 22 0:36 / /mnt/a rw - fuse.onefold {source} rw,user_id={user},group_id=0\n").as_bytes())
     }

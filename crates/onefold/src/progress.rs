@@ -20,17 +20,17 @@ const LINE_INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) struct Meter {
     /// The activity, as in "checking".
     doing: String,
-    shown: Shown,
+    shown: MeterDisplay,
     interrupt: Interrupt,
 }
 
-enum Shown {
+enum MeterDisplay {
     Nothing,
     Bar(ProgressBar),
-    Lines(Mutex<Lines>),
+    Lines(Mutex<MeterLines>),
 }
 
-struct Lines {
+struct MeterLines {
     started: Instant,
     printed: Instant,
 }
@@ -41,12 +41,12 @@ impl Meter {
         // It contains names of files and pools.
         let doing = ShownText::line(&doing.into()).to_string();
         let shown = if quiet {
-            Shown::Nothing
+            MeterDisplay::Nothing
         } else if std::io::stderr().is_terminal() {
-            Shown::Bar(bar(&doing))
+            MeterDisplay::Bar(bar(&doing))
         } else {
             let now = Instant::now();
-            Shown::Lines(Mutex::new(Lines { started: now, printed: now }))
+            MeterDisplay::Lines(Mutex::new(MeterLines { started: now, printed: now }))
         };
         Meter { doing, shown, interrupt }
     }
@@ -54,12 +54,12 @@ impl Meter {
     /// Shows that `done` of `total` bytes are done. Returns `Break` when the user wants to stop.
     pub(crate) fn show_bytes(&self, done: u64, total: u64) -> ControlFlow<()> {
         match &self.shown {
-            Shown::Nothing => {}
-            Shown::Bar(bar) => {
+            MeterDisplay::Nothing => {}
+            MeterDisplay::Bar(bar) => {
                 bar.set_length(total);
                 bar.set_position(done);
             }
-            Shown::Lines(lines) => {
+            MeterDisplay::Lines(lines) => {
                 // Poisoned only by a panic while printing: then there is nothing left to show.
                 if let Ok(mut lines) = lines.lock()
                     && lines.printed.elapsed() >= LINE_INTERVAL
@@ -84,7 +84,7 @@ impl Meter {
 
     /// Removes the bar before results are printed.
     pub(crate) fn finish(&self) {
-        if let Shown::Bar(bar) = &self.shown {
+        if let MeterDisplay::Bar(bar) = &self.shown {
             bar.finish_and_clear();
         }
     }

@@ -23,7 +23,7 @@ const WORD_BYTES_MAX: u64 = 64 << 10;
 
 /// The daemon's first word.
 #[derive(Debug, Serialize, Deserialize)]
-enum Word {
+enum StartReport {
     Ready,
     Failed(Failure),
 }
@@ -44,8 +44,8 @@ pub(crate) fn start(arguments: Vec<OsString>) -> Outcome<u32> {
         heard.map_err(|error| Failure::of_io(cannot(), &error))?;
     }
     match serde_json::from_str(&line) {
-        Ok(Word::Ready) => Ok(child.id()),
-        Ok(Word::Failed(failure)) => {
+        Ok(StartReport::Ready) => Ok(child.id()),
+        Ok(StartReport::Failed(failure)) => {
             // It ends by itself, and its report is known.
             let _ = child.wait();
             Err(failure)
@@ -65,7 +65,7 @@ pub(crate) fn detach() -> io::Result<()> {
 
 /// In the daemon: reports that the mount is ready, and releases the standard streams and the working directory.
 pub(crate) fn say_ready() -> io::Result<()> {
-    say(&Word::Ready)?;
+    say(&StartReport::Ready)?;
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
@@ -76,10 +76,10 @@ pub(crate) fn say_ready() -> io::Result<()> {
 /// In the daemon: reports why there is no mount.
 pub(crate) fn say_failed(failure: &Failure) {
     // If no process listens any more, only the exit code is left to report.
-    let _ = say(&Word::Failed(failure.clone()));
+    let _ = say(&StartReport::Failed(failure.clone()));
 }
 
-fn say(word: &Word) -> io::Result<()> {
+fn say(word: &StartReport) -> io::Result<()> {
     let mut line = serde_json::to_vec(word)?;
     line.push(b'\n');
     let mut out = io::stdout().lock();
@@ -93,9 +93,11 @@ mod tests {
 
     #[test]
     fn a_word_is_one_line() {
-        let word = Word::Failed(Failure::new("two\nlines").hint("x"));
+        let word = StartReport::Failed(Failure::new("two\nlines").hint("x"));
         let line = serde_json::to_string(&word).unwrap();
         assert!(!line.contains('\n'));
-        assert!(matches!(serde_json::from_str(&line), Ok(Word::Failed(failure)) if failure.error == "two\nlines"));
+        assert!(
+            matches!(serde_json::from_str(&line), Ok(StartReport::Failed(failure)) if failure.error == "two\nlines")
+        );
     }
 }

@@ -21,11 +21,11 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, major, minor};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use crate::mounts::{self, DeviceNumber, Mount};
+use crate::mounts::{self, DeviceNumber, PoolMount};
 
 /// Returns whether no daemon answers behind a mount any more. The kernel may still know attributes of the mount point,
 /// but it always asks the daemon for the file system's statistics.
-pub(crate) fn is_dead(mount: &Mount) -> bool {
+pub(crate) fn is_dead(mount: &PoolMount) -> bool {
     was_killed(mount) || is_unanswered(&rustix::fs::statvfs(&mount.mountpoint))
 }
 
@@ -34,7 +34,7 @@ fn is_unanswered<T>(asked: &rustix::io::Result<T>) -> bool {
 }
 
 /// Returns whether the daemon of a mount was killed and has not ended yet. Sends no request to the mount.
-pub(crate) fn was_killed(mount: &Mount) -> bool {
+pub(crate) fn was_killed(mount: &PoolMount) -> bool {
     let holders =
         name_in_locks(&mount.source).and_then(|pool| Ok(lock_holders(&fs::read_to_string("/proc/locks")?, &pool)));
     let is_ending =
@@ -78,8 +78,8 @@ fn is_zombie(stat: &str) -> bool {
 /// # Errors
 /// The error of the operating system, for example if this user may not; an error if something else is mounted over it,
 /// or if a daemon serves it.
-pub(crate) fn clear(mount: &Mount) -> io::Result<()> {
-    let Some(place) = Place::open(&mount.mountpoint)? else { return Ok(()) };
+pub(crate) fn clear(mount: &PoolMount) -> io::Result<()> {
+    let Some(place) = MountPlace::open(&mount.mountpoint)? else { return Ok(()) };
     if place.device()? != mount.device {
         let is_covered = mounts::mounted()?.contains(mount);
         return if is_covered { Err(io::Error::other("something else is mounted over it")) } else { Ok(()) };
@@ -97,16 +97,16 @@ pub(crate) fn clear(mount: &Mount) -> io::Result<()> {
 }
 
 /// A mount point, and the root of the mount there.
-struct Place {
+struct MountPlace {
     parent: OwnedFd,
     name: OsString,
     root: OwnedFd,
 }
 
-impl Place {
+impl MountPlace {
     /// Holds the root of the mount at a path without symbolic links, without a request to that mount. `None` if the
     /// path does not exist.
-    fn open(path: &Path) -> io::Result<Option<Place>> {
+    fn open(path: &Path) -> io::Result<Option<MountPlace>> {
         let (Some(parent_path), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Errno::INVAL.into());
         };
@@ -121,7 +121,7 @@ impl Place {
         if fs::read_link(path_of(&parent))? != parent_path {
             return Err(io::Error::other("a directory on the way to it was renamed"));
         }
-        Ok(Some(Place { parent, name: name.to_owned(), root }))
+        Ok(Some(MountPlace { parent, name: name.to_owned(), root }))
     }
 
     fn device(&self) -> rustix::io::Result<DeviceNumber> {
@@ -146,7 +146,7 @@ fn path_of(file: &OwnedFd) -> PathBuf {
 ///
 /// # Errors
 /// See [`clear`]; when the table of mounts cannot be read.
-pub(crate) fn clear_all_of(pool: &Path) -> io::Result<Vec<Mount>> {
+pub(crate) fn clear_all_of(pool: &Path) -> io::Result<Vec<PoolMount>> {
     let mut cleared = Vec::new();
     // The latest first: of two mounts at one place, it is on top.
     for mount in mounts::mounted()?.into_iter().rev() {
@@ -160,7 +160,7 @@ pub(crate) fn clear_all_of(pool: &Path) -> io::Result<Vec<Mount>> {
 
 /// Removes a dead mount as a user other than root, through FUSE's helper. The helper can only detach the mount, which
 /// ends no wait of a killed daemon. The kernel's control file system, if mounted, then ends the connection.
-fn clear_as_user(mount: &Mount) -> io::Result<()> {
+fn clear_as_user(mount: &PoolMount) -> io::Result<()> {
     let ended = fs::write(format!("/sys/fs/fuse/connections/{}/abort", mount.device.minor), "1");
     if was_killed(mount) {
         // If the mount were only detached, it would keep the pool's lock, and no user could see where.

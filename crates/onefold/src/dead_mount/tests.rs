@@ -31,16 +31,16 @@ fn a_name_with_parentheses_hides_no_state() {
 }
 
 /// A folder with mount points. Dropping it unmounts everything that is still mounted there.
-struct Folder(tempfile::TempDir);
+struct MountFolder(tempfile::TempDir);
 
-impl Folder {
+impl MountFolder {
     /// Returns `None`, with a message, on a machine that cannot mount.
-    fn new() -> Option<Folder> {
+    fn new() -> Option<MountFolder> {
         let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
         if !can {
             eprintln!("SKIPPED: mounting needs root and /dev/fuse");
         }
-        can.then(|| Folder(tempfile::tempdir().unwrap()))
+        can.then(|| MountFolder(tempfile::tempdir().unwrap()))
     }
 
     /// Makes a directory and returns its path.
@@ -51,7 +51,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for MountFolder {
     fn drop(&mut self) {
         let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let below = format!("{}/", self.0.path().to_str().unwrap());
@@ -71,7 +71,7 @@ fn mount_unserved(at: &Path) -> File {
 }
 
 /// Makes a dead mount, and returns its line of the mount table.
-fn dead_mount(at: &Path) -> Mount {
+fn dead_mount(at: &Path) -> PoolMount {
     drop(mount_unserved(at));
     let mount = mounts::mounted().unwrap().into_iter().find(|mount| mount.mountpoint == at).unwrap();
     assert!(is_dead(&mount));
@@ -90,7 +90,7 @@ fn mounted_at(at: &Path) -> usize {
 
 #[test]
 fn a_dead_mount_is_cleared_once() {
-    let Some(folder) = Folder::new() else { return };
+    let Some(folder) = MountFolder::new() else { return };
     let at = folder.directory("mnt");
     let dead = dead_mount(&at);
     for _ in 0..2 {
@@ -103,7 +103,7 @@ fn a_dead_mount_is_cleared_once() {
 /// it and mounted anew, the new mount was removed, by force.
 #[test]
 fn what_was_mounted_since_at_the_place_of_a_dead_mount_stays() {
-    let Some(folder) = Folder::new() else { return };
+    let Some(folder) = MountFolder::new() else { return };
     let at = folder.directory("mnt");
     let dead = dead_mount(&at);
     // Mounted while the dead mount exists, so it has another number.
@@ -118,7 +118,7 @@ fn what_was_mounted_since_at_the_place_of_a_dead_mount_stays() {
 /// The same if the kernel has given the number of the dead mount to the new one.
 #[test]
 fn a_mount_with_the_number_of_a_dead_one_stays_if_a_daemon_serves_it() {
-    let Some(folder) = Folder::new() else { return };
+    let Some(folder) = MountFolder::new() else { return };
     let at = folder.directory("mnt");
     let device: std::sync::Arc<dyn BlockDevice> = std::sync::Arc::new(MemoryDevice::new(4096));
     Pool::create(&device, &CreateOptions::default(), &Environment::system()).unwrap();
@@ -139,7 +139,7 @@ fn a_mount_with_the_number_of_a_dead_one_stays_if_a_daemon_serves_it() {
 
 #[test]
 fn a_dead_mount_under_another_one_is_told() {
-    let Some(folder) = Folder::new() else { return };
+    let Some(folder) = MountFolder::new() else { return };
     let at = folder.directory("mnt");
     let dead = dead_mount(&at);
     mount_something(&at);
@@ -151,7 +151,7 @@ fn a_dead_mount_under_another_one_is_told() {
 /// The owner of a directory in the path can redirect it at any moment.
 #[test]
 fn a_way_that_was_changed_is_not_followed() {
-    let Some(folder) = Folder::new() else { return };
+    let Some(folder) = MountFolder::new() else { return };
     let (way, elsewhere) = (folder.directory("way"), folder.directory("elsewhere"));
     let at = folder.directory("way/below/mnt");
     let dead = dead_mount(&at);

@@ -15,7 +15,7 @@ use crate::cli::values::OutputFormat;
 use crate::failure::{Failure, Outcome};
 use crate::progress::Meter;
 
-use new_file::NewFile;
+use new_file::UnpublishedFile;
 pub(crate) use stream::Stream;
 
 /// Bytes by which the format of an image is recognised.
@@ -45,7 +45,7 @@ pub(crate) fn path_of(output: &Path, own: &OsStr, is_one_of_several: bool) -> Ou
 
 /// A new image file that is being filled.
 pub(crate) struct OutgoingImage {
-    file: NewFile,
+    file: UnpublishedFile,
     format: OutputFormat,
 }
 
@@ -64,7 +64,7 @@ impl OutgoingImage {
         let mut head = [0; HEAD_BYTES];
         disk.read(0, &mut head)?;
         let format = format::choose(path, ImageFormat::of_head(&head), asked)?;
-        Ok(OutgoingImage { file: NewFile::create(path, mode)?, format })
+        Ok(OutgoingImage { file: UnpublishedFile::create(path, mode)?, format })
     }
 
     /// Returns the format that is written.

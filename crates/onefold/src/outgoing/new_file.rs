@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::failure::{Failure, Outcome};
 
 /// A new file with a temporary name. It is removed if it is dropped unpublished.
-pub(super) struct NewFile {
+pub(super) struct UnpublishedFile {
     /// The file itself. It is not opened again by its name, under which another user of the directory may have put
     /// something else.
     file: File,
@@ -22,9 +22,9 @@ pub(super) struct NewFile {
     is_published: bool,
 }
 
-impl NewFile {
+impl UnpublishedFile {
     /// Makes a file that lets others do no more than `mode`.
-    pub(super) fn create(name: &Path, mode: u16) -> Outcome<NewFile> {
+    pub(super) fn create(name: &Path, mode: u16) -> Outcome<UnpublishedFile> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let cannot = || format!("cannot write `{}`", name.shown());
         if name.file_name().is_none() {
@@ -46,7 +46,7 @@ impl NewFile {
         // The writer of qcow2 reads its own tables.
         let created = OpenOptions::new().read(true).write(true).create_new(true).mode(u32::from(mode)).open(&temporary);
         let file = created.map_err(|error| Failure::of_io(cannot(), &error))?;
-        Ok(NewFile { file, name: name.to_owned(), temporary, is_published: false })
+        Ok(UnpublishedFile { file, name: name.to_owned(), temporary, is_published: false })
     }
 
     /// Returns the name that it will have.
@@ -85,7 +85,7 @@ impl NewFile {
     }
 }
 
-impl Drop for NewFile {
+impl Drop for UnpublishedFile {
     fn drop(&mut self) {
         if !self.is_published {
             // A file that cannot be removed has a name that says what it is.
@@ -102,15 +102,15 @@ mod tests {
     fn a_file_has_its_name_only_when_it_is_complete() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("x".repeat(255));
-        drop(NewFile::create(&name, 0o644).unwrap());
+        drop(UnpublishedFile::create(&name, 0o644).unwrap());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 
-        let file = NewFile::create(&name, 0o644).unwrap();
-        let late = NewFile::create(&name, 0o644).unwrap();
+        let file = UnpublishedFile::create(&name, 0o644).unwrap();
+        let late = UnpublishedFile::create(&name, 0o644).unwrap();
         assert!(!name.exists());
         file.publish().unwrap();
         assert!(name.exists());
-        assert!(NewFile::create(&name, 0o644).is_err(), "an existing file is not overwritten");
+        assert!(UnpublishedFile::create(&name, 0o644).is_err(), "an existing file is not overwritten");
         assert!(late.publish().is_err(), "a file that appeared meanwhile is not overwritten");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn a_hint_never_suggests_removing_a_directory() {
         let folder = tempfile::tempdir().unwrap();
-        let failure = NewFile::create(folder.path(), 0o644).err().unwrap();
+        let failure = UnpublishedFile::create(folder.path(), 0o644).err().unwrap();
         assert!(!failure.to_string().contains("remove"), "{failure}");
     }
 }

@@ -44,9 +44,9 @@ impl Stream {
             write_all(disk, &mut out, &|progress| meter.show_bytes(progress.done_bytes, progress.total_bytes));
         meter.finish();
         match written {
-            Err(Stop::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            Err(Stop::Output(error)) => Err(Failure::of_io("cannot write to standard output", &error)),
-            Err(Stop::Disk(error)) => Err(error.into()),
+            Err(StreamError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Err(StreamError::Output(error)) => Err(Failure::of_io("cannot write to standard output", &error)),
+            Err(StreamError::Disk(error)) => Err(error.into()),
             Ok(()) => Ok(()),
         }
     }
@@ -54,35 +54,39 @@ impl Stream {
 
 /// Why a stream ends early.
 #[derive(Debug)]
-enum Stop {
+enum StreamError {
     Output(io::Error),
     Disk(DiskError),
 }
 
 /// Writes all bytes of `disk` in order. Holes are not read.
-fn write_all(disk: &dyn Disk, out: &mut dyn Write, progress: &dyn Fn(Progress) -> ControlFlow<()>) -> Result<(), Stop> {
+fn write_all(
+    disk: &dyn Disk,
+    out: &mut dyn Write,
+    progress: &dyn Fn(Progress) -> ControlFlow<()>,
+) -> Result<(), StreamError> {
     let total_bytes = disk.size_bytes();
     let (zeros, mut piece) = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES]);
     let (mut offset, mut data) = (0, 0..0);
     while offset < total_bytes {
         if progress(Progress { done_bytes: offset, total_bytes }).is_break() {
-            return Err(Stop::Disk(DiskError::Stopped(LongWork::Copying)));
+            return Err(StreamError::Disk(DiskError::Stopped(LongWork::Copying)));
         }
         if data.end <= offset {
-            data = disk.next_data(offset).map_err(Stop::Disk)?.unwrap_or(total_bytes..total_bytes);
+            data = disk.next_data(offset).map_err(StreamError::Disk)?.unwrap_or(total_bytes..total_bytes);
         }
         let is_hole = offset < data.start;
         let end = if is_hole { data.start } else { data.end.min(total_bytes) };
         let count = usize::try_from(end - offset).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
         if is_hole {
-            out.write_all(&zeros[..count]).map_err(Stop::Output)?;
+            out.write_all(&zeros[..count]).map_err(StreamError::Output)?;
         } else {
-            disk.read(offset, &mut piece[..count]).map_err(Stop::Disk)?;
-            out.write_all(&piece[..count]).map_err(Stop::Output)?;
+            disk.read(offset, &mut piece[..count]).map_err(StreamError::Disk)?;
+            out.write_all(&piece[..count]).map_err(StreamError::Output)?;
         }
         offset += count as u64;
     }
-    out.flush().map_err(Stop::Output)
+    out.flush().map_err(StreamError::Output)
 }
 
 #[cfg(test)]
@@ -127,6 +131,6 @@ mod tests {
     #[test]
     fn an_interrupt_ends_it() {
         let stopped = write_all(&Threes(Vec::new(), 1), &mut Vec::new(), &|_| ControlFlow::Break(()));
-        assert!(matches!(stopped, Err(Stop::Disk(DiskError::Stopped(_)))), "{stopped:?}");
+        assert!(matches!(stopped, Err(StreamError::Disk(DiskError::Stopped(_)))), "{stopped:?}");
     }
 }

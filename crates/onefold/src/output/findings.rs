@@ -6,10 +6,10 @@ use onefold_block::Show;
 use serde_json::{Value, json};
 
 use crate::size::grouped;
-use crate::store::Findings;
+use crate::store::PoolProblems;
 
 /// Returns all findings for people, with the affected files below each. Without findings, the text is empty.
-pub(crate) fn text(findings: &Findings) -> String {
+pub(crate) fn text(findings: &PoolProblems) -> String {
     let mut text = String::new();
     for problem in &findings.problems {
         // Writing into a string does not fail.
@@ -29,7 +29,7 @@ pub(crate) fn text(findings: &Findings) -> String {
 }
 
 /// Returns all findings for machines.
-pub(crate) fn json(findings: &Findings) -> Value {
+pub(crate) fn json(findings: &PoolProblems) -> Value {
     json!({
         "clean": findings.problems_total == 0 && !findings.stopped,
         "stopped": findings.stopped,
@@ -42,29 +42,29 @@ pub(crate) fn json(findings: &Findings) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Finding;
+    use crate::store::PoolProblem;
 
-    fn findings() -> Findings {
-        let problem = Finding {
+    fn findings() -> PoolProblems {
+        let problem = PoolProblem {
             structure: "data".into(),
             block: Some(7),
             files: vec!["/a\nb.raw".into()],
             what: "content does not match its fingerprint".into(),
         };
-        Findings { problems: vec![problem], problems_total: 3, data_blocks_hashed: 10, stopped: false }
+        PoolProblems { problems: vec![problem], problems_total: 3, data_blocks_hashed: 10, stopped: false }
     }
 
     #[test]
     fn findings_name_the_place_and_the_files() {
         let expected = "data at block 7: content does not match its fingerprint\n  in /a\\nb.raw\nand 2 more\n";
         assert_eq!(text(&findings()), expected);
-        assert_eq!(text(&Findings::default()), "");
+        assert_eq!(text(&PoolProblems::default()), "");
     }
 
     #[test]
     fn work_that_was_stopped_vouches_for_nothing() {
         assert_eq!(json(&findings())["clean"], false);
-        assert_eq!(json(&Findings::default())["clean"], true);
-        assert_eq!(json(&Findings { stopped: true, ..Findings::default() })["clean"], false);
+        assert_eq!(json(&PoolProblems::default())["clean"], true);
+        assert_eq!(json(&PoolProblems { stopped: true, ..PoolProblems::default() })["clean"], false);
     }
 }

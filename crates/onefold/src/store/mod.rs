@@ -20,7 +20,7 @@ pub(crate) use served::refused_without_mount;
 
 use crate::failure::Outcome;
 use crate::interrupt::Interrupt;
-use crate::locate::{self, Located};
+use crate::locate::{self, PoolTarget};
 use crate::progress::Meter;
 
 /// Operations on a pool.
@@ -36,9 +36,9 @@ pub(crate) trait Store {
     /// Returns one file's numbers.
     fn file_stat(&mut self, file: &PoolPath, meter: &Meter) -> Outcome<FileStat>;
     /// Returns the kind of file at a path.
-    fn kind(&self, path: &PoolPath) -> Outcome<Kind>;
+    fn kind(&self, path: &PoolPath) -> Outcome<PoolFileKind>;
     /// Returns the entries of a directory, in the order of their names.
-    fn list(&self, directory: &PoolPath) -> Outcome<Vec<Entry>>;
+    fn list(&self, directory: &PoolPath) -> Outcome<Vec<PoolEntry>>;
     /// Opens a file for reading.
     fn open(&self, file: &PoolPath) -> Outcome<Box<dyn Disk + '_>>;
     /// Returns the permissions that a copy of a file may have, derived from those of the file: at most
@@ -56,7 +56,7 @@ pub(crate) trait Store {
     /// Discards free blocks on the device. Returns the number of bytes.
     fn trim(&mut self, meter: &Meter) -> Outcome<u64>;
     /// Reads all data and compares it with its fingerprints.
-    fn scrub(&mut self, bytes_per_second: Option<u64>, meter: &Meter) -> Outcome<Findings>;
+    fn scrub(&mut self, bytes_per_second: Option<u64>, meter: &Meter) -> Outcome<PoolProblems>;
     /// Makes everything durable, and ends the use of the pool.
     fn close(self: Box<Self>) -> Outcome<()>;
 }
@@ -73,11 +73,11 @@ pub(crate) trait Draft: Sink {
 
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct PoolEntry {
     /// Its name in the directory.
     pub(crate) name: OsString,
     /// Its kind.
-    pub(crate) kind: Kind,
+    pub(crate) kind: PoolFileKind,
     /// Its length in bytes.
     pub(crate) size_bytes: u64,
     /// Time of the last change of its content, in seconds since 1970.
@@ -86,7 +86,7 @@ pub(crate) struct Entry {
 
 /// The kind of file at a path of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum PoolFileKind {
     Missing,
     Directory,
     Regular,
@@ -95,7 +95,7 @@ pub(crate) enum Kind {
 
 /// One problem of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub(crate) struct Finding {
+pub(crate) struct PoolProblem {
     /// The damaged structure.
     pub(crate) structure: String,
     /// Its block, if it has one.
@@ -108,9 +108,9 @@ pub(crate) struct Finding {
 
 /// All problems of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Findings {
+pub(crate) struct PoolProblems {
     /// The first problems, in full.
-    pub(crate) problems: Vec<Finding>,
+    pub(crate) problems: Vec<PoolProblem>,
     /// Number of problems in all.
     pub(crate) problems_total: u64,
     /// Number of data blocks that were read and compared.
@@ -137,19 +137,19 @@ pub(crate) struct OpenStore {
 /// Finds the pool at `target`, and opens it or connects to its daemon.
 pub(crate) fn open(target: &Path, memory_bytes: u64, intent: Intent) -> Outcome<OpenStore> {
     match locate::locate(target)? {
-        Located::Mounted { mount, base } => {
+        PoolTarget::Mounted { mount, base } => {
             let store = Box::new(mounted::MountedStore::connect(mount, base)?);
             Ok(OpenStore { store, interrupt: Interrupt::watch() })
         }
-        Located::Served(path) => {
+        PoolTarget::Served(path) => {
             let store = Box::new(served::ServedStore::connect(path)?);
             Ok(OpenStore { store, interrupt: Interrupt::watch() })
         }
-        Located::Offline(path) => {
+        PoolTarget::Offline(path) => {
             let options = OpenOptions { memory_bytes, read_only: intent == Intent::Read, ..OpenOptions::default() };
             let store = Box::new(offline::OfflineStore::open(&path, options)?);
             Ok(OpenStore { store, interrupt: Interrupt::watch() })
         }
-        Located::Stale(mount) => Err(locate::stale(&mount)),
+        PoolTarget::Stale(mount) => Err(locate::stale(&mount)),
     }
 }

@@ -15,20 +15,20 @@ use onefold_pool::{FileStat, PoolStat};
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, open, renameat_with};
 
 use super::names::PoolPath;
-use super::{COPY_MODE_MAX, Draft, Entry, Finding, Findings, Kind, Store};
+use super::{COPY_MODE_MAX, Draft, PoolEntry, PoolFileKind, PoolProblem, PoolProblems, Store};
 use crate::failure::{Exit, Failure, Outcome};
-use crate::mounts::Mount;
+use crate::mounts::PoolMount;
 use crate::progress::Meter;
 
 /// See the module.
 pub(super) struct MountedStore {
-    mount: Mount,
+    mount: PoolMount,
     /// The directory of the mount that the user named. Names are relative to it.
     base: PathBuf,
 }
 
 /// Returns the failure for a daemon's refusal. No other function decides this.
-pub(crate) fn refused(what: &str, mount: &Mount, error: &ControlError) -> Failure {
+pub(crate) fn refused(what: &str, mount: &PoolMount, error: &ControlError) -> Failure {
     let mountpoint = mount.mountpoint.shown();
     let failure = Failure::new(format!("cannot {what} the pool mounted at `{mountpoint}`")).because(error);
     match error {
@@ -64,7 +64,7 @@ pub(crate) fn refused(what: &str, mount: &Mount, error: &ControlError) -> Failur
 }
 
 impl MountedStore {
-    pub(super) fn connect(mount: Mount, base: PathBuf) -> Outcome<MountedStore> {
+    pub(super) fn connect(mount: PoolMount, base: PathBuf) -> Outcome<MountedStore> {
         let store = MountedStore { mount, base };
         store.ask("reach", |_| Ok(()))?;
         Ok(store)
@@ -134,17 +134,17 @@ impl Store for MountedStore {
         self.ask(&format!("read the numbers of `{file}` in"), |client| client.file_stat(&open, &mut show(meter)))
     }
 
-    fn kind(&self, path: &PoolPath) -> Outcome<Kind> {
+    fn kind(&self, path: &PoolPath) -> Outcome<PoolFileKind> {
         match fs::symlink_metadata(self.outside(path)) {
-            Ok(metadata) if metadata.is_dir() => Ok(Kind::Directory),
-            Ok(metadata) if metadata.is_file() => Ok(Kind::Regular),
-            Ok(_) => Ok(Kind::Other),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Kind::Missing),
+            Ok(metadata) if metadata.is_dir() => Ok(PoolFileKind::Directory),
+            Ok(metadata) if metadata.is_file() => Ok(PoolFileKind::Regular),
+            Ok(_) => Ok(PoolFileKind::Other),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(PoolFileKind::Missing),
             Err(error) => Err(Failure::of_io(format!("cannot look at `{path}`"), &error)),
         }
     }
 
-    fn list(&self, directory: &PoolPath) -> Outcome<Vec<Entry>> {
+    fn list(&self, directory: &PoolPath) -> Outcome<Vec<PoolEntry>> {
         let cannot = |error: io::Error| Failure::of_io(format!("cannot list `{directory}`"), &error);
         let mut entries = Vec::new();
         for entry in fs::read_dir(self.outside(directory)).map_err(cannot)? {
@@ -156,12 +156,12 @@ impl Store for MountedStore {
                 Err(error) => return Err(cannot(error)),
             };
             let kind = match metadata.file_type() {
-                kind if kind.is_dir() => Kind::Directory,
-                kind if kind.is_file() => Kind::Regular,
-                _ => Kind::Other,
+                kind if kind.is_dir() => PoolFileKind::Directory,
+                kind if kind.is_file() => PoolFileKind::Regular,
+                _ => PoolFileKind::Other,
             };
             let (size_bytes, modified_seconds) = (metadata.len(), metadata.mtime());
-            entries.push(Entry { name: entry.file_name(), kind, size_bytes, modified_seconds });
+            entries.push(PoolEntry { name: entry.file_name(), kind, size_bytes, modified_seconds });
         }
         entries.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(entries)
@@ -212,8 +212,8 @@ impl Store for MountedStore {
         self.ask("trim", |client| client.trim(&mut show(meter)))
     }
 
-    fn scrub(&mut self, bytes_per_second: Option<u64>, meter: &Meter) -> Outcome<Findings> {
-        self.ask("scrub", |client| client.scrub(bytes_per_second, &mut show(meter))).map(Findings::from)
+    fn scrub(&mut self, bytes_per_second: Option<u64>, meter: &Meter) -> Outcome<PoolProblems> {
+        self.ask("scrub", |client| client.scrub(bytes_per_second, &mut show(meter))).map(PoolProblems::from)
     }
 
     fn close(self: Box<Self>) -> Outcome<()> {
@@ -236,15 +236,15 @@ pub(super) fn show(meter: &Meter) -> impl FnMut(u64, u64) {
     }
 }
 
-impl From<ScrubReport> for Findings {
-    fn from(report: ScrubReport) -> Findings {
-        let finding = |problem: onefold_export::control::ScrubProblem| Finding {
+impl From<ScrubReport> for PoolProblems {
+    fn from(report: ScrubReport) -> PoolProblems {
+        let finding = |problem: onefold_export::control::ScrubProblem| PoolProblem {
             structure: problem.structure,
             block: problem.block,
             files: problem.files,
             what: problem.what,
         };
-        Findings {
+        PoolProblems {
             problems: report.problems.into_iter().map(finding).collect(),
             problems_total: report.problems_total,
             data_blocks_hashed: report.data_blocks_hashed,

@@ -16,7 +16,7 @@ use onefold_pool::{
 };
 
 use super::names::PoolPath;
-use super::{COPY_MODE_MAX, Draft, Entry, Finding, Findings, Kind, Store};
+use super::{COPY_MODE_MAX, Draft, PoolEntry, PoolFileKind, PoolProblem, PoolProblems, Store};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Meter;
 
@@ -65,17 +65,17 @@ impl OfflineStore {
     }
 
     /// Returns the attributes of the file at `path`, with a hold on it.
-    fn find(&self, path: &PoolPath) -> Result<(Attr, Hold<'_>), PoolError> {
+    fn find(&self, path: &PoolPath) -> Result<(Attr, PoolHold<'_>), PoolError> {
         let mut attr = self.pool.attr(Ino::ROOT)?;
-        let mut hold = Hold { pool: &self.pool, ino: Ino::ROOT, holds: 0 };
+        let mut hold = PoolHold { pool: &self.pool, ino: Ino::ROOT, holds: 0 };
         for name in path.components() {
             attr = self.pool.lookup(attr.ino, name)?;
-            hold = Hold { pool: &self.pool, ino: attr.ino, holds: 1 };
+            hold = PoolHold { pool: &self.pool, ino: attr.ino, holds: 1 };
         }
         Ok((attr, hold))
     }
 
-    fn find_regular(&self, path: &PoolPath) -> Result<(Attr, Hold<'_>), PoolError> {
+    fn find_regular(&self, path: &PoolPath) -> Result<(Attr, PoolHold<'_>), PoolError> {
         let found = self.find(path)?;
         match found.0.kind {
             FileKind::Regular => Ok(found),
@@ -96,12 +96,12 @@ impl OfflineStore {
         };
         let file = self.pool.create_unnamed(parent.ino, &new)?;
         drop(parent_hold);
-        let hold = Hold { pool: &self.pool, ino: file.ino, holds: 1 };
+        let hold = PoolHold { pool: &self.pool, ino: file.ino, holds: 1 };
         self.pool.set_attr(file.ino, &SetAttr { size_bytes: Some(size_bytes), ..SetAttr::default() })?;
         Ok(OfflineDraft { store: self, hold })
     }
 
-    fn entries(&self, directory: &PoolPath) -> Result<Vec<Entry>, PoolError> {
+    fn entries(&self, directory: &PoolPath) -> Result<Vec<PoolEntry>, PoolError> {
         let (directory, _hold) = self.find(directory)?;
         let mut names = Vec::new();
         self.pool.read_directory(directory.ino, COOKIE_OF_PARENT, &mut |entry| {
@@ -112,8 +112,8 @@ impl OfflineStore {
         let mut entries = Vec::with_capacity(names.len());
         for name in names {
             let attr = self.pool.lookup(directory.ino, &name)?;
-            let _hold = Hold { pool: &self.pool, ino: attr.ino, holds: 1 };
-            entries.push(Entry {
+            let _hold = PoolHold { pool: &self.pool, ino: attr.ino, holds: 1 };
+            entries.push(PoolEntry {
                 name: OsString::from_vec(name),
                 kind: kind_of(&attr),
                 size_bytes: attr.size_bytes,
@@ -155,15 +155,15 @@ impl Store for OfflineStore {
             .map_err(|error| Failure::of_pool(format!("cannot read the numbers of `{file}`"), &error))
     }
 
-    fn kind(&self, path: &PoolPath) -> Outcome<Kind> {
+    fn kind(&self, path: &PoolPath) -> Outcome<PoolFileKind> {
         match self.find(path) {
             Ok((attr, _hold)) => Ok(kind_of(&attr)),
-            Err(PoolError::NotFound) => Ok(Kind::Missing),
+            Err(PoolError::NotFound) => Ok(PoolFileKind::Missing),
             Err(error) => Err(Failure::of_pool(format!("cannot look at `{path}`"), &error)),
         }
     }
 
-    fn list(&self, directory: &PoolPath) -> Outcome<Vec<Entry>> {
+    fn list(&self, directory: &PoolPath) -> Outcome<Vec<PoolEntry>> {
         self.entries(directory).map_err(|error| Failure::of_pool(format!("cannot list `{directory}`"), &error))
     }
 
@@ -205,9 +205,9 @@ impl Store for OfflineStore {
         self.pool.trim(meter).map_err(|error| self.failure("trim", &error))
     }
 
-    fn scrub(&mut self, bytes_per_second: Option<u64>, meter: &Meter) -> Outcome<Findings> {
+    fn scrub(&mut self, bytes_per_second: Option<u64>, meter: &Meter) -> Outcome<PoolProblems> {
         let report = self.pool.scrub(&ScrubOptions { bytes_per_second }, meter);
-        report.map(Findings::from).map_err(|error| self.failure("scrub", &error))
+        report.map(PoolProblems::from).map_err(|error| self.failure("scrub", &error))
     }
 
     fn close(self: Box<Self>) -> Outcome<()> {
@@ -215,23 +215,23 @@ impl Store for OfflineStore {
     }
 }
 
-fn kind_of(attr: &Attr) -> Kind {
+fn kind_of(attr: &Attr) -> PoolFileKind {
     match attr.kind {
-        FileKind::Directory => Kind::Directory,
-        FileKind::Regular => Kind::Regular,
-        _ => Kind::Other,
+        FileKind::Directory => PoolFileKind::Directory,
+        FileKind::Regular => PoolFileKind::Regular,
+        _ => PoolFileKind::Other,
     }
 }
 
-impl From<CheckReport> for Findings {
-    fn from(report: CheckReport) -> Findings {
-        let finding = |problem: onefold_pool::check::Problem| Finding {
+impl From<CheckReport> for PoolProblems {
+    fn from(report: CheckReport) -> PoolProblems {
+        let finding = |problem: onefold_pool::check::Problem| PoolProblem {
             structure: problem.structure.to_owned(),
             block: problem.block.map(|block| block.0),
             files: problem.files,
             what: problem.what,
         };
-        Findings {
+        PoolProblems {
             problems: report.problems.into_iter().map(finding).collect(),
             problems_total: report.problems_total,
             data_blocks_hashed: report.data_blocks_hashed,
@@ -241,13 +241,13 @@ impl From<CheckReport> for Findings {
 }
 
 /// Holds on an inode, released when dropped.
-struct Hold<'a> {
+struct PoolHold<'a> {
     pool: &'a Pool,
     ino: Ino,
     holds: u64,
 }
 
-impl Drop for Hold<'_> {
+impl Drop for PoolHold<'_> {
     fn drop(&mut self) {
         if self.holds > 0 {
             self.pool.release(self.ino, self.holds);
@@ -257,7 +257,7 @@ impl Drop for Hold<'_> {
 
 /// A file of the pool that is read as a disk.
 struct OfflineDisk<'a> {
-    hold: Hold<'a>,
+    hold: PoolHold<'a>,
     size_bytes: u64,
     name: String,
 }
@@ -274,7 +274,7 @@ impl Disk for OfflineDisk<'_> {
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
-        let Hold { pool, ino, .. } = self.hold;
+        let PoolHold { pool, ino, .. } = self.hold;
         let start = match pool.seek(ino, offset, SeekTarget::Data) {
             Ok(start) => start,
             Err(PoolError::NoSuchOffset) => return Ok(None),
@@ -294,7 +294,7 @@ impl Disk for OfflineDisk<'_> {
 /// A file without a name. The pool removes it when its last hold is gone.
 struct OfflineDraft<'a> {
     store: &'a OfflineStore,
-    hold: Hold<'a>,
+    hold: PoolHold<'a>,
 }
 
 impl OfflineDraft<'_> {

@@ -10,7 +10,7 @@ use onefold_pool::{FileStat, PoolStat};
 
 use super::mounted::show;
 use super::names::PoolPath;
-use super::{Draft, Entry, Findings, Kind, Store};
+use super::{Draft, PoolEntry, PoolFileKind, PoolProblems, Store};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::locate;
 use crate::progress::Meter;
@@ -110,11 +110,11 @@ impl Store for ServedStore {
         Err(self.without_mount(format!("cannot read the numbers of `{file}`")))
     }
 
-    fn kind(&self, path: &PoolPath) -> Outcome<Kind> {
+    fn kind(&self, path: &PoolPath) -> Outcome<PoolFileKind> {
         Err(self.without_mount(format!("cannot look at `{path}`")))
     }
 
-    fn list(&self, directory: &PoolPath) -> Outcome<Vec<Entry>> {
+    fn list(&self, directory: &PoolPath) -> Outcome<Vec<PoolEntry>> {
         Err(self.without_mount(format!("cannot list `{directory}`")))
     }
 
@@ -146,8 +146,8 @@ impl Store for ServedStore {
         self.ask("trim", |client| client.trim(&mut show(meter)))
     }
 
-    fn scrub(&mut self, bytes_per_second: Option<u64>, meter: &Meter) -> Outcome<Findings> {
-        self.ask("scrub", |client| client.scrub(bytes_per_second, &mut show(meter))).map(Findings::from)
+    fn scrub(&mut self, bytes_per_second: Option<u64>, meter: &Meter) -> Outcome<PoolProblems> {
+        self.ask("scrub", |client| client.scrub(bytes_per_second, &mut show(meter))).map(PoolProblems::from)
     }
 
     fn close(self: Box<Self>) -> Outcome<()> {

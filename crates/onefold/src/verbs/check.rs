@@ -14,26 +14,26 @@ use crate::cli::pool::CheckArgs;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::host;
 use crate::interrupt::Interrupt;
-use crate::locate::{self, Located};
+use crate::locate::{self, PoolTarget};
 use crate::output::{Report, findings, machine_name};
 use crate::progress::Meter;
 use crate::size::grouped;
-use crate::store::{Findings, open_device};
+use crate::store::{PoolProblems, open_device};
 
 pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
     let path = match locate::locate(&arguments.pool)? {
-        Located::Offline(path) => path,
-        Located::Served(path) => {
+        PoolTarget::Offline(path) => path,
+        PoolTarget::Served(path) => {
             return Err(locate::served(format!("cannot check the pool `{}`", path.shown()), &path));
         }
-        Located::Mounted { mount, .. } => {
+        PoolTarget::Mounted { mount, .. } => {
             let mountpoint = mount.mountpoint.shown();
             return Err(Failure::new(format!("cannot check the pool mounted at `{mountpoint}`"))
                 .because_of("a check needs a pool that is not in use")
                 .hint(format!("`onefold pool umount {mountpoint}` first, or let `onefold pool scrub` read its data")));
         }
         // No daemon serves it, and a check changes nothing that the next mount would miss.
-        Located::Stale(mount) => std::fs::canonicalize(&mount.source)
+        PoolTarget::Stale(mount) => std::fs::canonicalize(&mount.source)
             .map_err(|error| Failure::of_io(format!("cannot open `{}`", mount.source.shown()), &error))?,
     };
     let cannot = || format!("cannot check the pool `{}`", path.shown());
@@ -67,7 +67,7 @@ pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
         "problems_left": if arguments.repair { report.problems_left } else { report.problems_total },
     });
     let left = report.problems_left;
-    let found = Findings::from(report);
+    let found = PoolProblems::from(report);
     merge(&mut json, findings::json(&found));
     let text = format!("{}{counts}\n{}", findings::text(&found), verdict(&found, arguments.repair.then_some(left)));
     let exit = match (found.problems_total, found.stopped) {
@@ -79,7 +79,7 @@ pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
 }
 
 /// Returns the last line. `left` is the number of problems after a repair.
-fn verdict(found: &Findings, left: Option<u64>) -> String {
+fn verdict(found: &PoolProblems, left: Option<u64>) -> String {
     match (found.problems_total, found.stopped, left) {
         (0, false, _) => "clean".to_owned(),
         (0, true, _) => "stopped before the end; nothing wrong so far".to_owned(),
@@ -105,10 +105,10 @@ mod tests {
 
     #[test]
     fn only_a_check_that_came_to_its_end_says_clean() {
-        let clean = Findings::default();
+        let clean = PoolProblems::default();
         assert_eq!(verdict(&clean, None), "clean");
-        assert!(!verdict(&Findings { stopped: true, ..clean.clone() }, None).contains("clean"));
-        let damaged = Findings { problems_total: 2, ..clean };
+        assert!(!verdict(&PoolProblems { stopped: true, ..clean.clone() }, None).contains("clean"));
+        let damaged = PoolProblems { problems_total: 2, ..clean };
         assert!(verdict(&damaged, None).starts_with("2 problems"));
         assert!(verdict(&damaged, Some(0)).ends_with("clean now"));
         assert!(verdict(&damaged, Some(1)).ends_with("1 are left"));

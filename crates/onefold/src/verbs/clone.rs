@@ -12,7 +12,7 @@ use crate::cli::pool::CloneArgs;
 use crate::failure::{Failure, Outcome};
 use crate::output::Report;
 use crate::size::grouped;
-use crate::store::{self, Intent, Kind, OpenStore, PoolPath};
+use crate::store::{self, Intent, OpenStore, PoolFileKind, PoolPath};
 
 /// Maximum width of a number in a pattern.
 const WIDTH_MAX: usize = 20;
@@ -26,7 +26,7 @@ pub(super) fn run(arguments: &CloneArgs) -> Outcome<Report> {
     // All names are checked before the first clone is made.
     for destination in &destinations {
         let name = store.path(destination)?;
-        if store.kind(&name)? != Kind::Missing {
+        if store.kind(&name)? != PoolFileKind::Missing {
             return Err(Failure::new(format!("cannot clone `{source}` to `{name}`"))
                 .because_of("the pool already has a file of that name")
                 .hint("choose another name, or remove what is there"));

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::cli::pool::CreateArgs;
 use crate::failure::{Failure, Outcome};
-use crate::locate::{self, Located};
+use crate::locate::{self, PoolTarget};
 use crate::output::{Report, machine_name};
 use crate::size::{ByteSize, human};
 use crate::store::open_device;
@@ -64,9 +64,9 @@ fn prepare(path: &Path, size: Option<ByteSize>) -> Outcome<bool> {
         Err(error) => return Err(io(&error)),
     };
     match locate::locate(path)? {
-        Located::Offline(_) => {}
-        Located::Served(path) => return Err(locate::served("there is a pool in it".to_owned(), &path)),
-        Located::Mounted { mount, .. } | Located::Stale(mount) => {
+        PoolTarget::Offline(_) => {}
+        PoolTarget::Served(path) => return Err(locate::served("there is a pool in it".to_owned(), &path)),
+        PoolTarget::Mounted { mount, .. } | PoolTarget::Stale(mount) => {
             return Err(Failure::new(format!("a pool in it is mounted at `{}`", mount.mountpoint.shown()))
                 .hint("unmount it first with `onefold pool umount`"));
         }

@@ -42,8 +42,8 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
             done => failure.because_of(format!("the {done} images before it are exported")),
         })?);
     }
-    let images: Vec<Value> = exported.iter().map(Exported::json).collect();
-    let text: Vec<String> = exported.iter().map(Exported::text).collect();
+    let images: Vec<Value> = exported.iter().map(ExportResult::json).collect();
+    let text: Vec<String> = exported.iter().map(ExportResult::text).collect();
     Ok(Report::done(text.join("\n"), json!({ "images": images })))
 }
 
@@ -71,7 +71,7 @@ fn own_name(name: &PoolPath) -> Outcome<OsString> {
 }
 
 /// Result of one export, in bytes.
-struct Exported {
+struct ExportResult {
     name: PoolPath,
     output: PathBuf,
     format: &'static str,
@@ -86,14 +86,14 @@ fn export(
     name: &PoolPath,
     output: &Path,
     meter: &Meter,
-) -> Outcome<Exported> {
+) -> Outcome<ExportResult> {
     let started = Instant::now();
     let mode = store.copy_mode(name)?;
     let disk = store.open(name)?;
     let image = OutgoingImage::create(output, disk.as_ref(), arguments.format, mode)?;
     let format = image.format().name();
     let copied = image.write(disk.as_ref(), meter)?;
-    Ok(Exported {
+    Ok(ExportResult {
         name: name.clone(),
         output: output.to_owned(),
         format,
@@ -103,7 +103,7 @@ fn export(
     })
 }
 
-impl Exported {
+impl ExportResult {
     fn text(&self) -> String {
         format!(
             "exported {} to {}: {}, of which {} are zero",

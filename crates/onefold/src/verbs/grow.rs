@@ -8,7 +8,7 @@ use serde_json::json;
 use super::create::extend;
 use crate::cli::pool::GrowArgs;
 use crate::failure::{Failure, Outcome};
-use crate::locate::{self, Located};
+use crate::locate::{self, PoolTarget};
 use crate::output::Report;
 use crate::size::human;
 use crate::store::{self, Intent, OpenStore};
@@ -16,9 +16,9 @@ use crate::store::{self, Intent, OpenStore};
 pub(super) fn run(arguments: &GrowArgs) -> Outcome<Report> {
     if let Some(size) = arguments.size {
         let path = match locate::locate(&arguments.target)? {
-            Located::Offline(path) | Located::Served(path) => path,
-            Located::Mounted { mount, .. } => mount.source,
-            Located::Stale(mount) => return Err(locate::stale(&mount)),
+            PoolTarget::Offline(path) | PoolTarget::Served(path) => path,
+            PoolTarget::Mounted { mount, .. } => mount.source,
+            PoolTarget::Stale(mount) => return Err(locate::stale(&mount)),
         };
         let metadata = fs::metadata(&path)
             .map_err(|error| Failure::of_io(format!("cannot look at `{}`", path.shown()), &error))?;

@@ -21,30 +21,30 @@ const DEPTH_MAX: usize = 32;
 
 /// An image that was found.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct FoundImage {
     pub(super) path: PathBuf,
     pub(super) metadata: Metadata,
-    place: Place,
+    place: ImagePath,
 }
 
 /// How to reach the file of an image.
 #[derive(Clone, Debug)]
-enum Place {
+enum ImagePath {
     /// By the path that the user gave.
     Named,
     /// Below a folder that the user gave, without links.
     Beneath { folder: Arc<OwnedFd>, relative: PathBuf },
 }
 
-impl Found {
+impl FoundImage {
     /// Opens the file, which must be the one that was found.
     ///
     /// # Errors
     /// Those of opening a file; an error if another file has taken its place.
     pub(super) fn open(&self) -> io::Result<ImageFile> {
         let file = match &self.place {
-            Place::Named => ImageFile::named(&self.path)?,
-            Place::Beneath { folder, relative } => ImageFile::beneath(folder, relative, &self.path)?,
+            ImagePath::Named => ImageFile::named(&self.path)?,
+            ImagePath::Beneath { folder, relative } => ImageFile::beneath(folder, relative, &self.path)?,
         };
         if file.identity() != FileIdentity::of(&self.metadata) {
             return Err(io::Error::other("another file has taken its place since it was found"));
@@ -70,29 +70,29 @@ impl FileState {
 
 /// A file that was named, or lies in a named folder, and cannot be an image.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Unfit {
+pub(super) struct UnfitFile {
     pub(super) path: PathBuf,
     pub(super) why: String,
 }
 
 /// The found files, in the order of the given paths and by name within folders.
 #[derive(Debug, Default)]
-pub(super) struct Finding {
-    pub(super) images: Vec<Found>,
-    pub(super) unfit: Vec<Unfit>,
+pub(super) struct ImageSearch {
+    pub(super) images: Vec<FoundImage>,
+    pub(super) unfit: Vec<UnfitFile>,
     /// Files that are already counted under another name: nothing is wrong with them.
-    pub(super) repeated: Vec<Unfit>,
+    pub(super) repeated: Vec<UnfitFile>,
     /// Paths by device and inode, to detect files that appear twice.
     seen: HashMap<(u64, u64), PathBuf>,
 }
 
 /// Returns the images at `paths`.
-pub(super) fn find(paths: &[PathBuf]) -> Finding {
-    let mut finding = Finding::default();
+pub(super) fn find(paths: &[PathBuf]) -> ImageSearch {
+    let mut finding = ImageSearch::default();
     for path in paths {
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => finding.named_folder(path),
-            Ok(metadata) => finding.image(Found { path: path.clone(), metadata, place: Place::Named }),
+            Ok(metadata) => finding.image(FoundImage { path: path.clone(), metadata, place: ImagePath::Named }),
             Err(error) => finding.leave_out(path, error.to_string()),
         }
     }
@@ -100,21 +100,21 @@ pub(super) fn find(paths: &[PathBuf]) -> Finding {
 }
 
 /// Returns the image at `path`, which is no folder.
-pub(super) fn find_file(path: &Path) -> Finding {
-    let mut finding = Finding::default();
+pub(super) fn find_file(path: &Path) -> ImageSearch {
+    let mut finding = ImageSearch::default();
     match fs::metadata(path) {
-        Ok(metadata) => finding.image(Found { path: path.to_owned(), metadata, place: Place::Named }),
+        Ok(metadata) => finding.image(FoundImage { path: path.to_owned(), metadata, place: ImagePath::Named }),
         Err(error) => finding.leave_out(path, error.to_string()),
     }
     finding
 }
 
-impl Finding {
+impl ImageSearch {
     fn leave_out(&mut self, path: &Path, why: impl Into<String>) {
-        self.unfit.push(Unfit { path: path.to_owned(), why: why.into() });
+        self.unfit.push(UnfitFile { path: path.to_owned(), why: why.into() });
     }
 
-    fn image(&mut self, found: Found) {
+    fn image(&mut self, found: FoundImage) {
         let kind = found.metadata.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return self.leave_out(&found.path, "it is neither a file, nor a block device, nor a folder");
@@ -124,7 +124,7 @@ impl Finding {
         let id = if kind.is_file() { (metadata.dev(), metadata.ino()) } else { (u64::MAX, metadata.rdev()) };
         if let Some(first) = self.seen.get(&id) {
             let why = format!("it is the same as `{}`, which counts already", first.shown());
-            return self.repeated.push(Unfit { path: found.path, why });
+            return self.repeated.push(UnfitFile { path: found.path, why });
         }
         self.seen.insert(id, found.path.clone());
         self.images.push(found);
@@ -133,7 +133,7 @@ impl Finding {
     fn named_folder(&mut self, path: &Path) {
         match open(path, FOLDER, Mode::empty()) {
             Ok(handle) => {
-                let root = Root { handle: Arc::new(handle), path: path.to_owned() };
+                let root = NamedFolder { handle: Arc::new(handle), path: path.to_owned() };
                 self.folder(&root, &root.handle, Path::new(""), 0);
             }
             Err(errno) => self.leave_out(path, io::Error::from(errno).to_string()),
@@ -141,7 +141,7 @@ impl Finding {
     }
 
     /// Finds the images in the folder `handle`, which lies at `relative` beneath `root`.
-    fn folder(&mut self, root: &Root, handle: &OwnedFd, relative: &Path, depth: usize) {
+    fn folder(&mut self, root: &NamedFolder, handle: &OwnedFd, relative: &Path, depth: usize) {
         let path = root.path_of(relative);
         if depth > DEPTH_MAX {
             return self.leave_out(&path, format!("it is more than {DEPTH_MAX} folders deep"));
@@ -161,7 +161,14 @@ impl Finding {
 
     /// Examines one entry of a folder through its descriptor. Links are not followed: they lead to files that count at
     /// their own place, or out of the folder.
-    fn entry(&mut self, root: &Root, folder: &OwnedFd, name: &Path, relative: PathBuf, depth: usize) -> io::Result<()> {
+    fn entry(
+        &mut self,
+        root: &NamedFolder,
+        folder: &OwnedFd,
+        name: &Path,
+        relative: PathBuf,
+        depth: usize,
+    ) -> io::Result<()> {
         let handle = openat(folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         let handle = File::from(handle);
         let metadata = handle.metadata()?;
@@ -170,8 +177,8 @@ impl Finding {
             self.folder(root, &inner, &relative, depth + 1);
         } else if metadata.is_file() && metadata.len() >= IMAGE_BYTES_MIN {
             let path = root.path_of(&relative);
-            let place = Place::Beneath { folder: Arc::clone(&root.handle), relative };
-            self.image(Found { path, metadata, place });
+            let place = ImagePath::Beneath { folder: Arc::clone(&root.handle), relative };
+            self.image(FoundImage { path, metadata, place });
         }
         Ok(())
     }
@@ -182,12 +189,12 @@ const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLO
 
 /// A folder that the user named.
 #[derive(Debug)]
-struct Root {
+struct NamedFolder {
     handle: Arc<OwnedFd>,
     path: PathBuf,
 }
 
-impl Root {
+impl NamedFolder {
     fn path_of(&self, relative: &Path) -> PathBuf {
         if relative.as_os_str().is_empty() { self.path.clone() } else { self.path.join(relative) }
     }
@@ -230,7 +237,7 @@ mod tests {
         let finding = find(&[folder.path().to_owned(), path("a.raw"), path("notes.txt"), path("gone")]);
         let found: Vec<&Path> = finding.images.iter().map(|found| found.path.as_path()).collect();
         assert_eq!(found, [path("a.raw"), path("b/x.raw"), path("c.raw"), path("notes.txt")]);
-        let paths = |of: &[Unfit]| -> Vec<PathBuf> { of.iter().map(|unfit| unfit.path.clone()).collect() };
+        let paths = |of: &[UnfitFile]| -> Vec<PathBuf> { of.iter().map(|unfit| unfit.path.clone()).collect() };
         assert_eq!(paths(&finding.unfit), [path("gone")]);
         assert_eq!(paths(&finding.repeated), [path("d.raw"), path("a.raw")]);
         assert!(finding.repeated[0].why.contains("the same as"), "{:?}", finding.repeated);

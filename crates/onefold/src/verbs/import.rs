@@ -20,7 +20,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{Report, Table, machine_name};
 use crate::progress::Meter;
 use crate::size::human;
-use crate::store::{self, COPY_MODE_MAX, Intent, Kind, OpenStore, PoolPath, Store};
+use crate::store::{self, COPY_MODE_MAX, Intent, OpenStore, PoolFileKind, PoolPath, Store};
 
 /// Every disk that can be opened can be stored.
 const _: () = assert!(SIZE_BYTES_MAX <= FILE_BYTES_MAX);
@@ -51,19 +51,19 @@ pub(super) fn run(arguments: &ImportArgs, talk: Talk) -> Outcome<Report> {
         }
     }
     store.close()?;
-    let images: Vec<Value> = imported.iter().map(Imported::json).collect();
+    let images: Vec<Value> = imported.iter().map(ImportResult::json).collect();
     Ok(Report::done(text(&imported), json!({ "images": images })))
 }
 
 /// An image, with the permissions that its copy may have.
-struct Source {
+struct SourceImage {
     image: OpenImage,
     copy_mode: u16,
 }
 
 /// Opens the image at `path` once, so that format, permissions and content are those of one file. `meter` returns the
 /// meter of a conversion that must come first.
-fn open(path: &Path, arguments: &ImportArgs, meter: &(dyn Fn(String) -> Meter + Sync)) -> Outcome<Source> {
+fn open(path: &Path, arguments: &ImportArgs, meter: &(dyn Fn(String) -> Meter + Sync)) -> Outcome<SourceImage> {
     let file = ImageFile::named(path)
         .map_err(|error| Failure::of_io(format!("cannot open the image `{}`", path.shown()), &error))?;
     let copy_mode = copy_mode(file.metadata());
@@ -76,7 +76,7 @@ fn open(path: &Path, arguments: &ImportArgs, meter: &(dyn Fn(String) -> Meter + 
     if let Some(meter) = converting.get() {
         meter.finish();
     }
-    Ok(Source { image: image?, copy_mode })
+    Ok(SourceImage { image: image?, copy_mode })
 }
 
 /// Returns the permissions that a copy of an image may have. The permissions of a block device apply to the device.
@@ -88,7 +88,9 @@ fn copy_mode(metadata: &Metadata) -> u16 {
 /// Returns the name of each image in the pool. All names are free, and they differ.
 fn names(arguments: &ImportArgs, store: &dyn Store) -> Outcome<Vec<PoolPath>> {
     let is_folder = match &arguments.to {
-        Some(to) => to.as_os_str().as_bytes().ends_with(b"/") || store.kind(&store.path(to)?)? == Kind::Directory,
+        Some(to) => {
+            to.as_os_str().as_bytes().ends_with(b"/") || store.kind(&store.path(to)?)? == PoolFileKind::Directory
+        }
         None => false,
     };
     if arguments.to.is_some() && !is_folder && arguments.images.len() > 1 {
@@ -108,7 +110,7 @@ fn names(arguments: &ImportArgs, store: &dyn Store) -> Outcome<Vec<PoolPath>> {
         if !seen.insert(name.as_path().to_owned()) {
             return Err(Failure::usage(cannot()).because_of("another image gets that name too"));
         }
-        if store.kind(&name)? != Kind::Missing {
+        if store.kind(&name)? != PoolFileKind::Missing {
             return Err(Failure::new(cannot())
                 .because_of("the pool already has a file of that name")
                 .hint("give another name with --to, or remove what is there"));
@@ -131,7 +133,7 @@ fn own_name(image: &Path, format: Option<ImageFormat>) -> Outcome<OsString> {
 }
 
 /// The result of one import, in bytes: `apparent = zero + stored + saved`.
-struct Imported {
+struct ImportResult {
     source: PathBuf,
     name: PoolPath,
     format: &'static str,
@@ -142,7 +144,7 @@ struct Imported {
     seconds: f64,
 }
 
-impl Imported {
+impl ImportResult {
     fn saved_bytes(&self) -> u64 {
         self.apparent_bytes.saturating_sub(self.zero_bytes).saturating_sub(self.stored_bytes)
     }
@@ -161,7 +163,13 @@ impl Imported {
     }
 }
 
-fn import(store: &mut dyn Store, path: &Path, source: &Source, name: &PoolPath, meter: &Meter) -> Outcome<Imported> {
+fn import(
+    store: &mut dyn Store,
+    path: &Path,
+    source: &SourceImage,
+    name: &PoolPath,
+    meter: &Meter,
+) -> Outcome<ImportResult> {
     let image = &source.image;
     let started = Instant::now();
     let before = store.stat()?;
@@ -172,7 +180,7 @@ fn import(store: &mut dyn Store, path: &Path, source: &Source, name: &PoolPath, 
     draft.publish(name)?;
     let after = store.stat()?;
     let stored_bytes = distinct_bytes(&after).saturating_sub(distinct_bytes(&before));
-    Ok(Imported {
+    Ok(ImportResult {
         source: path.to_owned(),
         name: name.clone(),
         format: image.format.name(),
@@ -188,9 +196,9 @@ fn distinct_bytes(stat: &PoolStat) -> u64 {
     stat.unique_bytes.saturating_add(stat.shared_bytes)
 }
 
-fn text(imported: &[Imported]) -> String {
+fn text(imported: &[ImportResult]) -> String {
     let mut table = Table::new(["image", "apparent", "zero", "stored", "saved"]);
-    let sum = |of: &dyn Fn(&Imported) -> u64| human(imported.iter().map(of).fold(0, u64::saturating_add));
+    let sum = |of: &dyn Fn(&ImportResult) -> u64| human(imported.iter().map(of).fold(0, u64::saturating_add));
     for one in imported {
         table.row([
             one.name.to_string(),
@@ -206,7 +214,7 @@ fn text(imported: &[Imported]) -> String {
             sum(&|one| one.apparent_bytes),
             sum(&|one| one.zero_bytes),
             sum(&|one| one.stored_bytes),
-            sum(&Imported::saved_bytes),
+            sum(&ImportResult::saved_bytes),
         ]);
     }
     table.to_string()

@@ -13,15 +13,15 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{Report, Table, machine_name};
 use crate::progress::Meter;
 use crate::size::human;
-use crate::store::{self, Entry, Intent, Kind, OpenStore};
+use crate::store::{self, Intent, OpenStore, PoolEntry, PoolFileKind};
 
 pub(super) fn run(arguments: &LsArgs, talk: Talk) -> Outcome<Report> {
     let OpenStore { mut store, interrupt } = store::open(&arguments.target, arguments.open.memory.0, Intent::Read)?;
     let directory = store.path(arguments.directory.as_deref().unwrap_or(Path::new(".")))?;
     match store.kind(&directory)? {
-        Kind::Directory => {}
-        Kind::Missing => return Err(Failure::new(format!("there is no directory `{directory}` in the pool"))),
-        Kind::Regular | Kind::Other => {
+        PoolFileKind::Directory => {}
+        PoolFileKind::Missing => return Err(Failure::new(format!("there is no directory `{directory}` in the pool"))),
+        PoolFileKind::Regular | PoolFileKind::Other => {
             let failure = Failure::new(format!("cannot list `{directory}`")).because_of("it is not a directory");
             return Err(failure.hint(format!("`onefold pool stat {} {directory}`", arguments.target.shown())));
         }
@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &LsArgs, talk: Talk) -> Outcome<Report> {
     let mut rows = Vec::new();
     for entry in store.list(&directory)? {
         let stat = match entry.kind {
-            Kind::Regular => {
+            PoolFileKind::Regular => {
                 let path = directory.join(&entry.name);
                 let meter = Meter::new(format!("reading {path}"), talk.quiet, interrupt.clone());
                 let stat = store.file_stat(&path, &meter);
@@ -39,28 +39,28 @@ pub(super) fn run(arguments: &LsArgs, talk: Talk) -> Outcome<Report> {
                 }
                 // A user of a mounted pool may have removed the file meanwhile.
                 match stat {
-                    Err(_) if store.kind(&path)? == Kind::Missing => continue,
+                    Err(_) if store.kind(&path)? == PoolFileKind::Missing => continue,
                     stat => Some(stat?),
                 }
             }
             _ => None,
         };
-        rows.push(Row { entry, stat });
+        rows.push(PoolLsRow { entry, stat });
     }
-    let entries: Vec<Value> = rows.iter().map(Row::json).collect();
+    let entries: Vec<Value> = rows.iter().map(PoolLsRow::json).collect();
     Ok(Report::done(text(&rows), json!({ "directory": directory.machine_name(), "entries": entries })))
 }
 
 /// One line of the listing.
-struct Row {
-    entry: Entry,
+struct PoolLsRow {
+    entry: PoolEntry,
     /// The numbers of a regular file.
     stat: Option<FileStat>,
 }
 
-impl Row {
+impl PoolLsRow {
     fn name(&self) -> String {
-        let slash = if self.entry.kind == Kind::Directory { "/" } else { "" };
+        let slash = if self.entry.kind == PoolFileKind::Directory { "/" } else { "" };
         format!("{}{slash}", self.entry.name.shown())
     }
 
@@ -68,9 +68,9 @@ impl Row {
         json!({
             "name": machine_name(Path::new(&self.entry.name)),
             "kind": match self.entry.kind {
-                Kind::Directory => "directory",
-                Kind::Regular => "file",
-                Kind::Missing | Kind::Other => "other",
+                PoolFileKind::Directory => "directory",
+                PoolFileKind::Regular => "file",
+                PoolFileKind::Missing | PoolFileKind::Other => "other",
             },
             "size_bytes": self.entry.size_bytes,
             "modified_seconds": self.entry.modified_seconds,
@@ -81,7 +81,7 @@ impl Row {
     }
 }
 
-fn text(rows: &[Row]) -> String {
+fn text(rows: &[PoolLsRow]) -> String {
     if rows.is_empty() {
         return "the directory is empty".to_owned();
     }

@@ -27,7 +27,7 @@ use crate::daemon::{self, SystemLog};
 use crate::dead_mount;
 use crate::failure::{Failure, Outcome};
 use crate::host;
-use crate::locate::{self, Located};
+use crate::locate::{self, PoolTarget};
 use crate::output::{Report, machine_name};
 use crate::store::open_device;
 use crate::{mount_helper, mounts};
@@ -45,7 +45,7 @@ pub(super) fn run(arguments: &MountArgs) -> Outcome<Report> {
     if arguments.report_ready {
         return in_background(arguments);
     }
-    let places = Places::find(arguments)?;
+    let places = MountPaths::find(arguments)?;
     if arguments.foreground {
         let log: Arc<dyn FailureLog> = Arc::new(StderrLog);
         let mounted = mount(arguments, &places, &log)?;
@@ -68,7 +68,7 @@ fn in_background(arguments: &MountArgs) -> Outcome<Report> {
     let log: Arc<dyn FailureLog> = Arc::clone(&system_log) as Arc<dyn FailureLog>;
     let mounted = daemon::detach()
         .map_err(|error| Failure::of_io("cannot leave the terminal", &error))
-        .and_then(|()| Places::find(arguments))
+        .and_then(|()| MountPaths::find(arguments))
         .and_then(|places| Ok((mount(arguments, &places, &log)?, places)));
     let (mounted, places) = match mounted {
         Ok(mounted) => mounted,
@@ -91,7 +91,7 @@ fn in_background(arguments: &MountArgs) -> Outcome<Report> {
     served.map(|()| Report::done("", json!({})))
 }
 
-fn serve_stopped(mounted: Daemon, places: &Places, log: &Arc<dyn FailureLog>) -> Outcome<Report> {
+fn serve_stopped(mounted: Daemon, places: &MountPaths, log: &Arc<dyn FailureLog>) -> Outcome<Report> {
     let stopper = mounted.stopper();
     let stopping = thread::spawn(move || stopper.stop());
     serve(mounted, places, log)?;
@@ -102,24 +102,24 @@ fn serve_stopped(mounted: Daemon, places: &Places, log: &Arc<dyn FailureLog>) ->
 }
 
 /// The pool and its mount point, as canonical paths: a daemon has no working directory that relative paths refer to.
-struct Places {
+struct MountPaths {
     pool: PathBuf,
     mountpoint: PathBuf,
 }
 
-impl Places {
-    fn find(arguments: &MountArgs) -> Outcome<Places> {
+impl MountPaths {
+    fn find(arguments: &MountArgs) -> Outcome<MountPaths> {
         let cannot = || format!("cannot mount `{}`", arguments.pool.shown());
         let pool = match locate::locate(&arguments.pool)? {
             // A daemon that still serves it may be about to end.
-            Located::Offline(path) | Located::Served(path) => path,
-            Located::Mounted { mount, .. } => {
+            PoolTarget::Offline(path) | PoolTarget::Served(path) => path,
+            PoolTarget::Mounted { mount, .. } => {
                 return Err(Failure::new(cannot())
                     .because_of(format!("it is mounted already, at `{}`", mount.mountpoint.shown()))
                     .hint("a pool is mounted once; `mount --bind` shows it in further places"));
             }
             // Its daemon was killed, so mounting it again suffices.
-            Located::Stale(mount) => {
+            PoolTarget::Stale(mount) => {
                 fs::canonicalize(&mount.source).map_err(|error| Failure::of_io(cannot(), &error))?
             }
         };
@@ -127,7 +127,7 @@ impl Places {
         if pool.starts_with(&mountpoint) {
             return Err(Failure::usage(cannot()).because_of("the mount would cover the pool's own file"));
         }
-        Ok(Places { pool, mountpoint })
+        Ok(MountPaths { pool, mountpoint })
     }
 }
 
@@ -162,7 +162,7 @@ fn find_mountpoint(path: &Path, pool: &Path) -> Outcome<PathBuf> {
 }
 
 /// Opens the pool and mounts it. Closes the pool again if that fails.
-fn mount(arguments: &MountArgs, places: &Places, log: &Arc<dyn FailureLog>) -> Outcome<Daemon> {
+fn mount(arguments: &MountArgs, places: &MountPaths, log: &Arc<dyn FailureLog>) -> Outcome<Daemon> {
     let cannot = || format!("cannot mount `{}` at `{}`", places.pool.shown(), places.mountpoint.shown());
     let mode = if arguments.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
     let device = Arc::new(open_device_of_the_dying(&places.pool, mode)?);
@@ -199,11 +199,11 @@ fn open_device_of_the_dying(pool: &Path, mode: OpenMode) -> Outcome<FileDevice> 
     while matches!(FileDevice::open(pool, mode), Err(DeviceError::InUse { .. })) && started.elapsed() < DYING_TIME_MAX {
         let located = locate::locate(pool)?;
         match &located {
-            Located::Mounted { .. } => break,
+            PoolTarget::Mounted { .. } => break,
             // The daemon may need the removal of its mount before it can end. By now, another mount command may have
             // removed it, taken the lock, and mounted at the same place. So this clears exactly this mount, or nothing.
-            Located::Stale(mount) if dead_mount::was_killed(mount) => clear_dead_mounts(pool)?,
-            Located::Stale(_) | Located::Served(_) | Located::Offline(_) => {}
+            PoolTarget::Stale(mount) if dead_mount::was_killed(mount) => clear_dead_mounts(pool)?,
+            PoolTarget::Stale(_) | PoolTarget::Served(_) | PoolTarget::Offline(_) => {}
         }
         if started.elapsed() >= HOLDERS_WAIT_MAX
             && let Some(holder) =
@@ -214,7 +214,7 @@ fn open_device_of_the_dying(pool: &Path, mode: OpenMode) -> Outcome<FileDevice> 
                  umount DIRECTORY`",
             ));
         }
-        is_served = matches!(located, Located::Served(_));
+        is_served = matches!(located, PoolTarget::Served(_));
         thread::sleep(if is_served { SERVED_POLL } else { DYING_POLL });
     }
     if is_served && matches!(FileDevice::open(pool, mode), Err(DeviceError::InUse { .. })) {
@@ -251,7 +251,7 @@ fn open_options(arguments: &MountArgs) -> OpenOptions {
     }
 }
 
-fn mount_options(arguments: &MountArgs, places: &Places, log: &Arc<dyn FailureLog>) -> MountOptions {
+fn mount_options(arguments: &MountArgs, places: &MountPaths, log: &Arc<dyn FailureLog>) -> MountOptions {
     #[expect(
         clippy::disallowed_methods,
         reason = "the kernel gets it as it is; programs that print the table of mounts escape it"
@@ -299,7 +299,7 @@ fn not_mounted(cannot: String, error: &MountError) -> Failure {
 }
 
 /// Serves until an unmount or a signal ends the daemon. Everything is on disk then.
-fn serve(mounted: Daemon, places: &Places, log: &Arc<dyn FailureLog>) -> Outcome<()> {
+fn serve(mounted: Daemon, places: &MountPaths, log: &Arc<dyn FailureLog>) -> Outcome<()> {
     let mut signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|error| Failure::of_io("cannot watch for signals", &error))?;
     let handle = signals.handle();

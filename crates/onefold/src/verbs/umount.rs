@@ -14,8 +14,8 @@ use serde_json::json;
 use crate::cli::pool::UmountArgs;
 use crate::dead_mount;
 use crate::failure::{Failure, Outcome};
-use crate::locate::{self, Located};
-use crate::mounts::{self, Mount};
+use crate::locate::{self, PoolTarget};
+use crate::mounts::{self, PoolMount};
 use crate::output::{Report, machine_name};
 use crate::store::{refused, refused_without_mount};
 
@@ -29,16 +29,16 @@ pub(super) fn run(arguments: &UmountArgs) -> Outcome<Report> {
         return unmount_bind(&bind);
     }
     match locate::locate(target)? {
-        Located::Mounted { mount, base } => {
+        PoolTarget::Mounted { mount, base } => {
             if base != mount.mountpoint {
                 return Err(Failure::usage(format!("`{}` is not a mount point", base.shown()))
                     .hint(format!("it lies in the pool mounted at `{}`", mount.mountpoint.shown())));
             }
             unmount(&mount)
         }
-        Located::Stale(mount) => clear(&mount),
-        Located::Served(path) => end_daemon(&path),
-        Located::Offline(path) => {
+        PoolTarget::Stale(mount) => clear(&mount),
+        PoolTarget::Served(path) => end_daemon(&path),
+        PoolTarget::Offline(path) => {
             Err(Failure::new(format!("cannot unmount `{}`", path.shown())).because_of("it is not mounted"))
         }
     }
@@ -46,7 +46,7 @@ pub(super) fn run(arguments: &UmountArgs) -> Outcome<Report> {
 
 /// Returns the bind mount of a pool, or of a file or folder in one, that covers exactly `target`. The pool's own mount
 /// does not count: it is the first of its device in the table.
-fn bind_mount_at(target: &Path) -> Outcome<Option<Mount>> {
+fn bind_mount_at(target: &Path) -> Outcome<Option<PoolMount>> {
     let mounts = mounts::mounted().map_err(|error| Failure::of_io("cannot list the mounts", &error))?;
     // Sends no request to the mount, whose daemon may have died.
     let named = std::path::absolute(target).ok();
@@ -60,7 +60,7 @@ fn bind_mount_at(target: &Path) -> Outcome<Option<Mount>> {
 }
 
 /// Makes the kernel remove a bind mount. The pool stays mounted elsewhere, unless this was its last mount.
-fn unmount_bind(bind: &Mount) -> Outcome<Report> {
+fn unmount_bind(bind: &PoolMount) -> Outcome<Report> {
     rustix::mount::unmount(&bind.mountpoint, UnmountFlags::NOFOLLOW).map_err(|errno| {
         let failure = Failure::of_io(format!("cannot unmount `{}`", bind.mountpoint.shown()), &errno.into());
         failure.hint(format!("`fuser -vm {}` shows who uses it", bind.mountpoint.shown()))
@@ -70,7 +70,7 @@ fn unmount_bind(bind: &Mount) -> Outcome<Report> {
 }
 
 /// Makes the daemon unmount. Returns when the next process can open the pool.
-fn unmount(mount: &Mount) -> Outcome<Report> {
+fn unmount(mount: &PoolMount) -> Outcome<Report> {
     let asked = ControlClient::connect(&mount.mountpoint).and_then(|mut client| client.umount());
     match asked {
         Ok(()) => {}
@@ -147,12 +147,12 @@ fn wait_until_free(pool: &Path) {
     }
 }
 
-fn is_mounted(mount: &Mount) -> bool {
+fn is_mounted(mount: &PoolMount) -> bool {
     mounts::mounted().is_ok_and(|mounts| mounts.contains(mount))
 }
 
 /// Removes the mount of a daemon that has died.
-fn clear(mount: &Mount) -> Outcome<Report> {
+fn clear(mount: &PoolMount) -> Outcome<Report> {
     let mountpoint = mount.mountpoint.as_path();
     dead_mount::clear(mount)
         .map_err(|error| Failure::of_io(format!("cannot unmount `{}`", mountpoint.shown()), &error))?;

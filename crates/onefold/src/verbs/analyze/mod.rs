@@ -23,9 +23,9 @@ use crate::output::analysis::Cost;
 use crate::output::{Report, machine_name};
 use crate::progress::Meter;
 
-use super::images::{self, Unfit};
-use found::Found;
-use open::How;
+use super::images::{self, UnfitFile};
+use found::AnalysisResult;
+use open::OpeningOptions;
 use report::ReportFile;
 
 /// The least `--memory`: below it, buffers would be most of it.
@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
     let interrupt = Interrupt::watch();
     let finding = images::find(&arguments.paths);
     let (names, group_of) = groups(arguments);
-    let how = How {
+    let how = OpeningOptions {
         format: arguments.format.map(Into::into),
         backing_from: arguments.backing_from.clone(),
         interrupt: interrupt.clone(),
@@ -57,14 +57,16 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
         files: arguments.files,
         explain: open::explain,
     };
-    let shown = Shown { meter: Mutex::new(None), quiet: talk.quiet, interrupt };
+    let shown = StageProgress { meter: Mutex::new(None), quiet: talk.quiet, interrupt };
     let result = match arguments.sample {
-        None => analyze(&images, &options, &shown).map(|found| Found::Whole(Box::new(found))),
-        Some(share) => analyze_sample(&images, &options, share.0, &shown).map(|found| Found::Sampled(Box::new(found))),
+        None => analyze(&images, &options, &shown).map(|found| AnalysisResult::Whole(Box::new(found))),
+        Some(share) => {
+            analyze_sample(&images, &options, share.0, &shown).map(|found| AnalysisResult::Sampled(Box::new(found)))
+        }
     };
     shown.finish();
     let mut found = result.map_err(|error| failure(&error))?;
-    let left_out = |unfit: Unfit| LeftOut { name: machine_name(&unfit.path), why: unfit.why };
+    let left_out = |unfit: UnfitFile| LeftOut { name: machine_name(&unfit.path), why: unfit.why };
     found.leave_out(finding.unfit.into_iter().map(left_out));
     let exit = if found.left_out().is_empty() { Exit::Done } else { Exit::Failed };
     found.leave_out(finding.repeated.into_iter().map(left_out));
@@ -79,7 +81,7 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
 }
 
 /// Returns the names of the groups, and what tells the group of an image.
-fn groups(arguments: &AnalyzeArgs) -> (Vec<String>, impl Fn(&images::Found) -> Option<usize>) {
+fn groups(arguments: &AnalyzeArgs) -> (Vec<String>, impl Fn(&images::AnalysisResult) -> Option<usize>) {
     let mut names: Vec<String> = Vec::new();
     let mut patterns = Vec::new();
     for group in &arguments.group {
@@ -89,8 +91,9 @@ fn groups(arguments: &AnalyzeArgs) -> (Vec<String>, impl Fn(&images::Found) -> O
         });
         patterns.push((at, group));
     }
-    let group_of =
-        move |found: &images::Found| patterns.iter().find(|(_, group)| group.takes(&found.path)).map(|&(at, _)| at);
+    let group_of = move |found: &images::AnalysisResult| {
+        patterns.iter().find(|(_, group)| group.takes(&found.path)).map(|&(at, _)| at)
+    };
     (names, group_of)
 }
 
@@ -131,13 +134,13 @@ fn nothing(left_out: &[LeftOut]) -> Failure {
 }
 
 /// Shows progress: one meter for each stage.
-struct Shown {
+struct StageProgress {
     meter: Mutex<Option<(Stage, Meter)>>,
     quiet: bool,
     interrupt: Interrupt,
 }
 
-impl Shown {
+impl StageProgress {
     fn finish(&self) {
         if let Some((_, meter)) = self.meter.lock().take() {
             meter.finish();
@@ -145,7 +148,7 @@ impl Shown {
     }
 }
 
-impl Progress for Shown {
+impl Progress for StageProgress {
     fn update(&self, stage: Stage, done: u64, total: u64) -> ControlFlow<()> {
         let mut shown = self.meter.lock();
         if !matches!(*shown, Some((shown, _)) if shown == stage) {

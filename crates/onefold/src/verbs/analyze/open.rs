@@ -12,19 +12,19 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::machine_name;
 use crate::progress::Meter;
-use crate::verbs::images::{FileState, Found};
+use crate::verbs::images::{AnalysisResult, FileState};
 use crate::verbs::in_use;
 
 /// How images are opened.
 #[derive(Clone, Debug)]
-pub(super) struct How {
+pub(super) struct OpeningOptions {
     pub(super) format: Option<ImageFormat>,
     pub(super) backing_from: Vec<PathBuf>,
     pub(super) interrupt: Interrupt,
 }
 
 /// Returns the image at `found.path`, which is opened when its turn comes.
-pub(super) fn image(found: &Found, how: &How, group: Option<usize>) -> Image {
+pub(super) fn image(found: &AnalysisResult, how: &OpeningOptions, group: Option<usize>) -> Image {
     let is_device = found.metadata.file_type().is_block_device();
     let peeked = found.open().ok();
     let about_bytes = match &peeked {
@@ -59,7 +59,7 @@ pub(super) fn explain(error: &DiskError) -> String {
 }
 
 /// Opens the image when its turn comes.
-fn open(found: &Found, how: &How) -> Result<WatchedDisk, DiskError> {
+fn open(found: &AnalysisResult, how: &OpeningOptions) -> Result<WatchedDisk, DiskError> {
     let file = found
         .open()
         .map_err(|error| Failure::of_io(format!("cannot open the image `{}`", found.path.shown()), &error))?;
@@ -83,7 +83,7 @@ mod tests {
     fn a_file_that_is_written_cut_or_removed_has_changed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.raw");
-        let how = How { format: None, backing_from: Vec::new(), interrupt: Interrupt::default() };
+        let how = OpeningOptions { format: None, backing_from: Vec::new(), interrupt: Interrupt::default() };
         let changes = |change: &dyn Fn(&fs::File)| {
             fs::write(&path, [1; 8192]).unwrap();
             let file = fs::OpenOptions::new().write(true).open(&path).unwrap();

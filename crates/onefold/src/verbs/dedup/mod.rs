@@ -27,13 +27,13 @@ use onefold_share::selection::Selection;
 use onefold_share::state::{Notice, StateError};
 use onefold_substrate::ListedKind;
 
-use self::places::{Place, attr_at, not_ours, places, remove_state};
-use self::result::Findings;
+use self::places::{DomainFolder, attr_at, not_ours, places, remove_state};
+use self::result::DedupResult;
 use crate::cli::Talk;
 use crate::cli::pool::DedupArgs;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
-use crate::locate::{self, Located};
+use crate::locate::{self, PoolTarget};
 use crate::output::Report;
 use crate::store::open_pool;
 use crate::verbs::run_meter::RunMeter;
@@ -48,15 +48,15 @@ pub(super) fn run(arguments: &DedupArgs, talk: Talk) -> Outcome<Report> {
     const CANNOT: &str = "cannot share blocks of the pool";
     let started = Instant::now();
     let path = match locate::locate(&arguments.pool)? {
-        Located::Offline(path) => path,
-        Located::Served(path) => return Err(locate::served(format!("{CANNOT} `{}`", path.shown()), &path)),
-        Located::Mounted { mount, .. } => {
+        PoolTarget::Offline(path) => path,
+        PoolTarget::Served(path) => return Err(locate::served(format!("{CANNOT} `{}`", path.shown()), &path)),
+        PoolTarget::Mounted { mount, .. } => {
             let mountpoint = mount.mountpoint.shown();
             return Err(Failure::new(format!("{CANNOT} mounted at `{mountpoint}`"))
                 .because_of("it needs a pool that no other process uses")
                 .hint(format!("`onefold pool umount {mountpoint}` first")));
         }
-        Located::Stale(mount) => return Err(locate::stale(&mount)),
+        PoolTarget::Stale(mount) => return Err(locate::stale(&mount)),
     };
     let cannot = || format!("{CANNOT} `{}`", path.shown());
     let memory = arguments.open.memory.0;
@@ -66,7 +66,7 @@ pub(super) fn run(arguments: &DedupArgs, talk: Talk) -> Outcome<Report> {
     let of_pool = |error: &PoolError| Failure::of_pool(cannot(), error);
     let sorting = memory / SORTING_SHARE;
     let pool = open_pool(&path, OpenOptions { memory_bytes: memory - sorting, ..OpenOptions::default() })?;
-    let run = Run {
+    let run = DedupRun {
         pool: &pool,
         cannot: &cannot,
         temporary: &temporary_folder(arguments),
@@ -75,7 +75,7 @@ pub(super) fn run(arguments: &DedupArgs, talk: Talk) -> Outcome<Report> {
         interrupt: Interrupt::watch(),
         shares_files: arguments.files,
     };
-    let mut findings = Findings::new(&path);
+    let mut findings = DedupResult::new(&path);
     let places = places(&pool).map_err(|error| of_pool(&error))?;
     for place in &places {
         if let Some(found) = not_ours(&pool, place).map_err(|error| of_pool(&error))? {
@@ -101,7 +101,7 @@ pub(super) fn run(arguments: &DedupArgs, talk: Talk) -> Outcome<Report> {
 }
 
 /// A run over one pool.
-struct Run<'a> {
+struct DedupRun<'a> {
     pool: &'a Pool,
     cannot: &'a dyn Fn() -> String,
     temporary: &'a Path,
@@ -114,14 +114,14 @@ struct Run<'a> {
 
 /// The files of a place that are scanned, and those that may be shared in.
 #[derive(Clone, Copy)]
-struct Wanted<'a> {
+struct FileSelection<'a> {
     scanned: &'a dyn Fn(&Path, ListedKind) -> bool,
     shared: &'a dyn Fn(&Path, ListedKind) -> bool,
 }
 
-impl Run<'_> {
+impl DedupRun<'_> {
     /// Shares equal blocks below one place, except below other places.
-    fn share_place(&self, place: &Place, places: &[Place], findings: &mut Findings) -> Outcome<()> {
+    fn share_place(&self, place: &DomainFolder, places: &[DomainFolder], findings: &mut DedupResult) -> Outcome<()> {
         let opened = PoolSubstrate::open(self.pool, &place.path);
         let substrate = opened.map_err(|error| Failure::of_io((self.cannot)(), &error))?;
         let notices = RefCell::new(Vec::new());
@@ -142,7 +142,7 @@ impl Run<'_> {
         let is_below = |path: &Path, kind| {
             kind == ListedKind::File || !places.iter().any(|other| other.path == place.path.join(path))
         };
-        let ran = self.run(&substrate, &take_notice, &Wanted { scanned: &wants, shared: &is_below });
+        let ran = self.run(&substrate, &take_notice, &FileSelection { scanned: &wants, shared: &is_below });
         findings.notices.extend(notices.take());
         findings.opted_out += opted_out.borrow().len() as u64;
         let RunReport { files, scanned, passed, .. } = ran?;
@@ -153,7 +153,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn run(&self, substrate: &PoolSubstrate<'_>, notices: &dyn Fn(Notice), wanted: &Wanted<'_>) -> Outcome<RunReport> {
+    fn run(
+        &self,
+        substrate: &PoolSubstrate<'_>,
+        notices: &dyn Fn(Notice),
+        wanted: &FileSelection<'_>,
+    ) -> Outcome<RunReport> {
         let meter = RunMeter::new(self.talk.quiet, self.interrupt.clone());
         let interrupt = &self.interrupt;
         let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
@@ -209,7 +214,7 @@ impl Run<'_> {
     }
 }
 
-fn remove_all_state(pool: &Pool, places: &[Place]) -> Result<(), PoolError> {
+fn remove_all_state(pool: &Pool, places: &[DomainFolder]) -> Result<(), PoolError> {
     places.iter().try_for_each(|place| remove_state(pool, place))
 }
 

@@ -13,19 +13,19 @@ const FOLDER: &str = ".onefold";
 
 /// A folder with another sharing domain than the folder above it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct DomainFolder {
     pub(super) path: PathBuf,
     pub(super) folder: Ino,
 }
 
 /// Finds all places of a pool; its root is the first.
-pub(super) fn places(pool: &Pool) -> Result<Vec<Place>, PoolError> {
-    let root = Place { path: PathBuf::new(), folder: Ino::ROOT };
+pub(super) fn places(pool: &Pool) -> Result<Vec<DomainFolder>, PoolError> {
+    let root = DomainFolder { path: PathBuf::new(), folder: Ino::ROOT };
     let mut places = vec![root.clone()];
     let mut ahead = vec![(root, pool.attr(Ino::ROOT)?.domain)];
     while let Some((above, domain)) = ahead.pop() {
         for (name, folder) in folders_in(pool, above.folder)? {
-            let found = Place { path: above.path.join(name), folder };
+            let found = DomainFolder { path: above.path.join(name), folder };
             let of_found = pool.attr(folder)?.domain;
             if of_found != domain {
                 places.push(found.clone());
@@ -49,7 +49,7 @@ fn folders_in(pool: &Pool, folder: Ino) -> Result<Vec<(OsString, Ino)>, PoolErro
 }
 
 /// Returns the attributes of the file at a path below a place.
-pub(super) fn attr_at(pool: &Pool, place: &Place, path: &Path) -> Result<Attr, PoolError> {
+pub(super) fn attr_at(pool: &Pool, place: &DomainFolder, path: &Path) -> Result<Attr, PoolError> {
     let mut attr = pool.attr(place.folder)?;
     for name in path {
         attr = pool.lookup(attr.ino, name.as_bytes())?;
@@ -60,7 +60,7 @@ pub(super) fn attr_at(pool: &Pool, place: &Place, path: &Path) -> Result<Attr, P
 
 /// Returns the path of a file in a place that has the name of the engine's records, but is not the engine's. Users may
 /// have imported a tree with such a name, and their files must not be removed.
-pub(super) fn not_ours(pool: &Pool, place: &Place) -> Result<Option<PathBuf>, PoolError> {
+pub(super) fn not_ours(pool: &Pool, place: &DomainFolder) -> Result<Option<PathBuf>, PoolError> {
     let path = place.path.join(FOLDER);
     let found = match pool.lookup(place.folder, FOLDER.as_bytes()) {
         Ok(found) => found,
@@ -83,7 +83,7 @@ pub(super) fn not_ours(pool: &Pool, place: &Place) -> Result<Option<PathBuf>, Po
 }
 
 /// Removes the engine's records from a place, if there are any.
-pub(super) fn remove_state(pool: &Pool, place: &Place) -> Result<(), PoolError> {
+pub(super) fn remove_state(pool: &Pool, place: &DomainFolder) -> Result<(), PoolError> {
     match pool.lookup(place.folder, FOLDER.as_bytes()) {
         Ok(found) => {
             pool.release(found.ino, 1);
@@ -149,7 +149,7 @@ mod tests {
         let mut found = places(&pool).unwrap();
         found.sort_by(|one, other| one.path.cmp(&other.path));
         let expected = [("", Ino::ROOT), ("red", red), ("red/inner/blue", blue)];
-        assert_eq!(found, expected.map(|(path, folder)| Place { path: path.into(), folder }));
+        assert_eq!(found, expected.map(|(path, folder)| DomainFolder { path: path.into(), folder }));
         assert_eq!(attr_at(&pool, &found[1], Path::new("inner/blue")).unwrap().ino, blue);
         assert!(matches!(attr_at(&pool, &found[1], Path::new("blue")), Err(PoolError::NotFound)));
     }

@@ -11,7 +11,7 @@ use onefold_share::scan::Scanned;
 use onefold_share::state::Notice;
 use serde_json::{Value, json};
 
-use super::places::Place;
+use super::places::DomainFolder;
 use crate::failure::Exit;
 use crate::output::{Table, machine_name};
 use crate::progress::duration;
@@ -22,7 +22,7 @@ const NAMED_MAX: usize = 20;
 
 /// All results of a run.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
+pub(super) struct DedupResult {
     path: PathBuf,
     /// Number of places that were shared separately.
     pub(super) domains: usize,
@@ -59,14 +59,14 @@ struct ByFiles {
     unexamined: Vec<(PathBuf, String)>,
 }
 
-impl Findings {
+impl DedupResult {
     /// Returns the results of a run over the pool at `path` that has done nothing yet.
-    pub(super) fn new(path: &Path) -> Findings {
-        Findings { path: path.to_owned(), ..Findings::default() }
+    pub(super) fn new(path: &Path) -> DedupResult {
+        DedupResult { path: path.to_owned(), ..DedupResult::default() }
     }
 
     /// Adds the results for one place.
-    pub(super) fn add(&mut self, place: &Place, scanned: &Scanned, passed: &Passed) {
+    pub(super) fn add(&mut self, place: &DomainFolder, scanned: &Scanned, passed: &Passed) {
         self.files += scanned.files;
         self.bytes += scanned.bytes;
         self.read_bytes += scanned.read_bytes;
@@ -77,7 +77,7 @@ impl Findings {
 
     /// Adds the results for equal files of guests in one place. Differing files are no damage here, because guests only
     /// claim that files are equal.
-    pub(super) fn add_files(&mut self, place: &Place, report: FilesReport) {
+    pub(super) fn add_files(&mut self, place: &DomainFolder, report: FilesReport) {
         self.add_trouble(place, &report.passed.trouble);
         let sum = |of: &dyn Fn(&TierCounts) -> u64| report.tiers.iter().map(|(_, counts)| of(counts)).sum::<u64>();
         let found = self.by_files.get_or_insert_default();
@@ -92,7 +92,7 @@ impl Findings {
         found.unexamined.extend(report.failed.into_iter().map(|(path, why)| (place.path.join(path), why)));
     }
 
-    fn add_trouble(&mut self, place: &Place, trouble: &Trouble) {
+    fn add_trouble(&mut self, place: &DomainFolder, trouble: &Trouble) {
         self.is_full |= trouble.is_full;
         self.has_failed |= !trouble.failed.is_empty();
         let mut leave = |path: &Path, why: &dyn Display| self.left.push((place.path.join(path), why.to_string()));
@@ -214,13 +214,13 @@ mod tests {
 
     #[test]
     fn damage_and_what_could_not_be_done_are_told_and_end_the_command_so() {
-        let done = || Findings { files: 2, opted_out: 1, domains: 1, ..Findings::new(Path::new("x.pool")) };
+        let done = || DedupResult { files: 2, opted_out: 1, domains: 1, ..DedupResult::new(Path::new("x.pool")) };
         assert_eq!(done().exit(), Exit::Done);
         assert!(done().text().contains("1 file left alone: deduplication is switched off"), "{}", done().text());
-        let full = Findings { is_full: true, ..done() };
+        let full = DedupResult { is_full: true, ..done() };
         assert_eq!(full.exit(), Exit::Failed);
         assert!(full.text().contains("the pool is full"), "{}", full.text());
-        let damaged = Findings { differed_bytes: 8192, ..full };
+        let damaged = DedupResult { differed_bytes: 8192, ..full };
         assert_eq!(damaged.exit(), Exit::Damage);
         assert!(damaged.text().contains("scrub"), "{}", damaged.text());
         assert_eq!(damaged.json()["differed_bytes"], 8192);
@@ -231,19 +231,19 @@ mod tests {
     fn what_guests_say_wrongly_is_told_and_no_damage() {
         let unexamined = vec![(PathBuf::from("vm/a\nb"), "no \x1b".to_owned())];
         let by_files = ByFiles { files: 3, shared_bytes: 4096, differed_bytes: 8192, unexamined, ..ByFiles::default() };
-        let found = Findings { by_files: Some(by_files), ..Findings::new(Path::new("x.pool")) };
+        let found = DedupResult { by_files: Some(by_files), ..DedupResult::new(Path::new("x.pool")) };
         assert_eq!(found.exit(), Exit::Done);
         let text = found.text();
         assert!(text.contains("shared by files of guests") && text.contains("is shared by content only"), "{text}");
         assert!(!text.contains('\x1b'), "{text}");
         assert_eq!(found.json()["by_files"]["differed_bytes"], 8192);
-        assert!(Findings::new(Path::new("x.pool")).json()["by_files"].is_null());
+        assert!(DedupResult::new(Path::new("x.pool")).json()["by_files"].is_null());
     }
 
     #[test]
     fn the_text_names_some_files_and_the_json_all() {
         let left = (0..50).map(|number| (PathBuf::from(format!("file-{number}")), "why".to_owned())).collect();
-        let found = Findings { left, ..Findings::new(Path::new("x.pool")) };
+        let found = DedupResult { left, ..DedupResult::new(Path::new("x.pool")) };
         assert!(found.text().contains("`file-19`") && !found.text().contains("`file-20`"), "{}", found.text());
         assert!(found.text().contains("and 30 more"), "{}", found.text());
         assert_eq!(found.json()["left"].as_array().map(Vec::len), Some(50));

@@ -10,7 +10,7 @@ use onefold_guest::tree::{Found, Links};
 
 use super::ending::Ending;
 use super::scene::Scene;
-use super::streaming::{self, Stop, Streamed};
+use super::streaming::{self, PrintResult, PrintStop};
 use crate::cli::Talk;
 use crate::cli::guest::GuestCatArgs;
 use crate::failure::{Failure, Outcome};
@@ -28,8 +28,8 @@ pub(super) fn run(arguments: &GuestCatArgs, talk: Talk) -> Outcome<Report> {
         for path in &arguments.paths {
             match content(scene, path.as_bytes(), ending, &mut out) {
                 Ok(()) => {}
-                Err(Stop::Closed) => break,
-                Err(Stop::Failed(failure)) => ending.failed(failure),
+                Err(PrintStop::Closed) => break,
+                Err(PrintStop::Failed(failure)) => ending.failed(failure),
             }
         }
         scene.look_at(ending);
@@ -39,7 +39,7 @@ pub(super) fn run(arguments: &GuestCatArgs, talk: Talk) -> Outcome<Report> {
 }
 
 /// Writes the content of a file. Writes nothing if the content exists only in another form.
-fn content(scene: &Scene<'_, '_>, path: &[u8], ending: &mut Ending, out: &mut impl Write) -> Streamed<()> {
+fn content(scene: &Scene<'_, '_>, path: &[u8], ending: &mut Ending, out: &mut impl Write) -> PrintResult<()> {
     let found = scene.find(path, Links::Follow)?;
     let cannot = || format!("cannot read `{}`", path.shown());
     match found.stat.kind {
@@ -51,8 +51,8 @@ fn content(scene: &Scene<'_, '_>, path: &[u8], ending: &mut Ending, out: &mut im
         return Err(Failure::of_guest(cannot(), &GuestError::Encoded(encoding)).into());
     }
     let written = copy(scene, &found, out).map_err(|stop| match stop {
-        Copying::Guest(error) => Stop::Failed(Failure::of_guest(cannot(), &error)),
-        Copying::Out(error) => Stop::from(error),
+        Copying::Guest(error) => PrintStop::Failed(Failure::of_guest(cannot(), &error)),
+        Copying::Out(error) => PrintStop::from(error),
     })?;
     if written < found.stat.size_bytes {
         ending.warn(format!("`{}` ended {} bytes early", path.shown(), found.stat.size_bytes - written));

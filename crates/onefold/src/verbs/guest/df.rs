@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::describe::origin;
 use super::ending::Ending;
 use super::many;
-use super::open::OpenImage;
+use super::open::GuestImage;
 use crate::cli::Talk;
 use crate::cli::guest::GuestImagesArgs;
 use crate::failure::Outcome;
@@ -26,7 +26,7 @@ pub(super) fn run(arguments: &GuestImagesArgs, talk: Talk) -> Outcome<Report> {
         let volumes = many::volumes(guest, &arguments.open)?;
         for (at, volume) in &volumes {
             let Some(system) = volume.file_system() else { continue };
-            let full = Full::of(system.facts(), guest.whole_because(*at).is_none());
+            let full = UsageRow::of(system.facts(), guest.whole_because(*at).is_none());
             table.row(full.cells(image, volume));
             rows.push(full.json(image, volume));
         }
@@ -42,16 +42,16 @@ pub(super) fn run(arguments: &GuestImagesArgs, talk: Talk) -> Outcome<Report> {
 }
 
 /// The usage of a file system.
-struct Full<'f> {
+struct UsageRow<'f> {
     facts: &'f FileSystemFacts,
     used_bytes: u64,
     /// Whether the figures are up to date.
     is_certain: bool,
 }
 
-impl Full<'_> {
-    fn of(facts: &FileSystemFacts, is_certain: bool) -> Full<'_> {
-        Full { facts, used_bytes: facts.size_bytes.saturating_sub(facts.free_bytes), is_certain }
+impl UsageRow<'_> {
+    fn of(facts: &FileSystemFacts, is_certain: bool) -> UsageRow<'_> {
+        UsageRow { facts, used_bytes: facts.size_bytes.saturating_sub(facts.free_bytes), is_certain }
     }
 
     fn percent(&self) -> u64 {
@@ -59,7 +59,7 @@ impl Full<'_> {
         u64::try_from((u128::from(self.used_bytes) * 100).div_ceil(of)).unwrap_or(100)
     }
 
-    fn cells(&self, image: &OpenImage, volume: &GuestVolume<'_>) -> [String; 9] {
+    fn cells(&self, image: &GuestImage, volume: &GuestVolume<'_>) -> [String; 9] {
         let count = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
         let mark = if self.is_certain { "" } else { " ?" };
         [
@@ -75,7 +75,7 @@ impl Full<'_> {
         ]
     }
 
-    fn json(&self, image: &OpenImage, volume: &GuestVolume<'_>) -> Value {
+    fn json(&self, image: &GuestImage, volume: &GuestVolume<'_>) -> Value {
         json!({
             "image": image.name(),
             "volume": origin(&volume.volume.origin),

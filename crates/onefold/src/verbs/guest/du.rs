@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::describe::path_members;
 use super::ending::Ending;
 use super::scene::Scene;
-use super::streaming::{self, Streamed};
+use super::streaming::{self, PrintResult};
 use crate::cli::Talk;
 use crate::cli::guest::GuestDuArgs;
 use crate::failure::Outcome;
@@ -24,11 +24,11 @@ pub(super) fn run(arguments: &GuestDuArgs, talk: Talk) -> Outcome<Report> {
     let listing = StdoutListing::new(RowForm::of(talk, false), "folders");
     streaming::list(&arguments.image, talk, listing, |scene, ending, listing| {
         let depth_max = arguments.depth.map_or(usize::MAX, |depth| usize::try_from(depth).unwrap_or(usize::MAX));
-        let mut counted = Counted::default();
+        let mut counted = CountedFiles::default();
         for path in &arguments.paths {
             match scene.find(path.as_bytes(), Links::Keep) {
                 Ok(found) => {
-                    let mut sums = Sums::new(scene, ending, listing, depth_max, &mut counted);
+                    let mut sums = SumPrinter::new(scene, ending, listing, depth_max, &mut counted);
                     sums.all(&found)?;
                 }
                 Err(failure) => ending.failed(failure),
@@ -43,13 +43,13 @@ pub(super) fn run(arguments: &GuestDuArgs, talk: Talk) -> Outcome<Report> {
 
 /// Files with several names that have been counted.
 #[derive(Default)]
-struct Counted {
+struct CountedFiles {
     files: FileSet,
     /// Whether some of them are not remembered.
     is_full: bool,
 }
 
-impl Counted {
+impl CountedFiles {
     /// Returns whether a file has been counted under another name.
     fn has(&mut self, file: GuestFile) -> bool {
         let insertion = self.files.insert(file);
@@ -80,37 +80,37 @@ impl Sum {
 
 /// A folder whose files are being added up.
 #[derive(Default)]
-struct Folder {
+struct FolderSum {
     sum: Sum,
     /// The space of each folder in it, without the files below, until all of these are known.
     folders: HashMap<Vec<u8>, Sum>,
 }
 
 /// Sums that are being printed.
-struct Sums<'s, 'g, 'a> {
+struct SumPrinter<'s, 'g, 'a> {
     scene: &'s Scene<'g, 'a>,
     ending: &'s mut Ending,
     listing: &'s mut StdoutListing,
     depth_max: usize,
-    counted: &'s mut Counted,
+    counted: &'s mut CountedFiles,
     /// The folders from the first one down to the present one.
-    open: Vec<Folder>,
-    outcome: Streamed<()>,
+    open: Vec<FolderSum>,
+    outcome: PrintResult<()>,
 }
 
-impl<'s, 'g, 'a> Sums<'s, 'g, 'a> {
+impl<'s, 'g, 'a> SumPrinter<'s, 'g, 'a> {
     fn new(
         scene: &'s Scene<'g, 'a>,
         ending: &'s mut Ending,
         listing: &'s mut StdoutListing,
         depth_max: usize,
-        counted: &'s mut Counted,
-    ) -> Sums<'s, 'g, 'a> {
-        Sums { scene, ending, listing, depth_max, counted, open: vec![Folder::default()], outcome: Ok(()) }
+        counted: &'s mut CountedFiles,
+    ) -> SumPrinter<'s, 'g, 'a> {
+        SumPrinter { scene, ending, listing, depth_max, counted, open: vec![FolderSum::default()], outcome: Ok(()) }
     }
 
     /// Adds up a file, or a folder with everything below it.
-    fn all(&mut self, found: &Found) -> Streamed<()> {
+    fn all(&mut self, found: &Found) -> PrintResult<()> {
         let own = Sum::of(&found.stat);
         if found.stat.kind != FileKind::Directory {
             return self.print(&found.path, own);
@@ -125,7 +125,7 @@ impl<'s, 'g, 'a> Sums<'s, 'g, 'a> {
         std::mem::replace(&mut self.outcome, Ok(()))
     }
 
-    fn print(&mut self, path: &[u8], sum: Sum) -> Streamed<()> {
+    fn print(&mut self, path: &[u8], sum: Sum) -> PrintResult<()> {
         if self.listing.form() == RowForm::Lines {
             return Ok(self.listing.line(&format!("{:>11}  {}", human(sum.allocated_bytes), path.shown()))?);
         }
@@ -137,7 +137,7 @@ impl<'s, 'g, 'a> Sums<'s, 'g, 'a> {
     }
 }
 
-impl Visitor for Sums<'_, '_, '_> {
+impl Visitor for SumPrinter<'_, '_, '_> {
     fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep {
         let stat = match self.scene.tree.stat(entry.file) {
             Ok(stat) => stat,
@@ -146,7 +146,7 @@ impl Visitor for Sums<'_, '_, '_> {
                 return WalkStep::Skip;
             }
         };
-        self.open.resize_with(self.open.len().max(entry.depth), Folder::default);
+        self.open.resize_with(self.open.len().max(entry.depth), FolderSum::default);
         let is_folder = stat.kind == FileKind::Directory;
         let counts = is_folder || stat.links < 2 || !self.counted.has(entry.file);
         if let Some(folder) = self.open.get_mut(entry.depth - 1) {

@@ -16,7 +16,7 @@ use onefold_guest::volume::VolumeOrigin;
 use serde_json::{Map, Value, json};
 
 use super::describe::origin;
-use super::open::OpenImage;
+use super::open::GuestImage;
 use crate::failure::{Exit, Failure};
 
 /// Maximum number of failures, and of warnings, that are reported in full.
@@ -97,7 +97,7 @@ impl Ending {
 
     /// Notes the damage of the partition table; the damage and the doubts of `volumes`, and of the physical volumes
     /// that they lie in; the doubts of their groups; and whether the image is in use. Called once per image.
-    pub(super) fn look_at(&mut self, image: &OpenImage, guest: &Guest<'_>, volumes: impl IntoIterator<Item = usize>) {
+    pub(super) fn look_at(&mut self, image: &GuestImage, guest: &Guest<'_>, volumes: impl IntoIterator<Item = usize>) {
         if image.is_in_use() {
             self.in_use = true;
             self.warn(format!("`{}` is in use: the result mixes several moments", image.path().shown()));

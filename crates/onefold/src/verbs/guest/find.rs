@@ -13,10 +13,10 @@ use serde_json::Value;
 use super::describe::file_members;
 use super::ending::Ending;
 use super::many;
-use super::open::OpenImage;
+use super::open::GuestImage;
 use super::packages;
 use super::scene::Scene;
-use super::streaming::{self, Stop, Streamed};
+use super::streaming::{self, PrintResult, PrintStop};
 use crate::cli::Talk;
 use crate::cli::guest::GuestFindArgs;
 use crate::failure::{Failure, Outcome};
@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &GuestFindArgs, talk: Talk) -> Outcome<Report> {
     let mut listing = StdoutListing::new(RowForm::of(talk, arguments.null), "files");
     let mut ending = Ending::default();
     let names_image = many::are_several(&arguments.images.paths);
-    let mut outcome: Streamed<()> = Ok(());
+    let mut outcome: PrintResult<()> = Ok(());
     many::each(&arguments.images, talk, &mut ending, |image, guest, ending| {
         let scene = Scene::open(image, guest, &arguments.images.open)?;
         let from = scene.find(arguments.below.as_bytes(), Links::Follow)?;
@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &GuestFindArgs, talk: Talk) -> Outcome<Report> {
             scene: &scene,
             ending,
             listing: &mut listing,
-            wanted: Wanted::of(arguments, owners),
+            wanted: FindFilter::of(arguments, owners),
             image: names_image.then_some(image),
             outcome: Ok(()),
         };
@@ -65,7 +65,7 @@ fn owners(scene: &Scene<'_, '_>, ending: &mut Ending) -> Outcome<Owners> {
 }
 
 /// The files to find.
-struct Wanted<'a> {
+struct FindFilter<'a> {
     name: Option<&'a Pattern>,
     newer: Option<i64>,
     larger: Option<u64>,
@@ -73,10 +73,10 @@ struct Wanted<'a> {
     owners: Option<Owners>,
 }
 
-impl<'a> Wanted<'a> {
-    fn of(arguments: &'a GuestFindArgs, owners: Option<Owners>) -> Wanted<'a> {
+impl<'a> FindFilter<'a> {
+    fn of(arguments: &'a GuestFindArgs, owners: Option<Owners>) -> FindFilter<'a> {
         let larger = arguments.larger.map(|size| size.0);
-        Wanted { name: arguments.name.as_ref(), newer: arguments.newer, larger, owners }
+        FindFilter { name: arguments.name.as_ref(), newer: arguments.newer, larger, owners }
     }
 
     /// Returns whether a file matches by its owner and its name. A pattern with a slash is compared with its path.
@@ -105,14 +105,14 @@ struct Finder<'f, 'g, 'a> {
     scene: &'f Scene<'g, 'a>,
     ending: &'f mut Ending,
     listing: &'f mut StdoutListing,
-    wanted: Wanted<'f>,
+    wanted: FindFilter<'f>,
     /// The image, if several are searched.
-    image: Option<&'f OpenImage>,
-    outcome: Streamed<()>,
+    image: Option<&'f GuestImage>,
+    outcome: PrintResult<()>,
 }
 
 impl Finder<'_, '_, '_> {
-    fn file(&mut self, entry: &WalkEntry<'_>) -> Streamed<()> {
+    fn file(&mut self, entry: &WalkEntry<'_>) -> PrintResult<()> {
         if !self.wanted.takes_entry(entry) {
             return Ok(());
         }
@@ -130,8 +130,8 @@ impl Finder<'_, '_, '_> {
         }
     }
 
-    fn print(&mut self, entry: &WalkEntry<'_>, stat: Option<&FileStat>) -> Streamed<()> {
-        let image = self.image.map(OpenImage::path);
+    fn print(&mut self, entry: &WalkEntry<'_>, stat: Option<&FileStat>) -> PrintResult<()> {
+        let image = self.image.map(GuestImage::path);
         match (self.listing.form(), stat) {
             (RowForm::Json, Some(stat)) => {
                 let mut members = file_members(entry.path, stat, None);
@@ -159,7 +159,7 @@ impl Visitor for Finder<'_, '_, '_> {
         };
         match self.outcome {
             Ok(()) => WalkStep::Enter,
-            Err(Stop::Closed | Stop::Failed(_)) => WalkStep::Stop,
+            Err(PrintStop::Closed | PrintStop::Failed(_)) => WalkStep::Stop,
         }
     }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::describe::{file_members, long_line};
 use super::ending::Ending;
 use super::scene::Scene;
-use super::streaming::{self, Streamed};
+use super::streaming::{self, PrintResult};
 use crate::cli::Talk;
 use crate::cli::guest::GuestLsArgs;
 use crate::failure::{Failure, Outcome};
@@ -44,13 +44,13 @@ struct List<'s, 'g, 'a> {
 }
 
 /// A name in a directory.
-struct Entry {
+struct LsEntry {
     name: Vec<u8>,
     file: GuestFile,
 }
 
 impl List<'_, '_, '_> {
-    fn all(mut self, arguments: &GuestLsArgs) -> Streamed<()> {
+    fn all(mut self, arguments: &GuestLsArgs) -> PrintResult<()> {
         // Like `ls`: follows a link that is named alone, unless its own line is requested.
         let links = if arguments.long { Links::Keep } else { Links::Follow };
         let mut directories = Vec::new();
@@ -71,12 +71,12 @@ impl List<'_, '_, '_> {
     }
 
     /// Lists one directory.
-    fn one(&mut self, directory: &Found) -> Streamed<()> {
+    fn one(&mut self, directory: &Found) -> PrintResult<()> {
         self.heading(&directory.path)?;
         let (mut entries, mut outcome) = (Vec::new(), Ok(()));
         let scene = self.scene;
         let read = scene.tree.each_entry(directory.file, &mut |entry, file| {
-            entries.push(Entry { name: entry.name, file });
+            entries.push(LsEntry { name: entry.name, file });
             if entries.len() >= SORTED_MAX {
                 outcome = self.entries(&directory.path, &mut entries);
             }
@@ -91,10 +91,10 @@ impl List<'_, '_, '_> {
     }
 
     /// Lists a directory and everything below it.
-    fn recursive(&mut self, directory: &Found) -> Streamed<()> {
+    fn recursive(&mut self, directory: &Found) -> PrintResult<()> {
         let tree = &self.scene.tree;
         let mut lister =
-            Lister { list: self, directory: Vec::new(), entries: Vec::new(), begun: Vec::new(), outcome: Ok(()) };
+            WalkLister { list: self, directory: Vec::new(), entries: Vec::new(), begun: Vec::new(), outcome: Ok(()) };
         let walked = tree.walk(directory, Crossing::Enter, &mut lister);
         lister.flush();
         lister.outcome?;
@@ -105,7 +105,7 @@ impl List<'_, '_, '_> {
     }
 
     /// Prints the name of a directory before its entries, if several directories are listed.
-    fn heading(&mut self, directory: &[u8]) -> Streamed<()> {
+    fn heading(&mut self, directory: &[u8]) -> PrintResult<()> {
         if !self.has_headings || self.listing.form() != RowForm::Lines {
             return Ok(());
         }
@@ -117,7 +117,7 @@ impl List<'_, '_, '_> {
     }
 
     /// Prints entries by name and clears the list.
-    fn entries(&mut self, directory: &[u8], entries: &mut Vec<Entry>) -> Streamed<()> {
+    fn entries(&mut self, directory: &[u8], entries: &mut Vec<LsEntry>) -> PrintResult<()> {
         entries.sort_unstable_by(|one, two| one.name.cmp(&two.name));
         for entry in entries.drain(..) {
             let path = below(directory, &entry.name);
@@ -127,7 +127,7 @@ impl List<'_, '_, '_> {
     }
 
     /// Prints a file.
-    fn row(&mut self, name: &[u8], path: &[u8], file: GuestFile) -> Streamed<()> {
+    fn row(&mut self, name: &[u8], path: &[u8], file: GuestFile) -> PrintResult<()> {
         self.is_first = false;
         match self.listing.form() {
             RowForm::Raw => return Ok(self.listing.raw(path)?),
@@ -188,17 +188,17 @@ pub(super) fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 /// Lists the files that a walk visits. The entries of a directory arrive together.
-struct Lister<'l, 's, 'g, 'a> {
+struct WalkLister<'l, 's, 'g, 'a> {
     list: &'l mut List<'s, 'g, 'a>,
     /// The directory whose entries are being gathered; empty if none are.
     directory: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<LsEntry>,
     /// For each directory from the first one down to the present one, whether it has had an entry.
     begun: Vec<bool>,
-    outcome: Streamed<()>,
+    outcome: PrintResult<()>,
 }
 
-impl Lister<'_, '_, '_, '_> {
+impl WalkLister<'_, '_, '_, '_> {
     /// Prints the gathered entries.
     fn flush(&mut self) {
         if self.outcome.is_ok() {
@@ -215,14 +215,14 @@ impl Lister<'_, '_, '_, '_> {
     }
 }
 
-impl Visitor for Lister<'_, '_, '_, '_> {
+impl Visitor for WalkLister<'_, '_, '_, '_> {
     fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep {
         self.begun.resize(entry.depth, false);
         if !std::mem::replace(&mut self.begun[entry.depth - 1], true) {
             let end = entry.path.len().saturating_sub(entry.name.len() + 1).max(1);
             self.begin(&entry.path[..end]);
         }
-        self.entries.push(Entry { name: entry.name.to_vec(), file: entry.file });
+        self.entries.push(LsEntry { name: entry.name.to_vec(), file: entry.file });
         if self.entries.len() >= SORTED_MAX {
             self.flush();
         }

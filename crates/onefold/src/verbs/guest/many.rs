@@ -7,15 +7,15 @@ use onefold_block::Show;
 use onefold_guest::guest::{Guest, GuestVolume};
 
 use super::ending::Ending;
-use super::open::{self, Conversions, OpenImage};
+use super::open::{self, Conversions, GuestImage};
 use super::scene;
 use crate::cli::Talk;
 use crate::cli::guest::{GuestImagesArgs, GuestOpenArgs};
 use crate::failure::{Failure, Outcome};
-use crate::verbs::images::{self, Unfit};
+use crate::verbs::images::{self, UnfitFile};
 
 /// The result of the work on an image: whether further images are read.
-pub(super) type Worked = Outcome<ControlFlow<()>>;
+pub(super) type WorkOutcome = Outcome<ControlFlow<()>>;
 
 /// Opens each image and calls `work` with it until `work` breaks. Failures are noted, including an interrupt, so that
 /// the caller can finish what it has begun. Returns an error only for wrong usage.
@@ -23,20 +23,20 @@ pub(super) fn each(
     arguments: &GuestImagesArgs,
     talk: Talk,
     ending: &mut Ending,
-    mut work: impl FnMut(&OpenImage, &Guest<'_>, &mut Ending) -> Worked,
+    mut work: impl FnMut(&GuestImage, &Guest<'_>, &mut Ending) -> WorkOutcome,
 ) -> Outcome<()> {
     open::check(&arguments.open)?;
     let mut conversions = Conversions::default();
     let finding = images::find(&arguments.paths);
     let cannot = |path: &PathBuf| format!("cannot open the image `{}`", path.shown());
-    for Unfit { path, why } in finding.unfit {
+    for UnfitFile { path, why } in finding.unfit {
         ending.failed(Failure::new(cannot(&path)).because_of(why));
     }
     if finding.images.is_empty() && !ending.has_failed() {
         ending.failed(Failure::new("cannot find any image").because_of("the folders hold no file of 1 MiB or more"));
     }
     for found in finding.images {
-        let opened = OpenImage::open(found, &arguments.open, talk, &mut conversions);
+        let opened = GuestImage::open(found, &arguments.open, talk, &mut conversions);
         let done = opened.and_then(|image| image.with_guest(&arguments.open, |guest| work(&image, guest, ending)));
         match done {
             Ok(ControlFlow::Continue(())) => {}

@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &GuestMapArgs, talk: Talk) -> Outcome<Report> {
         }
         json.insert("number".to_owned(), found.file.file.0.into());
         json.insert("volume".to_owned(), volume.as_str().into());
-        json.insert("extents".to_owned(), map.parts.iter().map(Part::json).collect());
+        json.insert("extents".to_owned(), map.parts.iter().map(FilePart::json).collect());
         json.extend(ending.tell());
         Ok(Report { text: map.text(&found, verity.as_ref(), &volume), json: Value::Object(json), exit: ending.exit() })
     })
@@ -57,13 +57,13 @@ pub(super) fn run(arguments: &GuestMapArgs, talk: Talk) -> Outcome<Report> {
 struct FileMap {
     block_bytes: u64,
     extents: Vec<Extent>,
-    parts: Vec<Part>,
+    parts: Vec<FilePart>,
     error: Option<onefold_guest::error::GuestError>,
     is_cut: bool,
 }
 
 /// A part of a file that is contiguous on the disk.
-struct Part {
+struct FilePart {
     offset: u64,
     range: DiskRange,
     kind: ExtentKind,
@@ -71,7 +71,7 @@ struct Part {
     in_file: Option<u64>,
 }
 
-impl Part {
+impl FilePart {
     fn json(&self) -> Value {
         json!({
             "offset": self.offset,
@@ -118,7 +118,7 @@ impl FileMap {
                 let in_file = disk.in_file(rest.start_bytes)?;
                 let length_bytes = if in_file.length_bytes == 0 { rest.length_bytes } else { in_file.length_bytes };
                 let range = DiskRange { length_bytes: length_bytes.min(rest.length_bytes), ..rest };
-                self.parts.push(Part { offset, range, kind: extent.kind, in_file: in_file.offset });
+                self.parts.push(FilePart { offset, range, kind: extent.kind, in_file: in_file.offset });
                 offset = offset.saturating_add(range.length_bytes);
                 rest.start_bytes += range.length_bytes;
                 rest.length_bytes -= range.length_bytes;

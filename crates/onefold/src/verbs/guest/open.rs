@@ -14,7 +14,7 @@ use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
 use crate::output::machine_name;
 use crate::progress::Meter;
-use crate::verbs::images::{self, FileState, Found};
+use crate::verbs::images::{self, FileState, FoundImage};
 use crate::verbs::in_use;
 
 /// Minimum of `--memory`: below it, buffers would take most of it.
@@ -25,9 +25,9 @@ const CACHE_SHARE: u64 = 4;
 const MAP_SHARE: u64 = 2;
 
 /// An open image.
-pub(super) struct OpenImage {
+pub(super) struct GuestImage {
     /// The file as it was found.
-    found: Found,
+    found: FoundImage,
     state: FileState,
     /// Whether a machine had it open for writing when it was opened here.
     has_writer: bool,
@@ -38,14 +38,14 @@ pub(super) struct OpenImage {
     pub(super) disk: Box<dyn Disk>,
 }
 
-impl OpenImage {
+impl GuestImage {
     /// Opens an image that was found.
     pub(super) fn open(
-        found: Found,
+        found: FoundImage,
         arguments: &GuestOpenArgs,
         talk: Talk,
         conversions: &mut Conversions,
-    ) -> Outcome<OpenImage> {
+    ) -> Outcome<GuestImage> {
         let cannot = || format!("cannot open the image `{}`", found.path.shown());
         let file = found.open().map_err(|error| Failure::of_io(cannot(), &error))?;
         let state = FileState::of(file.metadata());
@@ -55,7 +55,7 @@ impl OpenImage {
         let opened = open_disk(file, arguments, &meter);
         meter.finish();
         let opened = opened?;
-        Ok(OpenImage { found, state, has_writer, format: opened.format, interrupt, disk: opened.disk })
+        Ok(GuestImage { found, state, has_writer, format: opened.format, interrupt, disk: opened.disk })
     }
 
     /// Returns its path.
@@ -122,7 +122,7 @@ impl Conversions {
     }
 }
 
-fn open_disk(file: ImageFile, arguments: &GuestOpenArgs, meter: &Meter) -> Outcome<onefold_disk::OpenImage> {
+fn open_disk(file: ImageFile, arguments: &GuestOpenArgs, meter: &Meter) -> Outcome<onefold_disk::GuestImage> {
     let format = arguments.format.map(Into::into);
     Ok(onefold_disk::open(file, format, &arguments.backing_from, &meter.on_progress())?)
 }
@@ -136,15 +136,15 @@ pub(super) fn check(arguments: &GuestOpenArgs) -> Outcome<()> {
 }
 
 /// Opens the one image of a verb.
-pub(super) fn one(arguments: &GuestImageArgs, talk: Talk) -> Outcome<OpenImage> {
+pub(super) fn one(arguments: &GuestImageArgs, talk: Talk) -> Outcome<GuestImage> {
     check(&arguments.open)?;
     let mut finding = images::find_file(&arguments.image);
     match (finding.images.pop(), finding.unfit.pop()) {
         (Some(found), _) => {
             let mut conversions = Conversions::default();
-            let opened = OpenImage::open(found, &arguments.open, talk, &mut conversions)?;
+            let opened = GuestImage::open(found, &arguments.open, talk, &mut conversions)?;
             conversions.end_at_next_signal();
-            Ok(OpenImage { interrupt: Interrupt::default(), ..opened })
+            Ok(GuestImage { interrupt: Interrupt::default(), ..opened })
         }
         (None, unfit) => {
             let failure = Failure::new(format!("cannot open the image `{}`", arguments.image.shown()));

@@ -115,7 +115,7 @@ fn of_owner(guest: &Guest<'_>, owner: &Owner) -> Result<OwnedByte, GuestError> {
     let Some((tree, system)) = trees.next().or_else(alone) else { return Ok(owned) };
     let files: Vec<GuestFile> =
         owner.files.iter().map(|file| tree.seen(GuestFile { system, file: file.file })).collect();
-    let mut namer = Namer { names: files.iter().map(|file| (*file, Vec::new())).collect() };
+    let mut namer = OwnerNamer { names: files.iter().map(|file| (*file, Vec::new())).collect() };
     let root = tree.find(b"/", Links::Keep)?;
     namer.note(root.file, b"/");
     tree.walk(&root, Crossing::Enter, &mut namer)?;
@@ -137,11 +137,11 @@ fn packages_of(tree: &Tree<'_>, files: BTreeSet<GuestFile>) -> BTreeMap<GuestFil
 }
 
 /// Collects the names of some files in a walk over all files.
-struct Namer {
+struct OwnerNamer {
     names: BTreeMap<GuestFile, Vec<Vec<u8>>>,
 }
 
-impl Namer {
+impl OwnerNamer {
     fn note(&mut self, file: GuestFile, path: &[u8]) {
         if let Some(names) = self.names.get_mut(&file).filter(|names| names.len() < NAMES_MAX) {
             names.push(path.to_vec());
@@ -149,7 +149,7 @@ impl Namer {
     }
 }
 
-impl Visitor for Namer {
+impl Visitor for OwnerNamer {
     fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep {
         self.note(entry.file, entry.path);
         WalkStep::Enter

@@ -9,7 +9,7 @@ use onefold_guest::volume::VolumeOrigin;
 
 use super::describe::{content, origin};
 use super::ending::Ending;
-use super::open::OpenImage;
+use super::open::GuestImage;
 use crate::cli::guest::GuestOpenArgs;
 use crate::failure::{Failure, Outcome};
 
@@ -18,7 +18,7 @@ const FILES_UNKNOWN: u64 = 10_000_000;
 
 /// A disk and the tree of files on it.
 pub(super) struct Scene<'g, 'a> {
-    pub(super) image: &'g OpenImage,
+    pub(super) image: &'g GuestImage,
     pub(super) guest: &'g Guest<'a>,
     pub(super) tree: Tree<'g>,
     /// For each file system of the tree, its volume.
@@ -70,7 +70,7 @@ impl<'g, 'a> Scene<'g, 'a> {
     /// Returns the tree that the user means: that of the selected volume, of the only system on the disk, or of its
     /// only file system.
     pub(super) fn open(
-        image: &'g OpenImage,
+        image: &'g GuestImage,
         guest: &'g Guest<'a>,
         arguments: &GuestOpenArgs,
     ) -> Outcome<Scene<'g, 'a>> {
@@ -102,7 +102,7 @@ impl<'g, 'a> Scene<'g, 'a> {
         }
     }
 
-    fn of_volume(image: &'g OpenImage, guest: &'g Guest<'a>, at: usize) -> Result<Scene<'g, 'a>, String> {
+    fn of_volume(image: &'g GuestImage, guest: &'g Guest<'a>, at: usize) -> Result<Scene<'g, 'a>, String> {
         let volume = guest.volumes().get(at).ok_or("there is no such volume")?;
         let holds = || format!("{} holds {}", origin(&volume.volume.origin), content(&volume.content));
         let system = volume.file_system().ok_or_else(holds)?;

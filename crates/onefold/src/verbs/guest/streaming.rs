@@ -13,7 +13,7 @@ use serde_json::Value;
 
 /// Why a verb that prints stops.
 #[derive(Debug)]
-pub(super) enum Stop {
+pub(super) enum PrintStop {
     /// The reader of the output has stopped reading, as `head` does.
     Closed,
     /// A failure.
@@ -21,20 +21,20 @@ pub(super) enum Stop {
 }
 
 /// Result of printing.
-pub(super) type Streamed<T> = Result<T, Stop>;
+pub(super) type PrintResult<T> = Result<T, PrintStop>;
 
-impl From<io::Error> for Stop {
-    fn from(error: io::Error) -> Stop {
+impl From<io::Error> for PrintStop {
+    fn from(error: io::Error) -> PrintStop {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Stop::Closed,
-            _ => Stop::Failed(Failure::of_io("cannot print the result", &error)),
+            io::ErrorKind::BrokenPipe => PrintStop::Closed,
+            _ => PrintStop::Failed(Failure::of_io("cannot print the result", &error)),
         }
     }
 }
 
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Stop {
-        Stop::Failed(failure)
+impl From<Failure> for PrintStop {
+    fn from(failure: Failure) -> PrintStop {
+        PrintStop::Failed(failure)
     }
 }
 
@@ -56,7 +56,7 @@ pub(super) fn list(
     arguments: &GuestImageArgs,
     talk: Talk,
     mut listing: StdoutListing,
-    work: impl FnOnce(&Scene<'_, '_>, &mut Ending, &mut StdoutListing) -> Streamed<()>,
+    work: impl FnOnce(&Scene<'_, '_>, &mut Ending, &mut StdoutListing) -> PrintResult<()>,
 ) -> Outcome<Report> {
     with_scene(arguments, talk, |scene, ending| {
         let outcome = work(scene, ending, &mut listing);
@@ -66,16 +66,16 @@ pub(super) fn list(
 }
 
 /// Ends a listing after any outcome of its work. A document that has begun is completed.
-pub(super) fn finish(outcome: Streamed<()>, listing: StdoutListing, ending: &mut Ending) -> Outcome<Report> {
+pub(super) fn finish(outcome: PrintResult<()>, listing: StdoutListing, ending: &mut Ending) -> Outcome<Report> {
     match outcome {
         Ok(()) => {}
-        Err(Stop::Closed) => return Ok(ended(ending)),
-        Err(Stop::Failed(failure)) if listing.is_empty() => return Err(failure),
-        Err(Stop::Failed(failure)) => ending.failed(failure),
+        Err(PrintStop::Closed) => return Ok(ended(ending)),
+        Err(PrintStop::Failed(failure)) if listing.is_empty() => return Err(failure),
+        Err(PrintStop::Failed(failure)) => ending.failed(failure),
     }
-    match listing.finish(&ending.tell()).map_err(Stop::from) {
-        Ok(()) | Err(Stop::Closed) => Ok(ended(ending)),
-        Err(Stop::Failed(failure)) => Err(failure),
+    match listing.finish(&ending.tell()).map_err(PrintStop::from) {
+        Ok(()) | Err(PrintStop::Closed) => Ok(ended(ending)),
+        Err(PrintStop::Failed(failure)) => Err(failure),
     }
 }
 

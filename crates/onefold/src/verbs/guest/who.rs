@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::describe::{class_name, content, extent_kind_name, origin, path_members};
 use super::ending::Ending;
-use super::open::{self, OpenImage};
+use super::open::{self, GuestImage};
 use crate::cli::Talk;
 use crate::cli::guest::GuestWhoArgs;
 use crate::failure::{Failure, Outcome};
@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &GuestWhoArgs, talk: Talk) -> Outcome<Report> {
     })
 }
 
-fn tell(image: &OpenImage, guest: &Guest<'_>, owners: &[Owner]) -> Outcome<Report> {
+fn tell(image: &GuestImage, guest: &Guest<'_>, owners: &[Owner]) -> Outcome<Report> {
     let mut ending = Ending::default();
     let volumes: BTreeSet<usize> = owners.iter().filter_map(|owner| Some(owner.volume?.0)).collect();
     let mut names = BTreeMap::new();
@@ -48,36 +48,36 @@ fn tell(image: &OpenImage, guest: &Guest<'_>, owners: &[Owner]) -> Outcome<Repor
     ending.look_at(image, guest, volumes);
     // The owner of a byte is known even if its offset in the image file cannot be read.
     let mut in_file = |owner: &Owner| match guest.disk().in_file(owner.place) {
-        Ok(found) => found.offset.map_or(InFile::Nowhere, InFile::At),
+        Ok(found) => found.offset.map_or(FilePosition::Nowhere, FilePosition::At),
         Err(error) => {
             let cannot = format!("cannot find byte {} in the file of `{}`", owner.place, image.path().shown());
             ending.failed(Failure::of_guest(cannot, &error.into()));
-            InFile::NotRead
+            FilePosition::NotRead
         }
     };
-    let told: Vec<Told<'_>> =
-        owners.iter().map(|owner| Told { owner, guest, names: &names, in_file: in_file(owner) }).collect();
-    let text: Vec<String> = told.iter().map(Told::text).collect();
+    let told: Vec<OwnerReport<'_>> =
+        owners.iter().map(|owner| OwnerReport { owner, guest, names: &names, in_file: in_file(owner) }).collect();
+    let text: Vec<String> = told.iter().map(OwnerReport::text).collect();
     let mut json = Map::new();
-    json.insert("owners".to_owned(), told.iter().map(Told::json).collect());
+    json.insert("owners".to_owned(), told.iter().map(OwnerReport::json).collect());
     json.extend(ending.tell());
     Ok(Report { text: text.join("\n"), json: Value::Object(json), exit: ending.exit() })
 }
 
 /// Paths by file, for each volume.
-type Names = BTreeMap<usize, BTreeMap<FileNumber, Vec<Vec<u8>>>>;
+type VolumePaths = BTreeMap<usize, BTreeMap<FileNumber, Vec<Vec<u8>>>>;
 
 /// An owner, with everything reported about it.
-struct Told<'t> {
+struct OwnerReport<'t> {
     owner: &'t Owner,
     guest: &'t Guest<'t>,
-    names: &'t Names,
-    in_file: InFile,
+    names: &'t VolumePaths,
+    in_file: FilePosition,
 }
 
 /// The place in the image file of a byte of the disk.
 #[derive(Clone, Copy)]
-enum InFile {
+enum FilePosition {
     At(u64),
     /// The file does not contain the byte unchanged.
     Nowhere,
@@ -85,16 +85,16 @@ enum InFile {
     NotRead,
 }
 
-impl InFile {
+impl FilePosition {
     fn offset(self) -> Option<u64> {
         match self {
-            InFile::At(offset) => Some(offset),
-            InFile::Nowhere | InFile::NotRead => None,
+            FilePosition::At(offset) => Some(offset),
+            FilePosition::Nowhere | FilePosition::NotRead => None,
         }
     }
 }
 
-impl Told<'_> {
+impl OwnerReport<'_> {
     fn paths(&self, file: FileNumber) -> &[Vec<u8>] {
         let names = self.owner.volume.and_then(|(volume, _)| self.names.get(&volume));
         names.and_then(|names| names.get(&file)).map_or(&[], Vec::as_slice)
@@ -117,10 +117,10 @@ impl Told<'_> {
     fn text(&self) -> String {
         let mut text = format!("{}: {}", self.owner.place, self.whose());
         match self.in_file {
-            InFile::NotRead => {}
-            InFile::At(offset) if offset == self.owner.place => {}
-            InFile::At(offset) => text.push_str(&format!("\n  byte {offset} of the image file")),
-            InFile::Nowhere => text.push_str("\n  nowhere in the image file as it is"),
+            FilePosition::NotRead => {}
+            FilePosition::At(offset) if offset == self.owner.place => {}
+            FilePosition::At(offset) => text.push_str(&format!("\n  byte {offset} of the image file")),
+            FilePosition::Nowhere => text.push_str("\n  nowhere in the image file as it is"),
         }
         for file in &self.owner.files {
             let paths: Vec<String> = self.paths(file.file).iter().map(|path| path.shown().to_string()).collect();
@@ -183,7 +183,7 @@ fn names_of(
         }
     }
     let files = files.into_iter().chain(belonging.iter().map(|(_, owner, _)| *owner)).collect();
-    let mut namer = Namer { files, names: BTreeMap::new(), ending };
+    let mut namer = PathCollector { files, names: BTreeMap::new(), ending };
     let tree = Tree::new(system);
     let cannot = || "cannot read the root directory";
     let root = tree.find(b"/", Links::Keep).map_err(|error| Failure::of_guest(cannot(), &error))?;
@@ -199,13 +199,13 @@ fn names_of(
 }
 
 /// Collects the names of some files in a walk over all files.
-struct Namer<'e> {
+struct PathCollector<'e> {
     files: BTreeSet<FileNumber>,
     names: BTreeMap<FileNumber, Vec<Vec<u8>>>,
     ending: &'e mut Ending,
 }
 
-impl Namer<'_> {
+impl PathCollector<'_> {
     fn note(&mut self, file: FileNumber, path: &[u8]) {
         if self.files.contains(&file) {
             let names = self.names.entry(file).or_default();
@@ -216,7 +216,7 @@ impl Namer<'_> {
     }
 }
 
-impl Visitor for Namer<'_> {
+impl Visitor for PathCollector<'_> {
     fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep {
         self.note(entry.file.file, entry.path);
         WalkStep::Enter

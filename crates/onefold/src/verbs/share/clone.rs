@@ -12,7 +12,7 @@ use onefold_share::state::{Notice, State};
 use onefold_substrate::{ShareError, Sharing};
 use serde_json::{Value, json};
 
-use super::open::{Ground, append};
+use super::open::{OpenFileSystem, append};
 use crate::cli::share::ShareCloneArgs;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output::{Report, machine_name};
@@ -24,15 +24,15 @@ const MEMORY_BYTES: usize = 128 << 20;
 pub(crate) fn run(arguments: &ShareCloneArgs) -> Outcome<Report> {
     let cannot = format!("cannot clone `{}`", arguments.source.shown());
     let (folder, name) = target(&cannot, arguments)?;
-    let ground = Ground::open(&cannot, &[arguments.source.clone(), folder])?;
-    let [source, folder] = ground.paths.as_slice() else { return Err(Failure::new(cannot)) };
+    let file_system = OpenFileSystem::open(&cannot, &[arguments.source.clone(), folder])?;
+    let [source, folder] = file_system.paths.as_slice() else { return Err(Failure::new(cannot)) };
     let target = folder.join(name);
     let notices = RefCell::new(Vec::new());
     let take = |notice: Notice| notices.borrow_mut().push(notice.to_string());
     // If nothing is known yet, there is nothing to record about the clone, so no state folder is made for it.
-    let looked = State::look(&ground.substrate, &SystemClock, &take);
+    let looked = State::look(&file_system.substrate, &SystemClock, &take);
     let state = match looked {
-        Ok(Some(_)) => State::open(&ground.substrate, &SystemClock, &SystemRandom, &take).map(Some),
+        Ok(Some(_)) => State::open(&file_system.substrate, &SystemClock, &SystemRandom, &take).map(Some),
         other => other.map(|_| None),
     };
     let options = CloneOptions {
@@ -46,12 +46,13 @@ pub(crate) fn run(arguments: &ShareCloneArgs) -> Outcome<Report> {
         Ok(state) => (state, None),
         Err(error) => (None, Some(error)),
     };
-    if let Some(error) = unusable.as_ref().filter(|_| SharePolicy::of(ground.substrate.abilities()).is_declared()) {
+    if let Some(error) = unusable.as_ref().filter(|_| SharePolicy::of(file_system.substrate.abilities()).is_declared())
+    {
         return Err(Failure::new(cannot)
             .because_of(format!("whether a host has left holes in it cannot be looked up: {error}"))
             .hint("run `onefold share mend` as a user who may, and try again"));
     }
-    let cloned = clone(&ground.substrate, state.as_ref(), source, &target, &options);
+    let cloned = clone(&file_system.substrate, state.as_ref(), source, &target, &options);
     let mut cloned = cloned.map_err(|error| failure(&cannot, &error))?;
     if let Some(error) = unusable {
         cloned.known = Known::LeftToScan(Unknown::Failed(error));
@@ -60,7 +61,7 @@ pub(crate) fn run(arguments: &ShareCloneArgs) -> Outcome<Report> {
     let notices = notices.take();
     append(&mut text, &notices);
     let json = json!({
-        "root": machine_name(&ground.root),
+        "root": machine_name(&file_system.root),
         "source": machine_name(source),
         "target": machine_name(&target),
         "bytes": cloned.bytes,

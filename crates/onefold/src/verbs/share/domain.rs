@@ -13,7 +13,7 @@ use onefold_share::state::files::Marks;
 use onefold_substrate::{Access, Files, Names};
 use serde_json::{Value, json};
 
-use super::open::{Ground, append, state_failure};
+use super::open::{OpenFileSystem, append, state_failure};
 use super::result::domain_words;
 use super::status::noun;
 use crate::cli::share::{ShareDomainCommand, ShareDomainSetArgs, ShareFilesArgs};
@@ -30,16 +30,16 @@ pub(crate) fn run(command: &ShareDomainCommand) -> Outcome<Report> {
 
 fn set(paths: &[PathBuf], label: Option<&Label>) -> Outcome<Report> {
     let cannot = |path: &Path| format!("cannot set the domain of `{}`", path.shown());
-    let ground = Ground::open("cannot set domains", paths)?;
-    if !ground.substrate.reads_trusted_attributes() {
+    let file_system = OpenFileSystem::open("cannot set domains", paths)?;
+    if !file_system.substrate.reads_trusted_attributes() {
         return Err(Failure::new("cannot set domains")
             .because_of(format!("only root can set the attribute `{}`", label::ATTRIBUTE))
             .hint("run the command as root"));
     }
-    for (named, path) in paths.iter().zip(&ground.paths) {
-        label::set(&ground.substrate, path, label).map_err(|error| Failure::of_io(cannot(named), &error))?;
+    for (named, path) in paths.iter().zip(&file_system.paths) {
+        label::set(&file_system.substrate, path, label).map_err(|error| Failure::of_io(cannot(named), &error))?;
     }
-    let count = ground.paths.len() as u64;
+    let count = file_system.paths.len() as u64;
     let put = match label {
         Some(Label::Domain(domain)) => format!("put into {}", domain_words(domain)),
         Some(Label::ByOwner) => "put into the domains of their files' owners".to_owned(),
@@ -49,24 +49,24 @@ fn set(paths: &[PathBuf], label: Option<&Label>) -> Outcome<Report> {
         "{count} {} {put}; the next run reads the files there anew, and what they share already stays shared",
         noun(count, "path")
     );
-    let paths: Vec<_> = ground.paths.iter().map(machine_name).collect();
+    let paths: Vec<_> = file_system.paths.iter().map(machine_name).collect();
     let label = label.map(Label::value);
-    Ok(Report::done(text, json!({ "root": machine_name(&ground.root), "paths": paths, "set": label })))
+    Ok(Report::done(text, json!({ "root": machine_name(&file_system.root), "paths": paths, "set": label })))
 }
 
 fn show(arguments: &ShareFilesArgs) -> Outcome<Report> {
     const CANNOT: &str = "cannot show domains";
-    let ground = Ground::open(CANNOT, &arguments.files)?;
-    let (shown, notices) = ground.look(CANNOT, |state| shown(&ground, state, arguments))?;
+    let file_system = OpenFileSystem::open(CANNOT, &arguments.files)?;
+    let (shown, notices) = file_system.look(CANNOT, |state| shown(&file_system, state, arguments))?;
     let (lines, paths): (Vec<String>, Vec<Value>) = shown.into_iter().unzip();
     let mut text = lines.join("\n");
-    let sees_labels = ground.substrate.reads_trusted_attributes();
+    let sees_labels = file_system.substrate.reads_trusted_attributes();
     if !sees_labels {
         append(&mut text, &["domains that root has set for files and folders are not visible to this user".to_owned()]);
     }
     append(&mut text, &notices);
     let json = json!({
-        "root": machine_name(&ground.root),
+        "root": machine_name(&file_system.root),
         "paths": paths,
         "folder_domains_visible": sees_labels,
         "notices": notices,
@@ -76,18 +76,18 @@ fn show(arguments: &ShareFilesArgs) -> Outcome<Report> {
 
 /// Returns a line and an object for each path.
 fn shown(
-    ground: &Ground,
+    file_system: &OpenFileSystem,
     state: Option<&State<'_, LinuxSubstrate>>,
     arguments: &ShareFilesArgs,
 ) -> Outcome<Vec<(String, Value)>> {
     let of_state = |error| state_failure("cannot show domains", &error);
     let rules = match state {
         Some(state) => DomainRules::of(state).map_err(of_state)?,
-        None => DomainRules::new(&ground.substrate, Settings::default()),
+        None => DomainRules::new(&file_system.substrate, Settings::default()),
     };
     let files = state.map(Marks::load).transpose().map_err(of_state)?;
     let mut shown = Vec::new();
-    for (named, path) in arguments.files.iter().zip(&ground.paths) {
+    for (named, path) in arguments.files.iter().zip(&file_system.paths) {
         let cannot =
             |error: io::Error| Failure::of_io(format!("cannot show the domain of `{}`", named.shown()), &error);
         let path_text = machine_name(path);
@@ -110,7 +110,7 @@ fn shown(
             shown.push((line, json));
             continue;
         }
-        let found = find(&ground.substrate, &rules, files.as_ref(), path).map_err(cannot)?;
+        let found = find(&file_system.substrate, &rules, files.as_ref(), path).map_err(cannot)?;
         let line =
             format!("`{}` belongs to {}, {}", named.shown(), domain_words(&found.membership.domain), reason(&found));
         let mut json = found_json(&found);

@@ -9,7 +9,7 @@ use onefold_share::status::Standing;
 use serde_json::{Value, json};
 
 use super::domain::{found_json, reason};
-use super::open::{Ground, append, state_failure};
+use super::open::{OpenFileSystem, append, state_failure};
 use super::result::domain_words;
 use super::states;
 use super::status::noun;
@@ -25,10 +25,10 @@ const NAMED_MAX: usize = 20;
 pub(crate) fn run(arguments: &ShareExplainArgs) -> Outcome<Report> {
     let cannot = format!("cannot explain `{}`", arguments.file.shown());
     let paths = [Some(&arguments.file), arguments.template.since.as_ref()].into_iter().flatten().cloned();
-    let ground = Ground::open(&cannot, &paths.collect::<Vec<_>>())?;
-    let since = ground.paths.get(1).map(PathBuf::as_path);
-    let ((found, has_state), notices) = ground.look(&cannot, |state| {
-        let found = explain(&ground.substrate, state, ground.first(), arguments.offset.0, since);
+    let file_system = OpenFileSystem::open(&cannot, &paths.collect::<Vec<_>>())?;
+    let since = file_system.paths.get(1).map(PathBuf::as_path);
+    let ((found, has_state), notices) = file_system.look(&cannot, |state| {
+        let found = explain(&file_system.substrate, state, file_system.first(), arguments.offset.0, since);
         Ok((found.map_err(|error| failure(&cannot, &error))?, state.is_some()))
     })?;
     let verdict = found.verdict(has_state);
@@ -37,10 +37,10 @@ pub(crate) fn run(arguments: &ShareExplainArgs) -> Outcome<Report> {
     let owned = holds.then(|| owned_byte(&arguments.file, found.block.0.saturating_mul(BLOCK_BYTES_U64)));
     append(&mut text, &guest_lines(owned.as_ref()));
     append(&mut text, &notices);
-    let path = ground.first().shown().to_string();
+    let path = file_system.first().shown().to_string();
     let json = json!({
-        "root": machine_name(&ground.root),
-        "path": machine_name(ground.first()),
+        "root": machine_name(&file_system.root),
+        "path": machine_name(file_system.first()),
         "block": json(&found, verdict),
         "guest": owned.as_ref().and_then(|owned| owned.as_ref().ok()).map(OwnedByte::json),
         "guest_error": owned.as_ref().and_then(|owned| owned.as_ref().err()),

@@ -15,7 +15,7 @@ use onefold_share::state::files::Marks;
 use onefold_share::state::{State, StateError};
 use serde_json::{Value, json};
 
-use super::open::{Ground, append, state_failure};
+use super::open::{OpenFileSystem, append, state_failure};
 use super::states;
 use super::status::{nothing_known, noun, ratio};
 use crate::cli::Talk;
@@ -37,21 +37,22 @@ pub(crate) fn run(arguments: &ShareIndexArgs, talk: Talk) -> Outcome<Report> {
     if arguments.dump && talk.json {
         return Err(Failure::usage(CANNOT).because_of("--dump prints lines, not JSON"));
     }
-    let ground = Ground::open(CANNOT, std::slice::from_ref(&arguments.path))?;
+    let file_system = OpenFileSystem::open(CANNOT, std::slice::from_ref(&arguments.path))?;
     if arguments.dump {
-        let (_, notices) = ground.look(CANNOT, |state| state.map_or(Ok(()), dump))?;
+        let (_, notices) = file_system.look(CANNOT, |state| state.map_or(Ok(()), dump))?;
         for notice in notices {
             eprintln!("warning: {}", ShownText::line(&notice));
         }
         return Ok(Report::done("", Value::Null));
     }
-    let (found, notices) = ground.look(CANNOT, |state| {
+    let (found, notices) = file_system.look(CANNOT, |state| {
         state.map(|state| summarize(state).map_err(|error| state_failure(CANNOT, &error))).transpose()
     })?;
-    let root = ground.root.shown().to_string();
+    let root = file_system.root.shown().to_string();
     let mut text = found.as_ref().map_or_else(|| nothing_known(&root), text);
     append(&mut text, &notices);
-    let json = json!({ "root": machine_name(&ground.root), "index": found.as_ref().map(json), "notices": notices });
+    let json =
+        json!({ "root": machine_name(&file_system.root), "index": found.as_ref().map(json), "notices": notices });
     Ok(Report::done(text, json))
 }
 

@@ -9,7 +9,7 @@ use onefold_share::mend::{Became, Doubtful, Foreign, MendRules, Mended, MendedIm
 use onefold_share::state::State;
 use serde_json::{Value, json};
 
-use super::open::{Ground, append, check_root, state_failure};
+use super::open::{OpenFileSystem, append, check_root, state_failure};
 use super::status::noun;
 use crate::cli::share::{ForeignAction, ShareMendArgs};
 use crate::failure::{Exit, Outcome};
@@ -25,7 +25,7 @@ const RANGES_MAX: usize = 4;
 
 pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
     const CANNOT: &str = "cannot mend images";
-    let ground = Ground::open(CANNOT, std::slice::from_ref(&arguments.path))?;
+    let file_system = OpenFileSystem::open(CANNOT, std::slice::from_ref(&arguments.path))?;
     let doubtful = if arguments.force { Doubtful::Fill } else { Doubtful::Keep };
     let foreign = match arguments.foreign {
         None => Foreign::Keep,
@@ -34,16 +34,16 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
     };
     let rules = MendRules { doubtful, foreign };
     // If no host has shared, there is nothing to mend, so no state folder is made for it.
-    let (is_known, _) = ground.look(CANNOT, |state| Ok(state.is_some()))?;
+    let (is_known, _) = file_system.look(CANNOT, |state| Ok(state.is_some()))?;
     if is_known {
-        check_root(CANNOT, &ground.substrate, arguments.root)?;
+        check_root(CANNOT, &file_system.substrate, arguments.root)?;
     }
     let notices = std::cell::RefCell::new(Vec::new());
     let take = |notice: onefold_share::state::Notice| notices.borrow_mut().push(notice.to_string());
     let patience = Patience { clock: &SystemClock, most: MEND_WAIT, is_stopped: &|| false };
     // If no host has shared, there is nothing to mend, so no state folder is made for it. If the identity is lost,
     // there may be something to mend.
-    let opened = State::open_to_mend(&ground.substrate, &SystemClock, &SystemRandom, &take);
+    let opened = State::open_to_mend(&file_system.substrate, &SystemClock, &SystemRandom, &take);
     let mended = opened.and_then(|state| {
         state.map_or_else(|| Ok(Mended::default()), |state| mend_patiently(&state, rules, &patience))
     });
@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &ShareMendArgs) -> Outcome<Report> {
     }
     let notices = notices.take();
     append(&mut text, &notices);
-    let json = json!({ "root": machine_name(&ground.root), "images": json(&mended), "notices": notices });
+    let json = json!({ "root": machine_name(&file_system.root), "images": json(&mended), "notices": notices });
     let is_waiting = mended.waiting().any(|image| !is_settled(image, doubtful));
     Ok(Report { text, json, exit: if is_waiting { Exit::Failed } else { Exit::Done } })
 }

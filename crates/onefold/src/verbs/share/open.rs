@@ -10,22 +10,22 @@ use onefold_share::state::trust::{Distrust, WritableRoot, writable_root};
 use onefold_share::state::{Notice, State, StateError};
 use onefold_substrate::Sharing;
 
-use super::root::{Located, locate};
+use super::root::{RootedPaths, locate};
 use crate::cli::share::RootArgs;
 use crate::failure::{Exit, Failure, Outcome};
 
 /// A file system, and paths on it.
-pub(super) struct Ground {
+pub(super) struct OpenFileSystem {
     pub(super) root: PathBuf,
     /// Paths below the root, in the order in which they were named.
     pub(super) paths: Vec<PathBuf>,
     pub(super) substrate: LinuxSubstrate,
 }
 
-impl Ground {
+impl OpenFileSystem {
     /// Opens the file system that contains `paths`. `cannot` names the failed action if that fails.
-    pub(super) fn open(cannot: &str, paths: &[PathBuf]) -> Outcome<Ground> {
-        let Located { root, paths } = locate(paths)?;
+    pub(super) fn open(cannot: &str, paths: &[PathBuf]) -> Outcome<OpenFileSystem> {
+        let RootedPaths { root, paths } = locate(paths)?;
         let opened = LinuxSubstrate::open(&root, Path::new("")).or_else(|error| {
             // The owner of an image may use it without rights to the root, so this tries the folder of the image.
             let first = paths.first().map_or(Path::new(""), PathBuf::as_path);
@@ -33,7 +33,7 @@ impl Ground {
             LinuxSubstrate::open(&root, folder.unwrap_or(Path::new(""))).map_err(|_| error)
         });
         let substrate = opened.map_err(|error| Failure::new(cannot).because(&error))?;
-        Ok(Ground { root, paths, substrate })
+        Ok(OpenFileSystem { root, paths, substrate })
     }
 
     /// Returns the file or folder that was named first.

@@ -8,7 +8,7 @@ use onefold_linux::LinuxSubstrate;
 use onefold_share::opt_out::{exclude, include};
 use serde_json::json;
 
-use super::open::Ground;
+use super::open::OpenFileSystem;
 use super::status::noun;
 use crate::cli::share::ShareFilesArgs;
 use crate::failure::{Failure, Outcome};
@@ -16,26 +16,28 @@ use crate::output::{Report, machine_name};
 
 /// The requested change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub(crate) enum OptOutChange {
     Exclude,
     Include,
 }
 
-pub(crate) fn run(arguments: &ShareFilesArgs, choice: Choice) -> Outcome<Report> {
+pub(crate) fn run(arguments: &ShareFilesArgs, choice: OptOutChange) -> Outcome<Report> {
     let (verb, set): (_, fn(&LinuxSubstrate, &Path) -> io::Result<()>) = match choice {
-        Choice::Exclude => ("exclude", exclude),
-        Choice::Include => ("include", include),
+        OptOutChange::Exclude => ("exclude", exclude),
+        OptOutChange::Include => ("include", include),
     };
-    let ground = Ground::open(&format!("cannot {verb} files"), &arguments.files)?;
-    for (named, path) in arguments.files.iter().zip(&ground.paths) {
-        set(&ground.substrate, path)
+    let file_system = OpenFileSystem::open(&format!("cannot {verb} files"), &arguments.files)?;
+    for (named, path) in arguments.files.iter().zip(&file_system.paths) {
+        set(&file_system.substrate, path)
             .map_err(|error| Failure::of_io(format!("cannot {verb} `{}`", named.shown()), &error))?;
     }
-    let count = ground.paths.len() as u64;
-    let paths: Vec<_> = ground.paths.iter().map(machine_name).collect();
+    let count = file_system.paths.len() as u64;
+    let paths: Vec<_> = file_system.paths.iter().map(machine_name).collect();
     let text = match choice {
-        Choice::Exclude => format!("{count} {} excluded; what is shared already stays so", noun(count, "path")),
-        Choice::Include => format!("{count} {} included; the next run reads what it finds there", noun(count, "path")),
+        OptOutChange::Exclude => format!("{count} {} excluded; what is shared already stays so", noun(count, "path")),
+        OptOutChange::Include => {
+            format!("{count} {} included; the next run reads what it finds there", noun(count, "path"))
+        }
     };
-    Ok(Report::done(text, json!({ "root": machine_name(&ground.root), "paths": paths })))
+    Ok(Report::done(text, json!({ "root": machine_name(&file_system.root), "paths": paths })))
 }

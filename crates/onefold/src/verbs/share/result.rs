@@ -21,7 +21,7 @@ use crate::size::human;
 const NAMED_MAX: usize = 20;
 
 /// All results of a run.
-pub(crate) struct Findings {
+pub(crate) struct ShareResult {
     pub(crate) root: PathBuf,
     pub(crate) kind: SubstrateKind,
     pub(crate) is_dry_run: bool,
@@ -54,7 +54,7 @@ impl Space {
     }
 }
 
-impl Findings {
+impl ShareResult {
     /// Returns whether anything that was requested failed.
     pub(crate) fn has_failures(&self) -> bool {
         let trouble = &self.passed.trouble;

@@ -9,7 +9,7 @@ use crate::failure::{Failure, Outcome};
 
 /// Paths on one file system.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Located {
+pub(crate) struct RootedPaths {
     /// The mount point of the file system.
     pub(crate) root: PathBuf,
     /// The paths below it.
@@ -17,8 +17,8 @@ pub(crate) struct Located {
 }
 
 /// Finds the file system that contains all paths.
-pub(crate) fn locate(paths: &[PathBuf]) -> Outcome<Located> {
-    let mut located: Option<(Located, u64)> = None;
+pub(crate) fn locate(paths: &[PathBuf]) -> Outcome<RootedPaths> {
+    let mut located: Option<(RootedPaths, u64)> = None;
     for path in paths {
         let cannot = |error: &std::io::Error| Failure::of_io(format!("cannot open `{}`", path.shown()), error);
         let whole = path.canonicalize().map_err(|error| cannot(&error))?;
@@ -27,7 +27,7 @@ pub(crate) fn locate(paths: &[PathBuf]) -> Outcome<Located> {
             None => {
                 let root = root_of(&whole, mount).map_err(|error| cannot(&error))?;
                 let below = below(&whole, &root);
-                located = Some((Located { root, paths: vec![below] }, mount));
+                located = Some((RootedPaths { root, paths: vec![below] }, mount));
             }
             Some((first, first_mount)) if *first_mount == mount => {
                 let below = below(&whole, &first.root);

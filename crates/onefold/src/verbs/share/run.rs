@@ -27,8 +27,8 @@ use super::by_files;
 use super::limits::{check_memory, limits};
 use super::mend::{self, MEND_WAIT};
 use super::open::{IDENTITY_LOST, SETTINGS_HINT, append, check_root, distrust_hint};
-use super::result::{Findings, Space};
-use super::root::{Located, locate};
+use super::result::{DedupResult, Space};
+use super::root::{RootedPaths, locate};
 use crate::cli::Talk;
 use crate::cli::share::{ConsentArgs, RootArgs, ShareRunArgs, SpaceArgs};
 use crate::failure::{Exit, Failure, Outcome};
@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
     let started = Instant::now();
     let interrupt = Interrupt::watch();
     raise_open_files();
-    let Located { root, paths } = locate(&arguments.paths)?;
+    let RootedPaths { root, paths } = locate(&arguments.paths)?;
     // A run that shares nothing leaves no holes.
     let consent = ConsentArgs { accept_mending: arguments.consent.accept_mending || arguments.dry_run };
     let accepted = RootArgs { accept_writable_root: arguments.root.accept_writable_root || arguments.dry_run };
@@ -99,7 +99,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
         ran.map_err(|error| pass_failure(&error))?;
 
     let space = Space { free_before: free_before.get().copied().flatten(), free_after: free_bytes(&substrate, &root) };
-    let result = Findings {
+    let result = DedupResult {
         root: root.clone(),
         kind: substrate.abilities().kind,
         is_dry_run: arguments.dry_run,
@@ -118,7 +118,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
 }
 
 /// Returns the final report of a run.
-fn report(result: &Findings, mended: &Mended, files: Option<&FilesReport>) -> Report {
+fn report(result: &DedupResult, mended: &Mended, files: Option<&FilesReport>) -> Report {
     let files_failed = files.is_some_and(|files| by_files::has_failures(&files.passed));
     let has_failed = result.has_failures() || files_failed || mended.left().next().is_some();
     let exit = if has_failed { Exit::Failed } else { Exit::Done };

@@ -11,7 +11,7 @@ use onefold_share::state::watches::SeenWatch;
 use onefold_share::status::{LockHeld, LockSubject, Status, status};
 use serde_json::{Value, json};
 
-use super::open::{Ground, append, state_failure};
+use super::open::{OpenFileSystem, append, state_failure};
 use super::result::{domain_words, domains_json};
 use super::states;
 use crate::cli::share::ShareStatusArgs;
@@ -25,14 +25,14 @@ const NAMED_MAX: usize = 20;
 pub(crate) fn run(arguments: &ShareStatusArgs) -> Outcome<Report> {
     const CANNOT: &str = "cannot show the status";
     let paths = [Some(&arguments.path), arguments.template.since.as_ref()].into_iter().flatten().cloned();
-    let ground = Ground::open(CANNOT, &paths.collect::<Vec<_>>())?;
-    let since = ground.paths.get(1).map(PathBuf::as_path);
-    let (found, notices) = ground.look(CANNOT, |state| {
+    let file_system = OpenFileSystem::open(CANNOT, &paths.collect::<Vec<_>>())?;
+    let since = file_system.paths.get(1).map(PathBuf::as_path);
+    let (found, notices) = file_system.look(CANNOT, |state| {
         let Some(state) = state else { return Ok(None) };
         let found = status(state).map_err(|error| state_failure(CANNOT, &error))?;
         Ok(Some((found, states::count(CANNOT, state, since)?)))
     })?;
-    let root = ground.root.shown().to_string();
+    let root = file_system.root.shown().to_string();
     let mut text = match &found {
         Some((found, states)) => format!("{}{}", text(found), states::text(states)),
         None => nothing_known(&root),
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &ShareStatusArgs) -> Outcome<Report> {
         document["unknown_template_images"] = states.unknown_templates.into();
         document
     });
-    let json = json!({ "root": machine_name(&ground.root), "state": state, "notices": notices });
+    let json = json!({ "root": machine_name(&file_system.root), "state": state, "notices": notices });
     Ok(Report::done(text, json))
 }
 

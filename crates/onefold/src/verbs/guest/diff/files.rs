@@ -17,7 +17,7 @@ use crate::verbs::guest::describe::{kind_name, path_members};
 use crate::verbs::guest::ending::Ending;
 use crate::verbs::guest::ls::below;
 use crate::verbs::guest::scene::Scene;
-use crate::verbs::guest::streaming::Streamed;
+use crate::verbs::guest::streaming::PrintResult;
 
 /// Maximum number of bytes of names in a directory that are compared, plus [`ENTRY_BYTES`] for each name: a million
 /// usual names. The names of both sides are in memory.
@@ -29,7 +29,7 @@ const PATH_BYTES_MAX: usize = 64 << 10;
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
 /// A comparison of two trees.
-pub(super) struct Files<'s, 'g, 'a> {
+pub(super) struct TreeComparison<'s, 'g, 'a> {
     sides: &'s [(&'s Scene<'g, 'a>, Digests); 2],
     /// Whether the comparison reads all content.
     content: bool,
@@ -44,21 +44,21 @@ pub(super) struct Files<'s, 'g, 'a> {
 }
 
 /// A name in a directory.
-struct Entry {
+struct ComparedName {
     name: Vec<u8>,
     file: GuestFile,
 }
 
 /// The entries of a directory, as many as there is room for.
-struct Entries {
-    all: Vec<Entry>,
+struct ComparedNames {
+    all: Vec<ComparedName>,
     bytes_left: usize,
     is_full: bool,
 }
 
-impl Entries {
-    fn new(bytes_max: usize) -> Entries {
-        Entries { all: Vec::new(), bytes_left: bytes_max, is_full: false }
+impl ComparedNames {
+    fn new(bytes_max: usize) -> ComparedNames {
+        ComparedNames { all: Vec::new(), bytes_left: bytes_max, is_full: false }
     }
 
     /// Adds an entry, or breaks if there is no room.
@@ -68,23 +68,31 @@ impl Entries {
             return ControlFlow::Break(());
         };
         self.bytes_left = left;
-        self.all.push(Entry { name, file });
+        self.all.push(ComparedName { name, file });
         ControlFlow::Continue(())
     }
 }
 
-impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
+impl<'s, 'g, 'a> TreeComparison<'s, 'g, 'a> {
     pub(super) fn new(
         sides: &'s [(&'s Scene<'g, 'a>, Digests); 2],
         content: bool,
         listing: &'s mut StdoutListing,
         ending: &'s mut Ending,
-    ) -> Files<'s, 'g, 'a> {
-        Files { sides, content, listing, ending, entered: Default::default(), waiting: Vec::new(), waiting_bytes: 0 }
+    ) -> TreeComparison<'s, 'g, 'a> {
+        TreeComparison {
+            sides,
+            content,
+            listing,
+            ending,
+            entered: Default::default(),
+            waiting: Vec::new(),
+            waiting_bytes: 0,
+        }
     }
 
     /// Compares two files, and everything below them if they are directories.
-    pub(super) fn compare(mut self, roots: [Found; 2]) -> Streamed<()> {
+    pub(super) fn compare(mut self, roots: [Found; 2]) -> PrintResult<()> {
         let [one, two] = roots;
         self.pair(one.path.clone(), [one.file, two.file])?;
         while let Some((path, pair)) = self.waiting.pop() {
@@ -95,7 +103,7 @@ impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
     }
 
     /// Compares the entries of two directories.
-    fn directories(&mut self, path: &[u8], pair: [GuestFile; 2]) -> Streamed<()> {
+    fn directories(&mut self, path: &[u8], pair: [GuestFile; 2]) -> PrintResult<()> {
         for (entered, directory) in self.entered.iter_mut().zip(pair) {
             let error = match entered.insert(directory) {
                 Insertion::New => continue,
@@ -122,8 +130,8 @@ impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
     }
 
     /// Returns the entries of a directory by name.
-    fn entries(&mut self, side: usize, path: &[u8], directory: GuestFile) -> Vec<Entry> {
-        let mut entries = Entries::new(ENTRIES_BYTES_MAX);
+    fn entries(&mut self, side: usize, path: &[u8], directory: GuestFile) -> Vec<ComparedName> {
+        let mut entries = ComparedNames::new(ENTRIES_BYTES_MAX);
         let read = self.sides[side].0.tree.each_entry(directory, &mut |entry, file| entries.add(entry.name, file));
         if let Err(error) = read {
             self.ending.failed_path(path, &error);
@@ -136,7 +144,7 @@ impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
     }
 
     /// Reports a file that only one side has. Reports nothing below a directory.
-    fn alone(&mut self, side: usize, path: &[u8], file: GuestFile) -> Streamed<()> {
+    fn alone(&mut self, side: usize, path: &[u8], file: GuestFile) -> PrintResult<()> {
         let kind = match self.sides[side].0.tree.stat(file) {
             Ok(stat) => stat.kind,
             Err(error) => {
@@ -156,7 +164,7 @@ impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
     }
 
     /// Compares two files with the same path.
-    fn pair(&mut self, path: Vec<u8>, pair: [GuestFile; 2]) -> Streamed<()> {
+    fn pair(&mut self, path: Vec<u8>, pair: [GuestFile; 2]) -> PrintResult<()> {
         let [one, two] = [0, 1].map(|side| self.sides[side].0.tree.stat(pair[side]));
         let (one, two) = match (one, two) {
             (Ok(one), Ok(two)) => (one, two),
@@ -223,7 +231,7 @@ impl<'s, 'g, 'a> Files<'s, 'g, 'a> {
         Ok((!content::are_equal(&one, &two)?).then(|| json!({ "what": "content" })))
     }
 
-    fn changed(&mut self, path: &[u8], changes: &[Value]) -> Streamed<()> {
+    fn changed(&mut self, path: &[u8], changes: &[Value]) -> PrintResult<()> {
         if self.listing.form() == RowForm::Json {
             let mut members = path_members("path", path);
             members.insert("changes".to_owned(), changes.into());
@@ -246,8 +254,8 @@ fn waiting_bytes(path: &[u8]) -> usize {
 
 /// Takes the next name of two sorted lists, with the files of that name.
 fn next_pair(
-    one: &mut Peekable<vec::IntoIter<Entry>>,
-    two: &mut Peekable<vec::IntoIter<Entry>>,
+    one: &mut Peekable<vec::IntoIter<ComparedName>>,
+    two: &mut Peekable<vec::IntoIter<ComparedName>>,
 ) -> Option<(Vec<u8>, [Option<GuestFile>; 2])> {
     let order = match (one.peek(), two.peek()) {
         (Some(one), Some(two)) => one.name.cmp(&two.name),
@@ -288,7 +296,7 @@ mod tests {
     fn long_names_take_as_much_room_as_many() {
         let file = GuestFile { system: SystemIndex(0), file: FileNumber(1) };
         for (length, count) in [(0, 100), (64, 50), (255, 20), (6400, 0)] {
-            let mut entries = Entries::new(6400);
+            let mut entries = ComparedNames::new(6400);
             let added = (0..1000).take_while(|_| entries.add(vec![b'n'; length], file).is_continue()).count();
             assert_eq!((added, entries.all.len(), entries.is_full), (count, count, true), "{length}");
         }

@@ -20,14 +20,14 @@ use onefold_guest::tree::Links;
 use super::ending::Ending;
 use super::open;
 use super::scene::Scene;
-use super::streaming::{self, Streamed};
+use super::streaming::{self, PrintResult};
 use crate::cli::Talk;
 use crate::cli::guest::{GuestDiffArgs, GuestImageArgs};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Report, RowForm, StdoutListing};
 
 use content::Digests;
-use files::Files;
+use files::TreeComparison;
 
 pub(super) fn run(arguments: &GuestDiffArgs, talk: Talk) -> Outcome<Report> {
     let image = |path: &std::path::Path| {
@@ -56,7 +56,7 @@ fn compare(
     two: &Scene<'_, '_>,
     listing: &mut StdoutListing,
     ending: &mut Ending,
-) -> Streamed<()> {
+) -> PrintResult<()> {
     let databases = [database(one, ending), database(two, ending)];
     if let [Some(first), Some(second)] = &databases {
         packages::print(first.as_ref(), second.as_ref(), listing)?;
@@ -69,7 +69,7 @@ fn compare(
     databases.iter().flatten().for_each(|database| ending.problems(database.problems()));
     let below = arguments.below.as_bytes();
     let roots = [one.find(below, Links::Follow)?, two.find(below, Links::Follow)?];
-    Files::new(&sides, arguments.content, listing, ending).compare(roots)
+    TreeComparison::new(&sides, arguments.content, listing, ending).compare(roots)
 }
 
 /// Returns the package database of an image. Without a readable one, files are compared all the same.

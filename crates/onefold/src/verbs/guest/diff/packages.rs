@@ -7,10 +7,14 @@ use onefold_guest::packages::{PackageDatabase, PackageState};
 use serde_json::json;
 
 use crate::output::{RowForm, StdoutListing};
-use crate::verbs::guest::streaming::Streamed;
+use crate::verbs::guest::streaming::PrintResult;
 
 /// Prints the packages that only one image has, and those that both have in different versions.
-pub(super) fn print(one: &dyn PackageDatabase, two: &dyn PackageDatabase, listing: &mut StdoutListing) -> Streamed<()> {
+pub(super) fn print(
+    one: &dyn PackageDatabase,
+    two: &dyn PackageDatabase,
+    listing: &mut StdoutListing,
+) -> PrintResult<()> {
     let mut versions: BTreeMap<(&str, &str), [Option<&str>; 2]> = BTreeMap::new();
     for (side, database) in [one, two].into_iter().enumerate() {
         let installed = database.packages().iter().filter(|package| package.state != PackageState::ConfigurationOnly);

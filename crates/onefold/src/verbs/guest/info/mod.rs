@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::describe::{content, origin};
 use super::ending::Ending;
 use super::many;
-use super::open::OpenImage;
+use super::open::GuestImage;
 use crate::cli::Talk;
 use crate::cli::guest::GuestInfoArgs;
 use crate::failure::{Failure, Outcome};
@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &GuestInfoArgs, talk: Talk) -> Outcome<Report> {
         let cannot = || format!("cannot read the allocation maps of `{}`", image.path().shown());
         let figures = Figures::of(guest, arguments.stale).map_err(|error| Failure::of_guest(cannot(), &error))?;
         let systems = Systems::of(guest, ending);
-        let info = Info { image, guest, volumes, figures, systems };
+        let info = ImageInfo { image, guest, volumes, figures, systems };
         texts.push(info.text());
         images.push(Value::Object(info.json()));
         ending.look_at(image, guest, 0..guest.volumes().len());
@@ -46,8 +46,8 @@ pub(super) fn run(arguments: &GuestInfoArgs, talk: Talk) -> Outcome<Report> {
 }
 
 /// The report about one image.
-struct Info<'i, 'g, 'a> {
-    image: &'i OpenImage,
+struct ImageInfo<'i, 'g, 'a> {
+    image: &'i GuestImage,
     guest: &'g Guest<'a>,
     /// The reported volumes, with their indices.
     volumes: Vec<(usize, &'g GuestVolume<'a>)>,
@@ -55,7 +55,7 @@ struct Info<'i, 'g, 'a> {
     systems: Systems,
 }
 
-impl Info<'_, '_, '_> {
+impl ImageInfo<'_, '_, '_> {
     fn text(&self) -> String {
         let table = match self.guest.table() {
             Some(table) => format!("{} with sectors of {} bytes", table.scheme.name(), table.sector_bytes),

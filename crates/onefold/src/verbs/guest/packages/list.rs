@@ -11,12 +11,12 @@ use serde::Serialize;
 use serde::ser::{SerializeSeq, Serializer};
 use serde_json::{Value, json};
 
-use super::OfImage;
+use super::ImagePackages;
 use crate::calendar;
 use crate::failure::Failure;
 use crate::output::{RowForm, StdoutListing};
 use crate::verbs::guest::describe::hex;
-use crate::verbs::guest::streaming::Streamed;
+use crate::verbs::guest::streaming::PrintResult;
 
 /// Maximum number of bytes of events that are kept, plus [`EVENT_BYTES`] for each: 300,000 usual events. A longer log
 /// is an artificial one.
@@ -32,7 +32,7 @@ pub(super) struct PackageList {
 }
 
 impl PackageList {
-    pub(super) fn of(of: &OfImage<'_>) -> PackageList {
+    pub(super) fn of(of: &ImagePackages<'_>) -> PackageList {
         if !of.arguments.history {
             return PackageList { times: Vec::new(), events: BTreeMap::new() };
         }
@@ -41,7 +41,7 @@ impl PackageList {
     }
 
     /// Prints the requested packages, followed by those that only the history knows.
-    pub(super) fn print(mut self, of: &OfImage<'_>, listing: &mut StdoutListing) -> Streamed<()> {
+    pub(super) fn print(mut self, of: &ImagePackages<'_>, listing: &mut StdoutListing) -> PrintResult<()> {
         for (at, package) in of.database.packages().iter().enumerate() {
             if of.image.is_interrupted() {
                 return Err(Failure::interrupted("listing packages").into());
@@ -60,12 +60,12 @@ impl PackageList {
 
     fn package(
         &self,
-        of: &OfImage<'_>,
+        of: &ImagePackages<'_>,
         listing: &mut StdoutListing,
         at: usize,
         package: &Package,
         events: &[PackageEvent],
-    ) -> Streamed<()> {
+    ) -> PrintResult<()> {
         let since = self.times.get(at).copied().flatten().map(since);
         if listing.form() == RowForm::Json {
             let mut row = PackageRow::of(of, package);
@@ -98,7 +98,13 @@ impl PackageList {
     }
 
     /// Prints a package that is no longer installed.
-    fn gone(&self, of: &OfImage<'_>, listing: &mut StdoutListing, name: &str, events: &[PackageEvent]) -> Streamed<()> {
+    fn gone(
+        &self,
+        of: &ImagePackages<'_>,
+        listing: &mut StdoutListing,
+        name: &str,
+        events: &[PackageEvent],
+    ) -> PrintResult<()> {
         if listing.form() == RowForm::Json {
             let history: Vec<Value> = events.iter().map(event_json).collect();
             let row = json!({ "image": of.image.name(), "name": name, "state": "gone", "history": history });
@@ -184,7 +190,7 @@ struct PackageRow<'p> {
 
 impl<'p> PackageRow<'p> {
     /// Returns a package without its files and its history.
-    fn of(of: &OfImage<'_>, package: &'p Package) -> PackageRow<'p> {
+    fn of(of: &ImagePackages<'_>, package: &'p Package) -> PackageRow<'p> {
         PackageRow {
             architecture: &package.architecture,
             files: None,

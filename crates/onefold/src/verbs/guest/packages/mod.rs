@@ -10,9 +10,9 @@ use onefold_guest::packages::{self, PackageDatabase};
 
 use super::ending::Ending;
 use super::many;
-use super::open::OpenImage;
+use super::open::GuestImage;
 use super::scene::Scene;
-use super::streaming::{self, Streamed};
+use super::streaming::{self, PrintResult};
 use crate::cli::Talk;
 use crate::cli::guest::GuestPackagesArgs;
 use crate::failure::{Failure, Outcome};
@@ -20,14 +20,14 @@ use crate::interrupt::Interrupt;
 use crate::output::{Report, RowForm, StdoutListing};
 
 use list::PackageList;
-use verification::Verified;
+use verification::VerificationResult;
 
 pub(super) fn run(arguments: &GuestPackagesArgs, talk: Talk) -> Outcome<Report> {
     let list_name = if arguments.verify { "differences" } else { "packages" };
     let mut listing = StdoutListing::new(RowForm::of(talk, false), list_name);
     let mut ending = Ending::default();
     let names_image = many::are_several(&arguments.images.paths);
-    let mut outcome: Streamed<()> = Ok(());
+    let mut outcome: PrintResult<()> = Ok(());
     let interrupt = if arguments.verify { Interrupt::watch() } else { Interrupt::default() };
     many::each(&arguments.images, talk, &mut ending, |image, guest, ending| {
         let scene = Scene::open(image, guest, &arguments.images.open)?;
@@ -35,9 +35,9 @@ pub(super) fn run(arguments: &GuestPackagesArgs, talk: Talk) -> Outcome<Report> 
             ending.warn(format!("`{}` has no package database", image.path().shown()));
             return Ok(ControlFlow::Continue(()));
         };
-        let of_image = OfImage { image, names_image, database: database.as_ref(), arguments };
+        let of_image = ImagePackages { image, names_image, database: database.as_ref(), arguments };
         outcome = match arguments.verify {
-            true => Verified::of(&scene, &of_image, talk, &interrupt).print(&of_image, &mut listing, ending),
+            true => VerificationResult::of(&scene, &of_image, talk, &interrupt).print(&of_image, &mut listing, ending),
             false => PackageList::of(&of_image).print(&of_image, &mut listing),
         };
         ending.problems(database.problems());
@@ -54,15 +54,15 @@ pub(super) fn database<'s>(scene: &'s Scene<'_, '_>) -> Outcome<Option<Box<dyn P
 }
 
 /// The packages of one image.
-struct OfImage<'i> {
-    image: &'i OpenImage,
+struct ImagePackages<'i> {
+    image: &'i GuestImage,
     /// Whether lines name the image, because there are several.
     names_image: bool,
     database: &'i dyn PackageDatabase,
     arguments: &'i GuestPackagesArgs,
 }
 
-impl OfImage<'_> {
+impl ImagePackages<'_> {
     /// Returns whether a package is requested.
     fn takes(&self, name: &str) -> bool {
         self.arguments.name.as_ref().is_none_or(|pattern| pattern.matches(name))

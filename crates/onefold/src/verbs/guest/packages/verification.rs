@@ -4,7 +4,7 @@ use onefold_block::Show;
 use onefold_guest::packages::{Difference, DifferenceKind, Verification, verify};
 use serde_json::{Value, json};
 
-use super::OfImage;
+use super::ImagePackages;
 use crate::cli::Talk;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -13,27 +13,37 @@ use crate::progress::Meter;
 use crate::verbs::guest::describe::{hex, kind_name, path_members};
 use crate::verbs::guest::ending::Ending;
 use crate::verbs::guest::scene::Scene;
-use crate::verbs::guest::streaming::Streamed;
+use crate::verbs::guest::streaming::PrintResult;
 
 /// The result of comparing all files with their digests.
-pub(super) struct Verified {
+pub(super) struct VerificationResult {
     found: Verification,
     is_interrupted: bool,
 }
 
-impl Verified {
-    pub(super) fn of(scene: &Scene<'_, '_>, of: &OfImage<'_>, talk: Talk, interrupt: &Interrupt) -> Verified {
+impl VerificationResult {
+    pub(super) fn of(
+        scene: &Scene<'_, '_>,
+        of: &ImagePackages<'_>,
+        talk: Talk,
+        interrupt: &Interrupt,
+    ) -> VerificationResult {
         let meter = Meter::new(format!("verifying {}", of.image.path().shown()), talk.quiet, interrupt.clone());
         let found = verify(&scene.tree, of.database, &mut |done, total| {
             // The counts are files, not bytes, so each file is shown as one block.
             meter.show_bytes(done.saturating_mul(4096), total.saturating_mul(4096))
         });
         meter.finish();
-        Verified { found, is_interrupted: interrupt.is_asked() }
+        VerificationResult { found, is_interrupted: interrupt.is_asked() }
     }
 
     /// Prints the differences, configuration files last: users are expected to change those.
-    pub(super) fn print(&self, of: &OfImage<'_>, listing: &mut StdoutListing, ending: &mut Ending) -> Streamed<()> {
+    pub(super) fn print(
+        &self,
+        of: &ImagePackages<'_>,
+        listing: &mut StdoutListing,
+        ending: &mut Ending,
+    ) -> PrintResult<()> {
         let name = |difference: &Difference| {
             of.database.packages().get(difference.package).map_or("", |package| &package.name)
         };
@@ -69,7 +79,7 @@ fn line(difference: &Difference, package: &str) -> String {
     format!("{what}: {} ({}{configuration})", difference.path.shown(), package.shown())
 }
 
-fn row(of: &OfImage<'_>, difference: &Difference, package: &str) -> Value {
+fn row(of: &ImagePackages<'_>, difference: &Difference, package: &str) -> Value {
     let (kind, recorded, found) = match &difference.kind {
         DifferenceKind::Changed { recorded, found } => {
             ("changed", Some(hex(recorded.bytes())), Some(hex(found.bytes())))

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::{FileNumber, FileStat, FileSystem};
 
-use super::header::Stored;
+use super::header::StoredSize;
 use crate::verbs::guest::stored;
 
 const TAR_BLOCK_BYTES: usize = 512;
@@ -14,7 +14,7 @@ const TAR_BLOCK_BYTES: usize = 512;
 const HOLES_BYTES_MIN: u64 = 4096;
 
 /// The content of a file that is being archived.
-pub(super) struct Content<'a> {
+pub(super) struct MemberContent<'a> {
     system: &'a dyn FileSystem,
     file: FileNumber,
     /// The ranges of the parts in the file, in order.
@@ -29,13 +29,17 @@ pub(super) struct Content<'a> {
     failed: Option<GuestError>,
 }
 
-impl<'a> Content<'a> {
+impl<'a> MemberContent<'a> {
     /// Returns the content of a file.
     ///
     /// # Errors
     /// When it exists only in another form, its map is damaged, or it has very many parts. Then nothing of it may be
     /// written.
-    pub(super) fn of(system: &'a dyn FileSystem, file: FileNumber, stat: &FileStat) -> Result<Content<'a>, GuestError> {
+    pub(super) fn of(
+        system: &'a dyn FileSystem,
+        file: FileNumber,
+        stat: &FileStat,
+    ) -> Result<MemberContent<'a>, GuestError> {
         if let Some(encoding) = stat.encoding {
             return Err(GuestError::Encoded(encoding));
         }
@@ -44,13 +48,13 @@ impl<'a> Content<'a> {
         let is_sparse = stat.size_bytes - stored >= HOLES_BYTES_MIN;
         let list = if is_sparse { list(&parts, stat.size_bytes) } else { Vec::new() };
         let parts = if is_sparse { parts } else { vec![(0, stat.size_bytes)] };
-        Ok(Content { system, file, parts, list, list_at: 0, part: 0, within: 0, failed: None })
+        Ok(MemberContent { system, file, parts, list, list_at: 0, part: 0, within: 0, failed: None })
     }
 
     /// Returns the amount that is stored.
-    pub(super) fn stored(&self) -> Stored {
+    pub(super) fn stored(&self) -> StoredSize {
         let parts: u64 = self.parts.iter().map(|(start, end)| end - start).sum();
-        Stored { bytes: parts + self.list.len() as u64, is_sparse: !self.list.is_empty() }
+        StoredSize { bytes: parts + self.list.len() as u64, is_sparse: !self.list.is_empty() }
     }
 
     /// Returns why the rest of the content was filled with zeros, if it was.
@@ -72,8 +76,8 @@ fn list(parts: &[(u64, u64)], size_bytes: u64) -> Vec<u8> {
     list
 }
 
-impl Read for Content<'_> {
-    /// Returns exactly as many bytes as [`Content::stored`] promises. If the guest ends early or cannot be read, the
+impl Read for MemberContent<'_> {
+    /// Returns exactly as many bytes as [`MemberContent::stored`] promises. If the guest ends early or cannot be read, the
     /// rest is zeros: the archive continues, and the caller reports the failure.
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if let Some(rest) = self.list.get(self.list_at..).filter(|rest| !rest.is_empty()) {

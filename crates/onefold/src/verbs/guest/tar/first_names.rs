@@ -31,7 +31,7 @@ pub(super) struct FirstNames {
     memory_bytes_max: usize,
     /// Maximum number of files in all.
     files_max: u64,
-    spilled: Option<Spilled>,
+    spilled: Option<SpilledNames>,
     /// Whether some names found no room.
     pub(super) is_full: bool,
 }
@@ -73,7 +73,7 @@ impl FirstNames {
         }
         let spilled = match &mut self.spilled {
             Some(spilled) => spilled,
-            none => none.insert(Spilled::new(&std::env::temp_dir(), self.files_max)?),
+            none => none.insert(SpilledNames::new(&std::env::temp_dir(), self.files_max)?),
         };
         self.is_full |= !spilled.insert(file, name)?;
         Ok(())
@@ -81,7 +81,7 @@ impl FirstNames {
 }
 
 /// Names in temporary files, which are themselves nameless.
-struct Spilled {
+struct SpilledNames {
     table: File,
     slots: u64,
     heap: BufWriter<File>,
@@ -91,23 +91,23 @@ struct Spilled {
 }
 
 /// The slot of a file in the table, or a free one for it.
-enum Place {
+enum TableSlot {
     Found { end: u64, length: usize },
     Free(u64),
     Full,
 }
 
-impl Spilled {
-    fn new(folder: &Path, files_max: u64) -> io::Result<Spilled> {
+impl SpilledNames {
+    fn new(folder: &Path, files_max: u64) -> io::Result<SpilledNames> {
         let slots = files_max.saturating_mul(2).clamp(SLOTS_MIN, SLOTS_MAX);
         let table = tempfile::tempfile_in(folder)?;
         table.set_len((slots + PROBES as u64) * SLOT_BYTES as u64)?;
         let heap = BufWriter::with_capacity(HEAP_BUFFER_BYTES, tempfile::tempfile_in(folder)?);
-        Ok(Spilled { table, slots, heap, heap_bytes: 0, hasher: RandomState::new() })
+        Ok(SpilledNames { table, slots, heap, heap_bytes: 0, hasher: RandomState::new() })
     }
 
     fn get(&mut self, file: GuestFile) -> io::Result<Option<Vec<u8>>> {
-        let Place::Found { end, length } = self.place(file)? else { return Ok(None) };
+        let TableSlot::Found { end, length } = self.place(file)? else { return Ok(None) };
         let start = end.checked_sub(length as u64).ok_or_else(foreign)?;
         self.heap.flush()?;
         let mut name = vec![0; length];
@@ -117,7 +117,9 @@ impl Spilled {
 
     /// Returns whether there is room for the name.
     fn insert(&mut self, file: GuestFile, name: &[u8]) -> io::Result<bool> {
-        let (Place::Free(at), Ok(length)) = (self.place(file)?, u32::try_from(name.len())) else { return Ok(false) };
+        let (TableSlot::Free(at), Ok(length)) = (self.place(file)?, u32::try_from(name.len())) else {
+            return Ok(false);
+        };
         self.heap.write_all(name)?;
         self.heap_bytes += u64::from(length);
         let mut slot = [0; SLOT_BYTES];
@@ -128,7 +130,7 @@ impl Spilled {
         Ok(true)
     }
 
-    fn place(&self, file: GuestFile) -> io::Result<Place> {
+    fn place(&self, file: GuestFile) -> io::Result<TableSlot> {
         let key = key(file);
         let first = self.hasher.hash_one(file) % self.slots * SLOT_BYTES as u64;
         let mut slots = [0; PROBES * SLOT_BYTES];
@@ -137,13 +139,13 @@ impl Spilled {
             if slot[..12] == key {
                 let end = slot[12..20].try_into().map(u64::from_le_bytes).map_err(|_| foreign())?;
                 let length = slot[20..].try_into().map(u32::from_le_bytes).map_err(|_| foreign())?;
-                return Ok(Place::Found { end, length: usize::try_from(length).map_err(|_| foreign())? });
+                return Ok(TableSlot::Found { end, length: usize::try_from(length).map_err(|_| foreign())? });
             }
             if slot[..12] == [0; 12] {
-                return Ok(Place::Free(at));
+                return Ok(TableSlot::Free(at));
             }
         }
-        Ok(Place::Full)
+        Ok(TableSlot::Full)
     }
 }
 

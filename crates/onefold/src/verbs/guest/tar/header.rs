@@ -22,7 +22,7 @@ const OWNER_MAX: u32 = 0o7_777_777;
 const SIZE_MAX: u64 = 0o77_777_777_777;
 
 /// A file in the form that an archive stores.
-pub(super) struct Member {
+pub(super) struct TarMember {
     /// Its name in the archive.
     pub(super) name: Vec<u8>,
     pub(super) kind: MemberKind,
@@ -42,7 +42,7 @@ pub(super) enum MemberKind {
 
 /// The stored amount of a member's content.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stored {
+pub(super) struct StoredSize {
     /// Number of bytes after the header.
     pub(super) bytes: u64,
     /// Whether these bytes are a list of the stored parts and then these parts, with holes elsewhere.
@@ -60,12 +60,12 @@ pub(super) fn name(path: &[u8], kind: FileKind) -> Vec<u8> {
     }
 }
 
-impl Member {
+impl TarMember {
     /// Writes the records and the header. The content comes next.
     pub(super) fn write(
         &self,
         builder: &mut Builder<impl Write>,
-        stored: Stored,
+        stored: StoredSize,
         content: impl io::Read,
     ) -> io::Result<()> {
         let records = self.records(stored);
@@ -78,7 +78,7 @@ impl Member {
         builder.append(&self.header(stored), content)
     }
 
-    fn header(&self, stored: Stored) -> Header {
+    fn header(&self, stored: StoredSize) -> Header {
         let (entry_type, target) = match &self.kind {
             MemberKind::SymbolicLink(target) => (EntryType::Symlink, target.as_slice()),
             MemberKind::HardLink(first) => (EntryType::Link, first.as_slice()),
@@ -100,8 +100,8 @@ impl Member {
         header
     }
 
-    fn records(&self, stored: Stored) -> Vec<u8> {
-        let mut records = Records::default();
+    fn records(&self, stored: StoredSize) -> Vec<u8> {
+        let mut records = PaxRecords::default();
         if self.name.len() > NAME_BYTES_MAX && !stored.is_sparse {
             records.add("path", &self.name);
         }
@@ -178,9 +178,9 @@ fn attribute_name(name: &[u8]) -> String {
 
 /// Records of pax: `LENGTH NAME=VALUE` and a newline each. The length includes itself.
 #[derive(Default)]
-struct Records(Vec<u8>);
+struct PaxRecords(Vec<u8>);
 
-impl Records {
+impl PaxRecords {
     fn add(&mut self, name: &str, value: &[u8]) {
         let rest = name.len() + value.len() + 3;
         let mut length = rest + 1;
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn the_length_of_a_record_counts_itself() {
         for length in [0, 1, 83, 84, 85, 86, 87, 88, 980, 981, 982, 983, 984, 985, 986, 987] {
-            let mut records = Records::default();
+            let mut records = PaxRecords::default();
             records.add("path", &vec![b'x'; length]);
             let told: usize = std::str::from_utf8(&records.0).unwrap().split(' ').next().unwrap().parse().unwrap();
             assert_eq!(told, records.0.len(), "{length}");

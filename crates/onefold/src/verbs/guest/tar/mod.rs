@@ -23,16 +23,16 @@ use tar::Builder;
 
 use super::ending::Ending;
 use super::scene::Scene;
-use super::streaming::{self, Stop, Streamed};
+use super::streaming::{self, PrintResult, PrintStop};
 use crate::cli::Talk;
 use crate::cli::guest::GuestTarArgs;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output::Report;
 
-use content::Content;
+use content::MemberContent;
 use first_names::FirstNames;
-use header::{Member, MemberKind, Stored};
-use places::Places;
+use header::{MemberKind, StoredSize, TarMember};
+use places::ArchiveNames;
 
 /// Number of bytes that are gathered before they are written.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &GuestTarArgs, talk: Talk) -> Outcome<Report> {
     streaming::with_scene(&arguments.image, talk, |scene, ending| {
         let builder = Builder::new(BufWriter::with_capacity(BUFFER_BYTES, out.lock()));
         let linked = FirstNames::new(scene.files_used());
-        let mut archive = Archive { scene, ending, builder, linked, places: Places::default(), outcome: Ok(()) };
+        let mut archive = Archive { scene, ending, builder, linked, places: ArchiveNames::default(), outcome: Ok(()) };
         let outcome = archive.all(arguments);
         let is_full = archive.linked.is_full;
         drop(archive);
@@ -58,8 +58,8 @@ pub(super) fn run(arguments: &GuestTarArgs, talk: Talk) -> Outcome<Report> {
                 .warn("some files with several names are in the archive more than once: there are too many".to_owned());
         }
         match outcome {
-            Ok(()) | Err(Stop::Closed) => {}
-            Err(Stop::Failed(failure)) => ending.failed(failure),
+            Ok(()) | Err(PrintStop::Closed) => {}
+            Err(PrintStop::Failed(failure)) => ending.failed(failure),
         }
         scene.look_at(ending);
         ending.tell();
@@ -75,12 +75,12 @@ struct Archive<'s, 'g, 'a> {
     /// The first name of each file with several names.
     linked: FirstNames,
     /// The names that were given, and those of the folder being visited.
-    places: Places,
-    outcome: Streamed<()>,
+    places: ArchiveNames,
+    outcome: PrintResult<()>,
 }
 
 impl<'g> Archive<'_, 'g, '_> {
-    fn all(&mut self, arguments: &GuestTarArgs) -> Streamed<()> {
+    fn all(&mut self, arguments: &GuestTarArgs) -> PrintResult<()> {
         for path in &arguments.paths {
             match self.scene.find(path.as_bytes(), Links::Keep) {
                 Ok(found) if self.places.has_named(&found.path) => {
@@ -96,7 +96,7 @@ impl<'g> Archive<'_, 'g, '_> {
     }
 
     /// Adds a file that was named, and everything below it.
-    fn named(&mut self, found: &Found) -> Streamed<()> {
+    fn named(&mut self, found: &Found) -> PrintResult<()> {
         self.places.note_named(&found.path, found.file);
         self.member(&found.path, found.file, &found.stat)?;
         if found.stat.kind != FileKind::Directory {
@@ -110,7 +110,7 @@ impl<'g> Archive<'_, 'g, '_> {
     }
 
     /// Adds one file. If it cannot be read, reports that and writes nothing of it.
-    fn member(&mut self, path: &[u8], file: GuestFile, stat: &FileStat) -> Streamed<()> {
+    fn member(&mut self, path: &[u8], file: GuestFile, stat: &FileStat) -> PrintResult<()> {
         if path.split(|byte| *byte == b'/').any(|name| matches!(name, b"." | b"..")) {
             let failure = Failure::new(format!("cannot keep `{}`", path.shown()));
             self.ending.failed(failure.because_of("a path with this name would lead elsewhere"));
@@ -120,7 +120,7 @@ impl<'g> Archive<'_, 'g, '_> {
         let is_linked = stat.kind != FileKind::Directory && stat.links > 1;
         if is_linked && let Some(first) = self.linked.get(file).map_err(cannot)? {
             let (name, kind) = (header::name(path, stat.kind), MemberKind::HardLink(first));
-            return self.write(path, &Member { name, kind, stat: stat.clone(), attributes: Vec::new() }, None);
+            return self.write(path, &TarMember { name, kind, stat: stat.clone(), attributes: Vec::new() }, None);
         }
         match self.read(path, file, stat) {
             Ok(Some((member, content))) => {
@@ -143,7 +143,7 @@ impl<'g> Archive<'_, 'g, '_> {
         path: &[u8],
         file: GuestFile,
         stat: &FileStat,
-    ) -> Result<Option<(Member, Option<Content<'g>>)>, GuestError> {
+    ) -> Result<Option<(TarMember, Option<MemberContent<'g>>)>, GuestError> {
         let system = self.scene.tree.system(file.system);
         let name = header::name(path, stat.kind);
         let kind = match stat.kind {
@@ -157,16 +157,16 @@ impl<'g> Archive<'_, 'g, '_> {
             },
         };
         let content = match stat.kind {
-            FileKind::Regular => Some(Content::of(system, file.file, stat)?),
+            FileKind::Regular => Some(MemberContent::of(system, file.file, stat)?),
             _ => None,
         };
         let attributes = system.attributes(file.file)?;
-        Ok(Some((Member { name, kind, stat: stat.clone(), attributes }, content)))
+        Ok(Some((TarMember { name, kind, stat: stat.clone(), attributes }, content)))
     }
 
-    fn write(&mut self, path: &[u8], member: &Member, content: Option<Content<'_>>) -> Streamed<()> {
+    fn write(&mut self, path: &[u8], member: &TarMember, content: Option<MemberContent<'_>>) -> PrintResult<()> {
         let Some(mut content) = content else {
-            let stored = Stored { bytes: 0, is_sparse: false };
+            let stored = StoredSize { bytes: 0, is_sparse: false };
             return Ok(member.write(&mut self.builder, stored, io::empty())?);
         };
         member.write(&mut self.builder, content.stored(), &mut content)?;

@@ -18,7 +18,7 @@ const HAS_ANOTHER: &str = "the folder has another file of this name, through whi
 /// The names that an archive may have once: those that were given, and those of the folder whose entries are being
 /// added.
 #[derive(Default)]
-pub(super) struct Places {
+pub(super) struct ArchiveNames {
     named: HashMap<Vec<u8>, GuestFile>,
     folder: Vec<u8>,
     /// Hashes of names, under a random key: a guest cannot choose names with equal hashes.
@@ -26,7 +26,7 @@ pub(super) struct Places {
     hasher: RandomState,
 }
 
-impl Places {
+impl ArchiveNames {
     /// Returns whether a path was given before, or lies below one that was. It may not come again, as the archive may
     /// have another file of this name by now.
     pub(super) fn has_named(&self, path: &[u8]) -> bool {
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn nothing_leads_through_another_file_of_its_name() {
-        let mut places = Places::default();
+        let mut places = ArchiveNames::default();
         for (path, kind, links, expected) in [
             ("/link", FileKind::SymbolicLink, 1, false),
             ("/link", FileKind::Directory, 2, true),
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_path_that_was_given_is_that_of_one_file_and_comes_once() {
-        let mut places = Places::default();
+        let mut places = ArchiveNames::default();
         assert!(!places.has_named(b"/a/x"));
         places.note_named(b"/a/x", file(5));
         for (path, expected) in [("/a/x", true), ("/a/x/y/z", true), ("/a/xy", false), ("/a", false), ("/", false)] {

@@ -14,7 +14,7 @@ use onefold_share::state::{Notice, State};
 
 use super::failure::common_failure;
 use super::result::changed_json;
-use super::{Ground, check_kind};
+use super::{OpenFileSystem, check_kind};
 use crate::cli::Talk;
 use crate::cli::share_common::ShareCommonAddArgs;
 use crate::failure::{Exit, Failure, Outcome};
@@ -31,13 +31,14 @@ pub(super) fn run(arguments: &ShareCommonAddArgs, _: Talk) -> Outcome<Report> {
     let cannot = format!("cannot add to a common volume in `{}`", arguments.path.shown());
     let interrupt = Interrupt::watch();
     let paths: Vec<PathBuf> = std::iter::once(&arguments.path).chain(&arguments.from).cloned().collect();
-    let ground = Ground::open(&cannot, &paths)?;
-    check_kind(&cannot, &ground)?;
-    let volume = common::find(&ground.substrate, ground.first()).map_err(|error| common_failure(&cannot, &error))?;
+    let file_system = OpenFileSystem::open(&cannot, &paths)?;
+    check_kind(&cannot, &file_system)?;
+    let volume =
+        common::find(&file_system.substrate, file_system.first()).map_err(|error| common_failure(&cannot, &error))?;
     let notices = RefCell::new(Vec::new());
-    let report = match ground.paths.get(1) {
-        Some(image) => from_image(&cannot, arguments, &ground, &volume, image, &notices, &interrupt)?,
-        None => from_archives(&cannot, arguments, &ground, &volume, &interrupt)?,
+    let report = match file_system.paths.get(1) {
+        Some(image) => from_image(&cannot, arguments, &file_system, &volume, image, &notices, &interrupt)?,
+        None => from_archives(&cannot, arguments, &file_system, &volume, &interrupt)?,
     };
     if report.files == 0 {
         return Err(Failure::new(cannot)
@@ -46,7 +47,7 @@ pub(super) fn run(arguments: &ShareCommonAddArgs, _: Talk) -> Outcome<Report> {
     }
     let mut text = text(&report);
     append(&mut text, &notices.take());
-    let mut json = changed_json(&ground.root, &volume, &report.changed);
+    let mut json = changed_json(&file_system.root, &volume, &report.changed);
     if let Some(object) = json.as_object_mut() {
         object.insert("files".to_owned(), report.files.into());
         object.insert("misaligned".to_owned(), report.misaligned.into());
@@ -57,14 +58,14 @@ pub(super) fn run(arguments: &ShareCommonAddArgs, _: Talk) -> Outcome<Report> {
 fn from_image(
     cannot: &str,
     arguments: &ShareCommonAddArgs,
-    ground: &Ground,
+    file_system: &OpenFileSystem,
     volume: &Path,
     image: &Path,
     notices: &RefCell<Vec<String>>,
     interrupt: &Interrupt,
 ) -> Outcome<AddReport> {
     let take = |notice: Notice| notices.borrow_mut().push(notice.to_string());
-    let state = State::open(&ground.substrate, &SystemClock, &SystemRandom, &take);
+    let state = State::open(&file_system.substrate, &SystemClock, &SystemRandom, &take);
     let state = state.map_err(|error| state_failure(cannot, &error))?;
     let wish = || if interrupt.is_asked() { Wish::StopNow } else { Wish::GoOn };
     let stop = || interrupt.is_asked();
@@ -83,7 +84,7 @@ fn from_image(
 fn from_archives(
     cannot: &str,
     arguments: &ShareCommonAddArgs,
-    ground: &Ground,
+    file_system: &OpenFileSystem,
     volume: &Path,
     interrupt: &Interrupt,
 ) -> Outcome<AddReport> {
@@ -104,7 +105,7 @@ fn from_archives(
         random: &SystemRandom,
         go_on: &|| !interrupt.is_asked(),
     };
-    common::add_archives(&ground.substrate, &adding).map_err(|error| common_failure(cannot, &error))
+    common::add_archives(&file_system.substrate, &adding).map_err(|error| common_failure(cannot, &error))
 }
 
 fn text(report: &AddReport) -> String {

@@ -17,8 +17,8 @@ use serde_json::json;
 pub(super) use self::used::{UsedFor, UsedVolume};
 
 use self::failure::{common_failure, unsupported};
-use self::result::{Listing, changed_json};
-use super::open::Ground;
+use self::result::{PackageListing, changed_json};
+use super::open::OpenFileSystem;
 use super::status::noun;
 use crate::cli::Talk;
 use crate::cli::share_common::{ShareCommonCommand, ShareCommonCreateArgs, ShareCommonLookArgs, ShareCommonRemoveArgs};
@@ -37,24 +37,25 @@ pub(crate) fn run(command: &ShareCommonCommand, talk: Talk) -> Outcome<Report> {
 }
 
 /// Opens the file system of a volume, and returns the volume's path there.
-fn ground(cannot: &str, path: &Path) -> Outcome<(Ground, PathBuf)> {
-    let ground = Ground::open(cannot, &[path.to_owned()])?;
-    check_kind(cannot, &ground)?;
-    let volume = common::find(&ground.substrate, ground.first()).map_err(|error| common_failure(cannot, &error))?;
-    Ok((ground, volume))
+fn file_system(cannot: &str, path: &Path) -> Outcome<(OpenFileSystem, PathBuf)> {
+    let file_system = OpenFileSystem::open(cannot, &[path.to_owned()])?;
+    check_kind(cannot, &file_system)?;
+    let volume =
+        common::find(&file_system.substrate, file_system.first()).map_err(|error| common_failure(cannot, &error))?;
+    Ok((file_system, volume))
 }
 
 /// Refuses kinds of file systems without common volumes.
-fn check_kind(cannot: &str, ground: &Ground) -> Outcome<()> {
-    let kind = ground.substrate.abilities().kind;
+fn check_kind(cannot: &str, file_system: &OpenFileSystem) -> Outcome<()> {
+    let kind = file_system.substrate.abilities().kind;
     if matches!(kind, SubstrateKind::Xfs | SubstrateKind::Btrfs) { Ok(()) } else { Err(unsupported(cannot, kind)) }
 }
 
 /// Opens the volume at a path.
-fn opened(cannot: &str, path: &Path) -> Outcome<(Ground, Volume<LinuxFile>)> {
-    let (ground, volume) = ground(cannot, path)?;
-    let volume = common::open(&ground.substrate, &volume).map_err(|error| common_failure(cannot, &error))?;
-    Ok((ground, volume))
+fn opened(cannot: &str, path: &Path) -> Outcome<(OpenFileSystem, Volume<LinuxFile>)> {
+    let (file_system, volume) = file_system(cannot, path)?;
+    let volume = common::open(&file_system.substrate, &volume).map_err(|error| common_failure(cannot, &error))?;
+    Ok((file_system, volume))
 }
 
 fn create(arguments: &ShareCommonCreateArgs) -> Outcome<Report> {
@@ -63,15 +64,15 @@ fn create(arguments: &ShareCommonCreateArgs) -> Outcome<Report> {
     let no_name = || Failure::usage(cannot.clone()).because_of("it is not a file name");
     let name = path.file_name().ok_or_else(no_name)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let ground = Ground::open(&cannot, &[folder.to_owned()])?;
-    check_kind(&cannot, &ground)?;
-    let volume = ground.first().join(name);
-    let owner = owner_of_volumes(&cannot, &ground.substrate, ground.first())?;
-    let made = common::create(&ground.substrate, &SystemRandom, &volume, arguments.size.0, owner);
+    let file_system = OpenFileSystem::open(&cannot, &[folder.to_owned()])?;
+    check_kind(&cannot, &file_system)?;
+    let volume = file_system.first().join(name);
+    let owner = owner_of_volumes(&cannot, &file_system.substrate, file_system.first())?;
+    let made = common::create(&file_system.substrate, &SystemRandom, &volume, arguments.size.0, owner);
     made.map_err(|error| common_failure(&cannot, &error))?;
     let length = human(arguments.size.0.max(common::LENGTH_MIN));
     let text = format!("made `{}` for {owner}: room for {length}, none of it taken", path.shown());
-    let json = json!({ "root": machine_name(&ground.root), "path": machine_name(&volume), "owner": owner.0 });
+    let json = json!({ "root": machine_name(&file_system.root), "path": machine_name(&volume), "owner": owner.0 });
     Ok(Report::done(text, json))
 }
 
@@ -88,20 +89,20 @@ fn owner_of_volumes(cannot: &str, substrate: &LinuxSubstrate, folder: &Path) -> 
 
 fn ls(arguments: &ShareCommonLookArgs) -> Outcome<Report> {
     let cannot = format!("cannot list a common volume in `{}`", arguments.path.shown());
-    let (ground, volume) = opened(&cannot, &arguments.path)?;
-    let listing = Listing::of(volume.contents());
-    Ok(Report::done(listing.text(volume.path()), listing.json(&ground.root, volume.path())))
+    let (file_system, volume) = opened(&cannot, &arguments.path)?;
+    let listing = PackageListing::of(volume.contents());
+    Ok(Report::done(listing.text(volume.path()), listing.json(&file_system.root, volume.path())))
 }
 
 fn check(arguments: &ShareCommonLookArgs) -> Outcome<Report> {
     let cannot = format!("cannot check a common volume in `{}`", arguments.path.shown());
-    let (ground, volume) = opened(&cannot, &arguments.path)?;
-    let bytes = common::check(&ground.substrate, &volume).map_err(|error| common_failure(&cannot, &error))?;
+    let (file_system, volume) = opened(&cannot, &arguments.path)?;
+    let bytes = common::check(&file_system.substrate, &volume).map_err(|error| common_failure(&cannot, &error))?;
     let count = volume.contents().len() as u64;
     let (contents, path) = (noun(count, "content"), volume.path().shown());
     let text = format!("`{path}` is sound: {count} {contents} with {} match their digests", human(bytes));
     let json = json!({
-        "root": machine_name(&ground.root),
+        "root": machine_name(&file_system.root),
         "path": machine_name(volume.path()),
         "contents": count,
         "bytes": bytes,
@@ -111,12 +112,12 @@ fn check(arguments: &ShareCommonLookArgs) -> Outcome<Report> {
 
 fn rm(arguments: &ShareCommonRemoveArgs) -> Outcome<Report> {
     let cannot = format!("cannot remove packages from a common volume in `{}`", arguments.path.shown());
-    let (ground, volume) = ground(&cannot, &arguments.path)?;
+    let (file_system, volume) = file_system(&cannot, &arguments.path)?;
     let wants = |folder: &str| {
         let name = folder.split_once('_').map_or(folder, |(name, _)| name);
         arguments.packages.iter().any(|package| package == folder || package == name)
     };
-    let removed = common::remove(&ground.substrate, &SystemRandom, &volume, &wants);
+    let removed = common::remove(&file_system.substrate, &SystemRandom, &volume, &wants);
     let removed = removed.map_err(|error| common_failure(&cannot, &error))?;
     if removed.removed == 0 {
         return Err(Failure::new(cannot)
@@ -124,5 +125,5 @@ fn rm(arguments: &ShareCommonRemoveArgs) -> Outcome<Report> {
             .hint("`onefold share common ls` lists its packages"));
     }
     let text = format!("removed {} {} from `{}`", removed.removed, noun(removed.removed, "content"), volume.shown());
-    Ok(Report::done(text, changed_json(&ground.root, &volume, &removed)))
+    Ok(Report::done(text, changed_json(&file_system.root, &volume, &removed)))
 }

@@ -11,7 +11,7 @@ use crate::output::{Table, machine_name};
 use crate::size::human;
 
 /// The packages in a volume.
-pub(super) struct Listing {
+pub(super) struct PackageListing {
     packages: BTreeMap<String, PackageSums>,
     contents: u64,
     bytes: u64,
@@ -26,8 +26,8 @@ struct PackageSums {
     added: u64,
 }
 
-impl Listing {
-    pub(super) fn of(contents: &Contents) -> Listing {
+impl PackageListing {
+    pub(super) fn of(contents: &Contents) -> PackageListing {
         let mut packages = BTreeMap::<String, PackageSums>::new();
         let mut bytes: u64 = 0;
         for ((_, length), content) in contents.iter() {
@@ -39,7 +39,7 @@ impl Listing {
                 sums.bytes = sums.bytes.saturating_add(*length);
             }
         }
-        Listing { packages, contents: contents.len() as u64, bytes }
+        PackageListing { packages, contents: contents.len() as u64, bytes }
     }
 
     pub(super) fn text(&self, volume: &Path) -> String {

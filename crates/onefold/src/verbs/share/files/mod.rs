@@ -24,7 +24,7 @@ use self::result::FilesFindings;
 use super::common::{UsedFor, UsedVolume};
 use super::limits::{check_memory, limits};
 use super::result::Space;
-use super::root::{Located, locate};
+use super::root::{RootedPaths, locate};
 use super::run::{
     free_bytes, open_substrate, pass_failure, raise_open_files, space, state_failure, temporary_folder, wants,
 };
@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
     let since = arguments.since.as_deref().map(since::read).transpose()?;
     let interrupt = Interrupt::watch();
     raise_open_files();
-    let Located { root, paths } = locate(&arguments.paths)?;
+    let RootedPaths { root, paths } = locate(&arguments.paths)?;
     // Where shares may leave holes, nothing is shared; `share_files` reports that.
     let consent = ConsentArgs { accept_mending: true };
     let substrate = open_substrate(&root, consent, RootArgs { accept_writable_root: true })?;

@@ -20,64 +20,66 @@ use crate::size::human;
 
 /// A line, for people and for machines.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct WatchLine {
     pub(super) text: String,
     pub(super) json: Value,
     pub(super) is_trouble: bool,
 }
 
-impl Line {
-    pub(super) fn notice(notice: &Notice) -> Line {
-        Line::trouble("notice", notice.to_string())
+impl WatchLine {
+    pub(super) fn notice(notice: &Notice) -> WatchLine {
+        WatchLine::trouble("notice", notice.to_string())
     }
 
     /// Returns the line for a hanging call, which ends the watch.
-    pub(super) fn hung(limit: Duration, keeps_locks: bool) -> Line {
+    pub(super) fn hung(limit: Duration, keeps_locks: bool) -> WatchLine {
         let locks = if keeps_locks {
             "its locks stay until the call returns or the host is fenced, since the call may leave a hole"
         } else {
             "its locks are given up"
         };
         let limit = duration(limit.as_secs());
-        Line::trouble(
+        WatchLine::trouble(
             "hung",
             format!("no call of the file system came to its end for {limit}: the watch ends, and {locks}"),
         )
     }
 
-    pub(super) fn event(event: &WatchEvent<'_>, root: &Path, kind: SubstrateKind) -> Line {
+    pub(super) fn event(event: &WatchEvent<'_>, root: &Path, kind: SubstrateKind) -> WatchLine {
         match event {
-            WatchEvent::Began => Line {
+            WatchEvent::Began => WatchLine {
                 text: format!("watching images on {kind} at {}", root.shown()),
                 json: json!({ "event": "began", "root": machine_name(root), "file_system": kind.to_string() }),
                 is_trouble: false,
             },
             WatchEvent::Passed { scanned, passed, elapsed } => passed_line(scanned, passed, *elapsed),
             WatchEvent::FilesShared { changed, report, elapsed } => files_line(*changed, report, *elapsed),
-            WatchEvent::Mended(mended) => Line {
+            WatchEvent::Mended(mended) => WatchLine {
                 text: mend::lines(mended).join("; "),
                 json: json!({ "event": "mended", "images": mend::json(mended) }),
                 is_trouble: mended.left().next().is_some(),
             },
-            WatchEvent::LeftOff => Line {
+            WatchEvent::LeftOff => WatchLine {
                 text: "the window has ended: the rest is left for the next one".to_owned(),
                 json: json!({ "event": "left_off" }),
                 is_trouble: false,
             },
-            WatchEvent::Unseen(count) => Line::trouble(
+            WatchEvent::Unseen(count) => WatchLine::trouble(
                 "unseen",
                 format!("processes whose open files are not visible: {count}; any host may share in their images"),
             ),
-            WatchEvent::Failed(error) => Line::trouble("failed", format!("cannot share blocks: {error}; trying again")),
+            WatchEvent::Failed(error) => {
+                WatchLine::trouble("failed", format!("cannot share blocks: {error}; trying again"))
+            }
         }
     }
 
-    fn trouble(event: &str, text: String) -> Line {
-        Line { json: json!({ "event": event, "why": text }), text, is_trouble: true }
+    fn trouble(event: &str, text: String) -> WatchLine {
+        WatchLine { json: json!({ "event": event, "why": text }), text, is_trouble: true }
     }
 }
 
-fn files_line(changed: u64, report: &FilesReport, elapsed: Duration) -> Line {
+fn files_line(changed: u64, report: &FilesReport, elapsed: Duration) -> WatchLine {
     let shared = &report.passed.shared;
     let freed = (shared.untold == 0).then_some(shared.freed);
     let mut text = format!("shared {} by files of guests", human(shared.now));
@@ -106,14 +108,14 @@ fn files_line(changed: u64, report: &FilesReport, elapsed: Duration) -> Line {
         "trouble": trouble_text(&report.passed.trouble),
         "seconds": elapsed.as_secs_f64(),
     });
-    Line { text, json, is_trouble: false }
+    WatchLine { text, json, is_trouble: false }
 }
 
 fn images(count: u64) -> String {
     if count == 1 { "1 image".to_owned() } else { format!("{count} images") }
 }
 
-fn passed_line(scanned: &Scanned, passed: &Passed, elapsed: Duration) -> Line {
+fn passed_line(scanned: &Scanned, passed: &Passed, elapsed: Duration) -> WatchLine {
     let shared = &passed.shared;
     // Btrfs shows maps to root only.
     let freed = (shared.untold == 0).then_some(shared.freed);
@@ -151,7 +153,7 @@ fn passed_line(scanned: &Scanned, passed: &Passed, elapsed: Duration) -> Line {
         "trouble": trouble_text(&passed.trouble),
         "seconds": elapsed.as_secs_f64(),
     });
-    Line { text, json, is_trouble: false }
+    WatchLine { text, json, is_trouble: false }
 }
 
 /// Returns the first failure with a file, and the number of further ones.
@@ -179,7 +181,7 @@ mod tests {
     use onefold_share::files::Examined;
     use onefold_substrate::Refusal;
 
-    fn line(passed: &Passed) -> Line {
+    fn line(passed: &Passed) -> WatchLine {
         let scanned = Scanned { files: 12, unsettled: 1, passed_over: 2, read_bytes: 3 << 20, ..Scanned::default() };
         passed_line(&scanned, passed, Duration::from_secs(61))
     }
@@ -227,7 +229,8 @@ mod tests {
 
     #[test]
     fn a_call_that_hangs_is_reported_with_what_becomes_of_the_locks() {
-        let [usual, in_two_steps] = [false, true].map(|keeps_locks| Line::hung(Duration::from_secs(900), keeps_locks));
+        let [usual, in_two_steps] =
+            [false, true].map(|keeps_locks| WatchLine::hung(Duration::from_secs(900), keeps_locks));
         assert!(usual.is_trouble && usual.json["event"] == "hung");
         assert!(usual.text.contains("for 15 min") && usual.text.ends_with("its locks are given up"), "{}", usual.text);
         assert!(in_two_steps.text.contains("its locks stay"), "{}", in_two_steps.text);

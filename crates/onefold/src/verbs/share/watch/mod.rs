@@ -25,10 +25,10 @@ use onefold_substrate::Sharing;
 use sd_notify::NotifyState;
 use serde_json::Value;
 
-use self::lines::Line;
+use self::lines::WatchLine;
 use self::watchdog::Watchdog;
 use super::limits::{check_memory, limits};
-use super::root::{Located, locate};
+use super::root::{RootedPaths, locate};
 use super::run::{open_substrate, pass_failure, raise_open_files, space, state_failure, temporary_folder, wants};
 use crate::cli::Talk;
 use crate::cli::share::ShareWatchArgs;
@@ -53,7 +53,7 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
     let limits = limits(arguments.work.limits)?;
     let interrupt = Interrupt::watch();
     raise_open_files();
-    let Located { root, paths } = locate(&arguments.paths)?;
+    let RootedPaths { root, paths } = locate(&arguments.paths)?;
     let substrate = open_substrate(&root, arguments.consent, arguments.root)?;
     if arguments.files && SharePolicy::of(substrate.abilities()).is_declared() {
         return Err(pass_failure(&PassError::Undeclared));
@@ -83,7 +83,7 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
             substrate: &substrate,
             clock: &SystemClock,
             random: &SystemRandom,
-            notices: &|notice: Notice| print(&Line::notice(&notice), talk),
+            notices: &|notice: Notice| print(&WatchLine::notice(&notice), talk),
         },
         cpu: &ProcessCpu,
         machine: &LinuxMachine::new(&substrate),
@@ -100,7 +100,7 @@ pub(super) fn run(arguments: &ShareWatchArgs, talk: Talk) -> Outcome<Report> {
                 // Without a service manager, nobody listens.
                 let _ = sd_notify::notify(&[NotifyState::Ready]);
             }
-            print(&Line::event(&event, &root, substrate.abilities().kind), talk);
+            print(&WatchLine::event(&event, &root, substrate.abilities().kind), talk);
         });
         watchdog.end();
         if let Some(guard) = guard {
@@ -121,7 +121,7 @@ fn guard(watchdog: &Watchdog, limit: Duration, substrate: &LinuxSubstrate, talk:
     }
     // The reader of the report may hang, too.
     let (reported, report) = mpsc::channel();
-    let line = Line::hung(limit, SharePolicy::of(substrate.abilities()).is_declared());
+    let line = WatchLine::hung(limit, SharePolicy::of(substrate.abilities()).is_declared());
     thread::spawn(move || {
         print(&line, talk);
         let _ = sd_notify::notify(&[NotifyState::Status(&line.text), NotifyState::Stopping]);
@@ -140,7 +140,7 @@ fn threads(cpu_limit: Option<u32>) -> usize {
 }
 
 /// Prints a line. A reader that has stopped reading does not end the watch.
-fn print(line: &Line, talk: Talk) {
+fn print(line: &WatchLine, talk: Talk) {
     let _ = if talk.json {
         writeln!(io::stdout().lock(), "{}", Document::line(&line.json))
     } else if line.is_trouble {
