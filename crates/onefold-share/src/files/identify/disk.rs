@@ -4,7 +4,7 @@ use std::error::Error;
 use std::ops::Range;
 use std::sync::Arc;
 
-use onefold_disk::{Disk, DiskError, InFile};
+use onefold_disk::{Disk, DiskError, FilePlacement};
 use onefold_substrate::Reader;
 
 /// The bytes of a file of the substrate, as a disk. What lies past the end reads as zeros.
@@ -28,8 +28,8 @@ impl Disk for SubstrateDisk<'_> {
         Ok((offset < self.size_bytes).then_some(offset..self.size_bytes))
     }
 
-    fn in_file(&self, offset: u64) -> Result<InFile, DiskError> {
-        Ok(InFile { offset: Some(offset), length_bytes: self.size_bytes.saturating_sub(offset) })
+    fn in_file(&self, offset: u64) -> Result<FilePlacement, DiskError> {
+        Ok(FilePlacement { offset: Some(offset), length_bytes: self.size_bytes.saturating_sub(offset) })
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
@@ -68,7 +68,7 @@ mod tests {
         disk.read(4, &mut bytes).unwrap();
         assert_eq!(bytes, [7, 7, 0, 0]);
         assert_eq!((disk.next_data(9).unwrap(), disk.next_data(10).unwrap()), (Some(9..10), None));
-        assert_eq!(disk.in_file(4).unwrap(), InFile { offset: Some(4), length_bytes: 6 });
+        assert_eq!(disk.in_file(4).unwrap(), FilePlacement { offset: Some(4), length_bytes: 6 });
         assert!(disk.read(13, &mut bytes).is_err());
     }
 }

@@ -6,7 +6,7 @@
 //! files can share only if their phases are equal.
 
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
-use onefold_disk::{Disk, DiskError, InFile};
+use onefold_disk::{Disk, DiskError, FilePlacement};
 use onefold_guest::volume::DiskRange;
 
 use crate::format::FileBlock;
@@ -45,7 +45,7 @@ impl Pieces {
         let mut unmapped: u64 = 0;
         let mut done = 0;
         while done < range.length_bytes {
-            let InFile { offset: place, length_bytes } = disk.in_file(range.start_bytes.saturating_add(done))?;
+            let FilePlacement { offset: place, length_bytes } = disk.in_file(range.start_bytes.saturating_add(done))?;
             let left = range.length_bytes - done;
             // Behind the end of the disk there is nothing.
             let length = if length_bytes == 0 { left } else { length_bytes.min(left) };
@@ -129,11 +129,11 @@ mod tests {
             Ok((offset < 1 << 20).then_some(offset..1 << 20))
         }
 
-        fn in_file(&self, offset: u64) -> Result<InFile, DiskError> {
+        fn in_file(&self, offset: u64) -> Result<FilePlacement, DiskError> {
             let (cluster, within) = (offset / 8192, offset % 8192);
             let place = (offset < 1 << 20).then(|| (1 << 20) - 8192 * (cluster + 1) + within);
             let length_bytes = if offset < 1 << 20 { 8192 - within } else { 0 };
-            Ok(InFile { offset: place.filter(|_| cluster % 4 != 3), length_bytes })
+            Ok(FilePlacement { offset: place.filter(|_| cluster % 4 != 3), length_bytes })
         }
 
         fn read(&self, _: u64, into: &mut [u8]) -> Result<(), DiskError> {

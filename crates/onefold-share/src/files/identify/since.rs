@@ -287,8 +287,8 @@ mod tests {
             fn next_data(&self, _: u64) -> Result<Option<std::ops::Range<u64>>, onefold_disk::DiskError> {
                 Ok(None)
             }
-            fn in_file(&self, _: u64) -> Result<onefold_disk::InFile, onefold_disk::DiskError> {
-                Ok(onefold_disk::InFile { offset: None, length_bytes: 1 << 20 })
+            fn in_file(&self, _: u64) -> Result<onefold_disk::FilePlacement, onefold_disk::DiskError> {
+                Ok(onefold_disk::FilePlacement { offset: None, length_bytes: 1 << 20 })
             }
             fn read(&self, _: u64, into: &mut [u8]) -> Result<(), onefold_disk::DiskError> {
                 into.fill(0);

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use onefold_block::BLOCK_BYTES_U64;
-use onefold_disk::{Disk, DiskError, InFile};
+use onefold_disk::{Disk, DiskError, FilePlacement};
 use onefold_substrate::FileStat;
 
 use super::{IdentifyError, claimed_bytes_max};
@@ -100,7 +100,7 @@ impl Disk for PacedDisk<'_> {
         self.disk.next_data(offset)
     }
 
-    fn in_file(&self, offset: u64) -> Result<InFile, DiskError> {
+    fn in_file(&self, offset: u64) -> Result<FilePlacement, DiskError> {
         // However short a piece is, looking for it costs something. A hostile qcow2 image has millions of them.
         self.reads.ask(BLOCK_BYTES_U64)?;
         self.disk.in_file(offset)
@@ -133,7 +133,7 @@ impl Disk for WatchedDisk<'_> {
         self.disk.next_data(offset)
     }
 
-    fn in_file(&self, offset: u64) -> Result<InFile, DiskError> {
+    fn in_file(&self, offset: u64) -> Result<FilePlacement, DiskError> {
         self.disk.in_file(offset)
     }
 
