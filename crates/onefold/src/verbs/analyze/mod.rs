@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
 }
 
 /// Returns the names of the groups, and what tells the group of an image.
-fn groups(arguments: &AnalyzeArgs) -> (Vec<String>, impl Fn(&images::AnalysisResult) -> Option<usize>) {
+fn groups(arguments: &AnalyzeArgs) -> (Vec<String>, impl Fn(&images::FoundImage) -> Option<usize>) {
     let mut names: Vec<String> = Vec::new();
     let mut patterns = Vec::new();
     for group in &arguments.group {
@@ -91,7 +91,7 @@ fn groups(arguments: &AnalyzeArgs) -> (Vec<String>, impl Fn(&images::AnalysisRes
         });
         patterns.push((at, group));
     }
-    let group_of = move |found: &images::AnalysisResult| {
+    let group_of = move |found: &images::FoundImage| {
         patterns.iter().find(|(_, group)| group.takes(&found.path)).map(|&(at, _)| at)
     };
     (names, group_of)

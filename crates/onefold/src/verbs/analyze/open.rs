@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::machine_name;
 use crate::progress::Meter;
-use crate::verbs::images::{AnalysisResult, FileState};
+use crate::verbs::images::{FileState, FoundImage};
 use crate::verbs::in_use;
 
 /// How images are opened.
@@ -24,7 +24,7 @@ pub(super) struct OpeningOptions {
 }
 
 /// Returns the image at `found.path`, which is opened when its turn comes.
-pub(super) fn image(found: &AnalysisResult, how: &OpeningOptions, group: Option<usize>) -> Image {
+pub(super) fn image(found: &FoundImage, how: &OpeningOptions, group: Option<usize>) -> Image {
     let is_device = found.metadata.file_type().is_block_device();
     let peeked = found.open().ok();
     let about_bytes = match &peeked {
@@ -59,7 +59,7 @@ pub(super) fn explain(error: &DiskError) -> String {
 }
 
 /// Opens the image when its turn comes.
-fn open(found: &AnalysisResult, how: &OpeningOptions) -> Result<WatchedDisk, DiskError> {
+fn open(found: &FoundImage, how: &OpeningOptions) -> Result<WatchedDisk, DiskError> {
     let file = found
         .open()
         .map_err(|error| Failure::of_io(format!("cannot open the image `{}`", found.path.shown()), &error))?;

@@ -122,7 +122,7 @@ impl Conversions {
     }
 }
 
-fn open_disk(file: ImageFile, arguments: &GuestOpenArgs, meter: &Meter) -> Outcome<onefold_disk::GuestImage> {
+fn open_disk(file: ImageFile, arguments: &GuestOpenArgs, meter: &Meter) -> Outcome<onefold_disk::OpenImage> {
     let format = arguments.format.map(Into::into);
     Ok(onefold_disk::open(file, format, &arguments.backing_from, &meter.on_progress())?)
 }

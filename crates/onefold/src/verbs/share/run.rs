@@ -27,7 +27,7 @@ use super::by_files;
 use super::limits::{check_memory, limits};
 use super::mend::{self, MEND_WAIT};
 use super::open::{IDENTITY_LOST, SETTINGS_HINT, append, check_root, distrust_hint};
-use super::result::{DedupResult, Space};
+use super::result::{ShareResult, Space};
 use super::root::{RootedPaths, locate};
 use crate::cli::Talk;
 use crate::cli::share::{ConsentArgs, RootArgs, ShareRunArgs, SpaceArgs};
@@ -99,7 +99,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
         ran.map_err(|error| pass_failure(&error))?;
 
     let space = Space { free_before: free_before.get().copied().flatten(), free_after: free_bytes(&substrate, &root) };
-    let result = DedupResult {
+    let result = ShareResult {
         root: root.clone(),
         kind: substrate.abilities().kind,
         is_dry_run: arguments.dry_run,
@@ -118,7 +118,7 @@ pub(crate) fn run(arguments: &ShareRunArgs, talk: Talk) -> Outcome<Report> {
 }
 
 /// Returns the final report of a run.
-fn report(result: &DedupResult, mended: &Mended, files: Option<&FilesReport>) -> Report {
+fn report(result: &ShareResult, mended: &Mended, files: Option<&FilesReport>) -> Report {
     let files_failed = files.is_some_and(|files| by_files::has_failures(&files.passed));
     let has_failed = result.has_failures() || files_failed || mended.left().next().is_some();
     let exit = if has_failed { Exit::Failed } else { Exit::Done };

@@ -77,8 +77,8 @@ fn list(parts: &[(u64, u64)], size_bytes: u64) -> Vec<u8> {
 }
 
 impl Read for MemberContent<'_> {
-    /// Returns exactly as many bytes as [`MemberContent::stored`] promises. If the guest ends early or cannot be read, the
-    /// rest is zeros: the archive continues, and the caller reports the failure.
+    /// Returns exactly as many bytes as [`MemberContent::stored`] promises. If the guest ends early or cannot be read,
+    /// the rest is zeros: the archive continues, and the caller reports the failure.
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if let Some(rest) = self.list.get(self.list_at..).filter(|rest| !rest.is_empty()) {
             let length = rest.len().min(into.len());
