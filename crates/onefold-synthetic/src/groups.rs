@@ -7,7 +7,7 @@ use onefold_pool::format::geometry::{
     BITMAP_BLOCKS, BITS_PER_BITMAP_BLOCK, ENTRIES_PER_STORE_PAGE, GROUP_BLOCKS, Geometry, STORE_PAGES_PER_GROUP,
 };
 use onefold_pool::format::header::{self, BlockKind, HEADER_BYTES};
-use onefold_pool::format::store_page::{self, Entry};
+use onefold_pool::format::store_page::{self, StoreEntry};
 
 use crate::{SyntheticError, ensure_sound};
 
@@ -73,7 +73,7 @@ impl<'d> Groups<'d> {
     }
 
     /// Allocates a block of an open group.
-    pub(crate) fn take(&mut self, block: BlockNo, entry: &Entry) {
+    pub(crate) fn take(&mut self, block: BlockNo, entry: &StoreEntry) {
         let within = block.0 % GROUP_BLOCKS;
         let image = self.open.get_mut(&(block.0 / GROUP_BLOCKS)).expect("its group is open");
         set_bit(image, within);

@@ -35,7 +35,7 @@ use onefold_pool::format::geometry::{
 use onefold_pool::format::header::{self, BlockKind};
 use onefold_pool::format::map_node::FAN_OUT;
 use onefold_pool::format::state::Field;
-use onefold_pool::format::store_page::{BlockUse, Entry};
+use onefold_pool::format::store_page::{BlockUse, StoreEntry};
 use onefold_pool::format::superblock::Superblock;
 use onefold_pool::tree::TreeError;
 use onefold_pool::{
@@ -225,8 +225,8 @@ fn make_files(
     Ok(inos)
 }
 
-fn data_entry(block: BlockNo) -> Entry {
-    Entry { fingerprint: fingerprint(block), count: 1, domain: 0, usage: BlockUse::Data, private: false }
+fn data_entry(block: BlockNo) -> StoreEntry {
+    StoreEntry { fingerprint: fingerprint(block), count: 1, domain: 0, usage: BlockUse::Data, private: false }
 }
 
 /// Returns a fingerprint that looks like a keyed hash and differs from that of every other block: both halves are

@@ -4,7 +4,7 @@ use onefold_block::{BLOCK_BYTES, BlockNo};
 use onefold_pool::format::BlockBytes;
 use onefold_pool::format::header::{self, BlockKind};
 use onefold_pool::format::inode::MapRoot;
-use onefold_pool::format::map_node::{self, FAN_OUT_LEN, MapEntry, TOTALS_RANGE, Totals};
+use onefold_pool::format::map_node::{self, FAN_OUT_LEN, MapEntry, MapTotals, TOTALS_RANGE};
 
 use crate::SyntheticError;
 use crate::places::Places;
@@ -65,7 +65,7 @@ impl MapBuilder {
     fn complete(&mut self, level: usize, places: &mut Places<'_>) -> Result<BlockNo, SyntheticError> {
         let Growing { mut bytes, mapped, .. } = std::mem::replace(&mut self.levels[level].last, Growing::EMPTY);
         self.levels[level].complete += 1;
-        let totals = map_node::encode_totals(Totals { mapped, reserved: 0 }).expect("blocks are counted upwards");
+        let totals = map_node::encode_totals(MapTotals { mapped, reserved: 0 }).expect("blocks are counted upwards");
         bytes[TOTALS_RANGE].copy_from_slice(&totals);
         let kind = BlockKind::MapNode(u8::try_from(level).expect("a map has few levels"));
         let pool_tag = self.pool_tag;

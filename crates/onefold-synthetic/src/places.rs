@@ -7,7 +7,7 @@ use onefold_block::{AlignedBuffer, BlockNo};
 use onefold_pool::format::BlockBytes;
 use onefold_pool::format::geometry::GROUP_BLOCKS;
 use onefold_pool::format::header;
-use onefold_pool::format::store_page::{BlockUse, Entry};
+use onefold_pool::format::store_page::{BlockUse, StoreEntry};
 
 use crate::SyntheticError;
 use crate::groups::Groups;
@@ -55,7 +55,7 @@ impl<'d> Places<'d> {
     }
 
     /// Sets the entry of an allocated block.
-    pub(crate) fn set_entry(&mut self, block: BlockNo, entry: &Entry) {
+    pub(crate) fn set_entry(&mut self, block: BlockNo, entry: &StoreEntry) {
         self.groups.take(block, entry);
     }
 
@@ -69,7 +69,7 @@ impl<'d> Places<'d> {
             }
         }
         let at = self.node_run.pop_front().expect("filled above");
-        self.groups.take(at, &Entry::metadata(BlockUse::MapNode));
+        self.groups.take(at, &StoreEntry::metadata(BlockUse::MapNode));
         let mut bytes = fill(at);
         header::seal(&mut bytes);
         self.nodes.push((at, bytes));

@@ -8,7 +8,7 @@ use onefold_pool::format::heartbeat::Heartbeat;
 use onefold_pool::format::journal::JournalHeader;
 use onefold_pool::format::map_node::{self, FAN_OUT_LEN};
 use onefold_pool::format::state::Field;
-use onefold_pool::format::store_page::{self, Entry};
+use onefold_pool::format::store_page::{self, StoreEntry};
 use onefold_pool::format::superblock::{self, Superblock};
 
 use crate::Choices;
@@ -72,7 +72,7 @@ fn journal_header(choices: &mut Choices<'_>, sample: &Sample) {
 fn store_page(bytes: &BlockBytes) {
     for index in 0..usize::try_from(ENTRIES_PER_STORE_PAGE).expect("170") {
         if let Some(entry) = store_page::entry(bytes, index) {
-            assert_eq!(Entry::decode(&entry.encode()), Some(entry));
+            assert_eq!(StoreEntry::decode(&entry.encode()), Some(entry));
             assert!(store_page::find(bytes, entry.fingerprint).any(|found| found == index));
         }
     }

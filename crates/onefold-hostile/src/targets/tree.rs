@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use onefold_block::{BLOCK_BYTES, BlockNo};
 use onefold_pool::format::BlockBytes;
-use onefold_pool::tree::{self, Finding, Key, Pages, TreeError};
+use onefold_pool::tree::{self, Key, Pages, TreeError, TreeFinding};
 
 use crate::Choices;
 
@@ -142,7 +142,7 @@ fn damage(choices: &mut Choices<'_>, pages: &mut AnyPages) {
 
 fn examine(pages: &mut AnyPages, root: BlockNo) {
     let mut found = 0;
-    let _ = tree::check(pages, root, &mut |_: Finding<'_, PageError>| {
+    let _ = tree::check(pages, root, &mut |_: TreeFinding<'_, PageError>| {
         found += 1;
         assert!(found <= TOUCHES_MAX, "a check of a tree does not end");
         Ok(())
