@@ -115,6 +115,28 @@ mod tests {
         assert_eq!(through(&[7]).codec, Codec::Plain, "nothing is gained");
     }
 
+    /// A frame of level 3 as version 1.5.7 of the library wrote it.
+    const KEPT: &str = "\
+28b52ffd60b80a55030052c40889212202112282b17231be9817dc8d94a0b96d7f04accc6ae8e9c9cc893da84b39901419000a5050010a\
+14a0a0021428404105285080820a50a0000515a040010a2a408102145480020528a800050a5050010a14a0a0021428a0a0821905272810\
+80b3ea54a6a0";
+
+    fn byte(digits: &[u8]) -> u8 {
+        u8::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap()
+    }
+
+    /// What archives have stays readable, whatever a newer library writes.
+    #[test]
+    fn a_kept_frame_is_read() {
+        let stored: Vec<u8> = KEPT.as_bytes().chunks(2).map(byte).collect();
+        let header =
+            UnitHeader { codec: Codec::Zstd, stored_bytes: u32::try_from(stored.len()).unwrap(), plain_bytes: 3000 };
+        let expected: Vec<u8> = (0..3000u32).map(|at| u8::try_from(at % 250 * (at % 250) / 7 % 11).unwrap()).collect();
+        let mut plain = Vec::new();
+        assert!(Decompressor::new().unwrap().decompress(header, &stored, &mut plain));
+        assert_eq!(plain, expected);
+    }
+
     #[test]
     fn a_frame_of_another_length_is_refused() {
         let mut stored = Vec::new();

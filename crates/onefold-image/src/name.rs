@@ -6,7 +6,8 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ArchiveId(pub [u8; 16]);
 
-/// Identity of one writer: 16 random bytes, new for each capture and each collection. A host gets a new one for each run.
+/// Identity of one writer: 16 random bytes, new for each capture and each collection. A host gets a new one for each
+/// run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WriterId(pub [u8; 16]);
 

@@ -304,8 +304,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Adds the damage that an image needs a unit that no pack has whole: to that of the damaged pack in which the index
-    /// knows it, if there is one.
+    /// Adds the damage that an image needs a unit that no pack has whole: to that of the damaged pack in which the
+    /// index knows it, if there is one.
     fn lost(&mut self, unit: UnitName, image: &ImageVersion) -> Result<(), ArchiveError> {
         let places = self.archive.places(unit)?;
         let packs = places.iter().map(|place| Folder::Packs.object(place.pack).to_string());

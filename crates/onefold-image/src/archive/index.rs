@@ -1,4 +1,5 @@
-//! The index: from the first bytes of a unit's name to places in packs. It is a hint, and all of it is in memory so far.
+//! The index: from the first bytes of a unit's name to places in packs. It is a hint, and all of it is in memory so
+//! far.
 
 use std::collections::HashMap;
 
@@ -132,7 +133,8 @@ pub(super) fn read_segment(store: &dyn Store, archive: ArchiveId, part: &Part) -
     Err(damaged(&name)(FormatError::Other { structure: "segment of the index", what: "its packs" }))
 }
 
-/// Returns what the segment of a part would say, from the tables of its packs. Packs that are gone or damaged are left out.
+/// Returns what the segment of a part would say, from the tables of its packs. Packs that are gone or damaged are left
+/// out.
 fn rebuild(
     store: &dyn Store,
     archive: ArchiveId,

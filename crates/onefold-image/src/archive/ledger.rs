@@ -50,8 +50,9 @@ pub(super) fn check_end(store: &dyn Store, state: &State) -> Result<(), ArchiveE
 
 /// Makes an object that must be exactly `bytes`. Returns whether it is; otherwise another was there first.
 ///
-/// An answer that is an error says nothing: the object may be there, or come later. The same creation is tried again, so
-/// that what comes late is what was meant. "Exists" does not say whose object it is: its bytes do, which have a random token.
+/// An answer that is an error says nothing: the object may be there, or come later. The same creation is tried again,
+/// so that what comes late is what was meant. "Exists" does not say whose object it is: its bytes do, which have a
+/// random token.
 pub(super) fn create_exactly(
     store: &dyn Store,
     clock: Option<&dyn Clock>,

@@ -105,8 +105,8 @@ impl State {
         packs.into_iter().map(|(_, pack)| pack).collect()
     }
 
-    /// Takes the next entry in, whose object has the digest `digest`. An entry that its maker could not have made, having
-    /// read all before it, is an error, and the state is of no use then.
+    /// Takes the next entry in, whose object has the digest `digest`. An entry that its maker could not have made,
+    /// having read all before it, is an error, and the state is of no use then.
     pub(super) fn apply(&mut self, entry: &Entry, digest: [u8; 32]) -> Result<(), Wrong> {
         if entry.position != self.position || entry.previous != self.last {
             return Err("it does not follow the entry before it");
@@ -177,8 +177,8 @@ impl State {
         Ok(())
     }
 
-    /// Checks that an object that is named first belongs to a writer that began and was not given up: those of others may be
-    /// collected at any time.
+    /// Checks that an object that is named first belongs to a writer that began and was not given up: those of others
+    /// may be collected at any time.
     fn check_owner(&self, object: ObjectId) -> Result<(), Wrong> {
         match self.writers.get(&object.writer) {
             Some(false) => Ok(()),

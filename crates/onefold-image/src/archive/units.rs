@@ -44,8 +44,8 @@ struct Job {
 }
 
 impl Archive {
-    /// Returns where a unit is stored; `None` if no pack has it. The pack's table confirms it, and of several copies it is
-    /// the shortest. A pack that is gone or damaged has nothing.
+    /// Returns where a unit is stored; `None` if no pack has it. The pack's table confirms it, and of several copies it
+    /// is the shortest. A pack that is gone or damaged has nothing.
     ///
     /// # Errors
     /// When the store fails.
@@ -74,8 +74,9 @@ impl Archive {
         }))
     }
 
-    /// Reads units, and calls `each` with the number of each of them in `wanted` and its plain bytes: in the order of their
-    /// places, not of `wanted`. The bytes are those that the name stands for. Memory is bounded, whatever the packs say.
+    /// Reads units, and calls `each` with the number of each of them in `wanted` and its plain bytes: in the order of
+    /// their places, not of `wanted`. The bytes are those that the name stands for. Memory is bounded, whatever the
+    /// packs say.
     ///
     /// # Errors
     /// When a unit is lost or damaged in all packs that have it, when the store fails, or as `each`.
@@ -96,8 +97,8 @@ impl Archive {
         })
     }
 
-    /// Reads units as they are stored: the header of each and the bytes behind it. The table of the pack says that they are
-    /// the unit; whoever decompresses them has to verify them by its name.
+    /// Reads units as they are stored: the header of each and the bytes behind it. The table of the pack says that they
+    /// are the unit; whoever decompresses them has to verify them by its name.
     ///
     /// # Errors
     /// As [`Archive::read_units`].
@@ -109,8 +110,8 @@ impl Archive {
         self.read(wanted, true, &mut |index, header, stored| each(index, header, stored).map(|()| true))
     }
 
-    /// Reads units from one place after the other until `accept` takes them. A pack that is gone may have been retired since
-    /// the ledger was read, so the ledger is read on once.
+    /// Reads units from one place after the other until `accept` takes them. A pack that is gone may have been retired
+    /// since the ledger was read, so the ledger is read on once.
     fn read<E: From<ArchiveError>>(
         &self,
         wanted: &[WantedUnit],
@@ -159,8 +160,8 @@ impl Archive {
         Ok(jobs)
     }
 
-    /// Reads the next place of each job. Returns the jobs that were not accepted and have another place, and the units of
-    /// those that have none.
+    /// Reads the next place of each job. Returns the jobs that were not accepted and have another place, and the units
+    /// of those that have none.
     fn read_round<E: From<ArchiveError>>(
         &self,
         wanted: &[WantedUnit],
@@ -212,8 +213,8 @@ impl Archive {
         }
     }
 
-    /// Fills `plain` with the plain bytes of a unit, of which `bytes` are header and stored bytes. Returns false if they are
-    /// not those of that name.
+    /// Fills `plain` with the plain bytes of a unit, of which `bytes` are header and stored bytes. Returns false if
+    /// they are not those of that name.
     pub(super) fn decode_unit(
         &self,
         decompressor: &mut Decompressor,

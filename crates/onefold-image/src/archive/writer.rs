@@ -51,8 +51,8 @@ struct OwnUnit {
 
 /// One capture, or several one after the other, as far as the archive sees them.
 ///
-/// Whoever captures asks [`Writer::rely`] for each unit, and adds those that the archive does not have. The packs are durable
-/// before the segment, the segment before the manifest, and this before the entry that adds the image.
+/// Whoever captures asks [`Writer::rely`] for each unit, and adds those that the archive does not have. The packs are
+/// durable before the segment, the segment before the manifest, and this before the entry that adds the image.
 #[derive(Debug)]
 pub struct Writer<'a> {
     archive: &'a Archive,
@@ -144,8 +144,8 @@ impl<'a> Writer<'a> {
         Ok(stored)
     }
 
-    /// Adds a unit, as [`crate::compress::Compressor::compress`] returns it. One that this writer has added is passed over.
-    /// A pack that is full is put.
+    /// Adds a unit, as [`crate::compress::Compressor::compress`] returns it. One that this writer has added is passed
+    /// over. A pack that is full is put.
     ///
     /// # Errors
     /// When the store fails.
@@ -185,12 +185,13 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Makes an image of the units that were added: it is durable when this returns. If another writer took the version, it
-    /// gets the next one.
+    /// Makes an image of the units that were added: it is durable when this returns. If another writer took the
+    /// version, it gets the next one.
     ///
     /// # Errors
-    /// [`ArchiveError::Retired`] if packs that it relies on went meanwhile: the units that it names have to be added, and
-    /// this is called again. Otherwise when the manifest makes no sense, the writer was given up, or the store fails.
+    /// [`ArchiveError::Retired`] if packs that it relies on went meanwhile: the units that it names have to be added,
+    /// and this is called again. Otherwise when the manifest makes no sense, the writer was given up, or the store
+    /// fails.
     pub fn commit(&mut self, draft: ManifestDraft) -> Result<(ImageVersion, Manifest), ArchiveError> {
         self.put_pack()?;
         let segment = self.put_segment()?;
@@ -257,7 +258,8 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Checks that nobody gave the writer up, and that all packs that it relies on still hold what they held when it asked.
+    /// Checks that nobody gave the writer up, and that all packs that it relies on still hold what they held when it
+    /// asked.
     fn check_relied(&mut self, manifest: &Manifest) -> Result<(), ArchiveError> {
         let (position, is_sound) = {
             let state = self.archive.state.read();

@@ -1,4 +1,18 @@
 //! Chunk headers: which units make a chunk, and where their bytes lie on the disk.
+//!
+//! | field   | type                                                                                         |
+//! |---------|----------------------------------------------------------------------------------------------|
+//! | magic   | `1fch`                                                                                       |
+//! | version | u16, 1; then features u16, 0                                                                 |
+//! | region  | variable                                                                                     |
+//! | numbers | of units, of runs of zeros: variable each                                                    |
+//! | names   | of the units, 32 bytes each                                                                  |
+//! | units   | for each, plain bytes and number of runs: variable each; then the runs                       |
+//! | zeros   | runs                                                                                         |
+//!
+//! A variable number has seven bits in each byte, the lowest first; all bytes but the last have the highest bit set. A
+//! run is two of them: twice the distance from the end of the run before, plus 1 if it goes backwards, and the number
+//! of sectors. The first run of units, and of zeros, counts from sector 0. Each number has one form only.
 
 use super::FormatError;
 use super::bytes::{Decoder, Encoder};
@@ -99,7 +113,8 @@ impl ChunkHeader {
         Ok(header)
     }
 
-    /// Checks what an installation relies on: lengths fit, runs lie where a disk can be, and no sector has two contents.
+    /// Checks what an installation relies on: lengths fit, runs lie where a disk can be, and no sector has two
+    /// contents.
     fn check(&self) -> Result<(), FormatError> {
         let wrong = |what| FormatError::Value { structure: STRUCTURE, what };
         for unit in &self.units {

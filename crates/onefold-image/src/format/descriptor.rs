@@ -1,4 +1,11 @@
-//! The descriptor: identity, key and kind of units of an archive.
+//! The descriptor: identity, key and kind of units of an archive. It has a copy with the same bytes.
+//!
+//! | body   | field         | notes                                     |
+//! |--------|---------------|-------------------------------------------|
+//! | 0..32  | key           | of the names of units                     |
+//! | 32..36 | kind of units | 1 along files, 2 at places of the disk    |
+//! | 36..40 | unit          | maximum length in bytes                   |
+//! | 40..48 | region        | length in bytes                           |
 
 use super::FormatError;
 use super::bytes::{Decoder, Encoder};
@@ -25,8 +32,8 @@ pub struct Descriptor {
 /// How an archive cuts disks into units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnitKind {
-    /// Along guests' files, up to so many bytes from a multiple of them; blocks of no file at multiples of 32 KiB of their
-    /// volume.
+    /// Along guests' files, up to so many bytes from a multiple of them; blocks of no file at multiples of 32 KiB of
+    /// their volume.
     Files {
         /// Maximum length of a unit in bytes: a power of two from 4 KiB to 1 MiB.
         unit_bytes: u32,

@@ -1,4 +1,16 @@
 //! The frame of every object: what it is, whose it is, and a digest over all of it.
+//!
+//! | bytes  | field    | notes                                                                                   |
+//! |--------|----------|-----------------------------------------------------------------------------------------|
+//! | 0..8   | magic    | `1foldarc`                                                                              |
+//! | 8..10  | kind     | 1 descriptor, 2 pack, 3 manifest, 4 segment, 5 ledger entry                             |
+//! | 10..12 | version  | 1; another one is refused                                                               |
+//! | 12..16 | features | bits without which the object cannot be understood; none so far                        |
+//! | 16..32 | archive  | identity of the archive                                                                 |
+//! | 32..56 | name     | writer and random part; of a ledger entry 16 zeros and its number; of a descriptor zeros |
+//! | 56..64 | length   | of the whole object, with frame and digest                                              |
+//! | 64..   | body     | see the modules of the kinds                                                            |
+//! | last 32 | digest  | BLAKE3 of all bytes before it; that of a pack leaves out the units ([`super::pack`])    |
 
 use super::FormatError;
 use super::bytes::{Decoder, Encoder};

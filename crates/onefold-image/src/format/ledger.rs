@@ -1,4 +1,27 @@
 //! Entries of the ledger: the only thing of an archive that grows, and what decides which images exist.
+//!
+//! | body    | field    | notes                                                       |
+//! |---------|----------|-------------------------------------------------------------|
+//! | 0..32   | previous | BLAKE3 of the whole object of the entry before; zeros in the first |
+//! | 32..48  | writer   |                                                             |
+//! | 48..64  | token    | random                                                      |
+//! | 64..76  | made     | seconds i64, nanoseconds u32                                |
+//! | 76..80  | change   | number of its kind                                          |
+//! | 80..    |          | fields of the change                                        |
+//!
+//! | change | kind             | fields                                                                           |
+//! |--------|------------------|----------------------------------------------------------------------------------|
+//! | 1      | writer begins    | host: text                                                                       |
+//! | 2      | image added      | image; name and digest of the manifest; names of packs; no or one name of a segment |
+//! | 3      | image removed    | image                                                                            |
+//! | 4      | packs retired    | names                                                                            |
+//! | 5      | packs replaced   | names of old packs, of new packs; name of the segment                            |
+//! | 6      | segments merged  | names of old segments; name of the new one                                       |
+//! | 7      | writer given up  | writer                                                                           |
+//! | 8      | units lost       | number u32, names of 32 bytes                                                    |
+//!
+//! An image is version u32 and name as a text. A text has its length u16 in front, a list of names its number u32. A
+//! name of an object is its writer and its random part, 24 bytes.
 
 use onefold_block::Timestamp;
 

@@ -1,4 +1,16 @@
 //! Manifests: one version of one image.
+//!
+//! | field         | type                                                                              |
+//! |---------------|-----------------------------------------------------------------------------------|
+//! | image         | version u32, name as a text                                                       |
+//! | captured      | seconds i64, nanoseconds u32                                                      |
+//! | size          | u64                                                                               |
+//! | units, region | as in the descriptor                                                              |
+//! | totals        | free, zero, data, units, new units, new bytes, stored bytes: u64 each             |
+//! | numbers       | of volumes, chunks, regions: u32 each                                             |
+//! | volumes       | start, length, taken bytes: u64 each; content: text; way u32: 1 map, 2 raw with a text |
+//! | chunks        | names of their headers, 32 bytes each                                             |
+//! | regions       | first chunk u32; number of others u32 and their numbers u32, or 2^32 - 1 if too many |
 
 use onefold_block::Timestamp;
 

@@ -1,4 +1,24 @@
 //! Packs: compressed units, and the table of their places.
+//!
+//! | field  | type                                                                                              |
+//! |--------|---------------------------------------------------------------------------------------------------|
+//! | frame  | 64 bytes                                                                                          |
+//! | units  | each a header of 16 bytes, and its stored bytes                                                   |
+//! | table  | for each unit, name of 32 bytes, stored bytes u32, plain bytes u32                                |
+//! | footer | number of units u32, offset of the table u32, CRC-32C of all units with headers u32, 0 u32        |
+//! | digest | BLAKE3 of frame, table and footer                                                                 |
+//!
+//! The table is read from the end of the pack, and its digest vouches for it without the units. A unit's name vouches
+//! for the unit. The CRC finds changed bytes that mean nothing to any unit.
+//!
+//! | header | field        | notes                                        |
+//! |--------|--------------|----------------------------------------------|
+//! | 0      | codec        | 0 plain, 1 Zstandard                         |
+//! | 1      | seal         | 0                                            |
+//! | 2..4   |              | 0                                            |
+//! | 4..8   | dictionary   | 0                                            |
+//! | 8..12  | stored bytes | at most plain bytes; equal if plain          |
+//! | 12..16 | plain bytes  | 1 to 2^20                                    |
 
 use super::FormatError;
 use super::bytes::{Decoder, Encoder};
@@ -50,8 +70,8 @@ pub struct TableEntry {
 
 /// Bytes of an entry of the table: name, stored and plain length.
 const ENTRY_BYTES: usize = 32 + 4 + 4;
-/// Bytes behind the table: number of entries, offset of the table, CRC-32C of all bytes between frame and table, 0, and the
-/// digest of frame, table and these.
+/// Bytes behind the table: number of entries, offset of the table, CRC-32C of all bytes between frame and table, 0, and
+/// the digest of frame, table and these.
 const FOOTER_BYTES: usize = 16 + DIGEST_BYTES;
 /// The last bytes of a pack that a reader of its table asks for first: they hold most tables whole.
 pub const TAIL_BYTES: u64 = 64 << 10;
@@ -249,8 +269,8 @@ pub fn length_of(table: &[TableEntry]) -> u64 {
 pub struct Pack {
     /// Its table, in the order of offsets.
     pub table: Vec<TableEntry>,
-    /// Whether all bytes of units are those that were written. Where they are not, names tell which unit is damaged: maybe
-    /// none, as a frame of Zstandard has bits that mean nothing.
+    /// Whether all bytes of units are those that were written. Where they are not, names tell which unit is damaged:
+    /// maybe none, as a frame of Zstandard has bits that mean nothing.
     pub is_unchanged: bool,
 }
 

@@ -1,4 +1,10 @@
 //! Segments: sorted parts of the index from names of units to places in packs.
+//!
+//! | field   | type                                                                            |
+//! |---------|---------------------------------------------------------------------------------|
+//! | numbers | of packs, of entries: u32 each                                                  |
+//! | packs   | names, 24 bytes each                                                            |
+//! | entries | prefix u64, number of the pack u32, offset u32, stored bytes u32: 20 bytes each |
 
 use super::FormatError;
 use super::bytes::{Decoder, Encoder};
@@ -10,8 +16,8 @@ use crate::{ArchiveId, ObjectId};
 /// Where a unit is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// The first eight bytes of the unit's name, as [`crate::UnitName::prefix`] returns them. Units with one prefix have an
-    /// entry each; the pack's table or the bytes themselves tell them apart.
+    /// The first eight bytes of the unit's name, as [`crate::UnitName::prefix`] returns them. Units with one prefix
+    /// have an entry each; the pack's table or the bytes themselves tell them apart.
     pub prefix: u64,
     /// Place of the pack in [`Segment::packs`].
     pub pack: u32,

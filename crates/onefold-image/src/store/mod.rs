@@ -1,12 +1,13 @@
 //! The seam to where an archive lies: five calls on objects with names.
 //!
 //! # The contract
-//! - **An object is whole or absent.** Neither a reader nor a listing ever sees a part of one, whatever is killed or loses power.
-//! - **It is durable when [`Store::put`] or [`Store::create`] return.** Objects whose calls returned one after the other
-//!   survive a power cut in any case.
+//! - **An object is whole or absent.** Neither a reader nor a listing ever sees a part of one, whatever is killed or
+//!   loses power.
+//! - **It is durable when [`Store::put`] or [`Store::create`] return**, also where `create` finds that it exists.
+//!   Objects whose calls returned one after the other survive a power cut in any case.
 //! - **[`Store::create`] has one winner.** Of any number of calls for one name, by any number of hosts, at most one
-//!   returns [`Created::New`]; from then on all others return [`Created::Exists`]. A call that fails may have made the object, now or
-//!   later: the caller reads the object and compares.
+//!   returns [`Created::New`]; from then on all others return [`Created::Exists`]. A call that fails may have made the
+//!   object, now or later: the caller reads the object and compares.
 //! - **Objects that exist are listed**, from the moment their call has returned. A listing is in the order of names.
 //! - Only [`Store::delete`] removes an object. Deleting an absent object succeeds.
 //! - Calls come from several threads.
@@ -73,7 +74,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// [`StoreError::Missing`] where there is no such object; others when the store fails.
     fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError>;
 
-    /// Stores an object of `parts` one after the other, whatever there is of that name. Callers give names with a random part.
+    /// Stores an object of `parts` one after the other, whatever there is of that name. Callers give names with a
+    /// random part.
     ///
     /// # Errors
     /// When the store fails; the object may exist then or not, but never a part of it.

@@ -192,7 +192,8 @@ impl<F: Files> Store for Folder<F> {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => Created::Exists,
                 Err(error) => return Err(error),
             };
-            // One that exists may have been made by a call that failed or is under way: whoever learns of it relies on it.
+            // One that exists may have been made by a call that failed or is under way: whoever learns of it relies on
+            // it.
             self.files.sync_folder(folder)?;
             Ok(created)
         };
@@ -225,8 +226,8 @@ struct Listing<'a, F> {
 }
 
 impl<F: Files> Listing<'_, F> {
-    /// Adds the objects of a folder, whose path ends with `/`. Folders are sorted with a `/` behind their names, as the names
-    /// of their objects are.
+    /// Adds the objects of a folder, whose path ends with `/`. Folders are sorted with a `/` behind their names, as the
+    /// names of their objects are.
     fn folder(&mut self, path: &str) -> io::Result<()> {
         let folder = path.trim_end_matches('/');
         let names = match self.files.names(folder) {

@@ -260,8 +260,8 @@ impl Files for Recorded {
     }
 }
 
-/// Calls `check` with what power cuts may leave after each number of changes: nothing of what is not durable, all of it, and
-/// some of it.
+/// Calls `check` with what power cuts may leave after each number of changes: nothing of what is not durable, all of
+/// it, and some of it.
 pub(crate) fn every_cut(files: &Recorded, seeds: u64, mut check: impl FnMut(usize, Disk)) {
     for changes in 1..=files.changes() {
         let disk = files.after(changes);
