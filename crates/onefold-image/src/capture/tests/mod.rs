@@ -1,6 +1,7 @@
 //! Whole captures, installed again by the plainest installer.
 
 mod ext;
+mod hostile;
 mod random;
 mod retired;
 
@@ -77,15 +78,24 @@ impl Bench {
         manifest
     }
 
-    /// Returns an image as it is installed over noise, and as it is installed over other noise: bytes that differ were not
-    /// captured.
-    fn installed(&self, manifest: &Manifest) -> [Vec<u8>; 2] {
-        [100, 200].map(|seed| {
-            let mut onto = vec![0; usize::try_from(manifest.size_bytes).unwrap()];
-            SeededRandom::new(seed).fill(&mut onto).unwrap();
-            install(&self.archive, manifest, &mut onto);
-            onto
-        })
+    /// Installs an image over noise, and over the complement of that noise: the bytes that differ were not captured. Asserts
+    /// that all others are those of the disk, and that the totals count them. Returns the disk as it is over the noise.
+    fn assert_installed(&self, manifest: &Manifest, disk: &[u8]) -> Vec<u8> {
+        let mut noise = vec![0; disk.len()];
+        SeededRandom::new(100).fill(&mut noise).unwrap();
+        let mut complement: Vec<u8> = noise.iter().map(|byte| !byte).collect();
+        install(&self.archive, manifest, &mut noise);
+        install(&self.archive, manifest, &mut complement);
+        let mut free_bytes = 0;
+        for (at, byte) in disk.iter().enumerate() {
+            if noise[at] == complement[at] {
+                assert_eq!(noise[at], *byte, "byte {at}");
+            } else {
+                free_bytes += 1;
+            }
+        }
+        assert_eq!(free_bytes, manifest.totals.free_bytes);
+        noise
     }
 
     fn objects(&self) -> BTreeMap<ObjectName, Vec<u8>> {

@@ -57,8 +57,7 @@ fn units_whose_packs_go_during_a_capture_are_stored_again() {
     };
     let captured = bench.try_capture("kept", &disk, false, &progress).unwrap();
     assert_eq!(captured.manifest.totals.new_bytes, 7 << 20, "nothing was there any more");
-    let [installed, _] = bench.installed(&captured.manifest);
-    assert!(installed == disk.bytes);
+    bench.assert_installed(&captured.manifest, &disk.bytes);
     let fresh = Archive::open(Arc::clone(&bench.store) as Arc<dyn Store>).unwrap();
     assert_eq!(fresh.images().len(), 1);
 }
@@ -79,5 +78,5 @@ fn a_capture_relies_on_its_own_units_where_another_host_stores_the_same() {
         ControlFlow::Continue(())
     };
     let captured = bench.try_capture("kept", &disk, false, &progress).unwrap();
-    assert!(bench.installed(&captured.manifest)[0] == disk.bytes);
+    bench.assert_installed(&captured.manifest, &disk.bytes);
 }
