@@ -12,12 +12,15 @@ use crate::error::DiskError;
 
 /// Bytes of a page: enough for a whole partition table, and less than a cluster of most images.
 const PAGE_BYTES: usize = 16 << 10;
+/// The smallest page: a sector of a small disk.
+const PAGE_BYTES_MIN: usize = 512;
 /// Longest read that goes through the pages. Longer reads are streams, which are read once and would only evict pages.
 const CACHED_READ_BYTES_MAX: usize = 4 * PAGE_BYTES;
 
 /// A disk with a cache of its most recently read pages.
 pub struct CachedDisk<'a> {
     disk: &'a dyn Disk,
+    page_bytes: usize,
     pages: Mutex<PageCache>,
 }
 
@@ -26,11 +29,31 @@ type Page = Arc<Box<[u8]>>;
 
 /// Memory of a cache whose disk is closed, for the cache of the next one: the system gives fresh memory page by page,
 /// which takes as long as reading it.
-#[derive(Debug, Default)]
-pub struct CacheMemory(Vec<Box<[u8]>>);
+#[derive(Debug)]
+pub struct CacheMemory {
+    page_bytes: usize,
+    pages: Vec<Box<[u8]>>,
+}
+
+impl CacheMemory {
+    /// Returns no memory yet, for caches whose pages have this many bytes; 512 at least. Smaller pages bring less that
+    /// nobody asked for into memory, and larger ones are fewer reads of a disk.
+    #[must_use]
+    pub fn of_pages(page_bytes: usize) -> CacheMemory {
+        CacheMemory { page_bytes: page_bytes.max(PAGE_BYTES_MIN), pages: Vec::new() }
+    }
+}
+
+impl Default for CacheMemory {
+    /// Returns no memory yet, for pages of 16 KiB.
+    fn default() -> CacheMemory {
+        CacheMemory::of_pages(PAGE_BYTES)
+    }
+}
 
 /// The cached pages, by their number on the disk.
 struct PageCache {
+    page_bytes: usize,
     pages_max: usize,
     /// Memory that no page has yet. With the pages, no more than `pages_max`.
     spare: Vec<Box<[u8]>>,
@@ -47,7 +70,7 @@ impl PageCache {
     fn memory(&mut self) -> Box<[u8]> {
         let oldest = (self.pages.len() == self.pages_max).then(|| self.pages.remove_oldest()).flatten();
         let evicted = oldest.and_then(Arc::into_inner);
-        evicted.or_else(|| self.spare.pop()).unwrap_or_else(|| vec![0; PAGE_BYTES].into_boxed_slice())
+        evicted.or_else(|| self.spare.pop()).unwrap_or_else(|| vec![0; self.page_bytes].into_boxed_slice())
     }
 
     fn put(&mut self, number: u64, page: Page) {
@@ -68,22 +91,23 @@ impl<'a> CachedDisk<'a> {
         CachedDisk::with_memory(disk, limit_bytes, CacheMemory::default())
     }
 
-    /// As [`CachedDisk::new`], with the memory of a cache before.
+    /// As [`CachedDisk::new`], with the memory of a cache before, and pages of the same length.
     #[must_use]
     pub fn with_memory(disk: &'a dyn Disk, limit_bytes: usize, memory: CacheMemory) -> CachedDisk<'a> {
-        let pages_max = limit_bytes / PAGE_BYTES;
-        let mut spare = memory.0;
+        let CacheMemory { page_bytes, pages: mut spare } = memory;
+        let pages_max = limit_bytes / page_bytes;
         spare.truncate(pages_max);
-        let pages = PageCache { pages_max, spare, pages: CacheOrder::new() };
-        CachedDisk { disk, pages: Mutex::new(pages) }
+        let pages = PageCache { page_bytes, pages_max, spare, pages: CacheOrder::new() };
+        CachedDisk { disk, page_bytes, pages: Mutex::new(pages) }
     }
 
     /// Returns the memory of the cache.
     #[must_use]
     pub fn into_memory(self) -> CacheMemory {
-        let PageCache { spare: mut memory, pages, .. } = self.pages.into_inner().unwrap_or_else(PoisonError::into_inner);
-        memory.extend(pages.into_values().filter_map(Arc::into_inner));
-        CacheMemory(memory)
+        let PageCache { spare, pages, .. } = self.pages.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = CacheMemory { page_bytes: self.page_bytes, pages: spare };
+        memory.pages.extend(pages.into_values().filter_map(Arc::into_inner));
+        memory
     }
 
     fn page(&self, number: u64) -> Result<Page, DiskError> {
@@ -93,7 +117,7 @@ impl<'a> CachedDisk<'a> {
         }
         // Two threads that miss the same page both read it; neither holds the lock meanwhile.
         let mut bytes = pages().memory();
-        self.disk.read(number * PAGE_BYTES as u64, &mut bytes)?;
+        self.disk.read(number * self.page_bytes as u64, &mut bytes)?;
         let page = Arc::new(bytes);
         pages().put(number, Arc::clone(&page));
         Ok(page)
@@ -101,9 +125,9 @@ impl<'a> CachedDisk<'a> {
 
     fn read_pages(&self, mut offset: u64, mut into: &mut [u8]) -> Result<(), DiskError> {
         while !into.is_empty() {
-            let page = self.page(offset / PAGE_BYTES as u64)?;
-            let within = usize::try_from(offset % PAGE_BYTES as u64).expect("less than a page");
-            let length = into.len().min(PAGE_BYTES - within);
+            let page = self.page(offset / self.page_bytes as u64)?;
+            let within = usize::try_from(offset % self.page_bytes as u64).expect("less than a page");
+            let length = into.len().min(self.page_bytes - within);
             let (part, rest) = into.split_at_mut(length);
             part.copy_from_slice(&page[within..within + length]);
             offset += length as u64;
@@ -133,7 +157,7 @@ impl Disk for CachedDisk<'_> {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
-        let pages_end = offset.checked_add((into.len() + PAGE_BYTES) as u64);
+        let pages_end = offset.checked_add((into.len() + self.page_bytes) as u64);
         if into.len() > CACHED_READ_BYTES_MAX || pages_end.is_none() {
             return self.disk.read(offset, into);
         }
@@ -198,8 +222,14 @@ mod tests {
 
     #[test]
     fn all_reads_are_those_of_the_disk() {
+        for page_bytes in [PAGE_BYTES, 8 << 10, 1] {
+            check_reads(page_bytes);
+        }
+    }
+
+    fn check_reads(page_bytes: usize) {
         let told = RecordingDisk::new(10 * PAGE + 700);
-        let cached = CachedDisk::new(&told, 3 * PAGE_BYTES);
+        let cached = CachedDisk::with_memory(&told, 3 * PAGE_BYTES, CacheMemory::of_pages(page_bytes));
         let mut state = 1_u64;
         let mut random = move |below: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -238,8 +268,8 @@ mod tests {
         let cached = CachedDisk::new(&first, 4 * PAGE_BYTES);
         (0..10).for_each(|number| cached.read(number * PAGE, &mut [0; 7]).unwrap());
         let memory = cached.into_memory();
-        assert_eq!(memory.0.len(), 4);
-        let kept: Vec<*const u8> = memory.0.iter().map(|page| page.as_ptr()).collect();
+        assert_eq!(memory.pages.len(), 4);
+        let kept: Vec<*const u8> = memory.pages.iter().map(|page| page.as_ptr()).collect();
         let cached = CachedDisk::with_memory(&second, 3 * PAGE_BYTES, memory);
         for number in (1..21).chain([20, 3]) {
             let mut into = [0xee; 100];
@@ -247,7 +277,22 @@ mod tests {
             assert!((0..).zip(into).all(|(at, byte)| byte == second.byte(number * PAGE + at)), "page {number}");
         }
         let memory = cached.into_memory();
-        assert!(memory.0.len() == 3 && memory.0.iter().all(|page| kept.contains(&page.as_ptr())));
+        assert!(memory.pages.len() == 3 && memory.pages.iter().all(|page| kept.contains(&page.as_ptr())));
+    }
+
+    #[test]
+    fn pages_have_the_length_of_those_before() {
+        let told = RecordingDisk::new(10 * PAGE);
+        let mut memory = CacheMemory::of_pages(PAGE_BYTES / 2);
+        for _ in 0..2 {
+            let cached = CachedDisk::with_memory(&told, 3 * PAGE_BYTES, memory);
+            cached.read(PAGE + 5, &mut [0; 7]).unwrap();
+            assert_eq!(told.reads(), [PAGE..PAGE + PAGE / 2]);
+            (0..20).for_each(|number| cached.read(number * PAGE / 2, &mut [0; 7]).unwrap());
+            told.reads();
+            memory = cached.into_memory();
+            assert_eq!(memory.pages.len(), 6);
+        }
     }
 
     #[test]
