@@ -26,6 +26,10 @@ use super::versions::Versions;
 
 /// Memory of an owner of one image: its name by number, and its counts.
 const OWNER_BYTES: usize = 56;
+/// Pages of the cache of a disk. Directories and lists of packages lie here and there, most of them in blocks of 4 KiB:
+/// larger pages bring much that is not asked for through memory, which the pass over the blocks needs, too. Smaller ones
+/// are so many more reads that a slow disk would wait for.
+const PAGE_BYTES: usize = 8 << 10;
 /// Memory of a name besides its text.
 const USE_BYTES: usize = 160;
 
@@ -111,7 +115,7 @@ impl<'a> Survey<'a> {
         Survey {
             folder,
             memory,
-            cache: CacheMemory::default(),
+            cache: CacheMemory::of_pages(PAGE_BYTES),
             images_left: images,
             uses: Vec::new(),
             numbers: HashMap::new(),
@@ -156,7 +160,7 @@ impl<'a> Survey<'a> {
 
     /// Frees what only further images would need.
     pub(crate) fn end(&mut self) {
-        self.cache = CacheMemory::default();
+        self.cache = CacheMemory::of_pages(PAGE_BYTES);
     }
 
     /// Returns the group that a block of an image belongs to, by the number of its owner.
@@ -170,7 +174,8 @@ impl<'a> Survey<'a> {
         doubts: &mut Doubts,
         go_on: &dyn Fn() -> ControlFlow<()>,
     ) -> Result<(Kept, OrderedRows, Vec<u64>), MapError> {
-        let cached = CachedDisk::with_memory(disk, self.memory.cache, std::mem::take(&mut self.cache));
+        let memory = std::mem::replace(&mut self.cache, CacheMemory::of_pages(PAGE_BYTES));
+        let cached = CachedDisk::with_memory(disk, self.memory.cache, memory);
         let guest = Guest::open(&cached)?.with_budget(Budget::new(self.memory.maps));
         let causes: Vec<Option<MisalignedCause>> = guest.volumes().iter().map(misaligned_cause).collect();
         let across =
