@@ -15,6 +15,9 @@ use crate::tree::{ProblemLog, Tree};
 #[derive(Debug, Default)]
 pub(super) struct Diversions {
     of_path: HashMap<Vec<u8>, Diversion>,
+    /// The lengths of these paths, a bit for each; lengths that differ by 64 share one. A system diverts a dozen paths,
+    /// so that most of all others need no further look.
+    lengths: u64,
 }
 
 #[derive(Debug)]
@@ -32,7 +35,7 @@ impl Diversions {
     }
 
     fn parse(text: &[u8], path: &[u8], problems: &ProblemLog) -> Diversions {
-        let mut of_path = HashMap::new();
+        let mut found = Diversions::default();
         let mut lines = (1..).zip(text.split(|byte| *byte == b'\n'));
         while let Some((number, from)) = lines.next() {
             let instead = lines.next().map(|(_, line)| line);
@@ -40,7 +43,8 @@ impl Diversions {
             match (from, instead, keeper) {
                 ([b'/', ..], Some(instead @ [b'/', ..]), Some(keeper)) if !keeper.is_empty() => {
                     let diversion = Diversion { instead: instead.to_vec(), keeper: keeper.to_vec() };
-                    of_path.insert(from.to_vec(), diversion);
+                    found.lengths |= length_bit(from);
+                    found.of_path.insert(from.to_vec(), diversion);
                 }
                 (b"", None, _) => {}
                 _ => {
@@ -49,12 +53,12 @@ impl Diversions {
                 }
             }
         }
-        Diversions { of_path }
+        found
     }
 
     /// Returns where the file of a path lies for a package.
     pub(super) fn place<'p>(&'p self, path: &'p [u8], package: &str) -> &'p [u8] {
-        if self.of_path.is_empty() {
+        if self.lengths & length_bit(path) == 0 {
             return path;
         }
         match self.of_path.get(path) {
@@ -62,6 +66,11 @@ impl Diversions {
             _ => path,
         }
     }
+}
+
+/// Returns the bit of the length of a path.
+fn length_bit(path: &[u8]) -> u64 {
+    1 << (path.len() % 64)
 }
 
 #[cfg(test)]
