@@ -24,9 +24,9 @@ pub(crate) use table::Table;
 /// The result of a command that succeeded.
 #[derive(Debug)]
 pub(crate) struct Report {
-    /// For people; without a newline at its end. May be empty.
+    /// For people; without a newline at its end. May be empty, also where machines ask.
     pub(crate) text: String,
-    /// For machines: an object; null if everything was printed already.
+    /// For machines: an object; null if everything was printed already, or if the text is for people.
     pub(crate) json: Value,
     /// How the command ends.
     pub(crate) exit: Exit,

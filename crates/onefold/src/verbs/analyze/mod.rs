@@ -13,6 +13,7 @@ use onefold_block::Show;
 use onefold_block::random::SystemRandom;
 use onefold_report::{AnalyzeError, LeftOut, Options, Progress, Shifts, Stage, analyze, analyze_sample};
 use parking_lot::Mutex;
+use serde_json::Value;
 
 use crate::cli::Talk;
 use crate::cli::analyze::AnalyzeArgs;
@@ -77,7 +78,12 @@ pub(crate) fn run(arguments: &AnalyzeArgs, talk: Talk) -> Outcome<Report> {
     if let Some(page) = page {
         page.write(&found.page(&cost))?;
     }
-    Ok(Report { text: found.text(&cost), json: found.json(&cost), exit })
+    // With files, there are so many values that making both takes a part of the time.
+    let (text, json) = match talk.json {
+        true => (String::new(), found.json(&cost)),
+        false => (found.text(&cost), Value::Null),
+    };
+    Ok(Report { text, json, exit })
 }
 
 /// Returns the names of the groups, and what tells the group of an image.
