@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use onefold_disk::{CachedDisk, Disk};
+use onefold_disk::{CacheMemory, CachedDisk, Disk};
 use onefold_guest::error::GuestError;
 use onefold_guest::filesystem::{FileKind, FileNumber};
 use onefold_guest::guest::Guest;
 use onefold_guest::tree::{Crossing, Links, Tree, Visitor, WalkEntry, WalkError, WalkStep};
+
+use super::survey::PAGE_BYTES;
 
 /// Returns, for bytes of a disk, a path of a file that has each, within its own file system; nothing where no file has
 /// it. `cache_bytes` of the disk are kept meanwhile. Once `is_over` says so, nothing more is looked for.
@@ -19,7 +21,7 @@ pub(crate) fn paths_of(
     cache_bytes: usize,
     is_over: &dyn Fn() -> bool,
 ) -> Result<Vec<Option<Vec<u8>>>, GuestError> {
-    let cached = CachedDisk::new(disk, cache_bytes);
+    let cached = CachedDisk::with_memory(disk, cache_bytes, CacheMemory::of_pages(PAGE_BYTES));
     let guest = Guest::open(&cached)?;
     let owners = guest.owning_files(places)?;
     let file_of = |owner: &onefold_guest::guest::Owner| {

@@ -29,7 +29,7 @@ const OWNER_BYTES: usize = 56;
 /// Pages of the cache of a disk. Directories and lists of packages lie here and there, most of them in blocks of 4 KiB:
 /// larger pages bring much that is not asked for through memory, which the pass over the blocks needs, too. Smaller ones
 /// are so many more reads that a slow disk would wait for.
-const PAGE_BYTES: usize = 8 << 10;
+pub(super) const PAGE_BYTES: usize = 8 << 10;
 /// Memory of a name besides its text.
 const USE_BYTES: usize = 160;
 
