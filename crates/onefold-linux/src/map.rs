@@ -12,9 +12,9 @@ use crate::file::LinuxFile;
 /// Returns the next extents of a file. Writes nothing back first (`FIEMAP_FLAG_SYNC`): maps of files that guests write
 /// to are requested often, and data without a place is not worth sharing yet.
 ///
-/// Leaves out extents behind the end of the file, which XFS sets aside for appends.
-pub(super) fn extents(file: &LinuxFile, from: u64) -> io::Result<Vec<MappedExtent>> {
-    let end = file.length()?.checked_next_multiple_of(BLOCK_BYTES_U64).unwrap_or(u64::MAX);
+/// Leaves out extents behind `end` and behind the end of the file, which XFS sets aside for appends.
+pub(super) fn extents(file: &LinuxFile, from: u64, end: u64) -> io::Result<Vec<MappedExtent>> {
+    let end = file.length()?.checked_next_multiple_of(BLOCK_BYTES_U64).unwrap_or(u64::MAX).min(end);
     let mut from = from;
     while from < end {
         let told = fiemap::extents(file, from, end - from).map_err(|errno| match errno {

@@ -304,7 +304,7 @@ fn try_to_share(file: &LinuxFile) -> Result<bool, ShareError> {
     }
     let compared = share::share(At { file, offset: 0 }, At { file, offset: SECOND }, BLOCK_BYTES_U64)?;
     let place = |offset| -> io::Result<Option<u64>> {
-        let extents = map::extents(file, offset)?;
+        let extents = map::extents(file, offset, u64::MAX)?;
         Ok(extents.first().filter(|extent| extent.offset == offset && extent.is_shared).and_then(|extent| extent.place))
     };
     let places = (place(0)?, place(SECOND)?);

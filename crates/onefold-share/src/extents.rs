@@ -61,6 +61,46 @@ impl Extents {
         Ok(extents)
     }
 
+    /// Returns the part of a map between two offsets, alone.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn between<S: Substrate>(substrate: &S, file: &S::File, from: u64, end: u64) -> io::Result<Extents> {
+        let mut part = Extents { from, to: from, ..Extents::narrow() };
+        while part.to < end {
+            let mut more = substrate.extents_up_to(file, part.to, end)?;
+            let next = more.last().map(MappedExtent::end).filter(|next| *next > part.to);
+            // Behind the last extent is a hole.
+            let next = next.unwrap_or(end).min(end);
+            more.iter_mut().for_each(|extent| *extent = cut(extent, part.to, next));
+            part.extents.extend(more.into_iter().filter(|extent| extent.length > 0));
+            part.to = next;
+        }
+        part.extents.sort_unstable_by_key(|extent| extent.offset);
+        Ok(part)
+    }
+
+    /// Has the file system asked anew about a range, as far as this part has it: it has changed by what was done.
+    pub(crate) fn renew<S: Substrate>(&mut self, substrate: &S, file: &S::File, from: u64, end: u64) {
+        let (from, end) = (from.max(self.from), end.min(self.to));
+        if from >= end {
+            return;
+        }
+        let Ok(part) = Extents::between(substrate, file, from, end) else {
+            // Nothing is known any more.
+            self.extents.clear();
+            self.to = self.from;
+            return;
+        };
+        let first = self.extents.partition_point(|extent| extent.end() <= from);
+        let behind = self.extents.partition_point(|extent| extent.offset < end);
+        let old = self.extents.get(first..behind).unwrap_or_default();
+        let before = old.first().map(|extent| cut(extent, 0, from));
+        let after = old.last().map(|extent| cut(extent, end, u64::MAX));
+        let new = before.into_iter().chain(part.extents).chain(after).filter(|extent| extent.length > 0);
+        self.extents.splice(first..behind.max(first), new.collect::<Vec<_>>());
+    }
+
     /// Returns all extents.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &MappedExtent> {
         self.extents.iter()
@@ -124,6 +164,13 @@ impl Extents {
     }
 }
 
+/// Returns what of an extent lies between two offsets; of length 0 where nothing does.
+fn cut(extent: &MappedExtent, from: u64, end: u64) -> MappedExtent {
+    let offset = extent.offset.max(from);
+    let place = extent.place.map(|place| place.saturating_add(offset - extent.offset));
+    MappedExtent { offset, place, length: extent.end().min(end).saturating_sub(offset), ..*extent }
+}
+
 /// Parts of a file's map, for offsets in any order: each answer of the file system is kept, so that it is asked for
 /// once.
 #[derive(Debug, Default)]
@@ -155,8 +202,17 @@ impl ScatteredExtents {
         Ok(placed)
     }
 
+    /// Has the file system asked anew about a range: it has changed by what was done.
+    pub(crate) fn renew<S: Substrate>(&mut self, substrate: &S, file: &S::File, from: u64, end: u64) {
+        for answer in self.answers.range_mut(..end).map(|(_, answer)| answer).filter(|answer| answer.to > from) {
+            let before = answer.extents.len();
+            answer.renew(substrate, file, from, end);
+            self.kept = (self.kept + answer.extents.len()).saturating_sub(before);
+        }
+    }
+
     /// Has the file system asked anew.
-    pub(crate) fn forget(&mut self) {
+    fn forget(&mut self) {
         *self = ScatteredExtents::default();
     }
 }
@@ -219,5 +275,44 @@ mod tests {
         assert!(substrate.extents(&file, 0).is_ok());
         scattered.forget();
         assert_eq!(scattered.kept, 0);
+    }
+
+    /// Whatever is written meanwhile: a map whose changed ranges are renewed is the map that the file system has.
+    #[test]
+    fn a_renewed_map_says_what_the_file_system_says() {
+        const BLOCKS: u64 = 30;
+        for seed in 0..100 {
+            let random = SeededRandom::new(seed);
+            let options = SimulationOptions { images: 0, ..SimulationOptions::default() };
+            let file_system = SimulatedFileSystem::new(&options);
+            let write = |block: u64| {
+                file_system.write_image(HostNo(0), "image", block * BLOCK_BYTES_U64, &[7; BLOCK_BYTES]).unwrap();
+            };
+            (0..BLOCKS).filter(|_| random.below(3) > 0).for_each(write);
+            write(BLOCKS - 1);
+            let substrate = file_system.observe().substrate;
+            let file = substrate.open(Path::new("image"), Access::Read).unwrap();
+            let mut whole = Extents::load(&substrate, &file).unwrap();
+            let mut scattered = ScatteredExtents::default();
+            for _ in 0..10 {
+                let (from, count) = (random.below(BLOCKS), 1 + random.below(5));
+                scattered.at(&substrate, &file, random.below(BLOCKS) * BLOCK_BYTES_U64).unwrap();
+                (from..(from + count).min(BLOCKS)).filter(|_| random.below(2) > 0).for_each(write);
+                let [from, end] = [from, from + count].map(|block| block * BLOCK_BYTES_U64);
+                whole.renew(&substrate, &file, from, end);
+                scattered.renew(&substrate, &file, from, end);
+                let part = Extents::between(&substrate, &file, from, end).unwrap();
+                let now = Extents::load(&substrate, &file).unwrap();
+                for offset in (0..BLOCKS).map(|block| block * BLOCK_BYTES_U64) {
+                    let what = |placed: Placed| (placed.place, placed.is_data, placed.is_hole, placed.is_shared);
+                    assert_eq!(what(whole.look(offset)), what(now.look(offset)), "{seed}: {offset}");
+                    let placed = scattered.at(&substrate, &file, offset).unwrap();
+                    assert_eq!(what(placed), what(now.look(offset)), "{seed}: {offset}");
+                    if (from..end).contains(&offset) {
+                        assert_eq!(what(part.look(offset)), what(now.look(offset)), "{seed}: {offset}");
+                    }
+                }
+            }
+        }
     }
 }

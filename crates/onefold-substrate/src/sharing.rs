@@ -25,6 +25,16 @@ pub trait Sharing: Files {
     /// `Unsupported` if the file system has no maps.
     fn extents(&self, file: &Self::File, from: u64) -> io::Result<Vec<MappedExtent>>;
 
+    /// Like [`Sharing::extents`], but may leave out what begins at `end` or behind it, and cut there what begins
+    /// before. File systems look up for each extent whether it is shared, so a short range is to cost no long map.
+    ///
+    /// # Errors
+    /// As [`Sharing::extents`].
+    fn extents_up_to(&self, file: &Self::File, from: u64, end: u64) -> io::Result<Vec<MappedExtent>> {
+        let _ = end;
+        self.extents(file, from)
+    }
+
     /// Compares `length` bytes of two files and, if they are equal, makes the second range refer to the blocks of the
     /// first, in one step. Offsets and length are multiples of [`Abilities::block_bytes`]. The length is at most
     /// [`Abilities::share_bytes_max`]. Both ranges lie within their files and do not overlap. The ranges may be stored

@@ -23,7 +23,12 @@ impl Sharing for LinuxSubstrate {
     /// Btrfs reports an extent as a whole: it is shared if any part of it is referred to elsewhere.
     fn extents(&self, file: &LinuxFile, from: u64) -> io::Result<Vec<MappedExtent>> {
         self.note_call();
-        map::extents(file, from)
+        map::extents(file, from, u64::MAX)
+    }
+
+    fn extents_up_to(&self, file: &LinuxFile, from: u64, end: u64) -> io::Result<Vec<MappedExtent>> {
+        self.note_call();
+        map::extents(file, from, end)
     }
 
     /// Compares and shares, in one call of the kernel, or in several if it stops early. If a later call reports a

@@ -19,6 +19,7 @@ use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::{FileHandle, Refusal, ShareError, Substrate};
 
 use super::done::{Done, Known};
+use super::target::Mapped;
 use super::{Sharer, Stretch};
 use crate::extents::Extents;
 use crate::format::FileNo;
@@ -196,11 +197,12 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             // What is forgotten has to show in the map, or what it freed would count twice.
             opened.map = Extents::narrow();
         }
-        if is_one_file {
+        if is_one_file && let Some(Mapped { file, map }) = &mut target.opened {
             // Where the source of a later run lies, and who refers to it, is another matter now.
-            self.sources.forget_map(&facts.handle);
-            if let Some(opened) = &mut target.opened {
-                opened.map = Extents::narrow();
+            for first in [part.first, source.block.0] {
+                let [from, end] = [first, first + part.count].map(|block| block * BLOCK_BYTES_U64);
+                map.renew(self.state.substrate(), file, from, end);
+                self.sources.renew_map(self.state.substrate(), &facts.handle, from, end);
             }
         }
     }

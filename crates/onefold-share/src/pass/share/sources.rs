@@ -86,10 +86,12 @@ impl<S: Substrate> Sources<S> {
         }
     }
 
-    /// Takes note that a file lies elsewhere now.
-    pub(super) fn forget_map(&mut self, handle: &FileHandle) {
+    /// Takes note that a range of a file, in bytes, lies elsewhere now, or has others that refer to it.
+    pub(super) fn renew_map(&mut self, substrate: &S, handle: &FileHandle, from: u64, end: u64) {
         let files = self.files.values_mut().filter_map(|file| file.as_mut().ok());
-        files.filter(|file| file.handle == *handle).for_each(|file| file.map.forget());
+        for SourceFile { file, map, .. } in files.filter(|file| file.handle == *handle) {
+            map.renew(substrate, file, from, end);
+        }
     }
 }
 

@@ -172,12 +172,15 @@ impl<'a, S: Substrate> Blocks<'a, S> {
         let stamp = self.substrate.stat(self.file).ok().map(|stat| Stamp::of(&stat));
         self.mapped = self.mapped.filter(|mapped| Some(*mapped) == stamp);
         let Some(places) = self.places.as_mut().filter(|_| self.mapped.is_some()) else { return };
-        let mut map = Extents::narrow();
+        // The map of the piece alone: that of the file has many more extents.
+        let end = |shared: &SharedBlocks| shared.offset.saturating_add(shared.blocks * BLOCK_BYTES_U64);
+        let (from, to) = (shared.first().map_or(0, |first| first.offset), shared.last().map_or(0, end));
+        let Ok(map) = Extents::between(self.substrate, self.file, from, to) else { return };
         for SharedBlocks { offset, place, blocks } in shared {
             let mut done = 0;
             while done < blocks {
                 let (offset, place) = (offset + done * BLOCK_BYTES_U64, place.saturating_add(done * BLOCK_BYTES_U64));
-                let Ok(now) = map.at(self.substrate, self.file, offset) else { return };
+                let now = map.look(offset);
                 let count = (now.length / BLOCK_BYTES_U64).min(blocks - done);
                 if now.is_data && now.place == Some(place) {
                     places.add(place, digests_of(piece, offset, count));
