@@ -179,6 +179,7 @@ fn kept_guest(choices: &mut Choices<'_>, desk: &Desk) {
     let mut files = KeptFiles::default();
     for (at, phase) in (0..8_u64).zip(0..8_usize) {
         let claim = match at % 3 {
+            0 if at > 4 => KeptClaim::Content([9; 16]),
             0 => KeptClaim::Digest([9; 16]),
             1 => KeptClaim::Path { path: at, probes: None },
             _ => KeptClaim::Path { path: at, probes: Some(at) },

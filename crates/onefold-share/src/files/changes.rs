@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use onefold_substrate::Substrate;
 
+use super::common;
+use super::finding::CACHE_BYTES_MAX;
 use super::identify::{IdentifyError, databases_of};
-use super::{CACHE_BYTES_MAX, common};
 use crate::format::FileNo;
 use crate::format::guest::GuestHead;
 use crate::format::mark::Stamp;

@@ -13,7 +13,7 @@ use onefold_substrate::Substrate;
 use super::identify::{Examination, IdentifyError, Identifying};
 use super::{FilesOptions, Reading};
 use crate::format::FileNo;
-use crate::format::guest::GuestHead;
+use crate::format::guest::{GuestHead, KeptGuest};
 use crate::format::mark::Stamp;
 use crate::scan::{Age, ListedFile};
 use crate::selection::Selection;
@@ -22,7 +22,7 @@ use crate::state::{State, StateError};
 
 /// The version of what this program finds in images. To be raised with each change of the guests' readers, or of what
 /// is claimed of files, that changes what an image is found to have: records of other versions are not used.
-const EXAMINATION_VERSION: u32 = 1;
+const EXAMINATION_VERSION: u32 = 2;
 
 /// What is kept between runs, and how.
 pub(super) struct Keeping {
@@ -110,16 +110,40 @@ impl Keeping {
         listed: &ListedFile,
         rank: u32,
     ) -> Result<(), IdentifyError> {
-        let (number, stamp) = (listed.number, Stamp::of(&listed.stat));
-        let kept = state.kept_guest(number, |head| self.is_alike(head), self.bytes_max);
-        let kept = kept.map_err(IdentifyError::Stopped)?;
+        let kept = self.kept(state, listed.number).map_err(IdentifyError::Stopped)?;
         if let Some(guest) = &kept
-            && guest.head.stamp == Some(stamp)
+            && guest.head.stamp == Some(Stamp::of(&listed.stat))
             && identifying.add_kept(state.substrate(), listed, rank, guest)?
         {
             return Ok(());
         }
         let examined = identifying.add_image(state.substrate(), listed, rank, kept);
+        self.note(state, identifying, listed.number, examined)
+    }
+
+    /// Returns what an earlier run of this kind kept of an image.
+    ///
+    /// # Errors
+    /// Those of the state folder.
+    pub(super) fn kept<S: Substrate>(
+        &self,
+        state: &State<'_, S>,
+        number: FileNo,
+    ) -> Result<Option<KeptGuest>, StateError> {
+        state.kept_guest(number, |head| self.is_alike(head), self.bytes_max)
+    }
+
+    /// Keeps what an examination has found in an image.
+    ///
+    /// # Errors
+    /// That of the examination, and those of the state folder. Of an image that cannot be examined nothing is kept.
+    pub(super) fn note<S: Substrate>(
+        &self,
+        state: &State<'_, S>,
+        identifying: &Identifying<'_>,
+        number: FileNo,
+        examined: Result<Examination, IdentifyError>,
+    ) -> Result<(), IdentifyError> {
         if self.is_dry_run {
             return examined.map(drop);
         }

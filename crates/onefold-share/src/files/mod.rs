@@ -5,7 +5,7 @@
 //!
 //! | step | module | is |
 //! |---|---|---|
-//! | 1, identify | `identify/` | reads package databases and maps of each image, which make rows of candidates |
+//! | 1, identify | `identify/`, `finding` | reads package databases and maps of each image, which make rows of candidates |
 //! | 3, coalesce | `join/` | sorts the rows, so that equal files come together, and cuts them into runs of whole blocks |
 //! | 2, compare | `finder` | hands the runs to the engine of `pass`, which has the file system compare and share |
 //!
@@ -19,6 +19,7 @@ pub mod common;
 mod concluded;
 mod failed;
 mod finder;
+mod finding;
 mod identify;
 mod join;
 mod kept;
@@ -28,8 +29,7 @@ mod second;
 mod tier;
 mod trust;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::error::Error;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,22 +44,17 @@ pub use self::report::{Examined, FilesReport, GivenUpImages, TierCounts};
 pub use self::tier::Tier;
 
 use self::common::Contents;
-use self::concluded::{Conclusions, UnexaminedImage, report_of};
+use self::concluded::{Conclusions, report_of};
 use self::finder::FoundRuns;
-use self::identify::{IdentifyError, Identifying};
-use self::join::{Candidates, IMAGES_MAX, SourceRuns, join};
+use self::finding::{Found, find};
 use self::kept::Keeping;
-use self::packages::PackageNames;
 use self::second::Failures;
 use self::trust::{GivenUp, Trust};
 use crate::format::FileNo;
-use crate::pass::{PassError, PassOptions, PassProgress, RunSorter, share_found};
+use crate::pass::{PassError, PassOptions, PassProgress, share_found};
 use crate::scan::{ListedFile, is_stable, list};
 use crate::state::files::Marks;
 use crate::state::{State, StateError};
-
-/// The largest part of the memory that caches of disks take.
-const CACHE_BYTES_MAX: usize = 32 << 20;
 
 /// How a run over guest files goes about it.
 pub struct FilesOptions<'a> {
@@ -197,95 +192,4 @@ fn given_up_images(paths: &BTreeMap<FileNo, &PathBuf>, given_up: GivenUp) -> Opt
         GivenUp::Image(image) => GivenUpImages::One(path(image)?),
         GivenUp::Pair { one, other } => GivenUpImages::Pair { one: path(one)?, other: path(other)? },
     })
-}
-
-/// Returns the words of an error and of all its causes.
-fn with_causes(error: &dyn Error) -> String {
-    let (mut text, mut cause) = (error.to_string(), error.source());
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
-}
-
-/// What is believed equal.
-struct Found {
-    runs: SourceRuns,
-    examined: Examined,
-    packages: PackageNames,
-    unexamined: Vec<UnexaminedImage>,
-    /// Common volumes.
-    others: BTreeSet<FileNo>,
-    strangers: Vec<PathBuf>,
-    believed: join::Joined,
-}
-
-/// Examines all images, and joins what was found.
-fn find<S: Substrate>(
-    state: &State<'_, S>,
-    listed: &[ListedFile],
-    options: &FilesOptions<'_>,
-    keeping: Option<&Keeping>,
-) -> Result<Found, PassError> {
-    let pass = &options.pass;
-    let memory = pass.memory_bytes;
-    let cache_bytes = (memory / 8).min(CACHE_BYTES_MAX);
-    let go_on = || pass.pace.boundary().map_err(StateError::from);
-    let mut key = [0; 16];
-    options.random.fill(&mut key)?;
-    let mut identifying = Identifying {
-        candidates: Candidates::new(pass.temporary_folder, memory / 2),
-        packages: PackageNames::new(memory / 16),
-        examined: Examined::default(),
-        tiers: options.tiers,
-        reading: options.reading,
-        key,
-        since: options.since,
-        strangers: BTreeSet::new(),
-        cache_bytes,
-        kept_bytes_max: keeping.map_or(0, Keeping::bytes_written_max),
-        go_on: &go_on,
-        read_pace: pass.pace.reading(),
-    };
-    let (mut unexamined, mut others) = (Vec::new(), BTreeSet::new());
-    let all = listed.iter().map(|file| file.stat.length).fold(0, u64::saturating_add);
-    let mut done: u64 = 0;
-    for (rank, file) in (0..).zip(listed) {
-        if (options.examining)(done, all).is_break() {
-            return Err(StateError::Interrupted.into());
-        }
-        done = done.saturating_add(file.stat.length);
-        let leave_out = |why, may_pass| UnexaminedImage { number: file.number, path: file.path.clone(), why, may_pass };
-        if rank >= IMAGES_MAX {
-            unexamined.push(leave_out("there are too many images before it".to_owned(), true));
-            continue;
-        }
-        let volume = options.common.filter(|source| *source.handle == file.stat.handle);
-        if volume.is_some() || common::is_marked(state.substrate(), &file.path) {
-            others.insert(file.number);
-        }
-        let added = match (volume, keeping) {
-            (Some(source), _) => identifying.add_volume(state.substrate(), file, rank, source.contents),
-            (None, _) if others.contains(&file.number) => continue,
-            (None, Some(keeping)) => keeping.add(state, &mut identifying, file, rank),
-            (None, None) => identifying.add_image(state.substrate(), file, rank, None).map(drop),
-        };
-        identifying.examined.images += u64::from(volume.is_none());
-        match added {
-            Ok(()) => {}
-            Err(IdentifyError::Temporary(error)) => return Err(error.into()),
-            Err(IdentifyError::Stopped(error)) => return Err(error.into()),
-            Err(error) => unexamined.push(leave_out(with_causes(&error), error.may_pass())),
-        }
-    }
-    let Identifying { candidates, packages, examined, strangers, .. } = identifying;
-    let ranked = (0..).zip(listed).filter(|(rank, _)| strangers.contains(rank));
-    let strangers = ranked.map(|(_, file)| file.path.clone()).collect();
-    let numbers: Vec<FileNo> = listed.iter().map(|file| file.number).collect();
-    let sorter = || RunSorter::new(pass.temporary_folder, memory / 8);
-    let mut runs = SourceRuns { first: sorter(), second: sorter() };
-    let mut go_on = || pass.pace.boundary().map_err(|stopped| PassError::State(stopped.into()));
-    let believed = join(candidates.finish()?, &numbers, &mut runs, &mut go_on)?;
-    Ok(Found { runs, examined, packages, unexamined, others, strangers, believed })
 }

@@ -37,14 +37,14 @@ impl PackageNames {
         }
     }
 
-    /// Returns the number of a package. Packages of equal name, version and architecture have the same.
-    pub(super) fn number(&mut self, package: &Package) -> u32 {
+    /// Returns what a package is named: packages of equal name, version and architecture are alike.
+    pub(super) fn name_of(package: &Package) -> String {
         let Package { name, version, architecture, .. } = package;
         let whole = [name, version, architecture].map(|part| part.chars().take(NAME_CHARS_MAX).collect::<String>());
-        self.number_of(&whole.join(" "))
+        whole.join(" ")
     }
 
-    /// Returns the number of the package of a name that [`PackageNames::name`] has returned.
+    /// Returns the number of the package with a name of [`PackageNames::name_of`].
     pub(super) fn number_of(&mut self, name: &str) -> u32 {
         if let Some(number) = self.numbers.get(name) {
             return *number;
@@ -83,31 +83,30 @@ mod tests {
 
     use super::*;
 
-    fn package(name: &str, version: &str) -> Package {
+    fn name(name: &str, version: &str) -> String {
         let [name, version, architecture] = [name, version, "amd64"].map(str::to_owned);
-        Package { name, version, architecture, state: PackageState::Installed, installed_bytes: None }
+        let state = PackageState::Installed;
+        PackageNames::name_of(&Package { name, version, architecture, state, installed_bytes: None })
     }
 
     #[test]
     fn names_take_bounded_memory_and_known_ones_keep_their_numbers() {
         let mut names = PackageNames::new(10_000);
-        let numbers: Vec<u32> = (0..1000).map(|at| names.number(&package(&format!("{at:0200}"), "1"))).collect();
+        let numbers: Vec<u32> = (0..1000).map(|at| names.number_of(&name(&format!("{at:0200}"), "1"))).collect();
         // Each takes 2 * 208 + 100 bytes.
         assert_eq!(numbers.iter().filter(|number| **number != PackageNames::OTHERS).count(), 19);
         assert_eq!(names.refused(), 1000 - 19);
-        assert_eq!(names.number(&package(&format!("{:0200}", 3), "1")), 4);
+        assert_eq!(names.number_of(&name(&format!("{:0200}", 3), "1")), 4);
     }
 
     #[test]
     fn equal_packages_have_one_number() {
         let mut names = PackageNames::new(1 << 20);
-        let numbers = [("a", "1"), ("a", "2"), ("b", "1"), ("a", "1")].map(|(name, version)| {
-            let package = package(name, version);
-            names.number(&package)
-        });
+        let numbers = [("a", "1"), ("a", "2"), ("b", "1"), ("a", "1")]
+            .map(|(package, version)| names.number_of(&name(package, version)));
         assert_eq!(numbers, [1, 2, 3, 1]);
         assert_eq!((names.name(2), names.name(0), names.name(9)), ("a 2 amd64", "files of no package", ""));
-        let long = names.number(&package(&"ü".repeat(100_000), "1"));
+        let long = names.number_of(&name(&"ü".repeat(100_000), "1"));
         assert_eq!(names.name(long).chars().count(), NAME_CHARS_MAX + " 1 amd64".len());
     }
 }

@@ -165,6 +165,14 @@ impl Examined {
         }
     }
 
+    /// Adds other sums to these.
+    pub(super) fn add(&mut self, more: &Examined) {
+        let mut more = *more;
+        for (sum, more) in self.all().into_iter().zip(more.all()) {
+            *sum = sum.saturating_add(*more);
+        }
+    }
+
     fn all(&mut self) -> [&mut u64; EXAMINED_SUMS] {
         [
             &mut self.images,

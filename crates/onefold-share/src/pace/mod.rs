@@ -147,6 +147,11 @@ impl<'a> Pace<'a> {
         Pace::new(Limits::default(), &SystemClock, &UncountedCpu, &|| Wish::GoOn)
     }
 
+    /// Tells whether processor time is limited. It is paid for by the thread that asks this pace.
+    pub(crate) fn is_cpu_limited(&self) -> bool {
+        self.limits.cpu_percent.is_some()
+    }
+
     /// Waits until so many bytes of an image may be read.
     pub fn read(&self, bytes: u64) {
         self.pay_for_work();

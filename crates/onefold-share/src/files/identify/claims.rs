@@ -52,7 +52,7 @@ impl Claims<'_> {
     /// Returns what a file is believed to equal, in each tier that is wanted.
     pub(super) fn contents(&self, file: &KeptFile, pieces: &PhasedPieces) -> Vec<(Tier, u64)> {
         let mut contents = Vec::new();
-        if let KeptClaim::Digest(digest) = file.claim
+        if let KeptClaim::Digest(digest) | KeptClaim::Content(digest) = file.claim
             && self.wants(Tier::Digest)
         {
             // Copies of one file have one record of a package, too: tier 2 would find nothing more.
@@ -69,11 +69,6 @@ impl Claims<'_> {
             self.add_named(&mut contents, path, probes, file);
         }
         contents
-    }
-
-    /// Tells whether the first, middle and last blocks of a file of no package are part of a claim.
-    pub(super) fn want_probes(&self, size_bytes: u64) -> bool {
-        self.wants(Tier::Dated) || (self.wants(Tier::Named) && size_bytes >= NAMED_BYTES_MIN)
     }
 
     /// Returns what a file of an image is believed to equal that was copied as a whole with others: a file with the same
@@ -103,6 +98,11 @@ impl Claims<'_> {
     fn content(&self, tier: Tier, claim: &impl Hash) -> (Tier, u64) {
         (tier, content_of(self.key, self.circle, tier, &(self.whole, claim)))
     }
+}
+
+/// Tells whether the first, middle and last blocks of a file of no package are part of a claim in one of the tiers.
+pub(super) fn wants_probes(tiers: &[Tier], size_bytes: u64) -> bool {
+    tiers.contains(&Tier::Dated) || (tiers.contains(&Tier::Named) && size_bytes >= NAMED_BYTES_MIN)
 }
 
 fn words(time: Timestamp) -> (i64, u32) {

@@ -8,24 +8,23 @@ use onefold_guest::filesystem::{Extent, ExtentKind, FileSystem};
 use onefold_guest::tree::GuestFile;
 use onefold_guest::volume::VolumeReader;
 
-use super::{IdentifyError, Identifying, Image};
+use super::IdentifyError;
+use super::examine::Examiner;
 
-impl Identifying<'_> {
+impl Examiner<'_> {
     /// Adds the places of a file to its pieces. Returns false where the image claims more bytes than it may.
     pub(super) fn add_extents(
         &mut self,
-        image: &mut Image<'_>,
         system: &dyn FileSystem,
         reader: &VolumeReader<'_>,
         file: GuestFile,
         size_bytes: u64,
     ) -> Result<bool, IdentifyError> {
-        let Image { disk, bytes_left, pieces, .. } = image;
+        let (disk, go_on) = (self.disk(), self.go_on());
+        let Examiner { bytes_left, pieces, sums: examined, .. } = self;
         let mut mapped = Ok(0_u64);
-        let examined = &mut self.examined;
         let mut is_bounded = true;
         let mut gone_on = Ok(());
-        let go_on = self.go_on;
         let visited = system.each_extent(file.file, &mut |extent: Extent| {
             gone_on = go_on();
             if gone_on.is_err() {
@@ -43,7 +42,7 @@ impl Identifying<'_> {
                     let mut offset = extent.offset;
                     reader.each_on_disk(extent.place, extent.length_bytes, &mut |range| {
                         let Ok(unmapped) = &mut mapped else { return };
-                        let added = pieces.add_of_disk(*disk, range, offset, size_bytes);
+                        let added = pieces.add_of_disk(disk, range, offset, size_bytes);
                         mapped = added.map(|bytes| unmapped.saturating_add(bytes));
                         offset = offset.saturating_add(range.length_bytes);
                     });
@@ -57,7 +56,7 @@ impl Identifying<'_> {
             ControlFlow::Continue(())
         });
         gone_on.map_err(IdentifyError::Stopped)?;
-        self.examined.unmapped_bytes = self.examined.unmapped_bytes.saturating_add(mapped?);
+        examined.unmapped_bytes = examined.unmapped_bytes.saturating_add(mapped?);
         match system.damage().skip(visited) {
             Ok(_) | Err(GuestError::NotFound) => Ok(is_bounded),
             Err(error) => Err(error.into()),

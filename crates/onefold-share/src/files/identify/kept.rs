@@ -123,7 +123,7 @@ impl Identifying<'_> {
         let shared = SharedBlocks::load(substrate, &file, &go_on)?;
         let packages: Vec<u32> = guest.packages.iter().map(|name| self.packages.number_of(name)).collect();
         let before = self.examined;
-        let (key, tiers) = (self.key, self.tiers);
+        let (key, tiers) = (self.key, self.search.tiers);
         let claims = Claims { key: &key, circle, tiers, whole: None };
         guest.files.each(&mut |file, pieces| {
             (self.go_on)().map_err(IdentifyError::Stopped)?;

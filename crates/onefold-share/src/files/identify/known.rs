@@ -11,12 +11,12 @@ use onefold_guest::filesystem::{FileNumber, FileStat, Timestamp};
 use onefold_guest::guest::Guest;
 use onefold_guest::tree::{GuestFile, SystemIndex, Tree};
 
+use super::IdentifyError;
 use super::databases::DatabaseStamps;
+use super::examine::{GoOn, OwnedFile};
+use super::search::Search;
 use super::systems::each_system;
-use super::{IdentifyError, Identifying, OwnedFile};
-use crate::files::packages::PackageNames;
 use crate::files::report::Examined;
-use crate::files::tier::Tier;
 use crate::format::guest::{KeptClaim, KeptFile, KeptGuest};
 
 /// Files of an image that are known from an earlier run.
@@ -48,19 +48,43 @@ struct KnownProbes {
 }
 
 impl KnownFiles {
-    /// Returns what a kept guest knows of its files. `packages` are the numbers of its packages in this run.
-    fn of(guest: &KeptGuest, packages: &[u32]) -> KnownFiles {
+    /// Returns what is still known of an image by a kept guest, with the packages of that; none where a database or a
+    /// file of a package has changed, or the guest had more files than could be examined.
+    ///
+    /// # Errors
+    /// Those of the guest and of `go_on`.
+    pub(super) fn still(
+        guest: &Guest<'_>,
+        kept: &KeptGuest,
+        search: &Search<'_>,
+        go_on: GoOn<'_>,
+    ) -> Result<Option<KnownFiles>, IdentifyError> {
+        if !search.wants_packaged() || Examined::of_counts(&kept.head.counts).surplus_files > 0 {
+            return Ok(None);
+        }
+        let known = KnownFiles::of(kept);
+        let (mut databases, mut is_still) = (DatabaseStamps::default(), true);
+        each_system(guest, &mut |system| {
+            go_on().map_err(IdentifyError::Stopped)?;
+            databases.add(&system.tree);
+            is_still = is_still && known.are_unchanged(system.at, &system.tree);
+            Ok(())
+        })?;
+        Ok((is_still && databases.number() == known.databases).then_some(known))
+    }
+
+    /// Returns what a kept guest knows of its files.
+    fn of(guest: &KeptGuest) -> KnownFiles {
         let (mut owned, mut probes) = (Vec::new(), HashMap::new());
         let visited = guest.files.each(&mut |file, _| {
             let stamp = stamp_of_kept(file);
             let system = SystemIndex(file.system);
             let (tree, of_tree) = (file.tree, GuestFile { system, file: FileNumber(file.file) });
             match file.claim {
-                KeptClaim::Digest(digest) => {
-                    let place = file.package.and_then(|place| usize::try_from(place).ok());
-                    let package = place.and_then(|place| packages.get(place)).copied();
-                    let package = package.unwrap_or(PackageNames::OTHERS);
-                    let file = OwnedFile { file: of_tree, digest, package, is_later: true };
+                KeptClaim::Digest(digest) | KeptClaim::Content(digest) => {
+                    let is_content = matches!(file.claim, KeptClaim::Content(_));
+                    let package = file.package;
+                    let file = OwnedFile { file: of_tree, digest, package, is_later: true, is_content };
                     owned.push(KnownOwned { tree, owned: file, stamp });
                 }
                 KeptClaim::Path { path, probes: Some(number) } => {
@@ -97,31 +121,6 @@ impl KnownFiles {
             let system = usize::try_from(system.0).ok().and_then(|system| tree.systems().get(system));
             system.is_some_and(|system| system.stat(file).is_ok_and(|stat| stamp_of(&stat) == known.stamp))
         })
-    }
-}
-
-impl Identifying<'_> {
-    /// Returns what is still known of an image by a kept guest; none where a database or a file of a package has
-    /// changed, or the guest had more files than could be examined.
-    pub(super) fn known_files(
-        &mut self,
-        guest: &Guest<'_>,
-        kept: &KeptGuest,
-    ) -> Result<Option<KnownFiles>, IdentifyError> {
-        let are_owned_kept = self.tiers.iter().any(|tier| matches!(tier, Tier::Digest | Tier::Copied));
-        if !are_owned_kept || Examined::of_counts(&kept.head.counts).surplus_files > 0 {
-            return Ok(None);
-        }
-        let packages: Vec<u32> = kept.packages.iter().map(|name| self.packages.number_of(name)).collect();
-        let known = KnownFiles::of(kept, &packages);
-        let (mut databases, mut is_still) = (DatabaseStamps::default(), true);
-        each_system(guest, &mut |system| {
-            (self.go_on)().map_err(IdentifyError::Stopped)?;
-            databases.add(&system.tree);
-            is_still = is_still && known.are_unchanged(system.at, &system.tree);
-            Ok(())
-        })?;
-        Ok((is_still && databases.number() == known.databases).then_some(known))
     }
 }
 
@@ -174,7 +173,7 @@ mod tests {
         let mut system = MemoryFileSystem::default();
         system.write("/srv/data", "content");
         let file = kept(&system, "/srv/data", KeptClaim::Path { path: 7, probes: Some(8) });
-        let known = KnownFiles::of(&guest(std::slice::from_ref(&file)), &[5]);
+        let known = KnownFiles::of(&guest(std::slice::from_ref(&file)));
         let now = KeptFile { claim: KeptClaim::Path { path: 7, probes: None }, ..file };
         assert_eq!(known.probes(&now), Some(8));
         let change = |change: fn(&mut KeptFile)| {
@@ -199,9 +198,9 @@ mod tests {
         }
         let files = ["/usr/bin/one", "/usr/bin/two"].map(|path| kept(&memory, path, KeptClaim::Digest([9; 16])));
         let of_another_disk = KeptFile { system: 3, ..files[0].clone() };
-        let known = KnownFiles::of(&guest(&files), &[5]);
-        let stranger = KnownFiles::of(&guest(&[of_another_disk]), &[5]);
-        assert_eq!(known.owned(0).iter().map(|owned| owned.package).collect::<Vec<_>>(), [5, 5]);
+        let known = KnownFiles::of(&guest(&files));
+        let stranger = KnownFiles::of(&guest(&[of_another_disk]));
+        assert_eq!(known.owned(0).iter().map(|owned| owned.package).collect::<Vec<_>>(), [Some(0); 2]);
         assert!(known.owned(1).is_empty());
         let check = |memory: &MemoryFileSystem, known: &KnownFiles| known.are_unchanged(0, &Tree::new(memory));
         assert!(check(&memory, &known) && !check(&memory, &stranger));

@@ -28,7 +28,7 @@ pub(super) fn open_listed<S: Substrate>(
 ///
 /// # Errors
 /// `Format` where guests in images of its format are not read, and those of the file.
-pub(super) fn disk_of<'f, S: Substrate>(
+pub(in crate::files) fn disk_of<'f, S: Substrate>(
     substrate: &'f S,
     listed: &ListedFile,
     file: &'f S::File,

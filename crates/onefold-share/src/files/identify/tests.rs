@@ -2,11 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use onefold_substrate::{Files, Refusal};
+use onefold_substrate::{FileStat as HostStat, Files, Refusal};
 use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
+use super::claims::Circle;
+use super::examine::BYTES_MIN;
 use super::*;
 use crate::domain::Domain;
+use crate::files::{Reading, Tier};
 use crate::format::FileNo;
 use crate::pace::Pace;
 
@@ -25,15 +28,17 @@ fn a_file_that_has_got_the_name_of_a_listed_one_is_not_read() {
         candidates: Candidates::new(Path::new("/var/tmp"), 1 << 16),
         packages: PackageNames::new(1 << 16),
         examined: Examined::default(),
-        tiers: &Tier::ALL,
+        search: Search {
+            tiers: &Tier::ALL,
+            reading: Reading::Probes,
+            since: None,
+            cache_bytes: 1 << 16,
+            read_pace: pace.reading(),
+        },
         key: [1; 16],
-        reading: Reading::Probes,
-        since: None,
         strangers: BTreeSet::new(),
-        cache_bytes: 1 << 16,
         kept_bytes_max: 1 << 16,
         go_on: &|| Ok(()),
-        read_pace: pace.reading(),
     };
     let mut add = |stat| {
         let path = PathBuf::from("first");

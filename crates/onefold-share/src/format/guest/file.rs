@@ -3,7 +3,7 @@
 //! | field | notes |
 //! |---|---|
 //! | package | its place in the list of packages, and one; 0 of a file of no package |
-//! | claim | one byte: 1 an MD5 digest, 16 bytes; 2 a path, 8 bytes; 3 a path and probes, 8 bytes each |
+//! | claim | one byte: 1 or 4 an MD5 digest, 16 bytes, 4 where its content may enter a common volume; 2 a path, 8 bytes; 3 a path and probes, 8 bytes each |
 //! | tree, system, file | its tree, the file system in it, and its number there |
 //! | generation, size | of its inode |
 //! | modified, changed | each as seconds, zigzag, and nanoseconds |
@@ -59,6 +59,8 @@ impl PhasedPieces {
 pub enum KeptClaim {
     /// A package database records this MD5 digest.
     Digest([u8; 16]),
+    /// So, too, of a package that is installed, and it is no configuration file: its content may enter a common volume.
+    Content([u8; 16]),
     /// It belongs to no package.
     Path {
         /// The number of its path.
@@ -102,6 +104,10 @@ impl KeptFile {
                 into.push(1);
                 into.extend_from_slice(&digest);
             }
+            KeptClaim::Content(digest) => {
+                into.push(4);
+                into.extend_from_slice(&digest);
+            }
             KeptClaim::Path { path, probes } => {
                 into.push(if probes.is_some() { 3 } else { 2 });
                 into.extend_from_slice(&path.to_le_bytes());
@@ -137,6 +143,7 @@ impl KeptFile {
         };
         let claim = match take(from)? {
             [1] => KeptClaim::Digest(take(from)?),
+            [4] => KeptClaim::Content(take(from)?),
             [2] => KeptClaim::Path { path: u64::from_le_bytes(take(from)?), probes: None },
             [3] => {
                 KeptClaim::Path { path: u64::from_le_bytes(take(from)?), probes: Some(u64::from_le_bytes(take(from)?)) }
@@ -220,6 +227,11 @@ pub(super) mod tests {
         (file, pieces)
     }
 
+    fn of_content() -> (KeptFile, PhasedPieces) {
+        let (packaged, pieces) = packaged();
+        (KeptFile { claim: KeptClaim::Content([9; 16]), ..packaged }, pieces)
+    }
+
     pub(in super::super) fn of_no_package() -> (KeptFile, PhasedPieces) {
         let (packaged, mut pieces) = packaged();
         let claim = KeptClaim::Path { path: 7, probes: Some(8) };
@@ -239,6 +251,8 @@ pub(super) mod tests {
         let pieces: &[u8] = &[2, 0, 20, 1, 0, 15, 1];
         let expected = [&[2, 1][..], &[9; 16], inode, &[0, 1], pieces].concat();
         assert_eq!(encoded(packaged()), expected);
+        let expected = [&[2, 4][..], &[9; 16], inode, &[0, 1], pieces].concat();
+        assert_eq!(encoded(of_content()), expected);
         let claim = [0, 3, 7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0];
         let last = [1, 0xfe, 0xff, 0xff, 0xff, 7, 0xfe, 0xff, 0xff, 0xff, 0xff, 0x1f, 1];
         assert_eq!(encoded(of_no_package()), [&claim[..], inode, &[1, 0, 0, 0x81], pieces, &last].concat());
@@ -246,7 +260,7 @@ pub(super) mod tests {
 
     #[test]
     fn files_survive_their_encoding_and_parts_of_them_are_refused() {
-        for (file, pieces) in [packaged(), of_no_package()] {
+        for (file, pieces) in [packaged(), of_content(), of_no_package()] {
             let mut bytes = Vec::new();
             file.encode(&pieces, &mut bytes);
             let (mut rest, mut found) = (&bytes[..], PhasedPieces::default());

@@ -6,6 +6,7 @@ mod since;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use onefold_block::clock::SystemClock;
@@ -78,6 +79,7 @@ pub(crate) fn run(arguments: &ShareGuestsArgs, talk: Talk) -> Outcome<Report> {
             min_run_bytes: arguments.work.min_run.0,
             joins_runs: !arguments.experiments.no_join,
             space: space(arguments.work.space),
+            threads: thread::available_parallelism().map_or(1, usize::from),
             is_dry_run: arguments.dry_run,
             progress: &|at| show_pass(&meter, at),
             ..PassOptions::new(&temporary, &pace, &SystemClock)

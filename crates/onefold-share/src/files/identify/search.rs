@@ -1,0 +1,33 @@
+//! How the guests of a run are searched.
+
+use super::Since;
+use crate::files::Reading;
+use crate::files::tier::Tier;
+use crate::pace::ReadPace;
+
+/// How the guests of a run are searched.
+#[derive(Clone, Copy)]
+pub(in crate::files) struct Search<'a> {
+    /// By what files are believed equal.
+    pub(in crate::files) tiers: &'a [Tier],
+    /// What is read of candidates.
+    pub(in crate::files) reading: Reading,
+    /// What came earlier is left out.
+    pub(in crate::files) since: Option<&'a Since>,
+    /// For the cache of a disk.
+    pub(in crate::files) cache_bytes: usize,
+    /// Asked at each read of an image.
+    pub(in crate::files) read_pace: ReadPace<'a>,
+}
+
+impl Search<'_> {
+    /// Tells whether files of packages are believed equal by more than their paths.
+    pub(super) fn wants_packaged(&self) -> bool {
+        self.tiers.iter().any(|tier| matches!(tier, Tier::Digest | Tier::Copied))
+    }
+
+    /// Tells whether files of no package are left out.
+    pub(super) fn wants_packaged_alone(&self) -> bool {
+        self.tiers.iter().all(|tier| *tier == Tier::Digest)
+    }
+}
