@@ -11,6 +11,8 @@ use onefold_block::Timestamp;
 use onefold_substrate::Substrate;
 
 use super::identify::{Examination, IdentifyError, Identifying};
+use super::report::Examined;
+use super::tier::Tier;
 use super::{FilesOptions, Reading};
 use crate::format::FileNo;
 use crate::format::guest::{GuestHead, KeptGuest};
@@ -201,6 +203,25 @@ impl Keeping {
         };
         state.kept_guests()?.into_iter().filter(is_gone).try_for_each(|number| state.forget_guest(number))
     }
+}
+
+/// Returns what an earlier run kept of the packages of an image that has not changed since; none where not all of them
+/// are known.
+///
+/// # Errors
+/// Those of the state folder.
+pub(super) fn known_packages<S: Substrate>(
+    state: &State<'_, S>,
+    listed: &ListedFile,
+    bytes_max: usize,
+) -> Result<Option<KeptGuest>, StateError> {
+    let (hashing, stamp) = (hashing_of(EXAMINATION_VERSION), Stamp::of(&listed.stat));
+    let has_packaged = |tiers: u8| [Tier::Digest, Tier::Copied].iter().any(|tier| tiers & 1 << tier.number() != 0);
+    let wanted = |head: &GuestHead| {
+        let is_whole = Examined::of_counts(&head.counts).surplus_files == 0;
+        head.hashing == hashing && head.stamp == Some(stamp) && has_packaged(head.tiers) && is_whole
+    };
+    state.kept_guest(listed.number, wanted, bytes_max)
 }
 
 /// Returns the number of a version of the examination, by the hash that makes numbers of paths and probes.

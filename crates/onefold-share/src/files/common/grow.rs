@@ -1,24 +1,24 @@
 //! What a pass does with a common volume: content that two disks hold comes in, and content that only the volume
 //! refers to goes.
 //!
-//! Images are examined twice. The first time, digests and lengths alone are sorted, so that memory is bounded. The
-//! second time, the files of contents that two images hold are looked up.
+//! The first time, digests and lengths alone are sorted, so that memory is bounded. Those of an image that has not
+//! changed come from what an earlier run kept of it; others are examined. The second time, the files of contents that
+//! two images hold are looked up in images that have them.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_block::random::Random;
 use onefold_guest::filesystem::ExtentKind;
-use onefold_sort::SortWriter;
 use onefold_substrate::{ROOT, Substrate, VolumeTools};
 
 use super::CommonError;
-use super::add::{ADDITIONS_MAX, addition_of};
+use super::add::addition_of;
 use super::contents::ContentId;
 use super::generation::{change, lock};
+use super::held::{HeldTwice, NumberKey, held_twice, number_of};
 use super::plan::{Addition, Changed};
 use super::reading::places;
 use super::volume::{Volume, is_marked};
@@ -29,9 +29,6 @@ use crate::scan::{ListedFile, list};
 use crate::selection::Selection;
 use crate::state::State;
 use crate::state::files::Marks;
-
-/// Bytes that a content which is wanted takes in memory, about.
-const WANTED_BYTES: usize = 32;
 
 /// Pieces that take as much memory as the other parts of an addition, about.
 pub(super) const ADDITION_PIECES: usize = 16;
@@ -85,9 +82,10 @@ pub fn grow<S: Substrate + VolumeTools>(
     let has = |id: &ContentId| volume.contents.get(id).is_some() && !removed.contains(id);
     let mut key = NumberKey::default();
     growing.random.fill(&mut key).map_err(|error| CommonError::io(&volume.path, error))?;
-    let mut wanted = held_twice(substrate, growing, (&images, &key), &has, &mut report)?;
-    report.candidates = wanted.len() as u64;
-    let (additions, files) = found(substrate, growing, (&images, &key), &mut wanted)?;
+    let HeldTwice { mut numbers, holders } = held_twice(state, growing, (&images, &key), &has, &mut report)?;
+    report.candidates = numbers.len() as u64;
+    let holders: Vec<_> = images.iter().zip(holders).filter(|(_, holds)| *holds).map(|(image, _)| image).collect();
+    let (additions, files) = found(substrate, growing, (&holders, &key), &mut numbers)?;
     let files: Vec<_> = files.iter().collect();
     let removed: Vec<_> = removed.into_iter().collect();
     report.changed = change(substrate, growing.random, &volume, &removed, &additions, &files)?;
@@ -199,58 +197,11 @@ fn is_untold(error: &io::Error) -> bool {
     matches!(error.kind(), InvalidInput | PermissionDenied | Unsupported)
 }
 
-/// Key of the numbers of contents: no guest can find two contents with one number.
-type NumberKey = [u8; 16];
-
-fn number_of(key: &NumberKey, id: &ContentId) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (key, id).hash(&mut hasher);
-    hasher.finish()
-}
-
-/// Returns numbers for the contents that two images claim to hold and that are not in the volume.
-fn held_twice<S: Substrate>(
-    substrate: &S,
-    growing: &Growing<'_>,
-    (images, key): (&[ListedFile], &NumberKey),
-    has: &dyn Fn(&ContentId) -> bool,
-    report: &mut GrowReport,
-) -> Result<HashSet<u64>, CommonError> {
-    let temporary = |error| CommonError::io(growing.temporary_folder, error);
-    let mut rows = SortWriter::new(growing.temporary_folder, growing.memory_bytes / 2);
-    for (image, listed) in (0_u64..).zip(images) {
-        let mut pushed = Ok(());
-        let mut wants = |digest, length| {
-            let id = (digest, length);
-            if pushed.is_ok() && !has(&id) {
-                pushed = rows.push([number_of(key, &id), image, 0]);
-            }
-            false
-        };
-        match visit(substrate, growing, listed, &mut wants, &mut |_| ()) {
-            Ok(_) => {}
-            Err(IdentifyError::Stopped(error)) => return Err(error.into()),
-            Err(error) => report.failed.push((listed.path.clone(), error.to_string())),
-        }
-        pushed.map_err(temporary)?;
-    }
-    let wanted_max = (growing.memory_bytes / 4 / WANTED_BYTES).min(ADDITIONS_MAX);
-    let (mut wanted, mut last) = (HashSet::new(), None);
-    for row in rows.finish().map_err(temporary)? {
-        let [number, image, _] = row.map_err(temporary)?;
-        let is_second = last.replace((number, image)).is_some_and(|(of, first)| of == number && first != image);
-        if is_second && wanted.len() < wanted_max {
-            wanted.insert(number);
-        }
-    }
-    Ok(wanted)
-}
-
 /// Returns a file for each wanted content that an image has in whole blocks, and the images, open for reading.
 fn found<S: Substrate>(
     substrate: &S,
     growing: &Growing<'_>,
-    (images, key): (&[ListedFile], &NumberKey),
+    (images, key): (&[&ListedFile], &NumberKey),
     wanted: &mut HashSet<u64>,
 ) -> Result<(Vec<Addition>, Vec<S::File>), CommonError> {
     let (mut additions, mut files) = (Vec::new(), Vec::new());
@@ -285,7 +236,11 @@ fn found<S: Substrate>(
     Ok((additions, files))
 }
 
-fn visit<S: Substrate>(
+/// Visits the packaged files of an image, and returns the image, open for reading.
+///
+/// # Errors
+/// As [`IdentifyError`] says.
+pub(super) fn visit<S: Substrate>(
     substrate: &S,
     growing: &Growing<'_>,
     listed: &ListedFile,

@@ -7,7 +7,7 @@
 //! | `volume` | a volume that is found, opened and read |
 //! | `generation` | the next generation of a volume: a clone that is changed, checked, and renamed into place |
 //! | `draft`, `plan`, `reading` | that clone, what changes in it, and how it is read back |
-//! | `add`, `archive`, `grow` | content that a user adds, and what a pass finds and drops |
+//! | `add`, `archive`, `grow`, `held` | content that a user adds, and what a pass finds and drops |
 //!
 //! A volume is never changed in place. docs/decisions/0020-common-volume.md has the reasons.
 
@@ -18,6 +18,7 @@ mod contents;
 mod draft;
 mod generation;
 mod grow;
+mod held;
 mod names;
 mod plan;
 mod reading;
