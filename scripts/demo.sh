@@ -4,11 +4,12 @@
 # With IMAGES="a.qcow2 b.raw" in the environment it stores these images (names without
 # blanks); otherwise it builds four Debian images of 2 GiB, once, and stores them. Then:
 # a table of what was saved, a hundred clones, a guest that runs from one of them, a look
-# into the images, and a check of the pool after all that. As root it also puts plain
-# copies of the images on an XFS in a file, and has their equal files share blocks.
+# into the images, an archive of them, from which one is installed over noise and runs,
+# and a check of the pool after all that. As root it also puts plain copies of the
+# images on an XFS in a file, and has their equal files share blocks.
 #
 # Everything it leaves lies in two folders that git ignores: the images in
-# bench/corpus/cache and the pool in demo-run. The pool is made anew by each run.
+# bench/corpus/cache, pool and archive in demo-run. Both are made anew by each run.
 set -euo pipefail
 
 here=$(dirname "$(readlink -f "$0")")
@@ -21,6 +22,9 @@ readonly MNT=$RUN/mnt
 # Plain copies of the images, whose files are shared: only root can mount it.
 readonly PLAIN=$RUN/plain.xfs
 readonly PLAIN_MNT=$RUN/plain
+readonly ARCHIVE=$RUN/archive
+# What an image of the archive is installed to.
+readonly TARGET=$RUN/installed.raw
 readonly CORPUS=$repo/bench/corpus
 
 readonly GIB=$((1 << 30))
@@ -30,7 +34,8 @@ readonly CLONE_COUNT=100
 readonly BOOT_SECONDS_MAX=300
 # For the forecast; measured on two cores.
 readonly TOOLS_BYTES=$((1200 << 20)) TARGET_BYTES=$((1500 << 20)) POOL_BYTES=$((1600 << 20)) PLAIN_BYTES=$((2600 << 20))
-readonly COMPILE_MINUTES=3 RUN_MINUTES=3
+readonly ARCHIVE_BYTES=$((3 << 30))
+readonly COMPILE_MINUTES=3 RUN_MINUTES=4
 # `mkfs.xfs` makes none that is smaller.
 readonly XFS_BYTES_MIN=$((512 << 20))
 
@@ -78,8 +83,10 @@ announce() {
         bytes=$((bytes + build_bytes))
         minutes=$((minutes + build_seconds / 60))
     fi
-    ((EUID != 0)) || bytes=$((bytes + plain_bytes))
+    # The plain copies are gone before the archive comes.
+    bytes=$((bytes + (EUID == 0 && plain_bytes > ARCHIVE_BYTES ? plain_bytes : ARCHIVE_BYTES)))
     say "  run       $CLONE_COUNT clones, and a guest from one of them under QEMU"
+    say '  archive   the images, compressed; one of them is installed and runs'
     say ''
     say "  In all about $minutes minutes and up to $(human_bytes "$bytes") of disk."
     say "  Images are kept in $CORPUS/cache, the pool in $RUN."
@@ -105,7 +112,8 @@ build_onefold() {
 # Unmounts what an earlier run that was killed has left.
 clear_leftovers() {
     unmount_quietly
-    rm -f "$POOL" "$PLAIN"
+    rm -f "$POOL" "$PLAIN" "$TARGET"
+    rm -rf "$ARCHIVE"
 }
 
 unmount_quietly() {
@@ -240,6 +248,43 @@ boot_a_clone() {
     say '    none of the images can boot here'
 }
 
+# Returns the name in the archive of an image in the pool.
+archive_name() {
+    printf '%s\n' "${1%.raw}" | tr -c 'A-Za-z0-9._+\n-' '-'
+}
+
+# Captures the images into an archive, from clones in the pool.
+fill_archive() {
+    local name
+    "$onefold" archive create "$ARCHIVE" >&2
+    for name in "${stored[@]}"; do
+        "$onefold" image capture "$ARCHIVE" "$MNT/$name" "$(archive_name "$name")" >"$RUN/capture.log" ||
+            die "cannot capture $name" "see $RUN/capture.log"
+    done
+    "$onefold" image list "$ARCHIVE" >&2
+    say ''
+    "$onefold" archive stat "$ARCHIVE" >&2
+}
+
+# Installs the first image of the archive that can boot over noise, and boots it.
+boot_an_installed_one() {
+    local name
+    for name in "${stored[@]}"; do
+        head --bytes="$(stat --format=%s "$MNT/$name")" /dev/urandom >"$TARGET"
+        "$onefold" image install --overwrite "$ARCHIVE" "$(archive_name "$name")" "$TARGET" >&2
+        say "    booting $name as it was installed"
+        if "$here/boot-image.sh" --timeout "$BOOT_SECONDS_MAX" --log "$RUN/console.log" "$TARGET"; then
+            rm "$TARGET"
+            "$onefold" image rm "$ARCHIVE" "$(archive_name "$name")@1" >&2
+            "$onefold" archive check "$ARCHIVE" >&2
+            return
+        fi
+        ((${#user_images[@]} > 0)) || die 'the installed guest did not come up' "its console is in $RUN/console.log"
+        say "    $name cannot boot here, which is all right"
+    done
+    rm "$TARGET"
+}
+
 # Shows what is in the pool besides the images, then deletes it.
 delete_clones() {
     local before after
@@ -316,12 +361,17 @@ main() {
         say 'As root the demo would also share the equal files of plain copies on XFS.'
     fi
 
+    step 'Capture the images into an archive'
+    fill_archive
+    step 'Install one of them over noise, and run it'
+    boot_an_installed_one
+
     step 'Unmount and check the pool'
     "$onefold" pool umount "$MNT" >&2
     "$onefold" pool check "$POOL" >&2 || die 'the pool is not clean' "it is kept as $POOL"
 
     say ''
-    say "The pool stays in $POOL (remove it with rm -r $RUN)."
+    say "The pool stays in $POOL, the archive in $ARCHIVE (remove both with rm -r $RUN)."
     awk -v count="${#stored[@]}" -v apparent="$(human_bytes "$apparent")" -v data=$((apparent - zero)) \
         -v data_text="$(human_bytes $((apparent - zero)))" -v saved="$saved" -v saved_text="$(human_bytes "$saved")" \
         -v distinct="$(human_bytes "$distinct")" -v seconds=$((SECONDS - started)) 'BEGIN {

@@ -1,4 +1,4 @@
-//! The identity of this host, for the heartbeat that keeps other hosts out of an open pool.
+//! The identity of this host, for the heartbeat that keeps other hosts out of an open pool, and its name for people.
 
 use std::fs;
 
@@ -20,6 +20,11 @@ pub(crate) fn identity() -> Option<HostId> {
         hasher.update(&part);
     }
     hasher.finalize().as_bytes()[..16].try_into().ok()
+}
+
+/// Returns the name of this host, which only people read.
+pub(crate) fn name() -> String {
+    fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -50,6 +50,8 @@ fn main() -> ExitCode {
         Command::Analyze(arguments) => verbs::analyze::run(&arguments, talk),
         Command::Guest(command) => verbs::guest::run(command, talk),
         Command::Share(command) => verbs::share::run(command, talk),
+        Command::Image(command) => verbs::image::run(command, talk),
+        Command::Archive(command) => verbs::archive::run(&command),
         Command::Completions { shell } => verbs::generate::completions(shell),
         Command::ManPages { folder } => verbs::generate::man_pages(&folder),
     };

@@ -2,7 +2,7 @@
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -170,6 +170,12 @@ fn open_exclusively(handle: &File, metadata: &Metadata) -> Result<File, TargetEr
         Ok(file) => Ok(file.into()),
         Err(Errno::BUSY) => Err(TargetError::InUse(InUse::Unknown)),
         Err(errno) => Err(TargetError::Open(errno.into())),
+    }
+}
+
+impl AsFd for FileTarget {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 

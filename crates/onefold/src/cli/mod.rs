@@ -1,7 +1,9 @@
 //! The command line: the single definition from which parsing, `--help`, man pages and completions are derived.
 
 pub(crate) mod analyze;
+pub(crate) mod archive;
 pub(crate) mod guest;
+pub(crate) mod image;
 pub(crate) mod pool;
 pub(crate) mod share;
 pub(crate) mod share_common;
@@ -12,7 +14,9 @@ use clap_complete::Shell;
 use std::path::PathBuf;
 
 use analyze::AnalyzeArgs;
+use archive::ArchiveCommand;
 use guest::GuestCommand;
+use image::ImageCommand;
 use pool::PoolCommand;
 use share::ShareCommand;
 
@@ -65,6 +69,14 @@ pub(crate) enum Command {
     /// any number of hosts that have the file system mounted may run it.
     #[command(subcommand)]
     Share(ShareCommand),
+    /// Capture disk images into an archive, and install them again
+    ///
+    /// An archive holds what many disks contain once, compressed. Only what the file systems on a disk use is captured.
+    #[command(subcommand)]
+    Image(ImageCommand),
+    /// Work with archives of disk images as a whole
+    #[command(subcommand)]
+    Archive(ArchiveCommand),
     /// Print the completion script of a shell
     #[command(hide = true)]
     Completions {

@@ -3,6 +3,8 @@
 use std::io::{self, ErrorKind};
 
 use onefold_disk::{ChainError, DiskError, FileAction, ImageAction, ImageError, ImageFormat, LongWork, RoomError};
+use onefold_image::HeaderError;
+use onefold_image::archive::ArchiveError;
 
 use super::{Exit, Failure, TOO_LARGE};
 
@@ -39,10 +41,18 @@ impl Failure {
                 LongWork::Converting => "nothing was written, and no temporary file is left",
             }),
             // Disks and sinks of this program report failures as their errors.
-            DiskError::Other(other) => match other.downcast_ref::<Failure>() {
-                Some(failure) => failure.clone(),
-                None => other.source().map_or(Failure::new(&text), |cause| Failure::new(&text).because(cause)),
-            },
+            DiskError::Other(other) => {
+                if let Some(failure) = other.downcast_ref::<Failure>() {
+                    return failure.clone();
+                }
+                if let Some(error) = other.downcast_ref::<ArchiveError>() {
+                    return Failure::of_archive("cannot read the archived image", error);
+                }
+                if let Some(error) = other.downcast_ref::<HeaderError>() {
+                    return Failure::of_header("cannot read the archived image", error);
+                }
+                other.source().map_or(Failure::new(&text), |cause| Failure::new(&text).because(cause))
+            }
         }
     }
 }

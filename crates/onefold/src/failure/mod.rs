@@ -2,6 +2,7 @@
 
 mod disk;
 mod guest;
+mod image;
 
 use std::error::Error;
 use std::fmt;
@@ -10,6 +11,8 @@ use std::process::ExitCode;
 use onefold_block::shown::ShownText;
 use onefold_pool::PoolError;
 use serde::{Deserialize, Serialize};
+
+pub(crate) use image::Left;
 
 /// Exit codes; documented in the command reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -43,6 +43,16 @@ pub(crate) fn path_of(output: &Path, own: &OsStr, is_one_of_several: bool) -> Ou
     }
 }
 
+/// Returns the format to write for the content of `disk` into the file `path`: the one `asked` for, or that of its ending.
+///
+/// # Errors
+/// When the ending and the format contradict each other.
+pub(crate) fn format_of(path: &Path, disk: &dyn Disk, asked: Option<OutputFormat>) -> Outcome<OutputFormat> {
+    let mut head = [0; HEAD_BYTES];
+    disk.read(0, &mut head)?;
+    format::choose(path, ImageFormat::of_head(&head), asked)
+}
+
 /// A new image file that is being filled.
 pub(crate) struct OutgoingImage {
     file: UnpublishedFile,
@@ -102,45 +112,7 @@ impl OutgoingImage {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
-    use crate::interrupt::Interrupt;
-
-    /// A disk of two blocks of ones.
-    struct Ones;
-
-    impl Disk for Ones {
-        fn size_bytes(&self) -> u64 {
-            8192
-        }
-
-        fn next_data(&self, offset: u64) -> Result<Option<std::ops::Range<u64>>, onefold_disk::DiskError> {
-            Ok((offset < 8192).then_some(offset..8192))
-        }
-
-        fn read(&self, _: u64, into: &mut [u8]) -> Result<(), onefold_disk::DiskError> {
-            into.fill(1);
-            Ok(())
-        }
-    }
-
-    /// Regression: a user of the directory replaced the new file by a link to another file; the export then wrote
-    /// through the link, because it opened the file by its name again.
-    #[test]
-    fn a_link_in_place_of_the_new_file_is_not_written_through() {
-        let folder = tempfile::tempdir().unwrap();
-        let victim = folder.path().join("victim");
-        for format in [OutputFormat::Raw, OutputFormat::Qcow2] {
-            fs::write(&victim, "secret").unwrap();
-            let image = OutgoingImage::create(&folder.path().join("out"), &Ones, Some(format), 0o644).unwrap();
-            fs::remove_file(image.file.temporary()).unwrap();
-            std::os::unix::fs::symlink(&victim, image.file.temporary()).unwrap();
-            let meter = Meter::new("exporting", true, Interrupt::default());
-            image.fill(&Ones, &meter).unwrap();
-            assert_eq!(fs::read(&victim).unwrap(), b"secret");
-        }
-    }
 
     #[test]
     fn a_directory_takes_files_under_their_own_names() {

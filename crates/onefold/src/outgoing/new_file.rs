@@ -2,30 +2,30 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use onefold_block::Show;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, open, renameat_with};
 use rustix::io::Errno;
 
 use crate::failure::{Failure, Outcome};
 
-/// A new file with a temporary name. It is removed if it is dropped unpublished.
-pub(super) struct UnpublishedFile {
-    /// The file itself. It is not opened again by its name, under which another user of the directory may have put
+/// A new file that has no name yet. Dropping it unpublished removes it.
+pub(crate) struct NewFile {
+    /// The file itself. It is not opened again by a name, under which another user of the directory may have put
     /// something else.
     file: File,
     name: PathBuf,
-    temporary: PathBuf,
-    is_published: bool,
+    /// Its name until then, on file systems that have no files without names. A killed process leaves such a file.
+    temporary: Option<PathBuf>,
 }
 
-impl UnpublishedFile {
+impl NewFile {
     /// Makes a file that lets others do no more than `mode`.
-    pub(super) fn create(name: &Path, mode: u16) -> Outcome<UnpublishedFile> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
+    pub(crate) fn create(name: &Path, mode: u16) -> Outcome<NewFile> {
         let cannot = || format!("cannot write `{}`", name.shown());
         if name.file_name().is_none() {
             return Err(Failure::usage(cannot()).because_of("it is not a file name"));
@@ -41,43 +41,51 @@ impl UnpublishedFile {
             }
             Err(_) => {}
         }
+        let created = match create_unnamed(directory_of(name), mode) {
+            Ok(file) => Ok(NewFile { file, name: name.to_owned(), temporary: None }),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => NewFile::create_named(name, mode),
+            Err(errno) => Err(errno.into()),
+        };
+        created.map_err(|error| Failure::of_io(cannot(), &error))
+    }
+
+    fn create_named(name: &Path, mode: u16) -> io::Result<NewFile> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let temporary = name.with_file_name(format!(".onefold-export-{}-{number}", std::process::id()));
         // The writer of qcow2 reads its own tables.
-        let created = OpenOptions::new().read(true).write(true).create_new(true).mode(u32::from(mode)).open(&temporary);
-        let file = created.map_err(|error| Failure::of_io(cannot(), &error))?;
-        Ok(UnpublishedFile { file, name: name.to_owned(), temporary, is_published: false })
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).mode(u32::from(mode)).open(&temporary)?;
+        Ok(NewFile { file, name: name.to_owned(), temporary: Some(temporary) })
     }
 
     /// Returns the name that it will have.
-    pub(super) fn name(&self) -> &Path {
+    pub(crate) fn name(&self) -> &Path {
         &self.name
     }
 
-    /// Returns the name that it has until then.
-    #[cfg(test)]
-    pub(super) fn temporary(&self) -> &Path {
-        &self.temporary
-    }
-
     /// Returns a further descriptor of the file, open for reading and writing.
-    pub(super) fn descriptor(&self) -> Outcome<File> {
+    pub(crate) fn descriptor(&self) -> Outcome<File> {
         self.file.try_clone().map_err(|error| self.cannot(&error))
     }
 
-    /// Gives the file its name, durably. Its content must be durable before.
-    pub(super) fn publish(mut self) -> Outcome<()> {
-        match renameat_with(CWD, &self.temporary, CWD, &self.name, RenameFlags::NOREPLACE) {
-            Ok(()) => self.is_published = true,
-            // NFS cannot refuse to replace a file in a rename. A second name never replaces one; dropping removes the first.
-            Err(Errno::INVAL) => fs::hard_link(&self.temporary, &self.name).map_err(|error| self.cannot(&error))?,
-            Err(errno) => return Err(self.cannot(&io::Error::from(errno))),
-        }
-        let directory = match self.name.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
+    /// Gives the file its name, which must be free, and makes the name durable. Its content must be durable before.
+    pub(crate) fn publish(self) -> Outcome<()> {
+        let named = match &self.temporary {
+            Some(temporary) => match renameat_with(CWD, temporary, CWD, &self.name, RenameFlags::NOREPLACE) {
+                // NFS cannot refuse to replace a file in a rename. A second name never replaces one.
+                Err(Errno::INVAL) => linkat(CWD, temporary, CWD, &self.name, AtFlags::empty()),
+                renamed => renamed,
+            },
+            None => {
+                let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+                linkat(CWD, own.as_str(), CWD, &self.name, AtFlags::SYMLINK_FOLLOW)
+            }
         };
-        File::open(directory).and_then(|directory| directory.sync_all()).map_err(|error| self.cannot(&error))
+        named.map_err(|errno| self.cannot(&errno.into()))?;
+        // A directory that may be written to but not read cannot be made durable.
+        let Ok(directory) = File::open(directory_of(&self.name)) else { return Ok(()) };
+        directory.sync_all().map_err(|error| self.cannot(&error))
     }
 
     fn cannot(&self, error: &io::Error) -> Failure {
@@ -85,13 +93,24 @@ impl UnpublishedFile {
     }
 }
 
-impl Drop for UnpublishedFile {
+impl Drop for NewFile {
     fn drop(&mut self) {
-        if !self.is_published {
-            // A file that cannot be removed has a name that says what it is.
-            let _ = fs::remove_file(&self.temporary);
+        if let Some(temporary) = &self.temporary {
+            // After a rename nothing has this name. A file that cannot be removed has a name that says what it is.
+            let _ = fs::remove_file(temporary);
         }
     }
+}
+
+/// Returns the directory that a name is in.
+fn directory_of(name: &Path) -> &Path {
+    name.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes a file without a name, which is gone when its last descriptor is.
+fn create_unnamed(directory: &Path, mode: u16) -> Result<File, Errno> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    open(directory, flags, Mode::from_raw_mode(u32::from(mode))).map(File::from)
 }
 
 #[cfg(test)]
@@ -101,24 +120,29 @@ mod tests {
     #[test]
     fn a_file_has_its_name_only_when_it_is_complete() {
         let folder = tempfile::tempdir().unwrap();
-        let name = folder.path().join("x".repeat(255));
-        drop(UnpublishedFile::create(&name, 0o644).unwrap());
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let count = || fs::read_dir(folder.path()).unwrap().count();
+        let unnamed = |name: &Path| NewFile::create(name, 0o644).unwrap();
+        let named = |name: &Path| NewFile::create_named(name, 0o644).unwrap();
+        for (create, letter) in [(&unnamed as &dyn Fn(&Path) -> NewFile, "a"), (&named, "b")] {
+            let name = folder.path().join(letter.repeat(255));
+            let before = count();
+            drop(create(&name));
+            assert_eq!(count(), before);
 
-        let file = UnpublishedFile::create(&name, 0o644).unwrap();
-        let late = UnpublishedFile::create(&name, 0o644).unwrap();
-        assert!(!name.exists());
-        file.publish().unwrap();
-        assert!(name.exists());
-        assert!(UnpublishedFile::create(&name, 0o644).is_err(), "an existing file is not overwritten");
-        assert!(late.publish().is_err(), "a file that appeared meanwhile is not overwritten");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+            let (file, late) = (create(&name), create(&name));
+            assert!(!name.exists());
+            file.publish().unwrap();
+            assert!(name.exists());
+            assert!(NewFile::create(&name, 0o644).is_err(), "an existing file is not overwritten");
+            assert!(late.publish().is_err(), "a file that appeared meanwhile is not overwritten");
+            assert_eq!(count(), before + 1);
+        }
     }
 
     #[test]
     fn a_hint_never_suggests_removing_a_directory() {
         let folder = tempfile::tempdir().unwrap();
-        let failure = UnpublishedFile::create(folder.path(), 0o644).err().unwrap();
+        let failure = NewFile::create(folder.path(), 0o644).err().unwrap();
         assert!(!failure.to_string().contains("remove"), "{failure}");
     }
 }

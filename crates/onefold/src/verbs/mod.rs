@@ -1,6 +1,7 @@
 //! The verbs, one file each: they check the arguments, work through the pool or its daemon, and report the result.
 
 pub(crate) mod analyze;
+pub(crate) mod archive;
 mod check;
 mod clone;
 mod create;
@@ -9,6 +10,7 @@ mod export;
 pub(crate) mod generate;
 mod grow;
 pub(crate) mod guest;
+pub(crate) mod image;
 mod images;
 mod import;
 mod in_use;

@@ -1,0 +1,201 @@
+//! Arguments of `onefold image ...`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand, ValueEnum};
+use onefold_image::ImageName;
+
+use super::values::{InputFormat, OutputFormat};
+use crate::size::ByteSize;
+
+/// The verbs of `onefold image`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImageCommand {
+    /// Store the content of a disk in an archive
+    ///
+    /// Takes everything except what the file systems on the disk call free with certainty. Content that the archive has
+    /// already is not stored again. Each capture of a name is a new version of the image.
+    Capture(CaptureArgs),
+    /// List the images of an archive
+    List(ListArgs),
+    /// Show what an image holds and how it was captured
+    Show(ShowArgs),
+    /// Write an image to a disk, a partition or a file
+    ///
+    /// All checks come before the first write. The target does not boot until all of the image is on it.
+    Install(InstallArgs),
+    /// Write an image to a new image file, or as a stream
+    Export(ExportArgs),
+    /// Remove versions of an image from an archive; what they alone use stays stored for now
+    Rm(RmArgs),
+}
+
+/// An image, and one of its versions if it is named, as `web` or `web@2`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ImageRef {
+    pub(crate) name: ImageName,
+    /// Without one, the newest is meant.
+    pub(crate) version: Option<u32>,
+}
+
+impl FromStr for ImageRef {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ImageRef, String> {
+        let (name, version) = match text.split_once('@') {
+            None => (text, None),
+            Some((name, version)) => {
+                let is_number = !version.starts_with('+');
+                let number = version.parse().ok().filter(|number: &u32| is_number && *number > 0);
+                (name, Some(number.ok_or("a version is a number from 1 on, as in `web@2`")?))
+            }
+        };
+        Ok(ImageRef { name: parse_name(name)?, version })
+    }
+}
+
+impl fmt::Display for ImageRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.version {
+            None => write!(f, "{}", self.name),
+            Some(version) => write!(f, "{}@{version}", self.name),
+        }
+    }
+}
+
+fn parse_name(text: &str) -> Result<ImageName, String> {
+    ImageName::new(text).map_err(|error| error.to_string())
+}
+
+/// Arguments of `capture`.
+#[derive(Args, Debug)]
+pub(crate) struct CaptureArgs {
+    /// The archive's folder
+    pub(crate) archive: PathBuf,
+    /// The disk: an image file (raw, qcow2, VMDK, or another format that qemu-img reads), or a block device
+    #[arg(value_name = "IMAGE", required_unless_present = "each", conflicts_with = "each")]
+    pub(crate) source: Option<PathBuf>,
+    /// Name of the image in the archive; without it the file's own name without its ending
+    #[arg(value_parser = parse_name)]
+    pub(crate) name: Option<ImageName>,
+    /// Capture all images in this folder and below, each named after its file; a failure does not stop the rest
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) each: Option<PathBuf>,
+    /// Format of the images; without it told from their first bytes
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<InputFormat>,
+    /// A folder that backing files may lie in, with all below it, besides the folder of the image
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) backing_from: Vec<PathBuf>,
+    /// Take free blocks that are not zero, too
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Level of compression by Zstandard
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub(crate) level: i32,
+    /// Upper limit of buffers
+    #[arg(long, value_name = "SIZE", default_value = "512M")]
+    pub(crate) memory: ByteSize,
+}
+
+/// Arguments of `list`.
+#[derive(Args, Debug)]
+pub(crate) struct ListArgs {
+    /// The archive's folder
+    pub(crate) archive: PathBuf,
+}
+
+/// Arguments of `show`.
+#[derive(Args, Debug)]
+pub(crate) struct ShowArgs {
+    /// The archive's folder
+    pub(crate) archive: PathBuf,
+    /// The image, as `web` (its newest version) or `web@2`
+    pub(crate) image: ImageRef,
+}
+
+/// What becomes of the parts of a target that the image does not fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FreeSectors {
+    /// They keep what is there, a former user's data too
+    Leave,
+    /// They read as zeros
+    Zero,
+    /// They are given back to the device or file system below, if it takes them
+    Discard,
+}
+
+/// Arguments of `install`.
+#[derive(Args, Debug)]
+pub(crate) struct InstallArgs {
+    /// The archive's folder
+    pub(crate) archive: PathBuf,
+    /// The image, as `web` (its newest version) or `web@2`
+    pub(crate) image: ImageRef,
+    /// A disk, a partition or a file; a file that is not there is made
+    pub(crate) target: PathBuf,
+    /// Overwrite what the target holds
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    /// What becomes of the blocks that are free in the image, and of the rest of a larger target
+    #[arg(long, value_enum, default_value_t = FreeSectors::Leave)]
+    pub(crate) free: FreeSectors,
+    /// Read everything back from the target, past the cache, and compare it
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Check everything and write nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Upper limit of buffers
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    pub(crate) memory: ByteSize,
+}
+
+/// Arguments of `export`.
+#[derive(Args, Debug)]
+pub(crate) struct ExportArgs {
+    /// The archive's folder
+    pub(crate) archive: PathBuf,
+    /// The image, as `web` (its newest version) or `web@2`
+    pub(crate) image: ImageRef,
+    /// The image file to make, which must not exist yet; a directory, which takes the image under its own name; or `-`,
+    /// which writes a raw image to standard output
+    pub(crate) output: PathBuf,
+    /// Format of the image file; without it the ending of its name decides, and any other name means raw
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<OutputFormat>,
+    /// Upper limit of buffers
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    pub(crate) memory: ByteSize,
+}
+
+/// Arguments of `rm`.
+#[derive(Args, Debug)]
+pub(crate) struct RmArgs {
+    /// The archive's folder
+    pub(crate) archive: PathBuf,
+    /// The version to remove, as `web@1`
+    #[arg(required = true, value_name = "IMAGE@VERSION")]
+    pub(crate) images: Vec<ImageRef>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_named_with_or_without_its_version() {
+        let parse = |text: &str| text.parse::<ImageRef>();
+        assert_eq!(parse("web").unwrap().version, None);
+        assert_eq!(
+            parse("debian/12@7").unwrap(),
+            ImageRef { name: ImageName::new("debian/12").unwrap(), version: Some(7) }
+        );
+        assert_eq!(parse("web@2").unwrap().to_string(), "web@2");
+        for text in ["", "@1", "web@", "web@0", "web@-1", "web@+1", "web@1@2", "web@4294967296", "../x", "a b"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What an archive, an installation or its target that fails means to the user. The one place where it is decided.
+
+use std::io::ErrorKind;
+
+use onefold_image::archive::ArchiveError;
+use onefold_image::capture::{CaptureError, PlanError};
+use onefold_image::format::FormatError;
+use onefold_image::install::{InstallError, TargetError};
+use onefold_image::store::StoreError;
+use onefold_image::{HeaderError, InUse};
+
+use super::{Exit, Failure};
+
+const CHECK: &str = "`onefold archive check` lists what is damaged and which images that hits";
+const NEWER: &str = "use the version of Onefold that wrote the archive, or a newer one";
+
+/// What an installation that fails leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Nothing: the target was a new file, which had no name yet.
+    Nothing,
+    /// A target that was overwritten in part.
+    Incomplete,
+}
+
+impl Failure {
+    /// Returns the failure that an error of an archive is; `error` names what could not be done.
+    pub(crate) fn of_archive(error: impl Into<String>, cause: &ArchiveError) -> Failure {
+        let (exit, hint) = explain(cause);
+        let failure = Failure { exit, ..Failure::new(error) }.because(cause);
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+
+    /// Returns the failure that a header of a chunk is that makes no sense.
+    pub(crate) fn of_header(error: impl Into<String>, cause: &HeaderError) -> Failure {
+        Failure { exit: Exit::Damage, ..Failure::new(error) }.because(cause).hint(CHECK)
+    }
+
+    /// Returns the failure that an error of an installation is. `left` is what it leaves behind.
+    pub(crate) fn of_install(error: impl Into<String>, cause: &InstallError, left: Left) -> Failure {
+        let (state, again) = match left {
+            Left::Nothing => ("no file is left behind", "run the command again"),
+            Left::Incomplete => ("the target is incomplete and does not boot", "install again with --overwrite"),
+        };
+        match cause {
+            InstallError::TooSmall { needed_bytes, .. } => Failure::new(error)
+                .because(cause)
+                .hint(format!("give a target of at least {needed_bytes} bytes; nothing was written")),
+            InstallError::Archive(archive) => Failure::of_archive(error, archive).because_of(state),
+            InstallError::Header(header) => Failure::of_header(error, header).because_of(state),
+            InstallError::Target { source, .. } => {
+                let hint = match source.kind() {
+                    ErrorKind::StorageFull => {
+                        format!("make room on the file system that holds the target, then {again}")
+                    }
+                    _ => "the kernel's log (`dmesg`) may tell more about the target".to_owned(),
+                };
+                Failure::new(error).because(cause).because_of(state).hint(hint)
+            }
+            InstallError::ReadBack { .. } => Failure { exit: Exit::Damage, ..Failure::new(error) }
+                .because(cause)
+                .hint("do not use the target: its disk, its cable or the memory of this machine loses data"),
+            InstallError::Stopped => Failure::new(error).because(cause).because_of(state).hint(again),
+        }
+    }
+
+    /// Returns the failure that an error of a capture is.
+    pub(crate) fn of_capture(error: impl Into<String>, cause: &CaptureError) -> Failure {
+        let failure = Failure::new(error).because(cause);
+        match cause {
+            CaptureError::Disk(disk) => Failure::of_disk(disk).wrap(failure.error),
+            CaptureError::Guest(guest) => Failure::of_guest(failure.error, guest),
+            CaptureError::Archive(archive) => Failure::of_archive(failure.error, archive),
+            CaptureError::Plan(PlanError::Disk(disk)) => Failure::of_disk(disk).wrap(failure.error),
+            CaptureError::Plan(_) => failure.hint("set TMPDIR to a directory with more room"),
+            CaptureError::Changed | CaptureError::Restless => failure.hint("run the command again"),
+            CaptureError::Stopped => {
+                failure.hint("no image was added; what is stored already is not stored twice by the next run")
+            }
+            CaptureError::Chunk(_)
+            | CaptureError::TooLarge { .. }
+            | CaptureError::State(_)
+            | CaptureError::Compress(_) => failure,
+        }
+    }
+
+    /// Returns the failure of a target that cannot become a disk.
+    pub(crate) fn of_target(error: impl Into<String>, cause: &TargetError) -> Failure {
+        match cause {
+            TargetError::Open(source) => Failure::of_io(error, source),
+            TargetError::Kind => Failure::usage(error).because(cause).hint("give a disk, a partition or a file"),
+            TargetError::InUse(holder) => Failure::new(error).because(cause).hint(match holder {
+                InUse::Mounted(_) => "unmount it first",
+                InUse::Swap => "switch that off first, with `swapoff`",
+                InUse::Held(_) => "detach the device that lies on it first",
+                InUse::Unknown => "`lsblk` and `fuser` may tell who",
+            }),
+            TargetError::Read(source) => Failure::of_io(error, source),
+            TargetError::NotBlank => Failure::new(error)
+                .because(cause)
+                .hint("look at it with `onefold guest info` or `lsblk -f`; --overwrite destroys what it holds"),
+        }
+    }
+}
+
+/// Tells how a command ends on an archive's error, and what the user may do next.
+fn explain(error: &ArchiveError) -> (Exit, Option<&'static str>) {
+    match error {
+        ArchiveError::Store(error) | ArchiveError::Doubtful(error) => explain_store(error),
+        ArchiveError::Damaged { source: FormatError::Newer { .. }, .. } => (Exit::Failed, Some(NEWER)),
+        ArchiveError::Damaged { .. }
+        | ArchiveError::Ledger { .. }
+        | ArchiveError::Lost { .. }
+        | ArchiveError::DamagedUnit { .. } => (Exit::Damage, Some(CHECK)),
+        ArchiveError::NoArchive => (Exit::Failed, Some("check the path; `onefold archive create` makes a new archive")),
+        ArchiveError::NotEmpty { .. } => (Exit::Failed, Some("give an empty folder, or one that is not there yet")),
+        ArchiveError::Unfit { .. } => (Exit::Failed, Some("put the archive on another file system")),
+        ArchiveError::NoImage { .. } => (Exit::Failed, Some("`onefold image list` shows what is there")),
+        ArchiveError::Retired(_) | ArchiveError::GivenUp { .. } => {
+            (Exit::Failed, Some("run the command again: what is stored already is not stored twice"))
+        }
+        ArchiveError::TooLarge { .. } => (Exit::Failed, Some("begin another archive")),
+        ArchiveError::Unstorable(_) | ArchiveError::System { .. } => (Exit::Failed, None),
+    }
+}
+
+fn explain_store(error: &StoreError) -> (Exit, Option<&'static str>) {
+    match error {
+        StoreError::Missing(_) | StoreError::Foreign { .. } => (Exit::Damage, Some(CHECK)),
+        StoreError::Io { source, .. } => match source.kind() {
+            ErrorKind::PermissionDenied => (Exit::Failed, Some("run the command as the user who owns the archive")),
+            ErrorKind::StorageFull => (
+                Exit::Failed,
+                Some("make room on the archive's file system, then run the command again: what is stored stays"),
+            ),
+            _ => (Exit::Failed, Some("the kernel's log (`dmesg`) may tell more about the disk")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_of_an_archive_has_its_own_code_and_names_the_object() {
+        let source = FormatError::Digest { structure: "manifest" };
+        let damaged = ArchiveError::Damaged { name: "manifests/00/11".to_owned(), source };
+        let failure = Failure::of_install("cannot install `web@1`", &InstallError::Archive(damaged), Left::Incomplete);
+        assert_eq!(failure.exit, Exit::Damage);
+        assert!(failure.causes[0].contains("`manifests/00/11`"), "{failure}");
+        assert!(failure.hint.is_some_and(|hint| hint.contains("archive check")));
+    }
+
+    #[test]
+    fn a_newer_archive_is_no_damage() {
+        let source = FormatError::Newer { structure: "descriptor", version: 9, features: 0 };
+        let newer = ArchiveError::Damaged { name: "descriptor".to_owned(), source };
+        assert_eq!(Failure::of_archive("cannot open", &newer).exit, Exit::Failed);
+    }
+
+    #[test]
+    fn each_refused_target_says_what_to_do() {
+        for error in [
+            TargetError::Kind,
+            TargetError::InUse(InUse::Mounted("/mnt".into())),
+            TargetError::InUse(InUse::Swap),
+            TargetError::InUse(InUse::Held("/dev/dm-0".into())),
+            TargetError::InUse(InUse::Unknown),
+            TargetError::NotBlank,
+        ] {
+            let failure = Failure::of_target("cannot install", &error);
+            assert!(failure.hint.is_some() && failure.causes.len() == 1, "{failure}");
+        }
+    }
+}

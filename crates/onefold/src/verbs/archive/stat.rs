@@ -1,0 +1,121 @@
+//! `onefold archive stat`
+
+use onefold_block::Show;
+use onefold_image::archive::{Archive, ArchiveError};
+use onefold_image::store::Store;
+use serde_json::json;
+
+use super::create::{kind_name, kind_text};
+use crate::cli::archive::StatArgs;
+use crate::failure::{Failure, Outcome};
+use crate::output::{Report, Table, machine_name};
+use crate::size::{grouped, human};
+
+/// The kinds of objects, by the beginning of their names, and what they are called here.
+const KINDS: [(&str, &str); 5] = [
+    ("packs/", "units in packs"),
+    ("manifests/", "manifests"),
+    ("segments/", "index"),
+    ("ledger/", "ledger"),
+    ("descriptor", "descriptor"),
+];
+
+/// Objects of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stored {
+    objects: u64,
+    bytes: u64,
+}
+
+/// What the images of an archive contain, in bytes: `size = free + zero + data`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Contained {
+    size_bytes: u64,
+    free_bytes: u64,
+    zero_bytes: u64,
+    data_bytes: u64,
+}
+
+pub(super) fn run(arguments: &StatArgs) -> Outcome<Report> {
+    let path = &arguments.archive;
+    let archive = super::open(path)?;
+    let cannot = |error: &ArchiveError| {
+        Failure::of_archive(format!("cannot read the numbers of the archive `{}`", path.shown()), error)
+    };
+    let images = archive.images();
+    let contained = contained(&archive).map_err(|error| cannot(&error))?;
+    let mut stored = Vec::new();
+    for (prefix, what) in KINDS {
+        stored.push((what, objects_of(archive.store(), prefix).map_err(|error| cannot(&error))?));
+    }
+    let total_bytes: u64 = stored.iter().map(|(_, stored)| stored.bytes).sum();
+    let units = archive.descriptor().units;
+    let (cut, unit_bytes) = kind_text(units);
+
+    let mut table = Table::new(["stored", "objects", "bytes", ""]);
+    for (what, stored) in &stored {
+        table.row([(*what).to_owned(), grouped(stored.objects), grouped(stored.bytes), human(stored.bytes)]);
+    }
+    let objects: u64 = stored.iter().map(|(_, stored)| stored.objects).sum();
+    table.row(["all".to_owned(), grouped(objects), grouped(total_bytes), human(total_bytes)]);
+    let text = format!(
+        "{} images of {}: {} free, {} zero, {} data\nunits of up to {} {cut}\n\n{table}",
+        images.len(),
+        human(contained.size_bytes),
+        human(contained.free_bytes),
+        human(contained.zero_bytes),
+        human(contained.data_bytes),
+        human(unit_bytes.into()),
+    );
+    let kinds: serde_json::Map<_, _> = KINDS
+        .iter()
+        .zip(&stored)
+        .map(|((prefix, _), (_, stored))| {
+            let name = prefix.trim_end_matches('/').to_owned();
+            (name, json!({ "objects": stored.objects, "bytes": stored.bytes }))
+        })
+        .collect();
+    let json = json!({
+        "archive": machine_name(path),
+        "id": archive.descriptor().archive.to_string(),
+        "units": kind_name(units),
+        "unit_bytes": unit_bytes,
+        "images": images.len(),
+        "size_bytes": contained.size_bytes,
+        "free_bytes": contained.free_bytes,
+        "zero_bytes": contained.zero_bytes,
+        "data_bytes": contained.data_bytes,
+        "stored": kinds,
+        "stored_bytes": total_bytes,
+    });
+    Ok(Report::done(text, json))
+}
+
+fn contained(archive: &Archive) -> Result<Contained, ArchiveError> {
+    let mut sum = Contained::default();
+    for image in archive.images() {
+        let manifest = archive.manifest(&image)?;
+        sum.size_bytes = sum.size_bytes.saturating_add(manifest.size_bytes);
+        sum.free_bytes = sum.free_bytes.saturating_add(manifest.totals.free_bytes);
+        sum.zero_bytes = sum.zero_bytes.saturating_add(manifest.totals.zero_bytes);
+        sum.data_bytes = sum.data_bytes.saturating_add(manifest.totals.data_bytes);
+    }
+    Ok(sum)
+}
+
+/// Counts the objects whose names begin with `prefix`.
+fn objects_of(store: &dyn Store, prefix: &str) -> Result<Stored, ArchiveError> {
+    let mut sum = Stored::default();
+    let mut after = None;
+    loop {
+        let listed = store.list(prefix, after.as_ref())?;
+        for object in &listed {
+            sum.objects += 1;
+            sum.bytes = sum.bytes.saturating_add(object.length_bytes);
+        }
+        match listed.into_iter().next_back() {
+            Some(last) => after = Some(last.name),
+            None => return Ok(sum),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! `onefold image capture`
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use onefold_block::Show;
+use onefold_block::clock::{Clock, SystemClock};
+use onefold_block::random::SystemRandom;
+use onefold_disk::ImageFormat;
+use onefold_image::ImageName;
+use onefold_image::archive::Archive;
+use onefold_image::capture::{self, CaptureError, CaptureOptions, Captured, MEMORY_BYTES_MIN, Scope, capture};
+use serde_json::{Value, json};
+
+use super::list::json_of;
+use super::source::{Source, has_changed};
+use crate::cli::Talk;
+use crate::cli::image::CaptureArgs;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::host;
+use crate::interrupt::Interrupt;
+use crate::output::{Report, Table, machine_name};
+use crate::progress::Meter;
+use crate::size::human;
+use crate::verbs::archive;
+use crate::verbs::images::{self, Found};
+
+/// Endings of image files, which are no part of an image's name.
+const IMAGE_ENDINGS: [&str; 8] = ["qcow2", "qcow", "vmdk", "vdi", "vhdx", "vhd", "img", "raw"];
+
+/// An image that is to be captured, and its name in the archive.
+struct Wanted {
+    found: Found,
+    name: ImageName,
+}
+
+/// What became of an image.
+struct Done {
+    path: PathBuf,
+    captured: Captured,
+    format: ImageFormat,
+    is_clone: bool,
+    seconds: f64,
+}
+
+/// An image that was not captured.
+struct Failed {
+    path: PathBuf,
+    failure: Failure,
+}
+
+pub(super) fn run(arguments: &CaptureArgs, talk: Talk) -> Outcome<Report> {
+    if arguments.memory.0 < MEMORY_BYTES_MIN as u64 {
+        let least = human(MEMORY_BYTES_MIN as u64);
+        return Err(Failure::usage("too little memory").because_of(format!("--memory is at least {least}")));
+    }
+    let mut failed = Vec::new();
+    let wanted = match (&arguments.source, &arguments.each) {
+        (Some(source), _) => vec![one(source, arguments.name.clone())?],
+        (None, Some(folder)) => each(folder, &arguments.archive, &mut failed)?,
+        (None, None) => Vec::new(),
+    };
+    let work = Work { archive: &*archive::open(&arguments.archive)?, arguments, talk, interrupt: Interrupt::watch() };
+    let mut done = Vec::new();
+    for wanted in wanted {
+        match work.capture(&wanted) {
+            Ok(captured) => done.push(captured),
+            Err(failure) if arguments.each.is_none() => return Err(failure),
+            Err(failure) => failed.push(Failed { path: wanted.found.path, failure }),
+        }
+        if work.interrupt.is_asked() {
+            break;
+        }
+    }
+    Ok(report(&done, &failed))
+}
+
+/// Returns the one image that the user named.
+fn one(source: &Path, name: Option<ImageName>) -> Outcome<Wanted> {
+    let cannot = || format!("cannot capture `{}`", source.shown());
+    let finding = images::find_file(source);
+    if let Some(unfit) = finding.unfit.into_iter().next() {
+        return Err(Failure::new(cannot()).because_of(unfit.why));
+    }
+    let found = finding.images.into_iter().next().ok_or_else(|| Failure::new(cannot()))?;
+    let name = match name {
+        Some(name) => name,
+        None => name_of(Path::new(source.file_name().unwrap_or_default())).map_err(|failure| failure.wrap(cannot()))?,
+    };
+    Ok(Wanted { found, name })
+}
+
+/// Returns the images in a folder, named after their files; objects of the archive are none. What cannot be captured goes
+/// to `failed`.
+fn each(folder: &Path, archive: &Path, failed: &mut Vec<Failed>) -> Outcome<Vec<Wanted>> {
+    if !folder.is_dir() {
+        return Err(Failure::usage(format!("cannot capture the images in `{}`", folder.shown()))
+            .because_of("it is not a folder"));
+    }
+    let finding = images::find(&[folder.to_owned()]);
+    failed.extend(finding.unfit.into_iter().map(|unfit| {
+        let failure = Failure::new(format!("cannot capture `{}`", unfit.path.shown())).because_of(unfit.why);
+        Failed { path: unfit.path, failure }
+    }));
+    let archive = fs::canonicalize(archive).ok();
+    let is_object = |found: &Found| {
+        let path = fs::canonicalize(&found.path).ok();
+        path.zip(archive.as_ref()).is_some_and(|(path, archive)| path.starts_with(archive))
+    };
+    let mut names = HashSet::new();
+    let mut wanted = Vec::new();
+    for found in finding.images.into_iter().filter(|found| !is_object(found)) {
+        let cannot = format!("cannot capture `{}`", found.path.shown());
+        let name = name_of(found.path.strip_prefix(folder).unwrap_or(&found.path));
+        let name = name.and_then(|name| match names.insert(name.clone()) {
+            true => Ok(name),
+            false => Err(Failure::new(format!("another image in the folder is named `{name}`, too"))
+                .hint("capture it by itself, with a name of its own")),
+        });
+        match name {
+            Ok(name) => wanted.push(Wanted { found, name }),
+            Err(failure) => failed.push(Failed { path: found.path, failure: failure.wrap(cannot) }),
+        }
+    }
+    Ok(wanted)
+}
+
+/// Returns the name of an image by the path of its file, without the ending of an image.
+fn name_of(path: &Path) -> Outcome<ImageName> {
+    let is_known =
+        path.extension().is_some_and(|ending| IMAGE_ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known)));
+    let path = if is_known { path.with_extension("") } else { path.to_owned() };
+    let cannot = || Failure::new(format!("`{}` cannot be the name of an image", path.shown()));
+    let text = path.to_str().ok_or_else(cannot)?;
+    ImageName::new(text).map_err(|error| cannot().because(&error).hint("give a name behind the file"))
+}
+
+/// What all captures of one run share.
+struct Work<'a> {
+    archive: &'a Archive,
+    arguments: &'a CaptureArgs,
+    talk: Talk,
+    interrupt: Interrupt,
+}
+
+impl Work<'_> {
+    fn capture(&self, wanted: &Wanted) -> Outcome<Done> {
+        let started = Instant::now();
+        let path = &wanted.found.path;
+        let cannot = || format!("cannot capture `{}`", path.shown());
+        let began = SystemClock.now();
+        let converting = self.meter(format!("converting {}", path.shown()));
+        let source = Source::open(&wanted.found, self.arguments, &converting);
+        converting.finish();
+        let source = source.map_err(|failure| failure.wrap(cannot()))?;
+        let temporary = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
+        let options = CaptureOptions {
+            name: wanted.name.clone(),
+            began,
+            scope: if self.arguments.all { Scope::All } else { Scope::Allocated },
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: usize::try_from(self.arguments.memory.0).unwrap_or(usize::MAX),
+            level: self.arguments.level,
+            folder: &temporary,
+        };
+        let of_archive = |error| Failure::of_archive(cannot(), &error);
+        let mut writer = self.archive.writer(&SystemClock, &SystemRandom, &host::name()).map_err(of_archive)?;
+        let meter = self.meter(format!("capturing {}", wanted.name));
+        let has_changed_now = || -> io::Result<bool> { Ok(!source.is_unchanged()) };
+        let disk = capture::Source { disk: source.disk.as_ref(), has_changed: &has_changed_now };
+        let captured = capture(self.archive, &mut writer, disk, &options, &meter.on_progress());
+        meter.finish();
+        match captured {
+            Ok(captured) => Ok(Done {
+                path: path.clone(),
+                captured,
+                format: source.format,
+                is_clone: source.is_clone(),
+                seconds: started.elapsed().as_secs_f64(),
+            }),
+            Err(CaptureError::Changed) => Err(has_changed(path)),
+            // A file that becomes shorter has changed, too.
+            Err(CaptureError::Disk(_) | CaptureError::Guest(_)) if !source.is_unchanged() => Err(has_changed(path)),
+            Err(error) => Err(Failure::of_capture(cannot(), &error)),
+        }
+    }
+
+    fn meter(&self, doing: String) -> Meter {
+        Meter::new(doing, self.talk.quiet, self.interrupt.clone())
+    }
+}
+
+fn report(done: &[Done], failed: &[Failed]) -> Report {
+    let images: Vec<Value> = done.iter().map(json_of_done).collect();
+    let failures: Vec<Value> = failed
+        .iter()
+        .map(|failed| {
+            let Failure { error, causes, hint, .. } = &failed.failure;
+            json!({ "source": machine_name(&failed.path), "error": error, "causes": causes, "hint": hint })
+        })
+        .collect();
+    let mut text = String::new();
+    if !done.is_empty() || failed.is_empty() {
+        text = table(done).to_string();
+    }
+    for failed in failed {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&failed.failure.line());
+    }
+    let exit = if failed.is_empty() { Exit::Done } else { Exit::Failed };
+    Report { text, json: json!({ "images": images, "failed": failures }), exit }
+}
+
+fn json_of_done(done: &Done) -> Value {
+    let Captured { image, manifest } = &done.captured;
+    let mut json = json_of(image, manifest);
+    json["source"] = machine_name(&done.path).into();
+    json["format"] = done.format.name().into();
+    json["cloned"] = done.is_clone.into();
+    json["seconds"] = done.seconds.into();
+    json
+}
+
+/// Bytes of the images: `size = free + zero + known + new`.
+fn table(done: &[Done]) -> Table {
+    let mut table = Table::new(["image", "size", "free", "zero", "known", "new", "stored"]);
+    let known = |done: &Done| {
+        let totals = &done.captured.manifest.totals;
+        totals.data_bytes.saturating_sub(totals.new_bytes)
+    };
+    let row = |name: String, of: &dyn Fn(&dyn Fn(&Done) -> u64) -> String| {
+        [
+            name,
+            of(&|done| done.captured.manifest.size_bytes),
+            of(&|done| done.captured.manifest.totals.free_bytes),
+            of(&|done| done.captured.manifest.totals.zero_bytes),
+            of(&known),
+            of(&|done| done.captured.manifest.totals.new_bytes),
+            of(&|done| done.captured.manifest.totals.stored_bytes),
+        ]
+    };
+    for one in done {
+        table.row(row(one.captured.image.to_string(), &|of| human(of(one))));
+    }
+    if done.len() > 1 {
+        table.row(row("all".to_owned(), &|of| human(done.iter().map(of).fold(0, u64::saturating_add))));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_named_after_their_files() {
+        for (path, name) in [("web.qcow2", "web"), ("a/b.RAW", "a/b"), ("debian-12.5", "debian-12.5"), ("vdb1", "vdb1")]
+        {
+            assert_eq!(name_of(Path::new(path)).unwrap().as_str(), name);
+        }
+        for path in ["", ".raw", "a b.raw", "-x.raw", "ä.raw"] {
+            assert!(name_of(Path::new(path)).is_err(), "{path}");
+        }
+    }
+}

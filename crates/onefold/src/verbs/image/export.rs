@@ -1,0 +1,100 @@
+//! `onefold image export`
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use onefold_block::Show;
+use onefold_image::ArchivedDisk;
+use onefold_image::archive::Archive;
+use onefold_image::format::manifest::Manifest;
+use onefold_image::install::{FileTarget, Free, InstallOptions, install};
+use serde_json::{Value, json};
+
+use super::install::memory;
+use super::{find_manifest, threads};
+use crate::cli::Talk;
+use crate::cli::image::ExportArgs;
+use crate::cli::values::OutputFormat;
+use crate::failure::{Failure, Left, Outcome};
+use crate::interrupt::Interrupt;
+use crate::outgoing::{NewFile, OutgoingImage, Stream, format_of, is_stream, path_of};
+use crate::output::{Report, machine_name};
+use crate::progress::Meter;
+use crate::size::human;
+use crate::verbs::archive;
+
+/// Permissions of the exported file: its owner's only, because a reader of a disk can read all files on it.
+const FILE_MODE: u16 = 0o600;
+
+pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
+    let started = Instant::now();
+    let memory_bytes = memory(arguments.memory.0)?;
+    let archive = archive::open(&arguments.archive)?;
+    let (record, manifest) = find_manifest(&archive, &arguments.archive, &arguments.image)?;
+    let cache_bytes = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
+    let disk = ArchivedDisk::new(Arc::clone(&archive), manifest.clone(), cache_bytes);
+    let meter = Meter::new(format!("exporting {}", record.image), talk.quiet, Interrupt::watch());
+    if is_stream(&arguments.output) {
+        Stream::open(arguments.format, talk)?.write(&disk, &meter)?;
+        return Ok(Report::done("", Value::Null));
+    }
+    let own = own_name(record.image.name.as_str(), arguments.format);
+    let output = path_of(&arguments.output, OsStr::new(&own), false)?;
+    let format = format_of(&output, &disk, arguments.format)?;
+    let size_bytes = manifest.size_bytes;
+    let written_bytes = match format {
+        OutputFormat::Raw => raw(&archive, &manifest, &output, memory_bytes, &meter)?,
+        OutputFormat::Qcow2 => {
+            OutgoingImage::create(&output, &disk, Some(format), FILE_MODE)?.write(&disk, &meter)?.written_bytes
+        }
+    };
+    let text = format!(
+        "exported {} to {}: {}, of which {} were written",
+        record.image,
+        output.shown(),
+        human(size_bytes),
+        human(written_bytes)
+    );
+    let json = json!({
+        "image": record.image.to_string(),
+        "output": machine_name(&output),
+        "format": format.name(),
+        "size_bytes": size_bytes,
+        "written_bytes": written_bytes,
+        "seconds": started.elapsed().as_secs_f64(),
+    });
+    Ok(Report::done(text, json))
+}
+
+/// Returns the name of an image's file in a directory.
+fn own_name(image: &str, format: Option<OutputFormat>) -> String {
+    let last = image.rsplit('/').next().unwrap_or(image);
+    format!("{last}.{}", format.unwrap_or(OutputFormat::Raw).name())
+}
+
+/// Makes a raw image, as an installation to a new file does. Returns the number of bytes that were written.
+fn raw(archive: &Archive, manifest: &Manifest, output: &Path, memory_bytes: u64, meter: &Meter) -> Outcome<u64> {
+    let cannot = || format!("cannot export `{}`", manifest.image);
+    let file = NewFile::create(output, FILE_MODE)?;
+    let target = FileTarget::blank(file.descriptor()?, manifest.size_bytes);
+    let target = target.map_err(|error| Failure::of_io(cannot(), &error))?;
+    let options = InstallOptions { free: Free::Zero, verify: false, threads: threads(), memory_bytes };
+    let installed = install(archive, manifest, &target, &options, &meter.on_progress());
+    meter.finish();
+    let installed = installed.map_err(|error| Failure::of_install(cannot(), &error, Left::Nothing))?;
+    file.publish()?;
+    Ok(installed.written_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_in_a_directory_has_its_last_name_and_an_ending() {
+        assert_eq!(own_name("web", None), "web.raw");
+        assert_eq!(own_name("debian/12.5", Some(OutputFormat::Qcow2)), "12.5.qcow2");
+    }
+}

@@ -1,0 +1,152 @@
+//! `onefold image install`
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use onefold_block::Show;
+use onefold_image::archive::Archive;
+use onefold_image::format::manifest::Manifest;
+use onefold_image::install::{Content, FileTarget, Free, InstallError, InstallOptions, Installed, Target, install};
+use serde_json::json;
+
+use super::{find_manifest, partitions, threads};
+use crate::cli::Talk;
+use crate::cli::image::{FreeSectors, InstallArgs};
+use crate::failure::{Failure, Left, Outcome};
+use crate::interrupt::Interrupt;
+use crate::output::{Report, machine_name};
+use crate::progress::Meter;
+use crate::size::human;
+use crate::outgoing::NewFile;
+use crate::verbs::{archive, in_use};
+
+/// Least `--memory`.
+const MEMORY_BYTES_MIN: u64 = 64 << 20;
+/// What a new file lets others do: nothing, as whoever may read a disk may read all files on it.
+const NEW_FILE_MODE: u16 = 0o600;
+
+pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
+    let started = Instant::now();
+    let target = &arguments.target;
+    let memory_bytes = memory(arguments.memory.0)?;
+    let archive = archive::open(&arguments.archive)?;
+    let (record, manifest) = find_manifest(&archive, &arguments.archive, &arguments.image)?;
+    let work = Work {
+        archive: &archive,
+        manifest: &manifest,
+        cannot: format!("cannot install `{}` to `{}`", record.image, target.shown()),
+        options: InstallOptions {
+            free: match arguments.free {
+                FreeSectors::Leave => Free::Leave,
+                FreeSectors::Zero => Free::Zero,
+                FreeSectors::Discard => Free::Discard,
+            },
+            verify: arguments.verify,
+            threads: threads(),
+            memory_bytes,
+        },
+        meter: Meter::new(format!("installing {}", record.image), talk.quiet, Interrupt::watch()),
+    };
+    let is_new = fs::symlink_metadata(target).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+    let installed = match is_new {
+        true => install_new(&work, arguments)?,
+        false => install_over(&work, arguments)?,
+    };
+    let size_bytes = manifest.size_bytes;
+    let text = match installed {
+        None => format!("{} fits on {}: {} would be written", record.image, target.shown(), data_text(&manifest)),
+        Some(installed) => {
+            let verified = if arguments.verify { ", read back and equal" } else { "" };
+            let (written, zero) = (human(installed.written_bytes), human(installed.zero_bytes));
+            format!("installed {} on {}: {written} of data, {zero} of zeros{verified}", record.image, target.shown())
+        }
+    };
+    let is_dry = installed.is_none();
+    let installed = installed.unwrap_or_default();
+    let json = json!({
+        "image": record.image.to_string(),
+        "target": machine_name(target),
+        "dry_run": is_dry,
+        "size_bytes": size_bytes,
+        "written_bytes": installed.written_bytes,
+        "zero_bytes": installed.zero_bytes,
+        "verified_bytes": installed.verified_bytes,
+        "seconds": started.elapsed().as_secs_f64(),
+    });
+    Ok(Report::done(text, json))
+}
+
+/// Checks `--memory`.
+pub(super) fn memory(bytes: u64) -> Outcome<u64> {
+    if bytes < MEMORY_BYTES_MIN {
+        let least = human(MEMORY_BYTES_MIN);
+        return Err(Failure::usage("too little memory").because_of(format!("--memory is at least {least}")));
+    }
+    Ok(bytes)
+}
+
+fn data_text(manifest: &Manifest) -> String {
+    format!("{} of data and {} of zeros", human(manifest.totals.data_bytes), human(manifest.totals.zero_bytes))
+}
+
+/// One installation.
+struct Work<'a> {
+    archive: &'a Archive,
+    manifest: &'a Manifest,
+    /// What to say if it fails.
+    cannot: String,
+    options: InstallOptions,
+    meter: Meter,
+}
+
+impl Work<'_> {
+    fn install(&self, target: &dyn Target, left: Left) -> Outcome<Installed> {
+        let installed = install(self.archive, self.manifest, target, &self.options, &self.meter.on_progress());
+        self.meter.finish();
+        installed.map_err(|error| Failure::of_install(&self.cannot, &error, left))
+    }
+}
+
+/// Installs to a file that is not there yet; `None` after a dry run.
+fn install_new(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Installed>> {
+    if arguments.dry_run {
+        return Ok(None);
+    }
+    let output = NewFile::create(&arguments.target, NEW_FILE_MODE)?;
+    let target = FileTarget::blank(output.descriptor()?, work.manifest.size_bytes);
+    let target = target.map_err(|error| Failure::of_io(&work.cannot, &error))?;
+    let installed = work.install(&target, Left::Nothing)?;
+    output.publish()?;
+    Ok(Some(installed))
+}
+
+/// Installs over what is there; `None` after a dry run.
+fn install_over(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Installed>> {
+    let content = if arguments.overwrite { Content::Overwrite } else { Content::Refuse };
+    let target = FileTarget::open(&arguments.target, content);
+    let target = target.map_err(|error| Failure::of_target(&work.cannot, &error))?;
+    refuse_if_open(&work.cannot, &target, &arguments.target)?;
+    let (needed_bytes, target_bytes) = (work.manifest.size_bytes, target.length_bytes());
+    if target_bytes < needed_bytes {
+        let error = InstallError::TooSmall { needed_bytes, target_bytes };
+        return Err(Failure::of_install(&work.cannot, &error, Left::Nothing));
+    }
+    if arguments.dry_run {
+        return Ok(None);
+    }
+    let installed = work.install(&target, Left::Incomplete)?;
+    // A partition, and most loop devices, have no table that the kernel would read.
+    let _ = partitions::read_again(&target);
+    Ok(Some(installed))
+}
+
+/// Fails if a virtual machine has the target open.
+fn refuse_if_open(cannot: &str, target: &FileTarget, path: &Path) -> Outcome<()> {
+    if in_use::has_writer(target) {
+        return Err(Failure::new(cannot)
+            .because_of(format!("a virtual machine has `{}` open for writing", path.shown()))
+            .hint("stop the machine first"));
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! `onefold image list`
+
+use onefold_image::ImageVersion;
+use onefold_image::format::manifest::Manifest;
+use serde_json::{Value, json};
+
+use crate::calendar;
+use crate::cli::image::ListArgs;
+use crate::failure::{Failure, Outcome};
+use crate::output::{Report, Table};
+use crate::size::human;
+use crate::verbs::archive;
+
+pub(super) fn run(arguments: &ListArgs) -> Outcome<Report> {
+    let archive = archive::open(&arguments.archive)?;
+    let mut images = Vec::new();
+    for record in archive.images() {
+        let manifest = archive
+            .manifest(&record)
+            .map_err(|error| Failure::of_archive(format!("cannot read the image `{}`", record.image), &error))?;
+        images.push((record, manifest));
+    }
+    let mut table = Table::new(["image", "captured (UTC)", "size", "data", "new", "stored"]);
+    for (record, manifest) in &images {
+        table.row([
+            record.image.to_string(),
+            calendar::minute(manifest.captured.seconds),
+            human(manifest.size_bytes),
+            human(manifest.totals.data_bytes),
+            human(manifest.totals.new_bytes),
+            human(manifest.totals.stored_bytes),
+        ]);
+    }
+    let text = match images.is_empty() {
+        true => "no images".to_owned(),
+        false => table.to_string(),
+    };
+    let images: Vec<Value> = images.iter().map(|(record, manifest)| json_of(&record.image, manifest)).collect();
+    Ok(Report::done(text, json!({ "images": images })))
+}
+
+/// Returns an image for programs.
+pub(super) fn json_of(image: &ImageVersion, manifest: &Manifest) -> Value {
+    let totals = &manifest.totals;
+    json!({
+        "image": image.to_string(),
+        "name": image.name.as_str(),
+        "version": image.version,
+        "captured": calendar::iso(manifest.captured.seconds),
+        "size_bytes": manifest.size_bytes,
+        "free_bytes": totals.free_bytes,
+        "zero_bytes": totals.zero_bytes,
+        "data_bytes": totals.data_bytes,
+        "units": totals.units,
+        "new_units": totals.new_units,
+        "new_bytes": totals.new_bytes,
+        "stored_bytes": totals.stored_bytes,
+    })
+}

@@ -1,0 +1,100 @@
+# Disks in use are neither captured nor overwritten, except a clone of one where the file system can clone
+# limit: 90 s
+needs mke2fs mkfs.xfs losetup e2fsck qemu-io swapoff mkswap
+# shellcheck source=../guests.sh
+source "$repo/tests/clients/guests.sh"
+archive=$dir/archive
+guest "$dir/web.raw" 1
+onefold archive create "$archive"
+onefold image capture --quiet "$archive" "$dir/web.raw" web
+
+# Targets: mounted, below another device, too small, no disk at all, open in QEMU.
+truncate -s 64M "$dir/target.raw"
+attach_loop "$dir/target.raw"
+mkfs.ext4 -q "$loop"
+mkdir "$dir/mounted"
+mount "$loop" "$dir/mounted"
+refused 1 'it is mounted at' onefold image install --overwrite "$archive" web "$loop"
+refused 1 'lies on it' onefold image install --overwrite "$archive" web "$dir/target.raw"
+mkfs_sum=$(sha256sum <"$dir/target.raw")
+umount "$dir/mounted"
+losetup --detach "$loop"
+[[ -n $mkfs_sum ]] && refused 1 'not blank' onefold image install "$archive" web "$dir/target.raw"
+truncate -s 1M "$dir/small.raw"
+refused 1 "at least $(stat --format=%s "$dir/web.raw") bytes" onefold image install "$archive" web "$dir/small.raw"
+refused 2 'neither a file nor a block device' onefold image install "$archive" web /dev/null
+refused 2 'neither a file nor a block device' onefold image install "$archive" web "$dir"
+
+# open_in_qemu FILE: has QEMU hold a file open for writing, until the descriptor 7 is closed.
+open_in_qemu() {
+    mkfifo "$dir/qemu"
+    qemu-io -f raw "$1" <"$dir/qemu" >/dev/null 2>&1 &
+    exec 7>"$dir/qemu"
+    is_open() { grep -q " $(stat --format=%i "$1") " <(sed 's/:/ /g;s/$/ /' /proc/locks); }
+    wait_until 20 is_open "$1"
+}
+
+truncate -s 64M "$dir/machine.raw"
+open_in_qemu "$dir/machine.raw"
+refused 1 'a virtual machine has' onefold image install "$archive" web "$dir/machine.raw"
+exec 7>&-
+wait
+rm "$dir/qemu"
+
+# Sources on a file system that cannot clone: here ext4.
+truncate -s 200M "$dir/ext4.raw"
+attach_loop "$dir/ext4.raw"
+mkfs.ext4 -q "$loop"
+mkdir "$dir/ext4"
+mount "$loop" "$dir/ext4"
+cp --sparse=always "$dir/web.raw" "$dir/ext4/web.raw"
+open_in_qemu "$dir/ext4/web.raw"
+refused 1 'a virtual machine has it open for writing' onefold image capture "$archive" "$dir/ext4/web.raw"
+refused 1 'hint: stop the machine.*clones' onefold image capture "$archive" "$dir/ext4/web.raw"
+exec 7>&-
+wait
+rm "$dir/qemu"
+host=$loop
+attach_loop "$dir/ext4/web.raw"
+mount "$loop" "$dir/mounted"
+refused 1 'it is mounted at' onefold image capture "$archive" "$loop" web
+refused 1 'it is mounted at' onefold image capture "$archive" "$dir/ext4/web.raw" web
+umount "$dir/mounted"
+onefold image capture --quiet "$archive" "$loop" web
+losetup --detach "$loop"
+umount "$dir/ext4"
+losetup --detach "$host"
+
+# On XFS a clone is captured, while QEMU writes.
+new_host xfs
+cp --sparse=always "$dir/web.raw" "$images/web.raw"
+open_in_qemu "$images/web.raw"
+onefold image capture --json --quiet "$archive" "$images/web.raw" web >"$dir/captured"
+[[ $(member images.0.cloned <"$dir/captured") == true ]] || fail "$(<"$dir/captured")"
+exec 7>&-
+wait
+[[ $(ls -A "$images") == web.raw ]] || fail "a clone is left: $(ls -A "$images")"
+onefold image export --quiet "$archive" web "$dir/export.raw"
+e2fsck -fn "$dir/export.raw" >"$dir/e2fsck" 2>&1 || fail "$(<"$dir/e2fsck")"
+umount "$mount"
+onefold archive check --quiet "$archive"
+
+# All images of a folder: one that cannot be captured does not stop the others.
+mkdir -p "$dir/all/sub"
+cp "$dir/web.raw" "$dir/all/a.raw"
+cp "$dir/web.raw" "$dir/all/sub/b.raw"
+head -c 2M /dev/urandom >"$dir/all/odd name.raw"
+refused 1 'odd name' onefold image capture --quiet "$archive" --each "$dir/all"
+onefold image list "$archive" >"$dir/list"
+grep -q '^a@1 ' "$dir/list" && grep -q '^sub/b@1 ' "$dir/list" || fail "$(<"$dir/list")"
+
+# In a pool a copy is a clone, too. Objects of an archive in the folder are no images.
+new_pool 1G
+cp --sparse=always "$dir/web.raw" "$mnt/web.raw"
+onefold archive create "$mnt/archive"
+onefold image capture --json --quiet "$mnt/archive" --each "$mnt" >"$dir/captured"
+onefold image capture --json --quiet "$mnt/archive" --each "$mnt" >"$dir/again"
+(($(number images <"$dir/captured") == 1 && $(number images <"$dir/again") == 1)) || fail "$(<"$dir/again")"
+[[ $(member images.0.cloned <"$dir/captured") == true ]] || fail "$(<"$dir/captured")"
+onefold image export --quiet "$mnt/archive" web - | cmp - "$dir/export.raw"
+unmount_and_check
