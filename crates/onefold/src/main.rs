@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         Command::Guest(command) => verbs::guest::run(command, talk),
         Command::Share(command) => verbs::share::run(command, talk),
         Command::Image(command) => verbs::image::run(command, talk),
-        Command::Archive(command) => verbs::archive::run(&command),
+        Command::Archive(command) => verbs::archive::run(&command, talk),
         Command::Completions { shell } => verbs::generate::completions(shell),
         Command::ManPages { folder } => verbs::generate::man_pages(&folder),
     };

@@ -21,7 +21,7 @@ harm() {
 import os, random, sys
 
 how, archive, name = sys.argv[1:]
-path = os.path.join(archive, name)
+path = os.path.normpath(os.path.join(archive, name))
 random.seed(how + name)
 content = bytearray(open(path, "rb").read())
 if how == "cut":

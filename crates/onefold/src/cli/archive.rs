@@ -11,6 +11,10 @@ use crate::size::ByteSize;
 pub(crate) enum ArchiveCommand {
     /// Make a new, empty archive in a folder
     Create(CreateArgs),
+    /// Prove that all that the images of an archive need is there, changing nothing
+    ///
+    /// Reads ledger and tables. With --data it reads all stored bytes and compares them with their names, too.
+    Check(CheckArgs),
     /// Show how much an archive holds, in bytes that add up
     Stat(StatArgs),
 }
@@ -35,6 +39,16 @@ pub(crate) struct CreateArgs {
     /// Maximum length of a unit: a power of two from 4K to 1M; without it 128K along files, 32K at fixed places
     #[arg(long, value_name = "SIZE")]
     pub(crate) unit_size: Option<ByteSize>,
+}
+
+/// Arguments of `check`.
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// The archive's folder
+    pub(crate) archive: PathBuf,
+    /// Also read all stored bytes and compare them with their names
+    #[arg(long)]
+    pub(crate) data: bool,
 }
 
 /// Arguments of `stat`.

@@ -1,5 +1,6 @@
 //! The verbs of `onefold archive`, and opening an archive for those of `onefold image`.
 
+mod check;
 mod create;
 mod stat;
 
@@ -10,14 +11,16 @@ use onefold_block::Show;
 use onefold_image::archive::Archive;
 use onefold_image::store::FolderStore;
 
+use crate::cli::Talk;
 use crate::cli::archive::ArchiveCommand;
 use crate::failure::{Failure, Outcome};
 use crate::output::Report;
 
 /// Does what a `onefold archive` command asks.
-pub(crate) fn run(command: &ArchiveCommand) -> Outcome<Report> {
+pub(crate) fn run(command: &ArchiveCommand, talk: Talk) -> Outcome<Report> {
     match command {
         ArchiveCommand::Create(arguments) => create::run(arguments),
+        ArchiveCommand::Check(arguments) => check::run(arguments, talk),
         ArchiveCommand::Stat(arguments) => stat::run(arguments),
     }
 }

@@ -1,0 +1,93 @@
+//! `onefold archive check`
+
+use onefold_block::Show;
+use onefold_image::archive::{CheckOptions, CheckReport, Damage};
+use onefold_image::format::pack::PACK_BYTES;
+use serde_json::{Value, json};
+
+use crate::cli::Talk;
+use crate::cli::archive::CheckArgs;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::interrupt::Interrupt;
+use crate::output::{Report, machine_name};
+use crate::progress::Meter;
+use crate::size::{grouped, human};
+
+pub(super) fn run(arguments: &CheckArgs, talk: Talk) -> Outcome<Report> {
+    let path = &arguments.archive;
+    let archive = super::open(path)?;
+    // A check changes nothing, so the first signal may end it.
+    let meter = Meter::new(format!("checking {}", path.shown()), talk.quiet, Interrupt::default());
+    let options = CheckOptions { data: arguments.data };
+    let found = archive.check(options, &mut |done, total| {
+        // Packs are most of the work, and have about this length.
+        let _ = meter.show_bytes(done.saturating_mul(PACK_BYTES), total.saturating_mul(PACK_BYTES));
+    });
+    meter.finish();
+    let found =
+        found.map_err(|error| Failure::of_archive(format!("cannot check the archive `{}`", path.shown()), &error))?;
+    let json = json!({
+        "archive": machine_name(path),
+        "images": found.images,
+        "packs": found.packs,
+        "units": found.units,
+        "copies": found.copies,
+        "leftovers": found.leftovers,
+        "verified_bytes": found.verified_bytes,
+        "damages": found.damages.iter().map(damage_json).collect::<Vec<Value>>(),
+        "further_damages": found.further_damages,
+    });
+    let is_sound = found.damages.is_empty() && found.further_damages == 0;
+    let exit = if is_sound { Exit::Done } else { Exit::Damage };
+    Ok(Report { text: text(&found, arguments.data), json, exit })
+}
+
+fn damage_json(damage: &Damage) -> Value {
+    let images: Vec<String> = damage.images.iter().map(ToString::to_string).collect();
+    json!({ "object": damage.object, "what": damage.what, "images": images })
+}
+
+fn text(found: &CheckReport, has_read_data: bool) -> String {
+    let mut text = String::new();
+    for damage in &found.damages {
+        text.push_str(&format!("damaged: {}: {}", damage.object, damage.what));
+        if !damage.images.is_empty() {
+            let images: Vec<String> = damage.images.iter().map(ToString::to_string).collect();
+            text.push_str(&format!("; hits {}", images.join(", ")));
+        }
+        text.push('\n');
+    }
+    if found.further_damages > 0 {
+        text.push_str(&format!("damaged: {} further objects and units\n", grouped(found.further_damages)));
+    }
+    let (images, units, packs) = (grouped(found.images), grouped(found.units), grouped(found.packs));
+    text.push_str(&format!("{images} images, {units} units in {packs} packs"));
+    if has_read_data {
+        text.push_str(&format!(", {} read and verified", human(found.verified_bytes)));
+    }
+    if found.leftovers > 0 {
+        text.push_str(&format!("; {} packs of no image", grouped(found.leftovers)));
+    }
+    text.push_str(match found.damages.is_empty() && found.further_damages == 0 {
+        true => ": no damage",
+        false => ": damaged",
+    });
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_image::{ImageName, ImageVersion};
+
+    #[test]
+    fn damage_is_listed_with_the_images_that_it_hits() {
+        let web = ImageVersion { name: ImageName::new("web").unwrap(), version: 2 };
+        let damage = Damage { object: "packs/00/11".to_owned(), what: "it is missing".to_owned(), images: vec![web] };
+        let found = CheckReport { damages: vec![damage], further_damages: 7, ..CheckReport::default() };
+        let said = text(&found, false);
+        assert!(said.starts_with("damaged: packs/00/11: it is missing; hits web@2\ndamaged: 7 further"), "{said}");
+        assert!(said.ends_with(": damaged"), "{said}");
+        assert!(text(&CheckReport::default(), true).ends_with(": no damage"));
+    }
+}
