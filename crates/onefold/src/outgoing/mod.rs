@@ -15,7 +15,7 @@ use crate::cli::values::OutputFormat;
 use crate::failure::{Failure, Outcome};
 use crate::progress::Meter;
 
-use new_file::UnpublishedFile;
+pub(crate) use new_file::UnpublishedFile;
 pub(crate) use stream::Stream;
 
 /// Bytes by which the format of an image is recognised.

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use crate::failure::{Failure, Outcome};
 
 /// A new file that has no name yet. Dropping it unpublished removes it.
-pub(crate) struct NewFile {
+pub(crate) struct UnpublishedFile {
     /// The file itself. It is not opened again by a name, under which another user of the directory may have put
     /// something else.
     file: File,
@@ -23,9 +23,9 @@ pub(crate) struct NewFile {
     temporary: Option<PathBuf>,
 }
 
-impl NewFile {
+impl UnpublishedFile {
     /// Makes a file that lets others do no more than `mode`.
-    pub(crate) fn create(name: &Path, mode: u16) -> Outcome<NewFile> {
+    pub(crate) fn create(name: &Path, mode: u16) -> Outcome<UnpublishedFile> {
         let cannot = || format!("cannot write `{}`", name.shown());
         if name.file_name().is_none() {
             return Err(Failure::usage(cannot()).because_of("it is not a file name"));
@@ -42,21 +42,23 @@ impl NewFile {
             Err(_) => {}
         }
         let created = match create_unnamed(directory_of(name), mode) {
-            Ok(file) => Ok(NewFile { file, name: name.to_owned(), temporary: None }),
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => NewFile::create_named(name, mode),
+            Ok(file) => Ok(UnpublishedFile { file, name: name.to_owned(), temporary: None }),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
+                UnpublishedFile::create_named(name, mode)
+            }
             Err(errno) => Err(errno.into()),
         };
         created.map_err(|error| Failure::of_io(cannot(), &error))
     }
 
-    fn create_named(name: &Path, mode: u16) -> io::Result<NewFile> {
+    fn create_named(name: &Path, mode: u16) -> io::Result<UnpublishedFile> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let temporary = name.with_file_name(format!(".onefold-export-{}-{number}", std::process::id()));
         // The writer of qcow2 reads its own tables.
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create_new(true).mode(u32::from(mode)).open(&temporary)?;
-        Ok(NewFile { file, name: name.to_owned(), temporary: Some(temporary) })
+        Ok(UnpublishedFile { file, name: name.to_owned(), temporary: Some(temporary) })
     }
 
     /// Returns the name that it will have.
@@ -93,7 +95,7 @@ impl NewFile {
     }
 }
 
-impl Drop for NewFile {
+impl Drop for UnpublishedFile {
     fn drop(&mut self) {
         if let Some(temporary) = &self.temporary {
             // After a rename nothing has this name. A file that cannot be removed has a name that says what it is.
@@ -121,9 +123,9 @@ mod tests {
     fn a_file_has_its_name_only_when_it_is_complete() {
         let folder = tempfile::tempdir().unwrap();
         let count = || fs::read_dir(folder.path()).unwrap().count();
-        let unnamed = |name: &Path| NewFile::create(name, 0o644).unwrap();
-        let named = |name: &Path| NewFile::create_named(name, 0o644).unwrap();
-        for (create, letter) in [(&unnamed as &dyn Fn(&Path) -> NewFile, "a"), (&named, "b")] {
+        let unnamed = |name: &Path| UnpublishedFile::create(name, 0o644).unwrap();
+        let named = |name: &Path| UnpublishedFile::create_named(name, 0o644).unwrap();
+        for (create, letter) in [(&unnamed as &dyn Fn(&Path) -> UnpublishedFile, "a"), (&named, "b")] {
             let name = folder.path().join(letter.repeat(255));
             let before = count();
             drop(create(&name));
@@ -133,7 +135,7 @@ mod tests {
             assert!(!name.exists());
             file.publish().unwrap();
             assert!(name.exists());
-            assert!(NewFile::create(&name, 0o644).is_err(), "an existing file is not overwritten");
+            assert!(UnpublishedFile::create(&name, 0o644).is_err(), "an existing file is not overwritten");
             assert!(late.publish().is_err(), "a file that appeared meanwhile is not overwritten");
             assert_eq!(count(), before + 1);
         }
@@ -142,7 +144,7 @@ mod tests {
     #[test]
     fn a_hint_never_suggests_removing_a_directory() {
         let folder = tempfile::tempdir().unwrap();
-        let failure = NewFile::create(folder.path(), 0o644).err().unwrap();
+        let failure = UnpublishedFile::create(folder.path(), 0o644).err().unwrap();
         assert!(!failure.to_string().contains("remove"), "{failure}");
     }
 }

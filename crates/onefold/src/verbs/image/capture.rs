@@ -26,14 +26,14 @@ use crate::output::{Report, Table, machine_name};
 use crate::progress::Meter;
 use crate::size::human;
 use crate::verbs::archive;
-use crate::verbs::images::{self, Found};
+use crate::verbs::images::{self, FoundImage};
 
 /// Endings of image files, which are no part of an image's name.
 const IMAGE_ENDINGS: [&str; 8] = ["qcow2", "qcow", "vmdk", "vdi", "vhdx", "vhd", "img", "raw"];
 
 /// An image that is to be captured, and its name in the archive.
 struct Wanted {
-    found: Found,
+    found: FoundImage,
     name: ImageName,
 }
 
@@ -106,7 +106,7 @@ fn each(folder: &Path, archive: &Path, failed: &mut Vec<Failed>) -> Outcome<Vec<
         Failed { path: unfit.path, failure }
     }));
     let archive = fs::canonicalize(archive).ok();
-    let is_object = |found: &Found| {
+    let is_object = |found: &FoundImage| {
         let path = fs::canonicalize(&found.path).ok();
         path.zip(archive.as_ref()).is_some_and(|(path, archive)| path.starts_with(archive))
     };

@@ -19,7 +19,7 @@ use crate::cli::image::ExportArgs;
 use crate::cli::values::OutputFormat;
 use crate::failure::{Failure, Left, Outcome};
 use crate::interrupt::Interrupt;
-use crate::outgoing::{NewFile, OutgoingImage, Stream, format_of, is_stream, path_of};
+use crate::outgoing::{OutgoingImage, Stream, UnpublishedFile, format_of, is_stream, path_of};
 use crate::output::{Report, machine_name};
 use crate::progress::Meter;
 use crate::size::human;
@@ -77,7 +77,7 @@ fn own_name(image: &str, format: Option<OutputFormat>) -> String {
 /// Makes a raw image, as an installation to a new file does. Returns the number of bytes that were written.
 fn raw(archive: &Archive, manifest: &Manifest, output: &Path, memory_bytes: u64, meter: &Meter) -> Outcome<u64> {
     let cannot = || format!("cannot export `{}`", manifest.image);
-    let file = NewFile::create(output, FILE_MODE)?;
+    let file = UnpublishedFile::create(output, FILE_MODE)?;
     let target = FileTarget::blank(file.descriptor()?, manifest.size_bytes);
     let target = target.map_err(|error| Failure::of_io(cannot(), &error))?;
     let options = InstallOptions { free: Free::Zero, verify: false, threads: threads(), memory_bytes };

@@ -15,10 +15,10 @@ use crate::cli::Talk;
 use crate::cli::image::{FreeSectors, InstallArgs};
 use crate::failure::{Failure, Left, Outcome};
 use crate::interrupt::Interrupt;
+use crate::outgoing::UnpublishedFile;
 use crate::output::{Report, machine_name};
 use crate::progress::Meter;
 use crate::size::human;
-use crate::outgoing::NewFile;
 use crate::verbs::{archive, in_use};
 
 /// Least `--memory`.
@@ -113,7 +113,7 @@ fn install_new(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Insta
     if arguments.dry_run {
         return Ok(None);
     }
-    let output = NewFile::create(&arguments.target, NEW_FILE_MODE)?;
+    let output = UnpublishedFile::create(&arguments.target, NEW_FILE_MODE)?;
     let target = FileTarget::blank(output.descriptor()?, work.manifest.size_bytes);
     let target = target.map_err(|error| Failure::of_io(&work.cannot, &error))?;
     let installed = work.install(&target, Left::Nothing)?;

@@ -15,7 +15,7 @@ use crate::cli::image::CaptureArgs;
 use crate::failure::{Failure, Outcome};
 use crate::mounts;
 use crate::progress::Meter;
-use crate::verbs::images::{FileState, Found};
+use crate::verbs::images::{FileState, FoundImage};
 use crate::verbs::in_use;
 
 /// Both ways out where a source may change while it is captured.
@@ -46,7 +46,7 @@ enum State {
 
 impl Source {
     /// Opens an image, or a clone of it.
-    pub(super) fn open(found: &Found, arguments: &CaptureArgs, meter: &Meter) -> Outcome<Source> {
+    pub(super) fn open(found: &FoundImage, arguments: &CaptureArgs, meter: &Meter) -> Outcome<Source> {
         let cannot = || format!("cannot open the image `{}`", found.path.shown());
         let file = found.open().map_err(|error| Failure::of_io(cannot(), &error))?;
         let format = arguments.format.map(Into::into).or_else(|| format_of(&file)).unwrap_or(ImageFormat::Raw);
