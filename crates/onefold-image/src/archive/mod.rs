@@ -184,26 +184,35 @@ impl Archive {
         let writer = WriterId(random_bytes(random)?);
         loop {
             self.refresh()?;
-            if !self.state.read().images.contains_key(image) {
-                return Err(ArchiveError::NoImage { image: image.clone() });
-            }
-            if self.append(writer, clock, random, Change::ImageRemoved { image: image.clone() })? {
+            let position = {
+                let state = self.state.read();
+                if !state.images.contains_key(image) {
+                    return Err(ArchiveError::NoImage { image: image.clone() });
+                }
+                state.position
+            };
+            if self.append(position, writer, clock, random, Change::ImageRemoved { image: image.clone() })? {
                 return Ok(());
             }
         }
     }
 
-    /// Adds the entry behind all that were read. Returns false if another came first; then whoever calls reads on and
-    /// decides anew.
+    /// Adds an entry at a position, up to which its maker has read all others. Returns false if another is there; then
+    /// the maker reads it and decides anew.
     fn append(
         &self,
+        position: u64,
         writer: WriterId,
         clock: &dyn Clock,
         random: &dyn Random,
         change: Change,
     ) -> Result<bool, ArchiveError> {
         let mut state = self.state.read().clone();
-        let (position, previous) = (state.position, state.last);
+        if state.position != position {
+            // Another thread has read on since.
+            return Ok(false);
+        }
+        let previous = state.last;
         let (archive, token) = (self.descriptor.archive, random_bytes(random)?);
         let entry = Entry { archive, position, previous, writer, token, made: clock.now(), change };
         let object = entry.encode()?;

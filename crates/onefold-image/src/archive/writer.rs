@@ -97,8 +97,13 @@ impl<'a> Writer<'a> {
             (*length <= HOST_BYTES_MAX).then_some(character)
         });
         let change = Change::WriterBegins { host: host.collect() };
-        archive.refresh()?;
-        while !archive.append(id, clock, random, change.clone())? {}
+        loop {
+            archive.refresh()?;
+            let position = archive.state.read().position;
+            if archive.append(position, id, clock, random, change.clone())? {
+                break;
+            }
+        }
         let (pack, packs, own, relied) = (None, Vec::new(), HashMap::new(), HashSet::new());
         let looked = archive.state.read().position;
         let finished = None;
@@ -198,8 +203,11 @@ impl<'a> Writer<'a> {
         let mut manifest = self.manifest(draft)?;
         loop {
             self.archive.refresh()?;
+            let (position, version) = {
+                let state = self.archive.state.read();
+                (state.position, state.next_version(&manifest.image.name))
+            };
             self.check_relied(&manifest)?;
-            let version = self.archive.state.read().next_version(&manifest.image.name);
             manifest.image.version = version.unwrap_or(0);
             manifest.id = new_id(self.id, self.seams.random)?;
             let object = manifest.encode()?;
@@ -211,7 +219,7 @@ impl<'a> Writer<'a> {
                 packs: self.packs.clone(),
                 segment,
             };
-            if self.archive.append(self.id, self.seams.clock, self.seams.random, change)? {
+            if self.archive.append(position, self.id, self.seams.clock, self.seams.random, change)? {
                 // The archive knows its units now, and another image may follow.
                 self.packs.clear();
                 self.own.clear();

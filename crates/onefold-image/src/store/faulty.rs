@@ -31,7 +31,7 @@ pub(crate) struct FaultyStore {
     /// Of so many calls one fails; 0 for none.
     one_in: u64,
     state: Mutex<Calls>,
-    /// Called before each creation.
+    /// Called before each creation and put.
     meanwhile: Mutex<Option<Meanwhile>>,
 }
 
@@ -81,6 +81,15 @@ impl FaultyStore {
 
     pub(crate) fn meanwhile(&self, call: Meanwhile) {
         *self.meanwhile.lock() = Some(call);
+    }
+
+    /// Lets others do something before an object is made. What they do to it here does not come back.
+    fn before(&self, name: &ObjectName) {
+        let meanwhile = self.meanwhile.lock().take();
+        if let Some(mut meanwhile) = meanwhile {
+            meanwhile(name);
+            *self.meanwhile.lock() = Some(meanwhile);
+        }
     }
 
     /// Decides what becomes of the next call.
@@ -159,15 +168,12 @@ impl Store for FaultyStore {
     }
 
     fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
+        self.before(name);
         self.change(name, &parts.concat(), false, || self.inner.put(name, parts))
     }
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
-        let meanwhile = self.meanwhile.lock().take();
-        if let Some(mut meanwhile) = meanwhile {
-            meanwhile(name);
-            *self.meanwhile.lock() = Some(meanwhile);
-        }
+        self.before(name);
         self.change(name, bytes, true, || self.inner.create(name, bytes))
     }
 

@@ -117,7 +117,7 @@ fn simulate(seed: u64) -> (usize, usize) {
             let (memory, late, random) = (Arc::clone(&memory), Arc::clone(&late), Arc::clone(&random));
             let (common, acknowledged) = (Arc::clone(&common), Arc::clone(&acknowledged));
             faulty.meanwhile(Box::new(move |_| {
-                if random.below(3) > 0 {
+                if random.below(5) > 0 {
                     return;
                 }
                 let other = FaultyStore::new(Arc::clone(&memory), Arc::clone(&late), random.next_u64(), 40);
@@ -141,12 +141,12 @@ fn simulate(seed: u64) -> (usize, usize) {
 #[test]
 fn acknowledged_images_stay_whatever_the_store_answers() {
     let (mut acknowledged, mut failed) = (0, 0);
-    for seed in 0..150 {
+    for seed in 0..100 {
         let (some, others) = simulate(seed);
         acknowledged += some;
         failed += others;
     }
-    assert!(acknowledged > 300 && failed > 300, "{acknowledged} {failed}");
+    assert!(acknowledged > 300 && failed > 200, "{acknowledged} {failed}");
 }
 
 #[test]

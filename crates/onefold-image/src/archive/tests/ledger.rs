@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::format::ledger::Change;
+use crate::store::faulty::FaultyStore;
 
 fn archive(seed: u64) -> (Arc<dyn Store>, Archive, SeededRandom) {
     let random = SeededRandom::new(seed);
@@ -18,9 +19,21 @@ fn say(store: &Arc<dyn Store>, random: &dyn Random, change: Change) {
     let clock = ManualClock::starting_at(7);
     let archive = Archive::open(Arc::clone(store)).unwrap();
     if !archive.state.read().has_begun(COLLECTOR) {
-        assert!(archive.append(COLLECTOR, &clock, random, Change::WriterBegins { host: String::new() }).unwrap());
+        assert!(append(&archive, COLLECTOR, &clock, random, Change::WriterBegins { host: String::new() }).unwrap());
     }
-    assert!(archive.append(COLLECTOR, &clock, random, change).unwrap());
+    assert!(append(&archive, COLLECTOR, &clock, random, change).unwrap());
+}
+
+/// Adds an entry behind those that were read.
+fn append(
+    archive: &Archive,
+    writer: WriterId,
+    clock: &dyn Clock,
+    random: &dyn Random,
+    change: Change,
+) -> Result<bool, ArchiveError> {
+    let position = archive.state.read().position;
+    archive.append(position, writer, clock, random, change)
 }
 
 fn packs_of(archive: &Archive) -> Vec<ObjectId> {
@@ -233,11 +246,11 @@ fn an_entry_that_makes_no_sense_is_not_made() {
         (writer, Change::WriterGivenUp { writer: WriterId([7; 16]) }),
     ];
     for (writer, change) in wrong {
-        let appended = archive.append(writer, &clock, &random, change.clone());
+        let appended = append(&archive, writer, &clock, &random, change.clone());
         assert!(matches!(appended, Err(ArchiveError::Ledger { .. })), "{change:?}: {appended:?}");
     }
     assert_eq!(archive.state.read().position, position);
-    assert!(archive.append(writer, &clock, &random, added(2, id(writer), &[], None)).unwrap());
+    assert!(append(&archive, writer, &clock, &random, added(2, id(writer), &[], None)).unwrap());
 }
 
 #[test]
@@ -252,10 +265,34 @@ fn segments_become_one() {
     assert_eq!(old.len(), 2);
     let new = ObjectId { writer, random: [1; 8] };
     // The merged segment is lost: what it said of both packs is in their tables.
-    assert!(archive.append(writer, &clock, &random, Change::SegmentsMerged { old: old.clone(), new }).unwrap());
+    assert!(append(&archive, writer, &clock, &random, Change::SegmentsMerged { old: old.clone(), new }).unwrap());
     old.iter().for_each(|segment| store.delete(&Folder::Segments.object(*segment)).unwrap());
     for archive in [archive, Archive::open(store).unwrap()] {
         assert_eq!(contents(&archive, &web).unwrap(), content[..2]);
         assert_eq!(contents(&archive, &mail).unwrap(), content);
     }
+}
+
+#[test]
+fn a_pack_that_is_retired_while_the_manifest_is_written_is_noticed_though_another_thread_reads_the_ledger() {
+    let (store, archive, random) = archive(12);
+    let content = units(&random, 5);
+    capture(&archive, &random, "web", &content);
+    let packs = packs_of(&archive);
+    let faulty = Arc::new(FaultyStore::new(Arc::clone(&store), Arc::default(), 1, 0));
+    let shared = Arc::new(Archive::open(Arc::clone(&faulty) as Arc<dyn Store>).unwrap());
+    let clock = ManualClock::starting_at(5);
+    let mut writer = shared.writer(&clock, &random, "host").unwrap();
+    let draft = add_all(&shared, &mut writer, "mail", &content);
+    let other = Arc::clone(&shared);
+    let mut packs = Some(packs);
+    faulty.meanwhile(Box::new(move |name| {
+        if name.as_str().starts_with("manifests/")
+            && let Some(packs) = packs.take()
+        {
+            say(&store, &SeededRandom::new(99), Change::PacksRetired { packs });
+            other.refresh().unwrap();
+        }
+    }));
+    assert!(matches!(writer.commit(draft), Err(ArchiveError::Retired(_))));
 }
