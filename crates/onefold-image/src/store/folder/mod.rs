@@ -124,7 +124,15 @@ impl<F: Files> Folder<F> {
         self.random.fill(&mut unique)?;
         let temporary = format!(".new-{:032x}", u128::from_le_bytes(unique));
         let path = if folder.is_empty() { temporary.clone() } else { format!("{folder}/{temporary}") };
-        let mut file = self.files.make_file(&path)?;
+        let mut file = match self.files.make_file(&path) {
+            // Another host removed the folder, as it was empty.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.known.lock().clear();
+                self.ensure_folder(folder)?;
+                self.files.make_file(&path)?
+            }
+            made => made?,
+        };
         let written = parts.iter().try_for_each(|part| self.files.write(&mut file, part));
         match written.and_then(|()| self.files.sync_file(&mut file)) {
             Ok(()) => Ok(temporary),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use onefold_block::random::SeededRandom;
 
+use super::power_cut::Recorded;
 use super::*;
 use crate::store::MemoryStore;
 
@@ -117,6 +118,107 @@ fn files_are_their_owners_and_nothing_temporary_stays() {
         std::fs::read_dir(path.join("packs/aa")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["bb", "cc"]);
+}
+
+#[test]
+fn a_folder_that_was_removed_is_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = FolderStore::open(folder.path()).unwrap();
+    store.put(&name("packs/aa/bb"), &[b"x"]).unwrap();
+    std::fs::remove_dir_all(folder.path().join("packs")).unwrap();
+    store.put(&name("packs/aa/cc"), &[b"y"]).unwrap();
+    assert_eq!(store.get(&name("packs/aa/cc"), ByteRange::Whole).unwrap(), b"y");
+}
+
+#[test]
+fn a_full_or_failing_file_system_leaves_nothing_half_written() {
+    let files = Failing::default();
+    let store = Folder::new(files, Box::new(SeededRandom::new(1)));
+    store.put(&name("packs/aa/bb"), &[b"sound"]).unwrap();
+    for call in ["write", "sync_file", "rename", "link", "sync_folder"] {
+        *store.files.fails.lock() = call;
+        let (put, created) = (store.put(&name("packs/aa/cc"), &[b"x"]), store.create(&name("packs/aa/dd"), b"x"));
+        assert!(put.is_err() || call == "link", "{call}");
+        assert!(created.is_err() || call == "rename", "{call}");
+        *store.files.fails.lock() = "";
+        let temporary = store.files.names("packs/aa").unwrap().iter().filter(|name| name.starts_with('.')).count();
+        assert_eq!(temporary, 0, "{call}");
+        for object in ["packs/aa/cc", "packs/aa/dd"] {
+            match store.get(&name(object), ByteRange::Whole) {
+                Ok(bytes) => assert_eq!(bytes, b"x", "{call}"),
+                Err(error) => assert!(matches!(error, StoreError::Missing(_)), "{error}"),
+            }
+            store.delete(&name(object)).unwrap();
+        }
+        assert_eq!(store.get(&name("packs/aa/bb"), ByteRange::Whole).unwrap(), b"sound");
+    }
+}
+
+/// Files of which one kind of call fails, after a part of its bytes is written.
+#[derive(Debug, Default)]
+struct Failing {
+    files: Recorded,
+    fails: Mutex<&'static str>,
+}
+
+impl Failing {
+    fn fail(&self, call: &str) -> io::Result<()> {
+        if *self.fails.lock() == call { Err(ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+}
+
+impl Files for Failing {
+    type File = usize;
+
+    fn make_file(&self, path: &str) -> io::Result<usize> {
+        self.files.make_file(path)
+    }
+
+    fn write(&self, file: &mut usize, bytes: &[u8]) -> io::Result<()> {
+        self.files.write(file, &bytes[..bytes.len() / 2])?;
+        self.fail("write")?;
+        self.files.write(file, &bytes[bytes.len() / 2..])
+    }
+
+    fn sync_file(&self, file: &mut usize) -> io::Result<()> {
+        self.fail("sync_file")?;
+        self.files.sync_file(file)
+    }
+
+    fn link(&self, folder: &str, from: &str, to: &str) -> io::Result<()> {
+        self.fail("link")?;
+        self.files.link(folder, from, to)
+    }
+
+    fn rename(&self, folder: &str, from: &str, to: &str) -> io::Result<()> {
+        self.fail("rename")?;
+        self.files.rename(folder, from, to)
+    }
+
+    fn unlink(&self, folder: &str, name: &str) -> io::Result<()> {
+        self.files.unlink(folder, name)
+    }
+
+    fn make_folder(&self, folder: &str, name: &str) -> io::Result<()> {
+        self.files.make_folder(folder, name)
+    }
+
+    fn sync_folder(&self, folder: &str) -> io::Result<()> {
+        self.fail("sync_folder")?;
+        self.files.sync_folder(folder)
+    }
+
+    fn read(&self, path: &str, range: ByteRange) -> io::Result<Option<Vec<u8>>> {
+        self.files.read(path, range)
+    }
+
+    fn names(&self, folder: &str) -> io::Result<Vec<String>> {
+        self.files.names(folder)
+    }
+
+    fn find(&self, folder: &str, name: &str) -> io::Result<Found> {
+        self.files.find(folder, name)
+    }
 }
 
 #[test]
