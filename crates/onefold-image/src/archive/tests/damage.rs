@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::store::faulty::FaultyStore;
 
 type Objects = BTreeMap<ObjectName, Vec<u8>>;
 
@@ -156,6 +157,25 @@ fn a_check_without_data_finds_packs_that_are_missing_or_cut() {
             let report = archive.check(CheckOptions::default(), &mut |_, _| ()).unwrap();
             let damage = report.damages.iter().find(|damage| damage.object == name.as_str()).unwrap();
             assert!(damage.images.contains(&images[1].0), "the second image needs both packs: {damage:?}");
+        }
+    }
+}
+
+#[test]
+fn a_check_that_the_store_fails_ends() {
+    let (objects, _) = sample();
+    for call in 1.. {
+        let store = Arc::new(MemoryStore::of(objects.clone()));
+        let faulty = Arc::new(FaultyStore::new(store, Arc::default(), call, 0));
+        let archive = Archive::open(Arc::clone(&faulty) as Arc<dyn Store>).unwrap();
+        faulty.kill_after(call);
+        match archive.check(CheckOptions { data: call % 2 == 0 }, &mut |_, _| ()) {
+            Ok(report) => {
+                assert_eq!(report.damages, [], "an error of the store is no damage");
+                assert!(call > 8, "{call}");
+                break;
+            }
+            Err(error) => assert!(matches!(error, ArchiveError::Store(StoreError::Io { .. })), "{error}"),
         }
     }
 }

@@ -1,17 +1,19 @@
 //! Checking an archive: tables and ledger prove that each unit of each image exists, whatever the index says.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+mod packs;
 
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use self::packs::PackFound;
 use super::index::read_segment;
-use super::objects::{Folder, damaged, read_whole};
+use super::objects::Folder;
 use super::state::{ImageRecord, Part};
 use super::tables::is_broken;
 use super::units::decompressor;
 use super::{Archive, ArchiveError, DESCRIPTORS, read_descriptor};
-use crate::format::FormatError;
 use crate::format::chunk_header::ChunkHeader;
 use crate::format::manifest::Manifest;
-use crate::format::pack::{PACK_BYTES_MAX, Pack, TableEntry, UNIT_HEADER_BYTES, decode_pack, length_of};
+use crate::format::pack::{TableEntry, UNIT_HEADER_BYTES};
 use crate::store::{ByteRange, ObjectName, StoreError};
 use crate::{ImageVersion, ObjectId, SECTOR_BYTES, UnitName};
 
@@ -106,7 +108,7 @@ impl Archive {
             damages: BTreeMap::new(),
             sound_headers: HashSet::new(),
         };
-        check.descriptors();
+        check.descriptors()?;
         let total = (check.packs.len() + images.len()) as u64;
         check.packs(&mut |done| on_progress(done, total))?;
         check.segments(&parts)?;
@@ -141,32 +143,43 @@ impl Check<'_> {
         report
     }
 
-    fn descriptors(&mut self) {
+    fn descriptors(&mut self) -> Result<(), ArchiveError> {
         for name in DESCRIPTORS {
             match read_descriptor(self.archive.store(), name) {
                 Ok(descriptor) if descriptor == *self.archive.descriptor() => {}
                 Ok(_) => self.damage(name, "it describes another archive", None),
-                Err(error) => self.damage(name, cause(&error), None),
+                Err(error) if is_broken(&error) => self.damage(name, cause(&error), None),
+                Err(error) => return Err(error),
             }
         }
+        Ok(())
     }
 
-    /// Reads the tables of all packs, and makes the list of units from them.
+    /// Reads all packs or their tables, and makes the list of units from them.
     fn packs(&mut self, on_progress: &mut dyn FnMut(u64)) -> Result<(), ArchiveError> {
-        let lengths = self.lengths()?;
+        let lengths = packs::lengths(self.archive)?;
         let named: HashSet<ObjectName> = self.packs.iter().map(|pack| Folder::Packs.object(*pack)).collect();
         self.report.leftovers = lengths.keys().filter(|name| !named.contains(*name)).count() as u64;
         self.report.packs = self.packs.len() as u64;
-        for number in 0..self.packs.len() {
-            let pack = self.packs[number];
-            let name = Folder::Packs.object(pack);
-            match self.pack(pack, lengths.get(&name).copied()) {
-                Ok(units) => self.add(number, &units),
-                Err(error) if is_broken(&error) => self.damage(name.to_string(), cause(&error), None),
+        let (archive, data, packs) = (self.archive, self.options.data, self.packs.clone());
+        let mut done = 0;
+        packs::read_all(archive, &packs, &lengths, data, &mut |number, found| {
+            let name = Folder::Packs.object(packs[number]).to_string();
+            match found {
+                Ok(PackFound { units, verified_bytes, damage }) => {
+                    self.add(number, &units);
+                    self.report.verified_bytes += verified_bytes;
+                    if let Some(what) = damage {
+                        self.damage(name, what, None);
+                    }
+                }
+                Err(error) if is_broken(&error) => self.damage(name, cause(&error), None),
                 Err(error) => return Err(error),
             }
-            on_progress(number as u64 + 1);
-        }
+            done += 1;
+            on_progress(done);
+            Ok(())
+        })?;
         self.known.sort_unstable();
         let all = self.known.len();
         self.known.dedup_by_key(|unit| (unit.name, unit.plain_bytes));
@@ -183,58 +196,6 @@ impl Check<'_> {
         }));
     }
 
-    /// Returns the lengths of all packs that are there.
-    fn lengths(&self) -> Result<HashMap<ObjectName, u64>, ArchiveError> {
-        let mut lengths = HashMap::new();
-        let mut after = None;
-        loop {
-            let listed = self.archive.store().list(Folder::Packs.prefix(), after.as_ref())?;
-            let Some(last) = listed.last() else {
-                return Ok(lengths);
-            };
-            after = Some(last.name.clone());
-            lengths.extend(listed.into_iter().map(|listed| (listed.name, listed.length_bytes)));
-        }
-    }
-
-    /// Returns the units of a pack that are there, and with `data` those that are sound.
-    fn pack(&mut self, pack: ObjectId, length_bytes: Option<u64>) -> Result<Vec<TableEntry>, ArchiveError> {
-        let name = Folder::Packs.object(pack);
-        if self.options.data {
-            return self.pack_data(pack, &name);
-        }
-        let table = self.archive.table(pack)?;
-        let length_bytes = length_bytes.ok_or_else(|| StoreError::Missing(name.clone()))?;
-        if length_bytes != length_of(&table) {
-            return Err(damaged(&name)(FormatError::Length { structure: "pack" }));
-        }
-        Ok(table.to_vec())
-    }
-
-    /// Reads a whole pack, and returns its sound units.
-    fn pack_data(&mut self, pack: ObjectId, name: &ObjectName) -> Result<Vec<TableEntry>, ArchiveError> {
-        let bytes = read_whole(self.archive.store(), name, PACK_BYTES_MAX)?;
-        let Pack { mut table, is_unchanged } =
-            decode_pack(self.archive.descriptor().archive, pack, &bytes).map_err(damaged(name))?;
-        self.report.verified_bytes += bytes.len() as u64;
-        let all = table.len();
-        let mut decompressor = decompressor()?;
-        let mut plain = Vec::new();
-        table.retain(|entry| {
-            let start = entry.offset as usize;
-            let unit = &bytes[start..start + (UNIT_HEADER_BYTES + entry.stored_bytes) as usize];
-            self.archive.decode_unit(&mut decompressor, entry.name, unit, &mut plain)
-                && plain.len() == entry.plain_bytes as usize
-        });
-        if table.len() == all && !is_unchanged {
-            self.damage(name.to_string(), "bytes of it changed, though all units are whole", None);
-        }
-        if table.len() < all {
-            self.damage(name.to_string(), format!("{} of its {all} units are damaged", all - table.len()), None);
-        }
-        Ok(table)
-    }
-
     /// Compares each segment with the tables of its packs. A damaged one costs time only, so it concerns no image.
     fn segments(&mut self, parts: &[Part]) -> Result<(), ArchiveError> {
         for part in parts {
@@ -245,8 +206,10 @@ impl Check<'_> {
                     let places = places.map(|entry| (segment.packs[entry.pack as usize], entry.offset, entry.prefix));
                     let places: HashSet<(ObjectId, u32, u64)> = places.collect();
                     for pack in &part.packs {
-                        let Ok(table) = self.archive.table(*pack) else {
-                            continue;
+                        let table = match self.archive.table(*pack) {
+                            Ok(table) => table,
+                            Err(error) if is_broken(&error) => continue,
+                            Err(error) => return Err(error),
                         };
                         if !table.iter().all(|unit| places.contains(&(*pack, unit.offset, unit.name.prefix()))) {
                             self.damage(name.to_string(), format!("it lacks units of the pack {pack}"), None);

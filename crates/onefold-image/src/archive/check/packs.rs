@@ -1,0 +1,113 @@
+//! Packs as they are read for a check: on several threads, as most of the time goes into decompressing.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use crate::archive::objects::{Folder, damaged, read_whole};
+use crate::archive::units::decompressor;
+use crate::archive::{Archive, ArchiveError};
+use crate::format::FormatError;
+use crate::format::pack::{PACK_BYTES_MAX, Pack, TableEntry, UNIT_HEADER_BYTES, decode_pack, length_of};
+use crate::store::{ObjectName, StoreError};
+use crate::{ArchiveId, ObjectId};
+
+/// Maximum number of threads. Each has a pack in memory.
+const THREADS_MAX: usize = 4;
+
+/// What is found of a pack.
+#[derive(Debug)]
+pub(super) struct PackFound {
+    /// Its units; where data is read, the sound ones.
+    pub(super) units: Vec<TableEntry>,
+    pub(super) verified_bytes: u64,
+    pub(super) damage: Option<String>,
+}
+
+/// Returns the lengths of all packs that are there.
+pub(super) fn lengths(archive: &Archive) -> Result<HashMap<ObjectName, u64>, ArchiveError> {
+    let mut lengths = HashMap::new();
+    let mut after = None;
+    loop {
+        let listed = archive.store().list(Folder::Packs.prefix(), after.as_ref())?;
+        let Some(last) = listed.last() else {
+            return Ok(lengths);
+        };
+        after = Some(last.name.clone());
+        lengths.extend(listed.into_iter().map(|listed| (listed.name, listed.length_bytes)));
+    }
+}
+
+/// Reads packs, and calls `each` with the number of each and what is found: in any order, until it returns an error.
+pub(super) fn read_all(
+    archive: &Archive,
+    packs: &[ObjectId],
+    lengths: &HashMap<ObjectName, u64>,
+    data: bool,
+    each: &mut dyn FnMut(usize, Result<PackFound, ArchiveError>) -> Result<(), ArchiveError>,
+) -> Result<(), ArchiveError> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let (sender, receiver) = mpsc::sync_channel(THREADS_MAX);
+        for _ in 0..processors.min(THREADS_MAX).min(packs.len()) {
+            let (sender, next) = (sender.clone(), &next);
+            scope.spawn(move || {
+                while let Some((number, pack)) = take(packs, next) {
+                    // The receiver is gone once an error ended the check.
+                    if sender.send((number, read(archive, pack, lengths, data))).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        receiver.iter().try_for_each(|(number, found)| each(number, found))
+    })
+}
+
+/// Takes the next pack that no other thread has taken.
+fn take(packs: &[ObjectId], next: &AtomicUsize) -> Option<(usize, ObjectId)> {
+    let number = next.fetch_add(1, Ordering::Relaxed);
+    packs.get(number).map(|pack| (number, *pack))
+}
+
+/// Reads a pack, or its table.
+fn read(
+    archive: &Archive,
+    pack: ObjectId,
+    lengths: &HashMap<ObjectName, u64>,
+    data: bool,
+) -> Result<PackFound, ArchiveError> {
+    let name = Folder::Packs.object(pack);
+    if data {
+        return read_data(archive, archive.descriptor().archive, pack, &name);
+    }
+    let table = archive.table(pack)?;
+    let length_bytes = *lengths.get(&name).ok_or_else(|| StoreError::Missing(name.clone()))?;
+    if length_bytes != length_of(&table) {
+        return Err(damaged(&name)(FormatError::Length { structure: "pack" }));
+    }
+    Ok(PackFound { units: table.to_vec(), verified_bytes: 0, damage: None })
+}
+
+/// Reads a whole pack, and verifies each unit.
+fn read_data(archive: &Archive, id: ArchiveId, pack: ObjectId, name: &ObjectName) -> Result<PackFound, ArchiveError> {
+    let bytes = read_whole(archive.store(), name, PACK_BYTES_MAX)?;
+    let Pack { table: mut units, is_unchanged } = decode_pack(id, pack, &bytes).map_err(damaged(name))?;
+    let all = units.len();
+    let mut decompressor = decompressor()?;
+    let mut plain = Vec::new();
+    units.retain(|entry| {
+        let start = entry.offset as usize;
+        let unit = &bytes[start..start + (UNIT_HEADER_BYTES + entry.stored_bytes) as usize];
+        archive.decode_unit(&mut decompressor, entry.name, unit, &mut plain)
+            && plain.len() == entry.plain_bytes as usize
+    });
+    let damage = match all - units.len() {
+        0 if is_unchanged => None,
+        0 => Some("bytes of it changed, though all units are whole".to_owned()),
+        lost => Some(format!("{lost} of its {all} units are damaged")),
+    };
+    Ok(PackFound { units, verified_bytes: bytes.len() as u64, damage })
+}
