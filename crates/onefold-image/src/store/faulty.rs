@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::{ByteRange, Created, Listed, ObjectName, Store, StoreError};
 
-/// Creations and puts whose answer was lost before they happened. Any user's later call may find that they do.
+/// Changes whose answer was lost before they happened. Before any user's later call they may happen.
 #[derive(Debug, Default)]
 pub(crate) struct Late(Mutex<Vec<Delayed>>);
 
@@ -17,7 +17,14 @@ pub(crate) struct Late(Mutex<Vec<Delayed>>);
 struct Delayed {
     name: ObjectName,
     bytes: Vec<u8>,
-    is_creation: bool,
+    change: Change,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Create,
+    Put,
+    Delete,
 }
 
 /// What happens while a call is under way.
@@ -117,7 +124,7 @@ impl FaultyStore {
         &self,
         name: &ObjectName,
         bytes: &[u8],
-        is_creation: bool,
+        change: Change,
         mut call: impl FnMut() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         match self.fate() {
@@ -125,7 +132,7 @@ impl FaultyStore {
             Fate::Refused => Err(failure(name)),
             Fate::AnswerLost => call().and_then(|_| Err(failure(name))),
             Fate::Late => {
-                self.late.0.lock().push(Delayed { name: name.clone(), bytes: bytes.to_vec(), is_creation });
+                self.late.0.lock().push(Delayed { name: name.clone(), bytes: bytes.to_vec(), change });
                 Err(failure(name))
             }
             Fate::Doubled => call().and_then(|_| call()),
@@ -152,12 +159,14 @@ impl Late {
             return;
         }
         let number = usize::try_from(random.below(late.len() as u64)).unwrap();
-        let Delayed { name, bytes, is_creation } = late.swap_remove(number);
+        let Delayed { name, bytes, change } = late.swap_remove(number);
         drop(late);
-        if is_creation {
-            inner.create(&name, &bytes).unwrap();
-        } else {
-            inner.put(&name, &[&bytes]).unwrap();
+        match change {
+            Change::Create => {
+                inner.create(&name, &bytes).unwrap();
+            }
+            Change::Put => inner.put(&name, &[&bytes]).unwrap(),
+            Change::Delete => inner.delete(&name).unwrap(),
         }
     }
 }
@@ -169,12 +178,12 @@ impl Store for FaultyStore {
 
     fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
         self.before(name);
-        self.change(name, &parts.concat(), false, || self.inner.put(name, parts))
+        self.change(name, &parts.concat(), Change::Put, || self.inner.put(name, parts))
     }
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
         self.before(name);
-        self.change(name, bytes, true, || self.inner.create(name, bytes))
+        self.change(name, bytes, Change::Create, || self.inner.create(name, bytes))
     }
 
     fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
@@ -182,6 +191,6 @@ impl Store for FaultyStore {
     }
 
     fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
-        self.change(name, &[], false, || self.inner.delete(name))
+        self.change(name, &[], Change::Delete, || self.inner.delete(name))
     }
 }

@@ -1,6 +1,6 @@
 //! Several writers over a store whose answers are lost, late and doubled, and kills and power cuts at any call.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -28,13 +28,55 @@ fn verify(store: &Arc<dyn Store>, acknowledged: &Acknowledged, context: &str) {
 fn try_capture(store: Arc<dyn Store>, random: &SeededRandom, common: &[Vec<u8>]) -> Result<Image, ArchiveError> {
     let archive = Archive::open(store)?;
     let clock = ManualClock::starting_at(9);
-    let mut chosen: Vec<Vec<u8>> = common.iter().filter(|_| random.below(3) == 0).cloned().collect();
+    let mut chosen: Vec<Vec<u8>> = common.iter().filter(|_| random.below(5) == 0).cloned().collect();
     chosen.extend(units(random, 1));
     let mut writer = archive.writer(&clock, random, "host")?;
     let name = ["web", "mail"][usize::try_from(random.below(2)).unwrap()];
-    let draft = try_add_all(&archive, &mut writer, name, &chosen)?;
-    let (image, _) = writer.commit(draft)?;
-    Ok((image, chosen))
+    loop {
+        let draft = try_add_all(&archive, &mut writer, name, &chosen)?;
+        match writer.commit(draft) {
+            Ok((image, _)) => return Ok((image, chosen)),
+            Err(ArchiveError::Retired(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Retires the packs that no image needs at a position of the ledger, and deletes them at once.
+fn collect(store: &Arc<dyn Store>, random: &SeededRandom) -> Result<usize, ArchiveError> {
+    let archive = Archive::open(Arc::clone(store))?;
+    let position = archive.state.read().position;
+    let mut needed = HashSet::new();
+    for record in archive.images() {
+        for chunk in archive.manifest(&record)?.chunks {
+            let units = archive.header(&chunk)?.units.into_iter().map(|unit| unit.name);
+            for unit in units.chain([chunk]) {
+                needed.extend(archive.stored(&unit)?.map(|stored| stored.pack));
+            }
+        }
+    }
+    let mut packs = archive.state.read().packs();
+    packs.retain(|pack| !needed.contains(pack));
+    let change = Change::PacksRetired { packs: packs.clone() };
+    let clock = ManualClock::starting_at(9);
+    if packs.is_empty() || !archive.append(position, WriterId([1; 16]), &clock, random, change)? {
+        return Ok(0);
+    }
+    packs.iter().try_for_each(|pack| store.delete(&Folder::Packs.object(*pack)))?;
+    Ok(packs.len())
+}
+
+/// Removes an image that was acknowledged. Where the removal fails, nobody knows whether the image is there.
+fn remove_one(store: &Arc<dyn Store>, random: &SeededRandom, acknowledged: &Mutex<Acknowledged>) {
+    let mut acknowledged = acknowledged.lock();
+    if acknowledged.is_empty() {
+        return;
+    }
+    let number = usize::try_from(random.below(acknowledged.len() as u64)).unwrap();
+    let (image, _) = acknowledged.swap_remove(number);
+    if let Ok(archive) = Archive::open(Arc::clone(store)) {
+        let _ = archive.remove(&image, &ManualClock::starting_at(9), random);
+    }
 }
 
 /// A store that makes each object that is to be created and loses the first answer, and puts none the first time.
@@ -99,54 +141,71 @@ fn a_lost_answer_makes_neither_a_failure_nor_a_second_image() {
     assert_eq!((archive.images().len(), entries), (3, 6));
 }
 
-/// One round: captures that fail and are killed at any call, and others that happen amid their creations.
-fn simulate(seed: u64) -> (usize, usize) {
+/// What happened in a round.
+#[derive(Debug, Default)]
+struct Happened {
+    captured: AtomicUsize,
+    failed: AtomicUsize,
+    /// Packs that were retired and deleted.
+    collected: AtomicUsize,
+}
+
+/// One round: captures that fail and are killed at any call, and other captures, removals and collections amid their
+/// changes.
+fn simulate(seed: u64, happened: &Arc<Happened>) {
     let random = Arc::new(SeededRandom::new(seed));
     let memory: Arc<dyn Store> = Arc::new(MemoryStore::default());
     Archive::create(Arc::clone(&memory), UNITS, &*random).unwrap();
     let common = Arc::new(units(&random, 12));
     let late = Arc::new(Late::default());
     let acknowledged: Arc<Mutex<Acknowledged>> = Arc::default();
-    let failures = Arc::new(AtomicUsize::new(0));
     for step in 0..12 {
-        let faulty = FaultyStore::new(Arc::clone(&memory), Arc::clone(&late), random.next_u64(), 2 + random.below(20));
+        let faulty =
+            FaultyStore::new(Arc::clone(&memory), Arc::clone(&late), random.next_u64(), 10 + random.below(300));
         if random.below(3) == 0 {
-            faulty.kill_after(1 + random.below(25));
+            faulty.kill_after(1 + random.below(60));
         }
         {
             let (memory, late, random) = (Arc::clone(&memory), Arc::clone(&late), Arc::clone(&random));
             let (common, acknowledged) = (Arc::clone(&common), Arc::clone(&acknowledged));
+            let happened = Arc::clone(happened);
             faulty.meanwhile(Box::new(move |_| {
-                if random.below(5) > 0 {
+                if random.below(3) > 0 {
                     return;
                 }
-                let other = FaultyStore::new(Arc::clone(&memory), Arc::clone(&late), random.next_u64(), 40);
-                if let Ok(captured) = try_capture(Arc::new(other), &random, &common) {
-                    acknowledged.lock().push(captured);
+                let other = FaultyStore::new(Arc::clone(&memory), Arc::clone(&late), random.next_u64(), 200);
+                let other: Arc<dyn Store> = Arc::new(other);
+                match random.below(4) {
+                    0 => remove_one(&other, &random, &acknowledged),
+                    1 => {
+                        let collected = collect(&other, &random).unwrap_or(0);
+                        happened.collected.fetch_add(collected, Ordering::Relaxed);
+                    }
+                    _ => acknowledged.lock().extend(try_capture(other, &random, &common)),
                 }
             }));
         }
         match try_capture(Arc::new(faulty), &random, &common) {
-            Ok(captured) => acknowledged.lock().push(captured),
+            Ok(captured) => {
+                acknowledged.lock().push(captured);
+                happened.captured.fetch_add(1, Ordering::Relaxed);
+            }
             Err(_) => {
-                failures.fetch_add(1, Ordering::Relaxed);
+                happened.failed.fetch_add(1, Ordering::Relaxed);
             }
         }
         verify(&memory, &acknowledged.lock(), &format!("seed {seed}, step {step}"));
     }
-    let acknowledged = acknowledged.lock().len();
-    (acknowledged, failures.load(Ordering::Relaxed))
 }
 
 #[test]
 fn acknowledged_images_stay_whatever_the_store_answers() {
-    let (mut acknowledged, mut failed) = (0, 0);
-    for seed in 0..100 {
-        let (some, others) = simulate(seed);
-        acknowledged += some;
-        failed += others;
+    let happened = Arc::default();
+    (0..300).for_each(|seed| simulate(seed, &happened));
+    let Happened { captured, failed, collected } = &*happened;
+    for (count, least) in [(captured, 1500), (failed, 500), (collected, 200)] {
+        assert!(count.load(Ordering::Relaxed) > least, "{happened:?}");
     }
-    assert!(acknowledged > 300 && failed > 200, "{acknowledged} {failed}");
 }
 
 #[test]
