@@ -12,8 +12,11 @@ use crate::format::segment::{IndexEntry, SEGMENT_BYTES_MAX, Segment};
 use crate::store::Store;
 use crate::{ArchiveId, ObjectId, UnitName};
 
-/// Maximum number of units: 384 MiB of memory.
+/// Maximum number of units that a capture may bring an archive to: 384 MiB of memory.
 const UNITS_MAX: usize = 16 << 20;
+/// Maximum number of units that are read. Captures at once may together exceed theirs, and what they stored stays
+/// readable.
+const UNITS_READ_MAX: usize = 4 * UNITS_MAX;
 
 /// Where a unit may be: its name's beginning says so, and its pack has to confirm it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,10 +65,20 @@ impl Index {
         Ok(())
     }
 
+    /// Returns the number of units.
+    fn units(&self) -> usize {
+        self.runs.iter().map(Vec::len).sum()
+    }
+
+    /// Fails if a capture that has added `added` units may not add another.
+    pub(super) fn check_room(&self, added: usize) -> Result<(), ArchiveError> {
+        check_room(self.units(), added)
+    }
+
     /// Adds the entries of a segment.
     fn add(&mut self, segment: &Segment) -> Result<(), ArchiveError> {
-        if self.runs.iter().map(Vec::len).sum::<usize>() + segment.entries.len() > UNITS_MAX {
-            return Err(ArchiveError::TooLarge { units_max: UNITS_MAX });
+        if self.units() + segment.entries.len() > UNITS_READ_MAX {
+            return Err(ArchiveError::TooLarge { units_max: UNITS_READ_MAX });
         }
         let numbers: Vec<u32> = segment.packs.iter().map(|pack| self.number(*pack)).collect();
         let renumbered = |entry: &IndexEntry| IndexEntry { pack: numbers[entry.pack as usize], ..*entry };
@@ -102,6 +115,10 @@ impl Index {
         places.sort_by_key(|place| place.stored_bytes);
         places
     }
+}
+
+fn check_room(known: usize, added: usize) -> Result<(), ArchiveError> {
+    if known + added < UNITS_MAX { Ok(()) } else { Err(ArchiveError::TooLarge { units_max: UNITS_MAX }) }
 }
 
 /// Merges two sorted runs.
@@ -158,4 +175,61 @@ fn rebuild(
     }
     segment.entries.sort_unstable_by_key(|entry| (entry.prefix, entry.pack, entry.offset));
     Ok(segment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WriterId;
+
+    fn id(number: u8) -> ObjectId {
+        ObjectId { writer: WriterId([1; 16]), random: [number; 8] }
+    }
+
+    fn segment(pack: u8, prefixes: &[u64]) -> Segment {
+        let entry = |(number, prefix): (u32, &u64)| IndexEntry {
+            prefix: *prefix,
+            pack: 0,
+            offset: 64 + number,
+            stored_bytes: 100 - u32::from(pack),
+        };
+        let mut entries: Vec<IndexEntry> = (0u32..).zip(prefixes).map(entry).collect();
+        entries.sort_by_key(|entry| entry.prefix);
+        Segment { packs: vec![id(pack)], entries }
+    }
+
+    fn name(prefix: u64) -> UnitName {
+        let mut name = [0; 32];
+        name[..8].copy_from_slice(&prefix.to_be_bytes());
+        UnitName(name)
+    }
+
+    #[test]
+    fn units_are_found_in_all_parts_the_shortest_form_first() {
+        let mut index = Index::default();
+        for pack in 0..50u8 {
+            index.add(&segment(pack, &[u64::from(pack), 1000, 2000 + u64::from(pack % 5)])).unwrap();
+            let lengths: Vec<usize> = index.runs.iter().map(Vec::len).collect();
+            assert!(lengths.windows(2).all(|two| two[0] >= 2 * two[1]), "{lengths:?}");
+            assert!(index.runs.iter().all(|run| run.is_sorted_by_key(|entry| entry.prefix)));
+        }
+        assert_eq!(index.units(), 150);
+        for pack in 0..50u8 {
+            let [place] = index.places(name(u64::from(pack)))[..] else { panic!("each has one place") };
+            assert_eq!(place, Place { pack: id(pack), offset: 64, stored_bytes: 100 - u32::from(pack) });
+        }
+        let everywhere = index.places(name(1000));
+        let packs: Vec<ObjectId> = everywhere.iter().map(|place| place.pack).collect();
+        assert_eq!(packs, (0..50).rev().map(id).collect::<Vec<_>>());
+        assert_eq!(index.places(name(2003)).len(), 10);
+        assert_eq!(index.places(name(500)), []);
+    }
+
+    #[test]
+    fn captures_stop_before_an_archive_has_more_units_than_are_read() {
+        assert!(check_room(UNITS_MAX - 2, 1).is_ok());
+        for (known, added) in [(UNITS_MAX - 1, 1), (UNITS_MAX, 0), (0, UNITS_MAX), (UNITS_READ_MAX, 0)] {
+            assert!(matches!(check_room(known, added), Err(ArchiveError::TooLarge { .. })));
+        }
+    }
 }

@@ -153,7 +153,7 @@ impl<'a> Writer<'a> {
     /// over. A pack that is full is put.
     ///
     /// # Errors
-    /// When the store fails.
+    /// When the store fails, or the archive has as many units as it may.
     ///
     /// # Panics
     /// When the header says another length than `stored` has.
@@ -161,6 +161,7 @@ impl<'a> Writer<'a> {
         if self.own.contains_key(&name) {
             return Ok(());
         }
+        self.archive.index.read().check_room(self.own.len())?;
         let is_over = |pack: &PackBuilder| pack.is_full() || !pack.fits(header.stored_bytes);
         if self.finished.is_some() || self.pack.as_ref().is_some_and(is_over) {
             self.put_pack()?;
