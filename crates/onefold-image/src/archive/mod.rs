@@ -6,6 +6,7 @@ mod index;
 mod ledger;
 mod objects;
 mod probe;
+mod puts;
 mod state;
 mod tables;
 mod units;

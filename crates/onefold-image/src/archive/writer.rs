@@ -1,10 +1,12 @@
 //! A writer: puts units into packs, and at the end makes them an image.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use onefold_block::{Clock, Random, Timestamp};
 
 use super::objects::{Folder, new_id, random_bytes};
+use super::puts::Puts;
 use super::units::decompressor;
 use super::{Archive, ArchiveError, StoredUnit};
 use crate::format::chunk_header::ChunkHeader;
@@ -60,8 +62,8 @@ pub struct Writer<'a> {
     id: WriterId,
     /// The pack under way, which is the last of `packs`.
     pack: Option<PackBuilder>,
-    /// The last of `packs`, as long as it is not durable.
-    finished: Option<Vec<u8>>,
+    /// Packs that are finished and not known to be durable.
+    puts: Puts,
     packs: Vec<ObjectId>,
     own: HashMap<UnitName, OwnUnit>,
     /// Packs of others that it relies on.
@@ -106,13 +108,13 @@ impl<'a> Writer<'a> {
         }
         let (pack, packs, own, relied) = (None, Vec::new(), HashMap::new(), HashSet::new());
         let looked = archive.state.read().position;
-        let finished = None;
+        let puts = Puts::new(Arc::clone(&archive.store));
         Ok(Writer {
             archive,
             seams: Seams { clock, random },
             id,
             pack,
-            finished,
+            puts,
             packs,
             own,
             relied,
@@ -150,7 +152,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Adds a unit, as [`crate::compress::Compressor::compress`] returns it. One that this writer has added is passed
-    /// over. A pack that is full is put.
+    /// over. A thread puts a full pack while the next one is filled.
     ///
     /// # Errors
     /// When the store fails, or the archive has as many units as it may.
@@ -163,8 +165,12 @@ impl<'a> Writer<'a> {
         }
         self.archive.index.read().check_room(self.own.len())?;
         let is_over = |pack: &PackBuilder| pack.is_full() || !pack.fits(header.stored_bytes);
-        if self.finished.is_some() || self.pack.as_ref().is_some_and(is_over) {
-            self.put_pack()?;
+        if self.puts.has_failed() {
+            self.puts.settle()?;
+        }
+        if self.pack.as_ref().is_some_and(is_over) {
+            self.end_pack();
+            self.puts.begin()?;
         }
         if self.pack.is_none() {
             let id = new_id(self.id, self.seams.random)?;
@@ -179,16 +185,17 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Makes the pack under way durable. Where that fails it stays, and is put again before anything else is.
-    pub(super) fn put_pack(&mut self) -> Result<(), ArchiveError> {
-        if let Some(pack) = self.pack.take() {
-            self.finished = Some(pack.finish().0);
+    /// Ends the pack under way, if there is one.
+    fn end_pack(&mut self) {
+        if let (Some(pack), Some(id)) = (self.pack.take(), self.packs.last()) {
+            self.puts.push(Folder::Packs.object(*id), pack.finish().0);
         }
-        if let (Some(bytes), Some(id)) = (&self.finished, self.packs.last()) {
-            self.archive.store().put(&Folder::Packs.object(*id), &[bytes])?;
-            self.finished = None;
-        }
-        Ok(())
+    }
+
+    /// Makes all packs durable. What fails stays, and is put again before anything else is.
+    pub(super) fn put_packs(&mut self) -> Result<(), ArchiveError> {
+        self.end_pack();
+        Ok(self.puts.settle()?)
     }
 
     /// Makes an image of the units that were added: it is durable when this returns. If another writer took the
@@ -199,7 +206,7 @@ impl<'a> Writer<'a> {
     /// and this is called again. Otherwise when the manifest makes no sense, the writer was given up, or the store
     /// fails.
     pub fn commit(&mut self, draft: ManifestDraft) -> Result<(ImageVersion, Manifest), ArchiveError> {
-        self.put_pack()?;
+        self.put_packs()?;
         let segment = self.put_segment()?;
         let mut manifest = self.manifest(draft)?;
         loop {

@@ -81,6 +81,11 @@ impl FaultyStore {
         state.killed_at = Some(state.count + calls);
     }
 
+    /// Lets calls succeed again.
+    pub(crate) fn revive(&self) {
+        self.state.lock().killed_at = None;
+    }
+
     /// Returns how many calls were made.
     pub(crate) fn calls(&self) -> u64 {
         self.state.lock().count

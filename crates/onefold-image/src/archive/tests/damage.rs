@@ -200,7 +200,7 @@ fn a_check_counts_copies_and_leftovers_and_calls_them_no_damage() {
     }
     let mut killed = archive.writer(&clock, &random, "host").unwrap();
     add_all(&archive, &mut killed, "mail", &units(&random, 1));
-    killed.put_pack().unwrap();
+    killed.put_packs().unwrap();
     let after = archive.check(CheckOptions { data: true }, &mut |_, _| ()).unwrap();
     assert_eq!((after.images, after.packs, after.copies, after.leftovers), (4, 4, 2, 1));
     assert_eq!(after.units, 6 + 2 + 2);

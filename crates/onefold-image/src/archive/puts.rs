@@ -1,0 +1,114 @@
+//! Packs on their way into the store: one is put by a thread, while the next one is filled.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use crate::store::{ObjectName, Store, StoreError};
+
+/// Packs that are not known to be durable, in the order of their making.
+pub(super) struct Puts {
+    store: Arc<dyn Store>,
+    waiting: VecDeque<Waiting>,
+    /// What puts the first of them.
+    under_way: Option<JoinHandle<Result<(), StoreError>>>,
+}
+
+struct Waiting {
+    name: ObjectName,
+    bytes: Arc<Vec<u8>>,
+}
+
+impl fmt::Debug for Puts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Puts").field("waiting", &self.waiting.len()).finish_non_exhaustive()
+    }
+}
+
+impl Puts {
+    pub(super) fn new(store: Arc<dyn Store>) -> Puts {
+        Puts { store, waiting: VecDeque::new(), under_way: None }
+    }
+
+    /// Takes a pack in. It is put by [`Puts::begin`] or [`Puts::settle`].
+    pub(super) fn push(&mut self, name: ObjectName, bytes: Vec<u8>) {
+        self.waiting.push_back(Waiting { name, bytes: Arc::new(bytes) });
+    }
+
+    /// Makes all packs durable but the last, which a thread begins to put. So at most one is in memory here.
+    pub(super) fn begin(&mut self) -> Result<(), StoreError> {
+        self.settle_until(1)?;
+        let (None, Some(Waiting { name, bytes })) = (&self.under_way, self.waiting.front()) else {
+            return Ok(());
+        };
+        let (store, name, bytes) = (Arc::clone(&self.store), name.clone(), Arc::clone(bytes));
+        // Where there is no thread to be had, the pack is put when it is waited for.
+        self.under_way = thread::Builder::new().name("put".to_owned()).spawn(move || store.put(&name, &[&bytes])).ok();
+        Ok(())
+    }
+
+    /// Makes all packs durable. One whose put fails stays, and the next call tries it again.
+    pub(super) fn settle(&mut self) -> Result<(), StoreError> {
+        self.settle_until(0)
+    }
+
+    /// Returns whether a pack is here that nobody puts: a put failed.
+    pub(super) fn has_failed(&self) -> bool {
+        !self.waiting.is_empty() && self.under_way.is_none()
+    }
+
+    fn settle_until(&mut self, left: usize) -> Result<(), StoreError> {
+        while self.waiting.len() > left
+            && let Some(Waiting { name, bytes }) = self.waiting.front()
+        {
+            match self.under_way.take() {
+                Some(put) => put.join().unwrap_or_else(|panicked| panic::resume_unwind(panicked))?,
+                None => self.store.put(name, &[bytes])?,
+            }
+            self.waiting.pop_front();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Puts {
+    /// No thread outlives the writer. Nothing relies on what it puts here.
+    fn drop(&mut self) {
+        if let Some(put) = self.under_way.take() {
+            let _ = put.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::faulty::FaultyStore;
+    use crate::store::{ByteRange, MemoryStore};
+
+    #[test]
+    fn a_pack_whose_put_fails_is_put_again_before_the_next() {
+        let memory = Arc::new(MemoryStore::default());
+        for failing in 1..=3 {
+            let name = |number: u8| ObjectName::new(&format!("packs/{failing}/{number}")).unwrap();
+            let faulty = Arc::new(FaultyStore::new(Arc::clone(&memory) as Arc<dyn Store>, Arc::default(), 1, 0));
+            let mut puts = Puts::new(Arc::clone(&faulty) as Arc<dyn Store>);
+            faulty.kill_after(failing);
+            let mut failures = 0;
+            for number in 0..4u8 {
+                puts.push(name(number), vec![number; 5]);
+                failures += u64::from(puts.begin().is_err());
+            }
+            failures += u64::from(puts.settle().is_err());
+            assert!(failures > 0 && puts.has_failed());
+            faulty.revive();
+            puts.settle().unwrap();
+            assert!(!puts.has_failed());
+            for number in 0..4u8 {
+                assert_eq!(memory.get(&name(number), ByteRange::Whole).unwrap(), [number; 5]);
+            }
+        }
+    }
+}
