@@ -40,6 +40,7 @@ use self::units::{Kept, SharedUnits, ThreadUnits};
 use crate::archive::{Archive, ArchiveError, ManifestDraft, Writer};
 use crate::format::descriptor::UnitKind;
 use crate::format::manifest::Manifest;
+use crate::format::pack;
 use crate::{ImageName, ImageVersion};
 
 /// How a disk is captured.
@@ -79,6 +80,13 @@ const THREADS_MAX: usize = 64;
 /// Plain bytes of a batch. Larger ones make threads wait for one another at the end, and smaller ones more often in between.
 const BATCH_BYTES: usize = 2 << 20;
 const BATCH_BYTES_MIN: usize = 128 << 10;
+/// What a thread has besides: a read with gaps, and tables to compress with.
+const THREAD_BYTES: usize = 2 << 20;
+/// Memory of a pack under way.
+const PACK_BYTES: usize = 32 << 20;
+const _: () = assert!(PACK_BYTES as u64 == pack::PACK_BYTES && PACK_BYTES < MEMORY_BYTES_MIN);
+/// How many runs of the map are planned between two calls of the progress callback.
+const RUNS_BETWEEN: u32 = 4096;
 /// How often units are stored again because packs went that the image relies on.
 const ATTEMPTS: u32 = 10;
 
@@ -105,7 +113,7 @@ pub fn capture(
     let guest = Guest::open(&cached)?.with_budget(Budget::new(memory.maps_bytes));
     let recent = Recent::new(memory.recent_bytes);
     for _ in 0..ATTEMPTS {
-        let (found, plan) = plan(archive, &guest, source, options, &memory)?;
+        let (found, plan) = plan(archive, &guest, source, options, &memory, progress)?;
         let pass = Pass { archive, source, options, memory: &memory, recent: &recent, found: &found, progress };
         let collected = match pass.run(writer, plan) {
             Err(CaptureError::Archive(ArchiveError::Retired(_))) => continue,
@@ -143,6 +151,7 @@ fn plan(
     source: Source<'_>,
     options: &CaptureOptions<'_>,
     memory: &Memory,
+    progress: OnProgress<'_>,
 ) -> Result<(Found, Plan), CaptureError> {
     let units = archive.descriptor().units;
     let files = match units {
@@ -152,16 +161,24 @@ fn plan(
         UnitKind::Fixed { .. } => None,
     };
     let mut planner = Planner::new(source.disk, units, files.into_iter().flatten(), options.folder, memory.plan_bytes);
-    let mut failed = None;
+    let (mut failed, mut runs) = (None, 0_u32);
+    let total_bytes = source.disk.size_bytes();
+    let mut add = |run| {
+        runs = runs.wrapping_add(1);
+        if runs.is_multiple_of(RUNS_BETWEEN) && progress(Progress { done_bytes: 0, total_bytes }).is_break() {
+            return Err(CaptureError::Stopped);
+        }
+        Ok(planner.add(run)?)
+    };
     let found = each_taken(guest, options.scope, &mut |run| {
-        planner.add(run).map_err(|error| {
+        add(run).map_err(|error| {
             failed = Some(error);
             // It only ends the visits.
             GuestError::NotFound
         })
     });
     if let Some(error) = failed {
-        return Err(error.into());
+        return Err(error);
     }
     Ok((found?, planner.finish()?))
 }
@@ -224,17 +241,19 @@ struct Memory {
 impl Memory {
     fn of(options: &CaptureOptions<'_>) -> Memory {
         let bytes = options.memory_bytes.max(MEMORY_BYTES_MIN);
-        // A thread has the plain bytes of a batch, what is stored of them, a read with gaps, and tables to compress with.
-        let threads = options.threads.clamp(1, THREADS_MAX).min(bytes / 4 / (4 * BATCH_BYTES_MIN + (2 << 20))).max(1);
+        // The writer has a pack under way.
+        let left = bytes - PACK_BYTES;
+        let threads = options.threads.clamp(1, THREADS_MAX).min(left / 4 / (4 * BATCH_BYTES_MIN + THREAD_BYTES)).max(1);
         let batches = threads + 4;
-        let of_threads = (bytes / 4).saturating_sub(threads * (2 << 20));
-        let batch_bytes = (of_threads / (2 * threads + batches)).clamp(BATCH_BYTES_MIN, BATCH_BYTES);
+        let of_batches = (left / 4).saturating_sub(threads * THREAD_BYTES);
+        // A thread has the plain bytes of a batch and what is stored of them; what waits has the latter.
+        let batch_bytes = (of_batches / (2 * threads + batches)).clamp(BATCH_BYTES_MIN, BATCH_BYTES);
         Memory {
             cache_bytes: (bytes / 16).min(32 << 20),
             maps_bytes: bytes / 4,
             files_bytes: bytes / 8,
             plan_bytes: bytes / 8,
-            recent_bytes: bytes / 16,
+            recent_bytes: left / 16,
             width: Width { threads, batches, batch_bytes: batch_bytes as u64 },
         }
     }

@@ -117,6 +117,31 @@ fn a_capture_that_fails_adds_no_image() {
     assert_eq!(bench.capture("web", &disk).image.version, 2);
 }
 
+#[test]
+fn the_parts_of_the_memory_add_up_to_less_than_it() {
+    for memory_bytes in [0, 64 << 20, 100 << 20, 512 << 20, 8 << 30] {
+        for threads in [0, 1, 2, 8, 1000] {
+            let options = CaptureOptions {
+                name: ImageName::new("web").unwrap(),
+                began: Timestamp { seconds: 0, nanoseconds: 0 },
+                scope: Scope::Allocated,
+                threads,
+                memory_bytes,
+                level: LEVEL,
+                folder: Path::new(""),
+            };
+            let Memory { cache_bytes, maps_bytes, files_bytes, plan_bytes, recent_bytes, width } = Memory::of(&options);
+            let bytes = memory_bytes.max(MEMORY_BYTES_MIN);
+            assert!(cache_bytes + maps_bytes + files_bytes + plan_bytes <= bytes);
+            let batch_bytes = usize::try_from(width.batch_bytes).unwrap();
+            // The rows of the plan stay where they are.
+            let under_way = width.threads * (THREAD_BYTES + 2 * batch_bytes) + width.batches * batch_bytes;
+            assert!(PACK_BYTES + recent_bytes + under_way + plan_bytes <= bytes, "{width:?} in {bytes}");
+            assert!(width.threads >= threads.clamp(1, 3) && width.batches > width.threads, "{width:?} in {bytes}");
+        }
+    }
+}
+
 /// A disk of any length without a byte of data.
 struct Empty(u64);
 
