@@ -177,7 +177,8 @@ struct Naming<'n, U> {
 }
 
 impl<U: Units> Naming<'_, U> {
-    /// Adds a unit, whose bytes are those of its runs. One whose rest behind the end of its file is not zero becomes two.
+    /// Adds a unit, whose bytes are those of its runs. One whose rest behind the end of its file is not zero becomes
+    /// two.
     fn unit(&mut self, unit: PlannedUnit, read: &[u8]) -> Result<(), U::Error> {
         let PlannedUnit { runs, slack } = unit;
         let slack_bytes = usize::try_from(slack * SECTOR_BYTES).unwrap_or(usize::MAX);

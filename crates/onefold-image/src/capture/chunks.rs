@@ -46,8 +46,8 @@ impl ChunkCutter {
         ended
     }
 
-    /// Adds sectors that must read as zero, the first run of which begins behind the unit before. Returns the chunk that
-    /// ends before them, if one does.
+    /// Adds sectors that must read as zero, the first run of which begins behind the unit before. Returns the chunk
+    /// that ends before them, if one does.
     pub(super) fn add_zeros(&mut self, runs: &[SectorRun]) -> Option<ChunkHeader> {
         let start = runs.first()?.start;
         // Zeros often follow one another.

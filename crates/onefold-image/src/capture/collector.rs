@@ -1,5 +1,5 @@
-//! The last stage of a capture, in the order of the disk: new units go to the writer, chunks get their headers, and every byte
-//! is counted.
+//! The last stage of a capture, in the order of the disk: new units go to the writer, chunks get their headers, and
+//! every byte is counted.
 
 use super::batch::{Item, Outcome, Units};
 use super::chunks::{ChunkCutter, RegionTable};

@@ -1,8 +1,8 @@
 //! Capture: from a disk to an image in an archive.
 //!
-//! Stages from first to last: `policy` (which sectors are taken), `plan` (which of them make up which unit), `batch` (threads
-//! read, name, look up and compress units), `pipeline` (which brings their outcomes into order), and `collector` (new units
-//! go to the writer, chunks get headers, every byte is counted).
+//! Stages from first to last: `policy` (which sectors are taken), `plan` (which of them make up which unit), `batch`
+//! (threads read, name, look up and compress units), `pipeline` (which brings their outcomes into order), and
+//! `collector` (new units go to the writer, chunks get headers, every byte is counted).
 
 mod batch;
 mod chunks;
@@ -12,7 +12,6 @@ mod pipeline;
 mod plan;
 mod policy;
 mod recent;
-mod rows;
 mod source;
 mod units;
 
@@ -77,7 +76,8 @@ pub const MEMORY_BYTES_MIN: usize = 64 << 20;
 const REGIONS_MAX: u64 = 1 << 20;
 /// Maximum number of threads, whatever is asked for.
 const THREADS_MAX: usize = 64;
-/// Plain bytes of a batch. Larger ones make threads wait for one another at the end, and smaller ones more often in between.
+/// Plain bytes of a batch. Larger ones make threads wait for one another at the end, and smaller ones more often in
+/// between.
 const BATCH_BYTES: usize = 2 << 20;
 const BATCH_BYTES_MIN: usize = 128 << 10;
 /// What a thread has besides: a read with gaps, and tables to compress with.
@@ -90,11 +90,12 @@ const RUNS_BETWEEN: u32 = 4096;
 /// How often units are stored again because packs went that the image relies on.
 const ATTEMPTS: u32 = 10;
 
-/// Captures a disk as the next version of an image. When this returns, the image is durable. After an error the archive has the
-/// images of before; packs that were put are collected when the writer is given up.
+/// Captures a disk as the next version of an image. When this returns, the image is durable. After an error the
+/// archive has the images of before; packs that were put are collected when the writer is given up.
 ///
 /// # Errors
-/// When the source cannot be read or changes meanwhile, temporary files or the archive fail, or `progress` stops the work.
+/// When the source cannot be read or changes meanwhile, temporary files or the archive fail, or `progress` stops the
+/// work.
 pub fn capture(
     archive: &Archive,
     writer: &mut Writer<'_>,
@@ -221,8 +222,8 @@ impl Pass<'_> {
     }
 }
 
-/// How the memory of a capture is divided. The plan is made before the data is read, so that the two add up to less than their
-/// sum.
+/// How the memory of a capture is divided. The plan is made before the data is read, so that the two add up to less
+/// than their sum.
 struct Memory {
     /// Recently read pages, for the readers of the guest.
     cache_bytes: usize,

@@ -1,5 +1,5 @@
-//! The threads of a capture. Each takes the next batch of the plan, works on it, and hands the outcome to the caller's thread,
-//! which takes outcomes in the order of the plan. So the result depends on disk and archive alone.
+//! The threads of a capture. Each takes the next batch of the plan, works on it, and hands the outcome to the caller's
+//! thread, which takes outcomes in the order of the plan. So the result depends on disk and archive alone.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, Sender};

@@ -187,8 +187,8 @@ impl Found {
         }
     }
 
-    /// Returns how each volume was captured, in the order of the disk. `taken_bytes` has for each of them the bytes that are
-    /// not zero.
+    /// Returns how each volume was captured, in the order of the disk. `taken_bytes` has for each of them the bytes
+    /// that are not zero.
     pub(crate) fn volumes(&self, guest: &Guest<'_>, scope: Scope, taken_bytes: &[u64]) -> Vec<CapturedVolume> {
         let size_bytes = guest.disk().size_bytes();
         let mut volumes: Vec<CapturedVolume> = Vec::with_capacity(guest.volumes().len());

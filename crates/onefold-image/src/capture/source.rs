@@ -21,8 +21,8 @@ impl std::fmt::Debug for Source<'_> {
     }
 }
 
-/// Length and times of an open file. A file that was written meanwhile has others. A block device has no such times: its
-/// caller holds it exclusively.
+/// Length and times of an open file. A file that was written meanwhile has others. A block device has no such times:
+/// its caller holds it exclusively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileState {
     size_bytes: i64,

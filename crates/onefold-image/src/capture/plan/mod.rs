@@ -7,35 +7,38 @@
 //! **Holes never change a unit.** A hole is left out only where a whole unit is a hole; elsewhere its zeros are part of
 //! the unit. So the same file gives the same units in an image that was made sparse.
 //!
-//! **The end of a file.** A file ends somewhere in its last block, and file systems keep the rest of that block zero as a
-//! rule. The last unit takes the rest along up to a multiple of 4 KiB of the file: one run and one write, and zeros compress to
-//! nothing. Where these sectors are not zero after all, the reader of the unit cuts it at the last sector of the content, and
-//! makes what follows a unit of its own ([`PlannedUnit::slack`]). So the last unit of a file has at most two forms where
-//! blocks have 4 KiB, whatever lies behind its end. To cut each file at its last sector would make it one form, also among
-//! file systems with smaller blocks, and would cost a run of zeros and a small write for each file. Larger clusters, as FAT
-//! has them, often have old data behind the first 4 KiB; these sectors belong to no file.
+//! **The end of a file.** A file ends somewhere in its last block, and file systems keep the rest of that block zero
+//! as a rule. The last unit takes the rest along up to a multiple of 4 KiB of the file: one run and one write, and
+//! zeros compress to nothing. Where these sectors are not zero after all, the reader of the unit cuts it at the last
+//! sector of the content, and makes what follows a unit of its own ([`PlannedUnit::slack`]). So the last unit of a
+//! file has at most two forms where blocks have 4 KiB, whatever lies behind its end. To cut each file at its last
+//! sector would make it one form, also among file systems with smaller blocks, and would cost a run of zeros and a
+//! small write for each file. Larger clusters, as FAT has them, often have old data behind the first 4 KiB; these
+//! sectors belong to no file.
+
+mod claim;
+mod file_unit;
+mod rows;
+mod stream;
 
 use std::io;
-use std::iter::Peekable;
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use onefold_disk::{Disk, DiskError};
-use onefold_guest::filesystem::ExtentKind;
 use onefold_guest::guest::{OrderError, PlacedExtent};
-use onefold_sort::{Merge, SortWriter};
+use onefold_sort::SortWriter;
 
+pub(super) use self::stream::Plan;
+
+use self::claim::Claim;
+use self::file_unit::{FileUnitParts, push_run};
+use self::rows::{FileUnit, Piece, Placed};
 use super::policy::{GRID_SECTORS, TakenRun};
-use super::rows::{self, FileUnit, Piece, Placed};
 use crate::format::descriptor::UnitKind;
 use crate::{SECTOR_BYTES, SectorRun};
 
 /// Maximum number of runs of a unit. A unit of a file in more pieces becomes several ones.
 pub(crate) const RUNS_MAX: usize = 256;
-
-/// A file's last unit ends at a multiple of this in the file, if its blocks reach that far: the block of nearly all
-/// file systems.
-const END_BYTES: u64 = 4096;
 
 /// Why a capture cannot be planned.
 #[derive(Debug, thiserror::Error)]
@@ -98,41 +101,6 @@ impl Cut {
     }
 }
 
-/// A run of the disk that belongs to a file.
-#[derive(Clone, Copy, Debug)]
-struct Claim {
-    sectors: SectorRun,
-    volume: u64,
-    file: u64,
-    /// Its first sector in the file.
-    offset: u64,
-    /// Where on the disk the content ends. The sectors from there on lie behind the end of the file.
-    content_end: u64,
-}
-
-impl Claim {
-    /// Returns the claim of an extent; `None` where its bytes are not those of a file, or lie on no sectors.
-    fn of(extent: &PlacedExtent) -> Option<Claim> {
-        let is_content = matches!(extent.kind, ExtentKind::Written | ExtentKind::Shared | ExtentKind::Encoded(_));
-        let PlacedExtent { range, offset, used_bytes, .. } = *extent;
-        let is_aligned = range.start_bytes % SECTOR_BYTES == 0 && offset % SECTOR_BYTES == 0;
-        if !is_content || !is_aligned || used_bytes == 0 {
-            return None;
-        }
-        let end = offset.checked_add(used_bytes)?.checked_next_multiple_of(END_BYTES)? - offset;
-        let count = end.min(range.length_bytes) / SECTOR_BYTES;
-        let start = range.start_bytes / SECTOR_BYTES;
-        Some(Claim {
-            sectors: SectorRun { start, count },
-            volume: u64::try_from(extent.volume).ok()?,
-            file: extent.file.0,
-            offset: offset / SECTOR_BYTES,
-            content_end: start + used_bytes.div_ceil(SECTOR_BYTES).min(count),
-        })
-        .filter(|claim| claim.sectors.count > 0)
-    }
-}
-
 /// A unit of no file, on its way along the disk.
 #[derive(Debug, Default)]
 struct Window {
@@ -146,7 +114,7 @@ struct Window {
 pub(crate) struct Planner<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> {
     disk: &'a dyn Disk,
     cut: Cut,
-    files: Peekable<F>,
+    files: F,
     /// The claim at or after the current sector.
     claim: Option<Claim>,
     /// The data of the image at or after the current sector; empty before the first look.
@@ -159,13 +127,13 @@ pub(crate) struct Planner<'a, F: Iterator<Item = Result<PlacedExtent, OrderError
 }
 
 impl<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> Planner<'a, F> {
-    /// Returns the planner of a disk whose files have these extents, which are in the order of the disk. Rows take about
-    /// `memory_bytes`; the rest goes into temporary files in `folder`.
+    /// Returns the planner of a disk whose files have these extents, which are in the order of the disk. Rows take
+    /// about `memory_bytes`; the rest goes into temporary files in `folder`.
     pub(crate) fn new(disk: &'a dyn Disk, units: UnitKind, files: F, folder: &Path, memory_bytes: usize) -> Self {
         Planner {
             disk,
             cut: Cut::of(units),
-            files: files.peekable(),
+            files,
             claim: None,
             data: SectorRun { start: 0, count: 0 },
             window: Window::default(),
@@ -240,8 +208,8 @@ impl<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> Planner<'a, F> {
         Ok(self.claim)
     }
 
-    /// Tells whether a claim has numbers that rows can hold, and leaves the last sector of the disk alone, which may be cut
-    /// off: only where it is the last sector of its unit is the length of the unit plain.
+    /// Tells whether a claim has numbers that rows can hold, and leaves the last sector of the disk alone, which may
+    /// be cut off: only where it is the last sector of its unit is the length of the unit plain.
     fn is_usable(&self, claim: &Claim) -> bool {
         let last = claim.offset.saturating_add(claim.sectors.count) / self.cut.file_sectors.max(1);
         let unit = FileUnit { volume: claim.volume, file: claim.file, number: last };
@@ -333,7 +301,7 @@ impl<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> Planner<'a, F> {
         if let Some(last) = self.hole.take() {
             self.placed.push(rows::encode_placed(Placed::Hole(last)))?;
         }
-        Ok(Plan { rows: self.placed.finish()?, next: None })
+        Ok(Plan::new(self.placed.finish()?))
     }
 
     fn end_file_unit(&mut self, unit: &mut FileUnitParts) -> Result<(), PlanError> {
@@ -354,100 +322,12 @@ fn take(rest: &mut SectorRun, count: u64) -> SectorRun {
     taken
 }
 
-/// Adds a run to others; neighbours become one.
-fn push_run(runs: &mut Vec<SectorRun>, run: SectorRun) {
-    match runs.last_mut() {
-        Some(last) if last.end() == run.start => last.count += run.count,
-        _ => runs.push(run),
-    }
-}
-
 fn push_unit(placed: &mut SortWriter, runs: &[SectorRun], slack: u64) -> io::Result<()> {
     let Some(unit) = runs.first().map(|first| first.start) else { return Ok(()) };
     for (number, sectors) in (0..).zip(runs) {
         placed.push(rows::encode_placed(Placed::Run { unit, number, slack, sectors: *sectors }))?;
     }
     Ok(())
-}
-
-/// The pieces of one unit of a file.
-#[derive(Debug, Default)]
-struct FileUnitParts {
-    unit: Option<FileUnit>,
-    runs: Vec<SectorRun>,
-    sectors: u64,
-    /// Sectors at the end that lie behind the end of the file.
-    slack: u64,
-    has_data: bool,
-}
-
-impl FileUnitParts {
-    /// Tells whether a piece belongs to this unit and has room in it. Extents of a hostile file may overlap in the
-    /// file, so that its unit has any number of sectors.
-    fn takes(&self, unit: FileUnit, piece: Piece, sectors_max: u64) -> bool {
-        self.unit == Some(unit) && self.runs.len() < RUNS_MAX && self.sectors + piece.sectors.count <= sectors_max
-    }
-
-    fn push(&mut self, unit: FileUnit, piece: Piece) {
-        self.unit = Some(unit);
-        push_run(&mut self.runs, piece.sectors);
-        self.sectors += piece.sectors.count;
-        self.slack = if piece.is_behind_end { self.slack + piece.sectors.count } else { 0 };
-        self.has_data |= !piece.is_hole;
-    }
-
-    fn clear(&mut self) {
-        *self = FileUnitParts { runs: std::mem::take(&mut self.runs), ..FileUnitParts::default() };
-        self.runs.clear();
-    }
-}
-
-/// Units and holes in the order of their first sectors.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    rows: Merge,
-    /// The first run of the next unit.
-    next: Option<Placed>,
-}
-
-impl Plan {
-    fn row(&mut self) -> Result<Option<Placed>, PlanError> {
-        match self.next.take() {
-            Some(next) => Ok(Some(next)),
-            None => Ok(self.rows.next().transpose()?.map(rows::decode_placed)),
-        }
-    }
-
-    /// Returns what comes next; `None` at the end.
-    fn planned(&mut self) -> Result<Option<Planned>, PlanError> {
-        let (first, slack, mut runs) = match self.row()? {
-            None => return Ok(None),
-            Some(Placed::Hole(hole)) => return Ok(Some(Planned::Hole(hole))),
-            Some(Placed::Run { unit, slack, sectors, .. }) => (unit, slack, vec![sectors]),
-        };
-        let mut add_next = || -> Result<ControlFlow<()>, PlanError> {
-            match self.row()? {
-                Some(Placed::Run { unit, sectors, .. }) if unit == first && runs.len() < RUNS_MAX => {
-                    runs.push(sectors);
-                    Ok(ControlFlow::Continue(()))
-                }
-                other => {
-                    self.next = other;
-                    Ok(ControlFlow::Break(()))
-                }
-            }
-        };
-        while add_next()?.is_continue() {}
-        Ok(Some(Planned::Unit(PlannedUnit { runs, slack })))
-    }
-}
-
-impl Iterator for Plan {
-    type Item = Result<Planned, PlanError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.planned().transpose()
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use onefold_block::random::SeededRandom;
-use onefold_guest::filesystem::FileNumber;
+use onefold_guest::filesystem::{ExtentKind, FileNumber};
 use onefold_guest::volume::DiskRange;
 
 use super::*;
@@ -119,8 +119,8 @@ fn a_hole_is_left_out_only_where_a_whole_unit_is_one() {
 
 #[test]
 fn a_unit_in_more_pieces_than_a_unit_may_have_is_cut() {
-    // Two thousand sectors of one unit of 1 MiB, every other sector of the disk; then a file all of whose extents claim one place
-    // in it.
+    // Two thousand sectors of one unit of 1 MiB, every other sector of the disk; then a file all of whose extents
+    // claim one place in it.
     let scattered: Vec<PlacedExtent> = (0..1000).map(|at| extent(2 * at, 1, 1, 1999 - at, 512)).collect();
     let heaped: Vec<PlacedExtent> = (0..20).map(|at| extent(2000 + 9 * at, 8, 2, 0, 4096)).collect();
     let extents: Vec<PlacedExtent> = scattered.into_iter().chain(heaped).collect();

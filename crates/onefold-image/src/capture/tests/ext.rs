@@ -65,8 +65,8 @@ impl Images {
     }
 }
 
-/// Makes `$1` with options `$2` of the files in `$3`, of `$4` mebibytes, and removes every third file: their content stays in
-/// free blocks.
+/// Makes `$1` with options `$2` of the files in `$3`, of `$4` mebibytes, and removes every third file: their content
+/// stays in free blocks.
 pub(super) const MAKE: &str = "rm -f $1; truncate -s ${4}M $1; mke2fs -q -F $2 -d $3 $1 2>/dev/null
     find $3 -type f -printf '/%P\\n' | sort | awk 'NR % 3 == 0 { print \"rm \" $0 }' >commands
     debugfs -w -f commands $1 >/dev/null 2>&1

@@ -64,7 +64,8 @@ impl Bench {
         capture(&self.archive, &mut writer, source, &options, progress)
     }
 
-    /// Captures a disk, and checks what holds for each image: its totals add up, its regions lead to its chunks, and so on.
+    /// Captures a disk, and checks what holds for each image: its totals add up, its regions lead to its chunks, and
+    /// so on.
     fn capture(&self, name: &str, disk: &dyn Disk) -> Manifest {
         let Captured { image, manifest } = self.try_capture(name, disk, false, &|_| ControlFlow::Continue(())).unwrap();
         assert_eq!(manifest.image, image);
@@ -78,8 +79,9 @@ impl Bench {
         manifest
     }
 
-    /// Installs an image over noise, and over the complement of that noise: the bytes that differ were not captured. Asserts
-    /// that all others are those of the disk, and that the totals count them. Returns the disk as it is over the noise.
+    /// Installs an image over noise, and over the complement of that noise: the bytes that differ were not captured.
+    /// Asserts that all others are those of the disk, and that the totals count them. Returns the disk as it is over
+    /// the noise.
     fn assert_installed(&self, manifest: &Manifest, disk: &[u8]) -> Vec<u8> {
         let mut noise = vec![0; disk.len()];
         SeededRandom::new(100).fill(&mut noise).unwrap();

@@ -1,0 +1,61 @@
+//! A plan that is read, once.
+
+use std::ops::ControlFlow;
+
+use onefold_sort::Merge;
+
+use super::rows::{self, Placed};
+use super::{PlanError, Planned, PlannedUnit, RUNS_MAX};
+
+/// Units and holes in the order of their first sectors.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    rows: Merge,
+    /// The first run of the next unit.
+    next: Option<Placed>,
+}
+
+impl Plan {
+    /// Returns the plan of sorted rows.
+    pub(super) fn new(rows: Merge) -> Plan {
+        Plan { rows, next: None }
+    }
+
+    fn row(&mut self) -> Result<Option<Placed>, PlanError> {
+        match self.next.take() {
+            Some(next) => Ok(Some(next)),
+            None => Ok(self.rows.next().transpose()?.map(rows::decode_placed)),
+        }
+    }
+
+    /// Returns what comes next; `None` at the end.
+    fn planned(&mut self) -> Result<Option<Planned>, PlanError> {
+        let (first, slack, mut runs) = match self.row()? {
+            None => return Ok(None),
+            Some(Placed::Hole(hole)) => return Ok(Some(Planned::Hole(hole))),
+            Some(Placed::Run { unit, slack, sectors, .. }) => (unit, slack, vec![sectors]),
+        };
+        let mut add_next = || -> Result<ControlFlow<()>, PlanError> {
+            match self.row()? {
+                Some(Placed::Run { unit, sectors, .. }) if unit == first && runs.len() < RUNS_MAX => {
+                    runs.push(sectors);
+                    Ok(ControlFlow::Continue(()))
+                }
+                other => {
+                    self.next = other;
+                    Ok(ControlFlow::Break(()))
+                }
+            }
+        };
+        while add_next()?.is_continue() {}
+        Ok(Some(Planned::Unit(PlannedUnit { runs, slack })))
+    }
+}
+
+impl Iterator for Plan {
+    type Item = Result<Planned, PlanError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.planned().transpose()
+    }
+}
