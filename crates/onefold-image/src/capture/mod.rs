@@ -80,6 +80,10 @@ const THREADS_MAX: usize = 64;
 /// between.
 const BATCH_BYTES: usize = 2 << 20;
 const BATCH_BYTES_MIN: usize = 128 << 10;
+/// How many batches may wait to be collected beside those that threads work on. While a pack is made durable, the threads
+/// go on as long as there is room.
+const BATCHES_WAITING_MIN: usize = 4;
+const BATCHES_WAITING_MAX: usize = 48;
 /// What a thread has besides: a read with gaps, and tables to compress with.
 const THREAD_BYTES: usize = 2 << 20;
 /// Memory of a pack under way.
@@ -245,10 +249,11 @@ impl Memory {
         // The writer has a pack under way.
         let left = bytes - PACK_BYTES;
         let threads = options.threads.clamp(1, THREADS_MAX).min(left / 4 / (4 * BATCH_BYTES_MIN + THREAD_BYTES)).max(1);
-        let batches = threads + 4;
-        let of_batches = (left / 4).saturating_sub(threads * THREAD_BYTES);
         // A thread has the plain bytes of a batch and what is stored of them; what waits has the latter.
-        let batch_bytes = (of_batches / (2 * threads + batches)).clamp(BATCH_BYTES_MIN, BATCH_BYTES);
+        let of_batches = (left / 4).saturating_sub(threads * THREAD_BYTES);
+        let batch_bytes = (of_batches / (3 * threads + BATCHES_WAITING_MIN)).clamp(BATCH_BYTES_MIN, BATCH_BYTES);
+        let batches = (of_batches / batch_bytes).saturating_sub(2 * threads);
+        let batches = batches.clamp(threads + 1, threads + BATCHES_WAITING_MAX);
         Memory {
             cache_bytes: (bytes / 16).min(32 << 20),
             maps_bytes: bytes / 4,
