@@ -14,13 +14,18 @@ pub(super) struct Images {
 }
 
 impl Images {
-    /// Returns an empty folder; `None`, and says why, where the programs are missing.
+    /// Returns an empty folder; `None`, and says why, where the programs of ext are missing.
     pub(super) fn new() -> Option<Images> {
+        Images::with(&["mke2fs", "debugfs", "e2fsck"])
+    }
+
+    /// Returns an empty folder; `None`, and says why, where one of the programs is missing.
+    pub(super) fn with(programs: &[&str]) -> Option<Images> {
         let has = |program: &str| {
             let path = std::env::var_os("PATH").unwrap_or_default();
             std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
         };
-        if let Some(missing) = ["mke2fs", "debugfs", "e2fsck"].into_iter().find(|program| !has(program)) {
+        if let Some(missing) = programs.iter().find(|program| !has(program)) {
             let thread = std::thread::current();
             let _ =
                 writeln!(std::io::stderr(), "skipped: {}: there is no {missing}", thread.name().unwrap_or("a test"));

@@ -2,6 +2,7 @@
 
 mod ext;
 mod hostile;
+mod kinds;
 mod random;
 mod retired;
 
