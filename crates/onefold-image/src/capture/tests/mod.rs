@@ -16,6 +16,7 @@ use onefold_block::{Clock, Timestamp};
 use onefold_disk::Disk;
 
 use super::*;
+use crate::archive::CheckOptions;
 use crate::compress::LEVEL;
 use crate::format::manifest::{CaptureWay, Totals};
 use crate::store::{MemoryStore, ObjectName, Store};
@@ -77,6 +78,8 @@ impl Bench {
         assert!(manifest.volumes.iter().map(|volume| volume.taken_bytes).sum::<u64>() <= data_bytes);
         assert_eq!(manifest.captured, Timestamp { seconds: 7, nanoseconds: 0 });
         assert_regions(&self.archive, &manifest);
+        let report = self.archive.check(CheckOptions { data: false }, &mut |_, _| {}).unwrap();
+        assert_eq!((&*report.damages, report.copies), (&[][..], 0), "each unit is stored once");
         manifest
     }
 
