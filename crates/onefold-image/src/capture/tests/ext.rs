@@ -134,6 +134,14 @@ fn clean_file_systems_outlive_a_target_full_of_noise() {
         let installed = partition_installed(&bench, &manifest, &disk, start, file_system.len());
         fs::write(images.path("installed"), installed).unwrap();
         images.script(CHECK, &["installed", "files"]);
+        if seed < 2 {
+            let bench = Bench { scope: Scope::All, ..bench };
+            let all = bench.capture("all", &disk);
+            assert_eq!(all.totals.free_bytes, 0);
+            assert!(matches!(all.volumes[0].way, CaptureWay::Raw(_)));
+            assert!(all.totals.data_bytes > manifest.totals.data_bytes, "removed files are still in free blocks");
+            bench.assert_installed(&all, &disk.bytes);
+        }
     }
 }
 

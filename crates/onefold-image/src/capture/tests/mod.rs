@@ -7,20 +7,20 @@ mod random;
 mod retired;
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use onefold_block::clock::ManualClock;
 use onefold_block::random::{Random, SeededRandom};
 use onefold_block::{Clock, Timestamp};
-use onefold_disk::Disk;
+use onefold_disk::{Disk, DiskError};
 
 use super::*;
 use crate::archive::CheckOptions;
 use crate::compress::LEVEL;
 use crate::format::manifest::{CaptureWay, Totals};
 use crate::store::{MemoryStore, ObjectName, Store};
-use crate::testing::{assert_regions, install};
+use crate::testing::{MemoryDisk, assert_regions, install};
 
 const FILES: UnitKind = UnitKind::Files { unit_bytes: 128 << 10 };
 const FIXED: UnitKind = UnitKind::Fixed { unit_bytes: 32 << 10 };
@@ -109,15 +109,37 @@ impl Bench {
     }
 }
 
+/// A disk with a bad sector in its fourth mebibyte, which long reads meet.
+struct Failing(MemoryDisk);
+
+impl Disk for Failing {
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DiskError> {
+        self.0.next_data(offset)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        if (offset..offset + into.len() as u64).contains(&((3 << 20) + 5000)) {
+            return Err(DiskError::Other("bad sector".into()));
+        }
+        self.0.read(offset, into)
+    }
+}
+
 #[test]
 fn a_capture_that_fails_adds_no_image() {
     let bench = Bench::new(FILES);
-    let disk = crate::testing::MemoryDisk::noise(5 << 20, &bench.random);
+    let disk = MemoryDisk::noise(5 << 20, &bench.random);
     let go_on = |_| ControlFlow::Continue(());
     let changed = bench.try_capture("web", &disk, true, &go_on);
     assert!(matches!(changed, Err(CaptureError::Changed)), "{changed:?}");
     let stopped = bench.try_capture("web", &disk, false, &|_| ControlFlow::Break(()));
     assert!(matches!(stopped, Err(CaptureError::Stopped)), "{stopped:?}");
+    let failed = bench.try_capture("web", &Failing(disk.clone()), false, &go_on);
+    assert!(matches!(failed, Err(CaptureError::Disk(_))), "{failed:?}");
     assert_eq!(bench.archive.images(), []);
     assert_eq!(bench.capture("web", &disk).image.version, 1);
     assert_eq!(bench.capture("web", &disk).image.version, 2);
@@ -156,11 +178,11 @@ impl Disk for Empty {
         self.0
     }
 
-    fn next_data(&self, _: u64) -> Result<Option<std::ops::Range<u64>>, onefold_disk::DiskError> {
+    fn next_data(&self, _: u64) -> Result<Option<Range<u64>>, DiskError> {
         Ok(None)
     }
 
-    fn read(&self, _: u64, into: &mut [u8]) -> Result<(), onefold_disk::DiskError> {
+    fn read(&self, _: u64, into: &mut [u8]) -> Result<(), DiskError> {
         into.fill(0);
         Ok(())
     }
