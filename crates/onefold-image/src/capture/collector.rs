@@ -35,9 +35,21 @@ pub(super) struct Collected {
     pub(super) volume_bytes: Vec<u64>,
 }
 
+/// What a capture has added to the archive, in all its passes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Added {
+    /// Number of units, headers of chunks left out.
+    units: u64,
+    /// Their plain bytes.
+    bytes: u64,
+    /// What all new units take in packs, headers of chunks among them.
+    stored_bytes: u64,
+}
+
 /// Takes outcomes in the order of the disk.
 pub(super) struct Collector<'c, K> {
     keep: &'c mut K,
+    added: &'c mut Added,
     key: &'c UnitKey,
     found: &'c Found,
     size_bytes: u64,
@@ -54,9 +66,17 @@ pub(super) struct Collector<'c, K> {
 
 impl<'c, K: Keep> Collector<'c, K> {
     /// Returns the collector of a disk.
-    pub(super) fn new(keep: &'c mut K, key: &'c UnitKey, found: &'c Found, size_bytes: u64, region_bytes: u64) -> Self {
+    pub(super) fn new(
+        keep: &'c mut K,
+        added: &'c mut Added,
+        key: &'c UnitKey,
+        found: &'c Found,
+        size_bytes: u64,
+        region_bytes: u64,
+    ) -> Self {
         Collector {
             keep,
+            added,
             key,
             found,
             size_bytes,
@@ -106,9 +126,9 @@ impl<'c, K: Keep> Collector<'c, K> {
             return self.keep.rely(&name);
         }
         self.keep.add(name, header, stored)?;
-        self.totals.new_units += 1;
-        self.totals.new_bytes += u64::from(header.plain_bytes);
-        self.totals.stored_bytes += u64::from(header.stored_bytes) + u64::from(UNIT_HEADER_BYTES);
+        self.added.units += 1;
+        self.added.bytes += u64::from(header.plain_bytes);
+        self.added.stored_bytes += u64::from(header.stored_bytes) + u64::from(UNIT_HEADER_BYTES);
         Ok(header.stored_bytes)
     }
 
@@ -142,7 +162,7 @@ impl<'c, K: Keep> Collector<'c, K> {
             stored.clear();
             let header = self.keep.compress(&plain, &mut stored)?;
             self.keep.add(name, header, &stored)?;
-            self.totals.stored_bytes += u64::from(header.stored_bytes) + u64::from(UNIT_HEADER_BYTES);
+            self.added.stored_bytes += u64::from(header.stored_bytes) + u64::from(UNIT_HEADER_BYTES);
             self.stored = stored;
         }
         Ok(())
@@ -160,7 +180,9 @@ impl<'c, K: Keep> Collector<'c, K> {
     pub(super) fn finish(mut self) -> Result<Collected, K::Error> {
         let last = self.cutter.finish();
         self.end_chunk(last)?;
-        let Collector { totals, chunks, volume_bytes, regions, .. } = self;
+        let Collector { totals, added, chunks, volume_bytes, regions, .. } = self;
+        let Added { units: new_units, bytes: new_bytes, stored_bytes } = *added;
+        let totals = Totals { new_units, new_bytes, stored_bytes, ..totals };
         Ok(Collected { totals, chunks, regions: regions.finish(), volume_bytes })
     }
 }

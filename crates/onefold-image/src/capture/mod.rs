@@ -30,7 +30,7 @@ pub use policy::Scope;
 pub use source::{FileState, Source};
 
 use self::batch::Reader;
-use self::collector::{Collected, Collector};
+use self::collector::{Added, Collected, Collector};
 use self::pipeline::Width;
 use self::plan::{Plan, Planner};
 use self::policy::{Found, each_taken};
@@ -117,10 +117,11 @@ pub fn capture(
     let cached = CachedDisk::new(source.disk, memory.cache_bytes);
     let guest = Guest::open(&cached)?.with_budget(Budget::new(memory.maps_bytes));
     let recent = Recent::new(memory.recent_bytes);
+    let mut added = Added::default();
     for _ in 0..ATTEMPTS {
         let (found, plan) = plan(archive, &guest, source, options, &memory, progress)?;
         let pass = Pass { archive, source, options, memory: &memory, recent: &recent, found: &found, progress };
-        let collected = match pass.run(writer, plan) {
+        let collected = match pass.run(writer, plan, &mut added) {
             Err(CaptureError::Archive(ArchiveError::Retired(_))) => continue,
             collected => collected?,
         };
@@ -200,7 +201,7 @@ struct Pass<'p> {
 }
 
 impl Pass<'_> {
-    fn run(&self, writer: &mut Writer<'_>, plan: Plan) -> Result<Collected, CaptureError> {
+    fn run(&self, writer: &mut Writer<'_>, plan: Plan, added: &mut Added) -> Result<Collected, CaptureError> {
         let Pass { archive, source, options, memory, recent, found, progress } = *self;
         let descriptor = archive.descriptor();
         let disk = source.disk;
@@ -213,7 +214,8 @@ impl Pass<'_> {
         let works = (0..memory.width.threads).map(|_| work()).collect::<Result<Vec<_>, CaptureError>>()?;
         let mut keep = Kept::new(writer, ThreadUnits::new(shared, options.level)?);
         let size_bytes = disk.size_bytes();
-        let mut collector = Collector::new(&mut keep, &descriptor.key, found, size_bytes, descriptor.region_bytes);
+        let mut collector =
+            Collector::new(&mut keep, added, &descriptor.key, found, size_bytes, descriptor.region_bytes);
         let mut collect = |outcome| {
             collector.collect(outcome)?;
             match progress(Progress { done_bytes: collector.reached_bytes(), total_bytes: size_bytes }) {

@@ -174,7 +174,7 @@ fn planned(bench: &Bench, disk: &MemoryDisk, runs: &[Range<u64>], extents: &[Pla
         progress: &progress,
     };
     let mut writer = archive.writer(&clock, &bench.random, "host").unwrap();
-    let Collected { totals, chunks, regions, .. } = pass.run(&mut writer, plan).unwrap();
+    let Collected { totals, chunks, regions, .. } = pass.run(&mut writer, plan, &mut Added::default()).unwrap();
     let draft = ManifestDraft {
         name: options.name.clone(),
         captured: options.began,
