@@ -13,6 +13,7 @@ use onefold_disk::ImageFormat;
 use onefold_image::ImageName;
 use onefold_image::archive::Archive;
 use onefold_image::capture::{self, CaptureError, CaptureOptions, Captured, MEMORY_BYTES_MIN, Scope, capture};
+use onefold_image::format::manifest::Totals;
 use serde_json::{Value, json};
 
 use super::list::json_of;
@@ -229,28 +230,23 @@ fn json_of_done(done: &Done) -> Value {
 /// Bytes of the images: `size = free + zero + known + new`.
 fn table(done: &[Done]) -> Table {
     let mut table = Table::new(["image", "size", "free", "zero", "known", "new", "stored"]);
-    let known = |done: &Done| {
-        let totals = &done.captured.manifest.totals;
-        totals.data_bytes.saturating_sub(totals.new_bytes)
-    };
-    let row = |name: String, of: &dyn Fn(&dyn Fn(&Done) -> u64) -> String| {
-        [
-            name,
-            of(&|done| done.captured.manifest.size_bytes),
-            of(&|done| done.captured.manifest.totals.free_bytes),
-            of(&|done| done.captured.manifest.totals.zero_bytes),
-            of(&known),
-            of(&|done| done.captured.manifest.totals.new_bytes),
-            of(&|done| done.captured.manifest.totals.stored_bytes),
-        ]
-    };
+    let mut all = [0_u64; 6];
     for one in done {
-        table.row(row(one.captured.image.to_string(), &|of| human(of(one))));
+        let Captured { image, manifest } = &one.captured;
+        let Totals { free_bytes, zero_bytes, data_bytes, new_bytes, stored_bytes, .. } = manifest.totals;
+        let known_bytes = data_bytes.saturating_sub(new_bytes);
+        let bytes = [manifest.size_bytes, free_bytes, zero_bytes, known_bytes, new_bytes, stored_bytes];
+        all.iter_mut().zip(bytes).for_each(|(all, bytes)| *all = all.saturating_add(bytes));
+        table.row(row(image.to_string(), bytes));
     }
     if done.len() > 1 {
-        table.row(row("all".to_owned(), &|of| human(done.iter().map(of).fold(0, u64::saturating_add))));
+        table.row(row("all".to_owned(), all));
     }
     table
+}
+
+fn row(name: String, [size, free, zero, known, new, stored]: [u64; 6]) -> [String; 7] {
+    [name, human(size), human(free), human(zero), human(known), human(new), human(stored)]
 }
 
 #[cfg(test)]
