@@ -4,6 +4,7 @@ mod damage;
 mod faults;
 mod ledger;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use onefold_block::clock::ManualClock;
@@ -16,7 +17,7 @@ use crate::format::chunk_header::PlacedUnit;
 use crate::format::manifest::{RegionChunks, Totals};
 use crate::format::pack::{PackBuilder, UnitHeader};
 use crate::format::segment::{IndexEntry, Segment};
-use crate::store::{ByteRange, Created, Listed, MemoryStore, StoreError};
+use crate::store::{ByteRange, Created, FolderStore, Listed, MemoryStore, StoreError};
 use crate::{ImageName, SECTOR_BYTES, SectorRun};
 
 /// An image, and what the units of it hold.
@@ -203,4 +204,19 @@ fn a_store_that_creates_what_exists_is_refused() {
         let created = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random);
         assert!(matches!(created, Err(ArchiveError::Unfit { .. })), "{created:?}");
     }
+}
+
+/// What version 1 of the format has stored is read as it was, and checks without damage.
+#[test]
+fn a_kept_archive_of_version_1_is_read() {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/samples/archive-1"));
+    let archive = Archive::open(Arc::new(FolderStore::open(folder).unwrap())).unwrap();
+    let content = units(&SeededRandom::new(41), 6);
+    let images: Vec<ImageVersion> = archive.images().into_iter().map(|record| record.image).collect();
+    let shown: Vec<String> = images.iter().map(ImageVersion::to_string).collect();
+    assert_eq!(shown, ["debian/12@1", "debian/12@2"]);
+    assert_eq!(contents(&archive, &images[0]).unwrap(), content[..4]);
+    assert_eq!(contents(&archive, &images[1]).unwrap(), content);
+    let report = archive.check(CheckOptions { data: true }, &mut |_, _| ()).unwrap();
+    assert_eq!((report.damages, report.packs, report.leftovers), (Vec::new(), 3, 0));
 }
