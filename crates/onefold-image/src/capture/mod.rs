@@ -80,8 +80,8 @@ const THREADS_MAX: usize = 64;
 /// between.
 const BATCH_BYTES: usize = 2 << 20;
 const BATCH_BYTES_MIN: usize = 128 << 10;
-/// How many batches may wait to be collected beside those that threads work on. While a pack is made durable, the threads
-/// go on as long as there is room.
+/// How many batches may wait to be collected beside those that threads work on. While a pack is made durable, the
+/// threads go on as long as there is room.
 const BATCHES_WAITING_MIN: usize = 4;
 const BATCHES_WAITING_MAX: usize = 48;
 /// What a thread has besides: a read with gaps, and tables to compress with.

@@ -1,4 +1,5 @@
-//! A disk with all kinds of file systems, made on noise without root by their own tools, which check what was installed.
+//! A disk with all kinds of file systems, made on noise without root by their own tools, which also check what was
+//! installed.
 
 use std::collections::BTreeMap;
 use std::fs;
