@@ -262,3 +262,28 @@ fn random_plans_are_those_of_the_model() {
         assert_eq!((found, found_holes), (units, holes), "seed {seed}");
     }
 }
+
+/// More extents than fit into memory, each of another file than its neighbours. All extents of a file claim its first
+/// unit.
+#[test]
+fn half_a_million_extents_of_a_block_are_planned_in_files() {
+    let count = 500_000;
+    let size_bytes = count * 4096;
+    let disk = Sparse { size_bytes, data: Vec::from_iter(std::iter::once(0..size_bytes)) };
+    let folder = tempfile::tempdir().unwrap();
+    let extents = (0..count).map(|at| Ok(extent(8 * at, 8, at % 7, 0, 4096)));
+    let mut planner = Planner::new(&disk, FILES, extents, folder.path(), 1 << 20);
+    planner.add(taken(0, 8 * count)).unwrap();
+    let (mut units, mut sum, mut last) = (0, 0, None);
+    for planned in planner.finish().unwrap() {
+        let planned = planned.unwrap();
+        let Planned::Unit(unit) = &planned else { panic!("{planned:?}") };
+        assert!(last < Some(unit.runs[0].start), "units are in order");
+        last = Some(unit.runs[0].start);
+        units += 1;
+        sum += sectors(&planned);
+    }
+    // Two blocks fill a unit; each of the seven files has an odd number of them, or none is left.
+    assert_eq!(sum, 8 * count);
+    assert!((count / 2..=count / 2 + 7).contains(&units), "{units}");
+}
