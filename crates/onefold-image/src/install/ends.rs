@@ -44,6 +44,12 @@ impl Ends {
         }
         wipe(target, 0, self.head.lock().len() as u64)?;
         wipe(target, self.tail_start, self.tail.lock().len() as u64)?;
+        Ends::wipe_backup_tables(target)?;
+        target.sync()
+    }
+
+    /// Wipes the backup of a GPT at the end of a target.
+    pub(super) fn wipe_backup_tables(target: &dyn Target) -> io::Result<()> {
         let length_bytes = target.length_bytes();
         for (header, table) in BACKUP_TABLES {
             let mut signature = [0; GPT_SIGNATURE.len()];
@@ -54,7 +60,7 @@ impl Ends {
                 wipe(target, length_bytes - table, table)?;
             }
         }
-        target.sync()
+        Ok(())
     }
 
     /// Takes the bytes that belong to the ends, and passes the others to the target.
@@ -69,10 +75,16 @@ impl Ends {
         Ok(())
     }
 
-    /// Returns the part of a range that the target has to make zero, as the ends are zero unless written.
+    /// Returns the part of a range between the ends, with its length: the ends are zero unless they are written.
     pub(super) fn between(&self, start: u64, end: u64) -> Option<(u64, u64)> {
-        let (start, end) = (start.max(self.head.lock().len() as u64), end.min(self.tail_start));
+        let middle = self.middle();
+        let (start, end) = (start.max(middle.start), end.min(middle.end));
         (start < end).then(|| (start, end - start))
+    }
+
+    /// Returns the range of the disk between the ends.
+    pub(super) fn middle(&self) -> std::ops::Range<u64> {
+        self.head.lock().len() as u64..self.tail_start
     }
 
     /// Writes both ends durably, the first sectors last. All else is durable already.

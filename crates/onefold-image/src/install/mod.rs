@@ -139,27 +139,32 @@ pub fn install(
     Ok(installed)
 }
 
-/// Does with the whole target what is to be done with its free sectors. Returns whether it reads as zeros now.
+/// Does with the target what is to be done with its free sectors, save for the ends, which are zeros. Returns whether all of
+/// it reads as zeros now.
 fn prepare(job: &Job<'_>, free: Free) -> Result<bool, InstallError> {
     let target = job.target;
     if target.is_blank() || free == Free::Leave {
         return Ok(target.is_blank());
     }
-    let mut offset = 0;
-    while offset < target.length_bytes() {
-        job.check_interrupt()?;
-        let length_bytes = ZEROED_AT_ONCE.min(target.length_bytes() - offset);
-        match free {
-            Free::Leave => {}
-            Free::Zero => target.zero(offset, length_bytes).map_err(failed("write"))?,
-            Free::Discard => {
-                if !target.discard(offset, length_bytes).map_err(failed("discard sectors of"))? {
-                    return Ok(false);
+    for range in [job.ends.middle(), job.manifest.size_bytes..target.length_bytes()] {
+        let mut offset = range.start;
+        while offset < range.end {
+            job.check_interrupt()?;
+            let length_bytes = ZEROED_AT_ONCE.min(range.end - offset);
+            match free {
+                Free::Leave => {}
+                Free::Zero => target.zero(offset, length_bytes).map_err(failed("write"))?,
+                Free::Discard => {
+                    if !target.discard(offset, length_bytes).map_err(failed("discard sectors of"))? {
+                        return Ok(false);
+                    }
                 }
             }
+            offset += length_bytes;
         }
-        offset += length_bytes;
     }
+    // What was discarded may read as anything, old bytes too.
+    Ends::wipe_backup_tables(target).map_err(failed("write"))?;
     Ok(free == Free::Zero)
 }
 

@@ -47,9 +47,9 @@ pub(super) struct Done {
 /// One installation, as all its threads see it.
 pub(super) struct Job<'a> {
     archive: &'a Archive,
-    manifest: &'a Manifest,
+    pub(super) manifest: &'a Manifest,
     pub(super) target: &'a dyn Target,
-    ends: &'a Ends,
+    pub(super) ends: &'a Ends,
     threads: usize,
     window_bytes: u64,
     progress: OnProgress<'a>,
