@@ -176,13 +176,14 @@ onefold share files --tiers 1 --json --quiet --include 1.raw --include at-63.raw
 (($(number tiers.0.believed_bytes <"$dir/run") == 0)) || fail "a misaligned guest was compared"
 (($(number examined.misaligned_bytes <"$dir/run") > 5 << 20)) || fail "a misaligned guest was not counted"
 
-# Files of no package: equal by path, length and time, or by path and length where they are long; a probe tells others apart.
+# Files of no package: equal by path, length and time, or by path and length; a probe tells others apart. Short ones with other
+# times share, too.
 new_case
 onefold share files --tiers 3,5 --json --quiet "$images" >"$dir/run"
 whole
 (($(number tiers.0.believed_bytes <"$dir/run") == 0)) || fail "a tier that is not wanted was followed"
 (($(number tiers.2.shared_bytes <"$dir/run") >= 2 * 50 * 4096)) || fail "tier 3: $(number tiers.2.shared_bytes <"$dir/run")"
-(($(number tiers.3.shared_bytes <"$dir/run") == 2 * 40 * 4096)) || fail "tier 5: $(number tiers.3.shared_bytes <"$dir/run")"
+(($(number tiers.3.shared_bytes <"$dir/run") > 2 * 40 * 4096)) || fail "tier 5: $(number tiers.3.shared_bytes <"$dir/run")"
 (($(number tiers.3.differed_bytes <"$dir/run") == 0)) || fail "a probe told no files apart"
 fails_with 'tiers are 1, 2, 3 and 5' "$ONEFOLD" share files --tiers 4 "$images"
 

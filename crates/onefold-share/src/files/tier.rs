@@ -13,7 +13,7 @@ pub enum Tier {
     Copied,
     /// Files of no package with equal paths, lengths and times of content.
     Dated,
-    /// Files of no package with equal paths and lengths, of 64 KiB or more.
+    /// Files of no package with equal paths and lengths.
     Named,
 }
 

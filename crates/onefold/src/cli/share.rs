@@ -324,8 +324,8 @@ pub(crate) struct ShareGuestsArgs {
     pub(crate) paths: Vec<PathBuf>,
     /// What equal files have in common: 1 the digest in a package database, and the length; 2 the place on the disk and
     /// all that the file system records of a file, in images copied from one template; 3 path, length and time, of
-    /// files of no package; 5 path and length, of such files of 64 KiB or more. For tiers 3 and 5, the command reads
-    /// the first, middle and last block of each file
+    /// files of no package; 5 path and length, of such files. For tiers 3 and 5, the command reads the first, middle
+    /// and last block of each file
     #[arg(long, value_name = "NUMBERS", default_value = "1,2,3,5", value_delimiter = ',', value_parser = parse_tier)]
     pub(crate) tiers: Vec<Tier>,
     /// Share only what came later: packages that are not installed in the template in the same version, and files of no

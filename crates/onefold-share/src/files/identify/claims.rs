@@ -10,9 +10,6 @@ use crate::domain::Domain;
 use crate::files::tier::Tier;
 use crate::format::guest::{KeptClaim, KeptFile, PhasedPieces};
 
-/// Shorter files are not believed equal by path and length alone.
-const NAMED_BYTES_MIN: u64 = 64 << 10;
-
 /// Key of the numbers of contents. Hosts may have different ones: which files are equal, and which of them is the
 /// source, does not depend on it.
 pub(super) type ClaimKey = [u8; 16];
@@ -86,7 +83,7 @@ impl Claims<'_> {
         if self.wants(Tier::Dated) {
             contents.push(self.content(Tier::Dated, &(path, size, words(file.modified), probes)));
         }
-        if self.wants(Tier::Named) && size >= NAMED_BYTES_MIN {
+        if self.wants(Tier::Named) {
             contents.push(self.content(Tier::Named, &(path, size, probes)));
         }
     }
@@ -100,9 +97,9 @@ impl Claims<'_> {
     }
 }
 
-/// Tells whether the first, middle and last blocks of a file of no package are part of a claim in one of the tiers.
-pub(super) fn wants_probes(tiers: &[Tier], size_bytes: u64) -> bool {
-    tiers.contains(&Tier::Dated) || (tiers.contains(&Tier::Named) && size_bytes >= NAMED_BYTES_MIN)
+/// Tells whether the first, middle and last blocks of files of no package are part of a claim in one of the tiers.
+pub(super) fn want_probes(tiers: &[Tier]) -> bool {
+    tiers.iter().any(|tier| matches!(tier, Tier::Dated | Tier::Named))
 }
 
 fn words(time: Timestamp) -> (i64, u32) {
@@ -164,5 +161,43 @@ mod tests {
         assert_ne!(copied(2, |file| file.generation += 1), same);
         assert_ne!(copied(2, |file| file.size_bytes += 1), same);
         assert_ne!(copied(2, |file| file.file += 1), same);
+    }
+    #[test]
+    fn files_of_no_package_are_believed_equal_by_path_length_and_probes_however_short_they_are() {
+        let time = Timestamp { seconds: 5, nanoseconds: 6 };
+        let file = KeptFile {
+            package: None,
+            claim: KeptClaim::Path { path: 7, probes: Some(8) },
+            tree: 0,
+            system: 0,
+            file: 3,
+            generation: 0,
+            size_bytes: 1,
+            modified: time,
+            changed: time,
+            created: None,
+        };
+        let mut pieces = PhasedPieces::default();
+        pieces.0[0].push(Piece { content: 0, block: 2, count: 1 });
+        let domain = Domain::Owner(1);
+        let circle = Circle::of(&domain, None).unwrap();
+        let contents = |file: &KeptFile, tiers: &[Tier]| {
+            Claims { key: &[1; 16], circle, tiers, whole: None }.contents(file, &pieces)
+        };
+        let named = contents(&file, &[Tier::Named]);
+        assert!(matches!(named[..], [(Tier::Named, _)]), "{named:?}");
+        let later = Timestamp { seconds: 6, ..time };
+        assert_eq!(contents(&KeptFile { modified: later, file: 4, ..file.clone() }, &[Tier::Named]), named);
+        assert_ne!(contents(&KeptFile { size_bytes: 2, ..file.clone() }, &[Tier::Named]), named);
+        for (path, probes) in [(7, 9), (8, 8)] {
+            let claim = KeptClaim::Path { path, probes: Some(probes) };
+            assert_ne!(contents(&KeptFile { claim, ..file.clone() }, &[Tier::Named]), named);
+        }
+        let unread = KeptFile { claim: KeptClaim::Path { path: 7, probes: None }, ..file.clone() };
+        assert_eq!(contents(&unread, &[Tier::Named, Tier::Dated]), []);
+        assert_eq!(contents(&file, &[Tier::Dated, Tier::Named]).len(), 2);
+        assert!(
+            want_probes(&[Tier::Digest, Tier::Named]) && want_probes(&[Tier::Dated]) && !want_probes(&[Tier::Copied])
+        );
     }
 }

@@ -13,7 +13,7 @@ use onefold_guest::tree::{GuestFile, PathId, PathSet};
 use onefold_substrate::FileStat as HostStat;
 
 use super::IdentifyError;
-use super::claims::wants_probes;
+use super::claims::want_probes;
 use super::databases::DatabaseStamps;
 use super::known::KnownFiles;
 use super::pieces::Pieces;
@@ -283,7 +283,7 @@ impl<'e> Examiner<'e> {
         let known = self.known.as_ref().and_then(|known| known.probes(&described));
         if let KeptClaim::Path { probes: number, .. } = &mut described.claim
             && self.pieces.phases().next().is_some()
-            && wants_probes(self.search.tiers, stat.size_bytes)
+            && want_probes(self.search.tiers)
         {
             *number = known.or_else(|| probes(of_tree, file, stat.size_bytes));
         }
