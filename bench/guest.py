@@ -14,7 +14,7 @@ sys.dont_write_bytecode = True
 
 from guest_rows import rows  # noqa: E402
 from guest_rows.row import GuestBench  # noqa: E402
-from lib import corpus, launch, programs, report, settings, workplace  # noqa: E402
+from lib import corpus, launch, programs, report, settings, system, workplace  # noqa: E402
 from lib.launch import SPARE_BYTES  # noqa: E402
 from lib.rows import beside  # noqa: E402
 from lib.runner import Run  # noqa: E402
@@ -73,7 +73,7 @@ def first_of(images):
 
 def needed_bytes(chosen):
     """Returns what all images take that are there at the same time: copies of the first one, or a large file twice."""
-    stored = chosen.images[0].stat().st_blocks * 512 if chosen.images else chosen.made_bytes
+    stored = system.stored_bytes(chosen.images[0]) if chosen.images else chosen.made_bytes
     files = chosen.sparse_files * 2 * settings.KIB * 4
     return max(6 * stored + 512 * MIB, 2 * stored + 2 * chosen.large_bytes, 2 * stored + 2 * files + 2048 * MIB)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 # No folders of compiled modules in the source tree.
 sys.dont_write_bytecode = True
 
-from lib import corpus, launch, programs, report, settings, workplace  # noqa: E402
+from lib import corpus, launch, programs, report, settings, system, workplace  # noqa: E402
 from lib.launch import SPARE_BYTES  # noqa: E402
 from lib.profile import Profiler  # noqa: E402
 from lib.rows import ROWS  # noqa: E402
@@ -47,7 +47,7 @@ def measure(arguments):
 
 def needed_bytes(chosen):
     """Returns how much of the disk a run takes: both disks, and what a row has beside them, or writes to the disk itself."""
-    image_bytes = chosen.image.stat().st_blocks * 512 if chosen.image else 0
+    image_bytes = system.stored_bytes(chosen.image) if chosen.image else 0
     on_the_disk = 2 * max(chosen.file_bytes, chosen.layout_bytes, chosen.beyond_memory_bytes, image_bytes)
     beside = max(chosen.import_image_bytes, chosen.punched_device_bytes, on_the_disk)
     return 2 * chosen.device_bytes + beside + SPARE_BYTES

@@ -98,7 +98,7 @@ class Ground:
 
     def close(self):
         """Takes it away, in whatever state it is."""
-        self._bench.unmount(self.folder)
+        system.unmount(self.folder)
         if self._daemon is not None and send(self._daemon, 0):
             wait_for_end(self._daemon)
         self._daemon = None
@@ -166,7 +166,7 @@ class BonnieExperiment(Experiment):
 def ground_bytes(bench):
     """Returns how long the disk of a ground has to be."""
     with bench.mounted(bench.machines().original(), "ro", "norecovery", name="set") as source:
-        stored = sum((source / name).stat().st_blocks * 512 for name in MACHINES)
+        stored = system.stored_bytes(*(source / name for name in MACHINES))
     return (int(stored * 1.2 + 1.5 * bench.settings.bonnie_bytes) // MIB + 384) * MIB
 
 

@@ -43,22 +43,15 @@ class Bench:
             try:
                 yield mountpoint
             finally:
-                self.unmount(mountpoint)
+                system.unmount(mountpoint)
                 device.wait_until_unused(loop)
         finally:
             system.run("losetup", "--detach", loop)
 
-    def unmount(self, mountpoint):
-        if system.is_mounted(mountpoint):
-            try:
-                system.run("umount", mountpoint)
-            except BenchError:
-                system.run("umount", "--lazy", mountpoint)
-
     def close(self):
         """Takes away what is mounted, in whatever state it is."""
         for mountpoint in self.folder.glob("*.mount"):
-            self.unmount(mountpoint)
+            system.unmount(mountpoint)
         for path in self.folder.glob("*.device"):
             device.detach_loops(path)
 

@@ -49,7 +49,7 @@ def chosen_set(named, cache, settings):
         raise BenchError(f"there is no set {named}")
     if named or settings.mode != "tiny" and path.is_file():
         # Two copies lie beside each other at most.
-        needed = int(2 * GROWTH * path.stat().st_blocks * 512) + settings.own_bytes
+        needed = int(2 * GROWTH * system.stored_bytes(path)) + settings.own_bytes
         return Source(path.absolute(), count, f"`{path.name}`: a template and {count} clones", needed)
     what = f"made up: a template and {count} clones with {settings.new_packages} packages each"
     return Source(None, count, what, 3 * MADE_BYTES + settings.own_bytes)
@@ -128,7 +128,7 @@ class Copy:
         system.run("mount", "-t", "xfs", self.loop, self.folder)
 
     def close(self):
-        self._bench.unmount(self.folder)
+        system.unmount(self.folder)
         device.detach_loops(self._path)
         self.loop = None
 

@@ -103,7 +103,7 @@ def mounted(bench, path):
     try:
         yield mountpoint
     finally:
-        bench.unmount(mountpoint)
+        system.unmount(mountpoint)
 
 
 def name_of(length):

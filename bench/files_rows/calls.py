@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from dataclasses import dataclass
 
+from lib import system
 from lib.measure import Cost, Sample, Work
 from lib.rows.beside import ONEFOLD, OTHER, BesideLine
 from lib.system import BenchError
@@ -47,7 +48,7 @@ class CallsRow(FilesRow):
 
     def measure(self, bench, settings, round_no):
         images = settings.images or made_images(bench, settings)
-        length = max(settings.device_bytes, int(sum(path.stat().st_blocks * 512 for path in images) * 1.5))
+        length = max(settings.device_bytes, int(system.stored_bytes(*images) * 1.5))
         ground = self._copied(bench, images, length)
         before = maps_of(ground)
         ground.make_cold()

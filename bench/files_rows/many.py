@@ -17,6 +17,7 @@ class ManyRow(FilesRow):
 
     name = "many"
     share_of_time = 3.0
+    rounds_max = 1
 
     def make_lines(self, settings):
         what = f"{settings.many_images:,} images of {settings.many_packages * made.FILES_OF_PACKAGE:,} files"
@@ -24,9 +25,6 @@ class ManyRow(FilesRow):
         title = f"memory that finding takes for {what}, at most"
         yield lower(self.name, title, "MiB", goal="1x", beside=limit)
         yield BesideLine(f"{self.name}-rate", "files a second", "files/s", goal="report")
-
-    def rounds(self, settings):
-        return 1
 
     def measure(self, bench, settings, round_no):
         ground = bench.ground(XFS, settings.many_device_bytes)

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from guest_rows import made
-from lib import corpus
+from lib import corpus, system
 from lib.measure import Sample
 from lib.rows.beside import ONEFOLD, OTHER, BesideLine, alternating, lower
 from share_rows.ground import XFS
@@ -42,7 +42,7 @@ class SetRow(FilesRow):
 
     def measure(self, bench, settings, round_no):
         images = images_of(self.corpus_set) if settings.mode != "tiny" else made_images(bench, settings)
-        stored = sum(path.stat().st_blocks * 512 for path in images)
+        stored = system.stored_bytes(*images)
         length = int(max(DISK_BYTES_MIN, stored * DISK_PART)) // MIB * MIB
         for side, verb in alternating(round_no, (ONEFOLD, "files"), (OTHER, "run")):
             ground = bench.ground(XFS, length)

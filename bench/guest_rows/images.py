@@ -99,7 +99,7 @@ class Images:
         path = self.path("clones")
         if not path.exists():
             with open(path, "wb") as file:
-                file.truncate(max(320 * MIB, 2 * self.image.stat().st_blocks * 512 + 512 * MIB))
+                file.truncate(max(320 * MIB, 2 * system.stored_bytes(self.image) + 512 * MIB))
             system.run("mkfs.xfs", "-q", "-f", "-m", "reflink=1", path)
         if not system.is_mounted(self.mountpoint):
             self._mount(path)
@@ -170,17 +170,9 @@ class Images:
     def unmount_all(self):
         """Unmounts what is mounted, in whatever state it is."""
         for mountpoint in self.folder.glob("*.mount"):
-            if system.is_mounted(mountpoint):
-                unmount(mountpoint)
+            system.unmount(mountpoint)
         for path in self.folder.glob("*.device"):
             device.detach_loops(path)
-
-
-def unmount(mountpoint):
-    try:
-        system.run("umount", mountpoint)
-    except BenchError:
-        system.run("umount", "--lazy", mountpoint)
 
 
 def commit(folder):

@@ -58,6 +58,7 @@ class VirtLsRow(GuestRow):
     # It boots a kernel, emulated where the machine has no virtualisation.
     share_of_time = 3.0
     in_quick = False
+    rounds_max = 1
 
     def make_lines(self, settings):
         title = "`guest ls IMAGE /`, warm, beside `virt-ls -a IMAGE /`"
@@ -67,9 +68,6 @@ class VirtLsRow(GuestRow):
         if settings.mode == "tiny":
             return "a virtual machine starts for it"
         return super().why_not(settings)
-
-    def rounds(self, settings):
-        return 1
 
     def measure(self, images, settings, round_no):
         warm(images.image)

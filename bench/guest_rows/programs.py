@@ -46,7 +46,7 @@ def timed(*command):
         try:
             wait(process)
             seconds = time.perf_counter() - started
-            read_bytes = read_by(process.pid)
+            read_bytes = system.read_by(process.pid)
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
         except BaseException:
@@ -71,12 +71,6 @@ def wait(process):
             raise BenchError(f"`{process.args[0]}` did not end within {system.COMMAND_SECONDS_MAX} s")
     finally:
         os.close(watched)
-
-
-def read_by(pid):
-    """Returns how much the calls of a process have read."""
-    with open(f"/proc/{pid}/io", encoding="ascii") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("rchar:"))
 
 
 def median(count, measure):

@@ -35,7 +35,7 @@ def found(images):
 def find_image(folder, device_bytes):
     """Returns the first image of a folder whose stored bytes fit twice on a side's disk (ext4 keeps both copies)."""
     for image in sorted(folder.glob("*.raw")):
-        if 2 * image.stat().st_blocks * 512 < device_bytes * 0.9:
+        if 2 * system.stored_bytes(image) < device_bytes * 0.9:
             return image
     return None
 
@@ -44,7 +44,7 @@ def find_images(folder, bytes_max):
     """Returns the demo's images, and after them others by name, as many as fit by what they store."""
     fitting, room = [], bytes_max
     for image in sorted(folder.glob("*.raw"), key=lambda image: (image.stem not in FIRST, image.name)):
-        stored = image.stat().st_blocks * 512
+        stored = system.stored_bytes(image)
         if stored > room:
             break
         fitting.append(image)

@@ -135,10 +135,23 @@ def memory_status(pid):
     return found
 
 
+def read_by(pid):
+    """Returns how much the calls of a process have read, from disks or from memory."""
+    return io_counter(pid, "rchar")
+
+
 def process_read_bytes(pid):
     """Returns how much a process has had read from disks for it."""
-    with open(f"/proc/{pid}/io", encoding="ascii") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("read_bytes:"))
+    return io_counter(pid, "read_bytes")
+
+
+def io_counter(pid, name):
+    """Returns what the kernel counts of a process. Raises BenchError where it does not tell."""
+    for line in Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines():
+        key, _, value = line.partition(": ")
+        if key == name:
+            return int(value)
+    raise BenchError(f"process {pid} does not tell its {name}")
 
 
 def disk_read_bytes(disk):
@@ -164,6 +177,20 @@ def block_device_below(folder):
 def read_bytes_below(folder):
     """Returns how much was ever read from the block device that a folder lies on."""
     return read_sectors(block_device_below(folder)) * SECTOR_BYTES
+
+
+def stored_bytes(*paths):
+    """Returns what files take of the disk, without their holes."""
+    return sum(os.stat(path).st_blocks * 512 for path in paths)
+
+
+def unmount(mountpoint):
+    """Unmounts what is mounted there, if anything is; a file system that is in use goes when it no longer is."""
+    if is_mounted(mountpoint):
+        try:
+            run("umount", mountpoint)
+        except BenchError:
+            run("umount", "--lazy", mountpoint)
 
 
 def is_mounted(mountpoint):

@@ -2,6 +2,7 @@
 
 import os
 
+from lib import system
 from lib.data import CHUNK_BYTES, UniqueData
 from lib.rows.row import seed_of
 from lib.system import BenchError
@@ -23,7 +24,7 @@ def chosen(named, cache, device_bytes, count):
     for image in candidates:
         if not image.is_file():
             raise BenchError(f"there is no image {image}")
-        stored += image.stat().st_blocks * 512
+        stored += system.stored_bytes(image)
         if stored > device_bytes * DEVICE_PART_MAX:
             if named:
                 raise BenchError(f"{image} does not fit beside the others on a disk of {device_bytes >> 20} MiB")

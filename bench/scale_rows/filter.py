@@ -13,6 +13,7 @@ class FilterRow(ScaleRow):
     """The filter of the largest pool of the curve, complete; then new blocks are written, which it cannot know."""
 
     name = "filter"
+    rounds_max = 1
 
     def make_lines(self, settings):
         size = amount(settings.curve_blocks[-1])
@@ -27,9 +28,6 @@ class FilterRow(ScaleRow):
             ),
             memory_line("filter-memory", settings.curve_memory_mib),
         )  # fmt: skip
-
-    def rounds(self, settings):
-        return 1
 
     def plans(self, settings):
         return curve_plans(settings)[-1:]

@@ -26,6 +26,7 @@ class UnlinkRow(LargeRow):
 
     name = "unlink"
     spends_pools = True
+    rounds_max = 1
 
     def make_lines(self, settings):
         size = amount(settings.large_blocks)
@@ -39,9 +40,6 @@ class UnlinkRow(LargeRow):
         yield Line("reclaim-alone", "reclaimed when nobody else works", "GiB/s", goal="report")
         yield lower("reclaim-whole", f"that is, for {size}", "s", "report")
         yield self.memory_line(settings)
-
-    def rounds(self, settings):
-        return 1
 
     def prepare(self, pools, settings):
         (pool,) = pools

@@ -29,6 +29,7 @@ class BatchRow(ShareRow):
 
     base = "batches"
     share_of_time = 2.0
+    rounds_max = 2
 
     def make_lines(self, settings):
         where = f"over {what_is_copied(settings)} on {self.where} in {SMALL_BATCHES}"
@@ -38,9 +39,6 @@ class BatchRow(ShareRow):
         title = "extents of the images afterwards"
         yield lower(f"{self.name}-extents", title, "extents", goal="0.952x", beside=beside)
         yield lower(f"{self.name}-time", "the whole pass, cold caches", "s", goal="report", beside=beside)
-
-    def rounds(self, settings):
-        return min(settings.rounds, 2)
 
     def measure(self, ground, settings, round_no):
         turns = [(ONEFOLD, IN_SMALL_BATCHES), (OTHER, ())]

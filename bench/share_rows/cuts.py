@@ -19,7 +19,6 @@ from .ground import told_quietly
 from .maps import Layout
 from .row import ShareRow
 from .sets import write_images
-from .watching import read_by
 
 MIB = 1 << 20
 CUTS = 8
@@ -58,6 +57,7 @@ class CutRow(ShareRow):
 
     base = "cut"
     share_of_time = 2.0
+    rounds_max = 2
 
     def make_lines(self, settings):
         what = f"{settings.cut_images} made-up images on {self.where}"
@@ -65,9 +65,6 @@ class CutRow(ShareRow):
         beside = "uninterrupted pass"
         yield lower(f"{self.name}-time", title, "s", goal="0.909x", beside=beside)
         yield lower(f"{self.name}-read", "what they read of files", "MiB", goal="0.909x", beside=beside)
-
-    def rounds(self, settings):
-        return min(settings.rounds, 2)
 
     def measure(self, ground, settings, round_no):
         seed = seed_of(round_no, use=91)
@@ -124,7 +121,7 @@ def run_for(ground, seconds):
         try:
             wait_until_ended(process, seconds)
             took = time.perf_counter() - started
-            read_bytes = read_by(process.pid)
+            read_bytes = system.read_by(process.pid)
             process.wait()
         except BaseException:
             system.end(process)

@@ -61,11 +61,7 @@ class Ground:
 
     def close(self):
         """Unmounts it, in whatever state it is."""
-        if system.is_mounted(self.mountpoint):
-            try:
-                system.run("umount", self.mountpoint)
-            except BenchError:
-                system.run("umount", "--lazy", self.mountpoint)
+        system.unmount(self.mountpoint)
         device.detach_loops(self.device)
         self.loop = None
 
@@ -120,7 +116,7 @@ class Ground:
         owns no block.
         """
         files = (path for path in self.path(STATE).rglob("*") if path.is_file() and path.parent.name != "arena")
-        return sum(path.stat().st_blocks * 512 for path in files)
+        return system.stored_bytes(*files)
 
     def images(self):
         """Returns the files that are not Onefold's own, by name."""

@@ -23,6 +23,7 @@ class IndexRow(ShareRow):
 
     base = "index"
     share_of_time = 3.0
+    rounds_max = 1
 
     def make_lines(self, settings):
         size = amount(settings.index_entries)
@@ -38,9 +39,6 @@ class IndexRow(ShareRow):
         yield lower(f"{self.name}-entry", entry, "B", goal="at most 23 B", paper="30 B")
         overhead = "that is, of the blocks"
         yield lower(f"{self.name}-overhead", overhead, "%", goal="report", paper="0.73 %")
-
-    def rounds(self, settings):
-        return 1
 
     def measure(self, ground, settings, round_no):
         ground.open()

@@ -31,6 +31,7 @@ class SetRow(ShareRow):
     share_of_time = 3.0
     # Parts of extents, too: without them it frees less of images that differ.
     options = ("--dedupe-options=partial",)
+    rounds_max = 2
 
     def what(self, settings):
         """Returns what is shared, in words."""
@@ -59,9 +60,6 @@ class SetRow(ShareRow):
         yield lower(f"{self.name}-again", again, "s", goal="report", beside="the first pass")
         read = "what it reads of them"
         yield lower(f"{self.name}-again-read", read, "MiB", goal="report", beside="the first pass", has_ratio=False)
-
-    def rounds(self, settings):
-        return min(settings.rounds, 2)
 
     def measure(self, ground, settings, round_no):
         known = {line.key for line in self.lines}
@@ -175,5 +173,5 @@ def write_images(ground, seed, count, length):
 def stored_bytes(settings):
     """Returns what the set takes of the disk."""
     if settings.images:
-        return sum(image.stat().st_blocks * 512 for image in settings.images)
+        return system.stored_bytes(*settings.images)
     return settings.images_made * settings.image_bytes

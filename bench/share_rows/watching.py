@@ -11,7 +11,6 @@ import random
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 from lib import system
 from lib.data import BLOCK_BYTES, UniqueData
@@ -67,11 +66,11 @@ class WatchRow(ShareRow):
             watch = subprocess.Popen([ground.programs.onefold, *words, ground.mountpoint], stdout=lines)
         try:
             time.sleep(2 * LOOK_SECONDS)
-            read_before = read_by(watch.pid)
+            read_before = system.read_by(watch.pid)
             written = write_to(ground, names, pool, hour, draw)
             # The last writes are shared by the pass that ends their hour.
             while_open = wait_for_share(told, written.bytes, hour + 4 * LOOK_SECONDS)
-            read = read_by(watch.pid) - read_before
+            read = system.read_by(watch.pid) - read_before
             for file in written.files:
                 os.close(file)
             once_quiet = wait_for_share(told, written.bytes, hour + WAIT_SECONDS + length / QUIET_BYTES_A_SECOND)
@@ -108,15 +107,6 @@ def write_to(ground, names, pool, seconds, draw):
         written.bytes += BLOCK_BYTES
         time.sleep(max(0.0, began + seconds * number / count - time.monotonic()))
     return written
-
-
-def read_by(process):
-    """Returns how many bytes a process has read, its own records among them."""
-    lines = Path(f"/proc/{process}/io").read_text(encoding="ascii").splitlines()
-    found = [int(line.split()[1]) for line in lines if line.startswith("rchar:")]
-    if not found:
-        raise system.BenchError(f"process {process} does not tell what it reads")
-    return found[0]
 
 
 def wait_for_share(told, wanted, seconds):

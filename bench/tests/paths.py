@@ -12,6 +12,13 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(BENCH))
 
 
+def folder(test):
+    """Returns an empty folder that lasts as long as a test."""
+    made = tempfile.TemporaryDirectory()
+    test.addCleanup(made.cleanup)
+    return Path(made.name)
+
+
 def disk_folder(test):
     """Returns an empty folder that lasts as long as a test and that every user can reach.
 

@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from paths import CLIENT  # it makes the next imports possible
+import paths  # it makes the next imports possible
 from lib import boot  # noqa: I001
 from lib.system import BenchError
 
@@ -41,9 +41,7 @@ class Records(unittest.TestCase):
 
 class Images(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = paths.folder(self)
         self.image = self.folder / "image.raw"
         self.content = b"".join(bytes([number + 1]) * MIB for number in range(4))
         self.image.write_bytes(self.content)
@@ -92,7 +90,7 @@ class Replay(unittest.TestCase):
         Path(self.record).write_text(json.dumps(requests), encoding="ascii")
 
     def client(self, job):
-        command = [sys.executable, "-B", CLIENT, job, self.path, "--count=2", "--record", self.record, "--seed=3"]
+        command = [sys.executable, "-B", paths.CLIENT, job, self.path, "--count=2", "--record", self.record, "--seed=3"]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def test_reads_of_all_guests_are_counted(self):

@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 from types import SimpleNamespace
 
-import paths  # noqa: F401  it makes the next imports possible
+import paths  # it makes the next imports possible
 import common
 import fbs  # noqa: I001
 from fbs_rows import (
@@ -223,9 +223,7 @@ class Bonnie(unittest.TestCase):
 
 class Prototype(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = paths.folder(self)
 
     def root(self, name, *logged, content=b"same"):
         root = self.folder / name
@@ -334,9 +332,7 @@ class Documents(unittest.TestCase):
 
 class Sets(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.cache = Path(folder.name)
+        self.cache = paths.folder(self)
 
     def test_the_set_of_the_corpus_is_taken_where_it_is_built(self):
         self.assertIsNone(machines.chosen_set(None, self.cache, settings.FBS.quick).path)

@@ -1,12 +1,10 @@
 """The paper's figures, our tables and charts beside them, and the images that are made where there are no real ones."""
 
 import re
-import tempfile
 import unittest
 import xml.etree.ElementTree as xml
-from pathlib import Path
 
-import paths  # noqa: F401  it makes the next imports possible
+import paths  # it makes the next imports possible
 import common
 import paper  # noqa: I001
 from lib import settings
@@ -108,9 +106,7 @@ class Tables(unittest.TestCase):
 
 class Charts(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = paths.folder(self)
 
     def test_each_figure_is_a_well_formed_file(self):
         names = figures.write(measured(), self.folder)
@@ -147,9 +143,7 @@ class Charts(unittest.TestCase):
 
 class Images(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = paths.folder(self)
 
     def blocks(self, path):
         data = path.read_bytes()

@@ -1,12 +1,10 @@
 """What samples come to, and how they are shown."""
 
 import json
-import tempfile
 import unittest
 from dataclasses import replace
-from pathlib import Path
 
-import paths  # noqa: F401
+import paths
 import common
 import run
 from lib import report, settings
@@ -66,9 +64,7 @@ class Figures(unittest.TestCase):
 
 class Table(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = paths.folder(self)
         self.run_of = lambda measured: Run({"when": "then"}, settings.RUN.tiny, [(ROW, measured)])
 
     def test_a_line_has_median_spread_ratio_and_command(self):

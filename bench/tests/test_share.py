@@ -288,7 +288,7 @@ class Cuts(unittest.TestCase):
             self.addCleanup(process.wait)
             self.addCleanup(process.kill)
             cuts.wait_until_ended(process, seconds)
-            self.assertGreater(cuts.read_by(process.pid), 0)
+            self.assertGreater(cuts.system.read_by(process.pid), 0)
             self.assertEqual(process.wait(), code)
 
 

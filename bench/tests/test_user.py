@@ -2,12 +2,10 @@
 
 import os
 import subprocess
-import tempfile
 import unittest
-from pathlib import Path
 from unittest import mock
 
-import paths  # noqa: F401
+import paths
 from lib import launch, system, user
 from lib.place import Place
 from lib.side import Side
@@ -27,9 +25,7 @@ class FolderSide(Side):
 @unittest.skipUnless(os.geteuid() == 0, "needs root to be others")
 class Users(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        self.folder = paths.folder(self)
         self.folder.chmod(0o755)
         self.side = FolderSide(Place(self.folder, SOMEBODY, SOMEBODY.find_python()))
         patch = mock.patch("lib.memory.Ballast.fill")

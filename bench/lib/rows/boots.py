@@ -1,6 +1,6 @@
 """Virtual machines that start from clones in a pool, beside ones that start from full copies on ext4."""
 
-from .. import boot
+from .. import boot, system
 from ..cgroup import LimitedMemory, why_missing
 from ..measure import Line, Sample
 from .row import MB, Row, seed_of
@@ -26,9 +26,7 @@ class RealBootRow(Row):
         Line("boot", "boot of one guest under QEMU, until it is up", "s", higher_is_better=False, goal="report"),
         Line("boot-read", "what it reads from the disk", "MB", higher_is_better=False, goal="report"),
     )
-
-    def rounds(self, settings):
-        return 1
+    rounds_max = 1
 
     def missing(self, settings):
         return boot.why_not(settings.image) or why_too_large(settings)
@@ -145,5 +143,5 @@ def clones(side, count):
 
 def why_too_large(settings):
     """Returns why a copy of the image does not fit on a disk, None where it does."""
-    stored_bytes = settings.image.stat().st_blocks * 512
+    stored_bytes = system.stored_bytes(settings.image)
     return None if stored_bytes < settings.device_bytes * 0.9 else f"{settings.image.name} does not fit the disks"

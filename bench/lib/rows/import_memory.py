@@ -36,9 +36,7 @@ class ImportMemoryRow(Row):
             ),
         )
     )  # fmt: skip
-
-    def rounds(self, settings):
-        return 1
+    rounds_max = 1
 
     def measure(self, side, settings, round_no):
         samples = {}

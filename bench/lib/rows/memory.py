@@ -18,9 +18,7 @@ class MemoryRow(Row):
         Line("memory-resident", "daemon: resident memory afterwards", "MiB", has_ratio=False),
         Line("memory-filter", "daemon: filter", "MiB", has_ratio=False),
     )
-
-    def rounds(self, settings):
-        return 1
+    rounds_max = 1
 
     def measure(self, side, settings, round_no):
         side.make_cold()

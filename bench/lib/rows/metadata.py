@@ -31,9 +31,7 @@ class MetadataRow(Row):
             higher_is_better=False, goal="0.3 % / 0.25 %", has_ratio=False,
         ),
     )  # fmt: skip
-
-    def rounds(self, settings):
-        return 1
+    rounds_max = 1
 
     def measure(self, side, settings, round_no):
         before = side.stat()

@@ -38,9 +38,7 @@ class RecoveryRow(Row):
             has_ratio=False,
         ),
     )  # fmt: skip
-
-    def rounds(self, settings):
-        return min(settings.rounds, 3)
+    rounds_max = 3
 
     def measure(self, side, settings, round_no):
         for offset in CRASH_OFFSETS:

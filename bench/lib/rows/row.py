@@ -28,9 +28,11 @@ class Row:
     share_of_time = 1.0
     # Whether a quick run has time for it.
     in_quick = True
+    # How many rounds it has at most, where more would tell nothing or take too long.
+    rounds_max = None
 
     def rounds(self, settings):
-        return settings.rounds
+        return settings.rounds if self.rounds_max is None else min(settings.rounds, self.rounds_max)
 
     def why_not(self, settings):
         """Returns why the row is left out of this run, None where it is not."""
