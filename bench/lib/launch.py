@@ -57,7 +57,7 @@ def add_charts(parser):
 
 
 def add_arguments(parser, minutes, record, page):
-    """Adds the arguments that all programs have: how long a quick run takes, the name of the JSON file, its document."""
+    """Adds the arguments that all programs have: minutes of a quick run, the name of the JSON file, its document."""
     quick = os.environ.get("QUICK", "") not in ("", "0")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", default=quick, help=f"under {minutes} minutes (or QUICK=1)")

@@ -23,9 +23,11 @@
 //!
 //! A file without its last frame is one that was not written to its end. Integers are little-endian.
 
-use std::io;
+mod reader;
+mod writer;
 
-use onefold_substrate::Substrate;
+pub(crate) use reader::{Frame, RecordReader};
+pub(crate) use writer::RecordWriter;
 
 use super::FormatError;
 
@@ -38,13 +40,6 @@ const MAGIC: [u8; 8] = *b"onefold\x1a";
 const LAST: u32 = 1 << 31;
 /// Read or written at once.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Read first: marks are no longer, and a megabyte of zeros for each of them would cost more than they do.
-const FIRST_BYTES: usize = 8 << 10;
-/// The disk is asked for so much ahead of what is read.
-const AHEAD_BYTES: u64 = 4 << 20;
-/// The disk is asked to write whenever there is so much that it was not asked for: a long file is nearly durable when
-/// its last byte was written, and the disk was busy meanwhile.
-const WRITE_BACK_BYTES: u64 = 8 << 20;
 const _: () = assert!(BUFFER_BYTES >= FRAME_HEADER_BYTES + PAYLOAD_BYTES_MAX, "a frame fits the buffer");
 
 /// What a file of the state folder is.
@@ -173,208 +168,6 @@ impl RecordHeader {
         }
         let identity = bytes[16..32].try_into().expect("sixteen bytes");
         Ok(RecordHeader { kind, identity, subject: long(32) })
-    }
-}
-
-/// Writes a file of the state folder from its beginning to its end.
-pub(crate) struct RecordWriter<'a, S: Substrate> {
-    substrate: &'a S,
-    file: S::File,
-    /// What was not written yet.
-    buffer: Vec<u8>,
-    /// Where it goes.
-    offset: u64,
-    /// Up to where the disk was asked to write.
-    written_back: u64,
-    frames: u64,
-}
-
-impl<'a, S: Substrate> RecordWriter<'a, S> {
-    /// Begins to write a file, which is empty.
-    #[must_use]
-    pub(crate) fn new(substrate: &'a S, file: S::File, header: &RecordHeader) -> RecordWriter<'a, S> {
-        RecordWriter { substrate, file, buffer: header.encode().to_vec(), offset: 0, written_back: 0, frames: 0 }
-    }
-
-    /// Adds a frame.
-    ///
-    /// # Errors
-    /// No space; those of the device.
-    ///
-    /// # Panics
-    /// When the payload has more than [`PAYLOAD_BYTES_MAX`] bytes.
-    pub(crate) fn frame(&mut self, payload: &[u8]) -> io::Result<()> {
-        self.append(payload, 0)
-    }
-
-    /// Adds the last frame and makes all of it durable. Returns the file and its length.
-    ///
-    /// # Errors
-    /// As [`RecordWriter::frame`].
-    pub(crate) fn finish(mut self, payload: &[u8]) -> io::Result<(S::File, u64)> {
-        self.append(payload, LAST)?;
-        self.flush()?;
-        self.substrate.sync(&self.file)?;
-        Ok((self.file, self.offset))
-    }
-
-    fn append(&mut self, payload: &[u8], flag: u32) -> io::Result<()> {
-        assert!(payload.len() <= PAYLOAD_BYTES_MAX, "a frame of {} bytes", payload.len());
-        if self.buffer.len() + FRAME_HEADER_BYTES + payload.len() > BUFFER_BYTES {
-            self.flush()?;
-        }
-        let length = u32::try_from(payload.len()).expect("bounded above") | flag;
-        self.buffer.extend_from_slice(&length.to_le_bytes());
-        self.buffer.extend_from_slice(&checksum(self.frames, payload).to_le_bytes());
-        self.buffer.extend_from_slice(payload);
-        self.frames += 1;
-        Ok(())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.substrate.write_at(&self.file, self.offset, &self.buffer)?;
-        self.offset += self.buffer.len() as u64;
-        self.buffer.clear();
-        let ahead = self.offset - self.written_back;
-        if ahead >= WRITE_BACK_BYTES {
-            self.substrate.write_back(&self.file, self.written_back, ahead);
-            self.written_back = self.offset;
-        }
-        Ok(())
-    }
-}
-
-/// Reads a file of the state folder from its beginning to its end.
-pub(crate) struct RecordReader<'a, S: Substrate> {
-    substrate: &'a S,
-    file: S::File,
-    header: RecordHeader,
-    buffer: Vec<u8>,
-    /// What of the buffer was read.
-    filled: usize,
-    /// What of that was returned.
-    taken: usize,
-    /// Where the next bytes are read from.
-    offset: u64,
-    /// Up to where the disk was asked for data.
-    prefetched: u64,
-    frames: u64,
-    is_last_read: bool,
-}
-
-/// A payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Frame<'a> {
-    /// One of those before the last.
-    Inner(&'a [u8]),
-    /// The last one.
-    Last(&'a [u8]),
-}
-
-impl<'a, S: Substrate> RecordReader<'a, S> {
-    /// Begins to read a file that should be of this kind and of the state folder with this UUID.
-    ///
-    /// # Errors
-    /// As [`FormatError`] says.
-    pub(crate) fn open(
-        substrate: &'a S,
-        file: S::File,
-        kind: RecordKind,
-        identity: Option<&[u8; 16]>,
-    ) -> Result<RecordReader<'a, S>, FormatError> {
-        let header = RecordHeader { kind, identity: [0; 16], subject: 0 };
-        let mut reader = RecordReader {
-            substrate,
-            file,
-            header,
-            buffer: Vec::new(),
-            filled: 0,
-            taken: 0,
-            offset: 0,
-            prefetched: 0,
-            frames: 0,
-            is_last_read: false,
-        };
-        let header = reader.bytes(HEADER_BYTES)?.try_into().expect("as many as asked for");
-        let header = RecordHeader::decode(header, kind)?;
-        if identity.is_some_and(|identity| *identity != header.identity) {
-            return Err(FormatError::Foreign);
-        }
-        reader.header = header;
-        Ok(reader)
-    }
-
-    /// Returns what the file is about, as its header says.
-    #[must_use]
-    pub(crate) fn subject(&self) -> u64 {
-        self.header.subject
-    }
-
-    /// Returns the UUID of the state folder that the file belongs to.
-    #[must_use]
-    pub(crate) fn identity(&self) -> [u8; 16] {
-        self.header.identity
-    }
-
-    /// Returns the next frame; none behind the last.
-    ///
-    /// # Errors
-    /// As [`FormatError`] says.
-    pub(crate) fn next_frame(&mut self) -> Result<Option<Frame<'_>>, FormatError> {
-        if self.is_last_read {
-            return Ok(None);
-        }
-        let header: [u8; FRAME_HEADER_BYTES] =
-            self.bytes(FRAME_HEADER_BYTES)?.try_into().expect("as many as asked for");
-        let [a, b, c, d, e, f, g, h] = header;
-        let (length, expected) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
-        let is_last = length & LAST != 0;
-        let length = usize::try_from(length & !LAST).unwrap_or(usize::MAX);
-        if length > PAYLOAD_BYTES_MAX {
-            return Err(FormatError::Damaged("a frame is longer than any can be"));
-        }
-        let number = self.frames;
-        self.frames += 1;
-        self.is_last_read = is_last;
-        let payload = self.bytes(length)?;
-        if checksum(number, payload) != expected {
-            return Err(FormatError::Damaged("a frame's checksum is wrong"));
-        }
-        Ok(Some(if is_last { Frame::Last(payload) } else { Frame::Inner(payload) }))
-    }
-
-    /// Returns the next bytes of the file.
-    fn bytes(&mut self, count: usize) -> Result<&[u8], FormatError> {
-        if self.filled - self.taken < count {
-            self.buffer.copy_within(self.taken..self.filled, 0);
-            self.filled -= self.taken;
-            self.taken = 0;
-            let room = if self.offset == 0 { FIRST_BYTES } else { BUFFER_BYTES };
-            // Grows once: to fill it with zeros each time would take as long as a part of what is done with it.
-            self.buffer.resize(self.buffer.len().max(room).max(count), 0);
-            let read = self.substrate.read_at(&self.file, self.offset, &mut self.buffer[self.filled..])?;
-            self.filled += read;
-            self.offset += read as u64;
-            self.prefetch();
-        }
-        if self.filled - self.taken < count {
-            return Err(FormatError::Damaged("it ends too early"));
-        }
-        let bytes = &self.buffer[self.taken..self.taken + count];
-        self.taken += count;
-        Ok(bytes)
-    }
-
-    /// Has the disk read on while what was read is worked on; the kernel does so by itself where asking does nothing.
-    fn prefetch(&mut self) {
-        // Where the buffer was not filled, the file ends; and a short one was read as a whole.
-        if self.filled < BUFFER_BYTES {
-            return;
-        }
-        let from = self.prefetched.max(self.offset);
-        let to = self.offset + AHEAD_BYTES;
-        self.substrate.prefetch(&self.file, from, to - from);
-        self.prefetched = to;
     }
 }
 
