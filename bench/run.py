@@ -46,7 +46,7 @@ def measure(arguments):
 
 
 def needed_bytes(chosen):
-    """Returns how much of the disk a run takes: both disks, and what a row has beside them, or writes to the disk itself."""
+    """Returns what a run takes of the disk: both disks, and what a row has beside them or writes to the disk itself."""
     image_bytes = system.stored_bytes(chosen.image) if chosen.image else 0
     on_the_disk = 2 * max(chosen.file_bytes, chosen.layout_bytes, chosen.beyond_memory_bytes, image_bytes)
     beside = max(chosen.import_image_bytes, chosen.punched_device_bytes, on_the_disk)

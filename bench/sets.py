@@ -26,7 +26,9 @@ PAGE = "sets.md"
 BEGIN = f"{report.ANY_BEGIN}written by bench/sets.py --update -->"
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # LiveDFS's distributions: here, what images of one release, desktop or service have in common.
-GROUPS = ("Debian 12=debian-12-*", "Debian 13=debian-13-*", "desktops=desktop*", "services=services-*", "NTFS=windows-*")
+GROUPS = (
+    "Debian 12=debian-12-*", "Debian 13=debian-13-*", "desktops=desktop*", "services=services-*", "NTFS=windows-*",
+)  # fmt: skip
 # What the README's chart calls the sets.
 CHART_LABELS = {
     "distros": "8 Debian systems",

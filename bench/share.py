@@ -40,7 +40,7 @@ def parse():
     parser = launch.rows_parser(__doc__, [row for part in known.values() for row in part], listed)
     parser.add_argument("--part", choices=PARTS, help="only the rows of this table")
     launch.add_arguments(parser, minutes=5, record="share-PART.json", page=PAGE)
-    parser.add_argument("--images", type=Path, nargs="+", metavar="IMAGE", help="the set, in place of bench/corpus/cache")
+    parser.add_argument("--images", type=Path, nargs="+", metavar="IMAGE", help="in place of bench/corpus/cache")
     arguments = parser.parse_args()
     launch.check_arguments(parser, arguments, parts=["only"])
     return arguments

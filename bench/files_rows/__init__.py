@@ -1,4 +1,7 @@
-"""What is measured of the sharing of guest files, in the order of the table. A new row is a class in a module here and a line below."""
+"""What is measured of the sharing of guest files, in the order of the table.
+
+A new row is a class in a module here and a line below.
+"""
 
 from share_rows.ground import BTRFS, XFS
 

@@ -37,7 +37,7 @@ class CommonRow(FilesRow):
 
 
 def new_machine(bench, settings, count):
-    """Shares the files of so many machines with a common volume, and then those of one more; returns the second Pass."""
+    """Shares files of so many machines with a common volume, and then those of one more; returns the second Pass."""
     guests = bench.guests
     path = guests.path("machines-of-common")
     made_up = MadeUp(guests, path, settings)

@@ -29,8 +29,8 @@ class MachinesRow(FilesRow):
     def make_lines(self, settings):
         count = settings.machines
         run = "`share run`"
-        yield lower("machines-time", f"`share files` on {count} clones of a template that got the same packages, cold", "s",
-                    goal="2x / 4x", beside=run)  # fmt: skip
+        title = f"`share files` on {count} clones of a template that got the same packages, cold"
+        yield lower("machines-time", title, "s", goal="2x / 4x", beside=run)
         yield lower("machines-cpu", "its processor time", "s", goal="4x / 10x", beside=run)
         yield lower("machines-read", "what it reads from the disk", "MiB", goal="2.5x / 3.3x", beside=run)
         yield BesideLine("machines-freed", "more free afterwards, by df", "MiB", goal="0.95x / 0.98x", beside=run)

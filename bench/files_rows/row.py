@@ -45,7 +45,7 @@ class FilesBench(BesideBench):
         self._ground = None
 
     def ground(self, kind, length):
-        """Returns an empty file system of a kind, mounted, on a disk of at least so many bytes; a former one is gone."""
+        """Returns an empty file system of a kind, mounted, on a disk of at least so many bytes. A former one goes."""
         self._close_ground()
         ground = Ground(self.place, self.programs, kind)
         if ground.device.exists() and ground.device.stat().st_size < length:

@@ -169,7 +169,7 @@ class Series:
         return min(result.rounds() for result in self.lines)
 
     def difference(self):
-        """Returns how many times the lowest figure of a side the highest is, or the lowest ratio; the most of all lines."""
+        """Returns the highest figure of a side, or ratio, divided by the lowest one; the largest quotient of all lines."""
         one, *others = self._sides
         spreads = [result.spread(side) for result in self.lines for side in self._sides]
         spreads += [result.ratio(one, other) for result in self.lines for other in others]

@@ -57,7 +57,7 @@ class Profiler:
 
 
 def share_in(process, functions, work):
-    """Returns the part of a process's time, from 0 to 1, that lies in some functions or below them while `work` goes on.
+    """Returns the part of a process's time, from 0 to 1, in some functions or below them while `work` goes on.
 
     Needs `perf`: see `why_no_samples`.
     """
@@ -112,7 +112,7 @@ def wait_for(samples):
 
 
 def shares_of_time():
-    """Returns the moment, and the seconds that all processors together were busy, idle, and idle with a disk at work."""
+    """Returns the moment, and the seconds that all processors were busy, idle, and idle with a disk at work."""
     with open("/proc/stat", encoding="ascii") as file:
         user, nice, system, idle, waiting, irq, softirq = map(int, file.readline().split()[1:8])
     tick = os.sysconf("SC_CLK_TCK")

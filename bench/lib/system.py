@@ -36,7 +36,7 @@ class Finished:
 
 
 def run(*command, timeout=COMMAND_SECONDS_MAX, group=None, user=None, text=None):
-    """Runs a program to its end, in a control group and as a user where these are given, with a text on its standard input.
+    """Runs a program to its end, in a control group and as a user if these are given, with a text as standard input.
 
     Raises BenchError, with the program's own words, where it fails, is missing or does not end.
     """

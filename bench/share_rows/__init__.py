@@ -1,4 +1,7 @@
-"""What is measured of sharing, in the order of the tables. A new row is a class in a module here and in one of PARTS."""
+"""What is measured of sharing, in the order of the tables.
+
+A new row is a class in a module here and in one of PARTS.
+"""
 
 from .batches import BatchRow
 from .cuts import CutRow

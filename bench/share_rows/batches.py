@@ -20,7 +20,8 @@ IN_SMALL_BATCHES = ("--memory", SMALL_MEMORY)
 SMALL_BATCHES = f"batches of {SLOTS_SMALL * BLOCK_BYTES // MIB} MiB (`{' '.join(IN_SMALL_BATCHES)}`)"
 # Fewer batches than in a full run say nothing.
 BATCHES_MIN = 4
-# A pass makes calls shorter when they take longer than this. At the upper limit, other work hardly changes their number.
+# A pass makes calls shorter when they take longer than this. At the upper limit, other work hardly changes how many
+# there are.
 PATIENT = ("--max-stall", "100")
 
 

@@ -63,7 +63,7 @@ class Beside:
 
 
 def job_of(text):
-    """Returns the only job of fio's JSON. Raises BenchError where it met an error: what it read was not what it wrote."""
+    """Returns the only job of fio's JSON. Raises BenchError where it met an error: it read other bytes than it wrote."""
     # It may say first that it was interrupted.
     start = text.find("{")
     if start < 0:
@@ -76,7 +76,7 @@ def job_of(text):
 
 @dataclass(frozen=True)
 class Write:
-    """A write of fio's log, in seconds: the time at which it was done, by the clock of the day, and how long it took."""
+    """A write of fio's log, in seconds: when it was done, by the clock of the day, and how long it took."""
 
     done_at: float
     seconds: float

@@ -1,4 +1,4 @@
-"""What a guest notices of a pass, which shares its image or others: fio, one request at a time, and verifying what it wrote."""
+"""What a guest notices of a pass that shares its image or others: fio, one request at a time, verifying its writes."""
 
 import time
 
@@ -16,8 +16,8 @@ SOURCE, GUEST, OWN = "a-source", "b-guest", "c-own"
 MODES = {"usual": (), "stall": ("--max-stall", "5"), "limited": ("--io-limit", "64M")}
 # In this one the guest has an image of its own, which the pass leaves alone.
 BESIDE = "beside"
-# It reads back each few blocks that it wrote. No faster than a busy machine: one that overwrites all of its image in seconds leaves
-# nothing to share.
+# It reads back each few blocks that it wrote. It writes no faster than a busy machine: a guest that overwrites all of
+# its image in seconds leaves nothing to share.
 VERIFY = {
     "rw": "randwrite", "verify": "crc32c", "verify_backlog": 32, "verify_fatal": 1, "verify_state_save": 0,
     "rate_iops": 2000,
@@ -28,7 +28,7 @@ START_SECONDS = 2.0
 
 
 class GuestRow(ShareRow):
-    """All of the guest's blocks are equal to those of another file, single ones in shuffled order; or other files' are."""
+    """All of the guest's blocks, or other files', are equal to those of another file, singly and in shuffled order."""
 
     base = "guest"
     share_of_time = 3.0

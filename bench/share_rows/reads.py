@@ -92,7 +92,8 @@ class ReadRow(ShareRow):
 
     def _random_reads(self, ground, settings):
         ground.make_cold()
-        job = fio.for_seconds(ground.path(TARGET), settings.read_bytes, 1, settings.fio_seconds, ground.place.user, rw="randread")
+        path, seconds = ground.path(TARGET), settings.fio_seconds
+        job = fio.for_seconds(path, settings.read_bytes, 1, seconds, ground.place.user, rw="randread")
         return Sample(job["read"]["iops"])
 
 

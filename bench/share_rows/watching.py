@@ -1,8 +1,8 @@
-"""`share watch` beside twenty images that are written to: what it reads for what is written, and what it shares of that.
+"""`share watch` beside twenty images that are written to: how much it reads for that, and what it shares of it.
 
-One percent of random writes in an hour is what the images of idle servers see. An hour is scaled to a minute at full size: the same
-writes, looks and passes, in less time. Smaller sizes have fewer looks. Each write brings a block that another file has, so that all that is
-written could be shared.
+One percent of random writes in an hour is what the images of idle servers see. An hour is scaled to a minute at full
+size: the same writes, looks and passes, in less time. Smaller sizes have fewer looks. Each write brings a block that
+another file has, so all of it could be shared.
 """
 
 import json

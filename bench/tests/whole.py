@@ -1,4 +1,4 @@
-"""What the tests of whole runs share: a program of the benchmarks is started at the tiniest size, and leaves nothing."""
+"""What the tests of whole runs share: a program of the benchmarks runs at the tiniest size and leaves nothing."""
 
 import json
 import os
