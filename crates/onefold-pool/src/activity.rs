@@ -7,7 +7,7 @@ use crate::stat::ActivityStat;
 /// The counted events.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
-pub(crate) enum Counter {
+pub(crate) enum ActivityCounter {
     BlocksAccepted,
     BlocksZero,
     BlocksShared,
@@ -30,27 +30,27 @@ pub(crate) struct Activity {
 
 impl Activity {
     /// Adds to a counter.
-    pub(crate) fn add(&self, counter: Counter, count: u64) {
+    pub(crate) fn add(&self, counter: ActivityCounter, count: u64) {
         self.counts[counter as usize].fetch_add(count, Ordering::Relaxed);
     }
 
-    fn get(&self, counter: Counter) -> u64 {
+    fn get(&self, counter: ActivityCounter) -> u64 {
         self.counts[counter as usize].load(Ordering::Relaxed)
     }
 
     /// Returns all counters.
     pub(crate) fn stat(&self) -> ActivityStat {
         ActivityStat {
-            blocks_accepted: self.get(Counter::BlocksAccepted),
-            blocks_zero: self.get(Counter::BlocksZero),
-            blocks_shared: self.get(Counter::BlocksShared),
-            blocks_written: self.get(Counter::BlocksWritten),
-            lookups_for_nothing: self.get(Counter::LookupsForNothing),
-            metadata_blocks_read: self.get(Counter::MetadataBlocksRead),
-            commits: self.get(Counter::Commits),
-            checkpoints: self.get(Counter::Checkpoints),
-            replayed: self.get(Counter::Replayed),
-            replayed_bytes: self.get(Counter::ReplayedBytes),
+            blocks_accepted: self.get(ActivityCounter::BlocksAccepted),
+            blocks_zero: self.get(ActivityCounter::BlocksZero),
+            blocks_shared: self.get(ActivityCounter::BlocksShared),
+            blocks_written: self.get(ActivityCounter::BlocksWritten),
+            lookups_for_nothing: self.get(ActivityCounter::LookupsForNothing),
+            metadata_blocks_read: self.get(ActivityCounter::MetadataBlocksRead),
+            commits: self.get(ActivityCounter::Commits),
+            checkpoints: self.get(ActivityCounter::Checkpoints),
+            replayed: self.get(ActivityCounter::Replayed),
+            replayed_bytes: self.get(ActivityCounter::ReplayedBytes),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Decoders of the journal's transactions.
 
 use onefold_block::BlockNo;
-use onefold_pool::format::journal::{OPENING_BYTES, Opening, Record, TransactionBuilder, TransactionIdentity, records};
+use onefold_pool::format::journal::{
+    JournalRecord, OPENING_BYTES, Opening, TransactionBuilder, TransactionIdentity, records,
+};
 
 use crate::Choices;
 
@@ -27,14 +29,14 @@ pub(super) fn run(bytes: &[u8]) {
     let mut given = 0;
     let _ = records(&transaction, |record| {
         given += match record {
-            Record::Whole { content, .. } => content.len(),
-            Record::Ranges { ranges, .. } => ranges
+            JournalRecord::Whole { content, .. } => content.len(),
+            JournalRecord::Ranges { ranges, .. } => ranges
                 .map(|(offset, bytes)| {
                     assert!(offset + bytes.len() <= onefold_block::BLOCK_BYTES, "a range outside its block");
                     bytes.len()
                 })
                 .sum(),
-            Record::Forget { block } => {
+            JournalRecord::Forget { block } => {
                 assert!(block <= BlockNo::MAX);
                 0
             }

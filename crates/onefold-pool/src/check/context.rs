@@ -8,7 +8,7 @@ use super::CheckOptions;
 use super::findings::CheckFindings;
 use super::fixed;
 use super::ground::{self, Ground, JournalReading};
-use super::reader::{CheckError, Reader};
+use super::reader::{CheckError, MetadataReader};
 use crate::engine::open;
 use crate::error::PoolError;
 use crate::format::BlockBytes;
@@ -44,9 +44,9 @@ pub(super) struct Context<'a> {
     pub(super) geometry: Geometry,
     pub(super) state: Box<BlockBytes>,
     /// Reads the names tree.
-    pub(super) tree: Reader<'a>,
+    pub(super) tree: MetadataReader<'a>,
     /// Reads everything needed during a walk over the tree.
-    pub(super) blocks: Reader<'a>,
+    pub(super) blocks: MetadataReader<'a>,
     pub(super) findings: CheckFindings,
     pub(super) meter: CheckMeter<'a>,
     pub(super) memory_bytes: u64,
@@ -116,7 +116,8 @@ impl<'a> Context<'a> {
         ground: &Ground,
     ) -> Result<Context<'a>, String> {
         let geometry = superblock.geometry;
-        let reader = || Reader::new(device, superblock.pool_tag(), geometry.total_blocks, Arc::clone(&ground.blocks));
+        let reader =
+            || MetadataReader::new(device, superblock.pool_tag(), geometry.total_blocks, Arc::clone(&ground.blocks));
         let (tree, mut blocks) = (reader(), reader());
         let state = fixed::usable_state(&mut blocks, &geometry)?;
         let ready = Field::GroupsReady.get(&state);

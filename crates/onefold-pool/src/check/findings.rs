@@ -11,7 +11,7 @@ pub(crate) const FILES_MAX: usize = 100;
 
 /// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct CheckProblem {
     /// The structure: `superblock`, `journal`, `pool state`, `bitmap`, `fingerprint store`, `reference count`, `file
     /// map`, `names tree`, `inode`, `directory`, `attribute`, `symbolic link`, `orphan list`, `reclaim list`, `saved
     /// filter`, `data`.
@@ -28,7 +28,7 @@ pub struct Problem {
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
     /// The problems, at most a thousand of them.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<CheckProblem>,
     /// Number of all problems; those beyond the first thousand are only counted.
     pub problems_total: u64,
     /// After a repair: number of remaining problems, including damaged data.
@@ -54,7 +54,7 @@ impl CheckReport {
 /// A problem whose affected files are not named yet.
 #[derive(Debug)]
 pub(super) struct UntracedProblem {
-    pub(super) problem: Problem,
+    pub(super) problem: CheckProblem,
     /// Affected files.
     pub(super) inos: Vec<Ino>,
     /// A block; files whose maps reach it are affected, too.
@@ -127,7 +127,7 @@ impl CheckFindings {
     ) {
         self.total += 1;
         if self.found.len() < PROBLEMS_MAX {
-            let problem = Problem { structure, block, files: Vec::new(), what };
+            let problem = CheckProblem { structure, block, files: Vec::new(), what };
             self.found.push(UntracedProblem { problem, inos: inos.to_vec(), traced });
         }
     }

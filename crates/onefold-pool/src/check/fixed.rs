@@ -4,7 +4,7 @@
 use onefold_block::{AlignedBuffer, BlockDevice, BlockNo};
 
 use super::findings::CheckFindings;
-use super::reader::Reader;
+use super::reader::MetadataReader;
 use crate::engine::open::COUNTER_MAX;
 use crate::error::{PoolError, Result};
 use crate::format::BlockBytes;
@@ -78,7 +78,7 @@ pub(super) fn check_journal_headers(
 
 /// Returns the pool state if a check can continue with it, or why it cannot.
 pub(super) fn usable_state(
-    reader: &mut Reader<'_>,
+    reader: &mut MetadataReader<'_>,
     geometry: &Geometry,
 ) -> std::result::Result<Box<BlockBytes>, String> {
     let state = Box::new(*reader.block(STATE, BlockKind::State)?);

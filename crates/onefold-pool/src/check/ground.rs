@@ -15,7 +15,7 @@ use onefold_block::{BlockDevice, BlockNo};
 use super::context::Context;
 use super::fixed;
 use super::lost_state;
-use super::reader::{CheckError, Reader};
+use super::reader::{CheckError, MetadataReader};
 use super::{CheckOptions, examine};
 use crate::error::{PoolError, Result};
 use crate::format::BlockBytes;
@@ -98,9 +98,9 @@ impl Ground {
         Some(Ground::new(reading, replayed))
     }
 
-    fn reader<'a>(&self, device: &'a dyn BlockDevice, superblock: &Superblock) -> Reader<'a> {
+    fn reader<'a>(&self, device: &'a dyn BlockDevice, superblock: &Superblock) -> MetadataReader<'a> {
         let total_blocks = superblock.geometry.total_blocks;
-        Reader::new(device, superblock.pool_tag(), total_blocks, Arc::clone(&self.blocks))
+        MetadataReader::new(device, superblock.pool_tag(), total_blocks, Arc::clone(&self.blocks))
     }
 
     /// Returns the pool state if a check can continue with it.

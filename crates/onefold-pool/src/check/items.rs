@@ -8,7 +8,7 @@ use crate::names::{NameHash, xattr};
 use crate::tree::Key;
 
 /// An attribute whose chunks are being read.
-struct Attribute {
+struct PartialAttribute {
     /// Hash and number: the key without the chunk.
     place: u64,
     next_chunk: u64,
@@ -30,7 +30,7 @@ pub(super) struct InodeItems {
     subdirectories: u64,
     target_bytes: u64,
     target_chunks: u64,
-    attribute: Option<Attribute>,
+    attribute: Option<PartialAttribute>,
     same_hash: SameHash,
     has_strays: bool,
 }
@@ -166,7 +166,7 @@ impl InodeItems {
                 let what = format!("the attribute {:?} lies where no look-up finds it", String::from_utf8_lossy(name));
                 findings.tell_of(self.ino, "attribute", None, what);
             }
-            self.attribute = Some(Attribute { place, next_chunk: 1, bytes_missing: length - first.len() });
+            self.attribute = Some(PartialAttribute { place, next_chunk: 1, bytes_missing: length - first.len() });
             return;
         }
         match &mut self.attribute {

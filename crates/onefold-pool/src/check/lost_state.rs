@@ -3,7 +3,7 @@
 
 use onefold_block::BlockNo;
 
-use super::reader::{CheckError, Reader};
+use super::reader::{CheckError, MetadataReader};
 use crate::engine::open::COUNTER_MAX;
 use crate::format::BlockBytes;
 use crate::format::geometry::{BITMAP_BLOCKS, ENTRIES_PER_STORE_PAGE, Geometry, STATE, STORE_PAGES_PER_GROUP};
@@ -20,7 +20,7 @@ pub(super) const LEVEL_OFFSET: usize = 16;
 const NUMBERS_SKIPPED: u64 = 1 << 20;
 
 /// Returns a sealed pool state. If no page proves to be the root, it names block 0, which is never taken for a page.
-pub(super) fn rebuild(reader: &mut Reader<'_>, superblock: &Superblock) -> Box<BlockBytes> {
+pub(super) fn rebuild(reader: &mut MetadataReader<'_>, superblock: &Superblock) -> Box<BlockBytes> {
     let geometry = &superblock.geometry;
     let ready = groups_ready(reader, geometry);
     let root = find_root(reader, geometry, ready).unwrap_or(BlockNo(0));
@@ -39,8 +39,8 @@ pub(super) fn rebuild(reader: &mut Reader<'_>, superblock: &Superblock) -> Box<B
 }
 
 /// Returns the number of groups in use: they are initialised in order, and each has its structures from then on.
-fn groups_ready(reader: &mut Reader<'_>, geometry: &Geometry) -> u64 {
-    let has_structures = |reader: &mut Reader<'_>, group| {
+fn groups_ready(reader: &mut MetadataReader<'_>, geometry: &Geometry) -> u64 {
+    let has_structures = |reader: &mut MetadataReader<'_>, group| {
         let is_bitmap = |index| reader.block(geometry.bitmap_block(group, index), BlockKind::Bitmap).is_ok();
         if (0..BITMAP_BLOCKS).any(is_bitmap) {
             return true;
@@ -71,7 +71,7 @@ impl Highest {
 }
 
 /// Finds the single page of the highest level among the recorded pages of the names tree.
-fn find_root(reader: &mut Reader<'_>, geometry: &Geometry, ready: u64) -> Option<BlockNo> {
+fn find_root(reader: &mut MetadataReader<'_>, geometry: &Geometry, ready: u64) -> Option<BlockNo> {
     let (mut recorded, mut possible) = (Highest::default(), Highest::default());
     let page_count = usize::try_from(STORE_PAGES_PER_GROUP).expect("193");
     for group in 0..ready {
@@ -99,7 +99,7 @@ fn find_root(reader: &mut Reader<'_>, geometry: &Geometry, ready: u64) -> Option
 }
 
 /// Returns the highest inode number, and the highest number in the reclaim list, below a root.
-fn highest_numbers(reader: &mut Reader<'_>, root: BlockNo) -> (u64, u64) {
+fn highest_numbers(reader: &mut MetadataReader<'_>, root: BlockNo) -> (u64, u64) {
     let (mut ino_max, mut reclaim_max) = (1, 0);
     // Unreadable pages contribute no number; the repair of names considers numbers found later.
     let _ = tree::check(reader, root, &mut |finding| -> Result<(), CheckError> {

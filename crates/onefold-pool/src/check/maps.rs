@@ -7,8 +7,8 @@ use super::context::{CheckMeter, ensure_fits};
 use super::findings::CheckFindings;
 use super::inodes::TreeContent;
 use super::node_set::{NodeSet, Visit};
-use super::reader::{CheckError, Reader};
-use super::span::{Span, SpanTotals, Trouble};
+use super::reader::{CheckError, MetadataReader};
+use super::span::{GroupSpan, ReferenceTrouble, SpanTotals};
 use crate::attr::{FileKind, Ino};
 use crate::format::BlockBytes;
 use crate::format::geometry::{GROUP_BLOCKS, Geometry};
@@ -29,14 +29,14 @@ const PAST_END_MAX: usize = 1 << 16;
 
 /// Walks over all maps while one span's references are counted.
 struct Walker<'c, 'a> {
-    blocks: &'c mut Reader<'a>,
+    blocks: &'c mut MetadataReader<'a>,
     findings: &'c mut CheckFindings,
     meter: &'c mut CheckMeter<'a>,
     geometry: Geometry,
     /// Blocks from here on are in no block group in use.
     end: u64,
     memory_bytes: u64,
-    span: &'c mut Span,
+    span: &'c mut GroupSpan,
     sums: &'c mut SpanTotals,
     reclaimed: &'c [ReclaimItem],
     /// Whether this is the first walk, which checks the nodes themselves; the others only count.
@@ -56,7 +56,7 @@ struct MapOwner {
 /// Counts the references of the names tree, of all files and of the reclaim list.
 pub(super) fn walk(
     context: &mut Context<'_>,
-    span: &mut Span,
+    span: &mut GroupSpan,
     listed: &TreeContent,
     is_first: bool,
     sums: &mut SpanTotals,
@@ -110,7 +110,7 @@ impl Walker<'_, '_> {
             if self.is_first {
                 self.findings.tell("names tree", Some(at), "a page is recorded at an impossible place");
             }
-        } else if let Some(Trouble::Use(usage)) = self.span.refer(at, BlockUse::TreePage, None) {
+        } else if let Some(ReferenceTrouble::Use(usage)) = self.span.refer(at, BlockUse::TreePage, None) {
             let what = format!("the block is a page of the names tree, but is recorded as {}", name(usage));
             self.findings.tell("reference count", Some(at), what);
         }
@@ -204,11 +204,11 @@ impl Walker<'_, '_> {
     /// Counts a reference to a node, and reports a block that is recorded with another use or domain.
     fn refer_to_node(&mut self, at: BlockNo, owner: MapOwner) {
         match self.span.refer(at, BlockUse::MapNode, owner.domain) {
-            Some(Trouble::Use(usage)) => {
+            Some(ReferenceTrouble::Use(usage)) => {
                 let what = format!("the block is part of a file map, but is recorded as {}", name(usage));
                 self.findings.tell_users_of(at, "reference count", what);
             }
-            Some(Trouble::Domain(_)) => {
+            Some(ReferenceTrouble::Domain(_)) => {
                 self.findings.mixed_domains = true;
                 self.findings.tell_users_of(at, "file map", "files of different sharing domains refer to it");
             }
@@ -289,8 +289,8 @@ impl Walker<'_, '_> {
             return;
         }
         let what = match self.span.refer(block, BlockUse::Data, owner.domain) {
-            Some(Trouble::Use(usage)) => format!("the block is file data, but is recorded as {}", name(usage)),
-            Some(Trouble::Domain(domain)) => {
+            Some(ReferenceTrouble::Use(usage)) => format!("the block is file data, but is recorded as {}", name(usage)),
+            Some(ReferenceTrouble::Domain(domain)) => {
                 self.findings.mixed_domains = true;
                 format!("the block belongs to sharing domain {domain}, but is used by a file of another one")
             }

@@ -39,7 +39,7 @@ use crate::format::geometry::STATE;
 use crate::host::HostId;
 use crate::progress::Progress;
 
-pub use findings::{CheckReport, Problem};
+pub use findings::{CheckProblem, CheckReport};
 pub use repair::repair;
 
 use context::Context;
@@ -116,7 +116,7 @@ fn find(
     let blocks_checked = context.blocks_checked();
     let (inodes_checked, data_blocks_hashed) = (context.inodes_checked, context.data_blocks_hashed);
     let findings = std::mem::take(&mut context.findings);
-    let besides = RepairFacts {
+    let facts = RepairFacts {
         is_beyond_repair: false,
         lost_names: findings.lost_names,
         past_end: findings.past_end.clone(),
@@ -124,7 +124,7 @@ fn find(
         ground: context.chosen.take(),
     };
     let report = report_of(findings);
-    Ok((CheckReport { inodes_checked, blocks_checked, data_blocks_hashed, stopped, ..report }, besides))
+    Ok((CheckReport { inodes_checked, blocks_checked, data_blocks_hashed, stopped, ..report }, facts))
 }
 
 /// Facts beside the report that a repair needs.

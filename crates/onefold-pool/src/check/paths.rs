@@ -6,7 +6,7 @@ use onefold_block::BlockNo;
 
 use super::context::Context;
 use super::findings::FILES_MAX;
-use super::reader::{CheckError, Reader};
+use super::reader::{CheckError, MetadataReader};
 use super::trace;
 use crate::attr::Ino;
 use crate::format::inode::Inode;
@@ -46,7 +46,7 @@ pub(super) fn name_files(context: &mut Context<'_>) {
 }
 
 /// Finds the names of each of `wanted`.
-fn find_names(reader: &mut Reader<'_>, root: BlockNo, wanted: &BTreeSet<Ino>, names: &mut InodeNames) {
+fn find_names(reader: &mut MetadataReader<'_>, root: BlockNo, wanted: &BTreeSet<Ino>, names: &mut InodeNames) {
     // Names in damaged parts of the tree stay unknown.
     let _ = tree::check(reader, root, &mut |finding| -> Result<(), CheckError> {
         if let TreeFinding::Item { key, value } = finding
@@ -64,7 +64,7 @@ fn find_names(reader: &mut Reader<'_>, root: BlockNo, wanted: &BTreeSet<Ino>, na
 }
 
 /// Returns the directories above all files with names.
-fn ancestors(reader: &mut Reader<'_>, root: BlockNo, names: &InodeNames) -> BTreeSet<Ino> {
+fn ancestors(reader: &mut MetadataReader<'_>, root: BlockNo, names: &InodeNames) -> BTreeSet<Ino> {
     let mut above = BTreeSet::new();
     for name in names.values().flatten() {
         let mut at = name.parent;

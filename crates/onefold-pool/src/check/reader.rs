@@ -39,7 +39,7 @@ impl From<PoolError> for CheckError {
 }
 
 /// Reads and verifies metadata blocks, and never writes.
-pub(super) struct Reader<'a> {
+pub(super) struct MetadataReader<'a> {
     device: &'a dyn BlockDevice,
     pool_tag: u32,
     total_blocks: u64,
@@ -53,16 +53,16 @@ pub(super) struct Reader<'a> {
     pub(super) blocks_read: u64,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> MetadataReader<'a> {
     pub(super) fn new(
         device: &'a dyn BlockDevice,
         pool_tag: u32,
         total_blocks: u64,
         overlay: Arc<BTreeMap<BlockNo, Box<BlockBytes>>>,
-    ) -> Reader<'a> {
+    ) -> MetadataReader<'a> {
         let (kept, kept_order) = (BlockMap::default(), VecDeque::new());
         let buffer = AlignedBuffer::zeroed(0);
-        Reader { device, pool_tag, total_blocks, overlay, kept, kept_order, buffer, blocks_read: 0 }
+        MetadataReader { device, pool_tag, total_blocks, overlay, kept, kept_order, buffer, blocks_read: 0 }
     }
 
     /// Returns a block that must have this kind, or its problem.
@@ -168,7 +168,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl Pages for Reader<'_> {
+impl Pages for MetadataReader<'_> {
     type Error = CheckError;
 
     fn page(&mut self, at: BlockNo) -> Result<&[u8; BLOCK_BYTES], CheckError> {

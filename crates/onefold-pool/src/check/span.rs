@@ -65,7 +65,7 @@ pub(super) struct SpanTotals {
 
 /// A problem of a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum ReferenceTrouble {
     /// The block has another use.
     Use(BlockUse),
     /// The block belongs to another sharing domain.
@@ -84,7 +84,7 @@ pub(super) struct ReferenceEvidence {
 }
 
 /// Some block groups while their references are counted.
-pub(super) struct Span {
+pub(super) struct GroupSpan {
     first: u64,
     blocks: Vec<BlockTally>,
 }
@@ -102,7 +102,7 @@ pub(super) fn check_all(context: &mut Context<'_>, listed: &TreeContent) -> Resu
     let mut first = 0;
     while first < ready {
         let end = (first + groups).min(ready);
-        let mut span = Span::load(context, first..end, &mut sums)?;
+        let mut span = GroupSpan::load(context, first..end, &mut sums)?;
         maps::walk(context, &mut span, listed, first == 0, &mut sums)?;
         span.check_filter_blocks(context, listed);
         span.settle(context, &mut sums);
@@ -126,11 +126,11 @@ fn check_filter_runs(context: &mut Context<'_>, listed: &TreeContent) {
     }
 }
 
-impl Span {
-    fn load(context: &mut Context<'_>, groups: Range<u64>, sums: &mut SpanTotals) -> Result<Span, CheckError> {
+impl GroupSpan {
+    fn load(context: &mut Context<'_>, groups: Range<u64>, sums: &mut SpanTotals) -> Result<GroupSpan, CheckError> {
         let geometry = context.geometry;
         let blocks: u64 = groups.clone().map(|group| geometry.group_blocks(group)).sum();
-        let mut span = Span {
+        let mut span = GroupSpan {
             first: groups.start * GROUP_BLOCKS,
             blocks: Vec::with_capacity(usize::try_from(blocks).unwrap_or(0)),
         };
@@ -194,10 +194,10 @@ impl Span {
     }
 
     /// Returns a span of blocks about which only later references give evidence.
-    pub(super) fn blank(geometry: &Geometry, groups: Range<u64>) -> Span {
+    pub(super) fn blank(geometry: &Geometry, groups: Range<u64>) -> GroupSpan {
         let blocks: u64 = groups.clone().map(|group| geometry.group_blocks(group)).sum();
         let blank = BlockTally { remaining: 0, domain: 0, usage: BlockUse::Free, flags: BLANK };
-        Span { first: groups.start * GROUP_BLOCKS, blocks: vec![blank; usize::try_from(blocks).unwrap_or(0)] }
+        GroupSpan { first: groups.start * GROUP_BLOCKS, blocks: vec![blank; usize::try_from(blocks).unwrap_or(0)] }
     }
 
     /// Returns the evidence of the references so far about a block of a blank span.
@@ -221,7 +221,7 @@ impl Span {
 
     /// Counts a reference to a block as `usage` by a file of `domain`. Does nothing if the block belongs to another
     /// span. Returns the same problem of a block only once.
-    pub(super) fn refer(&mut self, block: BlockNo, usage: BlockUse, domain: Option<u16>) -> Option<Trouble> {
+    pub(super) fn refer(&mut self, block: BlockNo, usage: BlockUse, domain: Option<u16>) -> Option<ReferenceTrouble> {
         let counted = self.place(block)?;
         counted.flags |= REFERRED;
         if counted.flags & UNKNOWN != 0 {
@@ -234,7 +234,7 @@ impl Span {
         }
         let mut trouble = None;
         if counted.usage != usage {
-            trouble = Some(Trouble::Use(counted.usage));
+            trouble = Some(ReferenceTrouble::Use(counted.usage));
         } else {
             if counted.remaining == 0 {
                 counted.flags |= OVER;
@@ -247,7 +247,7 @@ impl Span {
                 }
                 if counted.domain != domain {
                     counted.flags |= MIXED;
-                    trouble = Some(Trouble::Domain(counted.domain));
+                    trouble = Some(ReferenceTrouble::Domain(counted.domain));
                 }
             }
         }

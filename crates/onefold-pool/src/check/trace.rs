@@ -8,7 +8,7 @@ use onefold_block::BlockNo;
 use super::context::Context;
 use super::findings::FILES_MAX;
 use super::node_set::{NodeSet, Visit};
-use super::reader::{CheckError, Reader};
+use super::reader::{CheckError, MetadataReader};
 use crate::attr::{FileKind, Ino};
 use crate::format::header::BlockKind;
 use crate::format::inode::{Inode, MapRoot};
@@ -59,7 +59,7 @@ pub(super) fn add_files(context: &mut Context<'_>) {
 }
 
 struct Tracer<'c, 'a> {
-    blocks: &'c mut Reader<'a>,
+    blocks: &'c mut MetadataReader<'a>,
     /// Problems, by their block.
     problems: HashMap<BlockNo, Vec<usize>>,
     visited: NodeSet,

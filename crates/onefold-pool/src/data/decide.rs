@@ -14,7 +14,7 @@
 
 use onefold_block::{BlockNo, Fingerprint};
 
-use crate::activity::{Activity, Counter};
+use crate::activity::{Activity, ActivityCounter};
 use crate::attr::Ino;
 use crate::filter::StorePageNo;
 use crate::format::geometry::{GROUP_BLOCKS, Geometry};
@@ -233,7 +233,7 @@ impl Op<'_> {
             // All pages that the whole write needs have been requested, and are read together.
             self.settle()?;
         }
-        activity.add(Counter::LookupsForNothing, for_nothing);
+        activity.add(ActivityCounter::LookupsForNothing, for_nothing);
         Ok(choices)
     }
 

@@ -23,7 +23,7 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockNo, Fingerprint, WriteOp};
 
 use super::Data;
 use super::decide::{ApplyResult, DecisionRequest, Fate, LostBlock, SharingPolicy, WriteBlock, sought};
-use crate::activity::Counter;
+use crate::activity::ActivityCounter;
 use crate::attr::{Dedup, Ino};
 use crate::engine::{BUFFER_BLOCKS, Engine, PLACES_MAX};
 use crate::error::{PoolError, Result};
@@ -268,7 +268,7 @@ impl Data {
                 ended = Some(&flight.write);
             }
         }
-        self.engine.activity.add(Counter::BlocksWritten, new.len() as u64);
+        self.engine.activity.add(ActivityCounter::BlocksWritten, new.len() as u64);
         written
     }
 
@@ -371,9 +371,9 @@ impl Data {
     fn count_fates(&self, fates: &[Fate]) {
         let zero = fates.iter().filter(|fate| matches!(fate, Fate::Hole)).count();
         let written = fates.iter().filter(|fate| matches!(fate, Fate::Write(_))).count();
-        self.engine.activity.add(Counter::BlocksAccepted, fates.len() as u64);
-        self.engine.activity.add(Counter::BlocksZero, zero as u64);
-        self.engine.activity.add(Counter::BlocksShared, (fates.len() - zero - written) as u64);
+        self.engine.activity.add(ActivityCounter::BlocksAccepted, fates.len() as u64);
+        self.engine.activity.add(ActivityCounter::BlocksZero, zero as u64);
+        self.engine.activity.add(ActivityCounter::BlocksShared, (fates.len() - zero - written) as u64);
     }
 }
 

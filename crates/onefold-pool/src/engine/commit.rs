@@ -26,12 +26,12 @@ use onefold_block::device::writes_of;
 use onefold_block::{BLOCK_BYTES, BlockNo};
 
 use super::{BUFFER_BLOCKS, Engine};
-use crate::activity::Counter;
+use crate::activity::ActivityCounter;
 use crate::error::{PoolError, Result};
 use crate::format::BlockBytes;
 use crate::format::header;
 use crate::format::journal::{TransactionBuilder, TransactionIdentity, WHOLE_RECORD_BYTES};
-use crate::journal::log::{self, Log};
+use crate::journal::log::{self, JournalLog};
 use crate::meta::Meta;
 use crate::meta::free_again::runs_of;
 use crate::meta::ranges::DirtyRanges;
@@ -48,7 +48,7 @@ const _: () = assert!(GATHER_BLOCKS <= BUFFER_BLOCKS, "a kept buffer is large en
 /// State of commits and checkpoints, behind its own lock.
 #[derive(Debug)]
 pub(crate) struct Committer {
-    log: Log,
+    log: JournalLog,
     /// The last durable transaction.
     durable: u64,
     /// Committed content that may not be in place yet.
@@ -84,7 +84,7 @@ struct PendingTransaction {
 impl Committer {
     /// Returns the committer of an opened pool. Recovery found `home` and `held` in the log.
     pub(crate) fn new(
-        log: Log,
+        log: JournalLog,
         durable: u64,
         home: BTreeMap<BlockNo, Arc<BlockBytes>>,
         held: Vec<BlockNo>,
@@ -288,7 +288,7 @@ impl Engine {
         if self.options.journaling == Journaling::Off {
             self.hand_out_held(committer);
         }
-        self.activity.add(Counter::Commits, 1);
+        self.activity.add(ActivityCounter::Commits, 1);
     }
 
     /// Puts all committed content in place and empties the log, without a commit.
@@ -363,7 +363,7 @@ impl Engine {
             }
             sync::unlock_fairly(meta);
         }
-        self.activity.add(Counter::Checkpoints, 1);
+        self.activity.add(ActivityCounter::Checkpoints, 1);
         Ok(())
     }
 

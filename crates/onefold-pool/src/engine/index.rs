@@ -16,7 +16,7 @@ use onefold_block::{AlignedBuffer, BlockNo, Fingerprint};
 
 use super::Engine;
 use super::filter_image::FilterLoad;
-use crate::activity::Counter;
+use crate::activity::ActivityCounter;
 use crate::error::{PoolError, Result};
 use crate::filter::{Batch, BatchPart, KeyedPage, PackedEntry, Packer, StorePageNo};
 use crate::format::BlockBytes;
@@ -234,7 +234,7 @@ impl Engine {
             let (mine, theirs) = pages.split_at(pages.len() / 2);
             with_second_thread(|| read(mine), || read(theirs))
         };
-        self.activity.add(Counter::MetadataBlocksRead, one.pages_read + other.pages_read);
+        self.activity.add(ActivityCounter::MetadataBlocksRead, one.pages_read + other.pages_read);
         one.entries.into_iter().chain(other.entries).for_each(|entry| batch.add_packed(entry));
         [one.unusable, other.unusable].concat()
     }

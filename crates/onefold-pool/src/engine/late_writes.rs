@@ -268,70 +268,70 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_read_and_written_later_in_one_request() {
-        let trial = LateWritesFixture::new(0);
-        trial.late.write(BlockNo(10), &[1; 3 * BLOCK_BYTES]).expect("writes");
-        assert!(trial.keep(12, 3) && trial.keep(11, 2) && trial.keep(13, 4));
-        assert_eq!((bytes_at(&trial.late, 10), bytes_at(&*trial.device, 10)), ([1, 2, 3], [1, 1, 1]));
-        let reads = trial.device.count(Call::Read);
-        assert_eq!(bytes_at(&trial.late, 11), [2, 3, 4]);
-        assert_eq!(trial.device.count(Call::Read), reads, "all of it is kept");
-        let writes = trial.device.count(Call::Write);
-        trial.write_out().expect("writes");
-        assert_eq!((bytes_at(&*trial.device, 11), trial.device.count(Call::Write)), ([2, 3, 4], writes + 1));
-        trial.write_out().expect("there is nothing");
-        assert_eq!(trial.device.count(Call::Write), writes + 1);
+        let fixture = LateWritesFixture::new(0);
+        fixture.late.write(BlockNo(10), &[1; 3 * BLOCK_BYTES]).expect("writes");
+        assert!(fixture.keep(12, 3) && fixture.keep(11, 2) && fixture.keep(13, 4));
+        assert_eq!((bytes_at(&fixture.late, 10), bytes_at(&*fixture.device, 10)), ([1, 2, 3], [1, 1, 1]));
+        let reads = fixture.device.count(Call::Read);
+        assert_eq!(bytes_at(&fixture.late, 11), [2, 3, 4]);
+        assert_eq!(fixture.device.count(Call::Read), reads, "all of it is kept");
+        let writes = fixture.device.count(Call::Write);
+        fixture.write_out().expect("writes");
+        assert_eq!((bytes_at(&*fixture.device, 11), fixture.device.count(Call::Write)), ([2, 3, 4], writes + 1));
+        fixture.write_out().expect("there is nothing");
+        assert_eq!(fixture.device.count(Call::Write), writes + 1);
     }
 
     #[test]
     fn old_content_never_follows_newer_content() {
-        let trial = LateWritesFixture::new(0);
-        assert!(trial.keep(10, 1) && trial.keep(11, 1) && trial.keep(12, 1) && trial.keep(10, 2));
-        trial.late.write(BlockNo(11), &[9; BLOCK_BYTES]).expect("writes");
-        trial.late.discard(BlockNo(12), 1).expect("discards");
-        trial.write_out().expect("writes");
-        assert_eq!(bytes_at(&*trial.device, 10), [2, 9, 0]);
-        assert!(trial.keep(10, 3));
-        trial.late.write_batch(&[WriteOp { first: BlockNo(9), from: &[5; 2 * BLOCK_BYTES] }]).expect("writes");
-        trial.write_out().expect("writes");
-        assert_eq!(bytes_at(&*trial.device, 9), [5, 5, 9]);
+        let fixture = LateWritesFixture::new(0);
+        assert!(fixture.keep(10, 1) && fixture.keep(11, 1) && fixture.keep(12, 1) && fixture.keep(10, 2));
+        fixture.late.write(BlockNo(11), &[9; BLOCK_BYTES]).expect("writes");
+        fixture.late.discard(BlockNo(12), 1).expect("discards");
+        fixture.write_out().expect("writes");
+        assert_eq!(bytes_at(&*fixture.device, 10), [2, 9, 0]);
+        assert!(fixture.keep(10, 3));
+        fixture.late.write_batch(&[WriteOp { first: BlockNo(9), from: &[5; 2 * BLOCK_BYTES] }]).expect("writes");
+        fixture.write_out().expect("writes");
+        assert_eq!(bytes_at(&*fixture.device, 9), [5, 5, 9]);
     }
 
     #[test]
     fn some_writes_without_a_sync_come_before_one_that_is_kept() {
-        let trial = LateWritesFixture::new(2);
-        assert_eq!([1, 2, 3, 4].map(|block| trial.keep(block, 1)), [false, false, true, true]);
-        trial.late.sync().expect("syncs");
-        assert_eq!([5, 6, 7].map(|block| trial.keep(block, 1)), [false, false, true]);
-        assert_eq!(bytes_at(&trial.late, 3), [1, 1, 0], "a sync is no end of what is kept");
+        let fixture = LateWritesFixture::new(2);
+        assert_eq!([1, 2, 3, 4].map(|block| fixture.keep(block, 1)), [false, false, true, true]);
+        fixture.late.sync().expect("syncs");
+        assert_eq!([5, 6, 7].map(|block| fixture.keep(block, 1)), [false, false, true]);
+        assert_eq!(bytes_at(&fixture.late, 3), [1, 1, 0], "a sync is no end of what is kept");
     }
 
     #[test]
     fn room_for_more_is_made_by_writing() {
-        let trial = LateWritesFixture::new(0);
+        let fixture = LateWritesFixture::new(0);
         for block in 0..KEPT_BLOCKS_MAX as u64 {
-            assert!(trial.keep(block, 1));
+            assert!(fixture.keep(block, 1));
         }
-        assert_eq!(trial.device.count(Call::Write), 0);
-        assert!(trial.keep(1000, 2));
-        assert_eq!((trial.device.count(Call::Write), trial.late.kept.lock().len()), (1, 1));
+        assert_eq!(fixture.device.count(Call::Write), 0);
+        assert!(fixture.keep(1000, 2));
+        assert_eq!((fixture.device.count(Call::Write), fixture.late.kept.lock().len()), (1, 1));
     }
 
     #[test]
     fn a_device_that_fails_under_kept_blocks_is_not_asked_again() {
         for fault in [Fault::Io, Fault::StorageFull] {
-            let trial = LateWritesFixture::new(0);
+            let fixture = LateWritesFixture::new(0);
             for block in 0..KEPT_BLOCKS_MAX as u64 {
-                assert!(trial.keep(block, 1));
+                assert!(fixture.keep(block, 1));
             }
-            trial.device.fail(Call::Write, FailingCalls::Nth(1), fault);
+            fixture.device.fail(Call::Write, FailingCalls::Nth(1), fault);
             // Even on a device without room: no write is left that could return this error.
-            assert!(matches!(trial.try_keep(1000, 2), Err(PoolError::Io { .. })), "{fault:?}");
-            let writes = trial.device.count(Call::Write);
+            assert!(matches!(fixture.try_keep(1000, 2), Err(PoolError::Io { .. })), "{fault:?}");
+            let writes = fixture.device.count(Call::Write);
             for _ in 0..2 {
-                assert!(matches!(trial.write_out(), Err(PoolError::Io { .. })), "{fault:?}");
+                assert!(matches!(fixture.write_out(), Err(PoolError::Io { .. })), "{fault:?}");
             }
-            assert!(matches!(trial.try_keep(1000, 2), Err(PoolError::Io { .. })), "{fault:?}");
-            assert_eq!((bytes_at(&trial.late, 0), trial.device.count(Call::Write)), ([1, 1, 1], writes));
+            assert!(matches!(fixture.try_keep(1000, 2), Err(PoolError::Io { .. })), "{fault:?}");
+            assert_eq!((bytes_at(&fixture.late, 0), fixture.device.count(Call::Write)), ([1, 1, 1], writes));
         }
     }
 }

@@ -12,7 +12,7 @@ use onefold_block::device::reads_of;
 use onefold_block::{AlignedBuffer, BlockNo};
 
 use super::Engine;
-use crate::activity::Counter;
+use crate::activity::ActivityCounter;
 use crate::error::{PoolError, Result};
 use crate::format::BlockBytes;
 use crate::format::geometry::{BITMAP_BLOCKS, ENTRIES_PER_STORE_PAGE, GROUP_BLOCKS, Geometry, STORE_PAGES_PER_GROUP};
@@ -103,7 +103,7 @@ impl Engine {
         }
         drop(meta);
         self.loaded.notify_all();
-        self.activity.add(Counter::MetadataBlocksRead, mine.len() as u64);
+        self.activity.add(ActivityCounter::MetadataBlocksRead, mine.len() as u64);
         read?;
         damage.map_or(Ok(()), Err)
     }

@@ -14,7 +14,7 @@ use super::index;
 use super::late_writes::{KEPT_BYTES_MAX, LateWrites};
 use super::room::{BackingRoom, RoomWatch};
 use super::{BUFFER_BLOCKS, Engine};
-use crate::activity::{Activity, Counter};
+use crate::activity::{Activity, ActivityCounter};
 use crate::error::{PoolError, Result};
 use crate::filter::{Filter, FilterOptions};
 use crate::format::geometry::{Geometry, STATE, SUPERBLOCK, SUPERBLOCK_COPY};
@@ -22,13 +22,13 @@ use crate::format::get_u64;
 use crate::format::header::{self, BlockKind, HEADER_BYTES};
 use crate::format::state::{FIELD_COUNT, Field};
 use crate::format::superblock::{Superblock, SuperblockError};
-use crate::journal::log::{self, Log};
+use crate::journal::log::{self, JournalLog};
 use crate::journal::replay::{self, ReplayResult};
 use crate::meta::Meta;
 use crate::meta::cache::Cache;
 use crate::meta::groups::Groups;
 use crate::meta::in_flight::InFlightTable;
-use crate::meta::indexing::Indexing;
+use crate::meta::indexing::IndexingState;
 use crate::meta::orphans::Orphans;
 use crate::meta::running::RunningTransaction;
 use crate::meta::shared_filter::SharedFilter;
@@ -239,7 +239,7 @@ impl Engine {
             running: RunningTransaction::new(replayed.next_sequence, log_bytes, plan.commit),
             groups: Groups::new(plan.busy),
             filter: Arc::clone(&filter),
-            indexing: Indexing::default(),
+            indexing: IndexingState::default(),
             in_flight: InFlightTable::default(),
             orphans: Orphans::default(),
             set_aside: 0,
@@ -248,8 +248,8 @@ impl Engine {
             allocations: options.allocations.clone(),
         };
         let activity = Activity::default();
-        activity.add(Counter::Replayed, replayed.transaction_count);
-        activity.add(Counter::ReplayedBytes, replayed.position.used * onefold_block::block::BLOCK_BYTES_U64);
+        activity.add(ActivityCounter::Replayed, replayed.transaction_count);
+        activity.add(ActivityCounter::ReplayedBytes, replayed.position.used * onefold_block::block::BLOCK_BYTES_U64);
         let room = Arc::new(BackingRoom::new(Arc::clone(&environment.clock), options.provisioning));
         let committer = take_in(&mut meta, &superblock, replayed, pulse.as_ref().map_or(0, |pulse| pulse.run()));
         load_state(&*device, &mut meta)?;
@@ -305,7 +305,7 @@ fn take_in(meta: &mut Meta, superblock: &Superblock, replayed: ReplayResult, run
     for &block in &replayed.forgotten {
         meta.groups.busy.set(block);
     }
-    let log = Log::new(superblock, replayed.position, run);
+    let log = JournalLog::new(superblock, replayed.position, run);
     Committer::new(log, durable, home, replayed.forgotten.into_iter().collect())
 }
 

@@ -299,100 +299,100 @@ mod tests {
 
     #[test]
     fn ample_room_is_asked_for_once_in_a_second_or_16_mib() {
-        let asked = RoomFixture::new(Provisioning::Told);
+        let fixture = RoomFixture::new(Provisioning::Told);
         let ample = Some(AMPLE_BLOCKS);
-        assert_eq!(asked.allowance(ample), (Allowance::InAll(AMPLE_BLOCKS - SPARE_BLOCKS), true));
-        let credited = (0..).take_while(|_| asked.allowance(ample) == (Allowance::Any, false)).count() as u64;
+        assert_eq!(fixture.allowance(ample), (Allowance::InAll(AMPLE_BLOCKS - SPARE_BLOCKS), true));
+        let credited = (0..).take_while(|_| fixture.allowance(ample) == (Allowance::Any, false)).count() as u64;
         assert_eq!(credited, CREDIT_BLOCKS / 100 - 1, "the next one was asked for");
-        assert_eq!(asked.allowance(ample), (Allowance::Any, false));
-        asked.clock.advance_seconds(1);
-        assert_eq!(asked.allowance(Some(0)), (Allowance::InAll(0), true), "what was known is too old");
-        assert_eq!(asked.allowance(None), (Allowance::Any, true));
+        assert_eq!(fixture.allowance(ample), (Allowance::Any, false));
+        fixture.clock.advance_seconds(1);
+        assert_eq!(fixture.allowance(Some(0)), (Allowance::InAll(0), true), "what was known is too old");
+        assert_eq!(fixture.allowance(None), (Allowance::Any, true));
     }
 
     #[test]
     fn little_room_is_asked_for_each_time() {
-        let asked = RoomFixture::new(Provisioning::Told);
+        let fixture = RoomFixture::new(Provisioning::Told);
         for room in [AMPLE_BLOCKS - 1, SPARE_BLOCKS, 0, 50_000] {
-            assert_eq!(asked.allowance(Some(room)), (Allowance::InAll(room.saturating_sub(SPARE_BLOCKS)), true));
+            assert_eq!(fixture.allowance(Some(room)), (Allowance::InAll(room.saturating_sub(SPARE_BLOCKS)), true));
         }
     }
 
     #[test]
     fn a_write_without_room_ends_the_credit_and_nothing_is_accepted_for_a_second() {
-        let asked = RoomFixture::new(Provisioning::Told);
+        let fixture = RoomFixture::new(Provisioning::Told);
         let thin = Arc::new(ThinDevice::new(MemoryDevice::new(64), 1));
-        let watch = RoomWatch::new(thin, asked.room.clone());
-        assert!(asked.allowance(Some(AMPLE_BLOCKS)).1);
-        assert_eq!(asked.allowance(None), (Allowance::Any, false));
+        let watch = RoomWatch::new(thin, fixture.room.clone());
+        assert!(fixture.allowance(Some(AMPLE_BLOCKS)).1);
+        assert_eq!(fixture.allowance(None), (Allowance::Any, false));
         watch.write(BlockNo(1), &[1; 4096]).expect("there is room for one");
-        assert_eq!(asked.allowance(None), (Allowance::Any, false));
+        assert_eq!(fixture.allowance(None), (Allowance::Any, false));
         let from = [2; 4096];
         watch.write_batch(&[WriteOp { first: BlockNo(2), from: &from }]).expect_err("no room");
-        assert_eq!(asked.allowance(Some(AMPLE_BLOCKS)), (Allowance::Nothing, false));
-        asked.clock.advance_seconds(1);
-        assert_eq!(asked.allowance(Some(20_000)), (Allowance::InAll(20_000 - SPARE_BLOCKS), true));
+        assert_eq!(fixture.allowance(Some(AMPLE_BLOCKS)), (Allowance::Nothing, false));
+        fixture.clock.advance_seconds(1);
+        assert_eq!(fixture.allowance(Some(20_000)), (Allowance::InAll(20_000 - SPARE_BLOCKS), true));
     }
 
     #[test]
     fn a_device_that_ran_out_of_room_untold_gets_no_credit_any_more() {
-        let asked = RoomFixture::new(Provisioning::Told);
+        let fixture = RoomFixture::new(Provisioning::Told);
         let volume = Arc::new(FaultyDevice::new(MemoryDevice::new(64), 1));
-        let watch = RoomWatch::new(volume.clone(), asked.room.clone());
-        assert_eq!(asked.allowance(None), (Allowance::Any, true));
+        let watch = RoomWatch::new(volume.clone(), fixture.room.clone());
+        assert_eq!(fixture.allowance(None), (Allowance::Any, true));
         volume.fail(Call::Write, FailingCalls::Nth(1), Fault::StorageFull);
         watch.write(BlockNo(1), &[1; 4096]).expect_err("no room");
-        asked.clock.advance_seconds(1000);
-        assert_eq!(asked.allowance(None), (Allowance::Nothing, false));
-        let said = RoomFixture::new(Provisioning::Thin);
-        assert_eq!(said.allowance(None), (Allowance::Nothing, false));
+        fixture.clock.advance_seconds(1000);
+        assert_eq!(fixture.allowance(None), (Allowance::Nothing, false));
+        let fixture = RoomFixture::new(Provisioning::Thin);
+        assert_eq!(fixture.allowance(None), (Allowance::Nothing, false));
     }
 
     #[test]
     fn the_word_of_the_backing_store_ends_with_a_change_or_after_a_second() {
-        let asked = RoomFixture::new(Provisioning::Told);
-        assert!(asked.is_vouched_for(true));
-        assert!(asked.is_vouched_for(false), "not asked again at once");
-        asked.clock.advance_seconds(1);
-        assert!(!asked.is_vouched_for(false) && !asked.is_vouched_for(true), "its last answer counts");
+        let fixture = RoomFixture::new(Provisioning::Told);
+        assert!(fixture.is_vouched_for(true));
+        assert!(fixture.is_vouched_for(false), "not asked again at once");
+        fixture.clock.advance_seconds(1);
+        assert!(!fixture.is_vouched_for(false) && !fixture.is_vouched_for(true), "its last answer counts");
         for change in [BackingRoom::note_change, |room: &BackingRoom| room.discarding(|| ())] {
-            asked.clock.advance_seconds(1);
-            assert!(asked.is_vouched_for(true));
-            change(&asked.room);
-            assert!(!asked.is_vouched_for(false));
+            fixture.clock.advance_seconds(1);
+            assert!(fixture.is_vouched_for(true));
+            change(&fixture.room);
+            assert!(!fixture.is_vouched_for(false));
         }
-        asked.clock.advance_seconds(1);
-        assert!(asked.is_vouched_for(true));
-        assert_eq!(asked.allowance(Some(AMPLE_BLOCKS)), (Allowance::InAll(AMPLE_BLOCKS - SPARE_BLOCKS), true));
-        assert!(!asked.is_vouched_for(false), "it has told that it has room to lose");
+        fixture.clock.advance_seconds(1);
+        assert!(fixture.is_vouched_for(true));
+        assert_eq!(fixture.allowance(Some(AMPLE_BLOCKS)), (Allowance::InAll(AMPLE_BLOCKS - SPARE_BLOCKS), true));
+        assert!(!fixture.is_vouched_for(false), "it has told that it has room to lose");
         assert!(!RoomFixture::new(Provisioning::Thin).is_vouched_for(true));
     }
 
     #[test]
     fn an_answer_from_before_a_change_does_not_count() {
-        let asked = RoomFixture::new(Provisioning::Told);
-        let is_vouched_for = asked.room.is_vouched_for(|| {
-            asked.room.note_change();
+        let fixture = RoomFixture::new(Provisioning::Told);
+        let is_vouched_for = fixture.room.is_vouched_for(|| {
+            fixture.room.note_change();
             true
         });
-        assert!(!is_vouched_for && !asked.is_vouched_for(false));
-        let asked = RoomFixture::new(Provisioning::Told);
-        asked.room.discarding(|| assert!(!asked.is_vouched_for(true), "the hole may not be there yet"));
-        let is_vouched_for = asked.room.is_vouched_for(|| {
-            asked.room.discarding(|| ());
+        assert!(!is_vouched_for && !fixture.is_vouched_for(false));
+        let fixture = RoomFixture::new(Provisioning::Told);
+        fixture.room.discarding(|| assert!(!fixture.is_vouched_for(true), "the hole may not be there yet"));
+        let is_vouched_for = fixture.room.is_vouched_for(|| {
+            fixture.room.discarding(|| ());
             true
         });
         assert!(!is_vouched_for);
-        assert!(asked.is_vouched_for(true), "asked after it");
+        assert!(fixture.is_vouched_for(true), "asked after it");
     }
 
     #[test]
     fn nobody_is_vouched_for_once_a_write_has_found_no_room() {
-        let asked = RoomFixture::new(Provisioning::Told);
+        let fixture = RoomFixture::new(Provisioning::Told);
         let thin = Arc::new(ThinDevice::new(MemoryDevice::new(64), 0));
-        let watch = RoomWatch::new(thin, asked.room.clone());
-        assert!(asked.is_vouched_for(true));
+        let watch = RoomWatch::new(thin, fixture.room.clone());
+        assert!(fixture.is_vouched_for(true));
         watch.write(BlockNo(1), &[1; 4096]).expect_err("no room");
-        assert!(!asked.is_vouched_for(true));
+        assert!(!fixture.is_vouched_for(true));
     }
 }

@@ -9,7 +9,7 @@ use onefold_block::{AlignedBuffer, BlockNo};
 
 use super::Engine;
 use super::load::sound;
-use crate::activity::Counter;
+use crate::activity::ActivityCounter;
 use crate::error::{PoolError, Result};
 use crate::format::BlockBytes;
 use crate::format::header::BlockKind;
@@ -66,7 +66,7 @@ impl Engine {
             sync::unlock_fairly(meta);
         }
         self.loaded.notify_all();
-        self.activity.add(Counter::MetadataBlocksRead, places.len() as u64);
+        self.activity.add(ActivityCounter::MetadataBlocksRead, places.len() as u64);
         read.map(|()| true)
     }
 

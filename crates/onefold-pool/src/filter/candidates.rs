@@ -6,13 +6,13 @@ const INLINE: usize = 4;
 
 /// The distinct store pages that may hold a fingerprint, usually none or one.
 #[derive(Clone, Debug, Default)]
-pub struct Candidates {
+pub struct CandidatePages {
     first: [StorePageNo; INLINE],
     first_count: usize,
     more: Vec<StorePageNo>,
 }
 
-impl Candidates {
+impl CandidatePages {
     /// Returns whether no page may hold the fingerprint.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -46,7 +46,7 @@ impl Candidates {
     }
 }
 
-impl IntoIterator for Candidates {
+impl IntoIterator for CandidatePages {
     type Item = StorePageNo;
     type IntoIter =
         std::iter::Chain<std::iter::Take<std::array::IntoIter<StorePageNo, INLINE>>, std::vec::IntoIter<StorePageNo>>;
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn pages_come_out_once_each_in_order() {
-        let mut candidates = Candidates::default();
+        let mut candidates = CandidatePages::default();
         assert!(candidates.is_empty());
         for page in [0, 3, 3, 7, 9, 9, 9, 11, 12, 12] {
             candidates.add(StorePageNo(page));

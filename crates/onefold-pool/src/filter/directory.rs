@@ -19,14 +19,14 @@ pub(super) struct RegionPlace {
 
 /// The cells of all regions; an empty region has none.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(super) struct RegionDirectory {
     cells: Vec<Option<CellAt>>,
 }
 
-impl Directory {
+impl RegionDirectory {
     /// Returns a directory of one empty region.
-    pub(super) fn new() -> Directory {
-        Directory { cells: vec![None] }
+    pub(super) fn new() -> RegionDirectory {
+        RegionDirectory { cells: vec![None] }
     }
 
     /// Returns the number of regions, at least 1.
@@ -50,7 +50,7 @@ impl Directory {
         locate(self.len() as u64, key)
     }
 
-    /// Returns the region that the next split divides; its other half becomes region [`Directory::len`].
+    /// Returns the region that the next split divides; its other half becomes region [`RegionDirectory::len`].
     pub(super) fn next_to_split(&self) -> RegionPlace {
         let level = self.len().ilog2();
         RegionPlace { region: index(self.len() as u64 - (1 << level)), bits: level }
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn every_key_is_in_one_region_and_a_split_divides_only_the_region_it_says() {
-        let mut directory = Directory::new();
+        let mut directory = RegionDirectory::new();
         for count in 1..200_u64 {
             assert_eq!(directory.len() as u64, count);
             let before: Vec<RegionPlace> = (0..512).map(|key| directory.locate(key)).collect();
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_directory_grows_by_a_small_share() {
-        let mut directory = Directory::new();
+        let mut directory = RegionDirectory::new();
         for _ in 0..10_000 {
             let announced = directory.memory_bytes_after_push();
             directory.push();

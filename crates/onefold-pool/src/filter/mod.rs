@@ -34,7 +34,7 @@ use region::{ENTRIES_MAX, Region, RegionEntry, RegionShape};
 use regions::Regions;
 
 pub use batch::{Batch, BatchPart, PackedEntry, Packer};
-pub use candidates::Candidates;
+pub use candidates::CandidatePages;
 pub use region::RegionFault;
 pub use saved::{CHUNK_BYTES, LoadError, Loader, SavedFilter};
 
@@ -193,8 +193,8 @@ impl Filter {
 
     /// Returns the pages that may hold `fingerprint`.
     #[must_use]
-    pub fn candidates(&self, fingerprint: Fingerprint) -> Candidates {
-        let mut candidates = Candidates::default();
+    pub fn candidates(&self, fingerprint: Fingerprint) -> CandidatePages {
+        let mut candidates = CandidatePages::default();
         let (place, remainder) = self.locate(fingerprint);
         if let Some(words) = self.regions.words(place.region) {
             Region::new(words, self.shape(words, place)).candidates(remainder, &mut candidates);
@@ -205,11 +205,11 @@ impl Filter {
     /// Returns the pages for each of many fingerprints, in less time than one by one: a look-up mostly waits for
     /// memory, and here the waits overlap.
     #[must_use]
-    pub fn candidates_each(&self, fingerprints: &[Fingerprint]) -> Vec<Candidates> {
+    pub fn candidates_each(&self, fingerprints: &[Fingerprint]) -> Vec<CandidatePages> {
         let mut candidates = Vec::with_capacity(fingerprints.len());
         for batch in fingerprints.chunks(LOOKUP_BATCH) {
             candidates.extend(self.bring_near(batch.iter().copied()).into_iter().take(batch.len()).map(|place| {
-                let mut candidates = Candidates::default();
+                let mut candidates = CandidatePages::default();
                 if let Some((place, remainder, words)) = place {
                     Region::new(words, self.shape(words, place)).candidates(remainder, &mut candidates);
                 }

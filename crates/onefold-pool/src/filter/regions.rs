@@ -1,12 +1,12 @@
 //! All regions: the directory, and the cells to which it points.
 
 use super::arena::{CellArena, CellAt, MovedCell};
-use super::directory::{Directory, RegionPlace};
+use super::directory::{RegionDirectory, RegionPlace};
 
 /// The words of every region, by its number. A region without words is empty.
 #[derive(Debug)]
 pub(super) struct Regions {
-    directory: Directory,
+    directory: RegionDirectory,
     arena: CellArena,
     bytes_max: u64,
 }
@@ -15,7 +15,7 @@ impl Regions {
     /// Returns one empty region. All regions together never take more than `bytes_max` of memory, unless even an empty
     /// set does.
     pub(super) fn new(bytes_max: u64) -> Regions {
-        let directory = Directory::new();
+        let directory = RegionDirectory::new();
         let arena = CellArena::new(bytes_max.saturating_sub(directory.memory_bytes()));
         Regions { directory, arena, bytes_max }
     }

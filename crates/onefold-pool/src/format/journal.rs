@@ -259,7 +259,7 @@ impl TransactionBuilder {
 
 /// One record of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Record<'a> {
+pub enum JournalRecord<'a> {
     /// A whole block.
     Whole {
         /// Its place.
@@ -308,7 +308,7 @@ impl<'a> Iterator for RecordRanges<'a> {
 ///
 /// # Errors
 /// When a transaction with a matching checksum is invalid: damage that a crash cannot cause.
-pub fn records<'a>(transaction: &'a [u8], mut visit: impl FnMut(Record<'a>)) -> Result<(), &'static str> {
+pub fn records<'a>(transaction: &'a [u8], mut visit: impl FnMut(JournalRecord<'a>)) -> Result<(), &'static str> {
     let mut rest = transaction.get(OPENING_BYTES..).ok_or("shorter than its opening")?;
     while let Some((&kind, after)) = rest.split_first() {
         let (block, after) = after.split_first_chunk::<8>().ok_or("record without a block number")?;
@@ -319,18 +319,18 @@ pub fn records<'a>(transaction: &'a [u8], mut visit: impl FnMut(Record<'a>)) -> 
         rest = match kind {
             RECORD_WHOLE => {
                 let (content, after) = after.split_first_chunk::<BLOCK_BYTES>().ok_or("whole block cut short")?;
-                visit(Record::Whole { block, content });
+                visit(JournalRecord::Whole { block, content });
                 after
             }
             RECORD_RANGES => {
                 let (opening, after) = after.split_first_chunk::<6>().ok_or("ranges cut short")?;
                 let length = ranges_length(after, get_u16(opening, 4))?;
                 let (bytes, after) = after.split_at(length);
-                visit(Record::Ranges { block, checksum: get_u32(opening, 0), ranges: RecordRanges { bytes } });
+                visit(JournalRecord::Ranges { block, checksum: get_u32(opening, 0), ranges: RecordRanges { bytes } });
                 after
             }
             RECORD_FORGET => {
-                visit(Record::Forget { block });
+                visit(JournalRecord::Forget { block });
                 after
             }
             _ => return Err("unknown record"),
@@ -382,11 +382,11 @@ mod tests {
         let mut seen = Vec::new();
         records(&bytes[..opening.length], |record| seen.push(record)).unwrap();
         assert!(
-            matches!(seen[0], Record::Whole { block: BlockNo(197), content } if header::verify(content, 5, BlockKind::State, BlockNo(197)).is_ok())
+            matches!(seen[0], JournalRecord::Whole { block: BlockNo(197), content } if header::verify(content, 5, BlockKind::State, BlockNo(197)).is_ok())
         );
-        let Record::Ranges { ranges, .. } = seen[1] else { panic!("{:?}", seen[1]) };
+        let JournalRecord::Ranges { ranges, .. } = seen[1] else { panic!("{:?}", seen[1]) };
         assert_eq!(ranges.collect::<Vec<_>>(), [(100, &b"abcd"[..]), (4000, &[0; 96][..])]);
-        assert_eq!(seen[2], Record::Forget { block: BlockNo(9) });
+        assert_eq!(seen[2], JournalRecord::Forget { block: BlockNo(9) });
     }
 
     #[test]
@@ -424,7 +424,7 @@ mod tests {
             let length = usize::try_from(random.below(bytes.len() as u64 + 1)).unwrap();
             let mut total = 0;
             let _ = records(&bytes[..length], |record| {
-                if let Record::Ranges { ranges, .. } = record {
+                if let JournalRecord::Ranges { ranges, .. } = record {
                     total += ranges.map(|(_, content)| content.len()).sum::<usize>();
                 }
             });

@@ -9,7 +9,7 @@ use crate::format::superblock::Superblock;
 
 /// The journal as the committer sees it.
 #[derive(Debug)]
-pub(crate) struct Log {
+pub(crate) struct JournalLog {
     first: BlockNo,
     log_blocks: u64,
     pool_tag: u32,
@@ -45,10 +45,10 @@ pub(crate) fn log_blocks(geometry: &Geometry) -> u64 {
     geometry.journal_blocks - HEADER_SLOTS
 }
 
-impl Log {
+impl JournalLog {
     /// Returns the log of a pool that was opened as `run`; 0 if no other host can reach the pool.
-    pub(crate) fn new(superblock: &Superblock, position: LogPosition, run: u64) -> Log {
-        Log {
+    pub(crate) fn new(superblock: &Superblock, position: LogPosition, run: u64) -> JournalLog {
+        JournalLog {
             first: superblock.geometry.journal_first,
             log_blocks: log_blocks(&superblock.geometry),
             pool_tag: superblock.pool_tag(),
@@ -123,7 +123,7 @@ impl Log {
     /// transaction. Returns when that is durable; only then may old transactions be overwritten.
     ///
     /// # Errors
-    /// See [`Log::append`].
+    /// See [`JournalLog::append`].
     pub(crate) fn move_tail(&mut self, device: &dyn BlockDevice, next_sequence: u64, clean: bool) -> Result<()> {
         let header = JournalHeader {
             generation: self.generation + 1,

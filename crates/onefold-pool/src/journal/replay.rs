@@ -17,7 +17,7 @@ use crate::error::{PoolError, Result};
 use crate::format::BlockBytes;
 use crate::format::geometry::Geometry;
 use crate::format::header;
-use crate::format::journal::{self, HEADER_SLOTS, JournalHeader, Opening, Record, TransactionIdentity};
+use crate::format::journal::{self, HEADER_SLOTS, JournalHeader, JournalRecord, Opening, TransactionIdentity};
 use crate::format::superblock::Superblock;
 
 /// Number of blocks of the log that are read at once in the search for transactions: 1 MiB.
@@ -45,7 +45,7 @@ pub(crate) struct ReplayResult {
 pub(crate) fn replay(device: &dyn BlockDevice, superblock: &Superblock) -> Result<ReplayResult> {
     let (geometry, pool_tag) = (&superblock.geometry, superblock.pool_tag());
     let header = read_header(device, geometry, pool_tag)?;
-    let mut log = LogReader::new(device, geometry, superblock.transaction_identity());
+    let mut log = JournalReader::new(device, geometry, superblock.transaction_identity());
     let mut replayed = ReplayResult {
         blocks: BTreeMap::new(),
         forgotten: BTreeSet::new(),
@@ -136,7 +136,7 @@ fn read_log(device: &dyn BlockDevice, at: BlockNo, into: &mut [u8]) -> Result<()
 }
 
 /// The log, with one piece of it in memory.
-struct LogReader<'a> {
+struct JournalReader<'a> {
     device: &'a dyn BlockDevice,
     first: BlockNo,
     blocks: u64,
@@ -146,11 +146,11 @@ struct LogReader<'a> {
     piece_at: Option<u64>,
 }
 
-impl<'a> LogReader<'a> {
-    fn new(device: &'a dyn BlockDevice, geometry: &Geometry, identity: TransactionIdentity) -> LogReader<'a> {
+impl<'a> JournalReader<'a> {
+    fn new(device: &'a dyn BlockDevice, geometry: &Geometry, identity: TransactionIdentity) -> JournalReader<'a> {
         let first = geometry.journal_first.plus(HEADER_SLOTS);
         let piece = AlignedBuffer::zeroed(PIECE_BLOCKS);
-        LogReader { device, first, blocks: log_blocks(geometry), identity, piece, piece_at: None }
+        JournalReader { device, first, blocks: log_blocks(geometry), identity, piece, piece_at: None }
     }
 
     /// Returns the opening of a transaction at a position, if the block there looks like one. Only its checksum proves
@@ -170,7 +170,7 @@ impl<'a> LogReader<'a> {
         Ok(Opening::decode(block, self.identity, self.blocks).filter(|opening| opening.position == position))
     }
 
-    /// Returns the blocks of a transaction found by [`LogReader::opening_at`], if it is whole.
+    /// Returns the blocks of a transaction found by [`JournalReader::opening_at`], if it is whole.
     fn transaction(&self, opening: &Opening) -> Result<Option<AlignedBuffer>> {
         let count = usize::try_from(opening.block_count()).expect("a log has at most 64 MiB");
         let front = usize::try_from(self.blocks - opening.position).map_or(count, |left| left.min(count));
@@ -202,14 +202,14 @@ fn apply(replayed: &mut ReplayResult, geometry: &Geometry, transaction: &[u8]) -
 fn apply_record(
     replayed: &mut ReplayResult,
     geometry: &Geometry,
-    record: Record<'_>,
+    record: JournalRecord<'_>,
 ) -> std::result::Result<(), String> {
     match record {
-        Record::Whole { block, content } => {
+        JournalRecord::Whole { block, content } => {
             replayed.forgotten.remove(&block);
             replayed.blocks.insert(block, Box::new(*content));
         }
-        Record::Ranges { block, checksum, ranges } => {
+        JournalRecord::Ranges { block, checksum, ranges } => {
             let content =
                 replayed.blocks.get_mut(&block).ok_or_else(|| format!("block {block} was never logged whole"))?;
             for (offset, bytes) in ranges {
@@ -220,7 +220,7 @@ fn apply_record(
                 return Err(format!("block {block} comes out with checksum {found:08x}, expected {checksum:08x}"));
             }
         }
-        Record::Forget { block } => {
+        JournalRecord::Forget { block } => {
             if !geometry.is_allocatable(block) {
                 return Err(format!("frees block {block}, which has a fixed use"));
             }
@@ -232,7 +232,7 @@ fn apply_record(
 }
 
 /// Searches for a transaction that was durable after the one at which the log seems to end.
-fn refuse_later_transactions(log: &mut LogReader<'_>, replayed: &ReplayResult, geometry: &Geometry) -> Result<()> {
+fn refuse_later_transactions(log: &mut JournalReader<'_>, replayed: &ReplayResult, geometry: &Geometry) -> Result<()> {
     // Hostile blocks could each claim a transaction as long as the log.
     let mut budget = log.blocks.saturating_mul(4);
     for position in 0..log.blocks {

@@ -13,7 +13,7 @@ use super::replay::{ReplayResult, ensure_in_place};
 use crate::format::BlockBytes;
 use crate::format::geometry::Geometry;
 use crate::format::header;
-use crate::format::journal::{self, HEADER_SLOTS, JournalHeader, Opening, Record, TransactionIdentity};
+use crate::format::journal::{self, HEADER_SLOTS, JournalHeader, JournalRecord, Opening, TransactionIdentity};
 use crate::format::superblock::Superblock;
 
 /// Maximum sequence number of a transaction: a header slot with a higher one is refused.
@@ -165,16 +165,16 @@ fn apply(
     device: &dyn BlockDevice,
     geometry: &Geometry,
     pool_tag: u32,
-    record: Record<'_>,
+    record: JournalRecord<'_>,
 ) {
     match record {
-        Record::Whole { block, content } => {
+        JournalRecord::Whole { block, content } => {
             if ensure_in_place(geometry, pool_tag, block, content).is_ok() {
                 replayed.forgotten.remove(&block);
                 replayed.blocks.insert(block, Box::new(*content));
             }
         }
-        Record::Ranges { block, checksum, ranges } => {
+        JournalRecord::Ranges { block, checksum, ranges } => {
             // A chain may begin after a block was logged whole. Its home copy is the right one to change if the result
             // is the block that was logged; otherwise it is newer, or the block is logged whole again.
             let mut content = match replayed.blocks.get(&block) {
@@ -191,7 +191,7 @@ fn apply(
                 replayed.blocks.insert(block, content);
             }
         }
-        Record::Forget { block } => {
+        JournalRecord::Forget { block } => {
             replayed.blocks.remove(&block);
             if geometry.is_allocatable(block) {
                 replayed.forgotten.insert(block);

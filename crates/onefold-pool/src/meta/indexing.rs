@@ -37,7 +37,7 @@ pub(crate) enum RemovalTime {
 
 /// State of the filter's filling.
 #[derive(Debug, Default)]
-pub(crate) struct Indexing {
+pub(crate) struct IndexingState {
     /// Store pages below this one are in the filter, or on their way into it.
     pages_ready: u64,
     /// Store pages below this one are in the filter.
@@ -103,7 +103,7 @@ impl PageSet {
     }
 }
 
-impl Indexing {
+impl IndexingState {
     /// Returns the first page that is neither in the filter nor on its way into it.
     pub(crate) fn pages_ready(&self) -> u64 {
         self.pages_ready
@@ -227,7 +227,7 @@ impl Indexing {
     }
 }
 
-impl Indexing {
+impl IndexingState {
     /// Enters a newly stored block with this fingerprint.
     pub(crate) fn enter(&mut self, filter: &mut FilterChange<'_>, fingerprint: Fingerprint, page: StorePageNo) {
         if self.takes(page) {
@@ -236,7 +236,7 @@ impl Indexing {
     }
 
     /// Removes a block with this fingerprint that is no longer stored. With [`RemovalTime::Later`] its entry stays
-    /// until it is taken from [`Indexing::take_late`], and names a page in vain meanwhile.
+    /// until it is taken from [`IndexingState::take_late`], and names a page in vain meanwhile.
     pub(crate) fn leave(
         &mut self,
         filter: &mut FilterChange<'_>,
@@ -262,6 +262,6 @@ impl Meta {
     /// Replaces the filter by an empty one that no store has been read into.
     pub(crate) fn begin_filter_anew(&mut self, filter: Filter) {
         *self.filter.write() = filter;
-        self.indexing = Indexing::default();
+        self.indexing = IndexingState::default();
     }
 }

@@ -51,7 +51,7 @@ pub(crate) struct Meta {
     /// Finds candidates by fingerprint.
     pub(crate) filter: Arc<shared_filter::SharedFilter>,
     /// The store pages that are in the filter; the others still have to be read into it.
-    pub(crate) indexing: indexing::Indexing,
+    pub(crate) indexing: indexing::IndexingState,
     /// Data blocks whose writes are in progress.
     pub(crate) in_flight: in_flight::InFlightTable,
     /// Holds of doors on inodes; an unlinked inode lives as long as it has one.

@@ -12,7 +12,7 @@ use onefold_block::Fingerprint;
 
 use super::hash::FingerprintMap;
 use super::recent::{LookupNo, RecentEntries};
-use crate::filter::{Candidates, Coverage, Filter, StorePageNo};
+use crate::filter::{CandidatePages, Coverage, Filter, StorePageNo};
 use crate::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Number of look-ups under one lock of the filter: threads that change it hold the metadata lock while they wait.
@@ -102,14 +102,14 @@ impl Drop for FilterChange<'_> {
 pub(crate) struct LookedUp<'f> {
     recent: &'f Mutex<RecentEntries>,
     number: LookupNo,
-    candidates: Vec<Candidates>,
+    candidates: Vec<CandidatePages>,
     /// The first of the look-ups for each fingerprint.
     first_places: FingerprintMap<usize>,
 }
 
 impl LookedUp<'_> {
     /// Returns the pages for each look-up, in order.
-    pub(crate) fn candidates(&self) -> &[Candidates] {
+    pub(crate) fn candidates(&self) -> &[CandidatePages] {
         &self.candidates
     }
 

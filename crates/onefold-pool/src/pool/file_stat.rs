@@ -10,7 +10,7 @@ use onefold_block::BlockNo;
 use onefold_block::block::BLOCK_BYTES_U64;
 
 use super::Pool;
-use super::shared_blocks::SharedBlocks;
+use super::shared_blocks::SharedBlockSample;
 use crate::attr::Ino;
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
@@ -103,7 +103,7 @@ impl Pool {
     pub fn file_stat(&self, ino: Ino, progress: &dyn Progress) -> Result<FileStat> {
         let total = blocks_spanned(self.attr(ino)?.size_bytes);
         let share = self.walk_memory.take();
-        let mut shared = SharedBlocks::new(share.bytes);
+        let mut shared = SharedBlockSample::new(share.bytes);
         let (mut own, mut zero) = (0, 0);
         let mut at = 0;
         while at < total {

@@ -26,7 +26,7 @@ struct PlaceCount {
 
 /// The blocks that were met, or a sample of them.
 #[derive(Debug)]
-pub(super) struct SharedBlocks {
+pub(super) struct SharedBlockSample {
     kept: BlockMap<PlaceCount>,
     entries_max: usize,
     /// Number of a block's hash bits that must be zero.
@@ -45,12 +45,12 @@ pub(super) struct SharedCount {
     pub(super) is_estimated: bool,
 }
 
-impl SharedBlocks {
+impl SharedBlockSample {
     /// Returns an empty set that takes at most `bytes_max` bytes of memory, but always keeps a few blocks.
-    pub(super) fn new(bytes_max: usize) -> SharedBlocks {
+    pub(super) fn new(bytes_max: usize) -> SharedBlockSample {
         // A map has a power of two of buckets, and uses seven of eight. It grows when asked for one more than that.
         let buckets = (bytes_max / BUCKET_BYTES).checked_ilog2().map_or(8, |bits| 1 << bits.max(3));
-        SharedBlocks { kept: BlockMap::default(), entries_max: buckets / 8 * 7 - 1, zero_bits: 0, places: 0 }
+        SharedBlockSample { kept: BlockMap::default(), entries_max: buckets / 8 * 7 - 1, zero_bits: 0, places: 0 }
     }
 
     /// Notes a place that names a block of `references` references in all.
@@ -124,7 +124,7 @@ mod tests {
 
     /// In each group of three blocks, one is named once here and once elsewhere, one twice here, and one by a node that
     /// a clone has.
-    fn walk(shared: &mut SharedBlocks, thirds: u64) {
+    fn walk(shared: &mut SharedBlockSample, thirds: u64) {
         for third in 0..thirds {
             let block = BlockNo(1_000_000 + third * 3);
             shared.add(block, 2);
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn what_fits_is_counted_exactly() {
-        let mut shared = SharedBlocks::new(4096 * BUCKET_BYTES);
+        let mut shared = SharedBlockSample::new(4096 * BUCKET_BYTES);
         walk(&mut shared, 1000);
         assert_eq!(shared.count(), SharedCount { distinct: 3000, only_here: 1000, is_estimated: false });
     }
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_estimated_in_bounded_memory() {
         let thirds = 200_000;
-        let mut shared = SharedBlocks::new(128 << 10);
+        let mut shared = SharedBlockSample::new(128 << 10);
         walk(&mut shared, thirds);
         let (kept, capacity) = (shared.kept.len(), shared.kept.capacity());
         assert!((1000..3584).contains(&kept) && capacity == 3584, "{kept} of {capacity}");
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn where_no_block_is_met_twice_an_estimate_is_exact() {
-        let mut shared = SharedBlocks::new(0);
+        let mut shared = SharedBlockSample::new(0);
         (0..100_000).for_each(|number| shared.add_of_others(BlockNo(number * 512)));
         assert_eq!(shared.count(), SharedCount { distinct: 100_000, only_here: 0, is_estimated: true });
     }
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_block_that_a_clone_has_too_is_not_only_here_in_whatever_order() {
         for clone_first in [true, false] {
-            let mut shared = SharedBlocks::new(1000);
+            let mut shared = SharedBlockSample::new(1000);
             if clone_first {
                 shared.add_of_others(BlockNo(5));
             }

@@ -225,7 +225,7 @@ fn kind_of(attr: &Attr) -> PoolFileKind {
 
 impl From<CheckReport> for PoolProblems {
     fn from(report: CheckReport) -> PoolProblems {
-        let finding = |problem: onefold_pool::check::Problem| PoolProblem {
+        let finding = |problem: onefold_pool::check::CheckProblem| PoolProblem {
             structure: problem.structure.to_owned(),
             block: problem.block.map(|block| block.0),
             files: problem.files,

@@ -11,7 +11,7 @@ use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo};
 use crate::check::ground::Ground;
 use crate::error::{PoolError, Result};
 use crate::format::superblock::Superblock;
-use crate::journal::log::{self, Log};
+use crate::journal::log::{self, JournalLog};
 use crate::journal::salvage::Remains;
 
 /// Puts the ground in place.
@@ -31,7 +31,7 @@ pub(super) fn settle(device: &dyn BlockDevice, superblock: &Superblock, ground: 
         write(at, &[0; BLOCK_BYTES])?;
     }
     log::sync(device, superblock.geometry.journal_first)?;
-    let mut log = Log::new(superblock, ground.position, 0);
+    let mut log = JournalLog::new(superblock, ground.position, 0);
     // Twice, so that both header slots are good.
     log.move_tail(device, ground.next_sequence, false)?;
     log.move_tail(device, ground.next_sequence, false)

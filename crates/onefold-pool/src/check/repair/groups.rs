@@ -8,7 +8,7 @@ use super::patch::Patch;
 use crate::check::context::Context;
 use crate::check::inodes::TreeContent;
 use crate::check::reader::CheckError;
-use crate::check::span::{self, ReferenceEvidence, Span, SpanTotals};
+use crate::check::span::{self, GroupSpan, ReferenceEvidence, SpanTotals};
 use crate::check::{maps, state};
 use crate::engine::group_init::blank_group;
 use crate::format::geometry::{BITMAP_BLOCKS, BITS_PER_BITMAP_BLOCK, ENTRIES_PER_STORE_PAGE, STATE};
@@ -23,7 +23,7 @@ pub(super) fn mend(context: &mut Context<'_>, patch: &mut Patch<'_>, listed: &Tr
     let mut first = 0;
     while first < ready {
         let end = (first + groups).min(ready);
-        let mut span = Span::blank(&context.geometry, first..end);
+        let mut span = GroupSpan::blank(&context.geometry, first..end);
         maps::walk(context, &mut span, listed, first == 0, &mut sums)?;
         for group in first..end {
             mend_group(context, patch, &mut span, group, &mut sums)?;
@@ -44,7 +44,7 @@ pub(super) fn mend(context: &mut Context<'_>, patch: &mut Patch<'_>, listed: &Tr
 fn mend_group(
     context: &mut Context<'_>,
     patch: &mut Patch<'_>,
-    span: &mut Span,
+    span: &mut GroupSpan,
     group: u64,
     sums: &mut SpanTotals,
 ) -> Result<(), CheckError> {
@@ -98,7 +98,7 @@ fn mend_group(
 /// Returns the pages of a group's fingerprint store whose counts or uses fall short of the references: one of their
 /// writes was lost, so their fingerprints are no evidence of what was written. (Counts that are too high come from
 /// damage elsewhere.)
-fn outdated_pages(context: &Context<'_>, patch: &mut Patch<'_>, span: &mut Span, group: u64) -> BTreeSet<BlockNo> {
+fn outdated_pages(context: &Context<'_>, patch: &mut Patch<'_>, span: &mut GroupSpan, group: u64) -> BTreeSet<BlockNo> {
     let geometry = context.geometry;
     let mut outdated = BTreeSet::new();
     for block in (0..geometry.group_blocks(group)).map(|within| geometry.group_first(group).plus(within)) {

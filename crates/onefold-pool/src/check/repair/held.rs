@@ -40,7 +40,7 @@ pub(super) fn while_held<T>(
             .name("heartbeat".to_owned())
             .spawn_scoped(scope, beat)
             .map_err(|source| PoolError::Io { action: "start a thread for", block: HEARTBEAT, source })?;
-        let _ends = End(&wake);
+        let _ends = BeatsGuard(&wake);
         work(&fenced)
     });
     let released = pulse.release();
@@ -50,9 +50,9 @@ pub(super) fn while_held<T>(
 }
 
 /// Ends the beats, however the work ends.
-struct End<'w>(&'w Wake);
+struct BeatsGuard<'w>(&'w Wake);
 
-impl Drop for End<'_> {
+impl Drop for BeatsGuard<'_> {
     fn drop(&mut self) {
         self.0.end();
     }

@@ -70,11 +70,11 @@ fn repair_held(
     environment: &Environment,
     progress: &dyn Progress,
 ) -> Result<CheckReport> {
-    let (report, besides) = find(&**device, options, progress)?;
-    if report.is_clean() || report.stopped || besides.is_beyond_repair {
+    let (report, facts) = find(&**device, options, progress)?;
+    if report.is_clean() || report.stopped || facts.is_beyond_repair {
         return Ok(report);
     }
-    let mended = mend(device, options, environment, progress, besides).and_then(|left| {
+    let mended = mend(device, options, environment, progress, facts).and_then(|left| {
         let mut lost = data_problems(&report);
         let mut lost_total = lost.len() as u64;
         if options.verify_data && report.problems_total > report.problems.len() as u64 {
@@ -123,12 +123,12 @@ fn mend(
     options: &CheckOptions,
     environment: &Environment,
     progress: &dyn Progress,
-    besides: RepairFacts,
+    facts: RepairFacts,
 ) -> std::result::Result<u64, CheckError> {
     mend_superblocks(&**device)?;
     let quick = CheckOptions { verify_data: false, ..options.clone() };
     let superblock = read_superblock(&**device)?;
-    let mut left = besides;
+    let mut left = facts;
     let chosen = match left.ground.take() {
         Some(ground) => Some(ground),
         None => super::ground::better(&**device, &superblock, options, progress)?,
@@ -136,11 +136,11 @@ fn mend(
     if let Some(ground) = chosen {
         ground::settle(&**device, &superblock, &ground)?;
         drop(ground);
-        let (report, besides) = find(&**device, &quick, progress)?;
+        let (report, facts) = find(&**device, &quick, progress)?;
         if report.is_clean() {
             return Ok(0);
         }
-        left = besides;
+        left = facts;
     }
     let mut problems_left = 0;
     for _ in 0..ROUNDS_MAX {
@@ -150,7 +150,7 @@ fn mend(
         mend_blocks(&**device, options, progress)?;
         names::mend(device, environment, &left, options.memory_bytes)?;
         mend_blocks(&**device, options, progress)?;
-        let (again, besides) = find(&**device, &quick, progress)?;
+        let (again, facts) = find(&**device, &quick, progress)?;
         if again.stopped {
             return Err(CheckError::Stopped);
         }
@@ -158,7 +158,7 @@ fn mend(
         if problems_left == 0 {
             break;
         }
-        left = besides;
+        left = facts;
     }
     Ok(problems_left)
 }

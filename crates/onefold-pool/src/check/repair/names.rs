@@ -76,13 +76,13 @@ pub(super) struct NamesPlan {
     pub(super) removals: Vec<Key>,
     pub(super) puts: Vec<(Key, Vec<u8>)>,
     /// Entries that lead to a file of another sharing domain than their directory's.
-    crossing: Vec<Crossing>,
+    crossing: Vec<CrossingEntry>,
     /// Whether a file has changed its sharing domain.
     has_moved_domains: bool,
 }
 
 /// An entry that leads to a file of another sharing domain.
-struct Crossing {
+struct CrossingEntry {
     key: Key,
     child: Ino,
     /// The directory's domain.
@@ -96,7 +96,7 @@ struct Crossing {
 pub(super) fn mend(
     device: &Arc<dyn BlockDevice>,
     environment: &Environment,
-    besides: &RepairFacts,
+    facts: &RepairFacts,
     memory_bytes: u64,
 ) -> Result<()> {
     let options = OpenOptions { background: false, memory_bytes: crate::MEMORY_BYTES_MIN, ..OpenOptions::default() };
@@ -112,10 +112,10 @@ pub(super) fn mend(
     plan.break_loops();
     let has_moved = plan.has_moved_domains;
     plan.carry_out(&engine)?;
-    for ino in &besides.past_end {
+    for ino in &facts.past_end {
         engine.run(Privilege::Freeing, |op| cut(op, *ino))?;
     }
-    if besides.mixed_domains || has_moved {
+    if facts.mixed_domains || has_moved {
         domains::mend(&Data::new(Arc::clone(&engine)))?;
     }
     engine.commit_and_close()
@@ -278,7 +278,7 @@ impl NamesPlan {
                 return;
             }
             if kind != FileKind::Directory && child.domain != domain {
-                self.crossing.push(Crossing { key, child: item.ino, domain });
+                self.crossing.push(CrossingEntry { key, child: item.ino, domain });
             }
             child.names += 1;
             if kind == FileKind::Directory {
@@ -298,7 +298,7 @@ impl NamesPlan {
     /// Brings files and the directories that name them into one sharing domain. If the file has other names, a name in
     /// another domain is removed; otherwise the file moves to that domain.
     fn settle_domains(&mut self) {
-        for Crossing { key, child, domain } in std::mem::take(&mut self.crossing) {
+        for CrossingEntry { key, child, domain } in std::mem::take(&mut self.crossing) {
             let Some(known) = self.inodes.get_mut(&child) else { continue };
             if known.domain == domain {
                 continue;

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use onefold_block::{AlignedBuffer, BLOCK_BYTES, BlockDevice, BlockNo};
 
-use crate::check::reader::{CheckError, Reader};
+use crate::check::reader::{CheckError, MetadataReader};
 use crate::error::{PoolError, Result};
 use crate::format::BlockBytes;
 use crate::format::header::{self, BlockKind};
 use crate::format::journal::TransactionBuilder;
 use crate::format::superblock::Superblock;
-use crate::journal::log::{self, Log};
+use crate::journal::log::{self, JournalLog};
 use crate::journal::replay;
 use crate::tree::Pages;
 
@@ -25,9 +25,9 @@ const BATCH_BLOCKS: usize = 100;
 /// Metadata with changes that are not on the device yet.
 pub(super) struct Patch<'a> {
     device: &'a dyn BlockDevice,
-    reader: Reader<'a>,
+    reader: MetadataReader<'a>,
     dirty: BTreeMap<BlockNo, Box<BlockBytes>>,
-    log: Log,
+    log: JournalLog,
     next_sequence: u64,
     pool_tag: u32,
     /// Free blocks for new pages of the names tree.
@@ -41,9 +41,9 @@ impl<'a> Patch<'a> {
         let replayed = replay::replay(device, superblock)?;
         let mut patch = Patch {
             device,
-            reader: Reader::new(device, pool_tag, geometry.total_blocks, Arc::default()),
+            reader: MetadataReader::new(device, pool_tag, geometry.total_blocks, Arc::default()),
             dirty: BTreeMap::new(),
-            log: Log::new(superblock, replayed.position, 0),
+            log: JournalLog::new(superblock, replayed.position, 0),
             next_sequence: replayed.next_sequence,
             pool_tag,
             free: Vec::new(),

@@ -130,14 +130,14 @@ const fn blocks_needed(count: u64) -> u64 {
 }
 
 /// The turn of a batch of accepted writes. Dropping it, after any outcome, gives the next batch its turn.
-struct Turn<'e> {
+struct WriteTurn<'e> {
     data: &'e Data,
     batch: Vec<AcceptedWrite>,
     /// Blocks that are still set aside for the batch.
     set_aside: u64,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for WriteTurn<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // The state of the unfinished work is unknown.
@@ -281,8 +281,8 @@ impl Data {
 
     fn carry_out(&self, batch: Vec<AcceptedWrite>) {
         let set_aside = batch.iter().map(|accepted| blocks_needed(accepted.block_count() as u64)).sum();
-        let mut turn = Turn { data: self, batch, set_aside };
-        let Turn { batch, set_aside, .. } = &mut turn;
+        let mut turn = WriteTurn { data: self, batch, set_aside };
+        let WriteTurn { batch, set_aside, .. } = &mut turn;
         if self.write_together(batch, set_aside).is_ok() {
             return;
         }

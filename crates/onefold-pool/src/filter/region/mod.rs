@@ -18,7 +18,7 @@ mod tests;
 
 use super::StorePageNo;
 use super::arena;
-use super::candidates::Candidates;
+use super::candidates::CandidatePages;
 use super::geometry::ceil_log2;
 use super::packed;
 
@@ -145,7 +145,7 @@ impl Region<'_> {
     }
 
     /// Adds the pages of all entries with this remainder.
-    pub(super) fn candidates(&self, remainder: u64, into: &mut Candidates) {
+    pub(super) fn candidates(&self, remainder: u64, into: &mut CandidatePages) {
         let bucket = self.bucket(remainder);
         let first = self.lower_bound(&bucket, RegionEntry { remainder, page: 0 });
         let tag = self.tag(remainder);

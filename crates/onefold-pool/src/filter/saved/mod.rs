@@ -208,14 +208,14 @@ pub struct Loader {
     sequence: u32,
     /// Words of the stream that do not make a whole region yet.
     pending: Vec<u64>,
-    counts: Option<Counts>,
+    counts: Option<FilterCounts>,
     /// The next region to load.
     region: u64,
 }
 
 /// The counts in the stream's header.
 #[derive(Clone, Copy, Debug)]
-struct Counts {
+struct FilterCounts {
     regions: u64,
     entries: u64,
 }
@@ -308,7 +308,7 @@ impl Loader {
     }
 
     /// Checks the stream's header, which is in the first chunk.
-    fn take_header(&mut self) -> Result<Counts, LoadError> {
+    fn take_header(&mut self) -> Result<FilterCounts, LoadError> {
         let [prefix_bits, index_bits, regions, entries, refused] =
             *self.pending.first_chunk::<STREAM_HEADER_WORDS>().expect("checked with the first chunk's length");
         let geometry = self.filter.geometry;
@@ -319,7 +319,7 @@ impl Loader {
             return Err(LoadError::Counts);
         }
         self.filter.refused_count = refused;
-        Ok(Counts { regions, entries })
+        Ok(FilterCounts { regions, entries })
     }
 
     /// Takes the region that begins at word `from` into the filter. Returns its number of words, or `None` if they have

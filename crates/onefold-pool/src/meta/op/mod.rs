@@ -48,7 +48,7 @@ pub(crate) struct BlockFault {
 }
 
 #[derive(Debug)]
-enum Undo {
+enum UndoStep {
     Bytes { block: BlockNo, offset: usize, saved: Range<usize> },
     Created(BlockNo),
     Busy(BlockNo),
@@ -60,7 +60,7 @@ enum Undo {
 pub(crate) struct Op<'a> {
     pub(crate) meta: &'a mut Meta,
     pub(crate) privilege: Privilege,
-    undo: Vec<Undo>,
+    undo: Vec<UndoStep>,
     saved: Vec<u8>,
     effects: Vec<Effect>,
     faults: Vec<BlockFault>,
@@ -159,7 +159,7 @@ impl<'a> Op<'a> {
         let slot = self.meta.cache.get(block).expect("`want` found it");
         let saved_first = self.saved.len();
         self.saved.extend_from_slice(&slot.bytes[range.clone()]);
-        self.undo.push(Undo::Bytes { block, offset: range.start, saved: saved_first..self.saved.len() });
+        self.undo.push(UndoStep::Bytes { block, offset: range.start, saved: saved_first..self.saved.len() });
         let dirty = slot.dirty.get_or_insert_with(|| {
             running.dirty.push(block);
             running.bytes_bound += if slot.logged_epoch == running.epoch {
@@ -189,7 +189,7 @@ impl<'a> Op<'a> {
         slot.dirty = Some(dirty);
         running.dirty.push(block);
         running.bytes_bound += journal::WHOLE_RECORD_BYTES;
-        self.undo.push(Undo::Created(block));
+        self.undo.push(UndoStep::Created(block));
     }
 
     /// Changes a counter of the pool state by `delta` when the operation succeeds.
@@ -221,7 +221,7 @@ impl<'a> Op<'a> {
     /// Makes a block busy until the operation is rolled back or the busy state is ended.
     pub(crate) fn set_busy(&mut self, block: BlockNo) {
         if self.meta.groups.busy.set(block) {
-            self.undo.push(Undo::Busy(block));
+            self.undo.push(UndoStep::Busy(block));
         }
     }
 
@@ -246,7 +246,7 @@ impl<'a> Op<'a> {
     pub(crate) fn reserve(&mut self, run: GroupRun) {
         self.take(run);
         if self.meta.groups.busy.set_run(run.first, run.count) {
-            self.undo.push(Undo::BusyRun(run));
+            self.undo.push(UndoStep::BusyRun(run));
             return;
         }
         for offset in 0..run.count {
@@ -257,7 +257,7 @@ impl<'a> Op<'a> {
     /// Takes a block from the stock for metadata; a rollback returns it.
     pub(crate) fn take_from_stock(&mut self) -> Option<BlockNo> {
         let block = self.meta.groups.stock.take()?;
-        self.undo.push(Undo::Stock(block));
+        self.undo.push(UndoStep::Stock(block));
         Some(block)
     }
 
@@ -325,19 +325,19 @@ impl<'a> Op<'a> {
     pub(crate) fn roll_back(mut self) -> Vec<BlockFault> {
         while let Some(undo) = self.undo.pop() {
             match undo {
-                Undo::Bytes { block, offset, saved } => {
+                UndoStep::Bytes { block, offset, saved } => {
                     let slot = self.meta.cache.get(block).expect("a changed block is never evicted");
                     let length = saved.len();
                     Arc::make_mut(&mut slot.bytes)[offset..offset + length].copy_from_slice(&self.saved[saved]);
                 }
-                Undo::Created(block) => self.meta.cache.remove(block),
-                Undo::Busy(block) => {
+                UndoStep::Created(block) => self.meta.cache.remove(block),
+                UndoStep::Busy(block) => {
                     self.meta.groups.busy.clear(block);
                 }
-                Undo::Stock(block) => {
+                UndoStep::Stock(block) => {
                     self.meta.groups.stock.add([block]);
                 }
-                Undo::BusyRun(run) => {
+                UndoStep::BusyRun(run) => {
                     self.meta.groups.busy.clear_run(run.first, run.count);
                 }
             }

@@ -7,7 +7,7 @@ use onefold_block::BlockNo;
 
 use crate::attr::{FileKind, Ino};
 use crate::check::findings::{FILES_MAX, PROBLEMS_MAX};
-use crate::check::{CheckReport, Problem};
+use crate::check::{CheckProblem, CheckReport};
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
 use crate::format::inode::Inode;
@@ -103,7 +103,7 @@ pub(super) fn add(report: &mut CheckReport, error: PoolError) -> Result<Option<u
         PoolError::Io { action: "read", block, source } => ("metadata", block, format!("cannot be read: {source}")),
         error => return Err(error),
     };
-    let is_known = |problem: &Problem| problem.structure == structure && problem.block == Some(block);
+    let is_known = |problem: &CheckProblem| problem.structure == structure && problem.block == Some(block);
     if report.problems.iter().any(is_known) {
         return Ok(None);
     }
@@ -111,7 +111,7 @@ pub(super) fn add(report: &mut CheckReport, error: PoolError) -> Result<Option<u
     if report.problems.len() >= PROBLEMS_MAX {
         return Ok(None);
     }
-    report.problems.push(Problem { structure, block: Some(block), files: Vec::new(), what });
+    report.problems.push(CheckProblem { structure, block: Some(block), files: Vec::new(), what });
     Ok(Some(report.problems.len() - 1))
 }
 

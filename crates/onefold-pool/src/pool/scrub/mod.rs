@@ -19,7 +19,7 @@ use onefold_block::{AlignedBuffer, BlockNo, Timestamp};
 use super::Pool;
 use crate::check::data::{DataBlock, mismatches, read};
 use crate::check::findings::PROBLEMS_MAX;
-use crate::check::{CheckReport, Problem, ScrubOptions};
+use crate::check::{CheckProblem, CheckReport, ScrubOptions};
 use crate::data::Data;
 use crate::engine::Engine;
 use crate::error::{PoolError, Result};
@@ -118,8 +118,8 @@ fn scrub_page(data: &Data, page_no: u64, report: &mut CheckReport) -> Result<u64
     Ok(pinned.blocks.len() as u64 * BLOCK_BYTES_U64)
 }
 
-fn problem(structure: &'static str, block: BlockNo, what: String) -> Problem {
-    Problem { structure, block: Some(block), files: Vec::new(), what }
+fn problem(structure: &'static str, block: BlockNo, what: String) -> CheckProblem {
+    CheckProblem { structure, block: Some(block), files: Vec::new(), what }
 }
 
 /// Pins the data blocks that a store page describes.
@@ -171,7 +171,7 @@ fn each_used(op: &mut Op<'_>, page_no: u64, mut show: impl FnMut(BlockNo, &Store
     Ok(())
 }
 
-fn read_and_compare(data: &Data, pinned: &BlockPins<'_>) -> Result<Vec<Problem>> {
+fn read_and_compare(data: &Data, pinned: &BlockPins<'_>) -> Result<Vec<CheckProblem>> {
     let (engine, described) = (&*data.engine, &pinned.blocks);
     if described.is_empty() {
         return Ok(Vec::new());

@@ -24,7 +24,7 @@ impl From<TreeError> for MemoryError {
 
 type Page = Box<[u8; BLOCK_BYTES]>;
 
-enum Undo {
+enum PageUndo {
     Edit { at: usize, start: usize, old: Vec<u8> },
     Allocate { at: usize },
     Free { at: usize, old: Page },
@@ -33,7 +33,7 @@ enum Undo {
 #[derive(Default)]
 pub(super) struct MemoryPages {
     pages: Vec<Option<Page>>,
-    undo: Vec<Undo>,
+    undo: Vec<PageUndo>,
     /// Number of accesses until one is refused.
     refuse_in: Option<usize>,
     pub(super) bytes_edited: usize,
@@ -57,12 +57,12 @@ impl MemoryPages {
         self.refuse_in = None;
         for undo in std::mem::take(&mut self.undo).into_iter().rev() {
             match undo {
-                Undo::Edit { at, start, old } => {
+                PageUndo::Edit { at, start, old } => {
                     let page = self.pages[at].as_mut().unwrap();
                     page[start..start + old.len()].copy_from_slice(&old);
                 }
-                Undo::Allocate { at } => self.pages[at] = None,
-                Undo::Free { at, old } => self.pages[at] = Some(old),
+                PageUndo::Allocate { at } => self.pages[at] = None,
+                PageUndo::Free { at, old } => self.pages[at] = Some(old),
             }
         }
     }
@@ -117,7 +117,7 @@ impl Pages for MemoryPages {
         self.bytes_edited += range.len();
         self.edits += 1;
         let old = self.slot(at)?[range.clone()].to_vec();
-        self.undo.push(Undo::Edit { at: usize::try_from(at.0).unwrap(), start: range.start, old });
+        self.undo.push(PageUndo::Edit { at: usize::try_from(at.0).unwrap(), start: range.start, old });
         Ok(&mut self.slot(at)?[range])
     }
 
@@ -131,7 +131,7 @@ impl Pages for MemoryPages {
         let mut page = Box::new([0; BLOCK_BYTES]);
         page[..COMMON_HEADER.len()].copy_from_slice(&COMMON_HEADER);
         self.pages[at] = Some(page);
-        self.undo.push(Undo::Allocate { at });
+        self.undo.push(PageUndo::Allocate { at });
         Ok(BlockNo(at as u64))
     }
 
@@ -140,7 +140,7 @@ impl Pages for MemoryPages {
         let index = usize::try_from(at.0).unwrap();
         let old = self.pages.get_mut(index).and_then(Option::take).ok_or(MemoryError::NoSuchPage(at))?;
         assert_eq!(old[..COMMON_HEADER.len()], COMMON_HEADER);
-        self.undo.push(Undo::Free { at: index, old });
+        self.undo.push(PageUndo::Free { at: index, old });
         Ok(())
     }
 }
