@@ -18,7 +18,7 @@ impl PhysicalNo {
 }
 
 #[derive(Debug)]
-struct Physical {
+struct PhysicalBlock {
     count: u32,
     /// `None` when it is free.
     content: Option<Content>,
@@ -35,8 +35,8 @@ struct Physical {
 /// 2. A block is free exactly when its count is 0, and counted as used otherwise.
 /// 3. At most `limit` blocks are used.
 #[derive(Debug)]
-pub(super) struct Blocks {
-    blocks: Vec<Physical>,
+pub(super) struct BlockTable {
+    blocks: Vec<PhysicalBlock>,
     /// Free blocks among those that were used before.
     freed: BTreeSet<u32>,
     used: u32,
@@ -45,9 +45,9 @@ pub(super) struct Blocks {
     generation: u64,
 }
 
-impl Blocks {
-    pub(super) fn new(limit: u32) -> Blocks {
-        Blocks { blocks: Vec::new(), freed: BTreeSet::new(), used: 0, limit, generation: 0 }
+impl BlockTable {
+    pub(super) fn new(limit: u32) -> BlockTable {
+        BlockTable { blocks: Vec::new(), freed: BTreeSet::new(), used: 0, limit, generation: 0 }
     }
 
     pub(super) fn limit(&self) -> u32 {
@@ -99,7 +99,7 @@ impl Blocks {
             Some(PhysicalNo(number)) if number == fresh && number < self.limit => fresh,
             _ => self.freed.pop_first().unwrap_or(fresh),
         };
-        let block = Physical { count: 0, content: Some(content), was_shared: false, generation: self.generation };
+        let block = PhysicalBlock { count: 0, content: Some(content), was_shared: false, generation: self.generation };
         if number == fresh {
             self.blocks.push(block);
         } else {
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn blocks_are_given_once_and_come_back_with_the_last_place() {
         let content = Palette::new(2).get(1).clone();
-        let mut blocks = Blocks::new(3);
+        let mut blocks = BlockTable::new(3);
         let first = blocks.allocate(None, content.clone()).unwrap();
         blocks.raise(first);
         blocks.raise(first);

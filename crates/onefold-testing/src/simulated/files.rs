@@ -12,7 +12,7 @@ use super::holes::ExclusiveOpening;
 use super::host::HostNo;
 use super::locks::Lock;
 use super::rights::Ownership;
-use super::sparse::Sparse;
+use super::sparse::SparseArray;
 
 /// Extended attributes, by name.
 pub(super) type AttributeMap = BTreeMap<String, Vec<u8>>;
@@ -35,7 +35,7 @@ pub(super) struct File {
     pub(super) owned: Ownership,
     pub(super) length: u64,
     /// The device block behind each of its blocks; the others are holes.
-    pub(super) map: Sparse<PhysicalNo>,
+    pub(super) map: SparseArray<PhysicalNo>,
     /// The generation in which each of its blocks last changed.
     pub(super) touched: BTreeMap<u64, u64>,
     /// Number of its names.
@@ -94,14 +94,14 @@ pub(super) struct UnsyncedState {
 
 /// All files, by number.
 #[derive(Debug, Default)]
-pub(super) struct Marks {
+pub(super) struct FileTable {
     slots: Vec<Option<File>>,
     /// Number of earlier files for each number.
     generations: Vec<u32>,
     free: Vec<FileNo>,
 }
 
-impl Marks {
+impl FileTable {
     /// Gives a new file a number, a used one if any is free.
     pub(super) fn add(&mut self) -> FileNo {
         let no = self.free.pop().unwrap_or_else(|| {

@@ -83,6 +83,6 @@ pub use file_system::SimulatedFileSystem;
 pub use host::{Host, HostNo, SeenKind, SeenWrite};
 pub use mount::{Bounds, SimulatedFile, SimulatedSubstrate};
 pub use options::{DeclaredRun, DeclaredShare, Faults, Habits, Mistake, SimulationOptions};
-pub use outcome::{Census, Counters, Failure, Outcome};
+pub use outcome::{Census, Counters, Outcome, RunFailure};
 pub use run::{seeds, simulate};
 pub use scheduler::Simulation;

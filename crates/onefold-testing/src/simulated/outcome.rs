@@ -101,7 +101,7 @@ impl fmt::Display for Outcome {
 
 /// Why a run ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct RunFailure {
     /// The seed that replays it.
     pub seed: u64,
     /// The step after which the failure was seen.
@@ -112,7 +112,7 @@ pub struct Failure {
     pub story: Vec<String>,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RunFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\nagain with ONEFOLD_SEED={}, step {}", self.problem, self.seed, self.step)?;
         if !self.story.is_empty() {
@@ -122,4 +122,4 @@ impl fmt::Display for Failure {
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for RunFailure {}

@@ -10,13 +10,13 @@ use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use super::content::{Content, cut, merged};
 use super::files::FileNo;
 use super::names::{FolderNo, Name};
-use super::sparse::Sparse;
+use super::sparse::SparseArray;
 
 #[derive(Debug, Default)]
 struct FileCopy {
     length: u64,
     /// Missing blocks are zeros.
-    blocks: Sparse<Content>,
+    blocks: SparseArray<Content>,
 }
 
 /// The reference copy of all files.

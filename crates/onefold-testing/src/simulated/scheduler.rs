@@ -18,7 +18,7 @@ use super::file_system::SimulatedFileSystem;
 use super::host::{Host, HostNo};
 use super::mount::SimulatedSubstrate;
 use super::options::{Faults, SimulationOptions};
-use super::outcome::{Failure, Outcome};
+use super::outcome::{Outcome, RunFailure};
 
 /// Maximum number of times that a crashed host is resumed so that it ends by itself.
 const LAST_RESUMES: u32 = 3;
@@ -100,7 +100,7 @@ impl Simulation {
     ///
     /// # Errors
     /// The first violation of an invariant, or panic of the work.
-    pub fn run(&mut self, steps: u64) -> Result<(), Failure> {
+    pub fn run(&mut self, steps: u64) -> Result<(), RunFailure> {
         let run = AssertUnwindSafe(|| {
             for _ in 0..steps {
                 self.step();
@@ -167,7 +167,7 @@ impl Simulation {
     ///
     /// # Errors
     /// See [`Simulation::run`].
-    pub fn finish(mut self) -> Result<Outcome, Failure> {
+    pub fn finish(mut self) -> Result<Outcome, RunFailure> {
         let checked = self.file_system.check();
         // Closes the files that hosts have open.
         self.slots.clear();
@@ -187,9 +187,9 @@ impl Simulation {
         }
     }
 
-    fn failure(&self, problem: String) -> Failure {
+    fn failure(&self, problem: String) -> RunFailure {
         let world = self.file_system.world();
-        Failure { seed: self.options.seed, step: world.counters.steps, problem, story: world.story() }
+        RunFailure { seed: self.options.seed, step: world.counters.steps, problem, story: world.story() }
     }
 
     fn now(&self) -> u64 {

@@ -12,15 +12,15 @@ struct Leaf<T> {
 
 /// An array of up to 2^64 slots. Only used slots and a few of their neighbours take memory.
 #[derive(Debug)]
-pub(super) struct Sparse<T> {
+pub(super) struct SparseArray<T> {
     /// Sorted by number. In small files without long holes, each leaf is at the index of its number.
     leaves: Vec<Box<Leaf<T>>>,
     used: u64,
 }
 
-impl<T> Default for Sparse<T> {
-    fn default() -> Sparse<T> {
-        Sparse { leaves: Vec::new(), used: 0 }
+impl<T> Default for SparseArray<T> {
+    fn default() -> SparseArray<T> {
+        SparseArray { leaves: Vec::new(), used: 0 }
     }
 }
 
@@ -28,7 +28,7 @@ fn split(index: u64) -> (u64, usize) {
     (index / LEAF as u64, usize::try_from(index % LEAF as u64).expect("below a leaf's length"))
 }
 
-impl<T> Sparse<T> {
+impl<T> SparseArray<T> {
     /// Returns the number of used slots.
     pub(super) fn used(&self) -> u64 {
         self.used
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_sparse_array_agrees_with_a_plain_map() {
-        let (mut dice, mut sparse, mut plain) = (Dice::new(1, 1), Sparse::default(), BTreeMap::new());
+        let (mut dice, mut sparse, mut plain) = (Dice::new(1, 1), SparseArray::default(), BTreeMap::new());
         for number in 0..5000 {
             let index = if dice.one_in(4) { dice.below(1 << 40) } else { dice.below(200) };
             let value = (!dice.one_in(3)).then_some(number);

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use onefold_block::BLOCK_BYTES;
 
-use super::blocks::{Blocks, PhysicalNo};
+use super::blocks::{BlockTable, PhysicalNo};
 use super::checks::{StepChange, StepChecker};
 use super::clock::EPOCH_NS;
 use super::content::Content;
 use super::dice::{Dice, nanoseconds};
-use super::files::{FileNo, Marks};
+use super::files::{FileNo, FileTable};
 use super::host::{HostNo, HostState, OpenNo};
 use super::names::FolderTable;
 use super::options::{Faults, Mistake, SimulationOptions};
@@ -49,8 +49,8 @@ pub(super) struct World {
     /// Nanoseconds since the simulation began.
     pub(super) time: Arc<AtomicU64>,
     pub(super) dice: Dice,
-    pub(super) files: Marks,
-    pub(super) blocks: Blocks,
+    pub(super) files: FileTable,
+    pub(super) blocks: BlockTable,
     pub(super) names: FolderTable,
     machines: Vec<HostState>,
     opened: u64,
@@ -79,8 +79,8 @@ impl World {
         World {
             time: Arc::new(AtomicU64::new(0)),
             dice: Dice::new(options.seed, 0x000f),
-            files: Marks::default(),
-            blocks: Blocks::new(options.total_blocks),
+            files: FileTable::default(),
+            blocks: BlockTable::new(options.total_blocks),
             names: FolderTable::new(),
             machines: (0..=options.hosts).map(|host| HostState::new(options.user_of(host))).collect(),
             opened: 0,

@@ -30,7 +30,7 @@ const FIRST_OWNER: u32 = 1000;
 
 /// A name of an image.
 #[derive(Clone, Debug)]
-struct Image {
+struct WriterImage {
     folder: FolderNo,
     name: Name,
     no: FileNo,
@@ -46,7 +46,7 @@ pub(super) struct Writers {
     templates: Vec<Vec<usize>>,
     folders: Vec<FolderNo>,
     /// The images named by the reference copy, as of its version.
-    images: Vec<Image>,
+    images: Vec<WriterImage>,
     names_version: u64,
     homes: BTreeMap<FileNo, HostNo>,
 }
@@ -87,7 +87,7 @@ impl Writers {
     pub(super) fn step(&mut self, world: &mut World) {
         if self.names_version != world.reference.names_version() {
             let named = world.reference.names();
-            self.images = named.map(|(folder, name, no)| Image { folder, name: name.clone(), no }).collect();
+            self.images = named.map(|(folder, name, no)| WriterImage { folder, name: name.clone(), no }).collect();
             self.names_version = world.reference.names_version();
         }
         let fewest = world.options.images as usize / 2;
@@ -133,7 +133,7 @@ impl Writers {
         }
     }
 
-    fn draw_image(&mut self) -> Option<Image> {
+    fn draw_image(&mut self) -> Option<WriterImage> {
         (!self.images.is_empty()).then(|| self.images[self.dice.index(self.images.len())].clone())
     }
 
@@ -195,7 +195,7 @@ impl Writers {
     fn write_blocks(
         world: &mut World,
         writer: Actor,
-        image: &Image,
+        image: &WriterImage,
         first: u64,
         contents: impl IntoIterator<Item = Option<Content>>,
     ) {
@@ -210,7 +210,7 @@ impl Writers {
     }
 
     /// Shows a change to a monitor on the host.
-    fn show(world: &mut World, writer: Actor, image: &Image, kind: SeenKind, offset: u64, length: u64) {
+    fn show(world: &mut World, writer: Actor, image: &WriterImage, kind: SeenKind, offset: u64, length: u64) {
         if !world.options.tells_writes {
             return;
         }
@@ -229,20 +229,20 @@ impl Writers {
         }
     }
 
-    fn write_run(&mut self, world: &mut World, writer: Actor, image: &Image) {
+    fn write_run(&mut self, world: &mut World, writer: Actor, image: &WriterImage) {
         let run = self.draw_run(world, RUN_BLOCKS_MAX);
         let contents: Vec<_> = run.clone().map(|_| Some(self.draw_content())).collect();
         Self::write_blocks(world, writer, image, run.start, contents);
     }
 
-    fn write_zeros(&mut self, world: &mut World, writer: Actor, image: &Image) {
+    fn write_zeros(&mut self, world: &mut World, writer: Actor, image: &WriterImage) {
         let run = self.draw_run(world, RUN_BLOCKS_MAX);
         let zeros = self.palette.get(0).clone();
         Self::write_blocks(world, writer, image, run.start, run.map(|_| Some(zeros.clone())));
     }
 
     /// Sets room aside for holes, as `fallocate` does.
-    fn set_aside(&mut self, world: &mut World, writer: Actor, image: &Image) {
+    fn set_aside(&mut self, world: &mut World, writer: Actor, image: &WriterImage) {
         let run = self.draw_run(world, COPY_BLOCKS_MAX);
         for index in run.clone() {
             let content = world.content_at(image.no, index).unwrap_or(&world.unwritten).clone();
@@ -257,7 +257,7 @@ impl Writers {
         Self::show(world, writer, image, SeenKind::Written, offset, length);
     }
 
-    fn write_part(&mut self, world: &mut World, writer: Actor, image: &Image) {
+    fn write_part(&mut self, world: &mut World, writer: Actor, image: &WriterImage) {
         let offset = self.dice.below((u64::from(world.options.image_blocks_max) - 1) * BLOCK_BYTES_U64 + 1);
         let length = 1 + self.dice.index(BLOCK_BYTES);
         let content = self.draw_content();
@@ -267,7 +267,7 @@ impl Writers {
     }
 
     /// Copies a run of another image, to the same place or another, which makes runs of duplicates.
-    fn copy_run(&mut self, world: &mut World, writer: Actor, image: &Image) {
+    fn copy_run(&mut self, world: &mut World, writer: Actor, image: &WriterImage) {
         let Some(other) = self.draw_image() else { return };
         let from = self.draw_run(world, COPY_BLOCKS_MAX);
         let into = if self.dice.one_in(2) { from.start } else { self.draw_run(world, 1).start };
@@ -278,7 +278,7 @@ impl Writers {
         Self::write_blocks(world, writer, image, into, contents);
     }
 
-    fn set_length(&mut self, world: &mut World, writer: Actor, image: &Image, least: u64) {
+    fn set_length(&mut self, world: &mut World, writer: Actor, image: &WriterImage, least: u64) {
         let most = u64::from(world.options.image_blocks_max) * BLOCK_BYTES_U64;
         let mut length = least + self.dice.below(most.saturating_sub(least) + 1);
         if self.dice.one_in(2) {
@@ -290,7 +290,7 @@ impl Writers {
         }
     }
 
-    fn punch(&mut self, world: &mut World, writer: Actor, image: &Image) {
+    fn punch(&mut self, world: &mut World, writer: Actor, image: &WriterImage) {
         let run = self.draw_run(world, RUN_BLOCKS_MAX);
         let offset =
             run.start * BLOCK_BYTES_U64 + if self.dice.one_in(2) { 0 } else { self.dice.below(BLOCK_BYTES_U64) };
@@ -318,10 +318,10 @@ impl Writers {
             |content: &usize| if self.dice.one_in(8) { self.dice.index(self.palette.len()) } else { *content };
         let contents: Vec<_> = template[..length].iter().map(&mut draw).collect();
         let contents = contents.into_iter().map(|content| Some(self.palette.get(content).clone()));
-        Self::write_blocks(world, writer, &Image { folder, name, no }, 0, contents);
+        Self::write_blocks(world, writer, &WriterImage { folder, name, no }, 0, contents);
     }
 
-    fn rename(&mut self, world: &mut World, writer: Actor, image: Image, fewest: usize) {
+    fn rename(&mut self, world: &mut World, writer: Actor, image: WriterImage, fewest: usize) {
         let to = if self.dice.one_in(2) && self.images.len() > fewest {
             self.draw_image().map(|other| (other.folder, other.name)).expect("there is the one that is renamed")
         } else {
@@ -334,13 +334,13 @@ impl Writers {
         }
     }
 
-    fn link(&mut self, world: &mut World, writer: Actor, image: &Image) {
+    fn link(&mut self, world: &mut World, writer: Actor, image: &WriterImage) {
         let to = self.draw_name(world);
         let _ = world.link_entry(writer, (image.folder, &image.name), to);
     }
 
     /// Makes a clone, as `cp --reflink` does.
-    fn clone_image(&mut self, world: &mut World, writer: Actor, image: &Image) {
+    fn clone_image(&mut self, world: &mut World, writer: Actor, image: &WriterImage) {
         if world.has_holes_left(image.no) {
             // The clone would have the holes, too, and no host would know of them.
             return;
@@ -354,7 +354,7 @@ impl Writers {
         }
     }
 
-    fn change_refusal(&mut self, world: &mut World, image: &Image) {
+    fn change_refusal(&mut self, world: &mut World, image: &WriterImage) {
         let refusals = [Refusal::Immutable, Refusal::Swap, Refusal::NoCopyOnWrite];
         let refusal = refusals[self.dice.index(refusals.len())];
         let file = world.files.get_mut(image.no);
@@ -362,7 +362,7 @@ impl Writers {
     }
 
     /// Sets a file's time back, or puts something else among the images.
-    fn change_oddly(&mut self, world: &mut World, writer: Actor, image: &Image) {
+    fn change_oddly(&mut self, world: &mut World, writer: Actor, image: &WriterImage) {
         if self.dice.one_in(2) && world.options.sets_times_back {
             let earlier = self.dice.below(3_600_000_000_000);
             let now = world.file_time(writer.host());
