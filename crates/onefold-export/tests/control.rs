@@ -16,7 +16,7 @@ use common::mapping::CountedPages;
 use common::{TestMount, assert_clean, can_mount, noise};
 use onefold_export::CONTROL_XATTR;
 use onefold_export::control::{
-    Answer, ControlClient, ControlError, ControlReply, ControlRequest, FailureKind, hand_over,
+    ControlAnswer, ControlClient, ControlError, ControlReply, ControlRequest, FailureKind, hand_over,
 };
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -319,7 +319,10 @@ fn hostile_lines_are_refused_and_harm_nobody() {
     UnixStream::connect(&path).unwrap().write_all(b"{\"verb\":").unwrap();
     let _silent = UnixStream::connect(&path).unwrap();
     UnixStream::connect(&path).unwrap().write_all(b"{\"verb\":\"stat\"}\n").unwrap();
-    assert!(matches!(connect(&mount).request(&ControlRequest::Stat, &[], &mut |_, _| ()), Ok(Answer::Stat { .. })));
+    assert!(matches!(
+        connect(&mount).request(&ControlRequest::Stat, &[], &mut |_, _| ()),
+        Ok(ControlAnswer::Stat { .. })
+    ));
     mount.end();
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use onefold_export::control::{Answer, ControlReply, ControlRequest, FailureKind};
+use onefold_export::control::{ControlAnswer, ControlReply, ControlRequest, FailureKind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -75,13 +75,13 @@ fn kind(kind: FailureKind) -> &'static str {
 const KINDS: [&str; 8] =
     ["bad-request", "not-permitted", "busy", "held", "no-space", "damaged", "too-many-clients", "failed"];
 
-fn answer(answer: &Answer) -> &'static str {
+fn answer(answer: &ControlAnswer) -> &'static str {
     match answer {
-        Answer::Nothing => "nothing",
-        Answer::Stat { .. } => "stat",
-        Answer::FileStat { .. } => "file-stat",
-        Answer::Bytes { .. } => "bytes",
-        Answer::Scrub { .. } => "scrub",
+        ControlAnswer::Nothing => "nothing",
+        ControlAnswer::Stat { .. } => "stat",
+        ControlAnswer::FileStat { .. } => "file-stat",
+        ControlAnswer::Bytes { .. } => "bytes",
+        ControlAnswer::Scrub { .. } => "scrub",
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use common::doors::{LONG, Steering, TestDoor, open_pool};
 use common::{assert_clean, can_mount, new_pool, noise};
-use onefold_export::control::{Answer, ControlClient, ControlReply, ControlRequest, FailureKind};
+use onefold_export::control::{ControlAnswer, ControlClient, ControlReply, ControlRequest, FailureKind};
 use onefold_export::{Daemon, DaemonOptions, MountError, MountOptions, ServeError, Stopper};
 use onefold_pool::{Durability, FileKind, Ino, NewFile, Pool};
 use onefold_testing::device::MemoryDevice;
@@ -124,7 +124,7 @@ fn a_daemon_without_a_mount_tells_its_numbers_syncs_and_ends_when_it_is_asked() 
     let served = Served::through(1);
     write(&served.pool, "file", &noise(1, 8192));
     let stat = served.ask(&ControlRequest::Stat);
-    let ControlReply::Done { answer: Answer::Stat { stat } } = stat else { panic!("{stat:?}") };
+    let ControlReply::Done { answer: ControlAnswer::Stat { stat } } = stat else { panic!("{stat:?}") };
     assert_eq!((stat.apparent_bytes, stat.device_bytes), (8192, 1 << 30));
     assert_eq!(content(&served.device, "file"), None, "not durable yet");
     assert_done(&served.ask(&ControlRequest::Sync));
@@ -166,7 +166,7 @@ fn requests_are_answered_in_order_and_one_that_is_too_long_or_unknown_ends_the_c
         line.push(b'\n');
         line
     };
-    let is_stat = |reply: &ControlReply| matches!(reply, ControlReply::Done { answer: Answer::Stat { .. } });
+    let is_stat = |reply: &ControlReply| matches!(reply, ControlReply::Done { answer: ControlAnswer::Stat { .. } });
     let is_bad = |reply: &ControlReply| matches!(reply, ControlReply::Failed { kind: FailureKind::BadRequest, .. });
     let longest = replies(&padded(4096));
     assert!(matches!(&longest[..], [only] if is_stat(only)), "{longest:?}");
@@ -175,7 +175,9 @@ fn requests_are_answered_in_order_and_one_that_is_too_long_or_unknown_ends_the_c
         assert!(matches!(&replies[..], [first, last] if is_stat(first) && is_bad(last)), "{replies:?}");
     }
     let several = replies(b"{\"verb\":\"sync\"}\n{\"verb\":\"clone\"}\n{\"verb\":\"stat\"}\n");
-    let [ControlReply::Done { answer: Answer::Nothing }, refused, last] = &several[..] else { panic!("{several:?}") };
+    let [ControlReply::Done { answer: ControlAnswer::Nothing }, refused, last] = &several[..] else {
+        panic!("{several:?}")
+    };
     assert!(is_bad(refused) && is_stat(last), "a request that is refused leaves the connection open");
     served.stopper.stop().unwrap();
     served.end().unwrap();

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use common::{DAMAGE, FAILED, Folder, Run, onefold};
 use onefold_block::device::{FileDevice, OpenMode};
-use onefold_export::control::{Answer, ControlReply, ControlRequest, FailureKind, ScrubProblem, ScrubReport};
+use onefold_export::control::{ControlAnswer, ControlReply, ControlRequest, FailureKind, ScrubProblem, ScrubReport};
 use onefold_export::{Daemon, DaemonOptions, Door, DoorHandle, EndError, MountOptions, PoolPlace, ServeError};
 use onefold_pool::{Environment, MEMORY_BYTES_MIN, OpenOptions, Pool};
 use parking_lot::{Condvar, Mutex};
@@ -176,7 +176,7 @@ fn serve_badly(listener: &UnixListener) {
         }
         let (reply, is_last) = match serde_json::from_str(&line).unwrap() {
             ControlRequest::Scrub { .. } => {
-                (ControlReply::Done { answer: Answer::Scrub { report: report.clone() } }, false)
+                (ControlReply::Done { answer: ControlAnswer::Scrub { report: report.clone() } }, false)
             }
             request => {
                 assert_eq!(request, ControlRequest::Sync);

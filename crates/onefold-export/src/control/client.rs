@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, getxattr, open, statx};
 use rustix::io::Errno;
 
 use super::connecting::{connect_within, is_nobody};
-use super::message::{Answer, ControlReply, ControlRequest, FailureKind, LINE_BYTES_MAX, ScrubReport};
+use super::message::{ControlAnswer, ControlReply, ControlRequest, FailureKind, LINE_BYTES_MAX, ScrubReport};
 use super::peer::Peer;
 use super::wire::{LineReader, WireError, send_line};
 use crate::mount_table::{DeviceNumber, MountTable};
@@ -181,7 +181,7 @@ impl ControlClient {
         request: &ControlRequest,
         files: &[BorrowedFd<'_>],
         on_progress: OnProgress<'_>,
-    ) -> Result<Answer, ControlError> {
+    ) -> Result<ControlAnswer, ControlError> {
         self.request_within(request, files, on_progress, None)
     }
 
@@ -192,7 +192,7 @@ impl ControlClient {
         files: &[BorrowedFd<'_>],
         on_progress: OnProgress<'_>,
         patience: Option<Duration>,
-    ) -> Result<Answer, ControlError> {
+    ) -> Result<ControlAnswer, ControlError> {
         let mut send_error = match send_line(&self.stream, request, files) {
             Ok(()) => None,
             // A daemon that stopped listening has sent the reason before it closed: that says more than this error.
@@ -224,7 +224,7 @@ impl ControlClient {
     /// See [`ControlClient::request`]; [`ControlError::Silent`].
     pub fn stat(&mut self) -> Result<PoolStat, ControlError> {
         match self.request_within(&ControlRequest::Stat, &[], &mut |_, _| (), Some(ANSWER_WAIT_MAX))? {
-            Answer::Stat { stat } => Ok(*stat),
+            ControlAnswer::Stat { stat } => Ok(*stat),
             _ => Err(ControlError::UnknownAnswer),
         }
     }
@@ -235,7 +235,7 @@ impl ControlClient {
     /// See [`ControlClient::request`].
     pub fn file_stat(&mut self, file: &File, on_progress: OnProgress<'_>) -> Result<FileStat, ControlError> {
         match self.request(&ControlRequest::FileStat, &[file.as_fd()], on_progress)? {
-            Answer::FileStat { stat } => Ok(stat),
+            ControlAnswer::FileStat { stat } => Ok(stat),
             _ => Err(ControlError::UnknownAnswer),
         }
     }
@@ -257,7 +257,7 @@ impl ControlClient {
     /// See [`ControlClient::request`].
     pub fn grow(&mut self) -> Result<u64, ControlError> {
         match self.request(&ControlRequest::Grow, &[], &mut |_, _| ())? {
-            Answer::Bytes { bytes } => Ok(bytes),
+            ControlAnswer::Bytes { bytes } => Ok(bytes),
             _ => Err(ControlError::UnknownAnswer),
         }
     }
@@ -268,7 +268,7 @@ impl ControlClient {
     /// See [`ControlClient::request`].
     pub fn trim(&mut self, on_progress: OnProgress<'_>) -> Result<u64, ControlError> {
         match self.request(&ControlRequest::Trim, &[], on_progress)? {
-            Answer::Bytes { bytes } => Ok(bytes),
+            ControlAnswer::Bytes { bytes } => Ok(bytes),
             _ => Err(ControlError::UnknownAnswer),
         }
     }
@@ -283,7 +283,7 @@ impl ControlClient {
         on_progress: OnProgress<'_>,
     ) -> Result<ScrubReport, ControlError> {
         match self.request(&ControlRequest::Scrub { bytes_per_second }, &[], on_progress)? {
-            Answer::Scrub { report } => Ok(report),
+            ControlAnswer::Scrub { report } => Ok(report),
             _ => Err(ControlError::UnknownAnswer),
         }
     }
@@ -307,7 +307,7 @@ impl ControlClient {
 
     fn expect_nothing(&mut self, request: &ControlRequest, files: &[BorrowedFd<'_>]) -> Result<(), ControlError> {
         match self.request(request, files, &mut |_, _| ())? {
-            Answer::Nothing => Ok(()),
+            ControlAnswer::Nothing => Ok(()),
             _ => Err(ControlError::UnknownAnswer),
         }
     }
@@ -376,7 +376,7 @@ mod tests {
         let (stream, other) = UnixStream::pair().unwrap();
         let mut client = ControlClient { stream, lines: LineReader::new(LINE_BYTES_MAX) };
         let daemon = thread::spawn(move || {
-            let done = ControlReply::Done { answer: Answer::Nothing };
+            let done = ControlReply::Done { answer: ControlAnswer::Nothing };
             send_line(&other, &done, &[]).unwrap();
             let mut lines = LineReader::new(LINE_BYTES_MAX);
             for _ in 0..2 {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use onefold_pool::Progress;
 use parking_lot::Mutex;
 
-use super::message::{Answer, ControlReply, ControlRequest, FailureKind};
+use super::message::{ControlAnswer, ControlReply, ControlRequest, FailureKind};
 use super::peer::Peer;
 use super::server::ServedPool;
 use super::verbs::{RequestFailure, run};
@@ -75,7 +75,7 @@ fn next_request(
     Ok((serde_json::from_slice(&bytes).map_err(WireError::NotUnderstood)?, files))
 }
 
-fn send_result(stream: &UnixStream, result: Result<Answer, RequestFailure>) -> Result<(), WireError> {
+fn send_result(stream: &UnixStream, result: Result<ControlAnswer, RequestFailure>) -> Result<(), WireError> {
     let mut reply = match result {
         Ok(answer) => ControlReply::Done { answer },
         Err(RequestFailure { kind, message }) => ControlReply::Failed { kind, message },
@@ -90,7 +90,7 @@ fn send_result(stream: &UnixStream, result: Result<Answer, RequestFailure>) -> R
 
 /// Drops half of a reply's list. Its counts stay correct.
 fn shorten(reply: &mut ControlReply) -> bool {
-    let ControlReply::Done { answer: Answer::Scrub { report } } = reply else { return false };
+    let ControlReply::Done { answer: ControlAnswer::Scrub { report } } = reply else { return false };
     let keep = report.problems.len() / 2;
     let shortened = keep < report.problems.len();
     report.problems.truncate(keep);
@@ -145,8 +145,8 @@ mod tests {
             let mut lines = LineReader::new(LINE_BYTES_MAX);
             lines.next(&other).unwrap().decode::<ControlReply>().unwrap()
         });
-        send_result(&one, Ok(Answer::Scrub { report })).unwrap();
-        let ControlReply::Done { answer: Answer::Scrub { report } } = reader.join().unwrap() else {
+        send_result(&one, Ok(ControlAnswer::Scrub { report })).unwrap();
+        let ControlReply::Done { answer: ControlAnswer::Scrub { report } } = reader.join().unwrap() else {
             panic!("a report")
         };
         assert_eq!((report.problems.len(), report.problems_total), (2, 8));

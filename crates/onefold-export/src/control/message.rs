@@ -55,7 +55,7 @@ pub enum ControlReply {
     /// The request is done.
     Done {
         /// The result.
-        answer: Answer,
+        answer: ControlAnswer,
     },
     /// The request failed and changed nothing, or stopped at a sound point.
     Failed {
@@ -69,7 +69,7 @@ pub enum ControlReply {
 /// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
-pub enum Answer {
+pub enum ControlAnswer {
     /// No further result.
     Nothing,
     /// Result of `stat`.
@@ -212,11 +212,11 @@ mod tests {
         let report = ScrubReport { problems: vec![problem], problems_total: 4, data_blocks_hashed: 99, stopped: true };
         let replies = [
             ControlReply::Progress { done: 1, total: 2 },
-            ControlReply::Done { answer: Answer::Nothing },
-            ControlReply::Done { answer: Answer::Stat { stat: Box::new(stat) } },
-            ControlReply::Done { answer: Answer::FileStat { stat: file } },
-            ControlReply::Done { answer: Answer::Bytes { bytes: 1 << 40 } },
-            ControlReply::Done { answer: Answer::Scrub { report } },
+            ControlReply::Done { answer: ControlAnswer::Nothing },
+            ControlReply::Done { answer: ControlAnswer::Stat { stat: Box::new(stat) } },
+            ControlReply::Done { answer: ControlAnswer::FileStat { stat: file } },
+            ControlReply::Done { answer: ControlAnswer::Bytes { bytes: 1 << 40 } },
+            ControlReply::Done { answer: ControlAnswer::Scrub { report } },
             ControlReply::Failed { kind: FailureKind::NoSpace, message: "no space left".into() },
         ];
         for reply in replies {

@@ -19,7 +19,9 @@ mod wire;
 
 pub use client::{ControlClient, ControlError, OnProgress, hand_over};
 pub(crate) use ending::ServiceEnd;
-pub use message::{Answer, ControlReply, ControlRequest, FailureKind, LINE_BYTES_MAX, ScrubProblem, ScrubReport};
+pub use message::{
+    ControlAnswer, ControlReply, ControlRequest, FailureKind, LINE_BYTES_MAX, ScrubProblem, ScrubReport,
+};
 pub(crate) use server::{ControlServer, ServedMount, ServedPool};
 pub(crate) use socket::ControlSocket;
 pub use socket::SocketError;

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use onefold_pool::check::{CheckReport, ScrubOptions};
 use onefold_pool::{Ino, Pool, PoolError, Progress};
 
-use super::message::{Answer, ControlRequest, FailureKind, ScrubProblem, ScrubReport};
+use super::message::{ControlAnswer, ControlRequest, FailureKind, ScrubProblem, ScrubReport};
 use super::open_file::{OpenFile, OpenFileError};
 use super::server::{ServedMount, ServedPool};
 use crate::door::EndError;
@@ -30,30 +30,30 @@ pub(super) fn run(
     request: &ControlRequest,
     files: Vec<OwnedFd>,
     progress: &dyn Progress,
-) -> Result<Answer, RequestFailure> {
+) -> Result<ControlAnswer, RequestFailure> {
     let pool = &served.pool;
     match request {
-        ControlRequest::Stat => Ok(Answer::Stat { stat: Box::new(pool.stat()?) }),
+        ControlRequest::Stat => Ok(ControlAnswer::Stat { stat: Box::new(pool.stat()?) }),
         ControlRequest::FileStat => {
             let [file] = inspect(mount_of(served)?, files)?;
-            Ok(Answer::FileStat { stat: pool.file_stat(file.readable()?, progress)? })
+            Ok(ControlAnswer::FileStat { stat: pool.file_stat(file.readable()?, progress)? })
         }
         ControlRequest::Clone => {
             let mount = mount_of(served)?;
             clone(pool, mount, &inspect(mount, files)?)
         }
-        ControlRequest::Grow => Ok(Answer::Bytes { bytes: pool.grow()? }),
-        ControlRequest::Trim => Ok(Answer::Bytes { bytes: pool.trim(progress)? }),
+        ControlRequest::Grow => Ok(ControlAnswer::Bytes { bytes: pool.grow()? }),
+        ControlRequest::Trim => Ok(ControlAnswer::Bytes { bytes: pool.trim(progress)? }),
         ControlRequest::Scrub { bytes_per_second } => {
             let options = ScrubOptions { bytes_per_second: *bytes_per_second };
-            Ok(Answer::Scrub { report: scrub_report(pool.scrub(&options, progress)?) })
+            Ok(ControlAnswer::Scrub { report: scrub_report(pool.scrub(&options, progress)?) })
         }
         ControlRequest::Sync => {
             if !pool.is_read_only() {
                 // Unlike a sync, this reports losses of accepted writes.
                 pool.fsync(Ino::ROOT)?;
             }
-            Ok(Answer::Nothing)
+            Ok(ControlAnswer::Nothing)
         }
         ControlRequest::Umount => {
             // A file sent along would keep the mount busy.
@@ -71,7 +71,7 @@ pub(super) fn run(
                 });
             }
             match served.ending.wait() {
-                Ok(()) => Ok(Answer::Nothing),
+                Ok(()) => Ok(ControlAnswer::Nothing),
                 Err(message) => Err(RequestFailure::new(FailureKind::Failed, message)),
             }
         }
@@ -100,7 +100,7 @@ fn inspect<const COUNT: usize>(mount: &ServedMount, files: Vec<OwnedFd>) -> Resu
         .map_err(|_| RequestFailure::new(FailureKind::BadRequest, format!("the request takes {COUNT} open files")))
 }
 
-fn clone(pool: &Pool, mount: &ServedMount, [source, target]: &[OpenFile; 2]) -> Result<Answer, RequestFailure> {
+fn clone(pool: &Pool, mount: &ServedMount, [source, target]: &[OpenFile; 2]) -> Result<ControlAnswer, RequestFailure> {
     let (source, target) = (source.readable()?, target.replaceable()?);
     // The kernel sees no write here, after which it would request this itself.
     drop_privileges_from(pool, target, None)?;
@@ -112,7 +112,7 @@ fn clone(pool: &Pool, mount: &ServedMount, [source, target]: &[OpenFile; 2]) -> 
     told.map_err(|error| {
         RequestFailure::new(FailureKind::Failed, format!("cannot drop the cached pages of the target: {error}"))
     })?;
-    Ok(Answer::Nothing)
+    Ok(ControlAnswer::Nothing)
 }
 
 fn scrub_report(report: CheckReport) -> ScrubReport {

@@ -14,15 +14,15 @@ use crate::log::FailureLog;
 const LINES_MAX: u32 = 1000;
 
 /// Handles the failures of requests.
-pub(super) struct Failures {
+pub(super) struct FailureHandler {
     log: Arc<dyn FailureLog>,
     lines: AtomicU32,
     stopped_reported: AtomicBool,
 }
 
-impl Failures {
-    pub(super) fn new(log: Arc<dyn FailureLog>) -> Failures {
-        Failures { log, lines: AtomicU32::new(0), stopped_reported: AtomicBool::new(false) }
+impl FailureHandler {
+    pub(super) fn new(log: Arc<dyn FailureLog>) -> FailureHandler {
+        FailureHandler { log, lines: AtomicU32::new(0), stopped_reported: AtomicBool::new(false) }
     }
 
     /// Returns the errno for the `error` of `operation` on `ino`, and reports the error if the operator must see it.
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn damage_is_reported_with_the_operation_and_the_inode() {
         let lines = Arc::new(RecordedLines::default());
-        let failures = Failures::new(lines.clone());
+        let failures = FailureHandler::new(lines.clone());
         assert_eq!(failures.handle("read", Ino(5), &damaged()), Errno::IO);
         let heard = lines.0.lock().join("\n");
         assert!(heard.contains("read of inode 5") && heard.contains("file map"), "{heard}");
@@ -87,14 +87,14 @@ mod tests {
     #[test]
     fn a_callers_mistake_is_not_reported() {
         let lines = Arc::new(RecordedLines::default());
-        assert_eq!(Failures::new(lines.clone()).handle("lookup", Ino(1), &PoolError::NotFound), Errno::NOENT);
+        assert_eq!(FailureHandler::new(lines.clone()).handle("lookup", Ino(1), &PoolError::NotFound), Errno::NOENT);
         assert!(lines.0.lock().is_empty());
     }
 
     #[test]
     fn a_stopped_pool_is_reported_once() {
         let lines = Arc::new(RecordedLines::default());
-        let failures = Failures::new(lines.clone());
+        let failures = FailureHandler::new(lines.clone());
         for _ in 0..5 {
             failures.handle("write", Ino(5), &PoolError::Stopped { cause: "cannot flush".into() });
         }
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn reports_are_bounded() {
         let lines = Arc::new(RecordedLines::default());
-        let failures = Failures::new(lines.clone());
+        let failures = FailureHandler::new(lines.clone());
         for _ in 0..LINES_MAX * 2 {
             failures.handle("read", Ino(5), &damaged());
         }

@@ -22,7 +22,7 @@ use parking_lot::{Condvar, Mutex};
 use super::cached_pages::Stale;
 use super::device::FuseDevice;
 use super::open_files::OpenFiles;
-use super::protocol::{Reach, notify_inode, written};
+use super::protocol::{InvalidationReach, notify_inode, written};
 
 /// Maximum time to hold a reply. Dropping pages takes microseconds, or as long as a disk read in progress.
 const HELD_MAX: Duration = Duration::from_secs(1);
@@ -104,9 +104,9 @@ impl HeldReplies {
             };
             drop(state);
             let reach = match stale {
-                None => Reach::Attributes,
-                Some(Stale::Range) => Reach::Range(bytes.clone()),
-                Some(Stale::Everything) => Reach::Everything,
+                None => InvalidationReach::Attributes,
+                Some(Stale::Range) => InvalidationReach::Range(bytes.clone()),
+                Some(Stale::Everything) => InvalidationReach::Everything,
             };
             // The kernel refuses only if it has nothing cached of the file, or if the connection is over.
             let _ = device.notify(&notify_inode(ino.0, &reach));

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use super::device::FuseDevice;
 use super::filesystem::{PoolFilesystem, Result};
 use super::flags::seek_target;
-use super::protocol::{Reach, notify_inode, seek_result};
+use super::protocol::{InvalidationReach, notify_inode, seek_result};
 
 /// Maximum number of looks at a file that keeps changing. After that, the seek is answered as if the file had no holes.
 const LOOKS_MAX: u32 = 32;
@@ -159,7 +159,7 @@ impl HeldSeek {
     /// Makes the kernel drop its pages of a range, after it has handed dirty ones over.
     fn drop_pages(&self, bytes: Range<i64>) {
         let place = |offset: i64| u64::try_from(offset).unwrap_or(0);
-        let reach = Reach::Range(place(bytes.start)..place(bytes.end));
+        let reach = InvalidationReach::Range(place(bytes.start)..place(bytes.end));
         // The kernel refuses only if it has nothing cached of the file, or if the connection is over.
         let _ = self.device.notify(&notify_inode(self.ino.0, &reach));
     }

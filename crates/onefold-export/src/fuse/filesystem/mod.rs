@@ -18,7 +18,7 @@ use rustix::io::Errno;
 pub(super) use self::content::FileOffset;
 pub(super) use self::names::{FileOwner, NameInDirectory};
 use super::access_marks::AccessMarks;
-use super::failures::Failures;
+use super::failures::FailureHandler;
 use super::flags::OpenFlags;
 use super::open_files::OpenFiles;
 use super::opened_losses::OpenedLosses;
@@ -31,7 +31,7 @@ pub(super) type Result<T> = std::result::Result<T, Errno>;
 /// Answers requests. Shared by all threads.
 pub(crate) struct PoolFilesystem {
     pool: Arc<Pool>,
-    failures: Failures,
+    failures: FailureHandler,
     marks: AccessMarks,
     clock: Arc<dyn Clock>,
     open_files: Arc<OpenFiles>,
@@ -67,7 +67,7 @@ impl PoolFilesystem {
         PoolFilesystem {
             open_files: Arc::new(OpenFiles::new(pool.memory_bytes())),
             pool,
-            failures: Failures::new(options.log.clone()),
+            failures: FailureHandler::new(options.log.clone()),
             marks: AccessMarks::new(),
             clock: options.clock.clone(),
             losses: OpenedLosses::default(),

@@ -22,7 +22,7 @@ mod request;
 
 pub(super) use init::{InitFlags, InitReply, InitRequest};
 pub(super) use reply::{
-    DirectoryReply, Reach, created, encode_attributes, entry, notify_inode, opened, reply_header, seek_result, statfs,
-    statx, written, xattr_size,
+    DirectoryReply, InvalidationReach, created, encode_attributes, entry, notify_inode, opened, reply_header,
+    seek_result, statfs, statx, written, xattr_size,
 };
 pub(super) use request::{Operation, Read, RequestHeader, Write, WriteHead, XattrChange};

@@ -14,7 +14,7 @@ use super::device::FuseDevice;
 use super::filesystem::PoolFilesystem;
 use super::held_replies::HeldReplies;
 use super::mounting::FuseMount;
-use super::protocol::{InitFlags, InitReply, InitRequest, Reach, RequestHeader, notify_inode};
+use super::protocol::{InitFlags, InitReply, InitRequest, InvalidationReach, RequestHeader, notify_inode};
 use super::server::{REQUEST_BYTES_MAX, Server};
 use super::transport::{Invalidate, Transport};
 use crate::options::MountOptions;
@@ -165,7 +165,7 @@ struct Invalidator {
 
 impl Invalidate for Invalidator {
     fn invalidate(&self, ino: Ino) -> io::Result<()> {
-        self.device.notify(&notify_inode(ino.0, &Reach::Everything))
+        self.device.notify(&notify_inode(ino.0, &InvalidationReach::Everything))
     }
 
     fn is_connected(&self) -> bool {

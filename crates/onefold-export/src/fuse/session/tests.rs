@@ -26,22 +26,22 @@ const DIRECT_IO_ALLOW_MMAP: u32 = 1 << 4;
 const REPLY_HEADER_BYTES: usize = 16;
 
 /// A simulated kernel that has set up a connection.
-struct Kernel {
+struct FakeKernel {
     socket: UnixDatagram,
     device: FuseDevice,
     server: Server,
     pool: Arc<Pool>,
 }
 
-impl Kernel {
+impl FakeKernel {
     /// Returns a kernel of version 7.`minor` that offers all abilities of the first word, and `more_abilities` of the
     /// second.
-    fn new(minor: u32, more_abilities: u32) -> Kernel {
-        Kernel::with(minor, more_abilities, OpenOptions { background: false, ..OpenOptions::default() })
+    fn new(minor: u32, more_abilities: u32) -> FakeKernel {
+        FakeKernel::with(minor, more_abilities, OpenOptions { background: false, ..OpenOptions::default() })
     }
 
-    /// Like [`Kernel::new`], with a pool opened with `options`.
-    fn with(minor: u32, more_abilities: u32, options: OpenOptions) -> Kernel {
+    /// Like [`FakeKernel::new`], with a pool opened with `options`.
+    fn with(minor: u32, more_abilities: u32, options: OpenOptions) -> FakeKernel {
         let (socket, other) = UnixDatagram::pair().unwrap();
         let device = FuseDevice::from(OwnedFd::from(other));
         let offer: Vec<u8> =
@@ -57,7 +57,7 @@ impl Kernel {
         let options = MountOptions::new("test.pool");
         let filesystem = PoolFilesystem::new(Arc::clone(&pool), &options, PathBuf::new());
         let server = Server::new(filesystem, &options, agreed);
-        Kernel { socket, device, server, pool }
+        FakeKernel { socket, device, server, pool }
     }
 
     /// Makes a file.
@@ -109,7 +109,7 @@ fn kernels_that_cannot_keep_the_page_cache_right_beside_direct_requests_do_o_dir
         (39, DIRECT_IO_ALLOW_MMAP, bypass),
         (44, u32::MAX, bypass),
     ] {
-        let kernel = Kernel::new(minor, more_abilities);
+        let kernel = FakeKernel::new(minor, more_abilities);
         let file = kernel.create();
         let asked = FOPEN_KEEP_CACHE | bypass;
         assert_eq!(kernel.open(file, libc::O_RDWR | libc::O_DIRECT) & asked, expected, "kernel 7.{minor}");
@@ -124,7 +124,7 @@ fn a_write_is_handed_over_where_another_request_is_there_already() {
     let test_limits = TestLimits { late_after: 0, ..TestLimits::default() };
     // The timer's commit would also carry the write out.
     let options = OpenOptions { test_limits, commit_interval_ms: 3_600_000, ..OpenOptions::default() };
-    let kernel = Kernel::with(44, u32::MAX, options);
+    let kernel = FakeKernel::with(44, u32::MAX, options);
     let file = kernel.create();
     let flags = rustix::fs::fcntl_getfl(&kernel.device).unwrap();
     rustix::fs::fcntl_setfl(&kernel.device, flags | rustix::fs::OFlags::NONBLOCK).unwrap();

@@ -32,7 +32,7 @@ pub(in crate::fuse) fn reply_header(unique: u64, error: i32, body_bytes: usize) 
 
 /// The part of a file's cached state that the kernel is to drop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::fuse) enum Reach {
+pub(in crate::fuse) enum InvalidationReach {
     /// Attributes alone.
     Attributes,
     /// Attributes and all cached pages.
@@ -43,14 +43,14 @@ pub(in crate::fuse) enum Reach {
 
 /// Returns a complete message that makes the kernel drop cached state of inode `node`. The message answers no request:
 /// the field for the request's number is 0, and the field for the error holds the kind of message.
-pub(in crate::fuse) fn notify_inode(node: u64, reach: &Reach) -> Vec<u8> {
+pub(in crate::fuse) fn notify_inode(node: u64, reach: &InvalidationReach) -> Vec<u8> {
     const INVAL_INODE: i32 = 2;
     let (offset, bytes) = match reach {
         // The kernel drops pages only if the offset is not negative.
-        Reach::Attributes => (-1, 0),
+        InvalidationReach::Attributes => (-1, 0),
         // From the first byte to the end.
-        Reach::Everything => (0i64, 0i64),
-        Reach::Range(bytes) => {
+        InvalidationReach::Everything => (0i64, 0i64),
+        InvalidationReach::Range(bytes) => {
             let offset = i64::try_from(bytes.start).unwrap_or(i64::MAX);
             (offset, i64::try_from(bytes.end - bytes.start).unwrap_or(i64::MAX).min(i64::MAX - offset).max(1))
         }

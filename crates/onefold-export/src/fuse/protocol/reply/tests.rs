@@ -40,13 +40,13 @@ fn replies_have_the_lengths_that_the_kernel_expects() {
     assert_eq!(created(&attr, StBlocks::Mapped, 1, 0).len(), 128 + 16);
     assert_eq!(statx(&attr, StBlocks::Mapped).len(), 32 + 256);
     assert_eq!(statfs(&FsStat { blocks: 1, blocks_free: 1, blocks_available: 1, inodes: 1, inodes_free: 1 }).len(), 80);
-    assert_eq!(notify_inode(5, &Reach::Everything).len(), 40);
-    assert_eq!(notify_inode(5, &Reach::Attributes)[24..], [[0xff; 8], [0; 8]].concat());
-    let range = notify_inode(5, &Reach::Range(8192..12288));
+    assert_eq!(notify_inode(5, &InvalidationReach::Everything).len(), 40);
+    assert_eq!(notify_inode(5, &InvalidationReach::Attributes)[24..], [[0xff; 8], [0; 8]].concat());
+    let range = notify_inode(5, &InvalidationReach::Range(8192..12288));
     assert_eq!(range[24..32], 8192i64.to_ne_bytes());
     assert_eq!(range[32..], 4096i64.to_ne_bytes());
     // The kernel reads a length of zero as "up to the end", and accepts no larger values than these for either number.
-    let end = notify_inode(5, &Reach::Range(u64::MAX - 1..u64::MAX));
+    let end = notify_inode(5, &InvalidationReach::Range(u64::MAX - 1..u64::MAX));
     assert_eq!((&end[24..32], &end[32..]), (&i64::MAX.to_ne_bytes()[..], &1i64.to_ne_bytes()[..]));
 }
 
