@@ -228,8 +228,8 @@ mod tests {
     }
 
     fn check_reads(page_bytes: usize) {
-        let told = RecordingDisk::new(10 * PAGE + 700);
-        let cached = CachedDisk::with_memory(&told, 3 * PAGE_BYTES, CacheMemory::of_pages(page_bytes));
+        let recorder = RecordingDisk::new(10 * PAGE + 700);
+        let cached = CachedDisk::with_memory(&recorder, 3 * PAGE_BYTES, CacheMemory::of_pages(page_bytes));
         let mut state = 1_u64;
         let mut random = move |below: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -239,18 +239,18 @@ mod tests {
             let (offset, length) = (random(11 * PAGE), usize::try_from(random(6 * PAGE)).unwrap());
             let mut into = vec![0xee; length];
             cached.read(offset, &mut into).unwrap();
-            let expected: Vec<u8> = (offset..offset + length as u64).map(|at| told.byte(at)).collect();
+            let expected: Vec<u8> = (offset..offset + length as u64).map(|at| recorder.byte(at)).collect();
             assert!(into == expected, "{length} bytes at {offset}");
         }
     }
 
     #[test]
     fn pages_that_were_read_last_are_kept_and_no_more_than_the_limit() {
-        let told = RecordingDisk::new(10 * PAGE);
-        let cached = CachedDisk::new(&told, 2 * PAGE_BYTES + 100);
+        let recorder = RecordingDisk::new(10 * PAGE);
+        let cached = CachedDisk::new(&recorder, 2 * PAGE_BYTES + 100);
         let read = |number: u64| {
             cached.read(number * PAGE + 5, &mut [0; 7]).unwrap();
-            told.reads()
+            recorder.reads()
         };
         assert_eq!(read(1), [page(1)]);
         assert_eq!(read(2), [page(2)]);
@@ -282,15 +282,15 @@ mod tests {
 
     #[test]
     fn pages_have_the_length_of_those_before() {
-        let told = RecordingDisk::new(10 * PAGE);
+        let recorder = RecordingDisk::new(10 * PAGE);
         let mut memory = CacheMemory::of_pages(PAGE_BYTES / 2);
         for _ in 0..2 {
-            let cached = CachedDisk::with_memory(&told, 3 * PAGE_BYTES, memory);
+            let cached = CachedDisk::with_memory(&recorder, 3 * PAGE_BYTES, memory);
             cached.read(PAGE + 5, &mut [0; 7]).unwrap();
             let half = PAGE..PAGE + PAGE / 2;
-            assert_eq!(told.reads(), std::slice::from_ref(&half));
+            assert_eq!(recorder.reads(), std::slice::from_ref(&half));
             (0..20).for_each(|number| cached.read(number * PAGE / 2, &mut [0; 7]).unwrap());
-            told.reads();
+            recorder.reads();
             memory = cached.into_memory();
             assert_eq!(memory.pages.len(), 6);
         }
@@ -298,26 +298,26 @@ mod tests {
 
     #[test]
     fn long_reads_go_past_the_pages() {
-        let told = RecordingDisk::new(10 * PAGE);
-        let cached = CachedDisk::new(&told, 20 * PAGE_BYTES);
+        let recorder = RecordingDisk::new(10 * PAGE);
+        let cached = CachedDisk::new(&recorder, 20 * PAGE_BYTES);
         let mut into = vec![0; CACHED_READ_BYTES_MAX + 1];
         for _ in 0..2 {
             cached.read(3, &mut into).unwrap();
             let whole = 3..4 + CACHED_READ_BYTES_MAX as u64;
-            assert_eq!(told.reads(), std::slice::from_ref(&whole));
+            assert_eq!(recorder.reads(), std::slice::from_ref(&whole));
         }
-        let none = CachedDisk::new(&told, PAGE_BYTES - 1);
+        let none = CachedDisk::new(&recorder, PAGE_BYTES - 1);
         none.read(0, &mut [0; 8]).unwrap();
         assert_eq!(none.pages.lock().unwrap().pages.len(), 0);
     }
 
     #[test]
     fn only_bytes_that_were_asked_for_fail() {
-        let told = RecordingDisk { bad: Some(PAGE + 100), ..RecordingDisk::new(10 * PAGE) };
-        let cached = CachedDisk::new(&told, 4 * PAGE_BYTES);
+        let recorder = RecordingDisk { bad: Some(PAGE + 100), ..RecordingDisk::new(10 * PAGE) };
+        let cached = CachedDisk::new(&recorder, 4 * PAGE_BYTES);
         let mut into = [0; 50];
         cached.read(PAGE, &mut into).unwrap();
-        assert_eq!(into[0], told.byte(PAGE));
+        assert_eq!(into[0], recorder.byte(PAGE));
         assert_eq!(cached.read(PAGE + 90, &mut into).unwrap_err().to_string(), "a bad sector");
     }
 }

@@ -11,7 +11,7 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 pub(crate) struct CacheOrder<T> {
     places: HashMap<u64, u32, NumberHasher>,
-    entries: Vec<Entry<T>>,
+    entries: Vec<PageEntry<T>>,
     /// The first of the places in `entries` that are empty; `newer` leads from one to the next.
     empty: u32,
     newest: u32,
@@ -19,7 +19,7 @@ pub(crate) struct CacheOrder<T> {
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct PageEntry<T> {
     number: u64,
     /// `None` in an empty place.
     value: Option<T>,
@@ -57,7 +57,7 @@ impl<T> CacheOrder<T> {
 
     /// Gives a number that has no value one, which becomes the most recently used one.
     pub(crate) fn insert(&mut self, number: u64, value: T) {
-        let entry = Entry { number, value: Some(value), newer: NONE, older: NONE };
+        let entry = PageEntry { number, value: Some(value), newer: NONE, older: NONE };
         let place = match self.entry_mut(self.empty) {
             Some(place) => {
                 let next = place.newer;
@@ -91,11 +91,11 @@ impl<T> CacheOrder<T> {
         self.entries.into_iter().filter_map(|entry| entry.value)
     }
 
-    fn entry(&self, place: u32) -> Option<&Entry<T>> {
+    fn entry(&self, place: u32) -> Option<&PageEntry<T>> {
         self.entries.get(place as usize)
     }
 
-    fn entry_mut(&mut self, place: u32) -> Option<&mut Entry<T>> {
+    fn entry_mut(&mut self, place: u32) -> Option<&mut PageEntry<T>> {
         self.entries.get_mut(place as usize)
     }
 
@@ -113,7 +113,7 @@ impl<T> CacheOrder<T> {
 
     /// Takes an entry out of the list.
     fn unlink(&mut self, place: u32) {
-        let Some(&Entry { newer, older, .. }) = self.entry(place) else { return };
+        let Some(&PageEntry { newer, older, .. }) = self.entry(place) else { return };
         match self.entry_mut(newer) {
             Some(newer) => newer.older = older,
             None => self.newest = older,
@@ -179,7 +179,7 @@ mod tests {
 
     /// Returns the numbers from the newest to the oldest one, and checks the way back.
     fn order(cache: &CacheOrder<u64>) -> Vec<u64> {
-        let way = |first: u32, next: fn(&Entry<u64>) -> u32| -> Vec<u64> {
+        let way = |first: u32, next: fn(&PageEntry<u64>) -> u32| -> Vec<u64> {
             let places = std::iter::successors(cache.entry(first), |entry| cache.entry(next(entry)));
             places.map(|entry| entry.number).collect()
         };

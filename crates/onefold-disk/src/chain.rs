@@ -1,13 +1,13 @@
 //! The chain of files to which an image leads.
 //!
 //! An image names its own backing files, parents, data files and extents. A hostile image could name any file of this
-//! machine, whose content would become part of the disk. [`Folders`] decides which names are followed. The length of a
-//! chain is bounded, and a chain that returns to one of its own files is an error.
+//! machine, whose content would become part of the disk. [`ImageFolders`] decides which names are followed. The length
+//! of a chain is bounded, and a chain that returns to one of its own files is an error.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{ChainError, DiskError};
-use crate::folders::{Folders, ImageMember};
+use crate::folders::{ImageFolders, ImageMember};
 use crate::image_file::{FileIdentity, ImageFile};
 
 /// Maximum number of files in a chain, including the image itself.
@@ -15,15 +15,15 @@ const CHAIN_LENGTH_MAX: usize = 64;
 
 /// The files of one image, as far as they have been opened.
 #[derive(Debug)]
-pub(crate) struct Chain {
-    folders: Folders,
+pub(crate) struct ImageChain {
+    folders: ImageFolders,
     members: Vec<FileIdentity>,
 }
 
-impl Chain {
+impl ImageChain {
     /// Begins the chain with the image itself; `further` are folders that it may refer to besides its own.
-    pub(crate) fn start(image: &ImageFile, further: &[PathBuf]) -> Result<Chain, DiskError> {
-        Ok(Chain { folders: Folders::of(image, further)?, members: vec![image.identity()] })
+    pub(crate) fn start(image: &ImageFile, further: &[PathBuf]) -> Result<ImageChain, DiskError> {
+        Ok(ImageChain { folders: ImageFolders::of(image, further)?, members: vec![image.identity()] })
     }
 
     /// Returns the folder that names in the image itself are relative to.
@@ -34,7 +34,7 @@ impl Chain {
     /// Opens the next file of the chain, which a file in `folder` calls `name`.
     ///
     /// # Errors
-    /// Those of [`Chain::open`]; also if the chain is a loop or too long.
+    /// Those of [`ImageChain::open`]; also if the chain is a loop or too long.
     pub(crate) fn follow(&mut self, name: &str, folder: &Path) -> Result<ImageMember, ChainError> {
         let member = self.open(name, folder)?;
         let identity = member.file.identity();
@@ -89,7 +89,7 @@ mod tests {
         std::fs::write(&image, "").unwrap();
         std::fs::write(folder.path().join("file:base.raw"), "").unwrap();
         let image = ImageFile::named(&image).unwrap();
-        let chain = Chain::start(&image, &[]).unwrap();
+        let chain = ImageChain::start(&image, &[]).unwrap();
         let opened = chain.open("file:base.raw", &chain.image_folder());
         assert!(matches!(opened, Err(ChainError::Protocol(_))), "{opened:?}");
         assert!(chain.open("./file:base.raw", &chain.image_folder()).is_ok());
@@ -104,7 +104,7 @@ mod tests {
         }
         std::fs::hard_link(path("0"), path("other")).unwrap();
         let image = ImageFile::named(&path("0")).unwrap();
-        let mut chain = Chain::start(&image, &[]).unwrap();
+        let mut chain = ImageChain::start(&image, &[]).unwrap();
         let here = chain.image_folder();
         assert!(matches!(chain.follow("0", &here), Err(ChainError::Loop(_))));
         assert!(matches!(chain.follow("other", &here), Err(ChainError::Loop(_))), "another name, the same file");

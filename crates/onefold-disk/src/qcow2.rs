@@ -10,7 +10,7 @@ use imago::qcow2::Qcow2;
 use imago::raw::Raw;
 use imago::{DenyImplicitOpenGate, FormatAccess, FormatCreateBuilder, FormatDriverBuilder, Mapping};
 
-use crate::chain::Chain;
+use crate::chain::ImageChain;
 use crate::disk::{Disk, FilePlacement, SIZE_BYTES_MAX, Sink};
 use crate::error::{DiskError, ImageAction, ImageError};
 use crate::folders::ImageMember;
@@ -29,7 +29,7 @@ impl Qcow2Disk {
     /// Opens the image in `image` and the chain of files below it; `further` are folders that it may refer to.
     pub(crate) fn open(image: ImageFile, further: &[PathBuf]) -> Result<Qcow2Disk, DiskError> {
         let path = image.path.clone();
-        let mut chain = Chain::start(&image, further)?;
+        let mut chain = ImageChain::start(&image, further)?;
         let (access, is_one_file) =
             open_layers(image, &mut chain).map_err(|why| cannot(ImageAction::Open, &path, why))?;
         // A false length would keep the search for data busy forever.
@@ -73,7 +73,7 @@ fn cannot(action: ImageAction, path: &Path, why: impl Into<ImageError>) -> DiskE
 /// Opens an image and all files below it; returns whether the image is the only file.
 ///
 /// The library opens nothing itself: it gets open files without names, so no name in a header leads it anywhere.
-fn open_layers(image: ImageFile, chain: &mut Chain) -> Result<(FormatAccess<ImagoFile>, bool), ImageError> {
+fn open_layers(image: ImageFile, chain: &mut ImageChain) -> Result<(FormatAccess<ImagoFile>, bool), ImageError> {
     let mut has_data_file = false;
     let mut layers: Vec<Qcow2<ImagoFile>> = Vec::new();
     let mut next = ImageMember { folder: chain.image_folder(), file: image };

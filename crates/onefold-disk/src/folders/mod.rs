@@ -31,7 +31,7 @@ pub(crate) struct ImageMember {
 
 /// The folders of one image.
 #[derive(Debug)]
-pub(crate) struct Folders {
+pub(crate) struct ImageFolders {
     /// The folders that the caller named.
     named: Vec<OpenFolder>,
     /// The image's own folder; `None` if the file no longer has its name there.
@@ -64,9 +64,9 @@ impl OpenFolder {
     }
 }
 
-impl Folders {
+impl ImageFolders {
     /// Returns the folders of an image: its own and `further` ones.
-    pub(crate) fn of(image: &ImageFile, further: &[PathBuf]) -> Result<Folders, DiskError> {
+    pub(crate) fn of(image: &ImageFile, further: &[PathBuf]) -> Result<ImageFolders, DiskError> {
         let open = |path: &PathBuf| {
             OpenFolder::open(path).map_err(|source| DiskError::File {
                 action: FileAction::OpenFolder,
@@ -82,7 +82,7 @@ impl Folders {
             source,
         })?;
         let image_folder = real.parent().unwrap_or(Path::new("/")).to_owned();
-        Ok(Folders { named, own: own_folder(image, &real), image_folder, image_owner: image.metadata().uid() })
+        Ok(ImageFolders { named, own: own_folder(image, &real), image_folder, image_owner: image.metadata().uid() })
     }
 
     /// Returns the absolute path of the folder in which the image lies.

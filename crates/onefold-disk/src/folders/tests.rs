@@ -15,24 +15,24 @@ struct HomeFolder {
 
 impl HomeFolder {
     fn new() -> HomeFolder {
-        let ground = HomeFolder { top: tempfile::tempdir().unwrap() };
+        let tree = HomeFolder { top: tempfile::tempdir().unwrap() };
         for folder in ["home/.ssh", "other/deep"] {
-            fs::create_dir_all(ground.path(folder)).unwrap();
+            fs::create_dir_all(tree.path(folder)).unwrap();
         }
         for file in ["home/image", "home/base", "home/.ssh/key", "other/secret", "other/deep/base"] {
-            fs::write(ground.path(file), file).unwrap();
+            fs::write(tree.path(file), file).unwrap();
         }
-        ground
+        tree
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.top.path().join(name)
     }
 
-    fn folders(&self, further: &[&str]) -> Folders {
+    fn folders(&self, further: &[&str]) -> ImageFolders {
         let image = ImageFile::named(&self.path("home/image")).unwrap();
         let further: Vec<PathBuf> = further.iter().map(|name| self.path(name)).collect();
-        Folders::of(&image, &further).unwrap()
+        ImageFolders::of(&image, &further).unwrap()
     }
 
     fn open(&self, name: &str, further: &[&str]) -> Result<ImageMember, ChainError> {
@@ -47,47 +47,47 @@ fn content(member: ImageMember) -> String {
 
 #[test]
 fn files_directly_beside_the_image_are_followed() {
-    let ground = HomeFolder::new();
-    let absolute = ground.path("home/base");
+    let tree = HomeFolder::new();
+    let absolute = tree.path("home/base");
     for name in ["base", "./base", "../home/base", ".ssh/../base", absolute.to_str().unwrap()] {
-        assert_eq!(content(ground.open(name, &[]).unwrap()), "home/base", "{name}");
+        assert_eq!(content(tree.open(name, &[]).unwrap()), "home/base", "{name}");
     }
 }
 
 /// Regression: `evil.qcow2` in a home folder named `.ssh/id_ed25519`, and the key ended up in the pool.
 #[test]
 fn files_below_the_images_folder_are_not() {
-    let ground = HomeFolder::new();
-    let absolute = ground.path("home/.ssh/key");
+    let tree = HomeFolder::new();
+    let absolute = tree.path("home/.ssh/key");
     for name in [".ssh/key", "./.ssh/key", "../home/.ssh/key", absolute.to_str().unwrap()] {
-        let refused = ground.open(name, &[]);
+        let refused = tree.open(name, &[]);
         assert!(matches!(refused, Err(ChainError::Outside(_))), "{name}: {refused:?}");
     }
-    assert_eq!(content(ground.open(".ssh/key", &["home/.ssh"]).unwrap()), "home/.ssh/key");
-    assert_eq!(content(ground.open(".ssh/key", &["home"]).unwrap()), "home/.ssh/key");
+    assert_eq!(content(tree.open(".ssh/key", &["home/.ssh"]).unwrap()), "home/.ssh/key");
+    assert_eq!(content(tree.open(".ssh/key", &["home"]).unwrap()), "home/.ssh/key");
 }
 
 #[test]
 fn other_folders_are_followed_only_when_named() {
-    let ground = HomeFolder::new();
-    let absolute = ground.path("other/secret");
+    let tree = HomeFolder::new();
+    let absolute = tree.path("other/secret");
     for name in ["../other/secret", absolute.to_str().unwrap(), "/etc/passwd", "..", ".", "", "/", "../../../../.."] {
-        let refused = ground.open(name, &[]);
+        let refused = tree.open(name, &[]);
         assert!(matches!(refused, Err(ChainError::Outside(_))), "{name}: {refused:?}");
     }
     for name in ["../other/secret", absolute.to_str().unwrap()] {
-        assert_eq!(content(ground.open(name, &["other"]).unwrap()), "other/secret", "{name}");
-        assert!(matches!(ground.open(name, &["other/deep"]), Err(ChainError::Outside(_))));
+        assert_eq!(content(tree.open(name, &["other"]).unwrap()), "other/secret", "{name}");
+        assert!(matches!(tree.open(name, &["other/deep"]), Err(ChainError::Outside(_))));
     }
-    assert!(matches!(ground.open("../other", &["other"]), Err(ChainError::Outside(_))));
-    assert!(matches!(ground.open("../other/deep", &["other"]), Err(ChainError::Unsuitable(_))));
-    assert!(matches!(ground.open("../other/gone", &["other"]), Err(ChainError::Missing { .. })));
+    assert!(matches!(tree.open("../other", &["other"]), Err(ChainError::Outside(_))));
+    assert!(matches!(tree.open("../other/deep", &["other"]), Err(ChainError::Unsuitable(_))));
+    assert!(matches!(tree.open("../other/gone", &["other"]), Err(ChainError::Missing { .. })));
 }
 
 #[test]
 fn names_of_a_further_file_are_relative_to_its_own_folder() {
-    let ground = HomeFolder::new();
-    let folders = ground.folders(&["other"]);
+    let tree = HomeFolder::new();
+    let folders = tree.folders(&["other"]);
     let base = folders.open(Path::new("../other/deep/base"), folders.image_folder()).unwrap();
     let next = folders.open(Path::new("../secret"), &base.folder).unwrap();
     assert_eq!(content(next), "other/secret");
@@ -95,41 +95,41 @@ fn names_of_a_further_file_are_relative_to_its_own_folder() {
 
 #[test]
 fn links_are_not_followed_wherever_they_lead() {
-    let ground = HomeFolder::new();
-    symlink("base", ground.path("home/link")).unwrap();
-    symlink(ground.path("other/secret"), ground.path("home/out")).unwrap();
-    symlink("/etc/passwd", ground.path("other/out")).unwrap();
-    symlink("deep", ground.path("other/folder")).unwrap();
+    let tree = HomeFolder::new();
+    symlink("base", tree.path("home/link")).unwrap();
+    symlink(tree.path("other/secret"), tree.path("home/out")).unwrap();
+    symlink("/etc/passwd", tree.path("other/out")).unwrap();
+    symlink("deep", tree.path("other/folder")).unwrap();
     for name in ["link", "out", "../other/out"] {
-        let refused = ground.open(name, &["other"]);
+        let refused = tree.open(name, &["other"]);
         assert!(matches!(refused, Err(ChainError::Link(_))), "{name}: {refused:?}");
     }
-    assert!(matches!(ground.open("../other/folder/base", &["other"]), Err(ChainError::Link(_))));
+    assert!(matches!(tree.open("../other/folder/base", &["other"]), Err(ChainError::Link(_))));
 }
 
 #[test]
 fn a_link_to_a_folder_only_spells_its_name() {
-    let ground = HomeFolder::new();
-    symlink("home", ground.path("images")).unwrap();
-    symlink("other", ground.path("templates")).unwrap();
-    let spelled = ground.path("images/base");
-    assert_eq!(content(ground.open(spelled.to_str().unwrap(), &[]).unwrap()), "home/base");
-    let spelled = ground.path("templates/secret");
+    let tree = HomeFolder::new();
+    symlink("home", tree.path("images")).unwrap();
+    symlink("other", tree.path("templates")).unwrap();
+    let spelled = tree.path("images/base");
+    assert_eq!(content(tree.open(spelled.to_str().unwrap(), &[]).unwrap()), "home/base");
+    let spelled = tree.path("templates/secret");
     for named in ["templates", "other"] {
-        assert_eq!(content(ground.open(spelled.to_str().unwrap(), &[named]).unwrap()), "other/secret");
+        assert_eq!(content(tree.open(spelled.to_str().unwrap(), &[named]).unwrap()), "other/secret");
     }
 }
 
 #[test]
 fn pipes_folders_and_missing_files_are_refused() {
-    let ground = HomeFolder::new();
-    assert!(Command::new("mkfifo").arg(ground.path("home/pipe")).status().unwrap().success());
-    assert!(matches!(ground.open("pipe", &[]), Err(ChainError::Unsuitable(_))));
-    assert!(matches!(ground.open(".ssh", &[]), Err(ChainError::Unsuitable(_))));
-    assert!(matches!(ground.open("gone", &[]), Err(ChainError::Missing { .. })));
-    assert!(matches!(ground.open("base/x", &["home"]), Err(ChainError::Missing { .. })));
-    assert!(matches!(ground.open("a\0b", &[]), Err(ChainError::Unopened { .. })));
-    let image = ImageFile::named(&ground.path("home/pipe"));
+    let tree = HomeFolder::new();
+    assert!(Command::new("mkfifo").arg(tree.path("home/pipe")).status().unwrap().success());
+    assert!(matches!(tree.open("pipe", &[]), Err(ChainError::Unsuitable(_))));
+    assert!(matches!(tree.open(".ssh", &[]), Err(ChainError::Unsuitable(_))));
+    assert!(matches!(tree.open("gone", &[]), Err(ChainError::Missing { .. })));
+    assert!(matches!(tree.open("base/x", &["home"]), Err(ChainError::Missing { .. })));
+    assert!(matches!(tree.open("a\0b", &[]), Err(ChainError::Unopened { .. })));
+    let image = ImageFile::named(&tree.path("home/pipe"));
     assert_eq!(image.unwrap_err().kind(), io::ErrorKind::InvalidInput);
 }
 
@@ -139,50 +139,50 @@ fn a_neighbour_of_another_owner_is_refused() {
         eprintln!("SKIPPED: only root can give a file away");
         return;
     }
-    let ground = HomeFolder::new();
-    std::os::unix::fs::chown(ground.path("home/image"), Some(65534), None).unwrap();
-    let refused = ground.open("base", &[]);
+    let tree = HomeFolder::new();
+    std::os::unix::fs::chown(tree.path("home/image"), Some(65534), None).unwrap();
+    let refused = tree.open("base", &[]);
     assert!(
         matches!(refused, Err(ChainError::OtherOwner { owner: 0, image_owner: 65534, .. })),
         "root's file beside a user's image: {refused:?}"
     );
-    assert_eq!(content(ground.open("base", &["home"]).unwrap()), "home/base");
-    std::os::unix::fs::chown(ground.path("home/base"), Some(65534), None).unwrap();
-    assert_eq!(content(ground.open("base", &[]).unwrap()), "home/base");
+    assert_eq!(content(tree.open("base", &["home"]).unwrap()), "home/base");
+    std::os::unix::fs::chown(tree.path("home/base"), Some(65534), None).unwrap();
+    assert_eq!(content(tree.open("base", &[]).unwrap()), "home/base");
 }
 
 #[test]
 fn the_images_folder_is_the_one_that_has_it() {
-    let ground = HomeFolder::new();
+    let tree = HomeFolder::new();
     // Through a link, the folder of the linked file counts.
-    symlink(ground.path("home/image"), ground.path("other/image")).unwrap();
-    let image = ImageFile::named(&ground.path("other/image")).unwrap();
-    let folders = Folders::of(&image, &[]).unwrap();
+    symlink(tree.path("home/image"), tree.path("other/image")).unwrap();
+    let image = ImageFile::named(&tree.path("other/image")).unwrap();
+    let folders = ImageFolders::of(&image, &[]).unwrap();
     assert_eq!(content(folders.open(Path::new("base"), folders.image_folder()).unwrap()), "home/base");
 
     // A removed file has no neighbours, even if another file now has its name.
-    fs::rename(ground.path("other/secret"), ground.path("home/image")).unwrap();
-    let folders = Folders::of(&image, &[]).unwrap();
+    fs::rename(tree.path("other/secret"), tree.path("home/image")).unwrap();
+    let folders = ImageFolders::of(&image, &[]).unwrap();
     assert!(matches!(folders.open(Path::new("base"), folders.image_folder()), Err(ChainError::Outside(_))));
 }
 
 #[test]
 fn a_folder_that_is_replaced_during_a_run_stays_the_one_that_was_opened() {
-    let ground = HomeFolder::new();
-    let folders = ground.folders(&[]);
+    let tree = HomeFolder::new();
+    let folders = tree.folders(&[]);
     let here = folders.image_folder().to_owned();
-    fs::rename(ground.path("home"), ground.path("moved")).unwrap();
-    symlink(ground.path("other"), ground.path("home")).unwrap();
-    fs::write(ground.path("other/base"), "wrong").unwrap();
+    fs::rename(tree.path("home"), tree.path("moved")).unwrap();
+    symlink(tree.path("other"), tree.path("home")).unwrap();
+    fs::write(tree.path("other/base"), "wrong").unwrap();
     assert_eq!(content(folders.open(Path::new("base"), &here).unwrap()), "home/base");
 }
 
 /// Regression: the path was checked first and opened afterwards, so a link created in between led anywhere.
 #[test]
 fn a_link_that_is_swapped_in_meanwhile_leads_nowhere() {
-    let ground = HomeFolder::new();
-    let (base, kept) = (ground.path("home/base"), ground.path("home/kept"));
-    let folders = ground.folders(&[]);
+    let tree = HomeFolder::new();
+    let (base, kept) = (tree.path("home/base"), tree.path("home/kept"));
+    let folders = tree.folders(&[]);
     let again = RepeatedWork::default();
     let opened = thread::scope(|scope| {
         let _stop = again.stop_when_dropped();

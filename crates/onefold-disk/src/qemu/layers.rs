@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::ImageLabel;
 use super::info::LayerInfo;
-use crate::chain::Chain;
+use crate::chain::ImageChain;
 use crate::copy::copy;
 use crate::disk::Disk;
 use crate::error::{DiskError, FileAction, ImageError};
@@ -57,7 +57,7 @@ pub(super) fn open_layers(
     further: &[PathBuf],
     progress: OnProgress<'_>,
 ) -> Result<(Vec<Layer>, u64), DiskError> {
-    let mut chain = Chain::start(&image, further)?;
+    let mut chain = ImageChain::start(&image, further)?;
     let mut next = ImageMember { folder: chain.image_folder(), file: image };
     let mut layers = Vec::new();
     let mut size_bytes = None;
@@ -97,7 +97,7 @@ fn open_single(file: ImageFile, format: ImageFormat) -> Result<Layer, ImageError
 fn open_vmdk(
     file: ImageFile,
     folder: &Path,
-    chain: &Chain,
+    chain: &ImageChain,
     subject: ImageLabel<'_>,
     progress: OnProgress<'_>,
 ) -> Result<(Layer, Option<String>), DiskError> {
