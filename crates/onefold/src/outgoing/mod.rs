@@ -16,7 +16,7 @@ use crate::failure::{Failure, Outcome};
 use crate::progress::Meter;
 
 pub(crate) use new_file::UnpublishedFile;
-pub(crate) use stream::Stream;
+pub(crate) use stream::RawStream;
 
 /// Bytes by which the format of an image is recognised.
 const HEAD_BYTES: usize = 512;

@@ -14,14 +14,14 @@ use crate::progress::Meter;
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Standard output, which takes one raw image.
-pub(crate) struct Stream(());
+pub(crate) struct RawStream(());
 
-impl Stream {
+impl RawStream {
     /// Returns the stream.
     ///
     /// # Errors
     /// When the output is a terminal, or something else than a raw image is wanted on it.
-    pub(crate) fn open(format: Option<OutputFormat>, talk: Talk) -> Outcome<Stream> {
+    pub(crate) fn open(format: Option<OutputFormat>, talk: Talk) -> Outcome<RawStream> {
         let cannot = || Failure::usage("cannot write an image to standard output");
         if talk.json {
             return Err(cannot().because_of("it is no JSON document"));
@@ -34,7 +34,7 @@ impl Stream {
                 .because_of("it is a terminal")
                 .hint("send it into a file with `>`, or to a program with `|`"));
         }
-        Ok(Stream(()))
+        Ok(RawStream(()))
     }
 
     /// Writes all bytes of `disk`. A reader that has had enough ends the work.

@@ -7,7 +7,7 @@ use onefold_block::shown::ShownText;
 use onefold_report::{Analysis, BlockSize, Effort, LeftOut};
 use serde_json::{Value, json};
 
-use super::Table;
+use super::TextTable;
 use crate::progress::duration;
 use crate::size::{grouped, human};
 
@@ -55,7 +55,7 @@ fn percent(part: u64, whole: u64) -> String {
 }
 
 fn images(found: &Analysis) -> String {
-    let mut table = Table::new(["image", "apparent", "zero", "repeated", "shared", "only here", "to keep it"]);
+    let mut table = TextTable::new(["image", "apparent", "zero", "repeated", "shared", "only here", "to keep it"]);
     let mut changed = Vec::new();
     for image in &found.images {
         table.row([
@@ -91,7 +91,7 @@ fn images(found: &Analysis) -> String {
 
 fn block_sizes(sizes: &[BlockSize], apparent_bytes: u64) -> String {
     let mut table =
-        Table::new(["blocks of", "stored", "saved", "zeros too", "with metadata", "linked clones", "saved"]);
+        TextTable::new(["blocks of", "stored", "saved", "zeros too", "with metadata", "linked clones", "saved"]);
     for size in sizes {
         table.row([
             human(size.block_bytes),
@@ -113,7 +113,7 @@ fn shifts(found: &Analysis) -> Option<String> {
     if found.shifts.is_empty() {
         return None;
     }
-    let mut table = Table::new(["all images moved by", "stored at 4 KiB", "saved"]);
+    let mut table = TextTable::new(["all images moved by", "stored at 4 KiB", "saved"]);
     let mut row = |moved: u64, size: &BlockSize| {
         table.row([format!("{moved} B"), human(size.distinct_bytes), percent(size.saved_bytes, size.nonzero_bytes)]);
     };
@@ -145,7 +145,7 @@ fn groups(found: &Analysis) -> Option<String> {
     if found.groups.is_empty() {
         return None;
     }
-    let mut table = Table::new(["group", "images", "average image", "average stored", "saved within"]);
+    let mut table = TextTable::new(["group", "images", "average image", "average stored", "saved within"]);
     for group in &found.groups {
         let average = |bytes: u64| human(bytes.checked_div(group.images).unwrap_or(0));
         table.row([
@@ -179,7 +179,7 @@ fn alike(found: &Analysis) -> Option<String> {
     if similarity.order.len() < 2 {
         return None;
     }
-    let mut table = Table::new(["image", "most like it", "alike", "in common"]);
+    let mut table = TextTable::new(["image", "most like it", "alike", "in common"]);
     for (row, &one) in similarity.order.iter().enumerate() {
         let others = (0..similarity.order.len()).filter(|&column| column != row);
         let nearest = others.max_by(|&a, &b| similarity.likeness[row][a].total_cmp(&similarity.likeness[row][b]))?;
@@ -241,7 +241,7 @@ pub(super) fn effort(took: &Effort, cost: &Cost) -> String {
 
 fn ways(found: &Analysis) -> String {
     let ways = &found.ways;
-    let mut table = Table::new(["", "takes", "less than now"]);
+    let mut table = TextTable::new(["", "takes", "less than now"]);
     let mut row = |name: &str, bytes: u64| {
         table.row([
             name.to_owned(),

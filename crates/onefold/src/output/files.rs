@@ -9,7 +9,7 @@ use onefold_report::{
     ShareBytes,
 };
 
-use super::Table;
+use super::TextTable;
 use crate::size::{grouped, human};
 
 /// Maximum number of rows in a table of packages and folders.
@@ -84,7 +84,7 @@ fn largest(found: &FilesAnalysis, heading: &str, by: fn(&ShareBytes) -> u64) -> 
         return None;
     }
     parts.sort_by_key(|(_, part)| Reverse(by(&part.share)));
-    let mut table = Table::new([heading, "all", "shared", "only here", "repeated"]);
+    let mut table = TextTable::new([heading, "all", "shared", "only here", "repeated"]);
     for (name, part) in parts.into_iter().take(PARTS_MAX) {
         let [all, shared, only_here, repeated] = cells(&part.share);
         table.row([part_name(name, &part.name), all, shared, only_here, repeated]);
@@ -102,7 +102,7 @@ fn part_name(group: GroupName, part: &str) -> String {
 }
 
 fn groups(found: &FilesAnalysis) -> String {
-    let mut table = Table::new(["what the bytes are", "all", "shared", "only here", "repeated"]);
+    let mut table = TextTable::new(["what the bytes are", "all", "shared", "only here", "repeated"]);
     for group in &found.total.groups {
         let [all, shared, only_here, repeated] = cells(&group.share);
         table.row([group.name.title().to_owned(), all, shared, only_here, repeated]);
@@ -114,7 +114,7 @@ fn groups(found: &FilesAnalysis) -> String {
 }
 
 fn classes(images: &[ImageFiles]) -> String {
-    let mut table = Table::new(["image", "file data", "metadata", "swap", "gaps", "stale", "zero", "not read"]);
+    let mut table = TextTable::new(["image", "file data", "metadata", "swap", "gaps", "stale", "zero", "not read"]);
     for image in images {
         let classes = &image.bytes.classes;
         table.row([

@@ -19,7 +19,7 @@ use crate::failure::{Exit, Failure};
 pub(crate) use crate::machine_name::machine_name;
 pub(crate) use document::Document;
 pub(crate) use listing::{RowForm, StdoutListing};
-pub(crate) use table::Table;
+pub(crate) use table::TextTable;
 
 /// The result of a command that succeeded.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use onefold_block::Show;
 use onefold_report::{Range, SampledAnalysis, SampledBlockSize, ShareRange};
 use serde_json::{Value, json};
 
-use super::Table;
+use super::TextTable;
 use super::analysis::{Cost, effort, left_out, with_cost};
 use crate::size::{grouped, human};
 
@@ -47,7 +47,7 @@ fn percents(share: ShareRange) -> String {
 }
 
 fn images(found: &SampledAnalysis) -> String {
-    let mut table = Table::new(["image", "apparent", "no hole", "read", "zero"]);
+    let mut table = TextTable::new(["image", "apparent", "no hole", "read", "zero"]);
     let mut warnings = String::new();
     for image in &found.images {
         table.row([
@@ -67,7 +67,7 @@ fn images(found: &SampledAnalysis) -> String {
 
 fn total(found: &SampledAnalysis) -> String {
     let total = &found.total;
-    let mut table = Table::new(["all", "at least", "best guess", "at most"]);
+    let mut table = TextTable::new(["all", "at least", "best guess", "at most"]);
     let whole = |bytes: u64| Range { low: bytes, best: bytes, high: bytes };
     for (name, range) in [
         ("apparent", whole(total.apparent_bytes)),
@@ -84,7 +84,7 @@ fn total(found: &SampledAnalysis) -> String {
 }
 
 fn block_sizes(sizes: &[SampledBlockSize]) -> String {
-    let mut table = Table::new(["blocks of", "stored", "best guess", "saved", "best guess", "linked clones"]);
+    let mut table = TextTable::new(["blocks of", "stored", "best guess", "saved", "best guess", "linked clones"]);
     for size in sizes {
         table.row([
             human(size.block_bytes),
@@ -111,7 +111,7 @@ fn misaligned(found: &SampledAnalysis) -> Option<String> {
 
 fn ways(found: &SampledAnalysis) -> String {
     let ways = &found.ways;
-    let mut table = Table::new(["", "takes", "less than now"]);
+    let mut table = TextTable::new(["", "takes", "less than now"]);
     let mut row = |name: &str, bytes: Range| {
         let part = |bytes: u64| 100.0 * ways.now_bytes.saturating_sub(bytes) as f64 / ways.now_bytes.max(1) as f64;
         let less = match (part(bytes.high), part(bytes.low)) {

@@ -6,7 +6,7 @@ use onefold_block::Show;
 use onefold_pool::{FileStat, PoolStat};
 use serde_json::{Value, json};
 
-use super::Table;
+use super::TextTable;
 use crate::size::{grouped, human};
 
 /// Returns the stored bytes without repetitions: `apparent = zero + distinct + saved`.
@@ -38,7 +38,7 @@ pub(crate) fn pool_text(stat: &PoolStat) -> String {
     if let Some(cause) = &stat.stopped {
         let _ = write!(text, "\nSTOPPED: {cause}; nothing is accepted until the pool is mounted again");
     }
-    let mut table = Table::new(["", "bytes", ""]);
+    let mut table = TextTable::new(["", "bytes", ""]);
     let mut row = |name: &str, bytes: u64| table.row([name.to_owned(), grouped(bytes), human(bytes)]);
     row("apparent: what the files seem to hold", stat.apparent_bytes);
     row("  zero: holes and zero blocks", stat.zero_bytes);
@@ -144,7 +144,7 @@ pub(crate) fn pool_json(stat: &PoolStat) -> Value {
 
 /// Returns the numbers of files, followed by those of the whole pool, for people.
 pub(crate) fn files_text(files: &[(String, FileStat)], pool: &PoolStat) -> String {
-    let mut table = Table::new(["file", "apparent", "zero", "distinct", "of it shared", "only here", "saved"]);
+    let mut table = TextTable::new(["file", "apparent", "zero", "distinct", "of it shared", "only here", "saved"]);
     for (name, stat) in files {
         let found = |bytes| if stat.is_estimated { format!("about {}", human(bytes)) } else { human(bytes) };
         table.row([

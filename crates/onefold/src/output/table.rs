@@ -4,14 +4,14 @@ use std::fmt;
 
 /// Rows of cells: the first column is flush left, the others are numbers and flush right.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     /// Returns a table with a row of headings.
-    pub(crate) fn new<const N: usize>(headings: [&str; N]) -> Table {
-        Table { rows: vec![Vec::from(headings.map(str::to_owned))] }
+    pub(crate) fn new<const N: usize>(headings: [&str; N]) -> TextTable {
+        TextTable { rows: vec![Vec::from(headings.map(str::to_owned))] }
     }
 
     /// Adds a row.
@@ -20,7 +20,7 @@ impl Table {
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for TextTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let mut table = Table::new(["file", "bytes"]);
+        let mut table = TextTable::new(["file", "bytes"]);
         table.row(["ä.raw".to_owned(), "5".to_owned()]);
         table.row(["long-name.raw".to_owned(), "1,000".to_owned()]);
         assert_eq!(table.to_string(), "file           bytes\nä.raw              5\nlong-name.raw  1,000");

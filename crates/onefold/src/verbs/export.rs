@@ -12,7 +12,7 @@ use crate::cli::Talk;
 use crate::cli::pool::ExportArgs;
 use crate::failure::{Failure, Outcome};
 use crate::interrupt::Interrupt;
-use crate::outgoing::{OutgoingImage, Stream, is_stream, path_of};
+use crate::outgoing::{OutgoingImage, RawStream, is_stream, path_of};
 use crate::output::{Report, machine_name};
 use crate::progress::Meter;
 use crate::size::human;
@@ -56,7 +56,7 @@ fn stream(
     interrupt: Interrupt,
 ) -> Outcome<Report> {
     let [name] = names else { return Err(Failure::usage("cannot write several images to standard output")) };
-    let output = Stream::open(arguments.format, talk)?;
+    let output = RawStream::open(arguments.format, talk)?;
     let disk = store.open(name)?;
     output.write(disk.as_ref(), &Meter::new(format!("exporting {name}"), talk.quiet, interrupt))?;
     Ok(Report::done("", Value::Null))

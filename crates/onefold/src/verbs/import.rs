@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::cli::Talk;
 use crate::cli::pool::ImportArgs;
 use crate::failure::{Failure, Outcome};
-use crate::output::{Report, Table, machine_name};
+use crate::output::{Report, TextTable, machine_name};
 use crate::progress::Meter;
 use crate::size::human;
 use crate::store::{self, COPY_MODE_MAX, Intent, OpenStore, PoolFileKind, PoolPath, Store};
@@ -197,7 +197,7 @@ fn distinct_bytes(stat: &PoolStat) -> u64 {
 }
 
 fn text(imported: &[ImportResult]) -> String {
-    let mut table = Table::new(["image", "apparent", "zero", "stored", "saved"]);
+    let mut table = TextTable::new(["image", "apparent", "zero", "stored", "saved"]);
     let sum = |of: &dyn Fn(&ImportResult) -> u64| human(imported.iter().map(of).fold(0, u64::saturating_add));
     for one in imported {
         table.row([

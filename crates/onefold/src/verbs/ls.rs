@@ -10,7 +10,7 @@ use crate::calendar;
 use crate::cli::Talk;
 use crate::cli::pool::LsArgs;
 use crate::failure::{Failure, Outcome};
-use crate::output::{Report, Table, machine_name};
+use crate::output::{Report, TextTable, machine_name};
 use crate::progress::Meter;
 use crate::size::human;
 use crate::store::{self, Intent, OpenStore, PoolEntry, PoolFileKind};
@@ -85,7 +85,7 @@ fn text(rows: &[PoolLsRow]) -> String {
     if rows.is_empty() {
         return "the directory is empty".to_owned();
     }
-    let mut table = Table::new(["name", "length", "changed (UTC)", "distinct", "only here"]);
+    let mut table = TextTable::new(["name", "length", "changed (UTC)", "distinct", "only here"]);
     for row in rows {
         let found = |bytes: fn(&FileStat) -> u64| match &row.stat {
             Some(stat) if stat.is_estimated => format!("about {}", human(bytes(stat))),

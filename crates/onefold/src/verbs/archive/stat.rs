@@ -8,7 +8,7 @@ use serde_json::json;
 use super::create::{kind_name, kind_text};
 use crate::cli::archive::StatArgs;
 use crate::failure::{Failure, Outcome};
-use crate::output::{Report, Table, machine_name};
+use crate::output::{Report, TextTable, machine_name};
 use crate::size::{grouped, human};
 
 /// The kinds of objects, by the beginning of their names, and what they are called here.
@@ -52,7 +52,7 @@ pub(super) fn run(arguments: &StatArgs) -> Outcome<Report> {
     let units = archive.descriptor().units;
     let (cut, unit_bytes) = kind_text(units);
 
-    let mut table = Table::new(["stored", "objects", "bytes", ""]);
+    let mut table = TextTable::new(["stored", "objects", "bytes", ""]);
     for (what, stored) in &stored {
         table.row([(*what).to_owned(), grouped(stored.objects), grouped(stored.bytes), human(stored.bytes)]);
     }

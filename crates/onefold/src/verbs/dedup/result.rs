@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::places::DomainFolder;
 use crate::failure::Exit;
-use crate::output::{Table, machine_name};
+use crate::output::{TextTable, machine_name};
 use crate::progress::duration;
 use crate::size::human;
 
@@ -116,7 +116,7 @@ impl DedupResult {
 
     /// Returns the result for people.
     pub(super) fn text(&self) -> String {
-        let mut table = Table::new(["", "bytes", "of"]);
+        let mut table = TextTable::new(["", "bytes", "of"]);
         let mut row = |name: &str, bytes: u64, of: String| table.row([name.to_owned(), human(bytes), of]);
         if let Some(found) = &self.by_files {
             row("believed equal, by files of guests", found.believed_bytes, files(found.files));

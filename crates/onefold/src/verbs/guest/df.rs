@@ -14,11 +14,12 @@ use super::open::GuestImage;
 use crate::cli::Talk;
 use crate::cli::guest::GuestImagesArgs;
 use crate::failure::Outcome;
-use crate::output::{Report, Table};
+use crate::output::{Report, TextTable};
 use crate::size::human;
 
 pub(super) fn run(arguments: &GuestImagesArgs, talk: Talk) -> Outcome<Report> {
-    let mut table = Table::new(["image", "volume", "type", "size", "used", "free", "used %", "files", "files used"]);
+    let mut table =
+        TextTable::new(["image", "volume", "type", "size", "used", "free", "used %", "files", "files used"]);
     let mut rows: Vec<Value> = Vec::new();
     let mut ending = Ending::default();
     many::each(arguments, talk, &mut ending, |image, guest, ending| {

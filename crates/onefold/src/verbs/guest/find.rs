@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &GuestFindArgs, talk: Talk) -> Outcome<Report> {
         let scene = Scene::open(image, guest, &arguments.images.open)?;
         let from = scene.find(arguments.below.as_bytes(), Links::Follow)?;
         let owners = if arguments.unowned { Some(owners(&scene, ending)?) } else { None };
-        let mut finder = Finder {
+        let mut finder = MatchPrinter {
             scene: &scene,
             ending,
             listing: &mut listing,
@@ -101,7 +101,7 @@ impl<'a> FindFilter<'a> {
 }
 
 /// Prints the files that match.
-struct Finder<'f, 'g, 'a> {
+struct MatchPrinter<'f, 'g, 'a> {
     scene: &'f Scene<'g, 'a>,
     ending: &'f mut Ending,
     listing: &'f mut StdoutListing,
@@ -111,7 +111,7 @@ struct Finder<'f, 'g, 'a> {
     outcome: PrintResult<()>,
 }
 
-impl Finder<'_, '_, '_> {
+impl MatchPrinter<'_, '_, '_> {
     fn file(&mut self, entry: &WalkEntry<'_>) -> PrintResult<()> {
         if !self.wanted.takes_entry(entry) {
             return Ok(());
@@ -151,7 +151,7 @@ impl Finder<'_, '_, '_> {
     }
 }
 
-impl Visitor for Finder<'_, '_, '_> {
+impl Visitor for MatchPrinter<'_, '_, '_> {
     fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep {
         self.outcome = match self.scene.image.is_interrupted() {
             true => Err(Failure::interrupted("looking for files").into()),

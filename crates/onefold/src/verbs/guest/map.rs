@@ -18,7 +18,7 @@ use crate::calendar;
 use crate::cli::Talk;
 use crate::cli::guest::GuestMapArgs;
 use crate::failure::Outcome;
-use crate::output::{Report, Table};
+use crate::output::{Report, TextTable};
 
 /// Maximum number of extents that are reported. A file with more was made to have them.
 const EXTENTS_MAX: usize = 1 << 20;
@@ -159,8 +159,8 @@ impl FileMap {
         format!("({}{unwritten}):{}", span(extent.offset), span(extent.place))
     }
 
-    fn table(&self) -> Table {
-        let mut table = Table::new(["kind", "in the file", "on the disk", "in the image", "length"]);
+    fn table(&self) -> TextTable {
+        let mut table = TextTable::new(["kind", "in the file", "on the disk", "in the image", "length"]);
         for part in &self.parts {
             let DiskRange { start_bytes, length_bytes } = part.range;
             let in_file = part.in_file.map_or_else(|| "-".to_owned(), |offset| offset.to_string());

@@ -35,12 +35,12 @@ pub(in crate::verbs) struct OwnedByte {
     volume: Option<String>,
     /// Its use, if the file system can be read.
     class: Option<&'static str>,
-    files: Vec<OwnedFile>,
+    files: Vec<ByteOwner>,
 }
 
 /// A file of a guest that has the byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct OwnedFile {
+struct ByteOwner {
     /// Its paths, as the system sees them; bytes of the guest.
     names: Vec<Vec<u8>>,
     /// The offset of the byte in the file.
@@ -122,7 +122,7 @@ fn of_owner(guest: &Guest<'_>, owner: &Owner) -> Result<OwnedByte, GuestError> {
     let packages = packages_of(&tree, files.iter().copied().collect());
     for (file, at) in files.iter().zip(&owner.files) {
         let names = namer.names.get(file).cloned().unwrap_or_default();
-        owned.files.push(OwnedFile { names, offset: at.offset, package: packages.get(file).cloned() });
+        owned.files.push(ByteOwner { names, offset: at.offset, package: packages.get(file).cloned() });
     }
     Ok(owned)
 }
@@ -166,7 +166,7 @@ impl OwnedByte {
             let class = self.class.unwrap_or("no file system that is read");
             return vec![format!("in the guest, no file has it ({volume}: {class})")];
         }
-        let line = |file: &OwnedFile| {
+        let line = |file: &ByteOwner| {
             let names: Vec<String> = file.names.iter().map(|name| format!("`{}`", name.shown())).collect();
             let names = if names.is_empty() { "a file without a name".to_owned() } else { names.join(", ") };
             let package = file.package.as_ref().map(|package| format!(", of the package {}", package.shown()));
@@ -178,10 +178,10 @@ impl OwnedByte {
 
     /// Returns the same for machines.
     pub(in crate::verbs) fn json(&self) -> Value {
-        let names = |file: &OwnedFile| {
+        let names = |file: &ByteOwner| {
             file.names.iter().map(|name| Value::Object(path_members("path", name))).collect::<Vec<_>>()
         };
-        let file = |file: &OwnedFile| json!({ "names": names(file), "offset": file.offset, "package": file.package });
+        let file = |file: &ByteOwner| json!({ "names": names(file), "offset": file.offset, "package": file.package });
         json!({
             "volume": self.volume,
             "class": self.class,
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn what_a_guest_says_is_one_line_and_shown_safely() {
-        let file = OwnedFile { names: vec![b"/a\nb".to_vec()], offset: 4096, package: Some("p\x1b 1 all".to_owned()) };
+        let file = ByteOwner { names: vec![b"/a\nb".to_vec()], offset: 4096, package: Some("p\x1b 1 all".to_owned()) };
         let owned = OwnedByte { volume: Some("partition 1".to_owned()), class: None, files: vec![file] };
         let text = owned.lines().join("|");
         assert!(text.starts_with("in the guest, it is byte 4,096 of `/a"), "{text}");

@@ -23,7 +23,7 @@ use crate::cli::image::CaptureArgs;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::host;
 use crate::interrupt::Interrupt;
-use crate::output::{Report, Table, machine_name};
+use crate::output::{Report, TextTable, machine_name};
 use crate::progress::Meter;
 use crate::size::human;
 use crate::verbs::archive;
@@ -228,8 +228,8 @@ fn json_of_done(done: &Done) -> Value {
 }
 
 /// Bytes of the images: `size = free + zero + known + new`.
-fn table(done: &[Done]) -> Table {
-    let mut table = Table::new(["image", "size", "free", "zero", "known", "new", "stored"]);
+fn table(done: &[Done]) -> TextTable {
+    let mut table = TextTable::new(["image", "size", "free", "zero", "known", "new", "stored"]);
     let mut all = [0_u64; 6];
     for one in done {
         let Captured { image, manifest } = &one.captured;

@@ -19,7 +19,7 @@ use crate::cli::image::ExportArgs;
 use crate::cli::values::OutputFormat;
 use crate::failure::{Failure, Left, Outcome};
 use crate::interrupt::Interrupt;
-use crate::outgoing::{OutgoingImage, Stream, UnpublishedFile, format_of, is_stream, path_of};
+use crate::outgoing::{OutgoingImage, RawStream, UnpublishedFile, format_of, is_stream, path_of};
 use crate::output::{Report, machine_name};
 use crate::progress::Meter;
 use crate::size::human;
@@ -37,7 +37,7 @@ pub(super) fn run(arguments: &ExportArgs, talk: Talk) -> Outcome<Report> {
     let disk = ArchivedDisk::new(Arc::clone(&archive), manifest.clone(), cache_bytes);
     let meter = Meter::new(format!("exporting {}", record.image), talk.quiet, Interrupt::watch());
     if is_stream(&arguments.output) {
-        Stream::open(arguments.format, talk)?.write(&disk, &meter)?;
+        RawStream::open(arguments.format, talk)?.write(&disk, &meter)?;
         return Ok(Report::done("", Value::Null));
     }
     let own = own_name(record.image.name.as_str(), arguments.format);

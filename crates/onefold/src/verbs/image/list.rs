@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::calendar;
 use crate::cli::image::ListArgs;
 use crate::failure::{Failure, Outcome};
-use crate::output::{Report, Table};
+use crate::output::{Report, TextTable};
 use crate::size::human;
 use crate::verbs::archive;
 
@@ -20,7 +20,7 @@ pub(super) fn run(arguments: &ListArgs) -> Outcome<Report> {
             .map_err(|error| Failure::of_archive(format!("cannot read the image `{}`", record.image), &error))?;
         images.push((record, manifest));
     }
-    let mut table = Table::new(["image", "captured (UTC)", "size", "data", "new", "stored"]);
+    let mut table = TextTable::new(["image", "captured (UTC)", "size", "data", "new", "stored"]);
     for (record, manifest) in &images {
         table.row([
             record.image.to_string(),

@@ -11,7 +11,7 @@ use super::list::json_of;
 use crate::calendar;
 use crate::cli::image::ShowArgs;
 use crate::failure::Outcome;
-use crate::output::{Report, Table};
+use crate::output::{Report, TextTable};
 use crate::size::{grouped, human};
 use crate::verbs::archive;
 
@@ -43,7 +43,7 @@ fn text(record: &ImageRecord, manifest: &Manifest) -> String {
     let totals = &manifest.totals;
     let mut text = format!("{}, captured {} UTC\n\n", record.image, calendar::minute(manifest.captured.seconds));
     if !manifest.volumes.is_empty() {
-        let mut table = Table::new(["volume", "at byte", "length", "taken", "captured"]);
+        let mut table = TextTable::new(["volume", "at byte", "length", "taken", "captured"]);
         for volume in &manifest.volumes {
             table.row([
                 volume.content.clone(),
@@ -68,7 +68,7 @@ fn text(record: &ImageRecord, manifest: &Manifest) -> String {
     if manifest.volumes.iter().any(|volume| matches!(volume.way, CaptureWay::Raw(_))) {
         text.push('\n');
     }
-    let mut table = Table::new(["disk", "bytes", ""]);
+    let mut table = TextTable::new(["disk", "bytes", ""]);
     let rows = [
         ("free", totals.free_bytes),
         ("zero", totals.zero_bytes),

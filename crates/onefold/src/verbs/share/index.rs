@@ -21,7 +21,7 @@ use super::status::{nothing_known, noun, ratio};
 use crate::cli::Talk;
 use crate::cli::share::ShareIndexArgs;
 use crate::failure::{Failure, Outcome};
-use crate::output::{Report, Table, machine_name};
+use crate::output::{Report, TextTable, machine_name};
 use crate::size::{grouped, human};
 
 const CANNOT: &str = "cannot read the index";
@@ -96,7 +96,7 @@ fn line(entry: &Entry) -> String {
 fn text(found: &Summary) -> String {
     let Summary { entries, stored, references } = found;
     let all = entries.unique + entries.shared;
-    let mut table = Table::new(["", "entries", "of bytes"]);
+    let mut table = TextTable::new(["", "entries", "of bytes"]);
     for (name, count) in [("blocks at one place", entries.unique), ("shared blocks", entries.shared), ("all", all)] {
         table.row([name.to_owned(), grouped(count), human(count * BLOCK_BYTES_U64)]);
     }
@@ -110,7 +110,7 @@ fn text(found: &Summary) -> String {
         ));
     }
     if let Some(references) = references.as_ref().filter(|references| !references.slots.is_empty()) {
-        let mut table = Table::new(["shared blocks that files refer to", "blocks"]);
+        let mut table = TextTable::new(["shared blocks that files refer to", "blocks"]);
         for (times, blocks) in classes(references) {
             table.row([times, grouped(blocks)]);
         }

@@ -13,7 +13,7 @@ use onefold_share::state::Notice;
 use onefold_substrate::SubstrateKind;
 use serde_json::{Value, json};
 
-use crate::output::{Table, machine_name};
+use crate::output::{TextTable, machine_name};
 use crate::progress::duration;
 use crate::size::human;
 
@@ -70,7 +70,7 @@ impl ShareResult {
     /// Returns the result for people.
     pub(crate) fn text(&self) -> String {
         let (scanned, shared, planned) = (&self.scanned, &self.passed.shared, &self.passed.planned);
-        let mut table = Table::new(["", "bytes", "of"]);
+        let mut table = TextTable::new(["", "bytes", "of"]);
         let mut row = |name: &str, bytes: u64, of: String| table.row([name.to_owned(), human(bytes), of]);
         row("looked at", scanned.bytes, files(scanned.files));
         row("read", scanned.read_bytes, files(scanned.files - scanned.unchanged));

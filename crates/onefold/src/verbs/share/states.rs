@@ -12,7 +12,7 @@ use super::open::state_failure;
 use super::run::temporary_folder;
 use super::status::noun;
 use crate::failure::{Failure, Outcome};
-use crate::output::{Table, machine_name};
+use crate::output::{TextTable, machine_name};
 use crate::size::{grouped, human};
 
 /// Maximum number of images named in the text; the JSON has all of them.
@@ -37,7 +37,7 @@ pub(super) fn text(states: &States) -> String {
     if states.images.is_empty() {
         return absent.map_or_else(String::new, |line| format!("\n\n{line}"));
     }
-    let mut table = Table::new(["image", "template", "own", "common", "shared"]);
+    let mut table = TextTable::new(["image", "template", "own", "common", "shared"]);
     for ImageStates { path, bytes, .. } in states.images.iter().take(NAMED_MAX) {
         let cells = [bytes.template, bytes.own, bytes.common, bytes.shared].map(human);
         let [template, own, common, shared] = cells;

@@ -16,7 +16,7 @@ use super::result::{domain_words, domains_json};
 use super::states;
 use crate::cli::share::ShareStatusArgs;
 use crate::failure::Outcome;
-use crate::output::{Report, Table, machine_name};
+use crate::output::{Report, TextTable, machine_name};
 use crate::size::{grouped, human};
 
 /// Maximum number of locks named in the text; the JSON has all of them.
@@ -58,7 +58,7 @@ pub(super) fn nothing_known(root: &str) -> String {
 
 fn text(found: &Status) -> String {
     let Status { files, waiting, entries, index, arena, locks, watches, left_over, declared, domains } = found;
-    let mut table = Table::new(["", "number", "bytes"]);
+    let mut table = TextTable::new(["", "number", "bytes"]);
     let mut row = |name: &str, count: u64, bytes: Option<u64>| {
         table.row([name.to_owned(), grouped(count), bytes.map(human).unwrap_or_default()]);
     };

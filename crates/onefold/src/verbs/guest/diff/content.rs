@@ -19,10 +19,10 @@ const DIGESTS_MAX: usize = 1_000_000;
 
 /// The digests that packages record of files.
 #[derive(Default)]
-pub(super) struct Digests(HashMap<GuestFile, Digest>);
+pub(super) struct PackagedDigests(HashMap<GuestFile, Digest>);
 
-impl Digests {
-    pub(super) fn of(tree: &Tree<'_>, database: &dyn PackageDatabase) -> Digests {
+impl PackagedDigests {
+    pub(super) fn of(tree: &Tree<'_>, database: &dyn PackageDatabase) -> PackagedDigests {
         let mut paths = PathSet::new();
         let mut recorded = Vec::new();
         for package in 0..database.packages().len() {
@@ -40,7 +40,7 @@ impl Digests {
             });
         }
         paths.resolve(tree, database.problems());
-        Digests(recorded.into_iter().filter_map(|(path, digest)| Some((paths.file(path)?, digest))).collect())
+        PackagedDigests(recorded.into_iter().filter_map(|(path, digest)| Some((paths.file(path)?, digest))).collect())
     }
 
     fn get(&self, file: GuestFile) -> Option<&Digest> {
@@ -49,11 +49,11 @@ impl Digests {
 }
 
 /// A regular file of one of two trees.
-pub(super) struct Side<'s> {
+pub(super) struct ComparedFile<'s> {
     pub(super) system: &'s dyn FileSystem,
     pub(super) file: GuestFile,
     pub(super) stat: &'s FileStat,
-    pub(super) digests: &'s Digests,
+    pub(super) digests: &'s PackagedDigests,
 }
 
 /// Returns whether two files of equal length are known to be equal without reading them. Either they are one file in
@@ -62,7 +62,7 @@ pub(super) struct Side<'s> {
 ///
 /// # Errors
 /// When a map is damaged.
-pub(super) fn are_known_equal(one: &Side<'_>, two: &Side<'_>) -> Result<bool, GuestError> {
+pub(super) fn are_known_equal(one: &ComparedFile<'_>, two: &ComparedFile<'_>) -> Result<bool, GuestError> {
     if one.stat.modified != two.stat.modified {
         return Ok(false);
     }
@@ -79,7 +79,7 @@ pub(super) fn are_known_equal(one: &Side<'_>, two: &Side<'_>) -> Result<bool, Gu
 }
 
 /// Returns the extents of a file; `None` if there are very many.
-fn extents(side: &Side<'_>) -> Result<Option<Vec<Extent>>, GuestError> {
+fn extents(side: &ComparedFile<'_>) -> Result<Option<Vec<Extent>>, GuestError> {
     let mut extents = Vec::new();
     side.system.each_extent(side.file.file, &mut |extent| {
         extents.push(extent);
@@ -92,8 +92,8 @@ fn extents(side: &Side<'_>) -> Result<Option<Vec<Extent>>, GuestError> {
 ///
 /// # Errors
 /// When one of them cannot be read.
-pub(super) fn are_equal(one: &Side<'_>, two: &Side<'_>) -> Result<bool, GuestError> {
-    let parts = |side: &Side<'_>| stored::parts(side.system, side.file.file, one.stat.size_bytes);
+pub(super) fn are_equal(one: &ComparedFile<'_>, two: &ComparedFile<'_>) -> Result<bool, GuestError> {
+    let parts = |side: &ComparedFile<'_>| stored::parts(side.system, side.file.file, one.stat.size_bytes);
     let length = usize::try_from(one.stat.size_bytes).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
     let mut pieces = [vec![0; length], vec![0; length]];
     for (start, end) in stored::in_either(&parts(one)?, &parts(two)?) {
@@ -105,8 +105,8 @@ pub(super) fn are_equal(one: &Side<'_>, two: &Side<'_>) -> Result<bool, GuestErr
 }
 
 fn is_equal_part(
-    one: &Side<'_>,
-    two: &Side<'_>,
+    one: &ComparedFile<'_>,
+    two: &ComparedFile<'_>,
     part: Range<u64>,
     pieces: &mut [Vec<u8>; 2],
 ) -> Result<bool, GuestError> {
@@ -114,7 +114,7 @@ fn is_equal_part(
     let mut offset = part.start;
     while offset < part.end {
         let length = usize::try_from(part.end - offset).unwrap_or(usize::MAX).min(first.len());
-        let read = |side: &Side<'_>, piece: &mut [u8]| {
+        let read = |side: &ComparedFile<'_>, piece: &mut [u8]| {
             side.system.read(side.file.file, offset, piece).map(|count| count.min(length))
         };
         let [first, second] = [&mut first[..length], &mut second[..length]];

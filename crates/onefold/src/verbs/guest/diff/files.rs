@@ -11,7 +11,7 @@ use onefold_guest::filesystem::{FileKind, FileStat};
 use onefold_guest::tree::{FileSet, Found, GuestFile, Insertion, WalkError};
 use serde_json::{Value, json};
 
-use super::content::{self, Digests, Side};
+use super::content::{self, ComparedFile, PackagedDigests};
 use crate::output::{RowForm, StdoutListing};
 use crate::verbs::guest::describe::{kind_name, path_members};
 use crate::verbs::guest::ending::Ending;
@@ -30,7 +30,7 @@ const WAITING_BYTES_MAX: usize = 64 << 20;
 
 /// A comparison of two trees.
 pub(super) struct TreeComparison<'s, 'g, 'a> {
-    sides: &'s [(&'s Scene<'g, 'a>, Digests); 2],
+    sides: &'s [(&'s Scene<'g, 'a>, PackagedDigests); 2],
     /// Whether the comparison reads all content.
     content: bool,
     listing: &'s mut StdoutListing,
@@ -75,7 +75,7 @@ impl ComparedNames {
 
 impl<'s, 'g, 'a> TreeComparison<'s, 'g, 'a> {
     pub(super) fn new(
-        sides: &'s [(&'s Scene<'g, 'a>, Digests); 2],
+        sides: &'s [(&'s Scene<'g, 'a>, PackagedDigests); 2],
         content: bool,
         listing: &'s mut StdoutListing,
         ending: &'s mut Ending,
@@ -222,8 +222,12 @@ impl<'s, 'g, 'a> TreeComparison<'s, 'g, 'a> {
         if one.size_bytes != two.size_bytes {
             return Ok(Some(json!({ "what": "size_bytes", "one": one.size_bytes, "two": two.size_bytes })));
         }
-        let side =
-            |side: usize, stat| Side { system: system(side), file: pair[side], stat, digests: &self.sides[side].1 };
+        let side = |side: usize, stat| ComparedFile {
+            system: system(side),
+            file: pair[side],
+            stat,
+            digests: &self.sides[side].1,
+        };
         let (one, two) = (side(0, one), side(1, two));
         if !self.content && content::are_known_equal(&one, &two)? {
             return Ok(None);

@@ -26,7 +26,7 @@ use crate::cli::guest::{GuestDiffArgs, GuestImageArgs};
 use crate::failure::{Failure, Outcome};
 use crate::output::{Report, RowForm, StdoutListing};
 
-use content::Digests;
+use content::PackagedDigests;
 use files::TreeComparison;
 
 pub(super) fn run(arguments: &GuestDiffArgs, talk: Talk) -> Outcome<Report> {
@@ -62,7 +62,9 @@ fn compare(
         packages::print(first.as_ref(), second.as_ref(), listing)?;
     }
     let digests = |scene: &Scene<'_, '_>, database: &Option<Box<dyn PackageDatabase + '_>>| {
-        database.as_ref().map_or_else(Digests::default, |database| Digests::of(&scene.tree, database.as_ref()))
+        database
+            .as_ref()
+            .map_or_else(PackagedDigests::default, |database| PackagedDigests::of(&scene.tree, database.as_ref()))
     };
     let [first, second] = &databases;
     let sides = [(one, digests(one, first)), (two, digests(two, second))];

@@ -20,7 +20,7 @@ use super::open::GuestImage;
 use crate::cli::Talk;
 use crate::cli::guest::GuestInfoArgs;
 use crate::failure::{Failure, Outcome};
-use crate::output::{Report, Table};
+use crate::output::{Report, TextTable};
 use crate::size::human;
 
 use figures::Figures;
@@ -76,9 +76,9 @@ impl ImageInfo<'_, '_, '_> {
         text.trim_end().to_owned()
     }
 
-    fn table(&self) -> Table {
+    fn table(&self) -> TextTable {
         let mut headings =
-            Table::new(["volume", "begins at", "size", "holds", "allocated", "free", "misaligned", "state"]);
+            TextTable::new(["volume", "begins at", "size", "holds", "allocated", "free", "misaligned", "state"]);
         for (at, volume) in &self.volumes {
             let figures = self.figures.of_volume(*at);
             headings.row([

@@ -12,9 +12,9 @@ use crate::verbs::guest::ending::Ending;
 use crate::verbs::guest::scene::Readable;
 
 /// The report about the systems.
-pub(super) struct Systems(Vec<System>);
+pub(super) struct Systems(Vec<SystemReport>);
 
-struct System {
+struct SystemReport {
     kind: &'static str,
     name: Option<String>,
     host_name: Option<Vec<u8>>,
@@ -32,7 +32,7 @@ impl Systems {
         let readable = Readable::of(guest);
         let machines = machines(&readable.volumes);
         machines.iter().for_each(|machine| ending.problems(&machine.problems));
-        Systems(machines.iter().map(|machine| System::of(machine, &readable)).collect())
+        Systems(machines.iter().map(|machine| SystemReport::of(machine, &readable)).collect())
     }
 
     /// Adds the lines about all systems.
@@ -41,14 +41,14 @@ impl Systems {
     }
 
     pub(super) fn json(&self) -> Vec<Value> {
-        self.0.iter().map(System::json).collect()
+        self.0.iter().map(SystemReport::json).collect()
     }
 }
 
-impl System {
-    fn of(machine: &Machine<'_>, readable: &Readable<'_>) -> System {
+impl SystemReport {
+    fn of(machine: &Machine<'_>, readable: &Readable<'_>) -> SystemReport {
         let release = machine.release.as_ref();
-        System {
+        SystemReport {
             kind: match machine.kind {
                 MachineKind::Linux => "Linux",
                 MachineKind::Windows => "Windows",

@@ -7,7 +7,7 @@ use onefold_block::Show;
 use onefold_share::files::common::{Changed, Contents};
 use serde_json::{Value, json};
 
-use crate::output::{Table, machine_name};
+use crate::output::{TextTable, machine_name};
 use crate::size::human;
 
 /// The packages in a volume.
@@ -43,7 +43,7 @@ impl PackageListing {
     }
 
     pub(super) fn text(&self, volume: &Path) -> String {
-        let mut table = Table::new(["package", "files", "bytes", "by"]);
+        let mut table = TextTable::new(["package", "files", "bytes", "by"]);
         for (package, PackageSums { names, bytes, added }) in &self.packages {
             let by = match added {
                 0 => "found on two disks",

@@ -11,7 +11,7 @@ use onefold_share::state::Notice;
 use onefold_substrate::SubstrateKind;
 use serde_json::{Value, json};
 
-use crate::output::{Table, machine_name};
+use crate::output::{TextTable, machine_name};
 use crate::progress::duration;
 use crate::size::human;
 use crate::verbs::share::common::UsedVolume;
@@ -80,9 +80,9 @@ impl FilesFindings {
         text
     }
 
-    fn table(&self) -> Table {
+    fn table(&self) -> TextTable {
         let FilesReport { examined, tiers, passed, .. } = &self.report;
-        let mut table = Table::new(["", "bytes", "of"]);
+        let mut table = TextTable::new(["", "bytes", "of"]);
         let count = |count: u64, word: &str| format!("{count} {word}");
         table.row(["images examined".to_owned(), String::new(), files(examined.images)]);
         if examined.unchanged_images > 0 {
