@@ -148,18 +148,18 @@ mod tests {
 
     #[test]
     fn nobody_looks_before_a_wait_was_short() {
-        let trial = PollingFixture::new();
-        assert_eq!(trial.wait_for(LATE), (0, false));
-        assert_eq!(trial.wait_for(SOON), (0, false));
-        let (looks, is_found) = trial.wait_for(SOON);
+        let fixture = PollingFixture::new();
+        assert_eq!(fixture.wait_for(LATE), (0, false));
+        assert_eq!(fixture.wait_for(SOON), (0, false));
+        let (looks, is_found) = fixture.wait_for(SOON);
         assert!(looks > 5 && is_found, "{looks}");
     }
 
     #[test]
     fn looking_is_bounded_and_ends_when_waits_are_long() {
-        let trial = PollingFixture::new();
-        trial.wait_for(SOON);
-        let looks: Vec<u32> = (0..6).map(|_| trial.wait_for(LATE).0).collect();
+        let fixture = PollingFixture::new();
+        fixture.wait_for(SOON);
+        let looks: Vec<u32> = (0..6).map(|_| fixture.wait_for(LATE).0).collect();
         // Each check and each reading of the time take a microsecond of this clock.
         assert!(looks[0] <= 50 && looks[0] >= 30, "{looks:?}");
         assert!(looks.windows(2).all(|pair| pair[1] < pair[0] || pair[1] == 0), "{looks:?}");
@@ -168,12 +168,12 @@ mod tests {
 
     #[test]
     fn nobody_looks_while_all_processors_have_work() {
-        let trial = PollingFixture::new();
-        trial.wait_for(SOON);
-        trial.processors.0.store(false, Ordering::Relaxed);
-        assert_eq!(trial.wait_for(SOON), (0, false));
-        trial.processors.0.store(true, Ordering::Relaxed);
-        assert!(trial.wait_for(SOON).1);
+        let fixture = PollingFixture::new();
+        fixture.wait_for(SOON);
+        fixture.processors.0.store(false, Ordering::Relaxed);
+        assert_eq!(fixture.wait_for(SOON), (0, false));
+        fixture.processors.0.store(true, Ordering::Relaxed);
+        assert!(fixture.wait_for(SOON).1);
     }
 
     #[test]

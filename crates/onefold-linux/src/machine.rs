@@ -116,8 +116,8 @@ fn written_by(process: &Path, is_direct: bool) -> Option<u64> {
 /// `write_bytes` counts each direct write by its length, also through io_uring. But it counts a write into the page
 /// cache as its whole folio, which may be two mebibytes for one block. So the lengths of write calls (`wchar`) bound
 /// the count for such writes. `wchar` omits buffered writes through io_uring, which are therefore counted too low.
-fn written_of(told: &str, is_direct: bool) -> Option<u64> {
-    let value = |name: &str| told.lines().find_map(|line| line.strip_prefix(name))?.trim().parse::<u64>().ok();
+fn written_of(text: &str, is_direct: bool) -> Option<u64> {
+    let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse::<u64>().ok();
     let written = value("write_bytes:")?;
     Some(if is_direct { written } else { written.min(value("wchar:")?) })
 }
@@ -155,12 +155,12 @@ fn image_at<'a>(
     descriptor: &DirEntry,
     images: &'a ImageInodes,
 ) -> io::Result<Option<(&'a FileHandle, bool)>> {
-    let told = DescriptorInfo::parse(&fs::read_to_string(descriptor.path())?);
-    if !told.is_for_writing || told.inode.is_some_and(|number| !images.numbers.contains(&number)) {
+    let info = DescriptorInfo::parse(&fs::read_to_string(descriptor.path())?);
+    if !info.is_for_writing || info.inode.is_some_and(|number| !images.numbers.contains(&number)) {
         return Ok(None);
     }
     let path: PathBuf = [process, Path::new("fd"), Path::new(&descriptor.file_name())].iter().collect();
-    Ok(images.by_inode.get(&inode_of(CWD, &path)?).map(|handle| (handle, told.is_direct)))
+    Ok(images.by_inode.get(&inode_of(CWD, &path)?).map(|handle| (handle, info.is_direct)))
 }
 
 /// The fields of `/proc/PID/fdinfo/FD`.

@@ -55,11 +55,11 @@ fn tell(image: &GuestImage, guest: &Guest<'_>, owners: &[Owner]) -> Outcome<Repo
             FilePosition::NotRead
         }
     };
-    let told: Vec<OwnerReport<'_>> =
+    let reports: Vec<OwnerReport<'_>> =
         owners.iter().map(|owner| OwnerReport { owner, guest, names: &names, in_file: in_file(owner) }).collect();
-    let text: Vec<String> = told.iter().map(OwnerReport::text).collect();
+    let text: Vec<String> = reports.iter().map(OwnerReport::text).collect();
     let mut json = Map::new();
-    json.insert("owners".to_owned(), told.iter().map(OwnerReport::json).collect());
+    json.insert("owners".to_owned(), reports.iter().map(OwnerReport::json).collect());
     json.extend(ending.tell());
     Ok(Report { text: text.join("\n"), json: Value::Object(json), exit: ending.exit() })
 }
