@@ -119,6 +119,10 @@ for verb in scrub trim umount grow; do
 done
 refused 1 'ermission denied' as_user pool stat "$mnt" private.raw
 refused 1 'ermission denied' as_user pool clone "$mnt" private.raw stolen.raw
+# One file that a user may not read does not hide the others.
+refused 1 'private.raw' as_user pool ls --quiet "$mnt"
+as_user pool ls --quiet "$mnt" >"$dir/listed" 2>"$dir/said" || true
+grep -q '^public.raw .*iB' "$dir/listed" || fail "a user's listing lacks a public file: $(cat "$dir/listed" "$dir/said")"
 
 # A tenant gets a directory with a sharing domain of its own, and can neither leave it nor enter another's.
 mkdir "$mnt/tenant"

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::calendar;
 use crate::cli::Talk;
 use crate::cli::pool::LsArgs;
-use crate::failure::{Failure, Outcome};
-use crate::output::{Report, TextTable, machine_name};
+use crate::failure::{Exit, Failure, Outcome};
+use crate::output::{Report, TextTable, machine_name, print_failure};
 use crate::progress::Meter;
 use crate::size::human;
 use crate::store::{self, Intent, OpenStore, PoolEntry, PoolFileKind};
@@ -27,28 +27,34 @@ pub(super) fn run(arguments: &LsArgs, talk: Talk) -> Outcome<Report> {
         }
     }
     let mut rows = Vec::new();
+    let mut exit = Exit::Done;
     for entry in store.list(&directory)? {
-        let stat = match entry.kind {
-            PoolFileKind::Regular => {
-                let path = directory.join(&entry.name);
-                let meter = Meter::new(format!("reading {path}"), talk.quiet, interrupt.clone());
-                let stat = store.file_stat(&path, &meter);
-                meter.finish();
-                if interrupt.is_asked() {
-                    return Err(Failure::interrupted("reading the numbers of files"));
-                }
-                // A user of a mounted pool may have removed the file meanwhile.
-                match stat {
-                    Err(_) if store.kind(&path)? == PoolFileKind::Missing => continue,
-                    stat => Some(stat?),
-                }
+        if entry.kind != PoolFileKind::Regular {
+            rows.push(PoolLsRow { entry, stat: None });
+            continue;
+        }
+        let path = directory.join(&entry.name);
+        let meter = Meter::new(format!("reading {path}"), talk.quiet, interrupt.clone());
+        let stat = store.file_stat(&path, &meter);
+        meter.finish();
+        if interrupt.is_asked() {
+            return Err(Failure::interrupted("reading the numbers of files"));
+        }
+        match stat {
+            Ok(stat) => rows.push(PoolLsRow { entry, stat: Some(stat) }),
+            // A user of a mounted pool may have removed the file meanwhile.
+            Err(_) if store.kind(&path)? == PoolFileKind::Missing => {}
+            // This user may not read that file. The others are listed all the same.
+            Err(failure) => {
+                print_failure(&failure, false);
+                exit = failure.exit;
+                rows.push(PoolLsRow { entry, stat: None });
             }
-            _ => None,
-        };
-        rows.push(PoolLsRow { entry, stat });
+        }
     }
     let entries: Vec<Value> = rows.iter().map(PoolLsRow::json).collect();
-    Ok(Report::done(text(&rows), json!({ "directory": directory.machine_name(), "entries": entries })))
+    let json = json!({ "directory": directory.machine_name(), "entries": entries });
+    Ok(Report { text: text(&rows), json, exit })
 }
 
 /// One line of the listing.
@@ -94,7 +100,10 @@ fn text(rows: &[PoolLsRow]) -> String {
         };
         table.row([
             row.name(),
-            row.stat.as_ref().map_or_else(String::new, |_| human(row.entry.size_bytes)),
+            match row.entry.kind {
+                PoolFileKind::Regular => human(row.entry.size_bytes),
+                _ => String::new(),
+            },
             calendar::minute(row.entry.modified_seconds),
             found(|stat| stat.distinct_bytes),
             found(|stat| stat.unique_bytes),
