@@ -264,6 +264,17 @@ fill_archive() {
     "$onefold" image list "$ARCHIVE" >&2
     say ''
     "$onefold" archive stat "$ARCHIVE" >&2
+    compare_with_zstd
+}
+
+# Says what the images would take as compressed files, at the level of the archive. Their free blocks count there.
+compare_with_zstd() {
+    local name sum=0
+    has_command zstd || return 0
+    for name in "${stored[@]}"; do
+        sum=$((sum + $(zstd -q -3 --stdout "$MNT/$name" | wc --bytes)))
+    done
+    say "    each image compressed by zstd takes $(human_bytes "$sum") in all"
 }
 
 # Installs the first image of the archive that can boot over noise, and boots it.
