@@ -24,10 +24,18 @@ work() {
         head -c $((n * 37 % 90000)) /dev/urandom >$d/g$((n % 13)); rm -f d$(((n + 4) % 9))/f$((n % 29))
         ln -sf "target $n" $d/link; mv -f $d/g$((n % 13)) d0/moved 2>/dev/null
         [ $((n % 40)) != 0 ] || rm -rf d$((n % 7 + 1)); [ $((n % 25)) != 0 ] || sync -f .
+        echo "$n" >../done.new; mv ../done.new ../done
     done
 }
+# Waits for two rounds of changes, and has the log written. Otherwise, on a busy machine, a copy may lack all changes.
+changes() {
+    local from=$(cat done) tries=0
+    until [ "$(cat done)" -ge $((from + 2)) ] || [ $((tries += 1)) -gt 600 ]; do sleep 0.05; done
+    sync -f mounted
+}
+echo 0 >done
 work & worker=$!
-for copy in $(seq "$1"); do sleep 0.$((RANDOM % 6 + 2)); cp --reflink=always cloning/image cloning/copy-$copy; done
+for copy in $(seq "$1"); do changes; sleep 0.$((RANDOM % 6 + 2)); cp --reflink=always cloning/image cloning/copy-$copy; done
 touch stop; wait $worker; umount mounted; cp --reflink=always cloning/image cloning/copy-0
 for copy in $(seq 0 "$1"); do cp --sparse=always cloning/copy-$copy .; done
 umount cloning
