@@ -31,9 +31,9 @@ pub struct DatabaseLook {
 /// What an image was like.
 #[derive(Clone, Copy, Debug)]
 struct SeenImage {
-    /// Its stamp; none where a later change may not show, and where the image could not be read.
+    /// Its stamp; none if a later change may not show, and where the image could not be read.
     stamp: Option<Stamp>,
-    /// The number of its databases; none where it cannot be opened.
+    /// The number of its databases; none if it cannot be opened.
     databases: Option<u64>,
 }
 
@@ -43,7 +43,7 @@ impl DatabaseLook {
     /// than `stable_for` ago is left to a later look.
     ///
     /// # Errors
-    /// Those of the state folder, and `Interrupted` when the pace wants the work to end: it is asked before each image
+    /// Errors of the state folder, and `Interrupted` when the pace wants the work to end: it is asked before each image
     /// is opened, and at each read of one.
     pub fn again<S: Substrate>(
         &self,

@@ -52,7 +52,7 @@ pub(super) struct Conclusions<'k> {
 }
 
 impl<'k> Conclusions<'k> {
-    /// Returns how a run goes by what others have concluded; none where it does not.
+    /// Returns how a run goes by what others have concluded; none if it does not.
     pub(super) fn of(options: &FilesOptions<'_>, keeping: Option<&'k Keeping>) -> Option<Conclusions<'k>> {
         let keeping = keeping.filter(|_| !options.pass.is_dry_run)?;
         Some(Conclusions { keeping, search: search_of(options, keeping), is_full: options.is_full })
@@ -62,7 +62,7 @@ impl<'k> Conclusions<'k> {
     /// nothing is known any more until this run is complete.
     ///
     /// # Errors
-    /// Those of the state folder.
+    /// Errors of the state folder.
     pub(super) fn take<S: Substrate>(
         &self,
         state: &State<'_, S>,
@@ -78,7 +78,7 @@ impl<'k> Conclusions<'k> {
         Ok(None)
     }
 
-    /// Tells whether this run would conclude the same. `listed` is in order of the numbers.
+    /// Returns whether this run would conclude the same. `listed` is in order of the numbers.
     fn holds<S: Substrate>(
         &self,
         state: &State<'_, S>,
@@ -105,7 +105,7 @@ impl<'k> Conclusions<'k> {
     /// Keeps what this run has concluded, if it is complete. `others` are images that it did not try to examine.
     ///
     /// # Errors
-    /// Those of the state folder.
+    /// Errors of the state folder.
     pub(super) fn keep<S: Substrate>(
         &self,
         state: &State<'_, S>,
@@ -164,7 +164,7 @@ impl<'k> Conclusions<'k> {
     }
 }
 
-/// Returns what a run says that would conclude the same; none where what is kept is of another program.
+/// Returns what a run says that would conclude the same; none if what is kept is of another program.
 pub(super) fn report_of(run: &FilesRun, listed: &[ListedFile]) -> Option<FilesReport> {
     let paths: BTreeMap<FileNo, &PathBuf> = listed.iter().map(|file| (file.number, &file.path)).collect();
     let given_up = run.given_up.iter().filter_map(|given_up| {

@@ -64,7 +64,7 @@ impl FailedTargets {
     /// Adds the target of a run that failed.
     ///
     /// # Errors
-    /// Those of writing temporary files.
+    /// Errors of writing temporary files.
     pub(super) fn push(&mut self, run: &Run, failure: Failure) -> io::Result<()> {
         let [file, first, end] = row_of(run);
         self.is_empty = false;
@@ -74,12 +74,12 @@ impl FailedTargets {
     /// Adds the target of a run that shares.
     ///
     /// # Errors
-    /// Those of writing temporary files.
+    /// Errors of writing temporary files.
     pub(super) fn push_shared(&mut self, run: &Run) -> io::Result<()> {
         self.shared.push(row_of(run))
     }
 
-    /// Tells whether nothing failed.
+    /// Returns whether nothing failed.
     pub(super) fn is_empty(&self) -> bool {
         self.is_empty
     }
@@ -87,7 +87,7 @@ impl FailedTargets {
     /// Returns what failed and does not share.
     ///
     /// # Errors
-    /// Those of temporary files.
+    /// Errors of temporary files.
     pub(super) fn finish(self) -> io::Result<FailedRanges> {
         let (failed, mut shared) = (self.failed.finish()?, self.shared.finish()?);
         let next_shared = shared.next().transpose()?;
@@ -134,7 +134,7 @@ impl FailedRanges {
     /// Returns the next range that is not empty.
     ///
     /// # Errors
-    /// Those of temporary files.
+    /// Errors of temporary files.
     pub(super) fn next_range(&mut self) -> io::Result<Option<Failed>> {
         loop {
             let rest = self.rest.take();

@@ -51,7 +51,7 @@ pub(super) struct Found {
 /// Examines all images, and joins what was found.
 ///
 /// # Errors
-/// Those of temporary files and of the state folder, and when the work is to end.
+/// Errors of temporary files and of the state folder, and when the work is to end.
 pub(super) fn find<S: Substrate>(
     state: &State<'_, S>,
     listed: &[ListedFile],
@@ -161,7 +161,7 @@ impl<S: Substrate> Finding<'_, '_, S> {
         })
     }
 
-    /// Returns how many threads examine images ahead; none where the processor time is limited, which is paid for by
+    /// Returns how many threads examine images ahead; none if the processor time is limited, which is paid for by
     /// the thread that uses it.
     fn threads(&self) -> usize {
         let pass = &self.options.pass;

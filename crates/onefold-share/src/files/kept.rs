@@ -45,10 +45,10 @@ pub(super) struct Keeping {
 const PART_OF_MEMORY: usize = 16;
 
 impl Keeping {
-    /// Returns how a run keeps what guests say; none where it does not.
+    /// Returns how a run keeps what guests say; none if it does not.
     ///
     /// # Errors
-    /// Those of the state folder.
+    /// Errors of the state folder.
     pub(super) fn of<S: Substrate>(
         state: &State<'_, S>,
         options: &FilesOptions<'_>,
@@ -82,10 +82,10 @@ impl Keeping {
         (self.tiers, self.hashing)
     }
 
-    /// Tells whether this search may use what is kept of an image that has this stamp. Its head alone is read.
+    /// Returns whether this search may use what is kept of an image that has this stamp. Its head alone is read.
     ///
     /// # Errors
-    /// Those of the state folder.
+    /// Errors of the state folder.
     pub(super) fn has_record<S: Substrate>(
         &self,
         state: &State<'_, S>,
@@ -104,7 +104,7 @@ impl Keeping {
     /// Adds the candidates of an image, from what is kept of it where it has not changed.
     ///
     /// # Errors
-    /// As [`IdentifyError`] says. Of an image that cannot be examined nothing is kept.
+    /// See [`IdentifyError`]. Of an image that cannot be examined nothing is kept.
     pub(super) fn add<S: Substrate>(
         &self,
         state: &State<'_, S>,
@@ -126,7 +126,7 @@ impl Keeping {
     /// Returns what an earlier run of this kind kept of an image.
     ///
     /// # Errors
-    /// Those of the state folder.
+    /// Errors of the state folder.
     pub(super) fn kept<S: Substrate>(
         &self,
         state: &State<'_, S>,
@@ -185,7 +185,7 @@ impl Keeping {
     /// that were not found.
     ///
     /// # Errors
-    /// Those of the state folder.
+    /// Errors of the state folder.
     pub(super) fn sweep<S: Substrate>(
         &self,
         state: &State<'_, S>,
@@ -205,11 +205,11 @@ impl Keeping {
     }
 }
 
-/// Returns what an earlier run kept of the packages of an image that has not changed since; none where not all of them
+/// Returns what an earlier run kept of the packages of an image that has not changed since; none if not all of them
 /// are known.
 ///
 /// # Errors
-/// Those of the state folder.
+/// Errors of the state folder.
 pub(super) fn known_packages<S: Substrate>(
     state: &State<'_, S>,
     listed: &ListedFile,

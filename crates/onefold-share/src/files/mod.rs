@@ -103,7 +103,7 @@ pub struct CommonSource<'a> {
 /// Finds equal files of the guests of a selection, and shares their blocks. A dry run finds, and shares nothing.
 ///
 /// # Errors
-/// As [`PassError`] says; `Undeclared` where shares have to be declared.
+/// See [`PassError`]; `Undeclared` where shares have to be declared.
 pub fn share_files<S: Substrate>(state: &State<'_, S>, options: &FilesOptions<'_>) -> Result<FilesReport, PassError> {
     if state.policy().is_declared() {
         return Err(PassError::Undeclared);

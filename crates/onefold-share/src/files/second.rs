@@ -105,7 +105,7 @@ impl Failures {
     /// Returns the first error of noting.
     ///
     /// # Errors
-    /// Those of writing temporary files.
+    /// Errors of writing temporary files.
     pub(super) fn check(&mut self) -> io::Result<()> {
         self.error.take().map_or(Ok(()), Err)
     }
@@ -114,7 +114,7 @@ impl Failures {
     /// not compared from now on are noted as targets that need another source.
     ///
     /// # Errors
-    /// Those of temporary files.
+    /// Errors of temporary files.
     pub(super) fn take_declined(&mut self) -> io::Result<Option<LaterRuns>> {
         self.check()?;
         self.declined.take().map_or(Ok(None), DeclinedRuns::finish)
@@ -124,7 +124,7 @@ impl Failures {
     /// are kept for [`Failures::take_declined`], and no other failures are.
     ///
     /// # Errors
-    /// Those of temporary files.
+    /// Errors of temporary files.
     pub(super) fn take_second(&mut self, second: RunSorter) -> io::Result<Option<LaterRuns>> {
         self.check()?;
         self.declined = self.declined_second.take();
@@ -153,7 +153,7 @@ impl LaterRuns {
     /// Sorts runs, and what failed.
     ///
     /// # Errors
-    /// Those of temporary files.
+    /// Errors of temporary files.
     fn new(runs: RunSorter, failed: FailedTargets) -> io::Result<LaterRuns> {
         let (runs, mut failed) = (runs.finish()?, failed.finish()?);
         let next = failed.next_range()?;

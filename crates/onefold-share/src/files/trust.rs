@@ -32,7 +32,7 @@ impl Compared {
         *sum = sum.saturating_add(bytes);
     }
 
-    /// Tells whether more than half of the bytes differ, and they are enough to say so.
+    /// Returns whether more than half of the bytes differ, and they are enough to say so.
     fn is_wrong(&self) -> bool {
         self.different > self.equal && self.equal.saturating_add(self.different) >= COMPARED_BYTES_MIN
     }
@@ -78,7 +78,7 @@ impl Trust {
         self.pairs.entry((tier, pair(one, other))).or_default().add(bytes, is_equal);
     }
 
-    /// Tells whether claims of a tier about two images are still worth a comparison.
+    /// Returns whether claims of a tier about two images are still worth a comparison.
     pub(super) fn believes(&self, tier: Tier, one: FileNo, other: FileNo) -> bool {
         !self.is_wrong(tier, one, other) && !self.is_at_fault(tier, one) && !self.is_at_fault(tier, other)
     }
@@ -87,7 +87,7 @@ impl Trust {
         self.pairs.get(&(tier, pair(one, other))).is_some_and(Compared::is_wrong)
     }
 
-    /// Tells whether an image has made claims of a tier that are known to be wrong.
+    /// Returns whether an image has made claims of a tier that are known to be wrong.
     fn is_at_fault(&self, tier: Tier, image: FileNo) -> bool {
         if Some(image) == self.vouched {
             return false;

@@ -55,7 +55,7 @@ pub struct AddReport {
 /// Adds the files of packages of an image to a volume. No configuration file is among them.
 ///
 /// # Errors
-/// As [`CommonError`] says; the volume is as it was then.
+/// See [`CommonError`]; the volume is as it was then.
 pub fn add_packages<S: Substrate + VolumeTools>(
     state: &State<'_, S>,
     adding: &Adding<'_>,

@@ -56,7 +56,7 @@ pub struct ArchiveAdding<'a> {
 /// Adds the files of package archives to a volume. No configuration file is among them.
 ///
 /// # Errors
-/// As [`CommonError`] says; the volume is as it was then.
+/// See [`CommonError`]; the volume is as it was then.
 pub fn add_archives<S: Substrate + VolumeTools>(
     substrate: &S,
     adding: &ArchiveAdding<'_>,

@@ -63,7 +63,7 @@ impl Contents {
         self.by_id.len()
     }
 
-    /// Tells whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_id.is_empty()
@@ -79,7 +79,7 @@ impl Contents {
         self.by_id.get(id)
     }
 
-    /// Tells whether a path is neither taken, nor that of a folder, nor below that of a file.
+    /// Returns whether a path is neither taken, nor that of a folder, nor below that of a file.
     pub(super) fn is_free(&self, path: &str) -> bool {
         let below = format!("{path}/");
         let is_folder = self.paths.range(below.clone()..).next().is_some_and(|first| first.starts_with(&below));

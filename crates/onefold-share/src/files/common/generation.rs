@@ -37,7 +37,7 @@ pub const LENGTH_MIN: u64 = 16 << 20;
 /// Makes an empty volume of `length` bytes, which belongs to `owner`.
 ///
 /// # Errors
-/// As [`CommonError`] says; `Exists` where the path is taken.
+/// See [`CommonError`]; `Exists` where the path is taken.
 pub fn create<S: Substrate + VolumeTools>(
     substrate: &S,
     random: &dyn Random,
@@ -70,7 +70,7 @@ pub fn create<S: Substrate + VolumeTools>(
 /// Removes the contents of packages from a volume; `wants` gets the folder of each below `/dpkg`.
 ///
 /// # Errors
-/// As [`CommonError`] says.
+/// See [`CommonError`].
 pub fn remove<S: Substrate + VolumeTools>(
     substrate: &S,
     random: &dyn Random,
@@ -129,7 +129,7 @@ pub(super) fn lock<S: Substrate>(substrate: &S, path: &Path) -> Result<Volume<S:
 /// Makes the next generation of a volume whose lock is held. Nothing is made where nothing changes.
 ///
 /// # Errors
-/// As [`CommonError`] says; the volume is as it was then.
+/// See [`CommonError`]; the volume is as it was then.
 pub(super) fn change<S: Substrate + VolumeTools>(
     substrate: &S,
     random: &dyn Random,

@@ -69,7 +69,7 @@ pub struct GrowReport {
 /// added it.
 ///
 /// # Errors
-/// As [`CommonError`] says; the volume is as it was then. `Busy` where another process changes it.
+/// See [`CommonError`]; the volume is as it was then. `Busy` where another process changes it.
 pub fn grow<S: Substrate + VolumeTools>(
     state: &State<'_, S>,
     growing: &Growing<'_>,
@@ -191,7 +191,7 @@ fn own_ranges<S: Substrate>(substrate: &S, volume: &Volume<S::File>) -> io::Resu
     }
 }
 
-/// Tells whether an error says that the answer is not for this user, or is none.
+/// Returns whether an error says that the answer is not for this user, or is none.
 fn is_untold(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
     matches!(error.kind(), InvalidInput | PermissionDenied | Unsupported)
@@ -239,7 +239,7 @@ fn found<S: Substrate>(
 /// Visits the packaged files of an image, and returns the image, open for reading.
 ///
 /// # Errors
-/// As [`IdentifyError`] says.
+/// See [`IdentifyError`].
 pub(super) fn visit<S: Substrate>(
     substrate: &S,
     growing: &Growing<'_>,

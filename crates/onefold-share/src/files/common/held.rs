@@ -46,7 +46,7 @@ pub(super) struct HeldTwice {
 /// Finds the contents that two images claim to hold and that are not in the volume.
 ///
 /// # Errors
-/// Those of temporary files and of the state folder, and when the work is to end.
+/// Errors of temporary files and of the state folder, and when the work is to end.
 pub(super) fn held_twice<S: Substrate>(
     state: &State<'_, S>,
     growing: &Growing<'_>,
@@ -130,7 +130,7 @@ fn each_content(guest: &KeptGuest, claim: &mut dyn FnMut([u8; 16], u64, bool)) {
     let Ok(()) = visited;
 }
 
-/// Tells whether a file of so many blocks lies in whole blocks of the host, without a gap.
+/// Returns whether a file of so many blocks lies in whole blocks of the host, without a gap.
 fn is_whole(pieces: &PhasedPieces, blocks: u64) -> bool {
     let mut next = 0;
     let are_ordered = pieces.phases().all(|(phase, pieces)| {

@@ -41,7 +41,7 @@ pub(super) fn apart(path: &str, digest: &[u8; 16]) -> String {
     format!("{parent}/~{}", hexadecimal(digest))
 }
 
-/// Tells whether a path is one that this module makes.
+/// Returns whether a path is one that this module makes.
 pub(super) fn is_plain(path: &str) -> bool {
     let below = path.strip_prefix(PACKAGES).and_then(|rest| rest.strip_prefix('/'));
     path.len() <= 2 * PATH_CHARS_MAX && below.is_some_and(|below| below.split('/').all(|part| is_kept(part.as_bytes())))

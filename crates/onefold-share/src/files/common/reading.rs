@@ -52,7 +52,7 @@ pub(super) fn pairs(pieces: &[Piece], places: &[Placed], count_max: u64) -> Vec<
     pairs
 }
 
-/// Tells whether blocks of a volume hold a content, and zeros behind its end.
+/// Returns whether blocks of a volume hold a content, and zeros behind its end.
 pub(super) fn is_equal<S: Substrate>(
     substrate: &S,
     file: &S::File,

@@ -79,7 +79,7 @@ pub fn find<S: Substrate>(substrate: &S, path: &Path) -> Result<PathBuf, CommonE
     found.ok_or_else(|| CommonError::Missing { folder: path.to_owned() })
 }
 
-/// Tells whether the file of a name is a common volume, or a draft of one. One that cannot be examined is none.
+/// Returns whether the file of a name is a common volume, or a draft of one. One that cannot be examined is none.
 pub(crate) fn is_marked<S: Substrate>(substrate: &S, path: &Path) -> bool {
     path.file_name().is_some_and(|name| is_draft(Path::new(name)))
         || matches!(substrate.attribute(path, ATTRIBUTE), Ok(Some(_)))
@@ -90,7 +90,7 @@ pub(super) fn draft_prefix(name: &str) -> String {
     format!(".{name}.onefold-")
 }
 
-/// Tells whether a file name is that of a draft.
+/// Returns whether a file name is that of a draft.
 pub(super) fn is_draft(name: &Path) -> bool {
     name.to_str().is_some_and(|name| name.starts_with('.') && name.contains(".onefold-"))
 }
@@ -98,7 +98,7 @@ pub(super) fn is_draft(name: &Path) -> bool {
 /// Opens a common volume, and reads its record.
 ///
 /// # Errors
-/// As [`CommonError`] says: where the file is no common volume, is not the user's, can be read by others, or is
+/// See [`CommonError`]: where the file is no common volume, is not the user's, can be read by others, or is
 /// damaged.
 pub fn open<S: Substrate>(substrate: &S, path: &Path) -> Result<Volume<S::File>, CommonError> {
     let failed = |error| CommonError::io(path, error);

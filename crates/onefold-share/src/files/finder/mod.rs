@@ -149,7 +149,7 @@ impl FoundRuns {
         end.saturating_sub(from).saturating_mul(BLOCK_BYTES_U64)
     }
 
-    /// Tells whether a run is worth a try.
+    /// Returns whether a run is worth a try.
     fn is_tried(&mut self, run: &Run, label: Label) -> bool {
         let target = run.target();
         let bytes = run.count().saturating_mul(BLOCK_BYTES_U64);
@@ -188,7 +188,7 @@ fn next_believed(runs: &mut LaterRuns, trust: &Trust, failures: &mut Failures) -
     Ok(None)
 }
 
-/// Tells whether the claims that have led to a run are still worth a comparison.
+/// Returns whether the claims that have led to a run are still worth a comparison.
 fn believes(trust: &Trust, run: &Run) -> bool {
     let (Some(label), Source::File(source)) = (Label::of_key(run.key()), run.source()) else { return false };
     trust.believes(label.tier, source.file, run.target().file)

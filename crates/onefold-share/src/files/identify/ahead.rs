@@ -45,7 +45,7 @@ impl<'l, S: Substrate> OpenedImage<'l, S> {
     /// Opens an image of the list, of which blocks can be shared.
     ///
     /// # Errors
-    /// As [`IdentifyError`] says.
+    /// See [`IdentifyError`].
     pub(in crate::files) fn open(substrate: &S, listed: &'l ListedFile) -> Result<Self, IdentifyError> {
         let (file, stat) = open_listed(substrate, listed)?;
         let circle = Circle::of(&listed.domain, substrate.refusal(&file).map_err(IdentifyError::File)?)?;
@@ -146,7 +146,7 @@ impl<'d> Ahead<'d> {
         self.begun.push_back(found);
     }
 
-    /// Returns what is found in the next image; none where all were taken.
+    /// Returns what is found in the next image; none if all were taken.
     pub(in crate::files) fn next_image(&mut self) -> Option<FoundAhead> {
         let found = self.begun.pop_front()?;
         self.begin_next();
@@ -167,7 +167,7 @@ impl FoundAhead {
     /// Hands all that is found to `findings`.
     ///
     /// # Errors
-    /// Those of `findings` and of `go_on`, which is asked while it waits.
+    /// Errors of `findings` and of `go_on`, which is asked while it waits.
     pub(super) fn take(
         &self,
         findings: &mut dyn Findings,

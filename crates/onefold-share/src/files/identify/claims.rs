@@ -97,7 +97,7 @@ impl Claims<'_> {
     }
 }
 
-/// Tells whether the first, middle and last blocks of files of no package are part of a claim in one of the tiers.
+/// Returns whether the first, middle and last blocks of files of no package are part of a claim in one of the tiers.
 pub(super) fn want_probes(tiers: &[Tier]) -> bool {
     tiers.iter().any(|tier| matches!(tier, Tier::Dated | Tier::Named))
 }

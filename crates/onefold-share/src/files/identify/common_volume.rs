@@ -25,7 +25,7 @@ impl Identifying<'_> {
     /// among those of all images. Its record is a claim as those of guests.
     ///
     /// # Errors
-    /// As [`IdentifyError`] says.
+    /// See [`IdentifyError`].
     pub(in crate::files) fn add_volume<S: Substrate>(
         &mut self,
         substrate: &S,

@@ -27,7 +27,7 @@ const PATHS: [&[u8]; 5] = [
 /// Returns the number of the databases of an image, of which nothing else is read.
 ///
 /// # Errors
-/// As [`IdentifyError`] says: `Unread` where a part of the image could not be read, and `Exhausted` where its guest
+/// See [`IdentifyError`]: `Unread` where a part of the image could not be read, and `Exhausted` where its guest
 /// would have to be searched for too long.
 pub(in crate::files) fn databases_of<S: Substrate>(
     substrate: &S,

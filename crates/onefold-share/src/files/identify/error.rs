@@ -44,7 +44,7 @@ pub(in crate::files) enum IdentifyError {
 }
 
 impl IdentifyError {
-    /// Tells whether another try may examine the image, though it has not changed.
+    /// Returns whether another try may examine the image, though it has not changed.
     pub(in crate::files) fn may_pass(&self) -> bool {
         match self {
             IdentifyError::Guest(GuestError::Disk(_)) | IdentifyError::File(_) => true,

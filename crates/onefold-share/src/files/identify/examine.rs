@@ -43,14 +43,14 @@ pub(super) trait Findings {
     /// Takes the name of the next package: files name theirs by its place in this list.
     ///
     /// # Errors
-    /// Those of whatever takes it. They end the examination, as do those of a file.
+    /// Errors of whatever takes it. They end the examination, as do those of a file.
     fn package(&mut self, name: String) -> Result<(), IdentifyError>;
 
     /// Takes a file with its pieces, of which nothing is needed any more. `whole` is the digest of its content, where
     /// files with others are not equal to it.
     ///
     /// # Errors
-    /// Those of whatever takes it.
+    /// Errors of whatever takes it.
     fn file(&mut self, file: KeptFile, whole: Option<[u8; 16]>, pieces: &mut PhasedPieces)
     -> Result<(), IdentifyError>;
 }

@@ -61,7 +61,7 @@ impl Recorder {
         }
     }
 
-    /// Returns the packages and the files; none where they are too long.
+    /// Returns the packages and the files; none if they are too long.
     fn finish(self, names: &PackageNames) -> Option<KeptGuest> {
         let packages: Vec<String> = self.packages.iter().map(|number| names.name(*number).to_owned()).collect();
         let guest = KeptGuest { packages, files: self.files, ..KeptGuest::default() };
@@ -85,7 +85,7 @@ pub(in crate::files) struct Examination {
 }
 
 impl Examination {
-    /// Returns what is kept of the image, without what the caller knows of its head; none where that would be too long,
+    /// Returns what is kept of the image, without what the caller knows of its head; none if that would be too long,
     /// or where `names` had no room for all packages of the image: its files would stay without a package. `examined`
     /// are the sums with this image.
     pub(in crate::files) fn kept(self, examined: &Examined, names: &PackageNames) -> Option<KeptGuest> {
@@ -106,7 +106,7 @@ impl Identifying<'_> {
     /// the image has changed after all.
     ///
     /// # Errors
-    /// As [`IdentifyError`] says.
+    /// See [`IdentifyError`].
     pub(in crate::files) fn add_kept<S: Substrate>(
         &mut self,
         substrate: &S,

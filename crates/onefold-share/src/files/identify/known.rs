@@ -48,11 +48,11 @@ struct KnownProbes {
 }
 
 impl KnownFiles {
-    /// Returns what is still known of an image by a kept guest, with the packages of that; none where a database or a
+    /// Returns what is still known of an image by a kept guest, with the packages of that; none if a database or a
     /// file of a package has changed, or the guest had more files than could be examined.
     ///
     /// # Errors
-    /// Those of the guest and of `go_on`.
+    /// Errors of the guest and of `go_on`.
     pub(super) fn still(
         guest: &Guest<'_>,
         kept: &KeptGuest,
@@ -113,7 +113,7 @@ impl KnownFiles {
         (known.path == path && known.stamp == stamp_of_kept(file)).then_some(known.probes)
     }
 
-    /// Tells whether all files of packages of a system are what they were. One that has another inode now has been
+    /// Returns whether all files of packages of a system are what they were. One that has another inode now has been
     /// replaced, and the path that led to it leads to another file.
     fn are_unchanged(&self, at: u32, tree: &Tree<'_>) -> bool {
         self.owned.iter().filter(|known| known.tree == at).all(|known| {

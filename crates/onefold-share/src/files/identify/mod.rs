@@ -85,7 +85,7 @@ impl Identifying<'_> {
     /// earlier run of this kind kept of it. Returns what was examined.
     ///
     /// # Errors
-    /// As [`IdentifyError`] says. All but the last two are of this image alone.
+    /// See [`IdentifyError`]. All but the last two are of this image alone.
     pub(super) fn add_image<S: Substrate>(
         &mut self,
         substrate: &S,
@@ -104,7 +104,7 @@ impl Identifying<'_> {
     /// As [`Identifying::add_image`], of an image that a thread examines.
     ///
     /// # Errors
-    /// As [`IdentifyError`] says.
+    /// See [`IdentifyError`].
     pub(super) fn add_begun<S: Substrate>(
         &mut self,
         substrate: &S,

@@ -53,7 +53,7 @@ pub(in crate::files) struct PackagedVisit<'a> {
 /// Visits the packaged files of an image, and returns the image, open for reading.
 ///
 /// # Errors
-/// As [`IdentifyError`] says.
+/// See [`IdentifyError`].
 pub(in crate::files) fn each_packaged<S: Substrate>(
     substrate: &S,
     listed: &ListedFile,

@@ -34,7 +34,7 @@ impl Pieces {
     /// Returns how many bytes of the content it does not have: they are compressed, or a hole of the format.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Errors of the disk.
     pub(super) fn add_of_disk(
         &mut self,
         disk: &dyn Disk,

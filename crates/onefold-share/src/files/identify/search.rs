@@ -21,12 +21,12 @@ pub(in crate::files) struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Tells whether files of packages are believed equal by more than their paths.
+    /// Returns whether files of packages are believed equal by more than their paths.
     pub(super) fn wants_packaged(&self) -> bool {
         self.tiers.iter().any(|tier| matches!(tier, Tier::Digest | Tier::Copied))
     }
 
-    /// Tells whether files of no package are left out.
+    /// Returns whether files of no package are left out.
     pub(super) fn wants_packaged_alone(&self) -> bool {
         self.tiers.iter().all(|tier| *tier == Tier::Digest)
     }

@@ -25,7 +25,7 @@ impl SharedBlocks {
     /// Asks the file system for the map of an image. A map is a hint: without one, no block shares.
     ///
     /// # Errors
-    /// Those of `go_on`, which is asked between two parts of the map.
+    /// Errors of `go_on`, which is asked between two parts of the map.
     pub(super) fn load<S: Substrate>(
         substrate: &S,
         file: &S::File,
@@ -52,7 +52,7 @@ impl SharedBlocks {
         }
     }
 
-    /// Tells whether at least a half of the blocks of a file share with others.
+    /// Returns whether at least a half of the blocks of a file share with others.
     pub(super) fn have_most_of(&self, pieces: &[Piece]) -> bool {
         let all = pieces.iter().map(|piece| piece.count).fold(0, u64::saturating_add);
         let shared = pieces.iter().map(|piece| self.count(piece)).fold(0, u64::saturating_add);

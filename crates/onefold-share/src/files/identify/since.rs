@@ -96,7 +96,7 @@ impl Template {
         self.time = times.chain([self.time]).max().unwrap_or_default();
     }
 
-    /// Tells whether a system was made from the template, by the names of its packages: it has at least a half of
+    /// Returns whether a system was made from the template, by the names of its packages: it has at least a half of
     /// them.
     fn is_ancestor_of(&self, database: &dyn PackageDatabase) -> bool {
         let names: HashSet<&str> = database.packages().iter().map(|package| package.name.as_str()).collect();
@@ -125,7 +125,7 @@ impl Identity {
         }
     }
 
-    /// Tells whether a template had all files of this package: it had the package as it is here, or more of it.
+    /// Returns whether a template had all files of this package: it had the package as it is here, or more of it.
     fn is_in(&self, template: &Template) -> bool {
         let installed = || Identity { is_removed: false, ..self.clone() };
         template.packages.contains(self) || self.is_removed && template.packages.contains(&installed())
@@ -140,7 +140,7 @@ pub(super) struct LaterPackages {
 }
 
 impl LaterPackages {
-    /// Tells whether a package is kept, by its index.
+    /// Returns whether a package is kept, by its index.
     pub(super) fn has(&self, package: usize) -> bool {
         self.is_later.get(package).copied().unwrap_or(true)
     }
@@ -169,7 +169,7 @@ impl Since {
         }
     }
 
-    /// Tells whether a file of no package is kept. The time of its record counts, too: archives give files old times.
+    /// Returns whether a file of no package is kept. The time of its record counts, too: archives give files old times.
     pub(super) fn has_file(&self, stat: &FileStat) -> bool {
         let since = match self {
             Since::Template(template) => template.time,

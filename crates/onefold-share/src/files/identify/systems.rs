@@ -28,7 +28,7 @@ impl System<'_> {
 /// on with the others, and returns the first error.
 ///
 /// # Errors
-/// Those of `visit`.
+/// Errors of `visit`.
 pub(super) fn each_system<'g>(
     guest: &'g Guest<'g>,
     visit: &mut dyn FnMut(&System<'g>) -> Result<(), IdentifyError>,

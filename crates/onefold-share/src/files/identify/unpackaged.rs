@@ -15,7 +15,7 @@ const PROBE_BYTES: usize = onefold_block::BLOCK_BYTES;
 /// each entry.
 ///
 /// # Errors
-/// Those of `go_on`, which end the walk.
+/// Errors of `go_on`, which end the walk.
 pub(super) fn unpackaged(
     tree: &Tree<'_>,
     packaged: &[GuestFile],

@@ -57,7 +57,7 @@ impl<'p> GuestReads<'p> {
         }
     }
 
-    /// Tells whether the image could not be read somewhere, which may pass.
+    /// Returns whether the image could not be read somewhere, which may pass.
     pub(super) fn have_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
     }

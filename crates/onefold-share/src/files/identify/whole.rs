@@ -9,11 +9,11 @@ use crate::state::StateError;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 1 << 20;
 
-/// Returns the MD5 of the content of a file of `size_bytes`; none where it cannot be read. `go_on` is asked before each
+/// Returns the MD5 of the content of a file of `size_bytes`; none if it cannot be read. `go_on` is asked before each
 /// read.
 ///
 /// # Errors
-/// Those of `go_on`.
+/// Errors of `go_on`.
 pub(super) fn digest_of(
     system: &dyn FileSystem,
     file: GuestFile,

@@ -42,7 +42,7 @@ impl Candidates {
     /// with others on the host. Returns false where the image has too many files.
     ///
     /// # Errors
-    /// Those of writing temporary files.
+    /// Errors of writing temporary files.
     pub(in crate::files) fn add(
         &mut self,
         image: u32,
@@ -81,7 +81,7 @@ impl Candidates {
     /// Returns all rows in order.
     ///
     /// # Errors
-    /// Those of reading temporary files.
+    /// Errors of reading temporary files.
     pub(in crate::files) fn finish(self) -> io::Result<Merge> {
         self.rows.finish()
     }

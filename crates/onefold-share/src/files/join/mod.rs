@@ -40,7 +40,7 @@ pub(super) struct Joined {
 /// in order. `go_on` is called now and then, and ends the work with an error.
 ///
 /// # Errors
-/// Those of temporary files, and of `go_on`.
+/// Errors of temporary files, and of `go_on`.
 pub(super) fn join<E: From<io::Error>>(
     rows: Merge,
     images: &[FileNo],
