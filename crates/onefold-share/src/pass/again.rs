@@ -95,12 +95,12 @@ impl Again {
         self.changed.keys().chain(self.failed.keys()).chain(&self.whole).copied().collect()
     }
 
-    /// Tells whether something of a file is read again.
+    /// Returns whether something of a file is read again.
     pub(super) fn has(&self, number: FileNo) -> bool {
         self.changed.contains_key(&number) || self.failed.contains_key(&number) || self.whole.contains(&number)
     }
 
-    /// Tells whether there is nothing.
+    /// Returns whether there is nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.whole.is_empty() && self.changed.is_empty() && self.failed.is_empty()
     }

@@ -65,7 +65,7 @@ enum ScanBatch {
     Known,
     /// Places that waited for candidates.
     Promoted {
-        /// Where they are; none where the file system was full before any shared.
+        /// Where they are; none if the file system was full before any shared.
         targets: Option<Merge>,
         /// Entries that name the slots.
         entries: Vec<Entry>,

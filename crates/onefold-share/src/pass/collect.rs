@@ -113,7 +113,7 @@ pub(super) fn collect<'a, 'b, S: Substrate>(
     Ok(collected)
 }
 
-/// Tells whether so much may have been let go of since the last time.
+/// Returns whether so much may have been let go of since the last time.
 fn is_due(
     occasion: &Occasion<'_>,
     last: Timestamp,
@@ -126,7 +126,7 @@ fn is_due(
         || occasion.now.seconds.abs_diff(last.seconds) >= SETTLED.as_secs()
 }
 
-/// Takes the locks of all arena files that nobody fills. Tells whether these are all.
+/// Takes the locks of all arena files that nobody fills. Returns whether these are all.
 fn keep_arenas<'a, 'b, S: Substrate>(
     state: &'a State<'b, S>,
     options: &PassOptions<'_>,
@@ -285,7 +285,7 @@ impl<S: Substrate> Collector<'_, '_, '_, '_, S> {
     }
 }
 
-/// Returns where an extent lies, how long it is, and what it is; none where nothing was written, or it is not told.
+/// Returns where an extent lies, how long it is, and what it is; none if nothing was written, or it is not told.
 fn row(extent: &MappedExtent, what: u64) -> Option<onefold_sort::Row> {
     let place = extent.place.filter(|_| !extent.is_unwritten)?;
     Some([place, extent.length, what])

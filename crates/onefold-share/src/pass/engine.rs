@@ -25,7 +25,7 @@ use crate::state::{State, StateError};
 /// bind both sides.
 ///
 /// # Errors
-/// As [`PassError`] says; `Undeclared` where shares have to be declared.
+/// See [`PassError`]; `Undeclared` where shares have to be declared.
 pub fn share_found<'b, S: Substrate>(
     state: &State<'b, S>,
     files: &mut Marks,
@@ -56,7 +56,7 @@ pub trait Finder<'b, S: Substrate> {
     /// is left.
     ///
     /// # Errors
-    /// Those of the state folder and of temporary files. They end the pass.
+    /// Errors of the state folder and of temporary files. They end the pass.
     fn next_batch(&mut self, engine: &mut Engine<'_, 'b, S>) -> Result<Option<&mut dyn RunBatch>, PassError>;
 
     /// Ends the batch that [`Finder::next_batch`] returned last, now that its runs are shared.

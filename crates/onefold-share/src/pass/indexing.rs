@@ -72,7 +72,7 @@ impl Indexing {
     }
 }
 
-/// Tells whether batches are so many, or so long, that their entries are worth merging into the shards.
+/// Returns whether batches are so many, or so long, that their entries are worth merging into the shards.
 pub(super) fn are_batches_worth_merging<S: Substrate>(
     state: &State<'_, S>,
     index_bytes: u64,

@@ -105,7 +105,7 @@ pub struct PassOptions<'a> {
     pub batch: BatchOptions,
     /// How hard it works.
     pub pace: &'a Pace<'a>,
-    /// Threads that read and digest slots; none where the caller does that.
+    /// Threads that read and digest slots; none if the caller does that.
     pub threads: usize,
     /// Ends after the plan.
     pub is_dry_run: bool,
@@ -189,7 +189,7 @@ pub enum PassProgress {
 /// Does a pass over all logs of files that this host has, or can have. Other hosts may do theirs at the same time.
 ///
 /// # Errors
-/// As [`PassError`] says.
+/// See [`PassError`].
 pub fn pass<S: Substrate>(
     state: &State<'_, S>,
     files: &mut Marks,

@@ -65,7 +65,7 @@ pub struct Passed {
 }
 
 impl Passed {
-    /// Tells whether another pass would find nothing to do as long as no file changes. So this one has left nothing
+    /// Returns whether another pass would find nothing to do as long as no file changes. So this one has left nothing
     /// undone, and has shared nothing: a source that moves takes along only those of its targets that come later.
     #[must_use]
     pub(crate) fn is_complete(&self) -> bool {
@@ -82,7 +82,7 @@ impl Passed {
         change.map_or(before, |change| change.after)
     }
 
-    /// Tells whether there was something to do, for this host or another one.
+    /// Returns whether there was something to do, for this host or another one.
     #[must_use]
     pub(crate) fn has_found_work(&self) -> bool {
         self.logs > 0 || self.logs_elsewhere > 0 || self.index.is_some()
@@ -191,7 +191,7 @@ impl From<Stopped> for PassError {
 }
 
 impl PassError {
-    /// Tells whether the work ended because it was told to.
+    /// Returns whether the work ended because it was told to.
     pub(super) fn is_interruption(&self) -> bool {
         matches!(self, PassError::State(StateError::Interrupted))
     }

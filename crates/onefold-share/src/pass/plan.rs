@@ -352,7 +352,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Tells whether what an entry says can still be so.
+    /// Returns whether what an entry says can still be so.
     fn is_true<S: Substrate>(
         &self,
         images: &mut Images<'_, '_, S>,

@@ -119,7 +119,7 @@ struct Promoter<'a, 'b, 'c, 'i, S: Substrate> {
     elsewhere: &'a mut Elsewhere,
     trouble: &'a mut Trouble,
     pace: &'a Pace<'a>,
-    /// The file whose candidates are on; none where it cannot be opened.
+    /// The file whose candidates are on; none if it cannot be opened.
     file: Option<(FileNo, Option<S::File>)>,
     /// That file, as long as it is this host's.
     hold: Option<Hold<S>>,
@@ -212,7 +212,7 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
         if self.ahead_blocks >= AHEAD_BLOCKS { self.look() } else { Ok(()) }
     }
 
-    /// Tells whether a file ends before the last of these blocks does.
+    /// Returns whether a file ends before the last of these blocks does.
     fn ends_within(&self, file: &S::File, run: &[Candidate]) -> bool {
         let end = run.last().map_or(0, |last| (last.block.0 + 1) * BLOCK_BYTES_U64);
         self.state.substrate().stat(file).is_ok_and(|stat| stat.length < end)
@@ -277,7 +277,7 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
     }
 }
 
-/// Tells whether a slot is the next one after so many, in the same arena file.
+/// Returns whether a slot is the next one after so many, in the same arena file.
 fn follows(first: Slot, count: usize, next: Slot) -> bool {
     first.arena() == next.arena() && first.number() + count as u64 == next.number()
 }

@@ -113,7 +113,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         self.settle(causes, is_left, &outlook.known)
     }
 
-    /// Step 1: reads the logs of the files that are this pass's. Returns what there is to do; none where that is
+    /// Step 1: reads the logs of the files that are this pass's. Returns what there is to do; none if that is
     /// nothing.
     fn take_in(&mut self, told: &mut Told, targets: &mut SortWriter) -> Result<Option<Causes>, PassError> {
         let dead = self.engine.state.dead_hosts()?;

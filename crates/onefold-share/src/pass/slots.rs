@@ -54,7 +54,7 @@ impl SlotSet {
         words.map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// Tells whether it has a slot of this arena file that `other` has not.
+    /// Returns whether it has a slot of this arena file that `other` has not.
     pub(super) fn has_more(&self, arena: u32, other: &SlotSet) -> bool {
         let Some(words) = self.files.get(&arena) else { return false };
         match other.files.get(&arena) {

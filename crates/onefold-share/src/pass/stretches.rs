@@ -15,7 +15,7 @@ impl Candidates {
         Candidates(rows.peekable())
     }
 
-    /// Tells whether there are no more.
+    /// Returns whether there are no more.
     pub(super) fn is_empty(&mut self) -> bool {
         self.0.peek().is_none()
     }
@@ -75,7 +75,7 @@ impl Targets {
         Targets { rows: rows.peekable(), taken: 0, last: None }
     }
 
-    /// Tells whether there are no more.
+    /// Returns whether there are no more.
     pub(super) fn is_empty(&mut self) -> bool {
         self.rows.peek().is_none()
     }

@@ -55,7 +55,7 @@ impl WrittenRanges {
         }
     }
 
-    /// Tells whether a sealed log tells of a block.
+    /// Returns whether a sealed log tells of a block.
     pub(super) fn contains(&self, file: FileNo, block: FileBlock) -> bool {
         self.sealed.get(&file).is_some_and(|ranges| {
             let next = ranges.partition_point(|(_, end)| *end <= block.0);

@@ -48,7 +48,7 @@ type HeldFiles = Rc<RefCell<BTreeSet<FileHandle>>>;
 
 /// An image file.
 struct Image {
-    /// How many whole blocks it has; none where it is gone, another file has its name, it is opted out, or it belongs
+    /// How many whole blocks it has; none if it is gone, another file has its name, it is opted out, or it belongs
     /// to another domain than its number.
     blocks: Option<u64>,
     /// Whether it is there, in another domain than its number.
@@ -119,7 +119,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         domains.into_iter().map(|domain| self.state.key(domain)).collect()
     }
 
-    /// Tells whether two files belong to one domain.
+    /// Returns whether two files belong to one domain.
     pub(super) fn are_of_one_domain(&self, one: FileNo, other: FileNo) -> bool {
         self.files.domain(one) == self.files.domain(other)
     }
@@ -137,7 +137,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(self.number_of(handle))
     }
 
-    /// Tells whether a file is there.
+    /// Returns whether a file is there.
     pub(super) fn is_there(&mut self, number: FileNo) -> Result<bool, StateError> {
         Ok(self.image(number)?.blocks.is_some())
     }
@@ -153,7 +153,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         })
     }
 
-    /// Tells whether a file is there, and this pass may read it.
+    /// Returns whether a file is there, and this pass may read it.
     pub(super) fn is_admitted(&mut self, number: FileNo) -> Result<bool, StateError> {
         // The look-up may find it under another name.
         Ok(self.is_selected(number) && self.is_there(number)? && self.is_selected(number))
@@ -208,7 +208,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         }
     }
 
-    /// Tells whether a file is this host's to decide about: nobody has it at the moment when it is asked for first.
+    /// Returns whether a file is this host's to decide about: nobody has it at the moment when it is asked for first.
     /// What is known of its name is the latest then. No file outside of the selection is.
     pub(super) fn own(&mut self, number: FileNo) -> Result<bool, StateError> {
         let number = self.first_number(number)?;
@@ -279,7 +279,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok((file, stat))
     }
 
-    /// Tells whether a file belongs to the domain of its number.
+    /// Returns whether a file belongs to the domain of its number.
     fn is_in_domain(&self, number: FileNo, file: &S::File, stat: &FileStat) -> io::Result<bool> {
         let Some(mark) = self.mark(number) else { return Ok(false) };
         let now = self.domains.membership(&mark.path, file, stat, Some(&mark.membership))?;
@@ -308,7 +308,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         }
     }
 
-    /// Tells whether the room of a file was reserved, so that its zeros stay.
+    /// Returns whether the room of a file was reserved, so that its zeros stay.
     pub(super) fn is_reserved(&self, number: FileNo) -> bool {
         self.files.get(number).is_some_and(|mark| mark.flags.is_reserved)
     }
@@ -323,7 +323,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         self.mark(number).map(|mark| mark.path.clone()).unwrap_or_default()
     }
 
-    /// Tells whether what a log tells may be out of date, as [`Marks::is_unnoted`].
+    /// Returns whether what a log tells may be out of date, as [`Marks::is_unnoted`].
     pub(super) fn is_unnoted(&self, log: &LogName) -> bool {
         log.kind == LogKind::Log && log.host != self.state.host() && self.files.is_unnoted(log)
     }
@@ -348,7 +348,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(gone)
     }
 
-    /// Tells whether a file waits to be read in another domain. Who its tenant is has to be known until then.
+    /// Returns whether a file waits to be read in another domain. Who its tenant is has to be known until then.
     fn waits(&mut self, number: FileNo) -> Result<bool, StateError> {
         let is_last = self.files.get(number).is_some_and(|mark| {
             let last = self.files.of(&mark.handle);

@@ -215,7 +215,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
         Ok(())
     }
 
-    /// Tells whether so many bytes of an extent are more than is copied for its sake.
+    /// Returns whether so many bytes of an extent are more than is copied for its sake.
     fn is_too_much(&self, extent: &WholeExtent, bytes: u64) -> bool {
         let percent = if self.may_move { self.options.space.rewrite_percent } else { 0 };
         u128::from(bytes) * 100 > u128::from(extent.length) * u128::from(percent)

@@ -91,7 +91,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
         Ok(())
     }
 
-    /// Tells whether a part of a file still refers to the extent.
+    /// Returns whether a part of a file still refers to the extent.
     fn is_still_there(&mut self, remainder: &Remainder, part: Part) -> bool {
         let substrate = self.state.substrate();
         let Some((file, _)) = self.file(part.holder) else { return false };

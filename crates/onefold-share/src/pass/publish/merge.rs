@@ -190,7 +190,7 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
         Ok(after)
     }
 
-    /// Tells whether somebody refers to a slot again that only the arena had when the plan was made.
+    /// Returns whether somebody refers to a slot again that only the arena had when the plan was made.
     fn is_taken_back(&mut self, place: Place) -> io::Result<bool> {
         let Place::Shared(slot) = place else { return Ok(false) };
         if self.unneeded.contains(slot) {
@@ -205,7 +205,7 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
         Ok(self.arenas.wanted.contains(slot))
     }
 
-    /// Tells whether a slot that something differed from is known to hold another content than its entry says: a host
+    /// Returns whether a slot that something differed from is known to hold another content than its entry says: a host
     /// that had lost its lock has filled it, or the arena file was damaged. Nobody could ever share with it.
     fn holds_something_else(&mut self, place: Place, digest: FingerprintPrefix) -> bool {
         let Place::Shared(slot) = place else { return false };

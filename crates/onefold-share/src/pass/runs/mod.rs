@@ -17,20 +17,20 @@ pub trait RunBatch {
     /// targets. Out of order they are shared all the same, only slower.
     ///
     /// # Errors
-    /// Those of temporary files. They end the pass.
+    /// Errors of temporary files. They end the pass.
     fn next_run(&mut self) -> io::Result<Option<Run>>;
 
     /// Takes back a part of a run whose target another host has at the moment. By default nothing is kept of it: it is
     /// found again.
     ///
     /// # Errors
-    /// Those of temporary files. They end the pass.
+    /// Errors of temporary files. They end the pass.
     fn leave(&mut self, part: &Run) -> Result<(), PassError> {
         let _ = part;
         Ok(())
     }
 
-    /// Tells whether a part of a run from file to file, whose sides lie apart, is to be compared. The engine asks
+    /// Returns whether a part of a run from file to file, whose sides lie apart, is to be compared. The engine asks
     /// before each call of the file system, so that a finder can give up in the middle of a run.
     fn compares(&mut self, part: &Run) -> bool {
         let _ = part;

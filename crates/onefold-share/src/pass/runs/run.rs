@@ -119,14 +119,14 @@ impl Run {
         Run { first: self.first + from, source: self.source.behind(from), count, ..*self }
     }
 
-    /// Tells whether another run says nothing new: two logs may name one block.
+    /// Returns whether another run says nothing new: two logs may name one block.
     pub(super) fn tells_as_much_as(&self, next: &Run) -> bool {
         // Of two files that a target is believed to equal, the first may be the wrong one.
         let is_of_logs = !matches!(next.source, Source::File(_));
         is_of_logs && self.file == next.file && self.end() >= next.end()
     }
 
-    /// Tells whether another run begins where this one ends, on both sides.
+    /// Returns whether another run begins where this one ends, on both sides.
     pub(super) fn goes_on_with(&self, next: &Run) -> bool {
         let source_goes_on = match (self.source, next.source) {
             (Source::Zeros, Source::Zeros) => true,

@@ -49,7 +49,7 @@ impl RunSorter {
     /// Adds a run.
     ///
     /// # Errors
-    /// Those of writing a file; no space. `InvalidInput` where the run is not from file to file.
+    /// Errors of writing a file; no space. `InvalidInput` where the run is not from file to file.
     pub fn push(&mut self, run: &Run) -> io::Result<()> {
         let mut at = 0;
         while at < run.count {
@@ -63,7 +63,7 @@ impl RunSorter {
     /// Returns all runs in order.
     ///
     /// # Errors
-    /// Those of reading the files.
+    /// Errors of reading the files.
     pub fn finish(self) -> io::Result<SortedRuns> {
         Ok(SortedRuns(self.0.finish()?))
     }

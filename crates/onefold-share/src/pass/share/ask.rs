@@ -49,7 +49,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Ok(())
     }
 
-    /// Tells whether a part is shorter than is wanted, between blocks that differ. `whole` is what one call is asked
+    /// Returns whether a part is shorter than is wanted, between blocks that differ. `whole` is what one call is asked
     /// about, of a run: a part at its edges may go on in the next call.
     fn is_too_short(&self, part: &Run, whole: &Run, of: &Run) -> bool {
         let goes_on_before = part.first == whole.first && whole.first > of.first;

@@ -153,7 +153,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         is_one_file.then(|| source.block.0.abs_diff(run.first))
     }
 
-    /// Tells whether the file system has said that the files of a run cannot share.
+    /// Returns whether the file system has said that the files of a run cannot share.
     pub(super) fn is_apart(&self, run: &Run) -> bool {
         let Source::File(source) = run.source else { return false };
         let facts = self.target.as_ref().and_then(|target| target.facts.as_ref());

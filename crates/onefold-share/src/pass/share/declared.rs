@@ -59,7 +59,7 @@ impl<S: Substrate> Declaring<'_, S> {
         self.gathered.push(run);
     }
 
-    /// Tells whether it is time to share. Each run may turn out to be two or three.
+    /// Returns whether it is time to share. Each run may turn out to be two or three.
     pub(super) fn is_full(&self) -> bool {
         self.bytes >= BYTES_MAX || self.gathered.len() >= RUNS_MAX / 2
     }
