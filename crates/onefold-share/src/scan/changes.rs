@@ -22,7 +22,7 @@ use crate::state::{State, StateError};
 pub(super) struct Changes {
     /// What is another way than at the last look.
     pub(super) differences: Differences,
-    /// The present map, to be kept once what changed was read; none where it is too large, or there is none.
+    /// The present map, to be kept once what changed was read; none if it is too large, or there is none.
     pub(super) map: Option<KeptMap>,
     /// The present generation.
     pub(super) generation: Option<u64>,

@@ -30,7 +30,7 @@ pub(super) fn forget_what_the_index_lost<S: Substrate>(
     lost.into_iter().try_for_each(|number| files.forget_scan(state, number))
 }
 
-/// Tells whether a file is as it was when it was read, in the domain in which it was read, and nothing of it is to be
+/// Returns whether a file is as it was when it was read, in the domain in which it was read, and nothing of it is to be
 /// read again by then. One whose time was ahead when it was read is not taken for that once the clock has come there: a
 /// change at that moment would have had the same time.
 pub(super) fn is_unchanged(

@@ -29,7 +29,7 @@ pub struct ListedFile {
 /// numbers. A file that cannot be examined is reported ([`Notice::Unreadable`](crate::state::Notice::Unreadable)).
 ///
 /// # Errors
-/// Those of the state folder.
+/// Errors of the state folder.
 pub fn list<S: Substrate>(
     state: &State<'_, S>,
     files: &mut Marks,

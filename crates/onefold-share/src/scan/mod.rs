@@ -48,7 +48,7 @@ const PROGRESS_BYTES: u64 = 64 * PIECE_BYTES as u64;
 /// Looks at all files and writes logs of those that changed.
 ///
 /// # Errors
-/// Those of the state folder. Files that cannot be read are told of and passed over.
+/// Errors of the state folder. Files that cannot be read are told of and passed over.
 pub fn scan<S: Substrate>(
     state: &State<'_, S>,
     files: &mut Marks,

@@ -14,7 +14,7 @@ use crate::selection::Selection;
 pub struct ScanOptions<'a> {
     /// Which files are looked at.
     pub selection: Selection<'a>,
-    /// Threads that read and digest; none where the caller does that, and nothing is read ahead.
+    /// Threads that read and digest; none if the caller does that, and nothing is read ahead.
     pub threads: usize,
     /// Files whose content changed less long ago are left for another time.
     pub stable_for: Duration,

@@ -124,12 +124,12 @@ impl<'a, S: Substrate> Blocks<'a, S> {
         Ranges::of(self.wanted.iter().cloned())
     }
 
-    /// Tells whether there is a hole in what was read, or may be one.
+    /// Returns whether there is a hole in what was read, or may be one.
     pub(super) fn has_hole(&self) -> bool {
         self.has_seen_hole || self.map.is_none()
     }
 
-    /// Returns where the next piece is looked for; none where all was asked for.
+    /// Returns where the next piece is looked for; none if all was asked for.
     pub(super) fn position(&self) -> Option<u64> {
         self.wanted.front().map(|range| range.start)
     }
