@@ -67,10 +67,10 @@ impl<'a, 'b, S: Substrate> KeptArenas<'a, 'b, S> {
         KeptArenas { state, numbers: BTreeSet::new() }
     }
 
-    /// Keeps the locks of an arena file, unless somebody has one of them. Tells whether they are kept.
+    /// Keeps the locks of an arena file, unless somebody has one of them. Returns whether they are kept.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn keep(&mut self, number: u32) -> Result<bool, StateError> {
         if !self.state.keep(&Subject::Arena(number))? {
             return Ok(false);
@@ -110,7 +110,7 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
     /// Clones as many of `count` blocks as one arena file has room for into slots, and returns which.
     ///
     /// # Errors
-    /// Those of the state folder, and of cloning.
+    /// Errors of the state folder, and of cloning.
     pub(crate) fn put(
         &mut self,
         source: At<'_, S::File>,
@@ -143,7 +143,7 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
     /// Makes all slots durable: an entry that outlives its slot would only be in the way.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn sync(&self) -> Result<(), StateError> {
         for filling in &self.files {
             let path = arena_path(self.state, filling.number);
@@ -230,7 +230,7 @@ impl<S: Substrate> State<'_, S> {
     /// Returns the numbers of all arena files.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn arenas(&self) -> Result<Vec<u32>, StateError> {
         let names = self.names(FOLDER)?;
         // One that no slot can be in is not ours.
@@ -241,7 +241,7 @@ impl<S: Substrate> State<'_, S> {
     /// Opens an arena file. None where there is none.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn open_arena(&self, number: u32, access: Access) -> Result<Option<S::File>, StateError> {
         let path = arena_path(self, number);
         match self.open_own(&path, access) {
@@ -254,7 +254,7 @@ impl<S: Substrate> State<'_, S> {
     /// Keeps everybody else from filling or sweeping an arena file, unless somebody does.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn lock_arena(&self, number: u32) -> Result<Option<ArenaLock<S>>, StateError> {
         let Some(held) = self.try_lock(&Subject::Arena(number))? else { return Ok(None) };
         let sweep = if self.policy().is_declared() {
@@ -271,7 +271,7 @@ impl<S: Substrate> State<'_, S> {
     /// all entries that were published before the lock was taken. Returns how many slots came free.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn sweep_arena(
         &self,
         lock: &ArenaLock<S>,

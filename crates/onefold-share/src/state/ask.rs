@@ -58,7 +58,7 @@ impl<S: Substrate> State<'_, S> {
     /// Returns where the index knows a content.
     ///
     /// # Errors
-    /// Those of the device; `Damaged`, `Newer`.
+    /// Errors of the device; `Damaged`, `Newer`.
     pub fn find(&self, digest: FingerprintPrefix) -> Result<Option<Place>, StateError> {
         let mut found = None;
         self.each_entry_within(Prefix::of(digest), |entry| {
@@ -74,7 +74,7 @@ impl<S: Substrate> State<'_, S> {
     /// Hands on all entries of the index, in order of their digests, until `each` breaks off.
     ///
     /// # Errors
-    /// Those of the device; `Newer`; `Damaged`, where the entries before were handed on.
+    /// Errors of the device; `Newer`; `Damaged`, where the entries before were handed on.
     pub fn each_entry(&self, each: impl FnMut(Entry) -> ControlFlow<()>) -> Result<(), StateError> {
         self.each_entry_within(Prefix::WHOLE, each)
     }
@@ -116,7 +116,7 @@ impl<S: Substrate> State<'_, S> {
     /// Returns what the index takes.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn index_stored(&self) -> Result<Stored, StateError> {
         // A batch without entries is there for its number.
         let (mut stored, batches) = (self.stored(SHARDS, 0)?, self.stored(batches::FOLDER, EMPTY_BYTES + 1)?);
@@ -128,7 +128,7 @@ impl<S: Substrate> State<'_, S> {
     /// Returns what logs wait for a pass. Those that are of no use are left out, and told of.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn waiting(&self) -> Result<Waiting, StateError> {
         let bytes = self.stored(LOGS, 0)?.bytes + self.stored(REQUESTS, 0)?.bytes;
         let mut waiting = Waiting { bytes, ..Waiting::default() };
@@ -154,11 +154,11 @@ impl<S: Substrate> State<'_, S> {
         Ok(waiting)
     }
 
-    /// Hands on the blocks of a file that logs tell of, with their digests; none where a block is zero. Later logs come
+    /// Hands on the blocks of a file that logs tell of, with their digests; none if a block is zero. Later logs come
     /// in no order, so that of a block that several tell of each content may be the present one.
     ///
     /// # Errors
-    /// Those of the device, and of `each`.
+    /// Errors of the device, and of `each`.
     pub(crate) fn each_logged<E: From<StateError>>(
         &self,
         file: FileNo,

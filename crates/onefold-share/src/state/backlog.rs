@@ -31,7 +31,7 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// Tells whether there is nothing for a pass to do.
+    /// Returns whether there is nothing for a pass to do.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.logs == 0 && self.gone == 0
@@ -45,7 +45,7 @@ impl Backlog {
         }
     }
 
-    /// Tells whether so much waits that a pass is worth while: it reads and writes the whole index.
+    /// Returns whether so much waits that a pass is worth while: it reads and writes the whole index.
     #[must_use]
     pub(crate) fn is_worthwhile(&self, percent: u32) -> bool {
         !self.is_empty() && u128::from(self.blocks) * 100 >= u128::from(self.index_entries) * u128::from(percent)
@@ -65,7 +65,7 @@ impl<S: Substrate> State<'_, S> {
     /// names.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn backlog(
         &self,
         without: &BTreeSet<String>,
@@ -95,7 +95,7 @@ impl<S: Substrate> State<'_, S> {
     /// Returns the names of all logs and merge requests.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn log_names(&self) -> Result<BTreeSet<String>, StateError> {
         Ok(self.names(LOGS)?.into_iter().chain(self.names(REQUESTS)?).collect())
     }

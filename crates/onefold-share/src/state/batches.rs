@@ -95,7 +95,7 @@ impl<S: Substrate> Batches<'_, S> {
         self.readers.iter().map(|(number, _)| *number)
     }
 
-    /// Tells whether any of them has an entry.
+    /// Returns whether any of them has an entry.
     pub(crate) fn has_entries(&self) -> bool {
         self.readers.iter().any(|(_, entries)| entries.length() > EMPTY_BYTES)
     }
@@ -110,7 +110,7 @@ impl<S: Substrate> Batches<'_, S> {
         self.damaged
     }
 
-    /// Tells whether the entries of a prefix are still ahead.
+    /// Returns whether the entries of a prefix are still ahead.
     pub(super) fn reaches(&self, prefix: Prefix) -> bool {
         self.from <= prefix.first_word()
     }
@@ -178,7 +178,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Returns the numbers of all batches, in order.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn batch_numbers(&self) -> Result<BTreeSet<u64>, StateError> {
         let names = match self.names(FOLDER) {
             // An earlier version has made the state folder, and nobody has written to it since.
@@ -194,7 +194,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// counts as a part of the index that is lost.
     ///
     /// # Errors
-    /// Those of the device; `Newer`.
+    /// Errors of the device; `Newer`.
     pub(crate) fn open_batches(&self) -> Result<Batches<'a, S>, StateError> {
         let numbers = self.batch_numbers()?;
         self.open_batches_of(numbers)
@@ -240,14 +240,14 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Drops a batch that is damaged: what it held is found again by reading all files.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn refuse_batch(&self, number: u64, why: FormatError) -> Result<(), StateError> {
         self.has_lost_entries.store(true, Ordering::Relaxed);
         self.refuse(batch_path(self, number), why)
     }
 
     /// Publishes entries as the batch that comes after all that there are; `newest` is the last one that the caller has
-    /// read. Returns its number; none where there is a newer one: that is to be read first.
+    /// read. Returns its number; none if there is a newer one: that is to be read first.
     ///
     /// # Errors
     /// No space; those of the device.

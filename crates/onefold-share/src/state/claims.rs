@@ -19,7 +19,7 @@ use crate::format::claim;
 pub(super) const FOLDER: &str = "claims";
 
 impl<S: Substrate> State<'_, S> {
-    /// Claims files for a pass of this host, but for those that others have claimed. Returns which; none where another
+    /// Claims files for a pass of this host, but for those that others have claimed. Returns which; none if another
     /// host claims some at this moment.
     ///
     /// # Errors

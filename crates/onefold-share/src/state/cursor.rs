@@ -11,10 +11,10 @@ use crate::format::{FormatError, cursor};
 pub(super) const FILE: &str = "cursor";
 
 impl<S: Substrate> State<'_, S> {
-    /// Returns the path that the next scan goes on with; none where it begins with the first.
+    /// Returns the path that the next scan goes on with; none if it begins with the first.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn scan_cursor(&self) -> Result<Option<PathBuf>, StateError> {
         let path = self.path("", FILE);
         let file = match self.open_own(&path, Access::Read) {
@@ -32,7 +32,7 @@ impl<S: Substrate> State<'_, S> {
         }
     }
 
-    /// Notes the path that the next scan goes on with; none where it begins with the first.
+    /// Notes the path that the next scan goes on with; none if it begins with the first.
     ///
     /// # Errors
     /// No space; those of the device.

@@ -18,7 +18,7 @@ impl Settings {
     /// Reads the settings of a state folder. There are none where the file is missing.
     ///
     /// # Errors
-    /// Those of the device; `Settings` where the file is not to be trusted or not understood.
+    /// Errors of the device; `Settings` where the file is not to be trusted or not understood.
     pub fn read<S: Substrate>(state: &State<'_, S>) -> Result<Settings, StateError> {
         let (substrate, path) = (state.substrate(), Settings::path(state));
         let file = match substrate.open(&path, Access::Read) {
@@ -39,7 +39,7 @@ impl<'a, S: Substrate> DomainRules<'a, S> {
     /// Returns the rules of a state folder's file system.
     ///
     /// # Errors
-    /// Those of [`Settings::read`].
+    /// Errors of [`Settings::read`].
     pub fn of(state: &State<'a, S>) -> Result<DomainRules<'a, S>, StateError> {
         Ok(DomainRules::new(state.substrate(), Settings::read(state)?))
     }

@@ -106,7 +106,7 @@ impl StateError {
         }
     }
 
-    /// Tells whether the file system is full, for this user at least.
+    /// Returns whether the file system is full, for this user at least.
     pub(super) fn is_lack_of_room(&self) -> bool {
         let kind = match self {
             StateError::Io { source, .. } => source.kind(),

@@ -41,7 +41,7 @@ impl<S: Substrate> State<'_, S> {
     /// room that others need.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn keep_run(&self, run: &FilesRun, bytes_max: usize) -> Result<(), StateError> {
         let text = run.text().filter(|text| text.len() <= bytes_max && self.leaves_room(text.len()));
         let Some(text) = text else { return self.forget_run() };
@@ -59,7 +59,7 @@ impl<S: Substrate> State<'_, S> {
     /// image that was not as is kept stays as it is there.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(super) fn restamp_run(&self, number: FileNo, change: StampChange) -> Result<(), StateError> {
         let StampChange { before, after } = change;
         if (before.length, before.modified) != (after.length, after.modified) {
@@ -80,7 +80,7 @@ impl<S: Substrate> State<'_, S> {
     /// Drops what the last complete run has concluded.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn forget_run(&self) -> Result<(), StateError> {
         self.remove(&path(self))
     }

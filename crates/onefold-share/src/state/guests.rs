@@ -50,7 +50,7 @@ impl<S: Substrate> State<'_, S> {
     /// any more: without a record the next run costs more, and that is all.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn keep_guest(&self, number: FileNo, guest: &KeptGuest) -> Result<(), StateError> {
         if !self.leaves_room(guest.bytes()) {
             return self.forget_guest(number);
@@ -64,7 +64,7 @@ impl<S: Substrate> State<'_, S> {
         }
     }
 
-    /// Tells whether a record of so many bytes leaves enough room to others. Where the file system does not tell, it
+    /// Returns whether a record of so many bytes leaves enough room to others. Where the file system does not tell, it
     /// says when it is full.
     pub(super) fn leaves_room(&self, bytes: usize) -> bool {
         let (Ok(room), Ok(left)) = (self.substrate().room(), self.substrate().room_for_records()) else { return true };
@@ -94,7 +94,7 @@ impl<S: Substrate> State<'_, S> {
     /// Drops what is kept of an image.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn forget_guest(&self, number: FileNo) -> Result<(), StateError> {
         self.remove(&path(self, number))
     }
@@ -102,7 +102,7 @@ impl<S: Substrate> State<'_, S> {
     /// Returns the numbers of the images of which something is kept.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn kept_guests(&self) -> Result<Vec<FileNo>, StateError> {
         Ok(self.names(FOLDER)?.into_iter().filter_map(|name| name.parse().map(FileNo).ok()).collect())
     }

@@ -27,7 +27,7 @@ impl HostNo {
         u64::from_str_radix(text, 16).ok().map(HostNo)
     }
 
-    /// Tells whether a file is one of this host's, `HOST.NUMBER`.
+    /// Returns whether a file is one of this host's, `HOST.NUMBER`.
     #[must_use]
     pub(crate) fn has_named(self, path: &Path) -> bool {
         HostNo::of_name(path) == Some(self)
@@ -74,10 +74,10 @@ impl<S: Substrate> State<'_, S> {
         }
     }
 
-    /// Tells whether a host is at work.
+    /// Returns whether a host is at work.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn is_present(&self, host: HostNo) -> Result<bool, StateError> {
         if host == self.host() {
             return Ok(true);
@@ -94,7 +94,7 @@ impl<S: Substrate> State<'_, S> {
     /// Returns the hosts that died in the middle of their work.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn dead_hosts(&self) -> Result<Vec<HostNo>, StateError> {
         let mut dead = Vec::new();
         for name in self.names(SCRATCH)? {
@@ -110,7 +110,7 @@ impl<S: Substrate> State<'_, S> {
     /// Takes note that what a dead host may have left was looked after.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn forget_host(&self, host: HostNo) -> Result<(), StateError> {
         self.remove(&self.path(SCRATCH, presence_name(host)))
     }

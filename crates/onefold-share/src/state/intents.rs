@@ -46,7 +46,7 @@ pub(crate) struct IntentFile<'a, S: Substrate> {
 /// The file of a host that is dead, locked.
 pub(crate) struct LeftIntent<S: Substrate> {
     pub(crate) path: PathBuf,
-    /// What it says; none where nothing is declared.
+    /// What it says; none if nothing is declared.
     pub(crate) intent: Result<Option<DeclaredIntent>, FormatError>,
     lock: S::File,
 }
@@ -56,7 +56,7 @@ pub(crate) struct LeftIntent<S: Substrate> {
 pub struct OpenIntent {
     /// The file.
     pub path: PathBuf,
-    /// The image, below the root; none where the file cannot be read.
+    /// The image, below the root; none if the file cannot be read.
     pub image: Option<PathBuf>,
 }
 
@@ -86,7 +86,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Returns all that is declared, by any host and under any identity.
     ///
     /// # Errors
-    /// Those of the device; `Damaged` where an intent cannot be read: what it names is not known then.
+    /// Errors of the device; `Damaged` where an intent cannot be read: what it names is not known then.
     pub(crate) fn intents(&self) -> Result<Vec<Intent>, StateError> {
         let mut intents = Vec::new();
         for name in self.intent_names()? {
@@ -99,7 +99,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// that a host was writing when it died: it had not begun to share, or was done.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(super) fn open_intents(&self) -> Result<Vec<OpenIntent>, StateError> {
         let mut open = Vec::new();
         for path in self.intent_paths()? {
@@ -118,7 +118,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Returns the paths of all files of intents.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn intent_paths(&self) -> Result<Vec<PathBuf>, StateError> {
         Ok(self.intent_names()?.into_iter().map(|name| self.path(FOLDER, name)).collect())
     }
@@ -126,7 +126,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Takes a file of intents, if its host is dead and nobody else has it.
     ///
     /// # Errors
-    /// Those of the device; `Damaged` and `Newer`, where another host has it.
+    /// Errors of the device; `Damaged` and `Newer`, where another host has it.
     pub(crate) fn take_intent(&self, path: &Path) -> Result<TakenIntent<S>, StateError> {
         let substrate = self.substrate();
         let lock = match self.open_own(path, Access::Write) {
@@ -152,7 +152,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Takes note that nothing of an intent is left to be done.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn retire_intent(&self, left: LeftIntent<S>) -> Result<(), StateError> {
         let LeftIntent { path, lock, intent } = left;
         // The name may come back after a crash. What it says then must be true.
@@ -162,13 +162,13 @@ impl<'a, S: Substrate> State<'a, S> {
         self.remove(&path)
     }
 
-    /// Tells whether the slots of an arena file, which the caller has open, stay as long as he has them declared:
+    /// Returns whether the slots of an arena file, which the caller has open, stay as long as he has them declared:
     /// nobody empties some at the moment, whoever does from now on sees what was declared before this, and the slots
     /// can be found by the arena file's number. A file that was removed still has its blocks for who has it open, but
     /// nobody else finds them there; and what was emptied before that may be back, if the host that did so has died.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn keeps_slots(&self, arena: u32, opened: &S::File) -> Result<bool, StateError> {
         if self.try_lock(&Subject::Sweep(arena))?.is_none() {
             return Ok(false);
@@ -179,7 +179,7 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(handle(&named)? == handle(opened)?)
     }
 
-    /// Tells whether something of an image is declared: a host shares it, or has left it with holes, perhaps.
+    /// Returns whether something of an image is declared: a host shares it, or has left it with holes, perhaps.
     ///
     /// # Errors
     /// As [`State::intents`].
@@ -248,7 +248,7 @@ impl<S: Substrate> IntentFile<'_, S> {
     /// Declares that all of it is done, and durable.
     ///
     /// # Errors
-    /// Those of the device. It is still declared then.
+    /// Errors of the device. It is still declared then.
     pub(crate) fn retire(&mut self) -> Result<(), StateError> {
         // What cannot be written can perhaps be removed.
         self.write(None).or_else(|error| self.substrate.remove(&self.path).map_err(|_| error))?;

@@ -72,11 +72,11 @@ impl<S: Substrate> Default for Kept<S> {
 }
 
 impl<S: Substrate> State<'_, S> {
-    /// Tells whether a pass was about to publish a part of the index, ever: the lock that it took then is never
+    /// Returns whether a pass was about to publish a part of the index, ever: the lock that it took then is never
     /// removed.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn had_index(&self) -> Result<bool, StateError> {
         Ok(self.names(FOLDER)?.iter().any(|name| name.starts_with("shard.")))
     }

@@ -82,7 +82,7 @@ pub struct Logged {
     pub bytes: u64,
     /// When it was written; as before where nothing was.
     pub order: LogOrder,
-    /// The log; none where nothing was written.
+    /// The log; none if nothing was written.
     pub log: Option<LogName>,
 }
 
@@ -103,7 +103,7 @@ impl LogList {
         self.by_file.get(&file).map_or(&[], Vec::as_slice)
     }
 
-    /// Tells whether there are logs of a file.
+    /// Returns whether there are logs of a file.
     pub(crate) fn has(&self, file: FileNo) -> bool {
         self.by_file.contains_key(&file)
     }
@@ -179,7 +179,7 @@ impl<S: Substrate> State<'_, S> {
     /// it. The caller has the file's lock, so that no other host writes one.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn last_log_of(&self, file: FileNo) -> Result<LogOrder, StateError> {
         let of_file = format!("{file}.");
         let names = self.names(folder(LogKind::Log))?.into_iter().filter(|name| name.starts_with(&of_file));
@@ -190,7 +190,7 @@ impl<S: Substrate> State<'_, S> {
     /// Returns the write logs that there are. What another host writes afterwards is missing.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn list_logs(&self) -> Result<LogList, StateError> {
         let mut list = LogList::default();
         let names = self.names(folder(LogKind::Log))?;
@@ -201,7 +201,7 @@ impl<S: Substrate> State<'_, S> {
     /// Begins to read a log.
     ///
     /// # Errors
-    /// As [`FormatError`] says.
+    /// See [`FormatError`].
     pub(crate) fn open_log(&self, log: &LogName) -> Result<LogReader<'_, S>, FormatError> {
         let file = self.open_own(&log_path(self, log), Access::Read)?;
         let reader = LogReader::open(self.substrate(), file, log.kind, &self.identity().uuid)?;
@@ -211,7 +211,7 @@ impl<S: Substrate> State<'_, S> {
     /// Returns the logs and the merge requests that there are, by file; first the logs, the oldest first.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn logs(&self) -> Result<Vec<LogName>, StateError> {
         let mut logs = Vec::new();
         for kind in [LogKind::Log, LogKind::Request] {
@@ -224,7 +224,7 @@ impl<S: Substrate> State<'_, S> {
     /// Hands each note of a log on.
     ///
     /// # Errors
-    /// As [`LogError`] says; the notes before were handed on.
+    /// See [`LogError`]; the notes before were handed on.
     pub(crate) fn read_log<E>(
         &self,
         log: &LogName,
@@ -255,7 +255,7 @@ impl<S: Substrate> State<'_, S> {
     /// Deals with a log that could not be read.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn refuse_log(&self, log: &LogName, why: FormatError) -> Result<(), StateError> {
         self.refuse(log_path(self, log), why)
     }

@@ -48,7 +48,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// What the returned state is asked for changes nothing: files that are of no use are told of, and left.
     ///
     /// # Errors
-    /// Those of the device; `Newer`.
+    /// Errors of the device; `Newer`.
     pub fn look(
         substrate: &'a S,
         clock: &'a dyn Clock,
@@ -94,7 +94,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// that could keep out who wants it.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn work(&self) -> Result<Option<Work>, StateError> {
         let held = |folder: &str| {
             let path = self.folder.join(folder);

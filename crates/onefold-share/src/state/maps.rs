@@ -75,7 +75,7 @@ pub(crate) struct Moved {
     pub(crate) offset: u64,
     /// Length in bytes.
     pub(crate) length: u64,
-    /// Its place now; none where it is a hole.
+    /// Its place now; none if it is a hole.
     pub(crate) place: Option<u64>,
 }
 
@@ -110,7 +110,7 @@ impl<S: Substrate> State<'_, S> {
     /// Returns the kept map of a file.
     ///
     /// # Errors
-    /// Those of the device. One that is of no use is dropped.
+    /// Errors of the device. One that is of no use is dropped.
     pub(crate) fn kept_map(&self, number: FileNo) -> Result<Option<KeptMap>, StateError> {
         let path = path(self, number);
         let file = match self.open_own(&path, Access::Read) {

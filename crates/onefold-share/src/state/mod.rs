@@ -115,7 +115,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Opens the state folder of the substrate's user, and makes it where there is none.
     ///
     /// # Errors
-    /// As [`StateError`] says.
+    /// See [`StateError`].
     pub fn open(
         substrate: &'a S,
         clock: &'a dyn Clock,
@@ -143,7 +143,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Files of a state without an identity are foreign to it: only [`mend`](crate::mend) has a use for it.
     ///
     /// # Errors
-    /// As [`StateError`] says, but for `IdentityLost`.
+    /// See [`StateError`], but for `IdentityLost`.
     pub fn open_to_mend(
         substrate: &'a S,
         clock: &'a dyn Clock,
@@ -332,11 +332,11 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(files.filter_map(|listed| listed.name.into_os_string().into_string().ok()).collect())
     }
 
-    /// Tells whether the state folder is still the one that was opened: anybody may have deleted it, and others have
+    /// Returns whether the state folder is still the one that was opened: anybody may have deleted it, and others have
     /// made a new one.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn is_current(&self) -> Result<bool, StateError> {
         for folder in self.folders() {
             if !self.substrate.is_folder_kept(&folder).map_err(StateError::at(&folder))? {

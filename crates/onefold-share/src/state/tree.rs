@@ -55,7 +55,7 @@ impl<S: Substrate> State<'_, S> {
         Ok(())
     }
 
-    /// Returns what [`Exclusive::prepare_clone`] wants; none where it wants nothing.
+    /// Returns what [`Exclusive::prepare_clone`] wants; none if it wants nothing.
     pub(crate) fn clone_scratch(&self) -> Result<Option<S::File>, StateError> {
         if !self.policy().is_declared() {
             return Ok(None);

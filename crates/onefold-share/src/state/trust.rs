@@ -108,7 +108,7 @@ impl fmt::Display for WritableRoot {
 /// an earlier state folder in place of the present one. None where it does not.
 ///
 /// # Errors
-/// Those of the device.
+/// Errors of the device.
 pub fn writable_root<S: Substrate>(substrate: &S) -> io::Result<Option<WritableRoot>> {
     if substrate.abilities().kind == SubstrateKind::Pool {
         return Ok(None);

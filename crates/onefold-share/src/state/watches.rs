@@ -52,7 +52,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Returns what all watches say of themselves. Disturbs none of them.
     ///
     /// # Errors
-    /// Those of the device. Files that cannot be read are passed over.
+    /// Errors of the device. Files that cannot be read are passed over.
     pub fn watches(&self) -> Result<Vec<SeenWatch>, StateError> {
         let mut seen = Vec::new();
         for name in self.names(FOLDER)? {

@@ -38,7 +38,7 @@ impl Marks {
     /// Reads all marks. Those that are of no use are dropped.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn load<S: Substrate>(state: &State<'_, S>) -> Result<Marks, StateError> {
         let mut files = Marks::default();
         files.load_new(state)?;
@@ -48,7 +48,7 @@ impl Marks {
     /// Reads the marks of files that got a number since.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn load_new<S: Substrate>(&mut self, state: &State<'_, S>) -> Result<(), StateError> {
         for name in state.names(FOLDER)? {
             if name.parse().is_ok_and(|number| self.by_number.contains_key(&FileNo(number))) {
@@ -99,7 +99,7 @@ impl Marks {
         self.get(number).map(|mark| &mark.membership.domain)
     }
 
-    /// Tells whether a run of this selection may read and change a file. A file without a name is nobody's: no run
+    /// Returns whether a run of this selection may read and change a file. A file without a name is nobody's: no run
     /// would ever come to it.
     #[must_use]
     pub(crate) fn is_selected(&self, number: FileNo, selection: &Selection<'_>) -> bool {
@@ -107,7 +107,7 @@ impl Marks {
         mark.is_none_or(|mark| mark.is_forgotten() || selection.contains(&mark.path))
     }
 
-    /// Tells whether a log was published after the file's mark was written: by a host that died before it wrote the
+    /// Returns whether a log was published after the file's mark was written: by a host that died before it wrote the
     /// mark, or by the monitor of another host. Whoever wrote the mark may have logged later blocks under an earlier
     /// number.
     pub(crate) fn is_unnoted(&self, log: &LogName) -> bool {
@@ -238,7 +238,7 @@ impl Marks {
     /// not there.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn reload<S: Substrate>(
         &mut self,
         state: &State<'_, S>,

@@ -163,7 +163,7 @@ impl Marks {
     /// another file. So nothing is forgotten where the number has become another file's.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn forget<S: Substrate>(&mut self, state: &State<'_, S>, number: FileNo) -> Result<(), StateError> {
         if !self.is_still(state, number)? {
             return Ok(());

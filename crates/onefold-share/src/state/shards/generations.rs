@@ -15,25 +15,25 @@ impl Generations {
         self.by_prefix.get(&prefix)?.iter().copied().max()
     }
 
-    /// Tells whether there is a shard that is a part of this one.
+    /// Returns whether there is a shard that is a part of this one.
     pub(super) fn has_part(&self, prefix: Prefix) -> bool {
         self.by_prefix.keys().any(|other| *other != prefix && prefix.covers(*other))
     }
 
-    /// Tells whether each half of a shard has files.
+    /// Returns whether each half of a shard has files.
     pub(super) fn has_both_halves(&self, prefix: Prefix) -> bool {
         let has = |half: Prefix| self.by_prefix.keys().any(|other| half.covers(*other));
         prefix.halves().is_some_and(|halves| halves.into_iter().all(has))
     }
 
-    /// Tells whether others hold all that a generation does, or newer of it. While only one half of a split shard was
+    /// Returns whether others hold all that a generation does, or newer of it. While only one half of a split shard was
     /// published, the entries of the other one are nowhere else: whoever published the first half had them from this
     /// generation.
     pub(super) fn is_over(&self, prefix: Prefix, generation: u64) -> bool {
         self.newest(prefix) != Some(generation) || self.has_both_halves(prefix)
     }
 
-    /// Tells whether all digests of a prefix are in some shard's files.
+    /// Returns whether all digests of a prefix are in some shard's files.
     pub(super) fn are_all_there(&self, prefix: Prefix) -> bool {
         self.newest(prefix).is_some()
             || self.has_part(prefix)

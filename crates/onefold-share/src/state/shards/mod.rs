@@ -61,7 +61,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// no use is dropped: what it held is found again.
     ///
     /// # Errors
-    /// Those of the device; `Newer`, as a later version's index must not be written anew by this one.
+    /// Errors of the device; `Newer`, as a later version's index must not be written anew by this one.
     pub(crate) fn open_shards(&self, within: Prefix) -> Result<Vec<Shard<'a, S>>, StateError> {
         Ok(self.open_index(within, &mut None)?.0)
     }
@@ -104,7 +104,7 @@ impl<'a, S: Substrate> State<'a, S> {
         Err(StateError::Restless)
     }
 
-    /// Tells whether a part of the index was dropped since this was asked last. What it held is found again only by
+    /// Returns whether a part of the index was dropped since this was asked last. What it held is found again only by
     /// reading all files, which who publishes a new generation has to see to: from then on the index looks as if it
     /// were whole.
     pub(crate) fn take_loss(&self) -> bool {
@@ -114,7 +114,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Drops the file of a shard that turned out to be damaged while it was read, or the batch beside it that did.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn refuse_shard(&self, shard: &Shard<'_, S>, why: FormatError) -> Result<(), StateError> {
         if let Some(batch) = shard.batches.borrow().damaged() {
             return self.refuse_batch(batch, why);
@@ -166,10 +166,10 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(Published::Done(written))
     }
 
-    /// Tells whether there is an index, and all of it.
+    /// Returns whether there is an index, and all of it.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn has_index(&self) -> Result<bool, StateError> {
         Ok(self.generations()?.are_all_there(Prefix::WHOLE))
     }
@@ -177,7 +177,7 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Returns the newest generation of each shard that has any, as the names tell.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn newest_generations(&self) -> Result<BTreeMap<Prefix, u64>, StateError> {
         let generations = self.generations()?;
         let newest = generations.by_prefix.keys().filter_map(|prefix| Some((*prefix, generations.newest(*prefix)?)));

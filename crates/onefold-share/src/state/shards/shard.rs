@@ -14,7 +14,7 @@ pub struct Shard<'a, S: Substrate> {
     pub prefix: Prefix,
     /// Its generation; 0 where it has none of its own yet.
     pub generation: u64,
-    /// Its entries; none where there are none.
+    /// Its entries; none if there are none.
     pub(super) entries: Option<ShardReader<'a, S>>,
     /// The file that they are in.
     pub(super) source: Option<(Prefix, u64)>,
@@ -45,7 +45,7 @@ impl<S: Substrate> Shard<'_, S> {
     /// the shard says of the same digest. Shards that were opened together are read in their order.
     ///
     /// # Errors
-    /// As [`FormatError`] says.
+    /// See [`FormatError`].
     pub fn next_entry(&mut self) -> Result<Option<Entry>, FormatError> {
         let own = match self.ahead.take() {
             Some(entry) => Some(entry),
