@@ -28,7 +28,7 @@ pub(crate) fn write<S: Substrate>(
 /// Reads a claim.
 ///
 /// # Errors
-/// As [`FormatError`] says.
+/// See [`FormatError`].
 pub(crate) fn read<S: Substrate>(
     substrate: &S,
     file: S::File,

@@ -30,7 +30,7 @@ pub fn write<S: Substrate>(substrate: &S, file: S::File, identity: [u8; 16], pat
 /// Reads a cursor.
 ///
 /// # Errors
-/// As [`FormatError`] says.
+/// See [`FormatError`].
 pub fn read<S: Substrate>(substrate: &S, file: S::File, identity: &[u8; 16]) -> Result<PathBuf, FormatError> {
     let mut reader = RecordReader::open(substrate, file, RecordKind::Cursor, Some(identity))?;
     let Some(Frame::Last(payload)) = reader.next_frame()? else {

@@ -83,12 +83,12 @@ pub struct RunGivenUp {
     pub tier: u8,
     /// An image.
     pub one: FileNo,
-    /// The other image; none where the first one is known to be at fault.
+    /// The other image; none if the first one is known to be at fault.
     pub other: Option<FileNo>,
 }
 
 impl FilesRun {
-    /// Returns the text of all lists; none where it would be longer than any that is kept.
+    /// Returns the text of all lists; none if it would be longer than any that is kept.
     #[must_use]
     pub fn text(&self) -> Option<Vec<u8>> {
         let lists = [self.images.len(), self.failures.len(), self.given_up.len(), self.packages.len()];
@@ -126,7 +126,7 @@ impl FilesRun {
         (bytes.len() <= RUN_BYTES_MAX).then_some(bytes)
     }
 
-    /// Returns the run with these lists; none where the text is of no run.
+    /// Returns the run with these lists; none if the text is of no run.
     #[must_use]
     pub fn of_text(search: u64, looked_at: Timestamp, mut text: &[u8]) -> Option<FilesRun> {
         let from = &mut text;
@@ -212,10 +212,10 @@ pub fn write<S: Substrate>(
     record.finish(&[]).map(drop)
 }
 
-/// Reads a run; none where its text is longer than `bytes_max`.
+/// Reads a run; none if its text is longer than `bytes_max`.
 ///
 /// # Errors
-/// As [`FormatError`] says.
+/// See [`FormatError`].
 pub fn read<S: Substrate>(
     substrate: &S,
     file: S::File,

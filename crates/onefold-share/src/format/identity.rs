@@ -51,7 +51,7 @@ impl Identity {
     /// Reads the identity.
     ///
     /// # Errors
-    /// As [`FormatError`] says; `Damaged` where the algorithm is not known.
+    /// See [`FormatError`]; `Damaged` where the algorithm is not known.
     pub fn read<S: Substrate>(substrate: &S, file: S::File) -> Result<Identity, FormatError> {
         let mut reader = RecordReader::open(substrate, file, RecordKind::Identity, None)?;
         let uuid = reader.identity();

@@ -109,15 +109,15 @@ pub fn write<S: Substrate>(
     Ok(RecordWriter::new(substrate, file, &header).finish(&payload)?.0)
 }
 
-/// Reads an intent; none where nothing is declared.
+/// Reads an intent; none if nothing is declared.
 ///
 /// # Errors
-/// As [`FormatError`] says.
+/// See [`FormatError`].
 pub fn read<S: Substrate>(substrate: &S, file: &S::File, identity: &[u8; 16]) -> Result<Option<Intent>, FormatError> {
     own(read_declared(substrate, file, identity)?)
 }
 
-/// Reads an intent of whatever state folder; none where nothing is declared.
+/// Reads an intent of whatever state folder; none if nothing is declared.
 ///
 /// # Errors
 /// As [`decode_declared`].
@@ -132,18 +132,18 @@ pub(crate) fn read_declared<S: Substrate>(
     if length == 0 { Ok(None) } else { decode_declared(&bytes[..length], identity) }
 }
 
-/// Returns the intent of a whole file; none where nothing is declared.
+/// Returns the intent of a whole file; none if nothing is declared.
 ///
 /// # Errors
-/// As [`FormatError`] says.
+/// See [`FormatError`].
 pub fn decode(bytes: &[u8], identity: &[u8; 16]) -> Result<Option<Intent>, FormatError> {
     own(decode_declared(bytes, identity)?)
 }
 
-/// Returns the intent of a whole file, of whatever state folder; none where nothing is declared.
+/// Returns the intent of a whole file, of whatever state folder; none if nothing is declared.
 ///
 /// # Errors
-/// As [`FormatError`] says; `Foreign` for a damaged file of another state folder, since nobody knows what it names.
+/// See [`FormatError`]; `Foreign` for a damaged file of another state folder, since nobody knows what it names.
 pub fn decode_declared(bytes: &[u8], identity: &[u8; 16]) -> Result<Option<DeclaredIntent>, FormatError> {
     let (header, rest) = header_of(bytes, RecordKind::Intent)?;
     let is_foreign = header.identity != *identity;

@@ -44,7 +44,7 @@ const _: () =
 pub struct Written {
     /// The block.
     pub block: FileBlock,
-    /// Its content then; none where it was zero.
+    /// Its content then; none if it was zero.
     pub digest: Option<FingerprintPrefix>,
 }
 
@@ -201,7 +201,7 @@ impl<'a, S: Substrate> LogWriter<'a, S> {
 /// Reads a log to its end and hands each note on, in order of the blocks. Returns the file that it is of.
 ///
 /// # Errors
-/// As [`FormatError`] says; what was handed on before was in the log. The error of `each` is `E`.
+/// See [`FormatError`]; what was handed on before was in the log. The error of `each` is `E`.
 pub fn read_log<S: Substrate, E: From<FormatError>>(
     substrate: &S,
     log: S::File,
@@ -232,7 +232,7 @@ impl<'a, S: Substrate> LogReader<'a, S> {
     /// Begins to read a log.
     ///
     /// # Errors
-    /// As [`FormatError`] says.
+    /// See [`FormatError`].
     pub fn open(
         substrate: &'a S,
         log: S::File,
@@ -253,7 +253,7 @@ impl<'a, S: Substrate> LogReader<'a, S> {
     /// Returns the next note, in order of the blocks; none behind the last.
     ///
     /// # Errors
-    /// As [`FormatError`] says; what was returned before was in the log.
+    /// See [`FormatError`]; what was returned before was in the log.
     pub(crate) fn next_note(&mut self) -> Result<Option<Note>, FormatError> {
         while self.ahead.is_empty() && !self.is_at_end {
             let mut payload = match self.record.next_frame()? {

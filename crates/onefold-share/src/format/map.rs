@@ -36,7 +36,7 @@ pub struct KeptExtent {
     pub offset: u64,
     /// Length in bytes.
     pub length: u64,
-    /// Place on the device, in bytes, as the file system tells it; none where it tells none.
+    /// Place on the device, in bytes, as the file system tells it; none if it tells none.
     pub place: Option<u64>,
     /// Whether it is set aside and reads as zeros.
     pub is_unwritten: bool,
@@ -92,7 +92,7 @@ pub fn write<S: Substrate>(
 /// Reads a kept map. Returns the number of its file, and the extents, in order and apart.
 ///
 /// # Errors
-/// As [`FormatError`] says.
+/// See [`FormatError`].
 pub fn read<S: Substrate>(
     substrate: &S,
     file: S::File,

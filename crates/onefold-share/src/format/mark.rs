@@ -137,7 +137,7 @@ impl Stamp {
 }
 
 impl Mark {
-    /// Tells whether the file is gone, and its mark only kept because numbers are given out once.
+    /// Returns whether the file is gone, and its mark only kept because numbers are given out once.
     #[must_use]
     pub fn is_forgotten(&self) -> bool {
         self.path.as_os_str().is_empty()
@@ -149,7 +149,7 @@ impl Mark {
         self.scanned.filter(|_| self.is_forgotten()).map(|stamp| stamp.modified)
     }
 
-    /// Tells whether the mark can be written: paths longer than the kernel takes are not.
+    /// Returns whether the mark can be written: paths longer than the kernel takes are not.
     #[must_use]
     pub fn is_path_kept(path: &Path) -> bool {
         path.as_os_str().len() <= PATH_BYTES_MAX
@@ -171,7 +171,7 @@ impl Mark {
     /// Reads a mark.
     ///
     /// # Errors
-    /// As [`FormatError`] says.
+    /// See [`FormatError`].
     pub fn read<S: Substrate>(substrate: &S, file: S::File, identity: &[u8; 16]) -> Result<Mark, FormatError> {
         let mut reader = RecordReader::open(substrate, file, RecordKind::Mark, Some(identity))?;
         let number =

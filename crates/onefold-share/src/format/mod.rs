@@ -56,7 +56,7 @@ pub enum FormatError {
 }
 
 impl FormatError {
-    /// Tells whether the file is of no use to any version, so that it may be removed.
+    /// Returns whether the file is of no use to any version, so that it may be removed.
     #[must_use]
     pub(crate) fn is_worthless(&self) -> bool {
         matches!(self, FormatError::Damaged(_) | FormatError::Foreign | FormatError::Older { .. })

@@ -23,7 +23,7 @@ pub(super) fn push_number(mut number: u64, into: &mut Vec<u8>) {
     }
 }
 
-/// Takes a number; none where it is cut, longer than 64 bits, or not written as short as it can be.
+/// Takes a number; none if it is cut, longer than 64 bits, or not written as short as it can be.
 pub(super) fn take_number(from: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {

@@ -46,7 +46,7 @@ impl Prefix {
         Prefix { bits: digest.first_word() & longest.mask(), ..longest }
     }
 
-    /// Returns the two prefixes that are longer by one bit; none where that would be too many.
+    /// Returns the two prefixes that are longer by one bit; none if that would be too many.
     #[must_use]
     pub fn halves(self) -> Option<[Prefix; 2]> {
         if self.count == Prefix::BITS_MAX {
@@ -56,13 +56,13 @@ impl Prefix {
         Some([Prefix { count, ..self }, Prefix { bits: self.bits | 1 << (u64::BITS - u32::from(count)), count }])
     }
 
-    /// Tells whether all digests of `other` are digests of this one.
+    /// Returns whether all digests of `other` are digests of this one.
     #[must_use]
     pub fn covers(self, other: Prefix) -> bool {
         self.count <= other.count && self.mask() & other.bits == self.bits
     }
 
-    /// Tells whether a digest begins with it.
+    /// Returns whether a digest begins with it.
     #[must_use]
     pub fn contains(self, digest: FingerprintPrefix) -> bool {
         digest.first_word() & self.mask() == self.bits

@@ -48,7 +48,7 @@ const FILE_BYTES_MAX: u64 = FileBlock::LIMIT * BLOCK_BYTES_U64;
 pub struct Reading {
     /// Whether the file was read to its end once. Otherwise it was read up to the cursor.
     pub is_known: bool,
-    /// The file system's generation at the last look; none where it tells none, or no look was made.
+    /// The file system's generation at the last look; none if it tells none, or no look was made.
     pub generation: Option<u64>,
     /// Where the next turn goes on, in bytes.
     pub cursor: u64,
@@ -117,7 +117,7 @@ impl Again {
 }
 
 impl Reading {
-    /// Returns the field of kind 2; none where all of it would be zero.
+    /// Returns the field of kind 2; none if all of it would be zero.
     pub(super) fn encode(&self) -> Option<[u8; READING_BYTES]> {
         let mut bytes = [0; READING_BYTES];
         let bits = [self.is_known, self.generation.is_some(), self.round.is_some()];
@@ -148,7 +148,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Returns the field of kind 3; none where nothing is to be read again.
+    /// Returns the field of kind 3; none if nothing is to be read again.
     ///
     /// # Panics
     /// When there are more than [`AGAIN_MAX`] ranges.
@@ -173,7 +173,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Tells whether a range is to be read now, whether the file changes or not.
+    /// Returns whether a range is to be read now, whether the file changes or not.
     #[must_use]
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         self.again.iter().any(|again| !again.is_read && again.due <= now.seconds)

@@ -194,7 +194,7 @@ impl<'a, S: Substrate> ShardReader<'a, S> {
     /// Begins to read a shard.
     ///
     /// # Errors
-    /// As [`FormatError`] says.
+    /// See [`FormatError`].
     pub fn open(substrate: &'a S, file: S::File, identity: &[u8; 16]) -> Result<ShardReader<'a, S>, FormatError> {
         ShardReader::open_kind(substrate, file, identity, RecordKind::Shard)
     }
@@ -202,7 +202,7 @@ impl<'a, S: Substrate> ShardReader<'a, S> {
     /// Begins to read a batch.
     ///
     /// # Errors
-    /// As [`FormatError`] says.
+    /// See [`FormatError`].
     pub(crate) fn open_batch(
         substrate: &'a S,
         file: S::File,
@@ -241,7 +241,7 @@ impl<'a, S: Substrate> ShardReader<'a, S> {
         self.length
     }
 
-    /// Tells whether its entries belong to its halves.
+    /// Returns whether its entries belong to its halves.
     #[must_use]
     pub fn is_split(&self) -> bool {
         self.record.subject() & SPLIT != 0
@@ -282,7 +282,7 @@ impl<'a, S: Substrate> ShardReader<'a, S> {
     /// Returns the next entry; none behind the last.
     ///
     /// # Errors
-    /// As [`FormatError`] says. What was returned before was in the shard.
+    /// See [`FormatError`]. What was returned before was in the shard.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, FormatError> {
         loop {
             if let Some((entry, length)) = Entry::decode(&self.payload[self.taken..])? {

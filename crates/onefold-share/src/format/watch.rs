@@ -109,7 +109,7 @@ impl WatchStatus {
     /// Reads a status.
     ///
     /// # Errors
-    /// As [`FormatError`] says; `Damaged` also where it was just being written.
+    /// See [`FormatError`]; `Damaged` also where it was just being written.
     pub fn read<S: Substrate>(substrate: &S, file: S::File, identity: &[u8; 16]) -> Result<WatchStatus, FormatError> {
         let mut reader = RecordReader::open(substrate, file, RecordKind::Watch, Some(identity))?;
         let Some(Frame::Last(payload)) = reader.next_frame()? else {

@@ -135,7 +135,7 @@ impl KeptFile {
         }
     }
 
-    /// Takes a file, and puts its pieces in place of those that are there; none where it is no file.
+    /// Takes a file, and puts its pieces in place of those that are there; none if it is no file.
     pub(super) fn decode(from: &mut &[u8], pieces: &mut PhasedPieces) -> Option<KeptFile> {
         let package = match take_number(from)? {
             0 => None,

@@ -46,7 +46,7 @@ const HAS_PACKAGES: u8 = 1;
 /// What is kept of an image, but for its packages and files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuestHead {
-    /// What the image was like before it was examined; none where a later change may not show.
+    /// What the image was like before it was examined; none if a later change may not show.
     pub stamp: Option<Stamp>,
     /// Whether a package database was found.
     pub has_packages: bool,
@@ -103,7 +103,7 @@ impl KeptFiles {
     /// Calls `visit` with each file and its pieces, in the order in which they were added.
     ///
     /// # Errors
-    /// Those of `visit`, which end it.
+    /// Errors of `visit`, which end it.
     pub fn each<E>(&self, visit: &mut dyn FnMut(&KeptFile, &PhasedPieces) -> Result<(), E>) -> Result<(), E> {
         let (mut rest, mut pieces) = (&self.bytes[..], PhasedPieces::default());
         while let Some(file) = KeptFile::decode(&mut rest, &mut pieces) {
@@ -163,7 +163,7 @@ pub fn write<S: Substrate>(
 /// packages and files have more than `bytes_max` bytes.
 ///
 /// # Errors
-/// As [`FormatError`] says.
+/// See [`FormatError`].
 pub fn read<S: Substrate>(
     substrate: &S,
     file: S::File,

@@ -43,7 +43,7 @@ impl<'a, S: Substrate> RecordReader<'a, S> {
     /// Begins to read a file that should be of this kind and of the state folder with this UUID.
     ///
     /// # Errors
-    /// As [`FormatError`] says.
+    /// See [`FormatError`].
     pub(crate) fn open(
         substrate: &'a S,
         file: S::File,
@@ -87,7 +87,7 @@ impl<'a, S: Substrate> RecordReader<'a, S> {
     /// Returns the next frame; none behind the last.
     ///
     /// # Errors
-    /// As [`FormatError`] says.
+    /// See [`FormatError`].
     pub(crate) fn next_frame(&mut self) -> Result<Option<Frame<'_>>, FormatError> {
         if self.is_last_read {
             return Ok(None);
