@@ -92,7 +92,7 @@ impl<S: Substrate> Monitor<S> {
     /// write.
     ///
     /// # Errors
-    /// As [`MonitorError`] says. The image can be written to nevertheless, without being watched.
+    /// See [`MonitorError`]. The image can be written to nevertheless, without being watched.
     pub fn open(
         state: &State<'_, S>,
         files: &mut Marks,
@@ -253,7 +253,7 @@ impl<S: Substrate> Monitor<S> {
     /// when there is enough for one. May be called by any thread, and by several.
     ///
     /// # Errors
-    /// Those of the state folder. What could not be logged is kept, as far as there is memory.
+    /// Errors of the state folder. What could not be logged is kept, as far as there is memory.
     pub fn tick(&self, state: &State<'_, S>) -> Result<Ticked, StateError> {
         self.take_back(state)?;
         let mut ticked = Ticked::default();
@@ -329,7 +329,7 @@ impl<S: Substrate> Monitor<S> {
     /// host may have it first; then its pass does the work, which harms nobody, and the lock is taken back later.
     ///
     /// # Errors
-    /// Those of the state folder, when the lock is taken back.
+    /// Errors of the state folder, when the lock is taken back.
     pub fn lend<T>(&self, state: &State<'_, S>, work: impl FnOnce() -> T) -> Result<T, StateError> {
         {
             let mut lock = self.lock.lock();
@@ -345,7 +345,7 @@ impl<S: Substrate> Monitor<S> {
     /// image counts as scanned as it is now.
     ///
     /// # Errors
-    /// Those of the state folder: the image will be scanned then.
+    /// Errors of the state folder: the image will be scanned then.
     pub fn close(self, state: &State<'_, S>, files: &mut Marks) -> Result<Closed, StateError> {
         self.flush(state)?;
         let is_known = self.note_scanned(state, files)?;

@@ -77,7 +77,7 @@ impl Budget {
         Budget { hashing, left, at: now }
     }
 
-    /// Tells whether what is written now is hashed now.
+    /// Returns whether what is written now is hashed now.
     pub(super) fn takes_in_band(&mut self, bytes: u64, now: Duration) -> bool {
         match self.hashing {
             Hashing::InBand => true,
@@ -86,7 +86,7 @@ impl Budget {
         }
     }
 
-    /// Tells whether what was written before is read and hashed now.
+    /// Returns whether what was written before is read and hashed now.
     pub(super) fn takes_deferred(&mut self, bytes: u64, now: Duration) -> bool {
         match self.hashing {
             Hashing::InBand | Hashing::Deferred => true,
@@ -94,7 +94,7 @@ impl Budget {
         }
     }
 
-    /// Tells whether blocks that were written in part are to be read.
+    /// Returns whether blocks that were written in part are to be read.
     pub(super) fn reads_parts(&self) -> bool {
         self.hashing != Hashing::InBand
     }

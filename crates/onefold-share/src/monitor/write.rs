@@ -26,7 +26,7 @@ pub(super) enum Haste {
 }
 
 impl<S: Substrate> Monitor<S> {
-    /// Reads a piece of what is unseen. Returns how much that was, in bytes; none where there is nothing to be read
+    /// Reads a piece of what is unseen. Returns how much that was, in bytes; none if there is nothing to be read
     /// now.
     pub(super) fn read_piece(&self, state: &State<'_, S>, haste: Haste) -> u64 {
         let unseen = {
