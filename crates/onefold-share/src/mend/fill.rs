@@ -65,7 +65,7 @@ pub(crate) fn check_exclusive<S: Substrate>(substrate: &S, image: &S::File) -> i
     Ok(())
 }
 
-/// Tells whether a part of a run is a hole, as the map says.
+/// Returns whether a part of a run is a hole, as the map says.
 pub(crate) fn has_hole<S: Substrate>(
     substrate: &S,
     file: &S::File,

@@ -39,7 +39,7 @@ pub struct Patience<'a> {
     pub clock: &'a dyn Clock,
     /// The longest time, for all images together.
     pub most: Duration,
-    /// Tells whether the user wants it to end.
+    /// Returns whether the user wants it to end.
     pub is_stopped: &'a dyn Fn() -> bool,
 }
 
@@ -137,7 +137,7 @@ pub enum Became {
 }
 
 impl Became {
-    /// Tells whether it may have holes still.
+    /// Returns whether it may have holes still.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         !matches!(self, Became::Whole | Became::Gone)
@@ -147,7 +147,7 @@ impl Became {
 /// Mends what hosts that died have left, as far as it can be. Quick where there is nothing to be done.
 ///
 /// # Errors
-/// Those of the device, where they are of the state folder; `Newer`.
+/// Errors of the device, where they are of the state folder; `Newer`.
 pub fn mend<S: Substrate>(state: &State<'_, S>, rules: impl Into<MendRules>) -> Result<Mended, StateError> {
     mend_within(state, rules.into(), None)
 }
@@ -372,7 +372,7 @@ pub struct Declared {
 /// Returns what is declared at the moment: by hosts that share, or that have died at it.
 ///
 /// # Errors
-/// Those of the device; `Newer`.
+/// Errors of the device; `Newer`.
 pub fn declared<S: Substrate>(state: &State<'_, S>) -> Result<Vec<Declared>, StateError> {
     let intents = match state.intents() {
         Err(StateError::Damaged { path, why }) => {
