@@ -46,13 +46,13 @@ impl<'a> Gate<'a> {
         is_too_high.then_some(WatchPhase::LoadTooHigh)
     }
 
-    /// Tells whether the open window ends so soon that a pass should begin, which may take about so long.
+    /// Returns whether the open window ends so soon that a pass should begin, which may take about so long.
     pub(super) fn is_closing(&self, pass_time: Duration) -> bool {
         let closes_in = self.windows.closes_in(self.machine.time_of_day());
         closes_in.is_some_and(|(left, all)| left <= (pass_time * 2).max(all / WINDOW_PART_FOR_PASS).min(all / 2))
     }
 
-    /// Tells whether work that has begun goes on. Cheap.
+    /// Returns whether work that has begun goes on. Cheap.
     pub(super) fn wish(&self) -> Wish {
         if (self.stop)() {
             return Wish::StopNow;

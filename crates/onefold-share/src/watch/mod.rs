@@ -54,7 +54,7 @@ pub struct Surroundings<'a, S: Substrate> {
     pub cpu: &'a dyn CpuTime,
     /// The machine.
     pub machine: &'a dyn Machine,
-    /// Tells whether the watch should end. Asked often, by any thread.
+    /// Returns whether the watch should end. Asked often, by any thread.
     pub stop: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -288,7 +288,7 @@ impl<S: Substrate> Watcher<'_, S> {
         Ok(())
     }
 
-    /// Tells whether enough waits for a pass, or has waited for long enough.
+    /// Returns whether enough waits for a pass, or has waited for long enough.
     fn is_pass_due(&mut self, state: &State<'_, S>, files: &Marks) -> Result<bool, StateError> {
         let now = self.surroundings.seams.clock.monotonic();
         if now.saturating_sub(self.left_since) >= self.options.wait_max {

@@ -86,13 +86,13 @@ impl Window {
 pub struct Windows(pub Vec<Window>);
 
 impl Windows {
-    /// Tells whether every time is in them.
+    /// Returns whether every time is in them.
     #[must_use]
     pub(crate) fn are_always(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Tells whether a time is in one of them.
+    /// Returns whether a time is in one of them.
     #[must_use]
     pub fn contain(&self, at: MinuteOfDay) -> bool {
         self.are_always() || self.0.iter().any(|window| window.contains(at))
@@ -109,7 +109,7 @@ impl Windows {
     }
 
     /// Returns how long it is until one of them begins: up to a minute less, as that of `at` has begun already. Zero
-    /// where one is open; none where every time is in them.
+    /// where one is open; none if every time is in them.
     #[must_use]
     pub(crate) fn opens_in(&self, at: MinuteOfDay) -> Option<Duration> {
         if self.contain(at) {
