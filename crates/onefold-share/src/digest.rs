@@ -29,7 +29,7 @@ pub(crate) struct Piece {
     pub offset: u64,
     /// The blocks, as far as they could be read; a part of one at the end of the file is left out.
     bytes: Vec<u8>,
-    /// One for each block; none where it is zero.
+    /// One for each block; none if it is zero.
     pub digests: Vec<Option<FingerprintPrefix>>,
     /// So many bytes were read.
     pub read_bytes: u64,
@@ -101,7 +101,7 @@ impl Piece {
         length
     }
 
-    /// Tells whether a block, by its offset in the file, could be read.
+    /// Returns whether a block, by its offset in the file, could be read.
     #[must_use]
     pub(crate) fn is_read(&self, offset: u64) -> bool {
         !self.failed.iter().any(|range| range.contains(&offset))
@@ -112,7 +112,7 @@ impl Piece {
     }
 }
 
-/// Fills `into` with the digest of each whole block; none where it is zero.
+/// Fills `into` with the digest of each whole block; none if it is zero.
 pub(crate) fn digest_blocks(key: &FingerprintKey, bytes: &[u8], into: &mut Vec<Option<FingerprintPrefix>>) {
     let blocks: Vec<&[u8]> = bytes.chunks_exact(BLOCK_BYTES).filter(|block| !is_zero(block)).collect();
     let mut fingerprints = vec![Fingerprint::default(); blocks.len()];
@@ -175,7 +175,7 @@ impl<'scope> Digester<'scope> {
         }
     }
 
-    /// Tells whether another piece can be asked for without waiting for the first one.
+    /// Returns whether another piece can be asked for without waiting for the first one.
     #[must_use]
     pub(crate) fn has_room(&self) -> bool {
         self.pending.len() < (self.workers.len() * PIECES_PER_THREAD).max(1)

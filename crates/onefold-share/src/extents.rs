@@ -25,7 +25,7 @@ pub(crate) struct Extents {
 /// What is at an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Placed {
-    /// Place on the device, in bytes; none where it is not known or there is no data.
+    /// Place on the device, in bytes; none if it is not known or there is no data.
     pub place: Option<u64>,
     /// How many bytes from here on lie side by side, or are a hole.
     pub length: u64,
@@ -54,7 +54,7 @@ impl Extents {
     /// Returns the map of a whole file that is bounded, as an arena file is.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn load<S: Substrate>(substrate: &S, file: &S::File) -> io::Result<Extents> {
         let mut extents = Extents::new();
         extents.fill(substrate, file, 0, usize::MAX)?;
@@ -64,7 +64,7 @@ impl Extents {
     /// Returns the part of a map between two offsets, alone.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn between<S: Substrate>(substrate: &S, file: &S::File, from: u64, end: u64) -> io::Result<Extents> {
         let mut part = Extents { from, to: from, ..Extents::narrow() };
         while part.to < end {
@@ -115,7 +115,7 @@ impl Extents {
     /// Returns what is at an offset of the file. Cheap when offsets only rise.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn at<S: Substrate>(&mut self, substrate: &S, file: &S::File, offset: u64) -> io::Result<Placed> {
         if offset < self.from || offset >= self.to {
             self.fill(substrate, file, offset, self.window)?;
@@ -185,7 +185,7 @@ impl ScatteredExtents {
     /// Returns what is at an offset of the file, as it was when the file system was asked.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn at<S: Substrate>(&mut self, substrate: &S, file: &S::File, offset: u64) -> io::Result<Placed> {
         let known = self.answers.range(..=offset).next_back().filter(|(_, answer)| offset < answer.to);
         if let Some((_, answer)) = known {
@@ -220,7 +220,7 @@ impl ScatteredExtents {
 /// Hands on all extents of a file, in order.
 ///
 /// # Errors
-/// Those of the device; those of `each`, which ends it.
+/// Errors of the device; those of `each`, which ends it.
 pub(crate) fn each_extent<S: Substrate, E: From<io::Error>>(
     substrate: &S,
     file: &S::File,

@@ -48,7 +48,7 @@ impl KeptMap {
     /// Asks the file system for the map of a file. None where it has more extents than are kept, or no map.
     ///
     /// # Errors
-    /// Those of the device; `Interrupted` where the work is to end.
+    /// Errors of the device; `Interrupted` where the work is to end.
     pub(crate) fn load<S: Substrate>(substrate: &S, file: &S::File, pace: &Pace<'_>) -> io::Result<Option<KeptMap>> {
         let mut map = KeptMap::default();
         loop {
@@ -93,7 +93,7 @@ impl KeptMap {
         }
     }
 
-    /// Tells whether there is a hole before an end. What is set aside is none.
+    /// Returns whether there is a hole before an end. What is set aside is none.
     pub(crate) fn has_gap(&self, end: u64) -> bool {
         let covered = Ranges::of(self.extents.iter().map(|extent| extent.offset..extent.end()));
         !covered.gaps_in(0..end).is_empty()
@@ -120,7 +120,7 @@ impl KeptMap {
         Differences { emptied: Ranges::within(emptied).minus(&changed), changed }
     }
 
-    /// Tells whether an extent lies where it lay.
+    /// Returns whether an extent lies where it lay.
     pub(crate) fn has(&self, extent: &KeptExtent) -> bool {
         let other = KeptMap { extents: vec![*extent] };
         let around = self.part(extent.offset, extent.end());

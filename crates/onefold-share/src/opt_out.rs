@@ -18,7 +18,7 @@ const ON: &[u8] = b"on";
 /// Tells which files are opted out. What folders say is asked once.
 pub(crate) struct OptOuts<'a, S: Substrate> {
     substrate: &'a S,
-    /// Which folder opts a folder out; none where none does.
+    /// Which folder opts a folder out; none if none does.
     folders: RefCell<BTreeMap<PathBuf, Option<PathBuf>>>,
 }
 
@@ -32,7 +32,7 @@ impl<'a, S: Substrate> OptOuts<'a, S> {
     /// Returns who opts a file out: itself, or the folder above it that has the attribute. None where it may be shared.
     ///
     /// # Errors
-    /// Those of reading the file's attribute. Folders that may not be read say nothing.
+    /// Errors of reading the file's attribute. Folders that may not be read say nothing.
     pub(crate) fn of(&self, file: &Path) -> io::Result<Option<PathBuf>> {
         match choice(self.substrate, file)? {
             Some(Choice::Off) => Ok(Some(file.to_owned())),
@@ -79,7 +79,7 @@ fn choice<S: Substrate>(substrate: &S, path: &Path) -> io::Result<Option<Choice>
 /// Opts a file out, or a folder with all below it that has no word of its own.
 ///
 /// # Errors
-/// Those of setting the attribute.
+/// Errors of setting the attribute.
 pub fn exclude<S: Substrate>(substrate: &S, path: &Path) -> io::Result<()> {
     substrate.set_attribute(path, ATTRIBUTE, Some(OFF))
 }
@@ -87,7 +87,7 @@ pub fn exclude<S: Substrate>(substrate: &S, path: &Path) -> io::Result<()> {
 /// Takes back [`exclude`]. Where a folder above opts it out, it is made an exception to that.
 ///
 /// # Errors
-/// Those of setting the attribute.
+/// Errors of setting the attribute.
 pub fn include<S: Substrate>(substrate: &S, path: &Path) -> io::Result<()> {
     substrate.set_attribute(path, ATTRIBUTE, None)?;
     if OptOuts::new(substrate).of(path)?.is_some() {

@@ -19,7 +19,7 @@ impl Places {
     /// Returns where a file's data lies. None where it is in more pieces than are kept.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub(crate) fn of<S: Substrate>(substrate: &S, file: &S::File) -> io::Result<Option<Places>> {
         let (mut extents, mut next) = (Vec::new(), 0);
         loop {

@@ -71,7 +71,7 @@ impl SharePolicy {
         }
     }
 
-    /// Tells whether hosts declare what they share.
+    /// Returns whether hosts declare what they share.
     #[must_use]
     pub fn is_declared(&self) -> bool {
         self.steps == ShareSteps::Declared

@@ -30,7 +30,7 @@ pub struct References {
 /// Counts references. None where there are too many shared blocks for it to be done on the way.
 ///
 /// # Errors
-/// Those of the device.
+/// Errors of the device.
 pub fn count<S: Substrate>(state: &State<'_, S>, files: &Marks) -> Result<Option<References>, StateError> {
     let substrate = state.substrate();
     let arenas = state.arenas()?;

@@ -35,7 +35,7 @@ impl<'a, S: Substrate> Seams<'a, S> {
     /// Opens the state folder of the substrate's user, and makes it where there is none.
     ///
     /// # Errors
-    /// As [`StateError`] says.
+    /// See [`StateError`].
     pub fn open(&self) -> Result<State<'a, S>, StateError> {
         State::open(self.substrate, self.clock, self.random, self.notices)
     }
@@ -87,7 +87,7 @@ pub struct RunReport {
 /// Does a run.
 ///
 /// # Errors
-/// As [`PassError`] says: those of the state folder at any step, the others while blocks are shared.
+/// See [`PassError`]: those of the state folder at any step, the others while blocks are shared.
 pub fn run<S: Substrate>(seams: &Seams<'_, S>, options: &RunOptions<'_>) -> Result<RunReport, PassError> {
     let state = seams.open()?;
     // What is read of an image that was not mended is not what it holds.

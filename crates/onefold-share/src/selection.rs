@@ -40,13 +40,13 @@ impl<'a> Selection<'a> {
         self.roots
     }
 
-    /// Tells whether a file, or a folder with all in it, is wanted, where the folder that it is in is.
+    /// Returns whether a file, or a folder with all in it, is wanted, where the folder that it is in is.
     #[must_use]
     pub fn wants(&self, path: &Path, kind: ListedKind) -> bool {
         (self.wants)(path, kind)
     }
 
-    /// Tells whether a scan that begins at the roots would come to a file of this name.
+    /// Returns whether a scan that begins at the roots would come to a file of this name.
     #[must_use]
     pub fn contains(&self, file: &Path) -> bool {
         self.roots.iter().any(|root| {

@@ -20,7 +20,7 @@ impl Slices {
     /// Returns the slices that have something of a range, in order. Cheap when offsets only rise.
     ///
     /// # Errors
-    /// Those of [`WholeExtents::slices`].
+    /// Errors of [`WholeExtents::slices`].
     pub(crate) fn within<S: Substrate>(
         &mut self,
         substrate: &S,

@@ -29,17 +29,17 @@ pub struct Status {
     pub domains: BTreeMap<Domain, DomainCounts>,
     /// Logs that the next pass takes in.
     pub waiting: Waiting,
-    /// Entries of the index; none where a part of it is damaged.
+    /// Entries of the index; none if a part of it is damaged.
     pub entries: Option<EntryCounts>,
     /// What the index takes.
     pub index: Stored,
     /// The arena.
     pub arena: ArenaCounts,
-    /// Locks that are held; none where the file system does not tell.
+    /// Locks that are held; none if the file system does not tell.
     pub locks: Option<Vec<LockHeld>>,
     /// What watches say of themselves, on whichever host.
     pub watches: Vec<SeenWatch>,
-    /// Files that hosts left half written, and the next run removes; none where that cannot be told.
+    /// Files that hosts left half written, and the next run removes; none if that cannot be told.
     pub left_over: Option<u64>,
     /// What hosts share at the moment, where they declare that, or have died at.
     pub declared: Vec<Declared>,
@@ -102,7 +102,7 @@ pub enum LockSubject {
 /// Looks at everything that a state folder has.
 ///
 /// # Errors
-/// Those of the device; `Newer`. Damaged files are told of as notices.
+/// Errors of the device; `Newer`. Damaged files are told of as notices.
 pub fn status<S: Substrate>(state: &State<'_, S>) -> Result<Status, StateError> {
     let files = Marks::load(state)?;
     let work = state.work()?;

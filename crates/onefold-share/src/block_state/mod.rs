@@ -127,7 +127,7 @@ pub enum CountError {
 /// Counts the bytes of each known image by state.
 ///
 /// # Errors
-/// As [`CountError`] says. A file that cannot be mapped is counted as such.
+/// See [`CountError`]. A file that cannot be mapped is counted as such.
 pub fn count<S: Substrate>(state: &State<'_, S>, options: &CountOptions<'_>) -> Result<States, CountError> {
     let substrate = state.substrate();
     let marks = Marks::load(state)?;

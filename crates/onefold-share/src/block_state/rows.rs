@@ -194,7 +194,7 @@ impl Rows {
     /// Returns the rows in order, and the files.
     ///
     /// # Errors
-    /// Those of temporary files.
+    /// Errors of temporary files.
     pub(super) fn finish(self) -> io::Result<(Merge, Vec<CountedFile>)> {
         Ok((self.sorter.finish()?, self.files))
     }

@@ -34,7 +34,7 @@ impl<F> TemplateImage<F> {
     /// Opens the image of a path.
     ///
     /// # Errors
-    /// Those of opening a file.
+    /// Errors of opening a file.
     pub fn named<S: Substrate<File = F>>(substrate: &S, path: &Path) -> io::Result<TemplateImage<F>> {
         let file = substrate.open(path, Access::Read)?;
         let handle = substrate.stat(&file)?.handle;
@@ -112,10 +112,10 @@ impl<F> Template<'_, F> {
         }
     }
 
-    /// Tells whether the block at an offset lies at this place in the template.
+    /// Returns whether the block at an offset lies at this place in the template.
     ///
     /// # Errors
-    /// Those of the template's map.
+    /// Errors of the template's map.
     pub(crate) fn has<S: Substrate<File = F>>(&self, substrate: &S, offset: u64, place: u64) -> io::Result<bool> {
         let Some(image) = self.image() else { return Ok(false) };
         let placed = Extents::narrow().at(substrate, &image.file, offset)?;

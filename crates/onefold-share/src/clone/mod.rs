@@ -145,7 +145,7 @@ pub enum CloneError {
 /// umask lets them.
 ///
 /// # Errors
-/// As [`CloneError`] says. That nothing is known of the clone is no error.
+/// See [`CloneError`]. That nothing is known of the clone is no error.
 pub fn clone<S: Substrate>(
     substrate: &S,
     state: Option<&State<'_, S>>,

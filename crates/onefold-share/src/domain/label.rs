@@ -29,7 +29,7 @@ impl Label {
     /// Returns the label of an attribute's value.
     ///
     /// # Errors
-    /// As [`DomainNameError`] says.
+    /// See [`DomainNameError`].
     pub fn parse(value: &[u8]) -> Result<Label, DomainNameError> {
         let text = std::str::from_utf8(value.trim_ascii()).map_err(|_| DomainNameError::Character)?;
         if text == BY_OWNER { Ok(Label::ByOwner) } else { text.parse().map(Label::Domain) }
@@ -48,7 +48,7 @@ impl Label {
 /// Gives a file or folder a label, or takes its label away.
 ///
 /// # Errors
-/// Those of setting the attribute.
+/// Errors of setting the attribute.
 pub fn set<S: Substrate>(substrate: &S, path: &Path, label: Option<&Label>) -> io::Result<()> {
     substrate.set_attribute(path, ATTRIBUTE, label.map(Label::value).as_ref().map(String::as_bytes))
 }

@@ -66,7 +66,7 @@ impl<'a, S: Substrate> DomainRules<'a, S> {
     /// Returns the domain of an open file. `before` is what was noted of it the last time.
     ///
     /// # Errors
-    /// Those of reading its label; `InvalidData` where a label names no domain. A file without a domain is not to be
+    /// Errors of reading its label; `InvalidData` where a label names no domain. A file without a domain is not to be
     /// shared.
     pub fn find(
         &self,
@@ -129,7 +129,7 @@ impl<'a, S: Substrate> DomainRules<'a, S> {
         Ok(self.find(path, file, stat, before)?.membership)
     }
 
-    /// Tells whether a user runs machines, so that a file that becomes this user's keeps its tenant.
+    /// Returns whether a user runs machines, so that a file that becomes this user's keeps its tenant.
     fn is_machine_user(&self, user: u32) -> bool {
         self.machine_users.contains(&user)
     }
@@ -173,7 +173,7 @@ impl<'a, S: Substrate> DomainRules<'a, S> {
         Ok(true)
     }
 
-    /// Tells whether root alone may write to a folder.
+    /// Returns whether root alone may write to a folder.
     fn is_guarded(&self, folder: PathBuf) -> io::Result<bool> {
         if let Some(known) = self.guarded.borrow().get(&folder) {
             return Ok(*known);

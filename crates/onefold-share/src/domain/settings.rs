@@ -152,7 +152,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns the domain that a domain is joined into; none where it stands for itself.
+    /// Returns the domain that a domain is joined into; none if it stands for itself.
     #[must_use]
     pub fn joined(&self, domain: &Domain) -> Option<Domain> {
         self.joined.get(domain).map(|name| Domain::Named(name.clone()))
@@ -165,7 +165,7 @@ impl Settings {
     }
 }
 
-/// Tells whether only a user can have written a file.
+/// Returns whether only a user can have written a file.
 pub(crate) fn check_trust(found: &Protection, user: UserNo) -> Result<(), SettingsError> {
     let Protection { owner, mode, links } = *found;
     if owner != user {

@@ -39,7 +39,7 @@ pub struct Explained {
     pub held: Held,
     /// Whether the room of its file was reserved, so that its zeros stay blocks.
     pub is_reserved: bool,
-    /// Where it lies on the device, in bytes; none where the file system does not say.
+    /// Where it lies on the device, in bytes; none if the file system does not say.
     pub place: Option<u64>,
     /// Whether it was written and the map does not show it yet: it is in memory only, and has no place. Nothing is
     /// written back for an answer, for a guest that writes to the file would wait for that.
@@ -50,11 +50,11 @@ pub struct Explained {
     pub is_told_by_extent: bool,
     /// Who lies at the same place, of all that is known.
     pub sharers: Sharers,
-    /// Its digest; none where it is all zeros, or there is no state folder.
+    /// Its digest; none if it is all zeros, or there is no state folder.
     pub digest: Option<FingerprintPrefix>,
-    /// What its file is; none where it was never seen.
+    /// What its file is; none if it was never seen.
     pub standing: Option<Standing>,
-    /// The domain of its file; none where there is no state folder.
+    /// The domain of its file; none if there is no state folder.
     pub domain: Option<FoundDomain>,
     /// Whether a log that waits for a pass tells of it with the content that it has.
     pub is_logged: bool,
@@ -71,7 +71,7 @@ pub struct Explained {
     pub template: Option<PathBuf>,
     /// Whether its file has a recorded template that is neither a known file nor the named one.
     pub is_template_unknown: bool,
-    /// The run of blocks around it that are equal to what the index names, and do not lie there; none where the index
+    /// The run of blocks around it that are equal to what the index names, and do not lie there; none if the index
     /// names nothing else that is equal.
     pub run: Option<EqualRun>,
 }
@@ -100,7 +100,7 @@ pub enum IndexSays {
     ThisBlock,
     /// Another block had it when it was last read.
     OtherBlock {
-        /// The file; none where it is gone.
+        /// The file; none if it is gone.
         path: Option<PathBuf>,
         /// The block.
         block: FileBlock,
@@ -137,7 +137,7 @@ pub enum ExplainError {
 /// file system says. `since` is the template of the file if no other one is recorded for it.
 ///
 /// # Errors
-/// As [`ExplainError`] says.
+/// See [`ExplainError`].
 pub fn explain<S: Substrate>(
     substrate: &S,
     state: Option<&State<'_, S>>,
@@ -302,7 +302,7 @@ struct PlacedBlock {
     is_set_aside: bool,
 }
 
-/// Tells whether a log says that a block has this content; none is zeros.
+/// Returns whether a log says that a block has this content; none is zeros.
 fn is_logged<S: Substrate>(
     state: &State<'_, S>,
     file: FileNo,
@@ -375,7 +375,7 @@ impl<S: Substrate> Index<'_, '_, S> {
     }
 }
 
-/// Tells whether a block of a file holds these bytes. What cannot be read does not.
+/// Returns whether a block of a file holds these bytes. What cannot be read does not.
 fn holds<S: Substrate>(substrate: &S, file: &S::File, block: u64, bytes: &[u8]) -> bool {
     let mut found = vec![0; bytes.len()];
     let count = substrate.read_at(file, block.saturating_mul(BLOCK_BYTES_U64), &mut found);

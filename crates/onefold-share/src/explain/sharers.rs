@@ -37,7 +37,7 @@ pub struct Sharer {
 }
 
 impl Sharers {
-    /// Tells whether there is nobody.
+    /// Returns whether there is nobody.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty() && self.slots.is_empty()

@@ -147,7 +147,7 @@ impl<'a> Pace<'a> {
         Pace::new(Limits::default(), &SystemClock, &UncountedCpu, &|| Wish::GoOn)
     }
 
-    /// Tells whether processor time is limited. It is paid for by the thread that asks this pace.
+    /// Returns whether processor time is limited. It is paid for by the thread that asks this pace.
     pub(crate) fn is_cpu_limited(&self) -> bool {
         self.limits.cpu_percent.is_some()
     }
@@ -202,7 +202,7 @@ impl<'a> Pace<'a> {
         }
     }
 
-    /// Tells whether the work is to end at once. Pays for nothing, and so never waits.
+    /// Returns whether the work is to end at once. Pays for nothing, and so never waits.
     pub(crate) fn is_stopped(&self) -> bool {
         (self.wish)() == Wish::StopNow
     }
