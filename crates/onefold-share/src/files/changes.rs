@@ -1,7 +1,7 @@
-//! Which package databases have changed, for a watch that shares files again and again.
+//! Detects which package databases have changed, for a watch that shares files repeatedly.
 //!
-//! An image whose times have not changed is not opened. Of another one, a few files and folders are looked up: nothing
-//! of a database is read.
+//! An image whose times have not changed is not opened. In any other image, a few files and folders are looked up; the
+//! databases themselves are not read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,31 +20,31 @@ use crate::selection::Selection;
 use crate::state::files::Marks;
 use crate::state::{State, StateError};
 
-/// What the package databases of images were like at a look.
+/// State of the package databases of all images at one look.
 #[derive(Debug, Default)]
 pub struct DatabaseLook {
     seen: BTreeMap<FileNo, SeenImage>,
-    /// Images whose databases have changed since the look before, or that it has not seen.
+    /// Number of images that are new, or whose databases have changed since the previous look.
     pub changed: u64,
 }
 
-/// What an image was like.
+/// State of one image at a look.
 #[derive(Clone, Copy, Debug)]
 struct SeenImage {
-    /// Its stamp; none if a later change may not show, and where the image could not be read.
+    /// Stamp of the image; `None` if a later change might not show in it, or if the image could not be read.
     stamp: Option<Stamp>,
-    /// The number of its databases; none if it cannot be opened.
+    /// Number that stands for its databases; `None` if the image cannot be opened.
     databases: Option<u64>,
 }
 
 impl DatabaseLook {
-    /// Looks again. An image that this look has not seen counts as changed: a record says that it was examined, and not
-    /// that it was shared with the others. The record spares opening the image. An image whose content changed less
-    /// than `stable_for` ago is left to a later look.
+    /// Looks again. An image that this look has not seen counts as changed: a record shows that the image was examined,
+    /// but not that it was shared with the others. The record only spares opening the image. An image whose content
+    /// changed less than `stable_for` ago is left to a later look.
     ///
     /// # Errors
-    /// Errors of the state folder, and `Interrupted` when the pace wants the work to end: it is asked before each image
-    /// is opened, and at each read of one.
+    /// Errors of the state folder, and `Interrupted` when the pace wants the work to end. The pace is asked before each
+    /// image is opened, and at each read of one.
     pub fn again<S: Substrate>(
         &self,
         state: &State<'_, S>,
@@ -90,8 +90,8 @@ impl DatabaseLook {
         Ok(next)
     }
 
-    /// Returns this look with what the one `before` knew of some images. Nobody has shared these since, so a later look
-    /// finds them changed again.
+    /// Returns this look with the state of some images taken from `before`. These images have not been shared since, so
+    /// a later look finds them changed again.
     pub(crate) fn without(mut self, images: &[FileNo], before: &DatabaseLook) -> DatabaseLook {
         for image in images {
             match before.seen.get(image) {
@@ -103,7 +103,7 @@ impl DatabaseLook {
     }
 }
 
-/// Returns what is kept of an image.
+/// Returns the state kept of an image.
 fn kept<S: Substrate>(state: &State<'_, S>, number: FileNo) -> Result<Option<SeenImage>, StateError> {
     let mut seen = None;
     let take = |head: &GuestHead| {
@@ -114,8 +114,8 @@ fn kept<S: Substrate>(state: &State<'_, S>, number: FileNo) -> Result<Option<See
     Ok(seen)
 }
 
-/// Returns the number of the databases of an image, or that it has none that can be found; `None` where the image could
-/// not be read, which may pass.
+/// Returns the number that stands for the databases of an image, or for having none that can be found. Returns `None`
+/// if the image could not be read, which may pass.
 fn databases<S: Substrate>(
     state: &State<'_, S>,
     listed: &ListedFile,

@@ -1,10 +1,10 @@
-//! What a complete run has concluded. As long as no image has changed, the next run would conclude the same: it says
-//! so, and neither joins anything nor asks for a map.
+//! Conclusions of a complete run. As long as no image has changed, the next run would conclude the same. It then
+//! repeats the report, and neither joins anything nor asks for a map.
 //!
-//! A run is complete if it left nothing that another run may bring to its end, and shared nothing: what one run shares
-//! may let the next one share more. All of its images have the stamps that they had when it began, but for times that
-//! it has set itself. What a stamp does not show costs savings only, as when a tool copies shared blocks to other
-//! places: so everything is looked at now and then.
+//! A run is complete if it left nothing for another run to finish, and shared nothing: blocks that one run shares may
+//! let the next one share more. All of its images still have the stamps that they had when the run began, except for
+//! times that the run itself has set. A change that a stamp does not show, as when a tool copies shared blocks to other
+//! places, costs only savings. For such changes, a run looks at everything from time to time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,41 +25,41 @@ use crate::pass::Passed;
 use crate::scan::{Age, ListedFile};
 use crate::state::{State, StateError};
 
-/// The version of what this program concludes of the same images, and of the order of the sums. To be raised with each
-/// change that finds or shares more, or counts in another way.
+/// Version of the conclusions that this program draws from the same images, and of the order of the sums. Raise it with
+/// each change that finds or shares more, or counts differently.
 const CONCLUSION_VERSION: u32 = 2;
-/// After this time everything is looked at again.
+/// Maximum age of a conclusion; after this time, a run looks at everything again.
 const FULL_LOOK_AFTER: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// An image of which nothing was found, or not all.
+/// An image that could not be examined, or not completely.
 #[derive(Debug)]
 pub(super) struct UnexaminedImage {
     pub(super) number: FileNo,
     pub(super) path: PathBuf,
-    /// Why.
+    /// The reason.
     pub(super) why: String,
-    /// Whether another try may examine it, though it has not changed.
+    /// Whether another run may examine it, though it has not changed.
     pub(super) may_pass: bool,
 }
 
-/// What is known of earlier runs, and kept for later ones.
+/// Conclusions of earlier runs, and how this run keeps its own.
 pub(super) struct Conclusions<'k> {
     keeping: &'k Keeping,
-    /// A number for all that decides what this run finds, besides the images.
+    /// Number that stands for everything except the images that decides what this run finds.
     search: u64,
-    /// Whether everything is looked at, whatever is known.
+    /// Whether the run looks at everything, whatever earlier runs concluded.
     is_full: bool,
 }
 
 impl<'k> Conclusions<'k> {
-    /// Returns how a run goes by what others have concluded; none if it does not.
+    /// Returns how a run uses the conclusions of other runs; `None` if it does not.
     pub(super) fn of(options: &FilesOptions<'_>, keeping: Option<&'k Keeping>) -> Option<Conclusions<'k>> {
         let keeping = keeping.filter(|_| !options.pass.is_dry_run)?;
         Some(Conclusions { keeping, search: search_of(options, keeping), is_full: options.is_full })
     }
 
-    /// Returns what an earlier run has concluded of the same images, if none of them has changed since. Otherwise
-    /// nothing is known any more until this run is complete.
+    /// Returns the conclusion of an earlier run over the same images, if none of them has changed since. Otherwise
+    /// drops the kept conclusion; the state folder has none until this run is complete.
     ///
     /// # Errors
     /// Errors of the state folder.
@@ -102,7 +102,7 @@ impl<'k> Conclusions<'k> {
         Ok(true)
     }
 
-    /// Keeps what this run has concluded, if it is complete. `others` are images that it did not try to examine.
+    /// Keeps the conclusion of this run, if the run is complete. `others` are images that it did not try to examine.
     ///
     /// # Errors
     /// Errors of the state folder.
@@ -144,8 +144,8 @@ impl<'k> Conclusions<'k> {
         state.keep_run(&run, self.keeping.bytes_max())
     }
 
-    /// Returns the stamp that an image has after this run if nobody else has changed it since this run began; none
-    /// where a change would not show. Nor is there one where nothing is kept of what the image was found to have.
+    /// Returns the stamp that an image has after this run if no other process has changed it since the run began.
+    /// Returns `None` if a change would not show, or if no record of the image's guest is kept.
     fn stamp_of<S: Substrate>(
         &self,
         state: &State<'_, S>,
@@ -164,7 +164,8 @@ impl<'k> Conclusions<'k> {
     }
 }
 
-/// Returns what a run says that would conclude the same; none if what is kept is of another program.
+/// Returns the report of a run that would conclude the same; `None` if the kept conclusion was written by another
+/// version of the program.
 pub(super) fn report_of(run: &FilesRun, listed: &[ListedFile]) -> Option<FilesReport> {
     let paths: BTreeMap<FileNo, &PathBuf> = listed.iter().map(|file| (file.number, &file.path)).collect();
     let given_up = run.given_up.iter().filter_map(|given_up| {
@@ -182,8 +183,8 @@ pub(super) fn report_of(run: &FilesRun, listed: &[ListedFile]) -> Option<FilesRe
     Some(report)
 }
 
-/// Returns a number for all that decides what a run finds and shares, besides the images. How hard it works decides
-/// nothing.
+/// Returns a number that stands for everything except the images that decides what a run finds and shares. The effort
+/// that a run may spend is not part of it.
 fn search_of(options: &FilesOptions<'_>, keeping: &Keeping) -> u64 {
     let pass = &options.pass;
     let common = options.common.map(|source| source.handle.as_bytes());

@@ -1,4 +1,4 @@
-//! Ranges of targets in which runs have failed, without what shares by other runs.
+//! Target ranges where runs have failed, without the parts that other runs have shared.
 //!
 //! Both lists are sorted by rows:
 //!
@@ -42,7 +42,7 @@ impl Failure {
     }
 }
 
-/// Targets that did not share, and what shares of them with other sources, in any order.
+/// Targets that did not share, and the parts of them that share with other sources, in any order.
 #[derive(Debug)]
 pub(super) struct FailedTargets {
     failed: SortWriter,
@@ -51,7 +51,7 @@ pub(super) struct FailedTargets {
 }
 
 impl FailedTargets {
-    /// Returns an empty list, of which at most `memory_bytes` are in memory and the rest in files in `folder`.
+    /// Returns an empty list. It keeps at most `memory_bytes` in memory, and the rest in files in `folder`.
     pub(super) fn new(folder: &Path, memory_bytes: usize) -> FailedTargets {
         let for_shared = memory_bytes / 4;
         FailedTargets {
@@ -84,7 +84,7 @@ impl FailedTargets {
         self.is_empty
     }
 
-    /// Returns what failed and does not share.
+    /// Returns the ranges that failed and do not share.
     ///
     /// # Errors
     /// Errors of temporary files.
@@ -101,7 +101,7 @@ fn row_of(run: &Run) -> Row {
     [u64::from(file.0), block.0, block.0.saturating_add(run.count())]
 }
 
-/// A range of a file that failed.
+/// A range of a file where a run failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failed {
     pub(super) file: FileNo,
@@ -117,14 +117,14 @@ impl Failed {
     }
 }
 
-/// Ranges that failed and do not share: apart, and in order.
+/// Ranges that failed and do not share: disjoint, and in order.
 #[derive(Debug)]
 pub(super) struct FailedRanges {
     failed: Merge,
     shared: Merge,
-    /// The row of `shared` that comes next.
+    /// The next row of `shared`.
     next_shared: Option<Row>,
-    /// What is left of a range.
+    /// The rest of a range that is not handed out yet.
     rest: Option<Failed>,
     /// The block behind the ranges that were read.
     begun: Option<(FileNo, u64)>,
@@ -154,7 +154,8 @@ impl FailedRanges {
         }
     }
 
-    /// Returns what the next row adds to those before. Several runs led there: the one that begins first counts.
+    /// Returns the part that the next row adds to the rows before it. Where runs into the same blocks overlap, the one
+    /// that begins first counts.
     fn read(&mut self) -> io::Result<Option<Failed>> {
         while let Some(row) = self.failed.next().transpose()? {
             let Some(range) = Failed::of_row(row) else { continue };

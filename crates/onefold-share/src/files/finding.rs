@@ -1,7 +1,7 @@
-//! The search of a run: examines all images, and joins what was found.
+//! The search of a run: examines all images, and joins their candidates.
 //!
-//! Rows of the images are made one after the other, in the order of their numbers. Of some images at once, threads may
-//! be examining the next ones already.
+//! Rows are made for one image at a time, in the order of the image numbers. Meanwhile, threads may examine the next
+//! images.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -29,14 +29,14 @@ use crate::pass::{PassError, RunSorter};
 use crate::scan::ListedFile;
 use crate::state::{State, StateError};
 
-/// The largest part of the memory that the cache of a disk takes.
+/// Maximum memory of a disk's cache.
 pub(super) const CACHE_BYTES_MAX: usize = 32 << 20;
-/// Images that are open at once.
+/// Maximum number of images that are open at once.
 const IMAGES_AT_ONCE: usize = 32;
-/// This part of the memory may be taken by findings that wait for their turn.
+/// Fraction of the memory for findings that wait for their turn.
 const PART_FOR_AHEAD: usize = 16;
 
-/// What is believed equal.
+/// Files that are believed equal, as runs.
 pub(super) struct Found {
     pub(super) runs: SourceRuns,
     pub(super) examined: Examined,
@@ -48,7 +48,7 @@ pub(super) struct Found {
     pub(super) believed: Joined,
 }
 
-/// Examines all images, and joins what was found.
+/// Examines all images, and joins their candidates.
 ///
 /// # Errors
 /// Errors of temporary files and of the state folder, and when the work is to end.
@@ -103,7 +103,7 @@ pub(super) fn find<S: Substrate>(
     Ok(Found { runs, examined, packages, unexamined, others, strangers, believed })
 }
 
-/// A search that is under way.
+/// A search in progress.
 struct Finding<'f, 's, S: Substrate> {
     state: &'f State<'s, S>,
     options: &'f FilesOptions<'f>,
@@ -112,7 +112,7 @@ struct Finding<'f, 's, S: Substrate> {
     unexamined: Vec<UnexaminedImage>,
     /// Common volumes.
     others: BTreeSet<FileNo>,
-    /// Bytes of images, for the progress.
+    /// Bytes of images examined so far, for the progress.
     done_bytes: u64,
     all_bytes: u64,
 }
@@ -161,15 +161,15 @@ impl<S: Substrate> Finding<'_, '_, S> {
         })
     }
 
-    /// Returns how many threads examine images ahead; none if the processor time is limited, which is paid for by
-    /// the thread that uses it.
+    /// Returns the number of threads that examine images ahead. It is 0 if the processor time is limited, because the
+    /// thread that uses the time has to pay for it.
     fn threads(&self) -> usize {
         let pass = &self.options.pass;
-        // They wait for the disk more than they compute.
+        // The threads wait for the disk more than they compute.
         if pass.pace.is_cpu_limited() { 0 } else { pass.threads.saturating_mul(2).min(THREADS_MAX) }
     }
 
-    /// Opens those of some images that are to be examined by threads. Others, and those that cannot be opened, have
+    /// Opens those of some images that threads are to examine. Other images, and those that cannot be opened, have
     /// their turn later.
     fn open_ahead<'l>(&self, images: &[(u32, &'l ListedFile)]) -> Result<Vec<Option<AheadImage<'l, S>>>, PassError> {
         let is_ahead = self.threads() > 0;
@@ -239,12 +239,12 @@ impl<S: Substrate> Finding<'_, '_, S> {
     }
 }
 
-/// Returns the common volume that is the source, if an image is that.
+/// Returns the common volume that is the source, if this image is that volume.
 fn volume_of<'o>(options: &FilesOptions<'o>, listed: &ListedFile) -> Option<CommonSource<'o>> {
     options.common.filter(|source| *source.handle == listed.stat.handle)
 }
 
-/// Returns the words of an error and of all its causes.
+/// Returns the message of an error, followed by those of all its causes.
 fn with_causes(error: &dyn Error) -> String {
     let (mut text, mut cause) = (error.to_string(), error.source());
     while let Some(error) = cause {

@@ -1,8 +1,9 @@
-//! Between two runs: an image that has not changed is not examined again.
+//! Records of images between two runs: an image that has not changed is not examined again.
 //!
-//! What a guest says of its files is kept in the state folder (`guests/NUMBER`), with the stamp that the image had
-//! before. Claims are kept as the guest makes them, and become numbers with the key of each run. Only whole searches
-//! are kept: what `--since` leaves out, or what is read for an experiment, depends on more than the image.
+//! The claims of a guest about its files are kept in the state folder (`guests/NUMBER`), with the stamp that the image
+//! had before. Claims are kept as the guest makes them, and become numbers with the key of each run. Only whole
+//! searches are kept: the result of a search with `--since`, or of an experimental reading, depends on more than the
+//! image.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -22,30 +23,31 @@ use crate::selection::Selection;
 use crate::state::files::Marks;
 use crate::state::{State, StateError};
 
-/// The version of what this program finds in images. To be raised with each change of the guests' readers, or of what
-/// is claimed of files, that changes what an image is found to have: records of other versions are not used.
+/// Version of the examination. Raise it with each change of the guests' readers, or of the claims made about files,
+/// that changes what is found in an image. Records of other versions are not used.
 const EXAMINATION_VERSION: u32 = 2;
 
-/// What is kept between runs, and how.
+/// How a run keeps records for later runs.
 pub(super) struct Keeping {
-    /// By what files are believed equal, a bit for each number of a tier.
+    /// The tiers of the search, a bit for each number of a tier.
     tiers: u8,
-    /// How this program examines images, and makes numbers of paths and probes. Another version of it may do so in
-    /// another way.
+    /// Number that stands for the way this program examines images, and makes numbers of paths and probes. It differs
+    /// between versions that do so differently.
     hashing: u64,
     /// When the run began, by the clock that gives files their times.
     now: Timestamp,
-    /// A dry run takes what is kept, and keeps nothing.
+    /// Whether the run is a dry run. A dry run uses kept records, and writes none.
     is_dry_run: bool,
-    /// Longest record of an image, in bytes.
+    /// Maximum length of an image's record, in bytes.
     bytes_max: usize,
 }
 
-/// A record has this part of the memory of a run. Its bytes take some times their length while they are read or made.
+/// Fraction of a run's memory for one record. While a record is read or made, it takes several times its length in
+/// memory.
 const PART_OF_MEMORY: usize = 16;
 
 impl Keeping {
-    /// Returns how a run keeps what guests say; none if it does not.
+    /// Returns how a run keeps the claims of guests; `None` if it does not.
     ///
     /// # Errors
     /// Errors of the state folder.
@@ -62,12 +64,12 @@ impl Keeping {
         Ok(Some(Keeping { tiers, hashing, now, is_dry_run: options.pass.is_dry_run, bytes_max }))
     }
 
-    /// Returns how many bytes are kept of an image at most.
+    /// Returns the maximum length of a record that is written, in bytes.
     pub(super) fn bytes_written_max(&self) -> usize {
         if self.is_dry_run { 0 } else { self.bytes_max }
     }
 
-    /// Returns how many bytes of what is kept are read at once, at most.
+    /// Returns the maximum length of a record that is read, in bytes.
     pub(super) fn bytes_max(&self) -> usize {
         self.bytes_max
     }
@@ -77,12 +79,13 @@ impl Keeping {
         self.now
     }
 
-    /// Returns what decides which records are used.
+    /// Returns the tiers and the version that decide which records are used.
     pub(super) fn search(&self) -> (u8, u64) {
         (self.tiers, self.hashing)
     }
 
-    /// Returns whether this search may use what is kept of an image that has this stamp. Its head alone is read.
+    /// Returns whether this search may use the record of an image that has this stamp. Reads only the head of the
+    /// record.
     ///
     /// # Errors
     /// Errors of the state folder.
@@ -101,10 +104,10 @@ impl Keeping {
         Ok(has_record)
     }
 
-    /// Adds the candidates of an image, from what is kept of it where it has not changed.
+    /// Adds the candidates of an image. If the image has not changed, they come from its record.
     ///
     /// # Errors
-    /// See [`IdentifyError`]. Of an image that cannot be examined nothing is kept.
+    /// See [`IdentifyError`]. No record is kept of an image that cannot be examined.
     pub(super) fn add<S: Substrate>(
         &self,
         state: &State<'_, S>,
@@ -123,7 +126,7 @@ impl Keeping {
         self.note(state, identifying, listed.number, examined)
     }
 
-    /// Returns what an earlier run of this kind kept of an image.
+    /// Returns the record that an earlier run of this kind kept of an image.
     ///
     /// # Errors
     /// Errors of the state folder.
@@ -135,10 +138,10 @@ impl Keeping {
         state.kept_guest(number, |head| self.is_alike(head), self.bytes_max)
     }
 
-    /// Keeps what an examination has found in an image.
+    /// Keeps the result of an examination as the record of its image.
     ///
     /// # Errors
-    /// That of the examination, and those of the state folder. Of an image that cannot be examined nothing is kept.
+    /// That of the examination, and those of the state folder. No record is kept of an image that cannot be examined.
     pub(super) fn note<S: Substrate>(
         &self,
         state: &State<'_, S>,
@@ -159,7 +162,7 @@ impl Keeping {
         (head.tiers, head.hashing) == (self.tiers, self.hashing)
     }
 
-    /// Keeps what an image was found to have.
+    /// Writes the record of an image.
     fn keep<S: Substrate>(
         &self,
         state: &State<'_, S>,
@@ -181,8 +184,8 @@ impl Keeping {
         kept.map_err(IdentifyError::Stopped)
     }
 
-    /// Drops what is kept of images that are gone: those whose number is no file's any more, and those of the selection
-    /// that were not found.
+    /// Drops the records of images that are gone: those whose number belongs to no file any more, and those of the
+    /// selection that were not found.
     ///
     /// # Errors
     /// Errors of the state folder.
@@ -205,8 +208,7 @@ impl Keeping {
     }
 }
 
-/// Returns what an earlier run kept of the packages of an image that has not changed since; none if not all of them
-/// are known.
+/// Returns the packages in the record of an image that has not changed since; `None` if not all of them are known.
 ///
 /// # Errors
 /// Errors of the state folder.

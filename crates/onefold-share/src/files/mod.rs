@@ -56,54 +56,54 @@ use crate::scan::{ListedFile, is_stable, list};
 use crate::state::files::Marks;
 use crate::state::{State, StateError};
 
-/// How a run over guest files goes about it.
+/// Options of a run over guest files.
 pub struct FilesOptions<'a> {
     /// Which images, and how their blocks are shared.
     pub pass: PassOptions<'a>,
-    /// By what files are believed equal.
+    /// The tiers by which files are believed equal.
     pub tiers: &'a [Tier],
-    /// What is read of candidates before the file system compares them.
+    /// Parts of candidates that are read before the file system compares them.
     pub reading: Reading,
-    /// For the key of the claims of this run.
+    /// Source of the key for the claims of this run.
     pub random: &'a dyn Random,
-    /// What came earlier is left out, where that is wanted.
+    /// Packages and files that came earlier are left out, if this is given.
     pub since: Option<&'a Since>,
-    /// The common volume that is the source of all that it holds. Without it, no volume takes part.
+    /// The common volume that is the source of all contents it holds. Without it, no common volume takes part.
     pub common: Option<CommonSource<'a>>,
-    /// Images whose content changed less long ago are left for another time.
+    /// Images whose content changed more recently than this are left to a later run.
     pub stable_for: Duration,
-    /// Whether all images and their maps are looked at, also where none has changed since an earlier run that did so.
+    /// Whether the run looks at all images and their maps, even if none has changed since an earlier run that did so.
     pub is_full: bool,
-    /// Told how many bytes of images were examined, and of how many; `Break` ends the work.
+    /// Called with the bytes of images examined so far, and their total; `Break` ends the work.
     pub examining: &'a dyn Fn(u64, u64) -> ControlFlow<()>,
 }
 
-/// What is read of files before the file system compares them.
+/// Parts of files that are read before the file system compares them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reading {
-    /// Three blocks at most, of files of no package.
+    /// At most three blocks of each file that belongs to no package.
     #[default]
     Probes,
-    /// Each file as a whole: its MD5 is computed, as the paper's Storage Agent does. For experiments; what is shared is
-    /// the same.
+    /// Each file as a whole: its MD5 is computed, as the paper's Storage Agent does. For experiments; the run shares
+    /// the same blocks.
     Files,
-    /// So, too, and files with different digests share nothing: one different block excludes a file.
+    /// Each file as a whole, and files with different digests share nothing: one different block excludes a file.
     WholeFiles,
 }
 
 /// A common volume as a source.
 #[derive(Clone, Copy, Debug)]
 pub struct CommonSource<'a> {
-    /// The file that it is. It has to be in the selection.
+    /// Handle of its file, which has to be in the selection.
     pub handle: &'a FileHandle,
-    /// What it holds.
+    /// The contents of the volume.
     pub contents: &'a Contents,
 }
 
-/// Finds equal files of the guests of a selection, and shares their blocks. A dry run finds, and shares nothing.
+/// Finds equal files of the guests of a selection, and shares their blocks. A dry run only finds them.
 ///
 /// # Errors
-/// See [`PassError`]; `Undeclared` where shares have to be declared.
+/// See [`PassError`]; `Undeclared` if shares have to be declared.
 pub fn share_files<S: Substrate>(state: &State<'_, S>, options: &FilesOptions<'_>) -> Result<FilesReport, PassError> {
     if state.policy().is_declared() {
         return Err(PassError::Undeclared);
@@ -112,7 +112,7 @@ pub fn share_files<S: Substrate>(state: &State<'_, S>, options: &FilesOptions<'_
     pass.pace.begin();
     let began = pass.clock.monotonic();
     let mut marks = Marks::load(state)?;
-    // Before the images are looked at: a change that comes after this moment shows in their times.
+    // Before the images are looked at: a change after this moment shows in their times.
     let keeping = Keeping::of(state, options)?;
     let mut listed = list(state, &mut marks, &pass.selection)?;
     // All hosts choose the same source: that of the lowest number.
@@ -140,7 +140,7 @@ pub fn share_files<S: Substrate>(state: &State<'_, S>, options: &FilesOptions<'_
     Ok(report)
 }
 
-/// Shares what was found, and keeps what came of it for later runs.
+/// Shares the files found, and keeps the result for later runs.
 fn share<S: Substrate>(
     state: &State<'_, S>,
     marks: &mut Marks,

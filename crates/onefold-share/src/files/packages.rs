@@ -1,15 +1,16 @@
-//! The packages that files are named by: each name, version and architecture of all images gets one number.
+//! The packages to which files belong: each name, version and architecture of all images gets one number.
 
 use std::collections::HashMap;
 
 use onefold_guest::packages::Package;
 
-/// Packages that are told apart. Further ones count as [`PackageNames::OTHERS`]: only a hostile guest has so many.
+/// Maximum number of packages that are told apart. Further ones count as [`PackageNames::OTHERS`]: only a hostile guest
+/// has so many.
 const PACKAGES_MAX: usize = 1 << 20;
-/// Characters of a name that are kept.
+/// Maximum number of characters that are kept of a name.
 const NAME_CHARS_MAX: usize = 200;
 
-/// Bytes that a name takes beside its text, about.
+/// Approximate memory of a name beside its text, in bytes.
 const NAME_COST_BYTES: usize = 100;
 
 /// The packages of all images.
@@ -17,9 +18,9 @@ const NAME_COST_BYTES: usize = 100;
 pub(super) struct PackageNames {
     names: Vec<String>,
     numbers: HashMap<String, u32>,
-    /// Bytes that names may still take.
+    /// Bytes left for further names.
     bytes_left: usize,
-    /// How often a package was counted as others, because there was no room for its name.
+    /// How often a package was counted as one of the others, because there was no room for its name.
     refused: u64,
 }
 
@@ -27,7 +28,7 @@ impl PackageNames {
     /// The number of files of no package, and of packages that are not told apart.
     pub(super) const OTHERS: u32 = 0;
 
-    /// Returns no names yet. They will take this many bytes at most; further packages count as others.
+    /// Returns an empty list of names, which will take at most this many bytes. Further packages count as others.
     pub(super) fn new(bytes_max: usize) -> PackageNames {
         PackageNames {
             names: vec!["files of no package".to_owned()],
@@ -37,7 +38,7 @@ impl PackageNames {
         }
     }
 
-    /// Returns what a package is named: packages of equal name, version and architecture are alike.
+    /// Returns the name of a package. Packages of equal name, version and architecture have one name.
     pub(super) fn name_of(package: &Package) -> String {
         let Package { name, version, architecture, .. } = package;
         let whole = [name, version, architecture].map(|part| part.chars().take(NAME_CHARS_MAX).collect::<String>());
@@ -55,7 +56,7 @@ impl PackageNames {
         })
     }
 
-    /// Returns how often a package was counted as others, because there was no room for its name.
+    /// Returns how often a package was counted as one of the others, because there was no room for its name.
     pub(super) fn refused(&self) -> u64 {
         self.refused
     }
@@ -63,7 +64,7 @@ impl PackageNames {
     /// Adds a name. Returns its number, if there is room for it.
     fn add(&mut self, name: &str) -> Option<u32> {
         let number = u32::try_from(self.names.len()).ok().filter(|_| self.names.len() < PACKAGES_MAX)?;
-        // It is kept twice.
+        // The name is kept twice.
         let bytes = name.len().saturating_mul(2).saturating_add(NAME_COST_BYTES);
         self.bytes_left = self.bytes_left.checked_sub(bytes)?;
         self.names.push(name.to_owned());
@@ -71,7 +72,7 @@ impl PackageNames {
         Some(number)
     }
 
-    /// Returns the name of a package: name, version and architecture. Text of a guest.
+    /// Returns the name of a package: name, version and architecture. The text comes from a guest.
     pub(super) fn name(&self, number: u32) -> &str {
         usize::try_from(number).ok().and_then(|at| self.names.get(at)).map_or("", String::as_str)
     }

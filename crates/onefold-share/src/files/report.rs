@@ -1,4 +1,4 @@
-//! What a run over guest files found and did.
+//! Report of a run over guest files.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,40 +9,41 @@ use crate::format::FileNo;
 use crate::format::guest::COUNTS;
 use crate::pass::{Outcome, Passed, Shared};
 
-/// Sums of an examination.
+/// Number of sums of an examination.
 const EXAMINED_SUMS: usize = 16;
-/// Sums of a tier.
+/// Number of sums of a tier.
 const TIER_SUMS: usize = 14;
-/// Sums of sharing that outlast a run.
+/// Number of sums of sharing that outlast a run.
 const SHARED_SUMS: usize = 4;
-/// Sums of a report that a later run repeats if no image has changed.
+/// Number of sums of a report that a later run repeats if no image has changed.
 pub(super) const SUMS: usize = EXAMINED_SUMS + SHARED_SUMS + TIER_SUMS * Tier::ALL.len();
 
-/// What a run over guest files found and did.
+/// Report of a run over guest files.
 #[derive(Debug)]
 pub struct FilesReport {
-    /// Whether no image has changed since an earlier run that looked at everything. Then the report repeats what that
-    /// run has found, and nothing was looked at but the times of images.
+    /// Whether no image has changed since an earlier run that looked at everything. The report then repeats the
+    /// findings of that run; this run looked only at the times of images.
     pub is_unchanged: bool,
-    /// What was examined.
+    /// Sums of the examination.
     pub examined: Examined,
-    /// What came of the claims of each tier.
+    /// Results of the claims of each tier.
     pub tiers: Vec<(Tier, TierCounts)>,
-    /// Packages with files that are believed equal to others, by name, version and architecture. Texts of guests.
+    /// Packages with files that are believed equal to others, by name, version and architecture. The texts come from
+    /// guests.
     pub packages: Vec<(String, PackageBytes)>,
-    /// Whose claims of a tier were wrong mostly, and are not followed any more.
+    /// Images whose claims of a tier were mostly wrong, and are not followed any more.
     pub given_up: Vec<(Tier, GivenUpImages)>,
-    /// Images that could not be examined, or not to the end, and why.
+    /// Images that could not be examined, or not completely, and why.
     pub failed: Vec<(PathBuf, String)>,
-    /// Images that were not made from the template, by the names of their packages.
+    /// Images that were not made from the template, as the names of their packages show.
     pub strangers: Vec<PathBuf>,
-    /// Images that were left out because their content has changed too lately.
+    /// Images that were left out because their content changed too recently.
     pub unstable: Vec<FileNo>,
-    /// What was shared.
+    /// Results of sharing.
     pub passed: Passed,
-    /// How long it took until the list of runs was complete.
+    /// Time until the list of runs was complete.
     pub find_time: Duration,
-    /// How long sharing took.
+    /// Time that sharing took.
     pub share_time: Duration,
 }
 
@@ -60,8 +61,8 @@ impl FilesReport {
         sums.try_into().expect("so many sums")
     }
 
-    /// Returns the report of a run that would find what a run with these sums has found. It has `unchanged` images that
-    /// were examined, and neither packages nor images that were left out.
+    /// Returns the report of a run that would repeat the findings of a run with these sums. It counts `unchanged`
+    /// images as examined, and names neither packages nor images that were left out.
     pub(super) fn of_sums(sums: &[u64; SUMS], unchanged: u64) -> FilesReport {
         let mut next = sums.iter().copied();
         let mut take = |into: &mut u64| *into = next.next().unwrap_or_default();
@@ -92,59 +93,59 @@ impl FilesReport {
     }
 }
 
-/// Images whose claims were wrong mostly.
+/// Images whose claims were mostly wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GivenUpImages {
-    /// One image, which is known to be wrong.
+    /// One image that is known to be at fault.
     One(PathBuf),
-    /// Two images, as far as they were compared with each other. Either may be wrong.
+    /// Two images, as far as they were compared with each other. Either may be at fault.
     Pair {
-        /// The image that sharing knows longer.
+        /// The image that sharing has known for longer.
         one: PathBuf,
         /// The other one.
         other: PathBuf,
     },
 }
 
-/// What was examined.
+/// Sums of an examination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Examined {
-    /// Files of the host that were looked into.
+    /// Files of the host that were examined.
     pub images: u64,
-    /// Those of them that have not changed since an earlier run: nothing of them was read.
+    /// Images that have not changed since an earlier run; nothing of them was read.
     pub unchanged_images: u64,
-    /// Those of them that have changed, but whose package databases have not: what these say is known.
+    /// Images that have changed, but whose package databases have not; the claims of these are known.
     pub unchanged_databases: u64,
-    /// Those of them in which a package database was found.
+    /// Images in which a package database was found.
     pub images_with_packages: u64,
     /// Packages of all images.
     pub packages: u64,
-    /// Of these, packages that came earlier than what is wanted.
+    /// Packages that came earlier than the wanted ones.
     pub older_packages: u64,
     /// Files of guests.
     pub files: u64,
-    /// Of these, files of no package that came earlier than what is wanted.
+    /// Files of no package that came earlier than the wanted ones.
     pub older_files: u64,
-    /// Of these, files that are empty.
+    /// Empty files.
     pub empty_files: u64,
-    /// Files that were left out, at least: their image claims more files or bytes than it has room for.
+    /// Lower bound of the files that were left out because their image claims more files or bytes than it has room for.
     pub surplus_files: u64,
-    /// Bytes that lie in metadata of the guest: too small for a block.
+    /// Bytes in metadata of the guest, in files too small for a block.
     pub resident_bytes: u64,
-    /// Bytes in no whole block of the host, or at another offset within a block than their equals.
+    /// Bytes in no whole block of the host, or at another offset within a block than the equal bytes.
     pub misaligned_bytes: u64,
     /// Bytes that are set aside and read as zeros.
     pub unwritten_bytes: u64,
-    /// Bytes of files that were read as a whole, and digested, before they were compared.
+    /// Bytes of files that were read as a whole and digested before the comparison.
     pub digested_bytes: u64,
-    /// Bytes that the image's own format has compressed, or has no place for.
+    /// Bytes that the image's own format has compressed, or does not map.
     pub unmapped_bytes: u64,
     /// Bytes that the guest has encrypted or compressed.
     pub encoded_bytes: u64,
 }
 
 impl Examined {
-    /// Returns the sums that are kept of an image, as they have risen since `before`.
+    /// Returns the amounts by which the sums kept of an image have risen since `before`.
     pub(super) fn counts_since(mut self, before: &Examined) -> [u64; COUNTS] {
         let mut before = *before;
         let (before, now) = (before.counts(), self.counts());
@@ -209,33 +210,33 @@ impl Examined {
     }
 }
 
-/// What came of the claims of a tier, in bytes.
+/// Results of the claims of a tier, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierCounts {
     /// Believed equal to others.
     pub believed: u64,
     /// Shared by this run.
     pub shared: u64,
-    /// Shared before.
+    /// Shared before this run.
     pub before: u64,
-    /// Of blocks that share by a claim of any tier that was tried earlier in the run, mostly with another source. Where
-    /// they share with this source, too, and did so before this run, they count as `before` instead.
+    /// In blocks that share by a claim of any tier that was tried earlier in the run, mostly with another source.
+    /// Blocks that shared with this source, too, before this run count as `before` instead.
     pub repeated: u64,
     /// Different.
     pub differed: u64,
-    /// Of the different ones, those that an earlier run has compared, and this one has not.
+    /// Different, as an earlier run has found; this run has not compared them. Part of `differed`.
     pub differed_before: u64,
     /// One side is a hole or only set aside.
     pub empty: u64,
-    /// Compared with a first source, different, and then tried with a second one: what came of that is counted, too.
+    /// Different from a first source, and then tried with a second one; the result of the second try is counted, too.
     pub second: u64,
-    /// In runs shorter than is wanted.
+    /// In runs shorter than the wanted minimum.
     pub too_short: u64,
     /// Refused by the file system.
     pub refused: u64,
-    /// Of a file that may not be read or changed.
+    /// In a file that may not be read or changed.
     pub barred: u64,
-    /// Of a file that another host had at the moment.
+    /// In a file that another host had locked at the moment.
     pub elsewhere: u64,
     /// Not tried: too many files claim the same block.
     pub crowded: u64,
@@ -251,7 +252,7 @@ impl TierCounts {
         self.shared.saturating_add(differed).saturating_add(self.second)
     }
 
-    /// Returns what these counts of a run are to a later one that compares and shares nothing.
+    /// Returns these counts as a later run has to report them that compares and shares nothing.
     fn of_earlier_run(self) -> TierCounts {
         TierCounts {
             shared: 0,
@@ -282,7 +283,7 @@ impl TierCounts {
     }
 }
 
-/// Returns the sum that an outcome is counted in.
+/// Returns the sum to which an outcome adds.
 pub(super) fn of_outcome(counts: &mut TierCounts, outcome: Outcome) -> &mut u64 {
     match outcome {
         Outcome::Shared => &mut counts.shared,

@@ -1,14 +1,14 @@
-//! Later tries: what did not share in a batch is tried once more.
+//! Later tries: ranges that did not share in a batch are tried once more.
 //!
-//! The join names a second source for each group of equal files that has one in another image. Its runs wait, unsorted,
-//! until the runs with first sources are done. Then those of them are handed out that lead into failed ranges, and no
-//! others. So a source that lies costs each of its targets one more comparison, and no savings.
+//! The join names a second source for each group of equal files that has one in another image. Runs with second sources
+//! wait, unsorted, until the runs with first sources are done. Then only those that lead into failed ranges are handed
+//! out. So a source that lies costs each of its targets one more comparison, and no savings.
 //!
 //! A run that was not compared, since its images mostly differed until then, is tried again with the same source if
 //! these images have proved to be right.
 //!
-//! Neither leads into blocks that share by now, with whatever source: another run of the same targets may have been
-//! right. Two sources would take them from each other in every pass, and they would count twice.
+//! Neither kind leads into blocks that share by now, with whatever source: another run into the same targets may have
+//! been right. Two sources would take the blocks from each other in every pass, and they would count twice.
 
 use std::collections::VecDeque;
 use std::io;
@@ -36,29 +36,29 @@ impl DeclinedRuns {
         self.runs.push(run)
     }
 
-    /// Returns the parts of the runs in order that share with no other source, if there are any runs.
+    /// Returns the parts of the runs that share with no other source, in order, if there are any runs.
     fn finish(self) -> io::Result<Option<LaterRuns>> {
         if self.targets.is_empty() { Ok(None) } else { LaterRuns::new(self.runs, self.targets).map(Some) }
     }
 }
 
-/// What did not share in a batch, and is to be tried once more.
+/// Ranges that did not share in a batch, and are to be tried once more.
 #[derive(Debug)]
 pub(super) struct Failures {
-    /// None once these runs were taken: then further ones are targets that need another source.
+    /// `None` once these runs were taken: further ones are then kept as targets that need another source.
     declined: Option<DeclinedRuns>,
     /// The list that takes the place of `declined` in the batch of second sources.
     declined_second: Option<DeclinedRuns>,
-    /// None in the batch of second sources: there are no further sources.
+    /// `None` in the batch of second sources: there are no further sources.
     targets: Option<FailedTargets>,
-    /// The block behind the last one that has failed in this batch: what shares from there on has not failed in it.
+    /// The block behind the last one that has failed in this batch. Blocks from there on have not failed in it.
     reach: Option<(FileNo, u64)>,
-    /// Why something could not be noted.
+    /// The first error of keeping a failure.
     error: Option<io::Error>,
 }
 
 impl Failures {
-    /// Returns empty lists, of each of which at most `memory_bytes` are in memory and the rest in files in `folder`.
+    /// Returns empty lists. Each keeps at most `memory_bytes` in memory, and the rest in files in `folder`.
     pub(super) fn new(folder: &Path, memory_bytes: usize) -> Failures {
         Failures {
             declined: Some(DeclinedRuns::new(folder, memory_bytes)),
@@ -81,12 +81,12 @@ impl Failures {
         self.keep_error(noted);
     }
 
-    /// Notes that the target of a run shares, so that it is not tried again where another run into it has failed. An
-    /// error comes with the next call that returns one.
+    /// Notes that the target of a run shares, so that it is not tried again if another run into it has failed. An error
+    /// comes with the next call that returns one.
     pub(super) fn note_shared(&mut self, run: &Run) {
         let FilePlace { file, block } = run.target();
-        // No run fails in blocks that share, so that each failure there was noted before. That is seldom, and spares
-        // nearly all rows. Failures of the batch before lie anywhere.
+        // No run fails in blocks that share, so each failure there was noted before. Such failures are rare, so this
+        // check saves nearly all rows. Failures of the previous batch lie anywhere.
         let has_failed = self.reach.is_some_and(|reach| (file, block.0) < reach);
         if self.declined.is_some() && !has_failed {
             return;
@@ -110,8 +110,8 @@ impl Failures {
         self.error.take().map_or(Ok(()), Err)
     }
 
-    /// Returns the runs that were not compared, without the parts that share by now, if there are any. Runs that are
-    /// not compared from now on are noted as targets that need another source.
+    /// Returns the runs that were not compared, without the parts that share by now, if there are any. From now on,
+    /// runs that are not compared are noted as targets that need another source.
     ///
     /// # Errors
     /// Errors of temporary files.
@@ -120,8 +120,8 @@ impl Failures {
         self.declined.take().map_or(Ok(None), DeclinedRuns::finish)
     }
 
-    /// Returns the runs with second sources into what failed, if anything did. From now on, runs that are not compared
-    /// are kept for [`Failures::take_declined`], and no other failures are.
+    /// Returns the runs with second sources into failed ranges, if there are any. From now on, runs that are not
+    /// compared are kept for [`Failures::take_declined`], and other failures are not kept.
     ///
     /// # Errors
     /// Errors of temporary files.
@@ -139,18 +139,18 @@ impl Failures {
 pub(super) struct LaterRuns {
     runs: SortedRuns,
     failed: FailedRanges,
-    /// The range of `failed` that comes next.
+    /// The next range of `failed`.
     next: Option<Failed>,
-    /// Ranges that failed and may meet the runs to come. They are apart, and in order.
+    /// Failed ranges that may meet later runs. They are disjoint, and in order.
     window: VecDeque<Failed>,
-    /// Parts that are ready.
+    /// Parts that are ready to be handed out.
     parts: VecDeque<(Run, Failure)>,
-    /// Why the part that was handed out last failed before.
+    /// Why the part that was handed out last had failed before.
     last: Option<Failure>,
 }
 
 impl LaterRuns {
-    /// Sorts runs, and what failed.
+    /// Sorts runs and failed ranges.
     ///
     /// # Errors
     /// Errors of temporary files.
@@ -160,7 +160,7 @@ impl LaterRuns {
         Ok(LaterRuns { runs, failed, next, window: VecDeque::new(), parts: VecDeque::new(), last: None })
     }
 
-    /// Returns why the part that was handed out last did not share before.
+    /// Returns why the part that was handed out last had failed before.
     pub(super) fn last_failure(&self) -> Option<Failure> {
         self.last
     }

@@ -4,12 +4,13 @@ use std::fmt;
 
 use crate::pass::ContentKey;
 
-/// By what files are believed to be equal. The numbers are those of the command line; 4 is reserved.
+/// The evidence by which files are believed equal. The numbers are those of the command line; 4 is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
     /// Package databases record one digest for both, and they have the same length.
     Digest,
-    /// They have the same number, generation, times, length and place on the disk: images were copied as whole files.
+    /// They have the same inode number, generation, times, length and place on the disk: the images were copied as
+    /// whole files.
     Copied,
     /// Files of no package with equal paths, lengths and times of content.
     Dated,
@@ -42,7 +43,7 @@ impl Tier {
         }
     }
 
-    /// Returns the tier of a number.
+    /// Returns the tier with a number.
     #[must_use]
     pub fn of_number(number: u8) -> Option<Tier> {
         Tier::ALL.into_iter().find(|tier| tier.number() == number)
@@ -58,7 +59,7 @@ impl fmt::Display for Tier {
 /// Bits of the number of a package in the key of a content.
 const PACKAGE_BITS: u32 = 28;
 
-/// What a content belongs to: a tier, and a package by its number.
+/// The tier and the package of a content, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Label {
     pub(super) tier: Tier,

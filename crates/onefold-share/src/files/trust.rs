@@ -1,25 +1,25 @@
 //! How far the claims of images were right so far, and which claims are not followed any more.
 //!
-//! A comparison that fails may be the fault of either image, so it counts against the pair of the two. A pair is given
-//! up once 64 MiB were compared and more than half of them differ. Blocks that the pair shares already count as equal:
-//! an old clone differs from its template in much, and shares more with it. Nothing that another image claims changes
-//! what is thought of a pair. So a liar costs each other image 64 MiB of comparisons in each tier, and no savings that
-//! this image has with others.
+//! Either image may be at fault if a comparison fails, so it counts against the pair of the two. A pair is given up
+//! once 64 MiB were compared and more than half of them differ. Blocks that the pair shares already count as equal: an
+//! old clone differs from its template in much, and shares more with it. The claims of another image do not change the
+//! trust in a pair. So a liar costs each other image 64 MiB of comparisons in each tier, and no savings that this image
+//! has with others.
 //!
-//! An image is given up only where it is known to be at fault: it differs from a common volume, whose content was
-//! compared with its digests, or the image records one digest for two files that differ.
+//! An image is given up only if it is known to be at fault: it differs from a common volume, whose content was compared
+//! with its digests, or the image records one digest for two files that differ.
 //!
-//! A range that is a hole in the source is not compared. It costs nothing, and counts for nobody.
+//! A range that is a hole in the source is not compared. It costs nothing, and counts against no image.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::tier::Tier;
 use crate::format::FileNo;
 
-/// Bytes that are compared before claims are given up.
+/// Number of bytes that are compared before claims are given up.
 const COMPARED_BYTES_MIN: u64 = 64 << 20;
 
-/// Bytes that were compared, or seen to be one block on the disk.
+/// Bytes that were compared, or that were found to be one block on the disk.
 #[derive(Clone, Copy, Debug, Default)]
 struct Compared {
     equal: u64,
@@ -32,16 +32,16 @@ impl Compared {
         *sum = sum.saturating_add(bytes);
     }
 
-    /// Returns whether more than half of the bytes differ, and they are enough to say so.
+    /// Returns whether more than half of the bytes differ, and there are enough of them to conclude from.
     fn is_wrong(&self) -> bool {
         self.different > self.equal && self.equal.saturating_add(self.different) >= COMPARED_BYTES_MIN
     }
 }
 
-/// The images whose claims are not followed any more.
+/// Images whose claims are not followed any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum GivenUp {
-    /// An image, which is at fault.
+    /// One image, which is at fault.
     Image(FileNo),
     /// Two images, as far as their claims are about each other. Either may be at fault.
     Pair {
@@ -63,17 +63,17 @@ fn pair(one: FileNo, other: FileNo) -> Pair {
 #[derive(Debug, Default)]
 pub(super) struct Trust {
     pairs: BTreeMap<(Tier, Pair), Compared>,
-    /// An image whose content was compared with its digests: a common volume.
+    /// An image whose content was compared with its digests: a common volume. It is never at fault.
     vouched: Option<FileNo>,
 }
 
 impl Trust {
-    /// Returns trust in all images, of which one is never at fault.
+    /// Returns trust in all images; the given one is never at fault.
     pub(super) fn vouching_for(image: Option<FileNo>) -> Trust {
         Trust { vouched: image, ..Trust::default() }
     }
 
-    /// Takes note of what two images have that is equal, or not.
+    /// Counts bytes of two images that were found equal or different.
     pub(super) fn note(&mut self, tier: Tier, one: FileNo, other: FileNo, bytes: u64, is_equal: bool) {
         self.pairs.entry((tier, pair(one, other))).or_default().add(bytes, is_equal);
     }
@@ -93,11 +93,11 @@ impl Trust {
             return false;
         }
         let differs_from_vouched = self.vouched.is_some_and(|vouched| self.is_wrong(tier, vouched, image));
-        // Files with one path and length in two volumes of an image may well differ; those with one digest may not.
+        // Files with one path and length in two volumes of an image may well differ; files with one digest may not.
         differs_from_vouched || tier == Tier::Digest && self.is_wrong(tier, image, image)
     }
 
-    /// Returns the tiers and images that were given up, and the pairs of other images that were.
+    /// Returns the tiers and images that were given up, and the pairs of other images.
     pub(super) fn given_up(&self) -> BTreeSet<(Tier, GivenUp)> {
         let wrong = self.pairs.iter().filter(|(_, compared)| compared.is_wrong()).map(|(wrong, _)| *wrong);
         let mut given_up = BTreeSet::new();
@@ -120,7 +120,7 @@ mod tests {
     const TIER: Tier = Tier::Digest;
     const MIB: u64 = 1 << 20;
 
-    /// Compares in steps of a MiB as long as the pair is believed; returns how much that was, at most `most`.
+    /// Compares in steps of a MiB as long as the pair is believed. Returns the amount compared, at most `most`.
     fn compare(trust: &mut Trust, source: u32, target: u32, most: u64, is_equal: impl Fn(u64) -> bool) -> u64 {
         let (source, target) = (FileNo(source), FileNo(target));
         let mut done = 0;
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(trust.given_up().into_iter().collect::<Vec<_>>(), [pair(3, 4)]);
     }
 
-    /// Two liars that were sources of one image used to have it given up, and so did many that lied a little each.
+    /// Regression: two liars that were sources of one image had it given up, and so did many that lied a little each.
     #[test]
     fn liars_do_not_have_an_honest_image_given_up() {
         let mut trust = Trust::default();
@@ -156,7 +156,7 @@ mod tests {
         assert!(trust.given_up().iter().all(|(_, who)| matches!(who, GivenUp::Pair { .. })), "{:?}", trust.given_up());
     }
 
-    /// A guest whose every claim is wrong is the source of all others, and claims what they all have.
+    /// A guest whose claims are all wrong is the source of all others, and claims the contents of all of them.
     #[test]
     fn a_liar_costs_each_other_image_a_bounded_number_of_bytes_and_no_honest_image() {
         let mut trust = Trust::default();
