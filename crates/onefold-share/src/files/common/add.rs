@@ -19,19 +19,19 @@ use crate::selection::Selection;
 use crate::state::State;
 use crate::state::files::Marks;
 
-/// Files that are added at once, at most.
+/// Maximum number of files that are added at once.
 pub(super) const ADDITIONS_MAX: usize = 1 << 20;
 
-/// Memory of which additions take a quarter.
+/// Memory of which additions may take a quarter, in bytes.
 const ADDING_BYTES: usize = 1 << 30;
 
-/// What a user adds, and how.
+/// Content that a user adds, and how.
 pub struct Adding<'a> {
     /// The volume, below the root of the file system.
     pub volume: &'a Path,
-    /// The image that it comes from, below the root of the file system.
+    /// The image that the content comes from, below the root of the file system.
     pub image: &'a Path,
-    /// Tells which packages are wanted.
+    /// Returns whether a package is wanted.
     pub wants: &'a dyn Fn(&Package) -> bool,
     /// For the cache of the image.
     pub cache_bytes: usize,
@@ -41,21 +41,21 @@ pub struct Adding<'a> {
     pub pace: &'a Pace<'a>,
 }
 
-/// What came of adding.
+/// Result of adding content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddReport {
     /// Files of the packages.
     pub files: u64,
     /// Files whose content does not lie in whole blocks of the host.
     pub misaligned: u64,
-    /// What it did to the volume.
+    /// Changes of the volume.
     pub changed: Changed,
 }
 
-/// Adds the files of packages of an image to a volume. No configuration file is among them.
+/// Adds the files of packages of an image to a volume, except configuration files.
 ///
 /// # Errors
-/// See [`CommonError`]; the volume is as it was then.
+/// See [`CommonError`]; the volume is unchanged then.
 pub fn add_packages<S: Substrate + VolumeTools>(
     state: &State<'_, S>,
     adding: &Adding<'_>,
@@ -64,7 +64,7 @@ pub fn add_packages<S: Substrate + VolumeTools>(
     let volume = lock(substrate, adding.volume)?;
     let image = listed(state, adding)?;
     if ![onefold_substrate::ROOT, image.stat.owner].contains(&volume.owner.0) {
-        // The owner of the volume can read all that is in it.
+        // The owner of the volume can read all of its content.
         let why = "it belongs to another user than the volume".to_owned();
         return Err(CommonError::Image { path: image.path, why });
     }
@@ -100,7 +100,7 @@ pub fn add_packages<S: Substrate + VolumeTools>(
     Ok(report)
 }
 
-/// Returns what a packaged file adds.
+/// Returns the addition that a packaged file makes.
 pub(super) fn addition_of(packaged: &Packaged<'_>, image: usize, is_added: bool) -> Addition {
     let Package { name, version, architecture, .. } = packaged.package;
     Addition {

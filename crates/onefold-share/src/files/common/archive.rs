@@ -1,8 +1,8 @@
 //! Content that a user adds to a common volume, from package archives.
 //!
 //! The files of an archive are written into a file without a name on the same file system, each from the start of a
-//! block. From there they come into the volume as those of an image do. An archive is hostile: what it claims of
-//! lengths is bounded, and one that leads out of its folder or has a device is refused.
+//! block. From there they enter the volume as those of an image do. An archive is hostile input: the lengths that it
+//! claims are bounded, and an archive with a path out of its folder or with a device is refused.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -24,19 +24,19 @@ use super::plan::{Addition, Origin};
 use crate::format::guest::Piece;
 use crate::state::StateError;
 
-/// Bytes of a name in an archive, at most.
+/// Maximum length of a name in an archive, in bytes.
 const NAME_BYTES_MAX: u64 = 4096;
-/// Bytes of a file that describes a package, at most.
+/// Maximum length of a file that describes a package, in bytes.
 const CONTROL_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of the files of an archive, at most: so many times its length, and some more. Packages are compressed to a
-/// thirtieth at best; what becomes a thousandth is there to fill the file system.
+/// Maximum size of the files of an archive, as a multiple of its length, and some more. Packages compress to a
+/// thirtieth at best; an archive that expands a thousandfold is made to fill the file system.
 const BYTES_FOR_LENGTH_MAX: u64 = 100;
 const BYTES_MIN: u64 = 64 << 20;
-/// Bytes of all files of all archives, at most.
+/// Maximum size of all files of all archives, in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 30;
-/// Entries of an archive, at most.
+/// Maximum number of entries of an archive.
 const ENTRIES_MAX: u64 = 1 << 22;
-/// Bytes that are written at once.
+/// Size of one write, in bytes.
 const WRITE_BYTES: usize = 1 << 20;
 
 /// Package archives that a user adds, and how.
@@ -53,10 +53,10 @@ pub struct ArchiveAdding<'a> {
     pub go_on: &'a dyn Fn() -> bool,
 }
 
-/// Adds the files of package archives to a volume. No configuration file is among them.
+/// Adds the files of package archives to a volume, except configuration files.
 ///
 /// # Errors
-/// See [`CommonError`]; the volume is as it was then.
+/// See [`CommonError`]; the volume is unchanged then.
 pub fn add_archives<S: Substrate + VolumeTools>(
     substrate: &S,
     adding: &ArchiveAdding<'_>,
@@ -75,7 +75,7 @@ pub fn add_archives<S: Substrate + VolumeTools>(
     Ok(AddReport { files: spool.files, misaligned: 0, changed })
 }
 
-/// Why an archive was not added. It travels through the reader of a stream.
+/// Why an archive was not added. The error passes through the reader of a stream.
 #[derive(Debug, thiserror::Error)]
 enum ArchiveError {
     #[error("it names `{0}`, which leads out of its folder")]
@@ -109,7 +109,7 @@ fn of_archive(name: &Path, error: ToolError) -> CommonError {
     CommonError::Archive { path: name.to_owned(), why }
 }
 
-/// What describes a package.
+/// The description of a package.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Control {
     folder: Option<String>,
@@ -133,7 +133,7 @@ impl Control {
                 // A line may begin with a flag: `remove-on-upgrade /etc/file`.
                 let paths =
                     names.filter_map(|line| line.iter().position(|byte| *byte == b'/').and_then(|at| line.get(at..)));
-                // The last one counts, as it does for dpkg.
+                // The last description counts, as it does for dpkg.
                 self.configuration = paths.map(<[u8]>::to_vec).collect();
             }
             _ => {}
@@ -145,9 +145,9 @@ impl Control {
 struct Spool<'a, S: Substrate> {
     substrate: &'a S,
     file: S::File,
-    /// Where the next file begins, in bytes; at a block.
+    /// Where the next file begins, in bytes; at the start of a block.
     end: u64,
-    /// Bytes that the files of the archive may still have.
+    /// Bytes left for the files of the archive.
     bytes_left: u64,
     additions: Vec<Addition>,
     files: u64,
@@ -226,7 +226,7 @@ impl<S: Substrate> Spool<'_, S> {
     }
 }
 
-/// Called with the name, the kind, the length and the content of an entry.
+/// Callback that gets the name, the kind, the length and the content of an entry.
 type VisitEntry<'a> = dyn FnMut(&[u8], EntryType, u64, &mut dyn Read) -> io::Result<()> + 'a;
 
 /// Visits the entries of a tar stream, and reads it to its end. Long names are read here, in bounded memory.

@@ -5,9 +5,9 @@ use std::fmt::Write;
 
 use super::contents::Contents;
 
-/// Bytes of the entries that a new block of a folder takes at least: one more of the longest may not fit.
+/// Minimum bytes of entries in a new block of a folder: one more entry of the longest kind may not fit.
 const ENTRY_BYTES_OF_BLOCK: u64 = 3900;
-/// Bytes of an entry beside its name, at most.
+/// Maximum bytes of an entry beside its name.
 const ENTRY_BYTES: u64 = 12;
 
 /// Commands in order.
@@ -17,11 +17,11 @@ pub(super) struct Commands(String);
 /// Consecutive blocks of a content in a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Placed {
-    /// Which block of the content is the first.
+    /// The first block, as a block of the content.
     pub(super) content: u64,
-    /// Where it lies in the volume.
+    /// The first block, as a block of the volume.
     pub(super) block: u64,
-    /// How many they are.
+    /// The number of blocks.
     pub(super) count: u64,
 }
 
@@ -34,13 +34,13 @@ impl Commands {
 
     /// Makes and removes folders, so that those of `after` are there instead of those of `before`.
     pub(super) fn change_folders(&mut self, before: &BTreeSet<&str>, after: &BTreeSet<&str>) {
-        // A set has a folder before those below it.
+        // A set lists a folder before those below it.
         let gone: Vec<_> = before.difference(after).collect();
         gone.iter().rev().for_each(|folder| self.line(format_args!("rmdir {folder}")));
         after.difference(before).for_each(|folder| self.line(format_args!("mkdir {folder}")));
     }
 
-    /// Makes a file with blocks that are set aside and read as zeros.
+    /// Makes a file with preallocated blocks, which read as zeros.
     pub(super) fn make_file(&mut self, path: &str, length: u64, blocks: u64) {
         self.line(format_args!("write /dev/null {path}"));
         self.line(format_args!("set_inode_field {path} mode 0100444"));
@@ -50,19 +50,19 @@ impl Commands {
         }
     }
 
-    /// Gives a folder blocks for more names of `lengths` bytes each, as [`Commands::link`] does not.
+    /// Gives a folder blocks for more names of `lengths` bytes each, which [`Commands::link`] does not do.
     pub(super) fn make_room(&mut self, folder: &str, lengths: &[usize]) {
         let bytes = lengths.iter().map(|length| *length as u64 + ENTRY_BYTES).fold(0, u64::saturating_add);
         (0..bytes.div_ceil(ENTRY_BYTES_OF_BLOCK)).for_each(|_| self.line(format_args!("expand_dir {folder}")));
     }
 
-    /// Gives a file more names; it has `count` of them then. Their folders need room for them.
+    /// Gives a file more names, so that it has `count` of them. Their folders need room for them.
     pub(super) fn link(&mut self, path: &str, names: &[String], count: usize) {
         names.iter().for_each(|name| self.line(format_args!("ln {path} {name}")));
         self.line(format_args!("set_inode_field {path} links_count {count}"));
     }
 
-    /// Makes blocks that were set aside count as written.
+    /// Makes preallocated blocks count as written.
     pub(super) fn make_written(&mut self, path: &str, places: &[Placed]) {
         self.line(format_args!("extent_open {path}"));
         for Placed { content, block, count } in places {
@@ -72,7 +72,7 @@ impl Commands {
         self.line(format_args!("extent_close"));
     }
 
-    /// Removes names; the file goes with its last one.
+    /// Removes names; a file goes with its last name.
     pub(super) fn remove(&mut self, paths: &[String]) {
         paths.iter().for_each(|path| self.line(format_args!("rm {path}")));
     }

@@ -13,27 +13,27 @@ use std::fmt::Write;
 
 use super::names::{folders_of, hexadecimal, is_plain};
 
-/// Where the record lies in a volume.
+/// Path of the record in a volume.
 pub(super) const PATH: &str = "/onefold/contents";
-/// The folder that it lies in.
+/// The folder of the record.
 pub(super) const RECORD_FOLDER: &str = "/onefold";
 const HEAD: &str = "onefold-common 1";
-/// Bytes of a record, at most.
+/// Maximum length of a record, in bytes.
 pub(super) const BYTES_MAX: usize = 128 << 20;
-/// Bytes of a line beside its path, at most.
+/// Maximum length of a line beside its path, in bytes.
 const LINE_BYTES: usize = 64;
-/// Contents of a volume, at most.
+/// Maximum number of contents of a volume.
 pub(super) const CONTENTS_MAX: usize = 1 << 20;
-/// Names of one content, at most: ext4 takes 65,000.
+/// Maximum number of names of one content. ext4 takes 65,000.
 pub(super) const NAMES_MAX: usize = 1000;
 
-/// What a content is known by: its MD5 digest and its length in bytes.
+/// Identity of a content: its MD5 digest and its length in bytes.
 pub(super) type ContentId = ([u8; 16], u64);
 
 /// A content of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// Whether a user added it: collection keeps it.
+    /// Whether a user added it. Collection keeps such contents.
     pub is_added: bool,
     /// Its paths in the volume, that of its file first.
     pub paths: Vec<String>,
@@ -79,20 +79,20 @@ impl Contents {
         self.by_id.get(id)
     }
 
-    /// Returns whether a path is neither taken, nor that of a folder, nor below that of a file.
+    /// Returns whether a path is free: not taken, not that of a folder, and not below that of a file.
     pub(super) fn is_free(&self, path: &str) -> bool {
         let below = format!("{path}/");
         let is_folder = self.paths.range(below.clone()..).next().is_some_and(|first| first.starts_with(&below));
         !is_folder && !self.paths.contains(path) && !folders_of(path).any(|folder| self.paths.contains(folder))
     }
 
-    /// Returns the folders that the contents lie in, the highest ones first.
+    /// Returns the folders of the contents, the highest ones first.
     pub(super) fn folders(&self) -> BTreeSet<&str> {
         self.paths.iter().flat_map(|path| folders_of(path)).collect()
     }
 
-    /// Adds a name of a content; it is added by a user from now on if it was or `is_added` says so. Returns false, and
-    /// adds nothing, where the path is not free or there are too many contents or names.
+    /// Adds a name of a content. The content counts as added by a user if it did before, or if `is_added` is set.
+    /// Returns false, and adds nothing, if the path is not free or there are too many contents or names.
     pub(super) fn add(&mut self, id: ContentId, is_added: bool, path: &str) -> bool {
         let is_full = self.by_id.len() >= CONTENTS_MAX && !self.by_id.contains_key(&id);
         let bytes = self.bytes.saturating_add(path.len()).saturating_add(LINE_BYTES);
@@ -140,10 +140,10 @@ impl Contents {
         text
     }
 
-    /// Returns what a record says.
+    /// Returns the contents in a record.
     ///
     /// # Errors
-    /// Where a line is none that [`Contents::encode`] writes.
+    /// The number of the first line that [`Contents::encode`] would not write.
     pub(super) fn decode(bytes: &[u8]) -> Result<Contents, RecordError> {
         let mut contents = Contents::default();
         for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
@@ -230,7 +230,8 @@ mod tests {
         assert_eq!(contents, Contents::default());
     }
 
-    /// Databases of two guests may say that a path is a file and a folder. `debugfs` would fail, and with it each pass.
+    /// Databases of two guests may say that one path is a file and a folder. `debugfs` would fail, and with it each
+    /// pass.
     #[test]
     fn no_path_is_both_a_file_and_a_folder() {
         let mut contents = some();

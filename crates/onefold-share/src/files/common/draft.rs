@@ -1,4 +1,4 @@
-//! A generation that is being made: a clone of the volume beside it.
+//! A draft: the next generation of a volume, made as a clone beside it.
 
 use std::path::{Path, PathBuf};
 
@@ -13,14 +13,14 @@ use super::plan::{Addition, Origin};
 use super::reading::{is_equal, pairs};
 use super::volume::{ATTRIBUTE, ATTRIBUTE_VALUE, Volume, draft_prefix};
 
-/// What came of filling the blocks of a content.
+/// Result of filling the blocks of a content.
 pub(super) enum Filled {
     Good,
     Differs,
     Refused,
 }
 
-/// A generation that is being made. Its file is removed when this is dropped.
+/// A generation in the making. Dropping this removes its file.
 pub(super) struct Draft<'a, S: Substrate + VolumeTools> {
     pub(super) substrate: &'a S,
     pub(super) file: S::File,
@@ -31,7 +31,7 @@ pub(super) struct Draft<'a, S: Substrate + VolumeTools> {
 
 impl<S: Substrate + VolumeTools> Drop for Draft<'_, S> {
     fn drop(&mut self) {
-        // A draft that was renamed has no name any more; one that stays is removed by the next change of the volume.
+        // A renamed draft has lost its name. If the removal fails, the next change of the volume removes the draft.
         let _ = self.substrate.remove(&self.path);
     }
 }
@@ -95,7 +95,7 @@ impl<'a, S: Substrate + VolumeTools> Draft<'a, S> {
             match self.substrate.clone_range(from, into, length) {
                 Ok(()) => {}
                 Err(ShareError::Full) => return Err(CommonError::share(self.volume, ShareError::Full)),
-                // The image became shorter, cannot be read, or is one that does not share.
+                // The image became shorter, cannot be read, or does not share.
                 Err(_) => return Ok(Filled::Refused),
             }
         }
@@ -133,7 +133,7 @@ pub(super) fn draft_path(random: &dyn Random, path: &Path) -> Result<PathBuf, Co
     Ok(path.with_file_name(format!("{}{}", draft_prefix(name), hexadecimal(&bytes))))
 }
 
-/// Removes the drafts of a volume that processes have left which died. Its lock is held.
+/// Removes the drafts that dead processes have left beside a volume. The lock of the volume is held.
 pub(super) fn remove_drafts<S: Substrate>(substrate: &S, path: &Path) -> Result<(), CommonError> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let Some(prefix) = path.file_name().and_then(|name| name.to_str()).map(draft_prefix) else { return Ok(()) };
@@ -147,7 +147,7 @@ pub(super) fn remove_drafts<S: Substrate>(substrate: &S, path: &Path) -> Result<
     Ok(())
 }
 
-/// Sees that a name leads to a file.
+/// Checks that a name leads to a file.
 pub(super) fn check_name<S: Substrate>(
     substrate: &S,
     name: &Path,

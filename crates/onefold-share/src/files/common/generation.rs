@@ -1,18 +1,19 @@
 //! The next generation of a common volume.
 //!
-//! 1. Lock the volume's file, and see that the name still leads to it. Remove drafts that dead processes have left:
-//!    they keep content alive.
-//! 2. Clone it into a draft beside it, for the owner alone.
+//! 1. Lock the volume's file, and check that the name still leads to it. Remove the drafts of dead processes: they keep
+//!    content alive.
+//! 2. Clone the volume into a draft beside it, for the owner alone.
 //! 3. Punch out the blocks of removed content. Then make names, inodes and blocks for new content, which may get these
-//!    blocks. They are set aside: they read as zeros.
-//! 4. Fill the blocks of new content, by clone. Read all of it back. What is not what its digest says is punched out
-//!    before anything names it, so that no byte of it is left.
-//! 5. Have the blocks of good content count as written, and remove the names of the rest. Write the record.
-//! 6. See that the draft has the record, and the new content where it was read back. Check it, and make it durable.
-//! 7. See that both names lead to the files that they should, and rename the draft into place.
+//!    blocks. The new blocks are preallocated: they read as zeros.
+//! 4. Fill the blocks of new content, by clone. Read all of it back. Content that does not match its digest is punched
+//!    out before any name leads to it, so that no byte of it is left.
+//! 5. Make the blocks of good content count as written, and remove the names of the rest. Write the record.
+//! 6. Check that the draft has the record, and the new content where it was read back. Check the file system, and make
+//!    the draft durable.
+//! 7. Check that both names lead to the files that they should, and rename the draft into place.
 //!
-//! A process that dies before the last step leaves the old generation. One whose lock is lost fails at the last step:
-//! another process has removed its draft or replaced the volume.
+//! A process that dies before the last step leaves the old generation. A process that loses the lock fails at the last
+//! step: another process has removed its draft or replaced the volume.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -31,7 +32,7 @@ use super::plan::{Addition, Changed, Plan};
 use super::reading::{each_part, is_equal, places};
 use super::volume::{Volume, record};
 
-/// The shortest volume, in bytes.
+/// Minimum length of a volume, in bytes.
 pub const LENGTH_MIN: u64 = 16 << 20;
 
 /// Makes an empty volume of `length` bytes, which belongs to `owner`.
@@ -60,7 +61,7 @@ pub fn create<S: Substrate + VolumeTools>(
     record.write(&draft, &contents, &mut commands)?;
     draft.edit(&commands)?;
     draft.seal()?;
-    // A link fails where the name is taken.
+    // Creating a link fails if the name is taken.
     substrate.link(&draft.path, path).map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => CommonError::Exists { path: path.to_owned() },
         _ => CommonError::io(path, error),
@@ -126,10 +127,10 @@ pub(super) fn lock<S: Substrate>(substrate: &S, path: &Path) -> Result<Volume<S:
     Ok(volume)
 }
 
-/// Makes the next generation of a volume whose lock is held. Nothing is made where nothing changes.
+/// Makes the next generation of a volume whose lock is held. Makes none if nothing changes.
 ///
 /// # Errors
-/// See [`CommonError`]; the volume is as it was then.
+/// See [`CommonError`]; the volume is unchanged then.
 pub(super) fn change<S: Substrate + VolumeTools>(
     substrate: &S,
     random: &dyn Random,
@@ -189,8 +190,8 @@ pub(super) fn change<S: Substrate + VolumeTools>(
     Ok(plan.changed)
 }
 
-/// Sees that a draft has a record of `contents`, and files where `good` content was read back; each of these has its
-/// path, its length and its places.
+/// Checks that a draft has a record of `contents`, and files where `good` content was read back. Each of these needs
+/// its path, its length and its places.
 fn see_contents<S: Substrate + VolumeTools>(
     draft: &Draft<'_, S>,
     contents: &Contents,
@@ -208,7 +209,7 @@ fn see_contents<S: Substrate + VolumeTools>(
     }
 }
 
-/// The record of a generation, whose blocks are made before it is known which contents are good.
+/// The record of a generation. Its blocks are made before it is known which contents are good.
 struct Record {
     bytes: u64,
 }
@@ -220,7 +221,7 @@ impl Record {
         Record { bytes }
     }
 
-    /// Writes the record of `contents`, which are not more than those that it was begun with.
+    /// Writes the record of `contents`, which must not be more than the record was begun with.
     fn write<S: Substrate + VolumeTools>(
         &self,
         draft: &Draft<'_, S>,

@@ -1,9 +1,9 @@
-//! What a pass does with a common volume: content that two disks hold comes in, and content that only the volume
-//! refers to goes.
+//! Maintenance of a common volume by a pass: content that two disks hold is added, and content that only the volume
+//! refers to is dropped.
 //!
-//! The first time, digests and lengths alone are sorted, so that memory is bounded. Those of an image that has not
-//! changed come from what an earlier run kept of it; others are examined. The second time, the files of contents that
-//! two images hold are looked up in images that have them.
+//! The first search sorts only digests and lengths, so that memory is bounded. The digests of an unchanged image come
+//! from the record of an earlier run; other images are examined. The second search looks up the files of contents that
+//! two images hold, in the images that have them.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -30,19 +30,20 @@ use crate::selection::Selection;
 use crate::state::State;
 use crate::state::files::Marks;
 
-/// Pieces that take as much memory as the other parts of an addition, about.
+/// Approximate number of pieces that take as much memory as the other parts of an addition.
 pub(super) const ADDITION_PIECES: usize = 16;
 
-/// Returns how many pieces additions may have: a quarter of the memory. A hostile guest has files in millions of them.
+/// Returns how many pieces additions may have in a quarter of the memory. A hostile guest has files in millions of
+/// pieces.
 pub(super) fn pieces_max(memory_bytes: usize) -> usize {
     memory_bytes / 4 / size_of::<Piece>()
 }
 
-/// How a pass looks after a common volume.
+/// Options for the maintenance of a common volume by a pass.
 pub struct Growing<'a> {
     /// The volume, below the root of the file system.
     pub volume: &'a Path,
-    /// Which images may give content. The volume has to be among them.
+    /// The images that may give content. The volume has to be among them.
     pub selection: Selection<'a>,
     /// For sorting, and for the caches of images.
     pub memory_bytes: usize,
@@ -54,22 +55,22 @@ pub struct Growing<'a> {
     pub pace: &'a Pace<'a>,
 }
 
-/// What a pass did with a common volume.
+/// Result of the maintenance of a common volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GrowReport {
-    /// Contents that two images hold and the volume did not.
+    /// Number of contents that two images hold and the volume did not.
     pub candidates: u64,
-    /// What it did to the volume.
+    /// Changes of the volume.
     pub changed: Changed,
     /// Images that could not be examined, and why.
     pub failed: Vec<(PathBuf, String)>,
 }
 
-/// Brings content that two images hold into a volume, and drops content that nothing else refers to, unless a user
-/// added it.
+/// Adds content that two images hold to a volume, and drops content that no other file refers to, unless a user added
+/// it.
 ///
 /// # Errors
-/// See [`CommonError`]; the volume is as it was then. `Busy` where another process changes it.
+/// See [`CommonError`]; the volume is unchanged then. `Busy` if another process changes it.
 pub fn grow<S: Substrate + VolumeTools>(
     state: &State<'_, S>,
     growing: &Growing<'_>,
@@ -92,7 +93,8 @@ pub fn grow<S: Substrate + VolumeTools>(
     Ok(report)
 }
 
-/// Returns the images that may give content: those of the volume's domain, and of its owner unless that is root.
+/// Returns the images that may give content: those in the volume's domain that belong to its owner. If root owns the
+/// volume, the images of all users may.
 fn images<S: Substrate>(
     state: &State<'_, S>,
     growing: &Growing<'_>,
@@ -121,7 +123,7 @@ fn unreferred<S: Substrate>(substrate: &S, volume: &Volume<S::File>) -> Result<H
     let paths = found.iter().filter_map(|(id, content)| Some((content.paths.first()?.as_str(), id.1)));
     let places = places(substrate, &volume.file, &volume.path, paths, ExtentKind::Written)?;
     let unreferred = found.iter().zip(places).filter(|(_, places)| {
-        // Where a content is damaged, nothing can share with it.
+        // If a content is damaged, nothing can share with it.
         places.iter().flatten().all(|place| {
             let [begin, count] = [place.block, place.count].map(|blocks| blocks.saturating_mul(BLOCK_BYTES_U64));
             let end = begin.saturating_add(count);
@@ -133,17 +135,17 @@ fn unreferred<S: Substrate>(substrate: &S, volume: &Volume<S::File>) -> Result<H
     Ok(unreferred.map(|((id, _), _)| **id).collect())
 }
 
-/// A range of a file, in bytes: where it begins and ends.
+/// A range of a file, in bytes: its begin and its end.
 type ByteRange = (u64, u64);
 
-/// Returns the parts of ranges, which are in order and apart, that lie within a range.
+/// Returns the parts of some ranges that lie within one range. The ranges are disjoint and in order.
 fn within(ranges: &[ByteRange], begin: u64, end: u64) -> impl Iterator<Item = ByteRange> {
     let first = ranges.partition_point(|(_, range_end)| *range_end <= begin);
     let rest = ranges.get(first..).unwrap_or_default().iter().take_while(move |(range_begin, _)| *range_begin < end);
     rest.map(move |(range_begin, range_end)| ((*range_begin).max(begin), (*range_end).min(end)))
 }
 
-/// Returns the ranges of a volume that are shared by the host's map.
+/// Returns the ranges of a volume that the host's map shows as shared.
 fn shared_ranges<S: Substrate>(substrate: &S, volume: &Volume<S::File>) -> io::Result<Vec<ByteRange>> {
     let (mut shared, mut from) = (Vec::new(), 0);
     loop {
@@ -154,8 +156,9 @@ fn shared_ranges<S: Substrate>(substrate: &S, volume: &Volume<S::File>) -> io::R
     }
 }
 
-/// Returns the ranges of a volume whose whole extents the volume alone refers to. Btrfs shows them as shared where the
-/// volume refers to them several times. Only root gets to know; others keep all that is shared by the map.
+/// Returns the ranges of a volume in whole extents that only the volume refers to. Btrfs shows an extent as shared even
+/// if the volume alone refers to it several times. Only root may ask for the references; for other users, everything
+/// that the map shows as shared is kept.
 fn own_ranges<S: Substrate>(substrate: &S, volume: &Volume<S::File>) -> io::Result<Vec<ByteRange>> {
     let (mut own, mut from) = (Vec::new(), 0);
     if !substrate.abilities().frees_whole_extents {
@@ -175,7 +178,7 @@ fn own_ranges<S: Substrate>(substrate: &S, volume: &Volume<S::File>) -> io::Resu
                 None => {
                     let is_own = match substrate.references(slice.extent) {
                         Err(error) if is_untold(&error) => false,
-                        // A file without a handle can be opened by nobody any more.
+                        // No process can open a file without a handle any more.
                         references => {
                             references?.iter().filter_map(|one| one.handle.as_ref()).all(|of| *of == volume.handle)
                         }
@@ -191,13 +194,13 @@ fn own_ranges<S: Substrate>(substrate: &S, volume: &Volume<S::File>) -> io::Resu
     }
 }
 
-/// Returns whether an error says that the answer is not for this user, or is none.
+/// Returns whether an error says that this user may not have the answer, or that there is none.
 fn is_untold(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
     matches!(error.kind(), InvalidInput | PermissionDenied | Unsupported)
 }
 
-/// Returns a file for each wanted content that an image has in whole blocks, and the images, open for reading.
+/// Returns one file for each wanted content that an image has in whole blocks, and the images, open for reading.
 fn found<S: Substrate>(
     substrate: &S,
     growing: &Growing<'_>,
@@ -229,7 +232,7 @@ fn found<S: Substrate>(
                 additions.append(&mut of_image);
             }
             Err(IdentifyError::Stopped(error)) => return Err(error.into()),
-            // The first visit has reported what is wrong with it.
+            // The first visit has reported the failure.
             Ok(_) | Err(_) => {}
         }
     }

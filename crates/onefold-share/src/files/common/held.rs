@@ -1,7 +1,7 @@
-//! Which contents two images hold, by what their packages say.
+//! Finds the contents that two images hold, as their packages say.
 //!
-//! Digests and lengths alone are sorted, so that memory is bounded. Those of an image that has not changed come from
-//! what an earlier run kept of it, so that the cost of one more image does not grow with the number of the others.
+//! Only digests and lengths are sorted, so that memory is bounded. Those of an unchanged image come from the record of
+//! an earlier run, so that the cost of one more image does not grow with the number of the others.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,9 +21,9 @@ use crate::format::guest::{KeptClaim, KeptGuest, PhasedPieces, Piece};
 use crate::scan::ListedFile;
 use crate::state::State;
 
-/// Bytes that a content which is wanted takes in memory, about.
+/// Approximate memory of a wanted content, in bytes.
 const WANTED_BYTES: usize = 32;
-/// What is kept of an image may take this part of the memory while it is looked at.
+/// Fraction of the memory for the record of one image.
 const KEPT_PART_OF_MEMORY: usize = 16;
 
 /// Key of the numbers of contents: no guest can find two contents with one number.
@@ -39,7 +39,7 @@ pub(super) fn number_of(key: &NumberKey, id: &ContentId) -> u64 {
 /// Contents that two images claim to hold and that are not in the volume.
 pub(super) struct HeldTwice {
     pub(super) numbers: HashSet<u64>,
-    /// For each image, whether it may hold one of them in whole blocks.
+    /// For each image, whether it may hold one of these contents in whole blocks.
     pub(super) holders: Vec<bool>,
 }
 
@@ -85,8 +85,8 @@ pub(super) fn held_twice<S: Substrate>(
 }
 
 impl HeldTwice {
-    /// Finds them in rows, which are in order: the number of a content, an image, and whether that may hold it in whole
-    /// blocks.
+    /// Finds the contents in rows, which are in order. A row has the number of a content, an image, and whether the
+    /// image may hold the content in whole blocks.
     fn of(rows: impl Iterator<Item = io::Result<Row>>, images: usize, wanted_max: usize) -> io::Result<HeldTwice> {
         let mut held = HeldTwice { numbers: HashSet::new(), holders: vec![false; images] };
         // The last row of the first image that claims the content.
@@ -116,8 +116,8 @@ impl HeldTwice {
     }
 }
 
-/// Calls `claim` with each content that an image claims to hold, by what was kept of it: its digest, its length, and
-/// whether it lies in whole blocks.
+/// Calls `claim` with each content that an image claims to hold, from the record of the image: the digest, the length,
+/// and whether the content lies in whole blocks.
 fn each_content(guest: &KeptGuest, claim: &mut dyn FnMut([u8; 16], u64, bool)) {
     let visited = guest.files.each(&mut |file, pieces| {
         if let KeptClaim::Content(digest) = file.claim
@@ -130,7 +130,7 @@ fn each_content(guest: &KeptGuest, claim: &mut dyn FnMut([u8; 16], u64, bool)) {
     let Ok(()) = visited;
 }
 
-/// Returns whether a file of so many blocks lies in whole blocks of the host, without a gap.
+/// Returns whether a file of this many blocks lies in whole blocks of the host, without a gap.
 fn is_whole(pieces: &PhasedPieces, blocks: u64) -> bool {
     let mut next = 0;
     let are_ordered = pieces.phases().all(|(phase, pieces)| {
@@ -159,7 +159,7 @@ mod tests {
             numbers.sort_unstable();
             (numbers, held.holders)
         };
-        // One image holds 5 twice; of 6 and 8 each holder is whole, or not.
+        // One image holds 5 twice. For 6 and 8, each holder is whole, or not.
         let rows = [
             [5, 0, 1],
             [5, 0, 1],

@@ -41,16 +41,16 @@ pub use self::volume::{Volume, find, open};
 
 use crate::state::StateError;
 
-/// Why something could not be done with a common volume. The volume is as it was before.
+/// Why a common volume could not be used or changed. The volume is as it was before.
 #[derive(Debug, thiserror::Error)]
 pub enum CommonError {
-    /// A folder has none.
+    /// A folder has no common volume.
     #[error("there is no common volume in `{}`", .folder.shown())]
     Missing {
         /// The folder.
         folder: PathBuf,
     },
-    /// A folder has several.
+    /// A folder has several common volumes.
     #[error("there are several common volumes in `{}`, the first of them `{}`", .folder.shown(), .first.shown())]
     Several {
         /// The folder.
@@ -58,7 +58,7 @@ pub enum CommonError {
         /// One of them.
         first: PathBuf,
     },
-    /// It exists already.
+    /// The path is taken.
     #[error("`{}` exists", .path.shown())]
     Exists {
         /// The file.
@@ -72,38 +72,38 @@ pub enum CommonError {
         /// The reason.
         why: String,
     },
-    /// Its content is damaged.
+    /// The content of the volume is damaged.
     #[error("the common volume `{}` is damaged: {why}", .path.shown())]
     Damaged {
         /// The volume.
         path: PathBuf,
-        /// What is wrong.
+        /// The damage.
         why: String,
     },
-    /// Another process changes it.
+    /// Another process changes the volume.
     #[error("another process changes the common volume `{}`", .path.shown())]
     Busy {
         /// The volume.
         path: PathBuf,
     },
-    /// It was removed or replaced meanwhile.
+    /// The volume was removed or replaced meanwhile.
     #[error("the common volume `{}` was removed or replaced meanwhile", .path.shown())]
     Replaced {
         /// The volume.
         path: PathBuf,
     },
-    /// It has no room for more, or the file system has none.
+    /// The volume has no room for more, or the file system has none.
     #[error("there is no room for more in the common volume `{}`: {why}", .path.shown())]
     Full {
         /// The volume.
         path: PathBuf,
-        /// What is full.
+        /// The full resource.
         why: String,
     },
-    /// A program of the host.
+    /// A program of the host failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// An image that content was to come from.
+    /// An image that was to give content could not be read.
     #[error("cannot read packages of `{}`: {why}", .path.shown())]
     Image {
         /// The image.
@@ -111,24 +111,24 @@ pub enum CommonError {
         /// The reason.
         why: String,
     },
-    /// A package archive.
+    /// A package archive was not added.
     #[error("`{}` is not added: {why}", .path.shown())]
     Archive {
         /// The archive.
         path: PathBuf,
-        /// The reason. Text of the archive may be in it.
+        /// The reason. It may contain text of the archive.
         why: String,
     },
-    /// A file.
+    /// A file could not be used.
     #[error("cannot use `{}`", .path.shown())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What failed.
+        /// The failure.
         #[source]
         source: io::Error,
     },
-    /// The state folder, or the user ended the work.
+    /// The state folder failed, or the user ended the work.
     #[error(transparent)]
     State(#[from] StateError),
 }

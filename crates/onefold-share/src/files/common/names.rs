@@ -1,15 +1,15 @@
-//! Names in a common volume: made of names of guests and archives, which nobody vouches for.
+//! Names in a common volume. They are made from names of guests and archives, which are not trusted.
 //!
-//! They reach `debugfs`, whose input is a command language. So a component has plain characters only; another one is
-//! replaced by its digest.
+//! The names reach `debugfs`, whose input is a command language. So a component has plain characters only; any other
+//! component is replaced by its digest.
 
 use md5::{Digest as _, Md5};
 
-/// The folder of a volume that has a folder for each package.
+/// The folder of a volume in which each package has its folder.
 const PACKAGES: &str = "/dpkg";
-/// Characters of a component, at most. A file system takes 255.
+/// Maximum number of characters of a component. A file system takes 255.
 const COMPONENT_CHARS_MAX: usize = 120;
-/// Characters of a whole path, at most.
+/// Maximum number of characters of a whole path.
 const PATH_CHARS_MAX: usize = 1024;
 
 /// Returns the folder of a package: `/dpkg/NAME_VERSION_ARCHITECTURE`.
@@ -18,8 +18,8 @@ pub(super) fn package_folder(name: &str, version: &str, architecture: &str) -> S
     format!("{PACKAGES}/{}", component(whole.as_bytes()))
 }
 
-/// Returns where a file of a package lies in the volume. Components without a meaning (`.`, `..`, empty ones) are
-/// left out.
+/// Returns the place of a packaged file in the volume. Components without a meaning (`.`, `..`, empty ones) are left
+/// out.
 pub(super) fn file_path(folder: &str, path: &[u8]) -> String {
     let mut whole = folder.to_owned();
     for part in path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b"." | b"..")) {
@@ -35,19 +35,19 @@ pub(super) fn file_path(folder: &str, path: &[u8]) -> String {
     whole
 }
 
-/// Returns the path of another content that has the same path by its package.
+/// Returns a path for another content whose package gives it the same path.
 pub(super) fn apart(path: &str, digest: &[u8; 16]) -> String {
     let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
     format!("{parent}/~{}", hexadecimal(digest))
 }
 
-/// Returns whether a path is one that this module makes.
+/// Returns whether this module makes a path of this form.
 pub(super) fn is_plain(path: &str) -> bool {
     let below = path.strip_prefix(PACKAGES).and_then(|rest| rest.strip_prefix('/'));
     path.len() <= 2 * PATH_CHARS_MAX && below.is_some_and(|below| below.split('/').all(|part| is_kept(part.as_bytes())))
 }
 
-/// Returns the folders above a path, the highest first, but for the root.
+/// Returns the folders above a path, the highest first, except the root.
 pub(super) fn folders_of(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| path.get(..at).unwrap_or_default()).filter(|folder| !folder.is_empty())
 }

@@ -1,4 +1,4 @@
-//! What a generation changes, before anything is made.
+//! The changes of a generation, planned before anything is made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,9 +9,9 @@ use super::contents::{self, ContentId, Contents, NAMES_MAX, RECORD_FOLDER};
 use super::names::apart;
 use crate::format::guest::Piece;
 
-/// A content that is to get into a volume.
+/// A content that is to be added to a volume.
 pub(super) struct Addition {
-    /// Its path there, if no other content has it.
+    /// Its path in the volume, if no other content has that path.
     pub(super) path: String,
     pub(super) id: ContentId,
     /// Whether a user adds it.
@@ -19,24 +19,24 @@ pub(super) struct Addition {
     pub(super) origin: Origin,
 }
 
-/// The blocks that a content comes from, by clone.
+/// The blocks from which a content is cloned.
 pub(super) struct Origin {
-    /// The file that has them, by its place among the open ones.
+    /// The file that has the blocks, by its index among the open ones.
     pub(super) image: usize,
-    /// Where they lie: all of the content, in order.
+    /// The places of the blocks: all of the content, in order.
     pub(super) pieces: Vec<Piece>,
 }
 
-/// What a change did to a volume.
+/// Changes of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// Contents that came into it, and their bytes.
+    /// Contents that were added.
     pub added: u64,
-    /// Their bytes.
+    /// Bytes of the added contents.
     pub added_bytes: u64,
-    /// Names that contents got which were there already.
+    /// Names that were added to contents which the volume had already.
     pub linked: u64,
-    /// Contents that were not what their digests say, and were left out.
+    /// Contents that were left out because they did not match their digests.
     pub differed: u64,
     /// Contents whose blocks the file system did not clone.
     pub refused: u64,
@@ -44,13 +44,13 @@ pub struct Changed {
     pub removed: u64,
 }
 
-/// What a generation changes.
+/// The changes of a generation.
 pub(super) struct Plan<'a> {
     pub(super) contents: Contents,
     pub(super) removed: Vec<(ContentId, contents::Content)>,
-    /// Contents that are new, each with its path.
+    /// New contents, each with its path.
     pub(super) made: Vec<(&'a Addition, String)>,
-    /// Contents that have more names than before.
+    /// Contents that get more names.
     linked: BTreeSet<ContentId>,
     pub(super) changed: Changed,
 }
@@ -115,7 +115,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the contents that get more names, with these.
+    /// Returns the contents that get more names, with these names.
     fn links(&self, before: &Contents) -> impl Iterator<Item = (&contents::Content, &[String])> {
         self.linked.iter().filter_map(|id| {
             let content = self.contents.get(id)?;

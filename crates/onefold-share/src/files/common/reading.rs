@@ -1,4 +1,4 @@
-//! Where contents lie in a volume, and whether they are what their digests say.
+//! Where contents lie in a volume, and whether they match their digests.
 
 use std::path::Path;
 
@@ -13,10 +13,11 @@ use super::contents::ContentId;
 use super::volume::{places_of, with_volume};
 use crate::format::guest::Piece;
 
-/// Bytes that are read back at once.
+/// Size of one read, in bytes.
 const READ_BYTES: usize = 1 << 20;
 
-/// Returns where files of a volume lie; `None` for one that is not there as it should be. `paths` are with lengths.
+/// Returns the places of files of a volume; `None` for a file that is not there as it should be. `paths` come with
+/// lengths.
 pub(super) fn places<'p, S: Substrate>(
     substrate: &S,
     file: &S::File,
@@ -29,8 +30,9 @@ pub(super) fn places<'p, S: Substrate>(
     })
 }
 
-/// Returns the block of the image, the block of the volume and the number of blocks of each part of a content that is
-/// consecutive in both, cut to at most `count_max` blocks. Both lists have the whole content in order.
+/// Returns the parts of a content that are consecutive both in the image and in the volume, cut to at most `count_max`
+/// blocks. A part is a block of the image, a block of the volume, and a number of blocks. Both lists have the whole
+/// content in order.
 pub(super) fn pairs(pieces: &[Piece], places: &[Placed], count_max: u64) -> Vec<(u64, u64, u64)> {
     let (mut pieces, mut places) = (pieces.iter().copied(), places.iter().copied());
     let (mut piece, mut place) = (pieces.next(), places.next());
@@ -85,7 +87,7 @@ pub(super) fn is_equal<S: Substrate>(
     Ok(left == 0 && <[u8; 16]>::from(hasher.finalize()) == *digest)
 }
 
-/// Returns the parts of a text that lie together, each with its first block.
+/// Returns the consecutive parts of a text, each with its first block.
 pub(super) fn each_part<'t>(places: &'t [Placed], text: &'t [u8]) -> impl Iterator<Item = (u64, &'t [u8])> {
     places.iter().filter_map(|place| {
         let from = usize::try_from(place.content).ok()?.checked_mul(BLOCK_BYTES)?;

@@ -1,4 +1,4 @@
-//! A common volume as it is: found, opened, and read.
+//! A common volume, opened for reading.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ impl<F> Volume<F> {
         &self.path
     }
 
-    /// Returns the file that it is.
+    /// Returns the handle of its file.
     pub fn handle(&self) -> &FileHandle {
         &self.handle
     }
@@ -50,7 +50,7 @@ impl<F> Volume<F> {
         self.owner
     }
 
-    /// Returns what it holds.
+    /// Returns its contents.
     pub fn contents(&self) -> &Contents {
         &self.contents
     }
@@ -59,7 +59,7 @@ impl<F> Volume<F> {
 /// Returns the path of the common volume that a path names: the file itself, or the marked file in a folder.
 ///
 /// # Errors
-/// Where there is none or more than one, and those of the file system.
+/// `Missing` or `Several` if a folder does not have exactly one, and errors of the file system.
 pub fn find<S: Substrate>(substrate: &S, path: &Path) -> Result<PathBuf, CommonError> {
     let listed = match substrate.list(path) {
         Ok(listed) => listed,
@@ -79,13 +79,13 @@ pub fn find<S: Substrate>(substrate: &S, path: &Path) -> Result<PathBuf, CommonE
     found.ok_or_else(|| CommonError::Missing { folder: path.to_owned() })
 }
 
-/// Returns whether the file of a name is a common volume, or a draft of one. One that cannot be examined is none.
+/// Returns whether the file of a name is a common volume, or a draft of one. A file that cannot be examined is neither.
 pub(crate) fn is_marked<S: Substrate>(substrate: &S, path: &Path) -> bool {
     path.file_name().is_some_and(|name| is_draft(Path::new(name)))
         || matches!(substrate.attribute(path, ATTRIBUTE), Ok(Some(_)))
 }
 
-/// Returns the beginning of the names of drafts of a volume with this name.
+/// Returns the prefix of the names of drafts of a volume with this name.
 pub(super) fn draft_prefix(name: &str) -> String {
     format!(".{name}.onefold-")
 }
@@ -98,8 +98,8 @@ pub(super) fn is_draft(name: &Path) -> bool {
 /// Opens a common volume, and reads its record.
 ///
 /// # Errors
-/// See [`CommonError`]: where the file is no common volume, is not the user's, can be read by others, or is
-/// damaged.
+/// See [`CommonError`]. Fails if the file is not a common volume, does not belong to the user, can be read by others,
+/// or is damaged.
 pub fn open<S: Substrate>(substrate: &S, path: &Path) -> Result<Volume<S::File>, CommonError> {
     let failed = |error| CommonError::io(path, error);
     let file = substrate.open(path, Access::Read).map_err(failed)?;
@@ -130,7 +130,7 @@ pub fn open<S: Substrate>(substrate: &S, path: &Path) -> Result<Volume<S::File>,
 /// Reads the record of a volume.
 ///
 /// # Errors
-/// `Damaged` where there is none that can be read.
+/// `Damaged` if there is no readable record.
 pub(super) fn record<S: Substrate>(substrate: &S, file: &S::File, path: &Path) -> Result<Contents, CommonError> {
     let read =
         with_volume(substrate, file, path, |tree, _| tree.read_path(contents::PATH.as_bytes(), contents::BYTES_MAX));
@@ -142,10 +142,10 @@ fn damaged(path: &Path, error: &GuestError) -> CommonError {
     CommonError::Damaged { path: path.to_owned(), why: error.to_string() }
 }
 
-/// Does something with the file system in a volume.
+/// Calls a function with the file system in a volume.
 ///
 /// # Errors
-/// Where there is none.
+/// If there is no file system.
 pub(super) fn with_volume<S: Substrate, T>(
     substrate: &S,
     file: &S::File,
@@ -163,7 +163,7 @@ pub(super) fn with_volume<S: Substrate, T>(
     Ok(work(&Tree::new(system), reader))
 }
 
-/// Returns where a file of a volume lies, if it lies wholly in whole blocks of one kind.
+/// Returns the place of a file of a volume, if all of it lies in whole blocks of one kind.
 pub(super) fn places_of(
     tree: &Tree<'_>,
     reader: &VolumeReader<'_>,

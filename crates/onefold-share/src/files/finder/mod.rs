@@ -1,15 +1,15 @@
-//! The finder of guest files: hands sorted runs to the engine, and counts what came of them.
+//! The finder of guest files: hands sorted runs to the engine, and counts the results.
 //!
-//! There are four batches at most:
+//! There are at most four batches:
 //!
-//! 1. The runs with the best sources. A pair of images that mostly differs is not compared any further, but what it
-//!    shares already is still seen, and counts for the pair.
-//! 2. The runs that were not compared then, of pairs that have proved to be right. So the order of places on a disk has
-//!    no part in what is believed: an old clone may have its swap file first.
-//! 3. The runs with second sources into what did not share until then.
+//! 1. The runs with the best sources. A pair of images that mostly differs is not compared any further. Blocks that it
+//!    shares already are still seen, and count for the pair.
+//! 2. The runs that were not compared then, of pairs that have proved to be right. So the order of places on a disk
+//!    does not affect the trust in a pair: an old clone may have its swap file first.
+//! 3. The runs with second sources into ranges that did not share until then.
 //! 4. The runs of the third batch that were not compared, as in the second one.
 //!
-//! Later batches leave out what shares by then, with whatever source.
+//! Later batches leave out the ranges that share by then, with whatever source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -26,29 +26,29 @@ use super::trust::{GivenUp, Trust};
 use crate::format::{FileBlock, FileNo};
 use crate::pass::{Engine, FilePlace, Finder, Outcome, PassError, Run, RunBatch, RunSorter, SortedRuns, Source};
 
-/// Runs into one block that are tried. A block belongs to one file; a hostile guest says that it belongs to a million.
+/// Maximum number of runs into one block that are tried. A block belongs to one file; a hostile guest may claim that it
+/// belongs to a million.
 const RUNS_INTO_BLOCK_MAX: u32 = 8;
 
 /// The runs of a join.
 pub(super) struct FoundRuns {
     batch: Batch,
-    /// What a later batch tries again.
+    /// Runs and ranges that a later batch tries again.
     failures: Failures,
-    /// The block that the last run leads into, the last run, and how many runs led there so far.
+    /// The target block of the last run, the last run, and the number of runs into that block so far.
     last: Option<(FilePlace, Run, u32)>,
-    /// For each tier and source, the block behind the last one that was counted as shared before, in the batch that is
-    /// on.
+    /// For each tier and source, the block behind the last one that was counted as shared before, in the current batch.
     counted: BTreeMap<(Tier, FileNo), FilePlace>,
     trust: Trust,
-    /// What came of all runs, by tier.
+    /// Results of all runs, by tier.
     pub(super) tiers: [TierCounts; Tier::ALL.len()],
-    /// Bytes of runs that were handed out, and bytes that share since now, by package.
+    /// Bytes of runs that were handed out, and bytes that this run has shared, by package.
     pub(super) packages: BTreeMap<u32, PackageBytes>,
 }
 
-/// The batch that is on.
+/// The current batch.
 enum Batch {
-    /// None was handed out yet.
+    /// No batch was handed out yet.
     Waiting(SourceRuns),
     /// First sources; second ones wait.
     First(SortedRuns, RunSorter),
@@ -59,7 +59,7 @@ enum Batch {
     Over,
 }
 
-/// What came of the files of a package, in bytes.
+/// Results for the files of a package, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PackageBytes {
     /// Believed equal to others.
@@ -93,7 +93,7 @@ impl FoundRuns {
         self.trust.given_up()
     }
 
-    /// Makes the next batch ready. Returns false where there is none.
+    /// Makes the next batch ready. Returns false if there is none.
     fn begin_batch(&mut self) -> io::Result<bool> {
         self.last = None;
         self.counted.clear();
@@ -110,7 +110,7 @@ impl FoundRuns {
         Ok(!matches!(self.batch, Batch::Over))
     }
 
-    /// Returns the next run of the batch that is on, and why it failed before, where it did.
+    /// Returns the next run of the current batch, and why it failed before, if it did.
     fn next_of_batch(&mut self) -> io::Result<Option<(Run, Option<Failure>)>> {
         self.failures.check()?;
         Ok(match &mut self.batch {
@@ -123,7 +123,7 @@ impl FoundRuns {
         })
     }
 
-    /// Counts the bytes of a run anew, which failed before.
+    /// Counts the bytes of a run that failed before anew.
     fn count_again(&mut self, label: Label, bytes: u64, failure: Failure) {
         let Some(counts) = self.tiers.get_mut(label.tier.index()) else { return };
         let sum = match failure {
@@ -137,8 +137,8 @@ impl FoundRuns {
         *sum = sum.saturating_sub(bytes);
     }
 
-    /// Returns how many bytes of a part that shares already were not counted before, and counts them. A hostile guest
-    /// claims a block that it shares in many files.
+    /// Counts the bytes of a part that shares already, and returns how many of them were not counted before. A hostile
+    /// guest claims a block that it shares in many files.
     fn uncounted_bytes(&mut self, tier: Tier, source: FileNo, part: &Run) -> u64 {
         let FilePlace { file, block: FileBlock(first) } = part.target();
         let end = first.saturating_add(part.count());
@@ -177,7 +177,7 @@ impl FoundRuns {
     }
 }
 
-/// Returns the next run whose images are believed by now. Runs of other images need another source.
+/// Returns the next run whose images are believed by now. Runs of other images are noted as in need of another source.
 fn next_believed(runs: &mut LaterRuns, trust: &Trust, failures: &mut Failures) -> io::Result<Option<Run>> {
     while let Some(run) = runs.next_run()? {
         if believes(trust, &run) {

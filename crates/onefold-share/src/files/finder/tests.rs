@@ -1,4 +1,4 @@
-//! What the finder hands out, and what it counts.
+//! Runs that the finder hands out, and its counts.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ fn found(runs: &[Run]) -> FoundRuns {
     found_twice(runs, &[])
 }
 
-/// Returns the finder of some runs with first sources, and of some with second ones; its first batch is on.
+/// Returns the finder of some runs with first sources and some with second ones. Its first batch is the current one.
 fn found_twice(first: &[Run], second: &[Run]) -> FoundRuns {
     let folder = Path::new("/var/tmp");
     let [first, second] = [first, second].map(|runs| {
@@ -36,8 +36,8 @@ fn found_twice(first: &[Run], second: &[Run]) -> FoundRuns {
     found
 }
 
-/// Shares all batches as the engine does: what the finder does not want compared is told as shared before if it is, or
-/// else as declined. Returns how many blocks of each pair were compared.
+/// Shares all batches as the engine does. Runs that the finder does not want compared are reported as shared before if
+/// they are, or else as declined. Returns how many blocks of each pair were compared.
 fn share_all(found: &mut FoundRuns, outcome_of: impl Fn(&Run) -> Outcome) -> BTreeMap<(u32, u32), u64> {
     let mut compared = BTreeMap::new();
     loop {
@@ -60,7 +60,7 @@ fn share_all(found: &mut FoundRuns, outcome_of: impl Fn(&Run) -> Outcome) -> BTr
 }
 
 const RUN_BLOCKS: u64 = 1 << 10;
-/// Runs that are 64 MiB.
+/// Number of runs that make up 64 MiB.
 const ENOUGH_RUNS: u64 = 16;
 
 /// Returns runs from each place of one image to the same place of another one.
@@ -68,7 +68,7 @@ fn runs_between(source: u32, target: u32, places: std::ops::Range<u64>) -> Vec<R
     places.map(|at| run((source, at * RUN_BLOCKS), (target, at * RUN_BLOCKS), RUN_BLOCKS, 1)).collect()
 }
 
-/// An image claims all that the others have. It used to take away their savings, since a group had one source.
+/// Regression: an image that claims the contents of all others took away their savings, since a group had one source.
 #[test]
 fn what_a_lying_source_does_not_hold_shares_with_a_second_one() {
     let runs = |source: u32| (source + 1..5).flat_map(|target| runs_between(source, target, 0..40)).collect::<Vec<_>>();
@@ -83,7 +83,7 @@ fn what_a_lying_source_does_not_hold_shares_with_a_second_one() {
         assert_eq!(of_pairs, [wasted, wasted, wasted, all, all], "{lie:?}");
         let TierCounts { shared, differed, empty, given_up, second, .. } = found.tiers[0];
         assert_eq!(shared, 2 * all * BLOCK_BYTES_U64);
-        // Of image 2 there is no second source.
+        // Image 2 has no second source.
         assert_eq!(differed + empty + given_up, all * BLOCK_BYTES_U64, "{lie:?}");
         assert_eq!(second, differed_twice * BLOCK_BYTES_U64);
         assert_eq!(found.packages[&1].believed, 3 * all * BLOCK_BYTES_U64);
@@ -115,8 +115,8 @@ fn a_run_that_is_named_twice_is_tried_once() {
     assert_eq!((found.tiers[0].crowded, found.packages[&1].believed), (0, 3 * BLOCK_BYTES_U64));
 }
 
-/// A file of no package with an equal date is believed equal by two tiers. Its run by the second one would come
-/// between those that the engine joins.
+/// Two tiers believe a file of no package with an equal date equal. Its run by the second tier would come between the
+/// runs that the engine joins.
 #[test]
 fn a_file_of_two_tiers_is_tried_once_in_the_better_one() {
     let both = |at: u64| [Tier::Named, Tier::Dated].map(|tier| run_of(tier, (1, at), (2, 50 + at), 16, 0));
@@ -155,8 +155,8 @@ fn outcomes_are_counted_by_tier_and_package() {
     assert_eq!(found.packages[&4], PackageBytes { believed: 0, shared: BLOCK_BYTES_U64 });
 }
 
-/// An old clone shares much with its template, and has changed as much as a liar would be given up for: before what it
-/// shares, or behind that.
+/// An old clone shares much with its template, and has changed as much as a liar would be given up for, before or
+/// behind the part that it shares.
 #[test]
 fn what_two_images_share_already_counts_for_them_wherever_it_lies() {
     for changed in [0..45, 55..100] {
@@ -166,7 +166,7 @@ fn what_two_images_share_already_counts_for_them_wherever_it_lies() {
             at if changed.contains(&at) => Outcome::Differed,
             _ => Outcome::Before,
         };
-        // As the first source, and as the second one of what a liar has claimed.
+        // As the first source, and as the second one for ranges that a liar has claimed.
         let liar = runs_between(7, 2, 0..100);
         for (first, second) in [(runs_between(1, 2, 0..100), Vec::new()), (liar, runs_between(1, 2, 0..100))] {
             let mut found = found_twice(&first, &second);
@@ -181,7 +181,7 @@ fn what_two_images_share_already_counts_for_them_wherever_it_lies() {
     }
 }
 
-/// A guest that claims a block which it shares in eight files has shared it once. Otherwise it could lie about eight.
+/// A guest that claims one shared block in eight files has shared it once. Otherwise it could lie about eight.
 #[test]
 fn a_block_that_is_claimed_often_counts_once() {
     let lengths = (0..u64::from(RUNS_INTO_BLOCK_MAX)).map(|less| RUN_BLOCKS - less);
@@ -193,7 +193,7 @@ fn a_block_that_is_claimed_often_counts_once() {
     assert_eq!(compared[&(1, 2)], 11 * RUN_BLOCKS);
 }
 
-/// A block that shares with another source since a moment ago says nothing of this one.
+/// A block that has just come to share with another source says nothing about this one.
 #[test]
 fn what_an_earlier_run_has_shared_counts_for_nobody() {
     let mut found = found(&runs_between(1, 2, 0..100));
@@ -223,11 +223,11 @@ fn runs_of_claims_that_are_mostly_wrong_are_not_compared_any_more() {
     assert_eq!(found.tiers[0].given_up, 84 * RUN_BLOCKS * BLOCK_BYTES_U64);
 }
 
-/// Image 1 differs in the middle block. Another source has shared that in the same batch, or shared it before.
+/// Image 1 differs in the middle block. Another source has shared that block in the same batch, or shared it before.
 #[test]
 fn what_another_source_has_shared_is_not_tried_with_a_second_one() {
     for outcome in [Outcome::Shared, Outcome::Before] {
-        // The last block fails behind what shares, too.
+        // The last block, behind the shared one, fails, too.
         let first = [run((1, 100), (9, 100), 3, 1), run((2, 1), (9, 101), 1, 1), run((1, 7), (9, 110), 1, 1)];
         let mut found = found_twice(&first, &[run((3, 50), (9, 99), 20, 1)]);
         let tried = std::cell::RefCell::new(Vec::new());
@@ -267,7 +267,7 @@ fn what_another_source_has_shared_is_not_tried_again_once_its_pair_is_believed()
             _ => Outcome::Shared,
         }
     });
-    // The pair was declined there, and then nobody else leads into the block.
+    // The pair was declined there, and no other run leads into the block.
     assert_eq!(tried.into_inner(), [(1, declined, RUN_BLOCKS), (2, other, 1)]);
     assert_eq!(found.tiers[0].given_up, BLOCK_BYTES_U64);
 }

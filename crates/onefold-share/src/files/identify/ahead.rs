@@ -1,8 +1,8 @@
-//! Images that threads examine while rows are made of those before them.
+//! Threads that examine images while rows are made of the images before them.
 //!
 //! An examination waits for the disk most of the time: it reads tables, folders and databases in small pieces. Several
-//! at once keep more requests at the disk. What they find is taken in the order of the images all the same, so the
-//! result is that of one thread. An examination that is far ahead waits until its findings are taken.
+//! at once keep more requests at the disk. Their findings are taken in the order of the images, so the result is that
+//! of one thread. An examination that is far ahead waits until its findings are taken.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use crate::format::guest::{KeptFile, KeptGuest, PhasedPieces};
 use crate::scan::ListedFile;
 use crate::state::StateError;
 
-/// More examinations at once would only monopolise the disk.
+/// Upper bound; more examinations at once would only monopolise the disk.
 pub(in crate::files) const THREADS_MAX: usize = 4;
-/// Files of a batch, and pieces of all of them, at most.
+/// Maximum number of files of a batch, and of pieces of all of them.
 const BATCH_FILES_MAX: usize = 256;
 const BATCH_PIECES_MAX: usize = 4096;
-/// What a batch takes in memory, about.
+/// Approximate memory of a batch, in bytes.
 const BATCH_BYTES: usize = 192 << 10;
-/// Between two looks at whether the work goes on, while it waits for a thread.
+/// Interval at which a thread that waits for findings asks whether the work goes on.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// An image that is open for reading.
@@ -42,7 +42,7 @@ pub(in crate::files) struct OpenedImage<'l, S: Substrate> {
 }
 
 impl<'l, S: Substrate> OpenedImage<'l, S> {
-    /// Opens an image of the list, of which blocks can be shared.
+    /// Opens an image of the list whose blocks can be shared.
     ///
     /// # Errors
     /// See [`IdentifyError`].
@@ -57,23 +57,23 @@ impl<'l, S: Substrate> OpenedImage<'l, S> {
         &self.file
     }
 
-    /// Returns what it was like when it was opened.
+    /// Returns its state when it was opened.
     pub(in crate::files) fn stat(&self) -> &FileStat {
         &self.stat
     }
 }
 
-/// An examination that a thread is to make.
+/// An examination for a thread.
 struct Task<'d> {
     image: ToExamine<'d>,
     into: SyncSender<Message>,
 }
 
-/// An image that a thread is to examine.
+/// An image for a thread to examine.
 pub(in crate::files) struct ToExamine<'d> {
     pub(in crate::files) disk: &'d dyn Disk,
     pub(in crate::files) stat: &'d FileStat,
-    /// What an earlier run of this kind kept of it.
+    /// The record that an earlier run of this kind kept of it.
     pub(in crate::files) kept: Option<KeptGuest>,
 }
 
@@ -88,7 +88,7 @@ impl<'d> ToExamine<'d> {
     }
 }
 
-/// What a thread has found so far.
+/// The findings of a thread so far.
 #[derive(Default)]
 struct Batch {
     packages: Vec<String>,
@@ -101,19 +101,19 @@ enum Message {
     End(Box<Ended>),
 }
 
-/// What the examinations of some images find, in the order in which these were given.
+/// Findings of the examinations of some images, in the order in which the images were given.
 pub(in crate::files) struct Ahead<'d> {
     waiting: VecDeque<ToExamine<'d>>,
-    /// What threads take their tasks from.
+    /// The queue from which threads take their tasks.
     tasks: Sender<Task<'d>>,
     begun: VecDeque<Receiver<Message>>,
-    /// Batches that an examination may be ahead.
+    /// Maximum number of batches that an examination may be ahead.
     batches_max: usize,
     is_over: &'d AtomicBool,
 }
 
 impl<'d> Ahead<'d> {
-    /// Begins the examination of images on threads of a scope. Findings that wait take `memory_bytes` at most, about.
+    /// Begins the examination of images on threads of a scope. Waiting findings take about `memory_bytes` at most.
     /// `is_over` is false until this is dropped.
     pub(in crate::files) fn begin<'scope>(
         scope: &'scope Scope<'scope, 'd>,
@@ -141,12 +141,12 @@ impl<'d> Ahead<'d> {
     fn begin_next(&mut self) {
         let Some(image) = self.waiting.pop_front() else { return };
         let (into, found) = sync_channel(self.batches_max);
-        // Without threads nothing is asked for.
+        // Without threads, no findings are asked for.
         let _ = self.tasks.send(Task { image, into });
         self.begun.push_back(found);
     }
 
-    /// Returns what is found in the next image; none if all were taken.
+    /// Returns the findings of the next image; `None` if all were taken.
     pub(in crate::files) fn next_image(&mut self) -> Option<FoundAhead> {
         let found = self.begun.pop_front()?;
         self.begin_next();
@@ -160,14 +160,14 @@ impl Drop for Ahead<'_> {
     }
 }
 
-/// What a thread finds in an image.
+/// The findings of a thread in an image.
 pub(in crate::files) struct FoundAhead(Receiver<Message>);
 
 impl FoundAhead {
-    /// Hands all that is found to `findings`.
+    /// Hands all findings to `findings`.
     ///
     /// # Errors
-    /// Errors of `findings` and of `go_on`, which is asked while it waits.
+    /// Errors of `findings` and of `go_on`, which is asked while this waits.
     pub(super) fn take(
         &self,
         findings: &mut dyn Findings,
@@ -218,9 +218,9 @@ struct Batches {
 }
 
 impl Batches {
-    /// Sends what there is. Waits while the examination is too far ahead.
+    /// Sends the current batch. Waits while the examination is too far ahead.
     fn send(&mut self) -> Result<(), IdentifyError> {
-        // Nobody takes it any more once the work is over.
+        // The receiver is gone once the work is over.
         self.into.send(Message::Found(std::mem::take(&mut self.batch))).map_err(|_| over())
     }
 
@@ -267,7 +267,7 @@ mod tests {
     use crate::format::guest::{KeptClaim, Piece};
     use crate::pace::Pace;
 
-    /// A disk of zeros, or one of which nothing can be read.
+    /// A disk of zeros, or one that cannot be read.
     struct Zeros {
         is_bad: bool,
     }
@@ -290,7 +290,7 @@ mod tests {
         }
     }
 
-    /// Takes down the names of packages, and the number of each file with its first piece.
+    /// Records the names of packages, and the number of each file with its first piece.
     #[derive(Default)]
     struct Taken {
         packages: Vec<String>,
@@ -336,7 +336,7 @@ mod tests {
         Ended { sums: Default::default(), is_stranger: true, facts: Err(IdentifyError::Exhausted) }
     }
 
-    /// Sends so many findings through a channel of one batch; returns what becomes of them.
+    /// Sends this many findings through a channel of one batch, and returns the result.
     fn sent(packages: usize, files: u64, into: SyncSender<Message>) -> Result<(), IdentifyError> {
         let mut batches = Batches { into, batch: Batch::default() };
         (0..packages).try_for_each(|number| batches.package(number.to_string()))?;

@@ -1,4 +1,4 @@
-//! What is claimed of a file, as numbers: files with one number are believed equal.
+//! Claims about files, as numbers: files with one number are believed equal.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -10,23 +10,23 @@ use crate::domain::Domain;
 use crate::files::tier::Tier;
 use crate::format::guest::{KeptClaim, KeptFile, PhasedPieces};
 
-/// Key of the numbers of contents. Hosts may have different ones: which files are equal, and which of them is the
-/// source, does not depend on it.
+/// Key of the numbers of contents. Hosts may have different keys: neither the equality of files nor the choice of the
+/// source depends on it.
 pub(super) type ClaimKey = [u8; 16];
 
 /// Images that may share with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Circle<'a> {
     domain: &'a Domain,
-    /// Their blocks are overwritten in place (`nodatacow`). Btrfs does not share between such files and others.
+    /// Whether their blocks are overwritten in place (`nodatacow`). Btrfs does not share between such files and others.
     is_in_place: bool,
 }
 
 impl<'a> Circle<'a> {
-    /// Returns the circle of an image, by why the file system says that its blocks cannot be shared.
+    /// Returns the circle of an image, given why the file system says that its blocks cannot be shared.
     pub(super) fn of(domain: &'a Domain, refusal: Option<Refusal>) -> Result<Circle<'a>, IdentifyError> {
         match refusal {
-            // An immutable image is a source all the same.
+            // An immutable image can still be a source.
             None | Some(Refusal::Immutable) => Ok(Circle { domain, is_in_place: false }),
             Some(Refusal::NoCopyOnWrite) => Ok(Circle { domain, is_in_place: true }),
             Some(other) => Err(IdentifyError::Refused(other)),
@@ -39,14 +39,14 @@ impl<'a> Circle<'a> {
 pub(super) struct Claims<'a> {
     pub(super) key: &'a ClaimKey,
     pub(super) circle: Circle<'a>,
-    /// By what files are believed equal.
+    /// The tiers by which files are believed equal.
     pub(super) tiers: &'a [Tier],
-    /// The digest of the whole file, where files with others are not equal to it.
+    /// The digest of the whole file, if files with other digests are not equal to it.
     pub(super) whole: Option<[u8; 16]>,
 }
 
 impl Claims<'_> {
-    /// Returns what a file is believed to equal, in each tier that is wanted.
+    /// Returns the numbers of a file's content, in each wanted tier.
     pub(super) fn contents(&self, file: &KeptFile, pieces: &PhasedPieces) -> Vec<(Tier, u64)> {
         let mut contents = Vec::new();
         if let KeptClaim::Digest(digest) | KeptClaim::Content(digest) = file.claim
@@ -68,8 +68,8 @@ impl Claims<'_> {
         contents
     }
 
-    /// Returns what a file of an image is believed to equal that was copied as a whole with others: a file with the same
-    /// record, at the same place of the disk.
+    /// Returns the number of a file that was copied as a whole with others: a file with the same record, at the same
+    /// place of the disk.
     fn copied(&self, file: &KeptFile, pieces: &PhasedPieces) -> (Tier, u64) {
         let KeptFile { generation, modified, changed, created, size_bytes, .. } = file;
         let times = [Some(*modified), Some(*changed), *created].map(|time| time.map(words));
@@ -77,7 +77,8 @@ impl Claims<'_> {
         self.content(Tier::Copied, &(file.file, generation, times, size_bytes, map))
     }
 
-    /// Adds what a file of no package is believed to equal by its path. Its first, middle and last blocks are part of it.
+    /// Adds the numbers by which a file of no package equals others by path. The number depends on its first, middle
+    /// and last blocks, too.
     fn add_named(&self, contents: &mut Vec<(Tier, u64)>, path: u64, probes: u64, file: &KeptFile) {
         let size = file.size_bytes;
         if self.wants(Tier::Dated) {
@@ -97,7 +98,7 @@ impl Claims<'_> {
     }
 }
 
-/// Returns whether the first, middle and last blocks of files of no package are part of a claim in one of the tiers.
+/// Returns whether one of the tiers claims by the first, middle and last blocks of files of no package.
 pub(super) fn want_probes(tiers: &[Tier]) -> bool {
     tiers.iter().any(|tier| matches!(tier, Tier::Dated | Tier::Named))
 }
@@ -106,8 +107,8 @@ fn words(time: Timestamp) -> (i64, u32) {
     (time.seconds, time.nanoseconds)
 }
 
-/// Returns a number for a content: equal ones are believed equal. Others may have the same number, too: that costs a
-/// comparison. Files of different circles never have one content, but by chance.
+/// Returns a number for a content: equal contents have one number and are believed equal. Another content may have the
+/// same number, which costs a comparison. Files of different circles have one number only by chance.
 pub(super) fn content_of(key: &ClaimKey, circle: Circle<'_>, tier: Tier, claim: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     (key, circle, tier, claim).hash(&mut hasher);

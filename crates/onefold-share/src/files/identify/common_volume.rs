@@ -22,7 +22,7 @@ use crate::scan::ListedFile;
 
 impl Identifying<'_> {
     /// Adds the contents of a common volume, which is the source of each of them; `rank` is the place of its number
-    /// among those of all images. Its record is a claim as those of guests.
+    /// among those of all images. Its record is a claim, as those of guests are.
     ///
     /// # Errors
     /// See [`IdentifyError`].
@@ -55,7 +55,7 @@ impl Identifying<'_> {
     }
 }
 
-/// Adds those of the contents that the file system on a disk has.
+/// Adds the contents that the file system on a disk has.
 fn add_contents(examiner: &mut Examiner<'_>, disk: &dyn Disk, contents: &Contents) -> Result<(), IdentifyError> {
     let guest = Guest::open(disk)?;
     each_system(&guest, &mut |system| {

@@ -1,4 +1,4 @@
-//! What tells that package databases of a guest have changed, without reading them.
+//! Detects changes of a guest's package databases without reading them.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -24,11 +24,11 @@ const PATHS: [&[u8]; 5] = [
     b"/var/lib/dpkg/diversions",
 ];
 
-/// Returns the number of the databases of an image, of which nothing else is read.
+/// Returns the number that stands for the databases of an image. Nothing else of the image is read.
 ///
 /// # Errors
-/// See [`IdentifyError`]: `Unread` where a part of the image could not be read, and `Exhausted` where its guest
-/// would have to be searched for too long.
+/// See [`IdentifyError`]: `Unread` if a part of the image could not be read, and `Exhausted` if the search of its guest
+/// would take too long.
 pub(in crate::files) fn databases_of<S: Substrate>(
     substrate: &S,
     listed: &ListedFile,
@@ -58,14 +58,14 @@ fn number_of(disk: &dyn Disk) -> Result<u64, IdentifyError> {
     Ok(stamps.number())
 }
 
-/// Takes the stamps of the databases of all systems of a guest, in order.
+/// Collects the stamps of the databases of all systems of a guest, in order.
 #[derive(Default)]
 pub(super) struct DatabaseStamps {
     hasher: DefaultHasher,
 }
 
 impl DatabaseStamps {
-    /// Adds a system: which file systems it has, and the stamps of its database.
+    /// Adds a system: its file systems, and the stamps of its database.
     pub(super) fn add(&mut self, tree: &Tree<'_>) {
         let words = |time: Timestamp| (time.seconds, time.nanoseconds);
         for system in tree.systems() {
@@ -97,7 +97,7 @@ mod tests {
     use crate::pace::Pace;
     use crate::state::StateError;
 
-    /// A disk of zeros, of which nothing can be read if it is bad.
+    /// A disk of zeros; a bad one cannot be read at all.
     struct Zeros {
         is_bad: bool,
     }
@@ -120,7 +120,7 @@ mod tests {
         }
     }
 
-    /// Readers skip what they cannot read: the number of what is left is that of no database, and looks like a change.
+    /// Readers skip unreadable parts. The number of the rest is that of no database, and looks like a change.
     #[test]
     fn an_image_that_was_not_read_as_a_whole_has_no_number() {
         let look = |is_bad, bytes_max, pace: &Pace<'_>| {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use onefold_disk::{Disk, DiskError, FilePlacement};
 use onefold_substrate::Reader;
 
-/// The bytes of a file of the substrate, as a disk. What lies past the end reads as zeros.
+/// The bytes of a file of the substrate, as a disk. Bytes past the end read as zeros.
 pub(in crate::files) struct SubstrateDisk<'f> {
     reader: Arc<dyn Reader + 'f>,
     size_bytes: u64,

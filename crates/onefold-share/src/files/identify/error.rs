@@ -11,10 +11,10 @@ use crate::state::StateError;
 /// Why an image has no candidates, or no more.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::files) enum IdentifyError {
-    /// The image, or what is in it.
+    /// The image, or its content, cannot be read.
     #[error(transparent)]
     Guest(#[from] GuestError),
-    /// Its own file.
+    /// Its own file cannot be used.
     #[error(transparent)]
     File(io::Error),
     /// Its name leads to another file by now.
@@ -29,13 +29,13 @@ pub(in crate::files) enum IdentifyError {
     /// Files of this substrate are read by their own thread only.
     #[error("files of this file system cannot be read as disks")]
     Unreadable,
-    /// The readers of its guest have asked for too many bytes of it.
+    /// The readers of its guest have asked for too many bytes.
     #[error("its guest would have to be searched for too long")]
     Exhausted,
     /// A part of it could not be read, which may pass.
     #[error("a part of it could not be read")]
     Unread,
-    /// Temporary files. This ends the work.
+    /// Temporary files failed. This ends the work.
     #[error("{0}")]
     Temporary(io::Error),
     /// The user ended the work, or the state folder cannot be used.

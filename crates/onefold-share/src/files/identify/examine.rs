@@ -1,6 +1,6 @@
-//! The examination of one image: the files of its guest, what is claimed of each, and where it lies.
+//! The examination of one image: the files of its guest, the claims about each, and their places.
 //!
-//! It needs the disk alone, so that threads can make some examinations ahead of others (`ahead`).
+//! It needs only the disk, so that threads can make some examinations ahead of others (`ahead`).
 
 use std::ops::ControlFlow;
 
@@ -28,68 +28,68 @@ use crate::files::report::Examined;
 use crate::format::guest::{KeptClaim, KeptFile, KeptGuest, PhasedPieces};
 use crate::state::StateError;
 
-/// Digests of one system that are looked at.
+/// Maximum number of digests of one system that are looked at.
 pub(super) const DIGESTS_MAX: usize = 1_000_000;
-/// Bytes of candidates of one image: so many times what it takes up, and some more. Files of a guest may share blocks,
-/// and a hostile guest has a million files that share one long list of extents.
+/// Maximum bytes of candidates of one image, as a multiple of the space that it takes up, and some more. Files of a
+/// guest may share blocks, and a hostile guest has a million files that share one long list of extents.
 const BYTES_FOR_LENGTH_MAX: u64 = 4;
 pub(super) const BYTES_MIN: u64 = 64 << 20;
 
-/// Asked now and then by long work, which ends with its error.
+/// Asked from time to time by long work, which ends with the returned error.
 pub(super) type GoOn<'a> = &'a dyn Fn() -> Result<(), StateError>;
 
-/// Takes what an examination finds, in order.
+/// Receives the findings of an examination, in order.
 pub(super) trait Findings {
-    /// Takes the name of the next package: files name theirs by its place in this list.
+    /// Takes the name of the next package. Files name their package by its index in this list.
     ///
     /// # Errors
-    /// Errors of whatever takes it. They end the examination, as do those of a file.
+    /// Errors of the receiver. They end the examination, as do those of a file.
     fn package(&mut self, name: String) -> Result<(), IdentifyError>;
 
-    /// Takes a file with its pieces, of which nothing is needed any more. `whole` is the digest of its content, where
-    /// files with others are not equal to it.
+    /// Takes a file with its pieces, which it may consume. `whole` is the digest of its content, if files with other
+    /// digests are not equal to it.
     ///
     /// # Errors
-    /// Errors of whatever takes it.
+    /// Errors of the receiver.
     fn file(&mut self, file: KeptFile, whole: Option<[u8; 16]>, pieces: &mut PhasedPieces)
     -> Result<(), IdentifyError>;
 }
 
-/// What came of an examination, beside what was found.
+/// Result of an examination beside its findings.
 pub(super) struct Ended {
-    /// Sums over what was examined, also where that is not all.
+    /// Sums over the examined part, even if that is not all.
     pub(super) sums: Examined,
     /// Whether the image was not made from the template.
     pub(super) is_stranger: bool,
-    /// Facts of the guest, or why not all of it was examined.
+    /// Facts about the guest, or why it was not examined completely.
     pub(super) facts: Result<GuestFacts, IdentifyError>,
 }
 
-/// What is known of a guest that was examined.
+/// Facts about an examined guest.
 pub(super) struct GuestFacts {
     pub(super) has_packages: bool,
     /// A number for its volumes and the stamps of its package databases.
     pub(super) databases: u64,
-    /// Whether something of the image could not be read, which may pass.
+    /// Whether some part of the image could not be read, which may pass.
     pub(super) has_unread: bool,
 }
 
-/// An image that is examined.
+/// An examination of an image.
 pub(super) struct Examiner<'e> {
     search: &'e Search<'e>,
     disk: &'e dyn Disk,
     go_on: GoOn<'e>,
     findings: &'e mut dyn Findings,
-    /// How many bytes its files may still claim.
+    /// Bytes that its files may still claim.
     pub(super) bytes_left: u64,
-    /// How many bytes of its files may still be read as a whole.
+    /// Bytes of its files that may still be read as a whole.
     read_left: u64,
     pub(super) pieces: Pieces,
     pub(super) sums: Examined,
     is_stranger: bool,
-    /// How many packages were named.
+    /// Number of packages named so far.
     packages: u32,
-    /// What is known of its files from an earlier run.
+    /// Facts about its files from an earlier run.
     known: Option<KnownFiles>,
 }
 
@@ -99,15 +99,15 @@ pub(super) struct OwnedFile {
     pub(super) file: GuestFile,
     /// MD5 digest by the package database.
     pub(super) digest: [u8; 16],
-    /// Its package, by its place in the list of those of the image.
+    /// Its package, by its index in the list of the image.
     pub(super) package: Option<u32>,
-    /// Whether that is one of the later ones.
+    /// Whether its package is one of the later ones.
     pub(super) is_later: bool,
     /// Whether its content may enter a common volume.
     pub(super) is_content: bool,
 }
 
-/// What a package database says of a path.
+/// The record of a path in a package database.
 struct OwnedDigest {
     digest: [u8; 16],
     package: u32,
@@ -115,7 +115,7 @@ struct OwnedDigest {
     is_content: bool,
 }
 
-/// Examines the guest on the disk of an image; `kept` is what an earlier run of this kind kept of it.
+/// Examines the guest on the disk of an image; `kept` is the record that an earlier run of this kind kept of it.
 pub(super) fn examine(
     disk: &dyn Disk,
     stat: &HostStat,
@@ -132,7 +132,7 @@ pub(super) fn examine(
     let examined = examiner.guest(&WatchedDisk::new(&cached, &reads), kept);
     let Examiner { sums, is_stranger, .. } = examiner;
     *memory = cached.into_memory();
-    // Readers skip what they cannot read. The next run may be able to.
+    // Readers skip unreadable parts. The next run may be able to read them.
     let facts = reads.check().and(examined).map(|(has_packages, databases)| GuestFacts {
         has_packages,
         databases,
@@ -142,7 +142,7 @@ pub(super) fn examine(
 }
 
 impl<'e> Examiner<'e> {
-    /// Returns one that has examined nothing. The places of files are those on `disk`.
+    /// Returns an examiner that has examined nothing. The places of files are those on `disk`.
     pub(super) fn new(
         search: &'e Search<'e>,
         disk: &'e dyn Disk,
@@ -166,12 +166,12 @@ impl<'e> Examiner<'e> {
         }
     }
 
-    /// Where the places of files are.
+    /// Returns the disk on which files have their places.
     pub(super) fn disk(&self) -> &'e dyn Disk {
         self.disk
     }
 
-    /// Asked at each path, file and extent.
+    /// Returns the callback that is asked at each path, file and extent.
     pub(super) fn go_on(&self) -> GoOn<'e> {
         self.go_on
     }
@@ -187,7 +187,7 @@ impl<'e> Examiner<'e> {
         }
         let (mut has_packages, mut databases) = (false, DatabaseStamps::default());
         each_system(&guest, &mut |system| {
-            // Before the databases are read: a change meanwhile is seen by the next run.
+            // Before the databases are read: the next run then sees a change meanwhile.
             databases.add(&system.tree);
             if let Some(known) = &self.known {
                 let packaged = known.owned(system.at);
@@ -212,7 +212,7 @@ impl<'e> Examiner<'e> {
         Ok((has_packages, databases.number()))
     }
 
-    /// Names a package. Returns its place in the list of the image.
+    /// Names a package. Returns its index in the list of the image.
     fn package(&mut self, name: String) -> Result<u32, IdentifyError> {
         let place = self.packages;
         self.findings.package(name)?;
@@ -243,7 +243,7 @@ impl<'e> Examiner<'e> {
         Ok(())
     }
 
-    /// Examines a file, of which a claim is made. Returns false where the image claims more than it may.
+    /// Examines a file, and passes it on with its pieces. Returns false if the image claims more than it may.
     pub(super) fn file(
         &mut self,
         system: &System<'_>,
@@ -277,7 +277,7 @@ impl<'e> Examiner<'e> {
         let digest = self.read_whole(system, file, stat.size_bytes)?;
         let is_whole = self.search.reading == Reading::WholeFiles;
         if is_whole && digest.is_none() {
-            // A file that cannot be read is equal to no other.
+            // An unreadable file is equal to no other.
             return Ok(is_bounded);
         }
         let known = self.known.as_ref().and_then(|known| known.probes(&described));
@@ -292,7 +292,8 @@ impl<'e> Examiner<'e> {
         Ok(is_bounded)
     }
 
-    /// Returns the digest of a file that is read as a whole for an experiment, as far as the image may be read.
+    /// Returns the digest of a file that is read as a whole for an experiment, as long as the image's bound on reads
+    /// allows it.
     fn read_whole(
         &mut self,
         system: &System<'_>,
@@ -310,8 +311,8 @@ impl<'e> Examiner<'e> {
         Ok(digest)
     }
 
-    /// Returns the files of all packages of a system that have a digest, in the order of the file systems; none where
-    /// it has no database.
+    /// Returns the files with a digest of all packages of a system, in the order of the file systems; none if it has no
+    /// database.
     fn packaged(
         &mut self,
         system: &System<'_>,
@@ -359,7 +360,7 @@ impl<'e> Examiner<'e> {
     }
 }
 
-/// Returns what is claimed of a file of a system, with what its file system records of it.
+/// Returns the claims about a file of a system, with the record of the file system.
 fn described(
     system: &System<'_>,
     file: GuestFile,
@@ -372,8 +373,8 @@ fn described(
     KeptFile { package, claim, tree, system, file, generation, size_bytes, modified, changed, created }
 }
 
-/// Returns how many bytes the files of an image may claim. A sparse image is as long as its owner likes: what it takes
-/// up counts, if that is less.
+/// Returns how many bytes the files of an image may claim. A sparse image can have any length, so the space that it
+/// takes up counts, if that is less.
 pub(super) fn claimed_bytes_max(stat: &HostStat) -> u64 {
     stat.length.min(stat.allocated).saturating_mul(BYTES_FOR_LENGTH_MAX).saturating_add(BYTES_MIN)
 }

@@ -30,7 +30,7 @@ impl Examiner<'_> {
             if gone_on.is_err() {
                 return ControlFlow::Break(());
             }
-            // However short an extent is, looking at it costs something.
+            // Looking at an extent costs something, however short it is.
             let Some(left) = bytes_left.checked_sub(extent.length_bytes.max(BLOCK_BYTES_U64)) else {
                 is_bounded = false;
                 return ControlFlow::Break(());

@@ -1,4 +1,4 @@
-//! What is found in one image, on its way into the rows of the run and into the record of the image.
+//! The findings in one image, on their way into the rows of the run and into the record of the image.
 
 use onefold_block::BLOCK_BYTES_U64;
 
@@ -16,9 +16,9 @@ pub(super) struct ImageRows<'r, 'i> {
     pub(super) identifying: &'r mut Identifying<'i>,
     pub(super) rank: u32,
     pub(super) circle: Circle<'r>,
-    /// What of it shares with others on the host.
+    /// The blocks of the image that share with others on the host.
     pub(super) shared: SharedBlocks,
-    /// What is kept of it for later runs.
+    /// Collects the record for later runs.
     pub(super) recorder: Recorder,
     /// The numbers of its packages in this run.
     pub(super) packages: Vec<u32>,

@@ -1,4 +1,4 @@
-//! What is kept of an image for later runs, and the rows that come from that in place of the image.
+//! Records of images for later runs, and the rows that are made from a record instead of the image.
 
 use std::collections::HashMap;
 
@@ -14,35 +14,35 @@ use crate::format::guest::{GUEST_BYTES_MAX, KeptFile, KeptFiles, KeptGuest, PACK
 use crate::format::mark::Stamp;
 use crate::scan::ListedFile;
 
-/// Of an image, this part of what it takes up is kept at most, and some more.
+/// Fraction of the space that an image takes up, for the maximum length of its record, and some more.
 const PART_OF_IMAGE: u64 = 64;
 const BYTES_MIN: u64 = 1 << 20;
 
-/// Returns how many bytes are kept of an image at most: a guest may claim a million files of a few blocks. The run
-/// keeps at most `of_run` of any image.
+/// Returns the maximum length of an image's record, in bytes: a guest may claim a million files of a few blocks. The
+/// run keeps at most `of_run` of any image.
 pub(super) fn kept_bytes_max(stat: &FileStat, of_run: usize) -> usize {
     let most = (stat.length.min(stat.allocated) / PART_OF_IMAGE).saturating_add(BYTES_MIN);
     usize::try_from(most).unwrap_or(usize::MAX).min(of_run).min(GUEST_BYTES_MAX)
 }
 
-/// Takes down the files of an image.
+/// Collects the files of an image.
 #[derive(Debug)]
 pub(super) struct Recorder {
     files: KeptFiles,
-    /// The packages that they belong to, by the numbers of this run, and the place of each.
+    /// The packages of these files, by the numbers of this run, and the index of each.
     packages: Vec<u32>,
     places: HashMap<u32, u32>,
-    /// Longest text of packages and files.
+    /// Maximum length of the text of packages and files.
     bytes_max: usize,
 }
 
 impl Recorder {
-    /// Returns one that takes so many bytes. Of an image with more, nothing is kept.
+    /// Returns a recorder for this many bytes. An image with more gets no record.
     pub(super) fn new(bytes_max: usize) -> Recorder {
         Recorder { files: KeptFiles::default(), packages: Vec::new(), places: HashMap::new(), bytes_max }
     }
 
-    /// Takes down a file and its pieces, with the number of its package.
+    /// Adds a file and its pieces, with the number of its package.
     pub(super) fn push(&mut self, mut file: KeptFile, package: u32, pieces: &PhasedPieces) {
         if self.bytes_max == 0 {
             return;
@@ -61,7 +61,7 @@ impl Recorder {
         }
     }
 
-    /// Returns the packages and the files; none if they are too long.
+    /// Returns the packages and the files; `None` if they are too long.
     fn finish(self, names: &PackageNames) -> Option<KeptGuest> {
         let packages: Vec<String> = self.packages.iter().map(|number| names.name(*number).to_owned()).collect();
         let guest = KeptGuest { packages, files: self.files, ..KeptGuest::default() };
@@ -69,14 +69,14 @@ impl Recorder {
     }
 }
 
-/// What came of an image that was examined.
+/// Result of the examination of an image.
 #[derive(Debug)]
 pub(in crate::files) struct Examination {
-    /// What it was like before.
+    /// The state of the image before.
     pub(in crate::files) stat: FileStat,
     /// Sums over the images before it.
     pub(super) before: Examined,
-    /// How many packages of these had no room for their names.
+    /// How many packages of these images had no room for their names.
     pub(super) refused_before: u64,
     /// A number for its volumes and the stamps of their package databases.
     pub(super) databases: u64,
@@ -85,9 +85,9 @@ pub(in crate::files) struct Examination {
 }
 
 impl Examination {
-    /// Returns what is kept of the image, without what the caller knows of its head; none if that would be too long,
-    /// or where `names` had no room for all packages of the image: its files would stay without a package. `examined`
-    /// are the sums with this image.
+    /// Returns the record of the image, without the fields of its head that the caller knows. Returns `None` if it
+    /// would be too long, or if `names` had no room for all packages of the image: its files would have no package.
+    /// `examined` are the sums with this image.
     pub(in crate::files) fn kept(self, examined: &Examined, names: &PackageNames) -> Option<KeptGuest> {
         if names.refused() > self.refused_before {
             return None;
@@ -101,8 +101,8 @@ impl Examination {
 }
 
 impl Identifying<'_> {
-    /// Adds the candidates of an image that has not changed since `guest` was kept of it: nothing of it is read. Which
-    /// of its blocks share on the host is asked anew, because sharing changes no time of a file. Returns false where
+    /// Adds the candidates of an image that has not changed since its record `guest` was kept: nothing of it is read.
+    /// Which of its blocks share on the host is asked anew, because sharing changes no time of a file. Returns false if
     /// the image has changed after all.
     ///
     /// # Errors

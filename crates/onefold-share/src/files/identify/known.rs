@@ -1,8 +1,8 @@
-//! What is still known of an image that has changed: the files of its packages, where no package database of it has
-//! changed, and the probes of files that have not.
+//! Facts that still hold for an image that has changed: the files of its packages, if none of its package databases has
+//! changed, and the probes of unchanged files.
 //!
-//! Inodes and maps are read again all the same. What is spared is the texts of the databases, the look-up of each path
-//! in them, and three blocks of each file of no package.
+//! Inodes and maps are read again. This saves reading the texts of the databases, looking up each path in them, and
+//! reading three blocks of each file of no package.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -48,8 +48,8 @@ struct KnownProbes {
 }
 
 impl KnownFiles {
-    /// Returns what is still known of an image by a kept guest, with the packages of that; none if a database or a
-    /// file of a package has changed, or the guest had more files than could be examined.
+    /// Returns the facts of a kept guest that still hold, with its packages. Returns `None` if a database or a file of
+    /// a package has changed, or if the guest had more files than could be examined.
     ///
     /// # Errors
     /// Errors of the guest and of `go_on`.
@@ -73,7 +73,7 @@ impl KnownFiles {
         Ok((is_still && databases.number() == known.databases).then_some(known))
     }
 
-    /// Returns what a kept guest knows of its files.
+    /// Returns the facts of a kept guest about its files.
     fn of(guest: &KeptGuest) -> KnownFiles {
         let (mut owned, mut probes) = (Vec::new(), HashMap::new());
         let visited = guest.files.each(&mut |file, _| {
@@ -100,7 +100,7 @@ impl KnownFiles {
         KnownFiles { packages: Examined::of_counts(&head.counts).packages, has_packages, databases, owned, probes }
     }
 
-    /// Returns the files of packages of a system, by its place among all of the guest.
+    /// Returns the packaged files of a system, given by its index among all systems of the guest.
     pub(super) fn owned(&self, at: u32) -> Vec<OwnedFile> {
         self.owned.iter().filter(|known| known.tree == at).map(|known| known.owned).collect()
     }
@@ -113,7 +113,7 @@ impl KnownFiles {
         (known.path == path && known.stamp == stamp_of_kept(file)).then_some(known.probes)
     }
 
-    /// Returns whether all files of packages of a system are what they were. One that has another inode now has been
+    /// Returns whether all packaged files of a system are unchanged. A file that has another inode now has been
     /// replaced, and the path that led to it leads to another file.
     fn are_unchanged(&self, at: u32, tree: &Tree<'_>) -> bool {
         self.owned.iter().filter(|known| known.tree == at).all(|known| {

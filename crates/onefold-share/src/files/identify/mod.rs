@@ -1,11 +1,10 @@
-//! Step 1 of the paper: which files an image has, by its package databases, and where they lie.
+//! Step 1 of the paper: finds the files of an image, by its package databases, and their places.
 //!
-//! Nothing is mounted. No content of a packaged file is read, and three blocks at most of any other. All that a guest
-//! says is a claim: what is wrong costs a comparison or savings. What one image may claim is bounded by what it takes
-//! up.
+//! Nothing is mounted. No content of a packaged file is read, and at most three blocks of any other. Every statement of
+//! a guest is a claim: a wrong one costs a comparison or savings. The space that an image takes up bounds its claims.
 //!
-//! `examine` finds what an image has, and `image_rows` makes rows of that. `ahead` has threads examine the next images
-//! meanwhile.
+//! `examine` finds the files of an image, and `image_rows` makes rows of them. `ahead` has threads examine the next
+//! images meanwhile.
 
 mod ahead;
 mod claims;
@@ -62,30 +61,30 @@ pub(super) struct Identifying<'a> {
     pub(super) candidates: Candidates,
     pub(super) packages: PackageNames,
     pub(super) examined: Examined,
-    /// How guests are searched.
+    /// Options of the search in guests.
     pub(super) search: Search<'a>,
-    /// Part of each content: nobody outside of this run can find two claims with one number.
+    /// Part of each content: without it, nobody outside this run can find two claims with one number.
     pub(super) key: ClaimKey,
     /// Images that were not made from the template, by their ranks.
     pub(super) strangers: BTreeSet<u32>,
-    /// How many bytes of what a guest says are taken down for later runs; 0 for none.
+    /// Maximum bytes of a guest's record for later runs; 0 for no record.
     pub(super) kept_bytes_max: usize,
     /// Asked at each path, file and extent, and ends the work with an error.
     pub(super) go_on: &'a dyn Fn() -> Result<(), StateError>,
 }
 
-/// An image that a thread examines, and what it finds.
+/// An image that a thread examines, and its findings.
 pub(super) struct BegunImage<'b, 'l, S: Substrate> {
     pub(super) opened: &'b OpenedImage<'l, S>,
     pub(super) found: FoundAhead,
 }
 
 impl Identifying<'_> {
-    /// Adds the candidates of an image; `rank` is the place of its number among those of all images, `kept` what an
-    /// earlier run of this kind kept of it. Returns what was examined.
+    /// Adds the candidates of an image; `rank` is the place of its number among those of all images, and `kept` the
+    /// record of an earlier run of this kind. Returns the result of the examination.
     ///
     /// # Errors
-    /// See [`IdentifyError`]. All but the last two are of this image alone.
+    /// See [`IdentifyError`]. All but the last two concern this image alone.
     pub(super) fn add_image<S: Substrate>(
         &mut self,
         substrate: &S,
@@ -101,7 +100,7 @@ impl Identifying<'_> {
         })
     }
 
-    /// As [`Identifying::add_image`], of an image that a thread examines.
+    /// Does the same as [`Identifying::add_image`] for an image that a thread examines.
     ///
     /// # Errors
     /// See [`IdentifyError`].
@@ -116,7 +115,7 @@ impl Identifying<'_> {
         self.add_opened(substrate, begun.opened, rank, |rows| begun.found.take(rows, &go_on))
     }
 
-    /// Adds the candidates of an open image, which `examine` finds.
+    /// Adds the candidates that `examine` finds in an open image.
     fn add_opened<S: Substrate>(
         &mut self,
         substrate: &S,

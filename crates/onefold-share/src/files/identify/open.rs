@@ -13,8 +13,8 @@ const HEAD_BYTES: usize = 512;
 /// Opens the file of an image for reading.
 ///
 /// # Errors
-/// `Replaced` where its name leads to another file by now, which may be outside of the selection, opted out, or of
-/// another domain.
+/// `Replaced` if its name leads to another file by now, which may be outside the selection, opted out, or of another
+/// domain.
 pub(super) fn open_listed<S: Substrate>(
     substrate: &S,
     listed: &ListedFile,
@@ -27,7 +27,7 @@ pub(super) fn open_listed<S: Substrate>(
 /// Returns the disk in an open image of `size_bytes`. No other file is opened for it.
 ///
 /// # Errors
-/// `Format` where guests in images of its format are not read, and those of the file.
+/// `Format` if guests in images of its format are not read, and errors of the file.
 pub(in crate::files) fn disk_of<'f, S: Substrate>(
     substrate: &'f S,
     listed: &ListedFile,

@@ -1,5 +1,4 @@
-//! The packaged files of an image with their names and places, for a common volume. No configuration file is among
-//! them.
+//! The packaged files of an image with their names and places, for a common volume. Configuration files are left out.
 
 use std::ops::ControlFlow;
 
@@ -21,7 +20,7 @@ use crate::format::guest::Piece;
 use crate::pace::Pace;
 use crate::scan::ListedFile;
 
-/// Bytes of paths of one system that are kept, at most.
+/// Maximum bytes of the paths of one system that are kept.
 const PATH_BYTES_MAX: usize = 128 << 20;
 
 /// A file of a package.
@@ -32,11 +31,11 @@ pub(in crate::files) struct Packaged<'p> {
     pub(in crate::files) digest: [u8; 16],
     /// Length in bytes by the inode.
     pub(in crate::files) length: u64,
-    /// Where all of its content lies in whole blocks; empty where it does not.
+    /// Places of all of its content, in whole blocks; empty if the content does not lie in whole blocks.
     pub(in crate::files) pieces: &'p [Piece],
 }
 
-/// Which packaged files of an image are wanted, and what is done with them.
+/// Which packaged files of an image are wanted, and the callback that takes them.
 pub(in crate::files) struct PackagedVisit<'a> {
     /// For the cache of the disk.
     pub(in crate::files) cache_bytes: usize,
@@ -44,9 +43,9 @@ pub(in crate::files) struct PackagedVisit<'a> {
     pub(in crate::files) pace: &'a Pace<'a>,
     /// Asked for each package.
     pub(in crate::files) wants_package: &'a dyn Fn(&Package) -> bool,
-    /// Asked for the digest and length of each file: the places of others are not looked up.
+    /// Asked for the digest and length of each file. The places of unwanted files are not looked up.
     pub(in crate::files) wants: &'a mut dyn FnMut([u8; 16], u64) -> bool,
-    /// Called with each file that is wanted.
+    /// Called with each wanted file.
     pub(in crate::files) take: &'a mut dyn FnMut(&Packaged<'_>),
 }
 
@@ -78,7 +77,7 @@ pub(in crate::files) fn each_packaged<S: Substrate>(
     Ok(file)
 }
 
-/// A path that a database records.
+/// A path in a database.
 struct Listed {
     id: PathId,
     path: Vec<u8>,
@@ -86,8 +85,8 @@ struct Listed {
     package: usize,
 }
 
-/// Visits the packaged files of a system in the order of its file systems. An image that claims more bytes than it may
-/// has no further files.
+/// Visits the packaged files of a system in the order of its file systems. If an image claims more bytes than it may,
+/// the rest of its files is skipped.
 fn visit_system(
     disk: &dyn Disk,
     system: &System<'_>,
@@ -97,7 +96,7 @@ fn visit_system(
 ) -> Result<(), IdentifyError> {
     let (mut paths, mut listed, mut path_bytes_left) = (PathSet::new(), Vec::<Listed>::new(), PATH_BYTES_MAX);
     for (package, _) in database.packages().iter().enumerate().filter(|(_, package)| {
-        // The database names the digests of a version that is not, or not wholly, there.
+        // Otherwise the database names the digests of a version that is not, or not completely, there.
         package.state == PackageState::Installed && (visit.wants_package)(package)
     }) {
         database.each_path(package, &mut |owned| {

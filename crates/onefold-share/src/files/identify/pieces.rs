@@ -1,7 +1,7 @@
-//! The host's blocks that a file of a guest lies in, wholly.
+//! The host's whole blocks in which a file of a guest lies.
 //!
 //! A range of a file begins at byte `place` of the disk and at byte `offset` of the content. Its blocks are the blocks
-//! of the host that lie within it. Where `place` and `offset` differ by whole blocks, these are blocks of the content.
+//! of the host that lie within it. If `place` and `offset` differ by whole blocks, these are blocks of the content.
 //! Otherwise each of them begins within a block of the content, at a distance from its start that is the *phase*. Two
 //! files can share only if their phases are equal.
 
@@ -24,14 +24,14 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// Forgets all pieces.
+    /// Removes all pieces.
     pub(super) fn clear(&mut self) {
         self.by_phase.clear();
         self.ragged_bytes = 0;
     }
 
-    /// Adds a range of the disk, which holds the content from byte `offset` on, as far as the file of the image has it.
-    /// Returns how many bytes of the content it does not have: they are compressed, or a hole of the format.
+    /// Adds a range of the disk, which holds the content from byte `offset` on, as far as the image file maps it.
+    /// Returns how many bytes of the content the image file does not map: they are compressed, or a hole of the format.
     ///
     /// # Errors
     /// Errors of the disk.
@@ -47,7 +47,7 @@ impl Pieces {
         while done < range.length_bytes {
             let FilePlacement { offset: place, length_bytes } = disk.in_file(range.start_bytes.saturating_add(done))?;
             let left = range.length_bytes - done;
-            // Behind the end of the disk there is nothing.
+            // The disk has nothing behind its end.
             let length = if length_bytes == 0 { left } else { length_bytes.min(left) };
             let content = offset.saturating_add(done);
             match place {
@@ -95,7 +95,7 @@ impl Pieces {
         has_room
     }
 
-    /// Returns each phase that has pieces, with these.
+    /// Returns each phase that has pieces, with its pieces.
     pub(super) fn phases(&self) -> impl Iterator<Item = (u64, &[Piece])> {
         self.by_phase.phases()
     }
@@ -146,7 +146,8 @@ mod tests {
     fn places_are_those_in_the_file_of_the_image() {
         let mut pieces = Pieces::default();
         let range = DiskRange { start_bytes: 4096, length_bytes: 32768 };
-        // The disk's blocks 1 to 8, in the file's clusters 127, 126, 125 and 123; that of blocks 6 and 7 is compressed.
+        // The disk's blocks 1 to 8 are in the file's clusters 127, 126, 125 and 123; the cluster of blocks 6 and 7 is
+        // compressed.
         assert_eq!(pieces.add_of_disk(&Clusters, range, 0, 32000).unwrap(), 8192);
         let (_, found) = pieces.phases().next().unwrap();
         let found: Vec<_> = found.iter().map(|one| (one.content, one.block, one.count)).collect();

@@ -1,18 +1,18 @@
-//! How the guests of a run are searched.
+//! Options of the search in the guests of a run.
 
 use super::Since;
 use crate::files::Reading;
 use crate::files::tier::Tier;
 use crate::pace::ReadPace;
 
-/// How the guests of a run are searched.
+/// Options of the search in the guests of a run.
 #[derive(Clone, Copy)]
 pub(in crate::files) struct Search<'a> {
-    /// By what files are believed equal.
+    /// The tiers by which files are believed equal.
     pub(in crate::files) tiers: &'a [Tier],
-    /// What is read of candidates.
+    /// Parts of candidates that are read.
     pub(in crate::files) reading: Reading,
-    /// What came earlier is left out.
+    /// Packages and files that came earlier are left out.
     pub(in crate::files) since: Option<&'a Since>,
     /// For the cache of a disk.
     pub(in crate::files) cache_bytes: usize,

@@ -1,7 +1,8 @@
-//! The blocks of an image that share with others on the host already.
+//! The blocks of an image that already share with others on the host.
 //!
-//! A file that shares is a better source than one that does not: its equals join it, and all that shares with it stays
-//! as it is. Otherwise a new image would take some of them away from the others, and the block would be there twice.
+//! A file that shares is a better source than one that does not: its equals join it, and all files that share with it
+//! stay as they are. Otherwise a new image would take some of them away from the others, and the block would be there
+//! twice.
 
 use std::ops::Range;
 
@@ -11,13 +12,13 @@ use onefold_substrate::{MappedExtent, Substrate};
 use super::IdentifyError;
 use crate::format::guest::Piece;
 
-/// Ranges of an image that are looked at, at most. Blocks behind them count as its own.
+/// Maximum number of ranges of an image that are looked at. Blocks behind them count as the image's own.
 const RANGES_MAX: usize = 1 << 20;
 
 /// Blocks of an image that share with others.
 #[derive(Debug, Default)]
 pub(super) struct SharedBlocks {
-    /// In order and apart, in blocks.
+    /// Ranges of blocks, disjoint and in order.
     ranges: Vec<Range<u64>>,
 }
 
@@ -52,7 +53,7 @@ impl SharedBlocks {
         }
     }
 
-    /// Returns whether at least a half of the blocks of a file share with others.
+    /// Returns whether at least half of the blocks of a file share with others.
     pub(super) fn have_most_of(&self, pieces: &[Piece]) -> bool {
         let all = pieces.iter().map(|piece| piece.count).fold(0, u64::saturating_add);
         let shared = pieces.iter().map(|piece| self.count(piece)).fold(0, u64::saturating_add);

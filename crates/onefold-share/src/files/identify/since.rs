@@ -1,8 +1,8 @@
-//! What is left out of the search: packages and files that a template had, or that are older than a time.
+//! Filter of the search: leaves out packages and files that a template had, or that are older than a time.
 //!
-//! Clones share with their template what they had from the start. Then only what came later is worth a look, as in the
-//! paper. Logs of installations rotate, so the template's package database decides what came later; the time only
-//! counts for files of no package.
+//! Clones share with their template the blocks that they had from the start. Then only later packages and files are
+//! worth a look, as in the paper. Logs of installations rotate, so the template's package database decides which
+//! packages came later; the time only counts for files of no package.
 
 use std::collections::HashSet;
 
@@ -19,16 +19,16 @@ use super::systems::each_system;
 /// Files of a template whose times tell when its packages were last changed.
 const DATED_FILES: [&[u8]; 2] = [b"/var/lib/dpkg/status", b"/var/log/dpkg.log"];
 
-/// What came later is kept.
+/// Which packages and files are kept.
 #[derive(Clone, Debug)]
 pub enum Since {
-    /// What a template does not have.
+    /// Those that a template does not have.
     Template(Template),
-    /// What was installed or written at a time or later.
+    /// Those that were installed or written at a time or later.
     Time {
         /// The time, for times of files.
         time: Timestamp,
-        /// The same on the clocks of guests, for times of their logs.
+        /// The same time on the clocks of guests, for times of their logs.
         local: LocalTime,
     },
 }
@@ -47,13 +47,13 @@ pub enum TemplateError {
     NoDatabase,
 }
 
-/// What an image had when others were made from it.
+/// The packages and the time of an image from which others were made.
 #[derive(Clone, Debug, Default)]
 pub struct Template {
-    /// Its packages. A removed package whose configuration files were left is another one than an installed one.
+    /// Its packages. A removed package whose configuration files were left differs from an installed one.
     packages: HashSet<Identity>,
     names: HashSet<String>,
-    /// When its packages were last changed.
+    /// Time of the last change of its packages.
     time: Timestamp,
 }
 
@@ -61,7 +61,7 @@ impl Template {
     /// Reads the package databases of an image.
     ///
     /// # Errors
-    /// When the image cannot be read, or has no package database.
+    /// If the image cannot be read, or has no package database.
     pub fn read(disk: &dyn Disk) -> Result<Template, TemplateError> {
         let guest = Guest::open(disk)?;
         if guest.volumes().iter().all(|volume| volume.file_system().is_none()) {
@@ -77,7 +77,7 @@ impl Template {
             Ok(())
         });
         match read {
-            // One of several systems may be damaged, or of a kind that is not read.
+            // One of several systems may be damaged, or of a kind that is not supported.
             Ok(()) => {}
             Err(_) if has_database => {}
             Err(IdentifyError::Guest(error)) => return Err(error.into()),
@@ -96,8 +96,8 @@ impl Template {
         self.time = times.chain([self.time]).max().unwrap_or_default();
     }
 
-    /// Returns whether a system was made from the template, by the names of its packages: it has at least a half of
-    /// them.
+    /// Returns whether a system was made from the template, as its packages show: it has at least half of the
+    /// template's package names.
     fn is_ancestor_of(&self, database: &dyn PackageDatabase) -> bool {
         let names: HashSet<&str> = database.packages().iter().map(|package| package.name.as_str()).collect();
         let kept = self.names.iter().filter(|name| names.contains(name.as_str())).count();
@@ -105,7 +105,7 @@ impl Template {
     }
 }
 
-/// What a template knows of a package.
+/// Identity of a package in a template.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Identity {
     name: String,
@@ -125,14 +125,14 @@ impl Identity {
         }
     }
 
-    /// Returns whether a template had all files of this package: it had the package as it is here, or more of it.
+    /// Returns whether a template had all files of this package: the template had it in the same state, or more of it.
     fn is_in(&self, template: &Template) -> bool {
         let installed = || Identity { is_removed: false, ..self.clone() };
         template.packages.contains(self) || self.is_removed && template.packages.contains(&installed())
     }
 }
 
-/// Which packages of a system came later.
+/// The packages of a system that came later.
 pub(super) struct LaterPackages {
     is_later: Vec<bool>,
     /// Whether the system was not made from the template.
@@ -140,14 +140,14 @@ pub(super) struct LaterPackages {
 }
 
 impl LaterPackages {
-    /// Returns whether a package is kept, by its index.
+    /// Returns whether a package is kept, given by its index.
     pub(super) fn has(&self, package: usize) -> bool {
         self.is_later.get(package).copied().unwrap_or(true)
     }
 }
 
 impl Since {
-    /// Returns which packages of a system are kept. A package of which it is not known since when it is there is kept.
+    /// Returns which packages of a system are kept. A package with an unknown time of installation is kept.
     pub(super) fn later_packages(&self, database: &dyn PackageDatabase) -> LaterPackages {
         match self {
             Since::Template(template) => {
@@ -194,7 +194,7 @@ mod tests {
         system
     }
 
-    /// A system with packages of these names, as far installed as their states say.
+    /// A system with packages of these names, installed as completely as their states say.
     fn states(packages: &[(&str, &str)]) -> MemoryFileSystem {
         system_of(packages.iter().map(|(name, state)| (*name, "1", *state)))
     }

@@ -1,4 +1,5 @@
-//! The systems of a guest: those that are installed, with all that they mount, and file systems that belong to none.
+//! The systems of a guest: the installed ones, with all file systems that they mount, and file systems that belong to
+//! no system.
 
 use onefold_guest::filesystem::FileSystem;
 use onefold_guest::guest::Guest;
@@ -10,7 +11,7 @@ use super::IdentifyError;
 
 /// A tree of a guest, and where the bytes of its file systems lie.
 pub(super) struct System<'g> {
-    /// Its place among all systems of the guest.
+    /// Its index among all systems of the guest.
     pub(super) at: u32,
     pub(super) tree: Tree<'g>,
     /// The volume of each file system of the tree.
@@ -24,8 +25,8 @@ impl System<'_> {
     }
 }
 
-/// Calls `visit` with each system of a guest, then with each file system that belongs to none. Where one fails, it goes
-/// on with the others, and returns the first error.
+/// Calls `visit` with each system of a guest, then with each file system that belongs to no system. If one fails, it
+/// goes on with the others, and returns the first error.
 ///
 /// # Errors
 /// Errors of `visit`.

@@ -1,4 +1,4 @@
-//! Images that are not what they were when they were listed.
+//! Images that have changed since they were listed.
 
 use std::path::{Path, PathBuf};
 
@@ -46,12 +46,12 @@ fn a_file_that_has_got_the_name_of_a_listed_one_is_not_read() {
         identifying.add_image(substrate, &listed, 0, None).unwrap_err()
     };
     assert!(matches!(add(second), IdentifyError::Replaced));
-    // Simulated files have no reader: this one comes that far.
+    // Simulated files have no reader, so this error shows that the file was accepted.
     assert!(matches!(add(first), IdentifyError::Unreadable));
 }
 
-/// With one content for both, an image that is overwritten in place would be the source of others that cannot share
-/// with it.
+/// If both had one content, an image that is overwritten in place would be the source of others that cannot share with
+/// it.
 #[test]
 fn images_that_are_overwritten_in_place_share_among_themselves() {
     let (domain, other) = (Domain::Owner(1), Domain::Owner(2));
@@ -61,15 +61,15 @@ fn images_that_are_overwritten_in_place_share_among_themselves() {
     assert_eq!(content(&domain, in_place), content(&domain, in_place));
     assert_ne!(content(&domain, in_place), content(&domain, None));
     assert_ne!(content(&domain, in_place), content(&other, in_place));
-    // Nobody can work out beforehand what meets the content of another domain.
+    // Nobody can compute in advance a content that meets one of another domain.
     let circle = Circle::of(&domain, None).unwrap();
     assert_ne!(claims::content_of(&[2; 16], circle, Tier::Digest, &7), content(&domain, None));
-    // It is a source, and the file system refuses it as a target.
+    // It is a source; as a target, the file system refuses it.
     assert_eq!(content(&domain, Some(Refusal::Immutable)), content(&domain, None));
     assert!(matches!(Circle::of(&domain, Some(Refusal::Swap)), Err(IdentifyError::Refused(Refusal::Swap))));
 }
 
-/// An image of 16 TiB that takes up nothing could fill the temporary folder with rows, and end the work for all.
+/// An image of 16 TiB that takes up no space could fill the temporary folder with rows, and end the work for all.
 #[test]
 fn a_sparse_image_claims_no_more_than_it_takes_up() {
     let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 0, ..SimulationOptions::default() });

@@ -7,12 +7,12 @@ use onefold_guest::tree::{Crossing, GuestFile, Links, Tree, Visitor, WalkEntry, 
 
 use crate::state::StateError;
 
-/// Bytes of each of the three probes of a file.
+/// Size of each of the three probes of a file, in bytes.
 const PROBE_BYTES: usize = onefold_block::BLOCK_BYTES;
 
-/// Returns the regular files of a tree that are not among `packaged`, which is in order, with a number for the path of
-/// each; at most `most`. They come in the order of the file systems. What cannot be read is left out. `go_on` is asked at
-/// each entry.
+/// Returns the regular files of a tree that are not among `packaged`, which is in order; at most `most`. Each comes
+/// with a number for its path. They come in the order of the file systems. Unreadable parts are left out. `go_on` is
+/// asked at each entry.
 ///
 /// # Errors
 /// Errors of `go_on`, which end the walk.
@@ -41,7 +41,7 @@ struct Finder<'p> {
     most: usize,
     go_on: &'p dyn Fn() -> Result<(), StateError>,
     found: Vec<(GuestFile, u64)>,
-    /// Why the walk ended, if it was told to.
+    /// The error that ended the walk, if one did.
     stopped: Option<StateError>,
 }
 
@@ -62,9 +62,8 @@ impl Visitor for Finder<'_> {
     fn failed(&mut self, _: &[u8], _: WalkError) {}
 }
 
-/// Returns a number for the first, the middle and the last block of a file: files with others are not equal. `None`
-/// where
-/// one of them cannot be read.
+/// Returns a number for the first, the middle and the last block of a file: files with other numbers are not equal.
+/// Returns `None` if one of the blocks cannot be read.
 pub(super) fn probes(system: &dyn FileSystem, file: GuestFile, size_bytes: u64) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     let mut block = [0; PROBE_BYTES];

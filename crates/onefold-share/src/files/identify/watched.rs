@@ -1,9 +1,9 @@
-//! The disk of an image as the readers of guests get it: it hears that the work ends, keeps to the limits, and notes
-//! what the readers skip.
+//! The disk of an image as the readers of guests use it. It ends the work when that is asked for, keeps to the limits,
+//! and notes the parts that the readers skip.
 //!
 //! A hostile guest can have its readers search for hours, and readers go on behind a part that they cannot read. So
-//! each read asks whether the work goes on, and the reads of one image have a sum. Bytes count above the cache, because
-//! a search in the cache takes time, too. They are paid for below it.
+//! each read asks whether the work goes on, and the reads of one image are bounded in total. Bytes count above the
+//! cache, because a search in the cache takes time, too. They are paid for below it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,12 +16,12 @@ use super::{IdentifyError, claimed_bytes_max};
 use crate::pace::{ReadPace, Stopped};
 use crate::state::StateError;
 
-/// Bytes that readers may ask for to find a guest and its databases. Journals have a gigabyte each, and are read when a
-/// file system is opened.
+/// Maximum bytes that readers may ask for to find a guest and its databases. Journals have a gigabyte each, and are
+/// read when a file system is opened.
 pub(super) const LOOK_BYTES_MAX: u64 = 4 << 30;
 
-/// Returns how many bytes the readers of an image may ask for while it is examined: those that its files may claim, as
-/// many again for tables and directories, and those of a look.
+/// Returns how many bytes the readers of an image may ask for during its examination: the bytes that its files may
+/// claim, as many again for tables and directories, and those for finding the guest.
 pub(super) fn read_bytes_max(stat: &FileStat) -> u64 {
     claimed_bytes_max(stat).saturating_mul(2).saturating_add(LOOK_BYTES_MAX)
 }
@@ -29,7 +29,7 @@ pub(super) fn read_bytes_max(stat: &FileStat) -> u64 {
 /// The reads of one image.
 pub(super) struct GuestReads<'p> {
     pace: ReadPace<'p>,
-    /// Bytes that the readers may ask for, and have asked for.
+    /// Bytes that the readers may ask for, and bytes that they have asked for.
     bytes_max: u64,
     bytes: AtomicU64,
     is_stopped: AtomicBool,
@@ -43,10 +43,10 @@ impl<'p> GuestReads<'p> {
         GuestReads { pace, bytes_max, bytes: AtomicU64::new(0), is_stopped, has_failed }
     }
 
-    /// Checks that all reads were made. Readers skip what they cannot read, so what they found counts only then.
+    /// Checks that all reads were made. Readers skip unreadable parts, so their findings count only if this succeeds.
     ///
     /// # Errors
-    /// `Stopped` where the work was to end, `Exhausted` where the readers wanted too much.
+    /// `Stopped` if the work was to end, `Exhausted` if the readers wanted too much.
     pub(super) fn check(&self) -> Result<(), IdentifyError> {
         if self.is_stopped.load(Ordering::Relaxed) {
             Err(IdentifyError::Stopped(StateError::Interrupted))
@@ -57,7 +57,7 @@ impl<'p> GuestReads<'p> {
         }
     }
 
-    /// Returns whether the image could not be read somewhere, which may pass.
+    /// Returns whether some part of the image could not be read, which may pass.
     pub(super) fn have_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
     }
@@ -101,7 +101,7 @@ impl Disk for PacedDisk<'_> {
     }
 
     fn in_file(&self, offset: u64) -> Result<FilePlacement, DiskError> {
-        // However short a piece is, looking for it costs something. A hostile qcow2 image has millions of them.
+        // Looking for a piece costs something, however short it is. A hostile qcow2 image has millions of them.
         self.reads.ask(BLOCK_BYTES_U64)?;
         self.disk.in_file(offset)
     }
@@ -188,7 +188,7 @@ mod tests {
         }
     }
 
-    /// Reads of the disk through a cache, with a pace.
+    /// Reads the disk through a cache, with a pace.
     fn with(pace: &Pace<'_>, bytes_max: u64, run: &dyn Fn(&dyn Disk, &GuestReads<'_>)) {
         let reads = GuestReads::new(pace.reading(), bytes_max);
         let paced = PacedDisk::new(&Bad, &reads);

@@ -6,10 +6,10 @@ use onefold_guest::tree::GuestFile;
 
 use crate::state::StateError;
 
-/// Bytes that are read at once.
+/// Size of one read, in bytes.
 const READ_BYTES: usize = 1 << 20;
 
-/// Returns the MD5 of the content of a file of `size_bytes`; none if it cannot be read. `go_on` is asked before each
+/// Returns the MD5 of the content of a file of `size_bytes`; `None` if it cannot be read. `go_on` is asked before each
 /// read.
 ///
 /// # Errors

@@ -10,36 +10,35 @@ use super::rows::{FILES_MAX, Instance, PIECE_BLOCKS_MAX, RANK_MAX};
 use crate::files::tier::Label;
 use crate::format::guest::Piece;
 
-/// Added to the rank of a file whose blocks are its own on the host.
+/// Added to the rank of a file that shares no blocks on the host.
 const OWN_RANK: u64 = 256;
-/// Added to the rank of a file some of whose content has no piece: it is a source where all others have gaps, too.
+/// Added to the rank of a file with content that has no piece. It would be a source with gaps.
 const GAP_RANK: u64 = 512;
 
 /// Takes candidates of all images in any order.
 #[derive(Debug)]
 pub(in crate::files) struct Candidates {
     rows: SortWriter,
-    /// How many files of each image were added, in each phase of each.
+    /// Number of files added so far for each image, counted once per phase.
     added: HashMap<u32, u32>,
     /// The image that is preferred to all others as a source.
     preferred: Option<u32>,
 }
 
 impl Candidates {
-    /// Returns an empty list, of which at most `memory_bytes` are in memory and the rest in files in `folder`.
+    /// Returns an empty list. It keeps at most `memory_bytes` in memory, and the rest in files in `folder`.
     pub(in crate::files) fn new(folder: &Path, memory_bytes: usize) -> Candidates {
         Candidates { rows: SortWriter::new(folder, memory_bytes), added: HashMap::new(), preferred: None }
     }
 
-    /// Has the files of an image be sources before those of all others.
+    /// Makes the files of an image sources before those of all others.
     pub(in crate::files) fn prefer(&mut self, image: u32) {
         self.preferred = Some(image);
     }
 
     /// Adds the pieces that a file of an image has in a phase. Files with equal `content` are believed equal; only the
-    /// low
-    /// 61 bits count. `phase` comes with how many blocks its content takes. `is_shared` tells whether most of it shares
-    /// with others on the host. Returns false where the image has too many files.
+    /// low 61 bits count. `phase` comes with the number of blocks of its content. `is_shared` tells whether most of the
+    /// file shares with others on the host. Returns false if the image has too many files.
     ///
     /// # Errors
     /// Errors of writing temporary files.
@@ -69,7 +68,7 @@ impl Candidates {
                 let count = PIECE_BLOCKS_MAX.min(piece.count - at);
                 let part =
                     Piece { content: piece.content.saturating_add(at), block: piece.block.saturating_add(at), count };
-                // What lies too far for a row is left to others.
+                // A piece that lies too far for a row is left out.
                 let Some(row) = instance.piece(&part) else { break };
                 self.rows.push(row)?;
                 at += count;

@@ -1,9 +1,9 @@
-//! Step 3 of the paper, its first half: files that are believed equal come together by sorting, and become runs.
+//! Step 3 of the paper, first half: sorting brings files that are believed equal together, and they become runs.
 //!
-//! Of the files that are believed equal, the first in the order of rows is the source of all others: the file in the
-//! fewest pieces, and of equal ones that of the image with the lowest number. The first one of another image is their
-//! second source (`second`). So the number of runs rises with the number of files, not with its square, and all hosts
-//! choose alike.
+//! In a group of files that are believed equal, the first in the order of rows is the source of all others: the file in
+//! the fewest pieces, and of equal ones that of the image with the lowest number. The first file of another image is
+//! their second source (`second`). So the number of runs grows with the number of files, not with its square, and all
+//! hosts choose alike.
 
 mod candidates;
 mod rows;
@@ -21,23 +21,23 @@ use crate::format::guest::Piece;
 use crate::format::{FileBlock, FileNo};
 use crate::pass::{ContentKey, FilePlace, Run, RunSorter};
 
-/// Pieces of a source that are kept in memory. Blocks behind them have no source: only a hostile guest has so many
-/// pieces.
+/// Maximum number of pieces of a source that are kept in memory. Blocks behind them have no source: only a hostile
+/// guest has so many pieces.
 const SOURCE_PIECES_MAX: usize = 1 << 16;
-/// Rows between two looks at whether the work is to end.
+/// Number of rows between two checks whether the work is to end.
 const ROWS_AT_ONCE: u32 = 1 << 12;
 
-/// What a join found.
+/// Result of a join.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Joined {
-    /// Bytes of runs: they are believed equal to others.
+    /// Bytes of runs, which are believed equal to others.
     pub(super) believed: [u64; Tier::ALL.len()],
     /// Bytes that are believed equal to others, but lie at another offset within a block.
     pub(super) misaligned: u64,
 }
 
 /// Joins candidates in the order of their rows, and hands the runs to `runs`. `images` are the numbers of the images,
-/// in order. `go_on` is called now and then, and ends the work with an error.
+/// in order. `go_on` is called from time to time, and ends the work with an error.
 ///
 /// # Errors
 /// Errors of temporary files, and of `go_on`.
@@ -75,9 +75,9 @@ pub(super) fn join<E: From<io::Error>>(
 /// Runs with the sources of their groups, in any order.
 #[derive(Debug)]
 pub(super) struct SourceRuns {
-    /// With the best source of the group.
+    /// Runs with the best source of the group.
     pub(super) first: RunSorter,
-    /// With the best one of another image, for what the first one turns out not to hold.
+    /// Runs with the best source of another image, for blocks that the first source turns out not to hold.
     pub(super) second: RunSorter,
 }
 
@@ -85,7 +85,7 @@ pub(super) struct SourceRuns {
 #[derive(Debug, Default)]
 struct SourceFile {
     instance: Option<Instance>,
-    /// In order of the content. None overlaps the next.
+    /// Pieces in the order of the content. None overlaps the next.
     pieces: Vec<Piece>,
 }
 
@@ -102,7 +102,8 @@ impl SourceFile {
         }
     }
 
-    /// Calls `add` with the runs from here into a piece of a file of another image or place, with the blocks of each.
+    /// Calls `add` with the runs from this source into a piece of a file of another image or place, with the blocks of
+    /// each.
     fn each_run(
         &self,
         images: &[FileNo],
@@ -131,21 +132,21 @@ impl SourceFile {
     }
 }
 
-/// The files that are believed equal and lie in one phase, as far as rows have come.
+/// The files that are believed equal and lie in one phase, as far as rows were read.
 struct Group<'a> {
     images: &'a [FileNo],
     first: SourceFile,
     /// The first file that lies in another image.
     second: SourceFile,
-    /// Whether files before this group hold the same in another phase.
+    /// Whether files before this group hold the same content in another phase.
     is_misaligned: bool,
-    /// The key of the content of the file that is on.
+    /// The key of the current file's content.
     key: Option<ContentKey>,
     joined: Joined,
 }
 
 impl Group<'_> {
-    /// Takes note of the file that the next row is of. The first one of a group is its source.
+    /// Begins the file of the next row. The first file of a group is its source.
     fn enter(&mut self, instance: &Instance) {
         match self.first.instance {
             Some(first) if (first.content, first.phase) == (instance.content, instance.phase) => {
@@ -154,7 +155,7 @@ impl Group<'_> {
                 }
             }
             before => {
-                // Of one content, what lies in another phase than the first file cannot share with it.
+                // A file with the same content in another phase than the first file cannot share with it.
                 self.is_misaligned = before.is_some_and(|before| before.content == instance.content);
                 self.key = None;
                 self.first.begin(Some(*instance));
@@ -163,7 +164,7 @@ impl Group<'_> {
         }
     }
 
-    /// Adds a piece of the file that is on: to a source, and to the runs into other files.
+    /// Adds a piece of the current file: to a source, and to the runs into other files.
     fn add_piece(&mut self, instance: &Instance, piece: Piece, runs: &mut SourceRuns) -> io::Result<()> {
         let Group { images, first, second, is_misaligned, key, joined } = self;
         if first.instance == Some(*instance) {
@@ -256,7 +257,7 @@ mod tests {
             candidates.add(0, 7, label(1), (0, 10), &[piece(0, 100, 4), piece(4, 200, 6)], false).unwrap();
             candidates.add(2, 7, label(1), (0, 10), &[piece(0, 500, 10)], false).unwrap();
             candidates.add(1, 7, label(2), (0, 10), &[piece(0, 300, 10)], false).unwrap();
-            // A file that no other one equals.
+            // A file that equals no other.
             candidates.add(1, 8, label(2), (0, 2), &[piece(0, 900, 2)], false).unwrap();
         });
         let told: Vec<_> = runs.iter().map(told).collect();
@@ -265,7 +266,7 @@ mod tests {
         assert_eq!(runs.iter().map(|run| Label::of_key(run.key()).unwrap().package).collect::<Vec<_>>(), [1, 1, 1]);
     }
 
-    /// The second source is of another image than the first one, which may be that of a liar.
+    /// The second source is in another image than the first one, which may be a liar's.
     #[test]
     fn a_group_has_a_second_source_of_another_image() {
         let (first, second, _) = joined_twice(|candidates| {
@@ -311,7 +312,7 @@ mod tests {
         assert_eq!(found, Joined { believed: [8 * BLOCK_BYTES_U64, 0, 0, 0], misaligned: 8 * BLOCK_BYTES_U64 });
     }
 
-    /// Whatever pieces files have: each run names equal blocks of one content, and each block of a target that a
+    /// However files are split into pieces, each run names equal blocks of one content. Each block of a target that a
     /// source has is named once.
     #[test]
     fn runs_are_those_that_a_naive_join_finds() {

@@ -34,19 +34,19 @@ const _: () = assert!(FileBlock::LIMIT == 1 << (u64::BITS - COUNT_BITS - CONTENT
 const _: () = assert!(PHASES == 1 << PHASE_BITS && CONTENT_BLOCKS_MAX == 1 << 30, "what the rows have room for");
 const _: () = assert!(RANK_SHIFT + 10 == u64::BITS, "rank, image, file and 16 more bits are a word");
 
-/// The highest image and one.
+/// Limit of image ranks: the highest rank plus one.
 pub(in crate::files) const IMAGES_MAX: u32 = 1 << IMAGE_BITS;
-/// Files of one image that are candidates, at most.
+/// Maximum number of files of one image that are candidates.
 pub(in crate::files) const FILES_MAX: u32 = 1 << ORDINAL_BITS;
-/// Blocks of one piece, at most.
+/// Maximum number of blocks of one piece.
 pub(in crate::files) const PIECE_BLOCKS_MAX: u64 = 1 << COUNT_BITS;
 /// The worst rank.
 pub(in crate::files) const RANK_MAX: u64 = (1 << 10) - 1;
 
-/// A file that is believed to equal others, as far as it lies in one phase.
+/// A file that is believed to equal others: its part in one phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::files) struct Instance {
-    /// What it is believed to equal; 61 bits count.
+    /// Number of the content that it is believed to have; 61 bits count.
     pub(in crate::files) content: u64,
     /// Where the host's blocks begin in it, in units of 512 bytes.
     pub(in crate::files) phase: u64,
@@ -58,7 +58,7 @@ pub(in crate::files) struct Instance {
     pub(in crate::files) ordinal: u32,
 }
 
-/// What a row is besides its instance.
+/// The part of a row that follows its instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::files) enum Part {
     /// The head, with the number of the content's key.
@@ -82,7 +82,7 @@ impl Instance {
         [first, second, u64::from(key)]
     }
 
-    /// Returns the row of a piece; `None` of one that is too long or lies too far.
+    /// Returns the row of a piece; `None` if it is too long or lies too far.
     pub(super) fn piece(&self, piece: &Piece) -> Option<Row> {
         let [first, second] = self.words();
         let fits = (1..=PIECE_BLOCKS_MAX).contains(&piece.count)
@@ -97,7 +97,7 @@ impl Instance {
     }
 }
 
-/// Returns what a row is.
+/// Returns the instance and the part of a row.
 pub(super) fn parts([first, second, third]: Row) -> (Instance, Part) {
     let low = |word: u64, bits: u32| word & ((1 << bits) - 1);
     let number = |word: u64| u32::try_from(word).unwrap_or(u32::MAX);
