@@ -1,4 +1,4 @@
-//! What the next scan reads again: of a file only the ranges of which something was left undone.
+//! Ranges that the next scan reads again: only those parts of a file where a pass left something undone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -12,34 +12,34 @@ use crate::format::{FileBlock, FileNo};
 use crate::ranges::Ranges;
 use crate::state::StateError;
 
-/// Ranges of a file that are remembered one by one; then the nearest become one.
+/// Maximum number of ranges of a file that are remembered one by one; beyond it, the nearest are merged.
 const RANGES_MAX: usize = 1 << 14;
 
 /// Why a range is read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Because {
-    /// It may hold something else than was known: it is read by the next scan.
+    /// It may hold something else than is known. The next scan reads it.
     Changed,
-    /// Something failed that may succeed another time: it is read after a pause, which grows.
+    /// An operation failed that may succeed another time. The range is read after a pause, which grows.
     Failed,
 }
 
-/// What is read again.
+/// Files and ranges that are read again.
 #[derive(Debug, Default)]
 pub(super) struct Again {
-    /// Files of which it is not known what was left undone.
+    /// Files of which the undone parts are not known.
     whole: BTreeSet<FileNo>,
     changed: BTreeMap<FileNo, Vec<Range<u64>>>,
     failed: BTreeMap<FileNo, Vec<Range<u64>>>,
 }
 
 impl Again {
-    /// Has all of a file read again.
+    /// Makes the next scan read all of a file again.
     pub(super) fn add_file(&mut self, file: FileNo) {
         self.whole.insert(file);
     }
 
-    /// Has blocks of a file read again.
+    /// Makes a scan read blocks of a file again.
     pub(super) fn add(&mut self, file: FileNo, first: FileBlock, count: u64, because: Because) {
         let ranges = match because {
             Because::Changed => self.changed.entry(file).or_default(),
@@ -55,7 +55,8 @@ impl Again {
         }
     }
 
-    /// Writes it into the marks. Pauses begin now. What other hosts have just now is kept for another time.
+    /// Writes the ranges into the marks. Pauses begin now. Ranges of files that other hosts have at the moment are kept
+    /// for another time.
     pub(super) fn note<S: Substrate>(
         &mut self,
         images: &mut Images<'_, '_, S>,
@@ -67,7 +68,7 @@ impl Again {
         Ok(())
     }
 
-    /// Writes into the mark of one file what is to be read of it, as [`Again::note`].
+    /// Writes the ranges of one file into its mark, as [`Again::note`] does.
     pub(super) fn note_file<S: Substrate>(
         &mut self,
         images: &mut Images<'_, '_, S>,
@@ -90,17 +91,17 @@ impl Again {
         Ok(())
     }
 
-    /// Returns the files of which something is read again.
+    /// Returns the files of which some part is read again.
     pub(super) fn files(&self) -> BTreeSet<FileNo> {
         self.changed.keys().chain(self.failed.keys()).chain(&self.whole).copied().collect()
     }
 
-    /// Returns whether something of a file is read again.
+    /// Returns whether some part of a file is read again.
     pub(super) fn has(&self, number: FileNo) -> bool {
         self.changed.contains_key(&number) || self.failed.contains_key(&number) || self.whole.contains(&number)
     }
 
-    /// Returns whether there is nothing.
+    /// Returns whether nothing is read again.
     pub(super) fn is_empty(&self) -> bool {
         self.whole.is_empty() && self.changed.is_empty() && self.failed.is_empty()
     }

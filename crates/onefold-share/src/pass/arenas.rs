@@ -1,4 +1,4 @@
-//! What the arena files hold, as their maps tell.
+//! Contents of the arena files, as their maps show them.
 
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::{Access, Substrate};
@@ -10,7 +10,7 @@ use crate::format::Slot;
 use crate::pace::Pace;
 use crate::state::State;
 
-/// Which slots hold a block, and which of these are referred to by others, too.
+/// The slots that hold a block, and those of them that other files refer to, too.
 #[derive(Debug, Default)]
 pub(super) struct Arenas {
     pub(super) filled: SlotSet,
@@ -37,8 +37,8 @@ impl Arenas {
             let (first, end) = (extent.offset / BLOCK_BYTES_U64, extent.end().div_ceil(BLOCK_BYTES_U64));
             for slot in (first..end).map_while(|index| Slot::new(number, index)) {
                 self.filled.insert(slot);
-                // Where maps do not tell all, they take too much for shared, never too little: on Btrfs what lies in
-                // one extent is shared if any of it is, and as long as any of it is nothing of it could come free.
+                // Imprecise maps show too much as shared, never too little. On Btrfs, all of an extent is shown as
+                // shared if any of it is, and as long as any of it is shared, none of it can be freed.
                 if extent.is_shared {
                     self.wanted.insert(slot);
                 }

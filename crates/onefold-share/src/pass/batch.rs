@@ -1,7 +1,7 @@
-//! The scan as a finder: what logs tell, merged with the index, as runs between files and arena slots.
+//! The scan as a finder: merges the logs with the index, and yields runs between files and arena slots.
 //!
-//! First come the places that share with slots that the index knows, in stretches; nothing is published for them. Then
-//! batches: candidates go into slots, the places that wait for them share with these, and the batch's entries are
+//! First come the places that share with slots in the index, in stretches; nothing is published for them. Then come
+//! batches: candidates are put into slots, the places that wait for them share with these, and the batch's entries are
 //! published.
 
 use std::io;
@@ -31,41 +31,41 @@ use crate::state::arena::ArenaWriter;
 /// another pass.
 const PROMOTE_ROUNDS: u32 = 8;
 
-/// What the plan has decided, and what it knew.
+/// The decisions of a plan, and what it knew.
 pub(super) struct Planning {
     pub(super) candidates: Candidates,
     pub(super) others: Others,
     pub(super) targets: Targets,
     pub(super) planned: Planned,
-    /// What the shards hold, as far as this pass has read or published them.
+    /// The contents of the shards, as far as this pass has read or published them.
     pub(super) known: KnownShards,
 }
 
-/// Yields what a plan has decided.
+/// Yields the decisions of a plan as runs.
 pub(super) struct ScanFinder<'p, 'c, 'b, S: Substrate> {
     indexing: &'p mut Indexing,
     planning: &'p mut Planning,
     arena: &'p mut ArenaWriter<'c, 'b, S>,
-    /// What is to become of entries whose contents got no slot.
+    /// Changes of entries whose contents got no slot.
     entered: &'p mut SortWriter,
-    /// How long the index was when the plan was made, in bytes.
+    /// Length of the index when the plan was made, in bytes.
     index_bytes: u64,
-    /// Most targets of a stretch.
+    /// Maximum number of targets of a stretch.
     stretch: u64,
     /// Places that other hosts have.
     elsewhere: Elsewhere,
-    /// Places of the batch that the index names, and no log does.
+    /// Places of the batch that only the index names, and no log.
     of_index: SortWriter,
     batch: ScanBatch,
 }
 
-/// The batch that is on.
+/// The current batch.
 enum ScanBatch {
     /// A stretch of the targets for which the index has slots.
     Known,
     /// Places that waited for candidates.
     Promoted {
-        /// Where they are; none if the file system was full before any shared.
+        /// The places in order; `None` if the file system was full before any of them shared.
         targets: Option<Merge>,
         /// Entries that name the slots.
         entries: Vec<Entry>,
@@ -140,7 +140,7 @@ impl<'b, S: Substrate> Finder<'b, S> for ScanFinder<'_, '_, 'b, S> {
         self.arena.sync()?;
         engine.passed.times.promote += watch.lap();
         let targets = if engine.passed.trouble.is_full {
-            // Nothing shares with the slots: they are emptied.
+            // Nothing shares with the slots, so they are emptied.
             entries.clear();
             None
         } else {
@@ -166,9 +166,9 @@ impl<'b, S: Substrate> Finder<'b, S> for ScanFinder<'_, '_, 'b, S> {
         Ok(())
     }
 
-    /// Publishes the slots that hold what they should, whatever shares with them by now. The logs stay, so that the
-    /// next pass has all of their places share. It gets requests for the places that only the index named: the batch
-    /// hides what it said.
+    /// Publishes the slots that hold the right content, whatever shares with them by now. The logs stay, so that the
+    /// next pass shares all of their places. Places that only the index named get merge requests, because the batch
+    /// hides their entries.
     fn cut_batch(&mut self, engine: &mut Engine<'_, 'b, S>) -> Result<(), PassError> {
         let elsewhere = self.take_elsewhere(engine);
         let mut requests = std::mem::replace(&mut self.of_index, SortWriter::new(engine.options.temporary_folder, 0));
@@ -188,8 +188,8 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
         std::mem::replace(&mut self.elsewhere, Elsewhere::new(engine.options.temporary_folder, 0))
     }
 
-    /// Publishes the entries of a batch, and before them what they hide: the pass may be cut off in between. Returns
-    /// false where the file system is full.
+    /// Publishes the entries of a batch. Before that, publishes the places that the batch hides, because the pass may
+    /// be cut off in between. Returns false if the file system is full.
     fn publish(
         &mut self,
         engine: &mut Engine<'_, 'b, S>,
@@ -200,7 +200,7 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
         let is_full = engine.passed.trouble.is_full;
         entries.sort_unstable_by_key(|entry| entry.digest);
         let again = match self.publish_entries(engine, entries, requests) {
-            // To empty a slot takes nothing from the images that share with it.
+            // Emptying a slot takes nothing from the images that share with it.
             Err(PassError::State(StateError::Io { source, .. }))
                 if is_full && source.kind() == io::ErrorKind::StorageFull =>
             {
@@ -228,8 +228,8 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
         publish_batch(engine.state, &self.planning.planned, &mut self.indexing.index, entries)
     }
 
-    /// Has candidates put into the arena, and the next place of a content where that failed, until none is left.
-    /// Returns entries that name the slots, and whether the work was told to end before that.
+    /// Puts candidates into the arena. If that fails for one, tries the next place of its content, until none is left.
+    /// Returns entries that name the slots, and whether the work was told to end before.
     fn promote(
         &mut self,
         engine: &mut Engine<'_, 'b, S>,
@@ -238,7 +238,7 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
     ) -> Result<(Vec<Entry>, bool), PassError> {
         let (state, options) = (engine.state, engine.options);
         let mut entries = Vec::with_capacity(candidates.len());
-        // Those that wait for the candidates of later rounds.
+        // Places that wait for the candidates of later rounds.
         let mut waiting: Option<Others> = None;
         for round in 1.. {
             let trouble = &mut engine.passed.trouble;
@@ -300,7 +300,7 @@ impl<'b, S: Substrate> ScanFinder<'_, '_, 'b, S> {
     }
 }
 
-/// Returns how many candidates are a batch: in memory they are held with what becomes of them.
+/// Returns the number of candidates of a batch. They are held in memory with their results.
 fn batch_blocks<S: Substrate>(engine: &Engine<'_, '_, S>) -> usize {
     /// A candidate, its slot and its entry.
     const BYTES: usize = 96;

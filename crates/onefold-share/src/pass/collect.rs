@@ -1,21 +1,23 @@
-//! What only the arena refers to, where maps do not tell it: OCFS2 says of a block that was shared once that it is
-//! shared, also when all others have let go of it.
+//! Collection of blocks that only the arena refers to, on file systems whose maps do not show this. OCFS2 shows a block
+//! that was shared once as shared, even if all other files have dropped it.
 //!
-//! So the maps of all known images are held against those of the arena files: a slot at whose place on the device no
-//! image has anything is not wanted. No data is read, and what does not fit into memory is sorted in files. It is a
-//! hint like all maps: emptying a slot is safe, whoever refers to its block. But an entry that is dropped while
-//! somebody shares with its slot would leave that file's block unknown. So, in this order:
+//! So the maps of all known images are compared with those of the arena files. A slot is unneeded if no image has data
+//! at its place on the device. No data is read, and lists that do not fit into memory are sorted in files. Like all
+//! maps, the result is a hint: emptying a slot is safe, whichever file refers to its block. But if an entry is dropped
+//! while a process shares with its slot, the block of that process's file is unknown to the index. So the order is:
 //!
-//! 1. `locks/maps`: one host at a time. The time of that file says when it was done last.
-//! 2. The locks of the arena files, and those for emptying their slots. Who shares in two steps looks at these once he
-//!    has declared what he is about to share, and leaves it for another time.
-//! 3. All intents: whoever has declared before the locks were taken may be sharing. What he names is wanted.
-//! 4. The maps. Whoever shared before, and whose intent is gone, is in them.
-//! 5. The entries that name what is not wanted are dropped.
-//! 6. The slots are emptied, as all that no entry names are. The locks are held until then.
+//! 1. Take `locks/maps`, so that one host at a time does this. The time of that file is the time of the last
+//!    collection.
+//! 2. Take the locks of the arena files, and those for emptying their slots. A host that shares in two steps checks
+//!    these locks after it has declared its shares, and leaves the shares for another time.
+//! 3. Read all intents: a host that declared before the locks were taken may be sharing. The slots that it names are
+//!    needed.
+//! 4. Read the maps. They show all shares of hosts that were finished before, and whose intents are gone.
+//! 5. Drop the entries that name unneeded slots.
+//! 6. Empty the slots, as all slots that no entry names. The locks are held until then.
 //!
-//! Who dies at it has lost his work. Files that nobody knows of (those outside of what is ever scanned) are not looked
-//! at: they keep their blocks, and newcomers find nothing of these in the index.
+//! A host that dies in between loses only its work. Unknown files (those outside of every scan) are not looked at: they
+//! keep their blocks, but new files do not find these in the index.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -41,35 +43,36 @@ use crate::state::arena::KeptArenas;
 use crate::state::locks::Subject;
 use crate::state::{State, StateError};
 
-/// As many blocks, in a hundred of the slots that hold one, must logs tell of. Each of them may have been a reference;
-/// and mostly it was read, beside which the maps of all images cost little.
+/// Blocks that logs must report to make a collection worthwhile, in percent of the filled slots. Each of them may have
+/// been a reference. Mostly it was also read; compared with that, the maps of all images cost little.
 const TOLD_PERCENT: u64 = 5;
-/// Fewer are looked after once in so long.
+/// Interval of collections when the logs report fewer blocks.
 const SETTLED: Duration = Duration::from_secs(24 * 60 * 60);
-/// As often an arena file's locks are tried: who only looks whether they are free has them for a moment.
+/// Maximum number of attempts to take an arena file's locks. A host that only checks whether they are free has them for
+/// a moment.
 const LOCK_TRIES: u32 = 10;
 
-/// What makes it worth while.
+/// Reasons to collect.
 pub(super) struct Occasion<'a> {
     /// When the pass began.
     pub(super) now: Timestamp,
     /// Files that are known and gone.
     pub(super) gone: &'a [FileNo],
-    /// Blocks that logs told of.
+    /// Number of blocks that logs reported.
     pub(super) told: u64,
 }
 
-/// What came of it.
+/// Result of a collection.
 pub(super) struct Collected<'a, 'b, S: Substrate> {
-    /// Whether it was worth while, and others were in the way.
+    /// Whether it was worthwhile, but other hosts were in the way.
     pub(super) is_left: bool,
     /// How many entries were dropped.
     pub(super) dropped: u64,
-    /// Until this is dropped nobody shares with the slots that may be emptied now.
+    /// Until this is dropped, no host shares with the slots that may be emptied now.
     pub(super) _kept: Option<KeptArenas<'a, 'b, S>>,
 }
 
-/// Drops the entries whose slots no image refers to, if it is worth while. Their slots are named no more.
+/// Drops the entries whose slots no image refers to, if that is worthwhile. No entry names their slots then.
 pub(super) fn collect<'a, 'b, S: Substrate>(
     state: &'a State<'b, S>,
     images: &mut Images<'_, 'b, S>,
@@ -106,14 +109,14 @@ pub(super) fn collect<'a, 'b, S: Substrate>(
     }
     collected.dropped = changes.len();
     if !collected.is_left {
-        // Where it cannot be noted, it is done again.
+        // If this fails, the next pass collects again.
         let _ = state.substrate().set_modified(maps.file(), occasion.now);
     }
     collected._kept = Some(kept);
     Ok(collected)
 }
 
-/// Returns whether so much may have been let go of since the last time.
+/// Returns whether images may have dropped enough blocks since the last time.
 fn is_due(
     occasion: &Occasion<'_>,
     last: Timestamp,
@@ -126,7 +129,7 @@ fn is_due(
         || occasion.now.seconds.abs_diff(last.seconds) >= SETTLED.as_secs()
 }
 
-/// Takes the locks of all arena files that nobody fills. Returns whether these are all.
+/// Takes the locks of all arena files that no host fills. Returns whether these are all.
 fn keep_arenas<'a, 'b, S: Substrate>(
     state: &'a State<'b, S>,
     options: &PassOptions<'_>,
@@ -153,7 +156,7 @@ fn keep_arenas<'a, 'b, S: Substrate>(
     Ok((kept, left.is_empty()))
 }
 
-/// Publishes what was decided. Returns false where others were always first.
+/// Publishes the changes. Returns false if other hosts published first each time.
 fn drop_entries<S: Substrate>(
     state: &State<'_, S>,
     options: &PassOptions<'_>,
@@ -195,12 +198,12 @@ struct Collector<'a, 'i, 'f, 'b, S: Substrate> {
     options: &'a PassOptions<'a>,
     /// Arena files whose locks are held.
     kept: &'a BTreeSet<u32>,
-    /// Slots that nobody wants.
+    /// Slots that no image and no intent refers to.
     unneeded: SlotSet,
 }
 
 impl<S: Substrate> Collector<'_, '_, '_, '_, S> {
-    /// Finds out which slots of the kept arena files no image refers to. Returns false where that cannot be told.
+    /// Finds the slots of the kept arena files that no image refers to. Returns false if that cannot be determined.
     fn compare(&mut self) -> Result<bool, PassError> {
         let mut declared = SlotSet::default();
         match self.state.each_declared_slot(|slot| declared.insert(slot)) {
@@ -225,7 +228,7 @@ impl<S: Substrate> Collector<'_, '_, '_, '_, S> {
         Ok(true)
     }
 
-    /// Writes down where all known images have what they share. Returns false where one cannot be mapped.
+    /// Records the places of all shared extents of known images. Returns false if an image cannot be mapped.
     fn map_images(&mut self, rows: &mut SortWriter) -> Result<bool, PassError> {
         for number in self.images.in_use()? {
             self.options.pace.boundary()?;
@@ -233,7 +236,7 @@ impl<S: Substrate> Collector<'_, '_, '_, '_, S> {
             let Some(file) = opened else { continue };
             let mut failure = None;
             let mapped: io::Result<()> = each_extent(self.state.substrate(), &file, |extent| {
-                // Maps may take too much for shared, never too little: what is not is in no slot.
+                // Maps may show too much as shared, never too little. An extent that is not shared is in no slot.
                 let Some(row) = row(extent, 0).filter(|_| extent.is_shared) else { return Ok(()) };
                 rows.push(row).map_err(|error| {
                     let kind = error.kind();
@@ -251,7 +254,7 @@ impl<S: Substrate> Collector<'_, '_, '_, '_, S> {
         Ok(true)
     }
 
-    /// Writes down where the slots of an arena file lie.
+    /// Records the places of an arena file's slots.
     fn map_arena(&self, number: u32, rows: &mut SortWriter) -> Result<(), PassError> {
         let Some(file) = self.state.open_arena(number, Access::Read)? else { return Ok(()) };
         each_extent(self.state.substrate(), &file, |extent| {
@@ -262,7 +265,7 @@ impl<S: Substrate> Collector<'_, '_, '_, '_, S> {
         Ok(())
     }
 
-    /// Returns what becomes of the index: entries that name what is not wanted go.
+    /// Returns the changes of the index: entries that name unneeded slots go.
     fn changes(&self) -> Result<Spool, PassError> {
         let mut changes = SpoolWriter::new(self.options.temporary_folder, self.options.memory_bytes / 8);
         for mut shard in self.state.open_shards(Prefix::WHOLE)? {
@@ -285,22 +288,23 @@ impl<S: Substrate> Collector<'_, '_, '_, '_, S> {
     }
 }
 
-/// Returns where an extent lies, how long it is, and what it is; none if nothing was written, or it is not told.
+/// Returns the place of an extent, its length, and `what` it is; `None` if nothing was written there, or its place is
+/// not known.
 fn row(extent: &MappedExtent, what: u64) -> Option<onefold_sort::Row> {
     let place = extent.place.filter(|_| !extent.is_unwritten)?;
     Some([place, extent.length, what])
 }
 
-/// Hands on the blocks of `ours` at whose place there is nothing of `theirs`: runs of what each row of `ours` says that
-/// it is, by first and count. Both are places and lengths in bytes, in order of the places; within each they may
-/// overlap.
+/// Calls back with the blocks of `ours` at places where `theirs` has nothing: runs by first block and count, within the
+/// slots that each row of `ours` names. Both lists have places and lengths in bytes, in order of the places; ranges of
+/// one list may overlap.
 fn apart(
     ours: impl Iterator<Item = io::Result<onefold_sort::Row>>,
     theirs: Merge,
     mut each: impl FnMut(u64, u64) -> Result<(), PassError>,
 ) -> Result<(), PassError> {
     let mut theirs = theirs.peekable();
-    // Ranges of `theirs` that a row of `ours` may meet still: apart, and in order.
+    // Ranges of `theirs` that a later row of `ours` may still meet: disjoint, and in order.
     let mut taken: VecDeque<(u64, u64)> = VecDeque::new();
     for row in ours {
         let [place, length, first] = row?;
@@ -347,7 +351,7 @@ mod tests {
         writer.finish().unwrap()
     }
 
-    /// Extents that lie anywhere, over each other too, against a look at each block.
+    /// Random extents, overlapping ones included, are compared with a check of each block.
     #[test]
     fn blocks_are_handed_on_that_lie_where_nobody_else_has_any() {
         for seed in 0..200 {

@@ -1,7 +1,8 @@
-//! Files that share are told to be copied from in small pieces, so that later writes do not eat what was gained (XFS).
+//! Makes copy-on-write copies of shared files small, so that later writes do not use up the saved space (XFS).
 //!
-//! That is an attribute of the file, and sets the time of its last change: a scan would read all of it again. So the
-//! mark is brought up to date, where the file was as it says, and the time of its content stayed.
+//! That is an attribute of the file. Setting it changes the time of the file's last change, so that a scan would read
+//! all of the file again. So the mark is updated, if the file was as the mark says, and the time of its content has not
+//! changed.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,8 @@ use crate::format::mark::Stamp;
 use crate::state::State;
 use crate::state::files::StampChange;
 
-/// Tells the file system so of all files of a list. One that cannot be told of is left: its writes cost more room.
+/// Sets the attribute on all files of a list. A file on which it cannot be set is left as it is: its writes cost more
+/// space.
 pub(super) fn keep_small<S: Substrate>(
     state: &State<'_, S>,
     images: &mut Images<'_, '_, S>,

@@ -1,7 +1,7 @@
-//! Places whose files other hosts have when it is their turn.
+//! Places whose files other hosts have locked at the moment.
 //!
-//! A merge request says what is known of such a place: its owner takes it in, or the next pass does. Where that cannot
-//! be said, the place was in a log of this pass, and the logs of its file stay.
+//! A merge request passes on what is known of such a place: its owner takes it in, or the next pass does. If the
+//! content of the place is not known, the place was in a log of this pass, and the logs of its file stay.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,24 +13,24 @@ use super::rows::Candidate;
 use crate::format::entry::{Entry, Place};
 use crate::format::{FileBlock, FileNo, FingerprintPrefix, Slot};
 
-/// Where such places go.
+/// Collects such places.
 pub(super) struct Elsewhere {
     /// Files whose logs stay.
     pub(super) left: BTreeSet<FileNo>,
     /// Merge requests.
     pub(super) requests: SortWriter,
-    /// What the slots hold that were filled for this batch, in order of the slots.
+    /// The entries of the slots that were filled for this batch, in order of the slots.
     pub(super) by_slot: Vec<Entry>,
 }
 
 impl Elsewhere {
-    /// Returns an empty list, of which at most `memory_bytes` are in memory and the rest in files in `folder`.
+    /// Returns an empty list. It keeps at most `memory_bytes` in memory, and the rest in files in `folder`.
     pub(super) fn new(folder: &Path, memory_bytes: usize) -> Elsewhere {
         let requests = SortWriter::new(folder, memory_bytes);
         Elsewhere { left: BTreeSet::new(), requests, by_slot: Vec::new() }
     }
 
-    /// Leaves a place of which it is known what it holds.
+    /// Leaves a place whose content is known.
     pub(super) fn leave(&mut self, place: Candidate) -> Result<(), PassError> {
         Ok(self.requests.push(place.row())?)
     }
@@ -39,7 +39,7 @@ impl Elsewhere {
     pub(super) fn leave_target(&mut self, file: FileNo, block: FileBlock, slot: Option<Slot>) -> Result<(), PassError> {
         match slot.and_then(|slot| self.digest_of(slot)) {
             Some(digest) => self.leave(Candidate { file, block, digest }),
-            // What shares with a slot that the index knew, or was found to be zero, was in a log.
+            // A place that shares with a slot known to the index, or that was found to be zero, was in a log.
             None => {
                 self.left.insert(file);
                 Ok(())

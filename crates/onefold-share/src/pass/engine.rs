@@ -1,8 +1,8 @@
-//! The engine: has finders yield runs, batch by batch, and shares them.
+//! The engine: asks finders for runs, batch by batch, and shares them.
 //!
-//! A finder only believes. It may be late, lossy or wrong: that costs savings, never data, as the file system compares
-//! before it shares. The scan with its logs is the first finder (`batch`); it keeps an index, so its runs are between
-//! files and arena slots. Others need neither: [`share_found`] shares from file to file what they yield.
+//! A finder only believes. It may be late, lossy or wrong: that costs savings, never data, because the file system
+//! compares before it shares. The scan with its logs is the first finder (`batch`); it keeps an index, so its runs are
+//! between files and arena slots. Other finders need neither: [`share_found`] shares their runs from file to file.
 //! docs/decisions/0015-finders.md has the reasons.
 
 use onefold_block::BLOCK_BYTES_U64;
@@ -20,12 +20,12 @@ use crate::policy::FreedUnit;
 use crate::state::files::Marks;
 use crate::state::{State, StateError};
 
-/// Shares what a finder yields: runs from file to file. Nothing is read besides, and nothing is published. As in all
-/// passes, files of other hosts are no targets, though they may be sources; selection, opt-outs and sharing domains
-/// bind both sides.
+/// Shares the runs of a finder, from file to file. It reads nothing else, and publishes nothing. As in all passes,
+/// files of other hosts are no targets, though they may be sources. Selection, opt-outs and sharing domains apply to
+/// both sides.
 ///
 /// # Errors
-/// See [`PassError`]; `Undeclared` where shares have to be declared.
+/// See [`PassError`]; `Undeclared` if shares have to be declared.
 pub fn share_found<'b, S: Substrate>(
     state: &State<'b, S>,
     files: &mut Marks,
@@ -50,10 +50,10 @@ pub fn share_found<'b, S: Substrate>(
     Ok(passed)
 }
 
-/// Finds ranges of files that hold the same, or may.
+/// Finds ranges of files that hold, or may hold, the same content.
 pub trait Finder<'b, S: Substrate> {
-    /// Makes the next batch of places ready, and returns its runs: what they share with is there. None where no batch
-    /// is left.
+    /// Prepares the next batch of places, and returns its runs. Their sources exist by then. `None` if no batch is
+    /// left.
     ///
     /// # Errors
     /// Errors of the state folder and of temporary files. They end the pass.
@@ -68,8 +68,8 @@ pub trait Finder<'b, S: Substrate> {
         Ok(())
     }
 
-    /// Keeps what is worth keeping of the batch that is on, now that the work is told to end: its runs are shared in
-    /// part, or it is made ready in part. There may be none. Has to be quick.
+    /// Keeps the useful part of the current batch, now that the work is told to end. Its runs are shared in part, or it
+    /// is prepared in part. There may be no batch. Has to be quick.
     ///
     /// # Errors
     /// As those of [`Finder::next_batch`].
@@ -98,11 +98,11 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
         Ok(Engine { state, options, images, noted: Noted::default(), passed: Passed::default() })
     }
 
-    /// Shares what a finder yields, until it has no more. Returns false where the file system is full.
+    /// Shares the runs of a finder, until it has no more. Returns false if the file system is full.
     pub(super) fn share_found(&mut self, finder: &mut dyn Finder<'b, S>) -> Result<bool, PassError> {
         let shared = self.share_batches(finder);
         if shared.as_ref().is_err_and(PassError::is_interruption) {
-            // The next pass finds what has shared by now shared before, and says nothing to the file system about it.
+            // The next pass sees these files as shared before, and does not set the attribute for them.
             self.keep_copies_small()?;
             finder.cut_batch(self)?;
         }
@@ -123,7 +123,7 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
         }
     }
 
-    /// Counts what a finder yields of files that this pass may read and change, and shares nothing.
+    /// Counts the runs of a finder in files that this pass may read and change, and shares nothing.
     fn count_found(&mut self, finder: &mut dyn Finder<'b, S>) -> Result<(), PassError> {
         while let Some(batch) = finder.next_batch(self)? {
             while let Some(run) = batch.next_run()? {
@@ -147,7 +147,7 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
         if (self.options.progress)(planned).is_break() { Err(StateError::Interrupted.into()) } else { Ok(()) }
     }
 
-    /// Shares the runs of one batch, and has room come free by it.
+    /// Shares the runs of one batch, and frees space by it.
     fn share_batch(&mut self, batch: &mut dyn RunBatch) -> Result<(), PassError> {
         let (state, options) = (self.state, self.options);
         let mut watch = StopWatch::start(options.clock);
@@ -169,7 +169,7 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
         Ok(())
     }
 
-    /// Has files that share since the last call copied from in small pieces, where the options say so.
+    /// Makes copies of the files small that share since the last call, if the options say so.
     fn keep_copies_small(&mut self) -> Result<(), PassError> {
         let touched = std::mem::take(&mut self.noted.touched);
         if self.options.space.keeps_copies_small {
@@ -178,7 +178,7 @@ impl<'a, 'b, S: Substrate> Engine<'a, 'b, S> {
         Ok(())
     }
 
-    /// Writes down what has to be read again, but for what other hosts have just now.
+    /// Notes the ranges that have to be read again, except in files that other hosts have at the moment.
     pub(super) fn note_again(&mut self) -> Result<(), PassError> {
         let again = &mut self.passed.trouble.again;
         if !again.is_empty() {

@@ -1,4 +1,4 @@
-//! What a pass knows of the index and the arena, and how it publishes new generations of the shards.
+//! The view that a pass has of the index and the arena, and the publication of new generations of the shards.
 
 use std::collections::BTreeSet;
 
@@ -17,20 +17,20 @@ use crate::format::FileNo;
 use crate::state::State;
 use crate::state::batches::{BATCHES_MAX, MERGE_BYTES_MIN, MERGE_PART};
 
-/// What the scan's finder keeps besides its lists.
+/// State of the scan's finder besides its lists.
 #[derive(Default)]
 pub(super) struct Indexing {
-    /// What was read of the index.
+    /// The part of the index that was read.
     pub(super) index: SeenIndex,
     /// Arena files that were filled.
     pub(super) filled: BTreeSet<u32>,
-    /// Files whose logs stay: another host had them when it was their turn.
+    /// Files whose logs stay, because another host had them locked at their turn.
     pub(super) left: BTreeSet<FileNo>,
 }
 
 impl Indexing {
-    /// Publishes new generations of the shards with what changes, and with what batches hold. Returns false where
-    /// other hosts were always first.
+    /// Publishes new generations of the shards with the changes, and with the entries of batches. Returns false if
+    /// other hosts published first each time.
     pub(super) fn publish<S: Substrate>(
         &mut self,
         engine: &Engine<'_, '_, S>,
@@ -54,25 +54,26 @@ impl Indexing {
         };
         let named = &mut self.index.named;
         let is_all_there = publish::publish(engine.state, options.clock, &news, known, named, &mut again)?;
-        // The logs are there until these are: between the two nothing is lost.
+        // The logs are removed only after these are written: nothing is lost between the two.
         requests::write(engine.state, again.finish()?)?;
         Ok(is_all_there)
     }
 
-    /// Has the shards take in what batches hold.
+    /// Merges the entries of batches into the shards.
     pub(super) fn merge_batches<S: Substrate>(
         &mut self,
         engine: &Engine<'_, '_, S>,
         planned: &Planned,
         known: &mut KnownShards,
     ) -> Result<(), PassError> {
-        // What other hosts have published since is in the new generations, too: these are read like theirs.
+        // The new generations also have what other hosts have published since; these are read like those of other
+        // hosts.
         let nothing = SpoolWriter::new(engine.options.temporary_folder, 0).finish()?;
         self.publish(engine, &nothing, planned, known).map(drop)
     }
 }
 
-/// Returns whether batches are so many, or so long, that their entries are worth merging into the shards.
+/// Returns whether there are enough batches, or long enough ones, to merge their entries into the shards.
 pub(super) fn are_batches_worth_merging<S: Substrate>(
     state: &State<'_, S>,
     index_bytes: u64,

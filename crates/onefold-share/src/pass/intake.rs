@@ -1,4 +1,4 @@
-//! The logs: which of them are this pass's, and what they tell.
+//! Intake of the logs: finds the logs of this pass, and reads them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,8 +20,8 @@ use crate::state::logs::{LogError, LogName};
 pub(super) type Taken = (FileNo, LogName);
 
 impl<S: Substrate> Pass<'_, '_, S> {
-    /// Reads the logs of all files that are this host's, or can be, and that no other host works on. Returns those that
-    /// may go once the index is published.
+    /// Reads the logs of all files that this host has, or can have, and on which no other host works. Returns those
+    /// that may be removed once the index is published.
     pub(super) fn take_logs(&mut self, told: &mut Told, targets: &mut SortWriter) -> Result<Vec<Taken>, PassError> {
         let ahead = self.free_logs()?;
         let claimed = self.claim(ahead.iter().map(|(file, _)| *file).collect())?;
@@ -33,7 +33,7 @@ impl<S: Substrate> Pass<'_, '_, S> {
                 continue;
             }
             if !self.engine.images.is_there(file)? {
-                // It may come back as it was, under another name of its folder, or in again.
+                // The file may come back unchanged, under another name of its folder or in the selection.
                 if self.engine.images.forget_scan(file)? {
                     self.engine.state.remove_log(&log)?;
                 }
@@ -44,7 +44,7 @@ impl<S: Substrate> Pass<'_, '_, S> {
                 Err(LogError::Each(error)) => return Err(error),
                 // Another host had the file until a moment ago, and has taken the log in.
                 Err(LogError::Log(FormatError::Io(why))) if why.kind() == io::ErrorKind::NotFound => continue,
-                // What was read of it counts; the rest is found when the file is read again.
+                // The part that was read counts; the rest is found when the file is read again.
                 Err(LogError::Log(why)) => {
                     if self.engine.images.forget_scan(file)? {
                         self.engine.state.refuse_log(&log, why)?;
@@ -57,12 +57,12 @@ impl<S: Substrate> Pass<'_, '_, S> {
         Ok(done)
     }
 
-    /// Returns the logs of files that nobody has, in the order in which they are to be read, each with the number that
+    /// Returns the logs of files that no host has, in the order in which they are to be read, each with the number that
     /// stands for its file.
     fn free_logs(&mut self) -> Result<Vec<Taken>, PassError> {
         let mut free = Vec::new();
-        // Of two logs that tell of one block the newer one is right, whichever number of their file they have. Requests
-        // say what was known before any of them.
+        // Of two logs that report one block, the newer one is right, whichever number of their file they have. Requests
+        // pass on what was known before any of them.
         let (requests, mut logs): (Vec<LogName>, Vec<LogName>) =
             self.engine.state.logs()?.into_iter().partition(|log| log.kind == LogKind::Request);
         logs.sort_by_key(LogName::order);
@@ -74,7 +74,8 @@ impl<S: Substrate> Pass<'_, '_, S> {
                 continue;
             }
             if log.kind == LogKind::Request && log.host != self.engine.state.host() {
-                // Its writer may not have published yet what it tells of; then the pass would take that for known.
+                // Its writer may not have published the content of the log yet. The pass would wrongly take the content
+                // for known.
                 let is_present = match present.get(&log.host) {
                     Some(is_present) => *is_present,
                     None => self.engine.state.is_present(log.host)?,
@@ -94,8 +95,8 @@ impl<S: Substrate> Pass<'_, '_, S> {
         Ok(free)
     }
 
-    /// Keeps other passes from working on files, and returns those that are this one's. A dry run changes nothing, and
-    /// looks at all.
+    /// Keeps other passes from working on files, and returns the files that this pass may work on. A dry run changes
+    /// nothing, and looks at all files.
     fn claim(&mut self, wanted: BTreeSet<FileNo>) -> Result<BTreeSet<FileNo>, PassError> {
         if wanted.is_empty() || self.engine.options.is_dry_run {
             return Ok(wanted);
@@ -145,7 +146,7 @@ impl<S: Substrate> Pass<'_, '_, S> {
             let Some(block) = told else { return Ok(()) };
             match block.digest {
                 Some(digest) => seen.push(Seen { digest, file, block: block.block }.row())?,
-                // The user who reserved the room of the file wants to keep it.
+                // The user who reserved the space of the file wants to keep it.
                 None if is_reserved => {}
                 None => targets.push(Target { file, block: block.block, slot: None }.row())?,
             }

@@ -1,7 +1,7 @@
-//! The lists that a pass sorts before it works: what logs tell, and what is to be done.
+//! The lists that a pass sorts before it works: the contents of logs, and the planned work.
 //!
-//! Each takes its memory with its first row. What logs tell keeps half of its memory while the plan goes through it and
-//! fills the other lists.
+//! Each takes its memory with its first row. The contents of logs keep half of their memory while the plan reads them
+//! and fills the other lists.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ use onefold_sort::{Merge, Row, SortWriter, Spool, SpoolWriter};
 use super::PassOptions;
 use super::written::WrittenRanges;
 
-/// What logs tell, as `intake` reads them.
+/// The contents of logs, as `intake` reads them.
 pub(super) struct Told {
     /// Contents and their places; in order of the contents.
     pub(super) seen: SortWriter,
@@ -19,15 +19,15 @@ pub(super) struct Told {
     pub(super) written: WrittenRanges,
 }
 
-/// What is to be done, as `plan` decides it.
+/// The planned work, as `plan` decides it.
 pub(super) struct Lists {
     /// Blocks that are to be put into slots.
     pub(super) candidates: SortWriter,
-    /// Places that are to share with what becomes of the candidates.
+    /// Places that are to share with the slots of candidates.
     pub(super) others: SortWriter,
-    /// Places that are to share with slots that the index knows, or to become holes: logs name the latter.
+    /// Places that are to share with slots in the index, or to become holes: logs name the latter.
     pub(super) targets: SortWriter,
-    /// Places in files outside of the selection whose entries go to a place inside.
+    /// Places in files outside the selection whose entries are replaced by a place inside.
     pub(super) requests: SortWriter,
 }
 
@@ -46,12 +46,12 @@ impl Lists {
     }
 }
 
-/// Returns how much of the memory for sorting a long list has, in bytes.
+/// Returns the part of the memory for sorting that a long list may take, in bytes.
 pub(super) fn part_bytes(options: &PassOptions<'_>) -> usize {
     options.memory_bytes / 4
 }
 
-/// Keeps rows that come in order.
+/// Stores rows that come in order.
 pub(super) fn spool(
     rows: impl Iterator<Item = io::Result<Row>>,
     folder: &Path,
@@ -64,11 +64,11 @@ pub(super) fn spool(
     writer.finish()
 }
 
-/// Keeps the rows of two lists that each come in order.
+/// Stores the rows of two lists, each of which comes in order.
 pub(super) fn spool_both(planned: &Spool, entered: Merge, folder: &Path, memory_bytes: usize) -> io::Result<Spool> {
     let (mut planned, mut entered) = (planned.read(0, planned.len()).peekable(), entered.peekable());
     let both = std::iter::from_fn(|| match (planned.peek(), entered.peek()) {
-        // Those of one digest may come in any order; an error comes first.
+        // Rows of one digest may come in any order; an error comes first.
         (Some(Ok(one)), Some(Ok(other))) if one > other => entered.next(),
         (Some(Ok(_)), Some(Err(_))) | (None, Some(_)) => entered.next(),
         _ => planned.next(),

@@ -1,27 +1,27 @@
-//! A pass: takes in the logs that there are, has the file system share what is equal, and brings the index up to date.
+//! A pass: takes in the logs, has the file system share equal blocks, and updates the index.
 //!
-//! The order of its steps, each of which may be the last one that a host does, and is one function of `run`:
+//! A host may die after any of its steps. Each step is one function of `run`:
 //!
-//! 1. `intake`: which files are this pass's is settled, and their logs are read.
-//! 2. `plan`: index and logs side by side; says what is to be done and changes nothing. No lock is held on the index.
+//! 1. `intake`: settles which files belong to this pass, and reads their logs.
+//! 2. `plan`: merges the index and the logs, decides the work, and changes nothing. No lock is held on the index.
 //! 3. Slots that no entry names are emptied: a pass that was killed has left them.
 //! 4. The scan's finder (`batch`) yields runs, and the `engine` shares them (`share`): first those between places and
-//!    slots that the index knows.
+//!    slots in the index.
 //! 5. Then batches, one after the other. Each is a stretch of candidates in the order of their files, with all places
-//!    that wait for them:
-//!    - `promote`: blocks that are at several places are cloned into arena slots, and the slots read;
-//!    - `share`: the other places share with the slots. The kernel compares. Where a share may leave a hole, it is
-//!      declared. Where room comes free by whole extents only, `pinned` moves away what keeps those that lost blocks;
-//!    - `requests`: who has the other places that this host may not touch is told of them;
-//!    - `publish_batch`: entries name the slots from now on.
-//! 6. `publish`: new generations of the shards, with all else that has changed and what batches hold. Then batches go.
-//! 7. The logs go. Whoever takes them in twice finds all of it shared already.
-//! 8. `collect`, where maps do not tell what only the arena refers to: that is found out now and then, and dropped of
-//!    the index.
+//!    that wait for them: - `promote`: blocks that are at several places are cloned into arena slots, and the slots are
+//!    read; - `share`: the other places share with the slots. The kernel compares. If a share may leave a hole, it is
+//!    declared. If space is freed by whole extents only, `pinned` moves away the blocks that keep extents alive; -
+//!    `requests`: the owners of places that this host may not touch get merge requests; - `publish_batch`: entries name
+//!    the slots from now on.
+//! 6. `publish`: writes new generations of the shards, with all other changes and the entries of batches. Then batches
+//!    are removed.
+//! 7. The logs are removed. A pass that takes in a log twice finds all of it shared already.
+//! 8. `collect`, if maps do not show what only the arena refers to: finds this from time to time, and drops it from the
+//!    index.
 //! 9. Slots that no entry names are emptied.
 //!
-//! What is cut off keeps the batches that were published, and its logs: the next pass plans anew, and finds by the maps
-//! what is shared. A pass that is told to end publishes those slots of its batch that were read, and empties the
+//! A pass that is cut off keeps its published batches, and its logs: the next pass plans anew, and sees in the maps
+//! which blocks share. A pass that is told to end publishes those slots of its batch that were read, and empties the
 //! others. After an error it empties all slots of the batch.
 
 mod again;
@@ -75,51 +75,51 @@ pub use self::plan::PlanCounts;
 pub use self::runs::{ContentKey, FilePlace, Outcome, Run, RunBatch, RunSorter, SortedRuns, Source};
 pub use self::share::Shared;
 
-/// A shard of the index with more entries is split, unless somebody wants it otherwise: 64 GiB of distinct blocks,
-/// whose entries take about 300 MiB. Chosen by reasoning, not by measurement.
+/// Default for the maximum number of entries of a shard, beyond which it is split. The entries of 64 GiB of distinct
+/// blocks take about 300 MiB. Chosen by reasoning, not by measurement.
 pub const SHARD_ENTRIES_MAX: u64 = 1 << 24;
-/// What the file system is asked about at once, unless somebody wants it otherwise, in bytes. Both files are locked
-/// meanwhile: a millisecond, once both are read.
+/// Default for the range of one call of the file system, in bytes. Both files are locked meanwhile: for a millisecond,
+/// once both are in memory.
 const CALL_BYTES: u64 = 1 << 20;
-/// Memory for sorting, unless somebody wants it otherwise, in bytes.
+/// Default for the memory for sorting, in bytes.
 const MEMORY_BYTES: usize = 32 << 20;
 
-/// How a pass goes about it.
+/// Options of a pass.
 #[derive(Clone, Copy)]
 pub struct PassOptions<'a> {
-    /// Which files may be shared in. Of others neither logs nor entries are touched.
+    /// The files that may share. The pass touches neither logs nor entries of other files.
     pub selection: Selection<'a>,
-    /// For what does not fit into memory; best on another disk than the images.
+    /// Folder for data that does not fit into memory; best on another disk than the images.
     pub temporary_folder: &'a Path,
     /// Memory for sorting, in bytes.
     pub memory_bytes: usize,
-    /// The longest range that the file system is asked about at once, in bytes: files are locked meanwhile.
+    /// Maximum range of one call of the file system, in bytes. Files are locked meanwhile.
     pub call_bytes: u64,
-    /// Shorter runs are left alone, in bytes: they cost a file more seeks than they save room.
+    /// Minimum length of a run, in bytes. Sharing a shorter run costs more seeks than the saved space is worth.
     pub min_run_bytes: u64,
-    /// Whether runs that follow on each other are shared by one call. Only experiments do without.
+    /// Whether consecutive runs are shared by one call. Only experiments turn this off.
     pub joins_runs: bool,
-    /// What it does beside sharing, so that room really comes free.
+    /// Measures beside sharing that free space, and keep it free.
     pub space: SpaceOptions,
-    /// How much is done in one step.
+    /// Size of one step.
     pub batch: BatchOptions,
-    /// How hard it works.
+    /// Limits on the effort.
     pub pace: &'a Pace<'a>,
-    /// Threads that read and digest slots; none if the caller does that.
+    /// Number of threads that read and digest slots; 0 if the caller does that.
     pub threads: usize,
-    /// Ends after the plan.
+    /// Whether the pass ends after the plan.
     pub is_dry_run: bool,
-    /// A shard of the index with more entries is split: it is how long one host has to be waited for.
+    /// Maximum number of entries of a shard, beyond which it is split. It bounds how long one host waits for another.
     pub shard_entries_max: u64,
-    /// For waiting.
+    /// Clock for waiting.
     pub clock: &'a dyn Clock,
-    /// Told how far the pass is; `Break` ends it.
+    /// Called with the progress of the pass; `Break` ends it.
     pub progress: &'a dyn Fn(PassProgress) -> ControlFlow<()>,
 }
 
 impl<'a> PassOptions<'a> {
-    /// Returns the usual options: all files, every run, and the caller's thread alone. What does not fit into memory
-    /// goes into files in `temporary_folder`.
+    /// Returns the default options: all files, every run, and the caller's thread alone. Data that does not fit into
+    /// memory goes into files in `temporary_folder`.
     #[must_use]
     pub fn new(temporary_folder: &'a Path, pace: &'a Pace<'a>, clock: &'a dyn Clock) -> PassOptions<'a> {
         PassOptions {
@@ -141,14 +141,15 @@ impl<'a> PassOptions<'a> {
     }
 }
 
-/// What a pass does so that room really comes free, and stays free.
+/// Measures of a pass that free space, and keep it free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceOptions {
-    /// Where room comes free only by whole extents (Btrfs): what is left of an extent that lost blocks is copied if it
-    /// is at most so much of it, in percent. With 50, at least as much comes free as is written. 0 never copies.
+    /// For file systems that free space only by whole extents (Btrfs): the rest of an extent that lost blocks is copied
+    /// if it is at most this part of the extent, in percent. With 50, at least as much is freed as is written. 0 never
+    /// copies.
     pub rewrite_percent: u32,
-    /// Where a small write into shared blocks has room set aside around it (XFS): files that share are told to do
-    /// without ([`CopyHints::keep_copies_small`](onefold_substrate::CopyHints::keep_copies_small)).
+    /// For file systems where a small write into shared blocks allocates space around it (XFS): turns that off for
+    /// files that share ([`CopyHints::keep_copies_small`](onefold_substrate::CopyHints::keep_copies_small)).
     pub keeps_copies_small: bool,
 }
 
@@ -158,10 +159,10 @@ impl Default for SpaceOptions {
     }
 }
 
-/// How much of a pass is done in one step. An interruption costs the plan and one step, at most.
+/// Size of one step of a pass. An interruption costs at most the plan and one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchOptions {
-    /// Slots that are filled, at most. Memory may allow less.
+    /// Maximum number of slots that are filled in one step. Memory may allow less.
     pub slots: u64,
 }
 
@@ -171,12 +172,12 @@ impl Default for BatchOptions {
     }
 }
 
-/// How far a pass is.
+/// Progress of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassProgress {
     /// The plan is made.
     Planned {
-        /// Bytes that are to be shared, or are shared already.
+        /// Bytes that are to be shared, or that share already.
         targets: u64,
     },
     /// Places share with slots.
@@ -186,7 +187,8 @@ pub enum PassProgress {
     },
 }
 
-/// Does a pass over all logs of files that this host has, or can have. Other hosts may do theirs at the same time.
+/// Does a pass over all logs of files that this host has, or can have. Other hosts may do their passes at the same
+/// time.
 ///
 /// # Errors
 /// See [`PassError`].
@@ -200,7 +202,7 @@ pub fn pass<S: Substrate>(
     let passed = pass.end();
     match result {
         Err(PassError::Index { prefix, why }) => {
-            // What lay there is found again, but only by reading everything.
+            // Only a full scan finds the lost contents again.
             state.take_loss();
             files.forget_scans(state)?;
             return Err(PassError::Index { prefix, why });

@@ -1,4 +1,4 @@
-//! What a pass did, and what went wrong.
+//! Results of a pass, and its failures.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,50 +22,50 @@ use crate::state::files::StampChange;
 use crate::state::shards::Shard;
 use crate::state::{State, StateError};
 
-/// How long the parts of a pass took, in all of its batches. What a pass does at its end is in none of them: it removes
-/// logs, looks for what only the arena refers to where maps do not tell, and empties slots.
+/// Durations of the parts of a pass, over all of its batches. They exclude the last steps of a pass: removing logs,
+/// collecting what only the arena refers to, and emptying slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassTimes {
-    /// Reading the logs and sorting what they tell.
+    /// Reading the logs and sorting their contents.
     pub logs: Duration,
-    /// Going through the index.
+    /// Planning, over the whole index.
     pub plan: Duration,
     /// Putting blocks into the arena.
     pub promote: Duration,
     /// Sharing with the arena.
     pub share: Duration,
-    /// Bringing the index up to date.
+    /// Updating the index.
     pub publish: Duration,
 }
 
-/// What a pass did.
+/// Results of a pass.
 #[derive(Debug, Default)]
 pub struct Passed {
     /// Logs that were taken in.
     pub logs: u64,
     /// Logs left to other hosts, which have the files.
     pub logs_elsewhere: u64,
-    /// Logs left to runs that include their files.
+    /// Logs left to runs whose selection includes their files.
     pub logs_outside: u64,
-    /// What was decided.
+    /// Counts of the plan.
     pub planned: PlanCounts,
-    /// What came of it.
+    /// Results of sharing.
     pub shared: Shared,
-    /// The index afterwards: what it holds, and its length in bytes. None where there was nothing to do, where the file
-    /// system is full, or other hosts were always first: then the logs are still there.
+    /// The index afterwards: its entries, and its length in bytes. `None` if there was nothing to do, if the file
+    /// system is full, or if other hosts published first each time: then the logs are still there.
     pub index: Option<(EntryCounts, u64)>,
     /// Slots that were emptied.
     pub swept_slots: u64,
-    /// How long it took; nothing for parts that it did not come to.
+    /// Durations; zero for parts that the pass did not reach.
     pub times: PassTimes,
-    /// What went wrong, with files.
+    /// Failures with files.
     pub trouble: Trouble,
     /// Files whose times this pass has set without a change of their content.
     pub(crate) restamped: BTreeMap<FileNo, StampChange>,
 }
 
 impl Passed {
-    /// Returns whether another pass would find nothing to do as long as no file changes. So this one has left nothing
+    /// Returns whether another pass would have nothing to do as long as no file changes. So this pass has left nothing
     /// undone, and has shared nothing: a source that moves takes along only those of its targets that come later.
     #[must_use]
     pub(crate) fn is_complete(&self) -> bool {
@@ -75,7 +75,8 @@ impl Passed {
         is_untroubled && (now, refused, elsewhere, barred) == (0, 0, 0, 0)
     }
 
-    /// Returns the stamp that a file has since this pass, where it had this one before and nobody else has changed it.
+    /// Returns the stamp of a file after this pass, if the file had the given stamp before and no other process has
+    /// changed it.
     #[must_use]
     pub(crate) fn restamped(&self, number: FileNo, before: Stamp) -> Stamp {
         let change = self.restamped.get(&number).filter(|change| change.before == before);
@@ -89,7 +90,7 @@ impl Passed {
     }
 }
 
-/// What went wrong with files, and how often. The pass goes on.
+/// Failures with files, and their counts. The pass goes on despite them.
 #[derive(Debug, Default)]
 pub struct Trouble {
     /// Files that the file system refuses, and why.
@@ -98,18 +99,19 @@ pub struct Trouble {
     pub failed: BTreeMap<PathBuf, io::Error>,
     /// Files that were busy.
     pub busy: BTreeMap<PathBuf, u64>,
-    /// The file system is full: nothing more was tried.
+    /// Whether the file system is full. Nothing more was tried then.
     pub is_full: bool,
-    /// Nothing more was tried, before the file system was full: so many bytes were left for its own records.
+    /// The bytes that were left for the file system's own records, if the pass stopped sharing because they were too
+    /// few.
     pub records_left: Option<u64>,
     /// Blocks that were overwritten between their reading and their sharing.
     pub changed: u64,
-    /// Where something was left undone that may succeed another time: that is read again then.
+    /// Ranges where something was left undone that may succeed another time. They are read again then.
     pub(super) again: Again,
 }
 
 impl Trouble {
-    /// Ends all sharing where too little is left for records; tells whether it does.
+    /// Ends all sharing if too little space is left for records; returns whether it does.
     pub(super) fn is_short_of_records<S: Substrate>(&mut self, room: &mut RecordsRoom, substrate: &S) -> bool {
         if !self.is_full
             && let Some(left) = room.lacks(substrate)
@@ -119,7 +121,7 @@ impl Trouble {
         self.is_full
     }
 
-    /// Notes that what files share was not made durable, if that failed.
+    /// Notes it if the shares of files could not be made durable.
     pub(super) fn note_unsynced<S: Substrate>(
         &mut self,
         files: &[FileNo],
@@ -134,7 +136,7 @@ impl Trouble {
         }
     }
 
-    /// Notes why blocks of a file were left alone, and has them read again where that may not be for good.
+    /// Notes why blocks of a file were skipped, and schedules another reading if the reason may pass.
     pub(super) fn note_blocks(&mut self, file: FileNo, first: FileBlock, count: u64, path: PathBuf, why: ShareError) {
         if !matches!(why, ShareError::Refused(_)) {
             self.again.add(file, first, count, Because::Failed);
@@ -152,34 +154,34 @@ impl Trouble {
     }
 }
 
-/// Why a pass did not come to its end. Nothing is lost but its work.
+/// Why a pass ended early. Only its work is lost.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
-    /// The state folder.
+    /// The state folder failed.
     #[error(transparent)]
     State(#[from] StateError),
-    /// Temporary files, mostly: no space.
+    /// Temporary files failed, mostly for lack of space.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The file system shares in two steps: what is shared there is declared by arena slots, and runs from file to file
-    /// have none.
+    /// The file system shares in two steps. Arena slots declare the shares there, and runs from file to file have no
+    /// slots.
     #[error("on this file system blocks are shared by their contents only")]
     Undeclared,
     /// The index turned out to be damaged. It was dropped; the next pass begins with an empty one.
     #[error("shard {prefix} of the index cannot be read: {why}")]
     Index {
-        /// Which.
+        /// The prefix of the shard.
         prefix: Prefix,
-        /// Why.
+        /// The damage.
         why: FormatError,
     },
-    /// A share was cut short, and what it took away could not be put back at once, or not be made durable. What is
-    /// needed for it is kept.
+    /// A share was cut short, and the blocks that it removed could not be restored at once, or not durably. The data
+    /// for the repair is kept.
     #[error("`{}` may read zeros in some places now: {why}", path.shown())]
     Unmended {
         /// The image.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: io::Error,
     },
 }
@@ -196,7 +198,7 @@ impl PassError {
         matches!(self, PassError::State(StateError::Interrupted))
     }
 
-    /// Drops a shard that is damaged, and returns that this is why the pass ends.
+    /// Drops a damaged shard, and returns the error that ends the pass.
     pub(super) fn damaged<S: Substrate>(
         state: &State<'_, S>,
         shard: &Shard<'_, S>,

@@ -1,9 +1,9 @@
-//! The merge: index and new digests side by side, both in order of the digests, once. Decides what is to be done with
-//! each content; does nothing yet.
+//! The merge: reads the index and the new digests side by side, once, both in order of the digests. It decides the work
+//! for each content, and changes nothing yet.
 //!
-//! DeDe's transitions (section 3.3, Figure 4) are decided here: absent to unique, unique to shared, shared to shared,
-//! and what is dropped of the index. The first place where a content was seen by this pass goes into the arena rather
-//! than the one that the index knows: it was read more recently.
+//! It decides DeDe's transitions (section 3.3, Figure 4): absent to unique, unique to shared, shared to shared, and
+//! which entries are dropped from the index. If this pass has seen a content at several places, the first of them goes
+//! into the arena rather than the one in the index: it was read more recently.
 
 use std::io;
 use std::vec;
@@ -26,25 +26,25 @@ use crate::format::{FingerprintPrefix, FormatError, Slot};
 use crate::state::State;
 use crate::state::shards::Shard;
 
-/// What the plan looks at.
+/// Inputs of the plan.
 pub(super) struct Sources<'b, S: Substrate> {
-    /// All of the index, in order, with what batches hold; the plan takes them.
+    /// All of the index, in order, with the entries of batches. The plan consumes them.
     pub(super) shards: Vec<Shard<'b, S>>,
-    /// In order of the digests. They are kept as the plan goes through them.
+    /// Places in order of the digests. They are stored as the plan reads them.
     pub(super) seen: Spooling,
     pub(super) written: WrittenRanges,
-    /// As they were after the shards were opened.
+    /// The arena files after the shards were opened.
     pub(super) arenas: Arenas,
 }
 
-/// What is to be done.
+/// The decisions.
 pub(super) struct Plan {
-    /// What becomes of entries, in order of their digests.
+    /// Changes of entries, in order of their digests.
     pub(super) changes: Spool,
     pub(super) counts: PlanCounts,
     /// The shards that were read.
     pub(super) known: KnownShards,
-    /// Slots that entries name which are to be dropped.
+    /// Slots named by entries that are to be dropped.
     pub(super) dropped: SlotSet,
 }
 
@@ -55,19 +55,19 @@ pub struct PlanCounts {
     pub new: u64,
     /// Contents that are to get a slot.
     pub promoted: u64,
-    /// Places that are to share with one.
+    /// Places that are to share with a slot.
     pub targets: u64,
-    /// Entries dropped because what they name was overwritten, or is gone.
+    /// Entries dropped because their place was overwritten, or is gone.
     pub stale: u64,
-    /// Entries dropped because nobody but the arena had the block.
+    /// Entries dropped because only the arena had the block.
     pub collected: u64,
     /// Places that belong to another host.
     pub elsewhere: u64,
-    /// Places in files outside of the selection: a run that includes them shares there.
+    /// Places in files outside the selection. A run that includes these files shares there.
     pub outside: u64,
 }
 
-/// Decides what is to be done, and puts it into `lists`. Slots of entries that stay as they are go into `named`.
+/// Decides the work, and puts it into `lists`. Slots of unchanged entries go into `named`.
 pub(super) fn plan<'b, S: Substrate>(
     state: &State<'b, S>,
     images: &mut Images<'_, '_, S>,
@@ -90,7 +90,7 @@ pub(super) fn plan<'b, S: Substrate>(
         let next = seen.next.map(|seen| seen.digest);
         if let Some(entry) = entries.next.take_if(|entry| next.is_none_or(|next| entry.digest < next)) {
             planner.decide_unseen(images, entry)?;
-            // Most entries are of contents that were not seen, so that many of these follow on each other.
+            // Most entries are of contents that were not seen, so many of them are consecutive.
             let others = match entries.take_below(next) {
                 Ok(others) => others,
                 Err(why) => return Err(entries.failed(why)?),
@@ -116,9 +116,9 @@ pub(super) fn plan<'b, S: Substrate>(
 struct Entries<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
     shards: vec::IntoIter<Shard<'b, S>>,
-    /// The one that is being read.
+    /// The shard that is being read.
     shard: Option<Shard<'b, S>>,
-    /// Those that were read, the one that is being read last, and how many entries so far.
+    /// The shards that were read, the current one last, and the number of entries read of each.
     known: Vec<(Prefix, Known)>,
     next: Option<Entry>,
 }
@@ -146,12 +146,12 @@ impl<S: Substrate> Entries<'_, '_, S> {
         }
     }
 
-    /// Returns how many entries were read of the shard that is being read.
+    /// Returns the number of entries read of the current shard.
     fn counts(&mut self) -> &mut EntryCounts {
         &mut self.known.last_mut().expect("a shard is being read").1.counts
     }
 
-    /// Returns what comes behind the entry that was taken last, as [`Shard::take_below`].
+    /// Returns the entries behind the one that was taken last, as [`Shard::take_below`].
     fn take_below(&mut self, limit: Option<FingerprintPrefix>) -> Result<Stretch<'_>, FormatError> {
         let Some(shard) = &mut self.shard else { return Ok(Stretch::default()) };
         let stretch = shard.take_below(limit)?;
@@ -159,7 +159,7 @@ impl<S: Substrate> Entries<'_, '_, S> {
         Ok(stretch)
     }
 
-    /// Returns why the pass ends, now that an entry could not be read.
+    /// Returns the error that ends the pass, after an entry could not be read.
     fn failed(&self, why: FormatError) -> Result<PassError, PassError> {
         match (why, &self.shard) {
             (FormatError::Io(error), _) => Ok(error.into()),
@@ -169,7 +169,7 @@ impl<S: Substrate> Entries<'_, '_, S> {
     }
 }
 
-/// What was seen, one place ahead.
+/// The places that were seen, one place ahead.
 struct SeenStream<'a> {
     rows: &'a mut Spooling,
     next: Option<Seen>,
@@ -177,7 +177,7 @@ struct SeenStream<'a> {
 
 impl SeenStream<'_> {
     fn advance(&mut self) -> Result<(), PassError> {
-        // Two logs may tell of one block, and both be right.
+        // Two logs may report one block, and both be right.
         let last = self.next;
         loop {
             self.next = self.rows.next().transpose()?.map(Seen::of);
@@ -194,8 +194,7 @@ impl SeenStream<'_> {
         Ok(Some(seen))
     }
 
-    /// Returns the next place of a content but for the one that the index names: seen once more, it is one place all
-    /// the same.
+    /// Returns the next place of a content, except the one in the index: seen once more, it is still one place.
     fn take_other(&mut self, content: &Content) -> Result<Option<Seen>, PassError> {
         loop {
             let next = self.take(content.digest)?;
@@ -209,16 +208,16 @@ impl SeenStream<'_> {
 /// A content that was seen, and that has no slot.
 struct Content {
     digest: FingerprintPrefix,
-    /// What the index says of it.
+    /// The place in the index.
     entry: Option<Place>,
-    /// The same, if it can still be so.
+    /// The same, if it may still be right.
     known: Option<Place>,
 }
 
 struct Planner<'a> {
     changes: SpoolWriter,
     lists: &'a mut Lists,
-    /// Slots that entries name which stay as they are.
+    /// Slots named by unchanged entries.
     named: &'a mut SlotSet,
     dropped: SlotSet,
     written: &'a WrittenRanges,
@@ -227,7 +226,7 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Decides what is done with a content that the index knows and that was not seen.
+    /// Decides about a content that the index knows and that was not seen.
     fn decide_unseen<S: Substrate>(&mut self, images: &mut Images<'_, '_, S>, entry: Entry) -> Result<(), PassError> {
         if !self.is_true(images, entry.place, false)? {
             if let Place::Shared(slot) = entry.place {
@@ -241,7 +240,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Decides what is done with a content that was seen, and that the index may know.
+    /// Decides about a content that was seen, and that the index may know.
     fn decide<S: Substrate>(
         &mut self,
         images: &mut Images<'_, '_, S>,
@@ -265,8 +264,8 @@ impl Planner<'_> {
         if known.is_none() {
             self.counts.new += 1;
         }
-        // Of a file outside of the selection nothing changes: should a run include it, its request brings it together
-        // with this.
+        // Nothing changes in a file outside the selection. If a later run includes that file, a request brings its
+        // place together with this one.
         let is_apart = matches!(known, Some(Place::Unique(file, _)) if !images.is_selected(file));
         match (known, second) {
             (Some(Place::Unique(file, block)), None) if is_apart => {
@@ -288,7 +287,7 @@ impl Planner<'_> {
                         } else {
                             self.counts.elsewhere += 1;
                         }
-                        // Whether it can be shared in is found out when it is its turn.
+                        // Whether its file can be shared in is found out at its turn.
                         let of = candidate.key();
                         Ok(self.lists.others.push(Other { of, file, block, is_of_index: true }.row())?)
                     }
@@ -298,7 +297,7 @@ impl Planner<'_> {
         }
     }
 
-    /// All places of a content share with the slot that the index knows.
+    /// Makes all places of a content share with the slot in the index.
     fn share_with_slot(
         &mut self,
         digest: FingerprintPrefix,
@@ -314,7 +313,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// The index names the only place of a content.
+    /// Makes the index name the only place of a content.
     fn name_place(&mut self, &Content { digest, entry, .. }: &Content, place: Place) -> Result<(), PassError> {
         if entry == Some(place) {
             return self.change(digest, Step::Agree(place));
@@ -326,8 +325,8 @@ impl Planner<'_> {
         self.change(digest, Step::Put(place))
     }
 
-    /// A content is to get a slot. The places that were seen besides the candidate, `second` and what is left of
-    /// `seen`, wait for it.
+    /// Plans a slot for a content. The places that were seen besides the candidate, `second` and the rest of `seen`,
+    /// wait for it.
     fn promote(
         &mut self,
         content: &Content,
@@ -352,7 +351,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Returns whether what an entry says can still be so.
+    /// Returns whether the place of an entry may still be right.
     fn is_true<S: Substrate>(
         &self,
         images: &mut Images<'_, '_, S>,
@@ -362,7 +361,7 @@ impl Planner<'_> {
         let Arenas { filled, wanted } = self.arenas;
         Ok(match place {
             Place::Unique(file, block) => !self.written.contains(file, block) && images.may_have(file, block)?,
-            // A block that only the arena has left is taken back where it is wanted again.
+            // A block that only the arena still has is taken back if it is wanted again.
             Place::Shared(slot) => filled.contains(slot) && (is_seen || wanted.contains(slot)),
         })
     }

@@ -1,11 +1,11 @@
-//! Candidates go into the arena, in the order of their places, so that neighbours stay neighbours.
+//! Puts candidates into the arena, in the order of their places, so that neighbours stay neighbours.
 //!
-//! First the clone, then the look: whoever read the block first and cloned it afterwards could put in what was written
-//! in between. A slot is written to by nobody, so what is read from it stays.
+//! Clone first, then read the slot: if a host read the block first and cloned it afterwards, a write in between would
+//! go unnoticed. Nobody writes to a slot, so the content that is read from it stays.
 //!
-//! What the images have in memory, the slots have not. Many are cloned, and then looked at by several threads: not by
-//! turns, for a clone locks the arena file, and would wait until the disk has answered who reads it. Slots that follow
-//! on each other are read as one, whatever images they are of.
+//! The page cache of the images does not serve the slots. So many blocks are cloned first, and several threads read the
+//! slots afterwards. Cloning and reading by turns would be slow: a clone locks the arena file, and would wait until the
+//! disk has answered a reader. Consecutive slots are read at once, whichever images they are from.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -26,14 +26,14 @@ use crate::pace::{CallKind, Pace};
 use crate::state::State;
 use crate::state::arena::ArenaWriter;
 
-/// Blocks that are cloned at once: files stay locked for the time of a call.
+/// Blocks that are cloned by one call. Files stay locked for its duration.
 const RUN_BLOCKS: usize = 256;
-/// Blocks that are cloned and not looked at yet, at most, but for the last run: 32 MiB.
+/// Maximum number of blocks that are cloned and not read yet, before the next run is cloned: 32 MiB.
 const AHEAD_BLOCKS: usize = 8192;
-/// Slots that are read at once, at most.
+/// Maximum number of slots that are read at once.
 const LOOK_BLOCKS: usize = PIECE_BYTES / BLOCK_BYTES;
 
-/// Where it is noted what came of candidates beside their slots.
+/// Records the results of candidates beside their slots.
 pub(super) struct Notes<'a> {
     /// Files of which blocks were put into slots.
     pub(super) touched: &'a mut BTreeSet<FileNo>,
@@ -42,15 +42,16 @@ pub(super) struct Notes<'a> {
     pub(super) trouble: &'a mut Trouble,
 }
 
-/// What became of candidates.
+/// Results of candidates.
 pub(super) struct Promoted {
     /// The slot of each that has one.
     pub(super) slots: Vec<Option<Slot>>,
-    /// Whether the work was told to end before all had their turn: then those without a slot may not have had it.
+    /// Whether the work was told to end before all had their turn. Then a candidate without a slot may not have had its
+    /// turn.
     pub(super) is_cut: bool,
 }
 
-/// Puts candidates into the arena, which are in order of their places.
+/// Puts candidates into the arena. They have to be in order of their places.
 pub(super) fn promote<'b, S: Substrate>(
     state: &State<'b, S>,
     images: &mut Images<'_, 'b, S>,
@@ -90,7 +91,7 @@ fn promote_all<S: Substrate>(
     for run in candidates.chunk_by(|last, next| last.file == next.file && last.block.0 + 1 == next.block.0) {
         for part in run.chunks(RUN_BLOCKS) {
             match promoter.put(first, part) {
-                // What was not looked at has no slot: that is emptied with the pass.
+                // A slot that was not read is not returned; the pass empties it.
                 Err(why) if why.is_interruption() => return Ok(Promoted { slots: promoter.slots, is_cut: true }),
                 put => put?,
             }
@@ -101,10 +102,10 @@ fn promote_all<S: Substrate>(
     Ok(Promoted { slots: promoter.slots, is_cut: false })
 }
 
-/// Candidates whose blocks follow on each other in slots.
+/// Candidates that were cloned into consecutive slots.
 struct Cloned {
     candidates: Vec<Candidate>,
-    /// Where in the list of all candidates they are: they follow on each other there.
+    /// Their index in the list of all candidates, in which they are consecutive, too.
     at: usize,
     /// The slot of the first.
     first: Slot,
@@ -114,28 +115,28 @@ struct Promoter<'a, 'b, 'c, 'i, S: Substrate> {
     state: &'a State<'b, S>,
     images: &'a mut Images<'i, 'b, S>,
     arena: &'a mut ArenaWriter<'c, 'b, S>,
-    /// What became of each candidate.
+    /// The slot of each candidate so far.
     slots: Vec<Option<Slot>>,
     elsewhere: &'a mut Elsewhere,
     trouble: &'a mut Trouble,
     pace: &'a Pace<'a>,
-    /// The file whose candidates are on; none if it cannot be opened.
+    /// The file of the current candidates; `None` inside if it cannot be opened.
     file: Option<(FileNo, Option<S::File>)>,
-    /// That file, as long as it is this host's.
+    /// The lock of that file, as long as this host has it.
     hold: Option<Hold<S>>,
     /// Files of which blocks were put into slots.
     touched: &'a mut BTreeSet<FileNo>,
     room: RecordsRoom,
-    /// What was cloned and is to be looked at.
+    /// Cloned runs whose slots are to be read.
     ahead: VecDeque<Cloned>,
     ahead_blocks: usize,
     digester: Digester<'a>,
-    /// What is being read and digested.
+    /// Cloned runs whose slots are being read and digested.
     asked: VecDeque<Cloned>,
 }
 
 impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
-    /// Puts consecutive blocks of a file into slots; `at` is where they are in the list of all candidates.
+    /// Puts consecutive blocks of a file into slots; `at` is their index in the list of all candidates.
     fn put(&mut self, mut at: usize, run: &[Candidate]) -> Result<(), PassError> {
         let Some(first) = run.first() else { return Ok(()) };
         if self.file.as_ref().is_none_or(|(number, _)| *number != first.file) {
@@ -157,7 +158,7 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
                 return Ok(());
             };
             if self.trouble.is_full {
-                // It is read again, once there is room.
+                // It is read again, once there is space.
                 self.trouble.note(self.images.path(next.file), ShareError::Full);
                 self.read_again(left, Because::Failed);
                 return Ok(());
@@ -174,11 +175,11 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
                     self.touched.insert(first.file);
                 }
                 Err(why) => {
-                    // Who is busy, or cannot be read, is so in this range, and perhaps not in the next one.
+                    // A file that is busy, or cannot be read, is so in this range, and perhaps not in the next one.
                     let is_for_all = matches!(why, ShareError::Refused(_) | ShareError::Full);
                     let blocks = usize::try_from(blocks).expect("at most a run");
                     let (failed, rest) = left.split_at(if is_for_all { left.len() } else { blocks });
-                    // Who was cut short since it was read has changed, which is no failure.
+                    // A file that was cut short since it was read has changed, which is no failure.
                     if matches!(why, ShareError::Io(_)) && self.ends_within(file, failed) {
                         self.trouble.changed += failed.len() as u64;
                         self.read_again(failed, Because::Changed);
@@ -218,10 +219,10 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
         self.state.substrate().stat(file).is_ok_and(|stat| stat.length < end)
     }
 
-    /// Looks at all slots that were filled and not looked at.
+    /// Reads all slots that were filled and not read yet.
     fn look(&mut self) -> Result<(), PassError> {
         self.ahead_blocks = 0;
-        // Of the arena file that is looked at.
+        // The reader of the current arena file.
         let mut reader = None;
         while let Some(cloned) = self.ahead.pop_front() {
             let first = cloned.first;
@@ -244,21 +245,21 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
         Ok(())
     }
 
-    /// Writes down which slots of the run that was asked for first hold what they should. Returns false where there is
-    /// none.
+    /// Takes the result of the oldest run that is being read, and records which of its slots hold the right content.
+    /// Returns false if there is no such run.
     fn settle(&mut self) -> Result<bool, PassError> {
         let Some((mut piece, cloned)) = self.digester.take().zip(self.asked.pop_front()) else {
             return Ok(false);
         };
         if let Some(why) = piece.why.take() {
-            // Nothing is known of any slot of the run.
+            // The content of no slot of the run is known.
             for part in cloned.candidates.chunk_by(|one, other| one.file == other.file) {
                 let why = io::Error::new(why.kind(), why.to_string());
                 self.trouble.note(self.images.path(part[0].file), ShareError::Io(why));
             }
         }
         for (at, candidate) in cloned.candidates.iter().enumerate() {
-            // What is zero has no digest, and is not what any candidate was.
+            // A zero block has no digest, and no candidate was zero.
             let is_it = piece.digests.get(at).is_some_and(|found| *found == Some(candidate.digest));
             let slot = Slot::from_number(cloned.first.number() + at as u64).filter(|_| is_it);
             if !is_it {
@@ -271,13 +272,13 @@ impl<S: Substrate> Promoter<'_, '_, '_, '_, S> {
         Ok(true)
     }
 
-    /// Has blocks read again.
+    /// Schedules another reading of blocks.
     fn read_again(&mut self, run: &[Candidate], because: Because) {
         run.iter().for_each(|candidate| self.trouble.again.add(candidate.file, candidate.block, 1, because));
     }
 }
 
-/// Returns whether a slot is the next one after so many, in the same arena file.
+/// Returns whether a slot is the one at distance `count` from the first, in the same arena file.
 fn follows(first: Slot, count: usize, next: Slot) -> bool {
     first.arena() == next.arena() && first.number() + count as u64 == next.number()
 }

@@ -1,8 +1,8 @@
 //! The end of a batch: a file of its own names its slots.
 //!
-//! Another host may have put the same content into the arena since the plan was made. Who comes later by the number of
-//! its batch yields: its places are looked at again, and its slot is named by nobody. Where another host has come to
-//! know a content at one place, that place is looked at again, for the batch hides what the shard says.
+//! Another host may have put the same content into the arena since the plan was made. The host with the later batch
+//! number yields: its places are looked at again, and no entry names its slot. If another host has published a single
+//! place of a content, that place is looked at again, because the batch hides the entry of the shard.
 
 use std::collections::BTreeMap;
 
@@ -16,19 +16,19 @@ use crate::format::FingerprintPrefix;
 use crate::format::entry::{Entry, Place};
 use crate::state::{State, StateError};
 
-/// As often others may publish first.
+/// Maximum number of times that other hosts may publish first.
 const TRIES: u32 = 1000;
 
-/// What the plan has said, by digests.
+/// The decisions of the plan, by digests.
 pub(super) struct Planned {
-    /// What becomes of entries.
+    /// Changes of entries.
     pub(super) changes: Spool,
     /// All places that were seen.
     pub(super) seen: Spool,
 }
 
 impl Planned {
-    /// Returns what is to be dropped of what the index said of a content.
+    /// Returns the places of a content whose entries the plan drops.
     fn dropped(&self, digest: FingerprintPrefix) -> Result<Vec<Place>, PassError> {
         let mut dropped = Vec::new();
         let from = self.changes.lower_bound(digest.first_word())?;
@@ -81,14 +81,14 @@ pub(super) fn publish_batch<S: Substrate>(
             return Ok(again);
         }
         let newest = index.batches.last().copied().unwrap_or(0);
-        // From here on others may share with them, whatever this host learns of it.
+        // From here on other hosts may share with the slots, whatever error this host gets.
         for entry in &entries {
             if let Place::Shared(slot) = entry.place {
                 index.named.insert(slot);
             }
         }
         let published = state.publish_batch(newest, &entries).inspect_err(|_| {
-            // The slots are emptied, unless the batch is there all the same: then it is read before.
+            // The slots are emptied, unless the batch is there after all: then it is read before.
             for entry in &entries {
                 if let Place::Shared(slot) = entry.place {
                     index.named.remove(slot);
@@ -97,7 +97,7 @@ pub(super) fn publish_batch<S: Substrate>(
         });
         if let Some(number) = published? {
             index.batches.insert(number);
-            // Shards that were published in between have not seen the batch, which hides what they say.
+            // Shards that were published in between do not take the batch into account, which hides their entries.
             let theirs = yield_to_others(state, planned, index, &mut entries, &mut again)?;
             if !theirs.is_empty() {
                 correct(state, index, &theirs)?;
@@ -108,7 +108,7 @@ pub(super) fn publish_batch<S: Substrate>(
     Err(StateError::Restless.into())
 }
 
-/// Publishes what others have in the arena after a batch that says something else.
+/// Publishes the slots of other hosts after a batch that names other slots.
 fn correct<S: Substrate>(state: &State<'_, S>, index: &mut SeenIndex, theirs: &[Entry]) -> Result<(), PassError> {
     let mut newest = index.batches.last().copied().unwrap_or(0);
     for _ in 0..TRIES {
@@ -121,8 +121,8 @@ fn correct<S: Substrate>(state: &State<'_, S>, index: &mut SeenIndex, theirs: &[
     Err(StateError::Restless.into())
 }
 
-/// Looks what others have published meanwhile: takes out what they have in the arena, which is returned, and notes what
-/// is to be looked at again.
+/// Reads what other hosts have published meanwhile. Removes the contents that they have in the arena, returns their
+/// entries, and notes the places that are to be looked at again.
 fn yield_to_others<S: Substrate>(
     state: &State<'_, S>,
     planned: &Planned,

@@ -1,4 +1,4 @@
-//! Places that somebody else is to look at, or this host another time: merge requests.
+//! Writes merge requests: places that another host is to look at, or this host another time.
 
 use std::io;
 
@@ -33,7 +33,7 @@ pub(super) fn write<S: Substrate>(
                     return Ok(None);
                 };
                 let Candidate { block, digest, .. } = next?;
-                // Whoever is said to hold two things is looked at for one of them.
+                // A place that is said to hold two contents is looked at for one of them.
                 if last.replace(block) != Some(block) {
                     return Ok(Some(Note::Written(Written { block, digest: Some(digest) })));
                 }

@@ -1,15 +1,15 @@
-//! What a pass sorts, packed into rows so that their order is the one in which the next step wants them.
+//! The rows that a pass sorts, packed so that their order is the one that the next step wants.
 
 use onefold_sort::Row;
 
 use crate::format::entry::Place;
 use crate::format::{FileBlock, FileNo, FingerprintPrefix, Slot};
 
-/// In words that hold a slot or something else: nothing.
+/// Marks a word without a slot or block.
 const NONE: u64 = u64::MAX;
-/// In words that hold a block or a slot: it is a slot.
+/// Flag of a word that holds a block or a slot: it is a slot.
 const IS_SLOT: u64 = 1 << 63;
-/// In words that hold the block of a place that waits: the index names the place, and no log does.
+/// Flag of the word that holds the block of a waiting place: only the index names the place, and no log.
 const IS_OF_INDEX: u64 = 1 << 63;
 /// Low bits of a block's number that do not fit beside a file's.
 const LOW_BITS: u32 = 7;
@@ -37,12 +37,12 @@ pub(super) struct Other {
     pub(super) of: OfCandidate,
     pub(super) file: FileNo,
     pub(super) block: FileBlock,
-    /// Whether only the index names the place: logs of other places are kept until a pass comes to its end.
+    /// Whether only the index names the place. The logs of other places are kept until a pass is complete.
     pub(super) is_of_index: bool,
 }
 
-/// What tells one candidate from all others: its place, and some bits of its digest, for logs may say two things of one
-/// block. In the order of the candidates.
+/// Identifies a candidate: its place, and some bits of its digest, because logs may report two contents of one block.
+/// In the order of the candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct OfCandidate {
     file: FileNo,
@@ -55,7 +55,7 @@ pub(super) struct OfCandidate {
 pub(super) struct Target {
     pub(super) file: FileNo,
     pub(super) block: FileBlock,
-    /// None where it is to become a hole.
+    /// `None` if it is to become a hole.
     pub(super) slot: Option<Slot>,
 }
 
@@ -115,7 +115,7 @@ impl Candidate {
 }
 
 impl Candidate {
-    /// Returns what tells it from all others.
+    /// Returns the key that identifies it.
     pub(super) fn key(self) -> OfCandidate {
         OfCandidate { file: self.file, block: self.block, check: digest_words(self.digest).1 >> LOW_BITS }
     }
@@ -149,25 +149,26 @@ impl Target {
     }
 }
 
-/// What is to become of an entry of the index; in order of its digest.
+/// A change of an entry of the index; in order of its digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) digest: FingerprintPrefix,
     pub(super) step: Step,
 }
 
-/// What is to be done with an entry.
+/// The kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// The content is no longer known to be there, or not by this name.
     Drop(Place),
     /// The content is there.
     Put(Place),
-    /// What was seen agrees with this: if the entry is gone, or another by now, it is to be seen anew.
+    /// The content was seen at this place, which agrees with the entry. If the entry has gone or changed by now, the
+    /// place is to be looked at again.
     Agree(Place),
 }
 
-/// In the word that holds a block or a slot: what is done.
+/// Position of the step in the word that holds a block or a slot.
 const STEP_BITS: u32 = 61;
 const _: () = assert!(FileBlock::LIMIT <= 1 << STEP_BITS && Slot::LIMIT <= 1 << STEP_BITS);
 
