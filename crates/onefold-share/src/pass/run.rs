@@ -31,44 +31,44 @@ use crate::state::files::Marks;
 use crate::state::hosts::HostNo;
 use crate::state::{State, StateError};
 
-/// A pass, as far as it is.
+/// A pass and its state so far.
 pub(super) struct Pass<'a, 'b, S: Substrate> {
     pub(super) engine: Engine<'a, 'b, S>,
-    /// Blocks that logs told of.
+    /// Number of blocks that logs reported.
     pub(super) told_blocks: u64,
-    /// Whether other passes see which files are this one's.
+    /// Whether other passes see the claims of this one.
     pub(super) has_claimed: bool,
     pub(super) indexing: Indexing,
 }
 
-/// What makes a pass worth its while.
+/// Reasons for a pass to do its work.
 struct Causes {
     /// Logs that were read.
     logs: Vec<Taken>,
     /// Hosts that died, and may have left slots that no entry names.
     dead: Vec<HostNo>,
-    /// Files that are known and gone, or have gone a short while ago.
+    /// Files that are known and gone, or that went a short while ago.
     gone: Vec<FileNo>,
-    /// When the pass began, if it is to find out what only the arena refers to.
+    /// When the pass began, if it is to collect what only the arena refers to.
     began: Option<Timestamp>,
 }
 
-/// What is to be done. Step 6 takes it apart.
+/// The planned work. Step 6 takes it apart.
 struct Work {
     planning: Planning,
-    /// Places whose entries go to others.
+    /// Places that get merge requests because other places take over their entries.
     requests: Merge,
-    /// As the arena was when the plan was made.
+    /// The arena files when the plan was made.
     arenas: Arenas,
-    /// Slots that entries name which are to be dropped.
+    /// Slots named by entries that are to be dropped.
     dropped: SlotSet,
 }
 
-/// What a pass knows of the index and the arena once its work is done.
+/// What a pass knows of the index and the arena after its work.
 struct Outlook {
-    /// What the shards hold.
+    /// The contents of the shards.
     known: KnownShards,
-    /// As the arena was when the plan was made.
+    /// The arena files when the plan was made.
     arenas: Arenas,
 }
 
@@ -82,7 +82,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         Ok(Pass { engine, told_blocks: 0, has_claimed: false, indexing: Indexing::default() })
     }
 
-    /// Gives up what this pass has claimed, and returns what it did.
+    /// Releases the claims of this pass, and returns its results.
     pub(super) fn end(self) -> Passed {
         if self.has_claimed {
             self.engine.state.unclaim();
@@ -99,9 +99,9 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         self.engine.passed.times.logs = watch.lap();
         let Some(work) = self.plan(sources, lists, &mut watch)? else { return Ok(()) };
         self.sweep_left(&work)?;
-        // The work frees its lists before the next steps: these sort lists of their own in the same memory.
+        // The work frees its lists before the next steps, which sort lists of their own in the same memory.
         let Some(mut outlook) = self.work(work)? else {
-            // Something was left undone: the logs stay.
+            // Some work was left undone, so the logs stay.
             return Ok(());
         };
         self.remove_logs(&causes)?;
@@ -113,8 +113,8 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         self.settle(causes, is_left, &outlook.known)
     }
 
-    /// Step 1: reads the logs of the files that are this pass's. Returns what there is to do; none if that is
-    /// nothing.
+    /// Step 1: reads the logs of the files of this pass. Returns the reasons to go on; `None` if there is nothing to
+    /// do.
     fn take_in(&mut self, told: &mut Told, targets: &mut SortWriter) -> Result<Option<Causes>, PassError> {
         let dead = self.engine.state.dead_hosts()?;
         let logs = self.take_logs(told, targets)?;
@@ -131,10 +131,10 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         Ok(Some(Causes { logs, dead, gone, began }))
     }
 
-    /// Opens what the plan looks at: the index beside what logs tell.
+    /// Opens the inputs of the plan: the index, and the contents of the logs.
     fn open_index(&mut self, told: Told) -> Result<Sources<'b, S>, PassError> {
         let (folder, memory_bytes) = (self.engine.options.temporary_folder, part_bytes(self.engine.options) / 8);
-        // They are merged while the plan goes through them.
+        // They are merged while the plan reads them.
         let seen = Spooling::new(told.seen.finish()?, folder, memory_bytes);
         let state = self.engine.state;
         self.indexing.index.generations = state.newest_generations()?;
@@ -144,12 +144,12 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         if state.take_loss() {
             self.engine.images.forget_scans()?;
         }
-        // The arena is looked at after the index, so that whatever the index names is there to be seen.
+        // The arena is looked at after the index, so that it shows every slot that the index names.
         let arenas = Arenas::look(state, self.engine.options.pace)?;
         Ok(Sources { shards, seen, written: told.written, arenas })
     }
 
-    /// Step 2: decides what is done with each content. Returns none where nothing more is wanted.
+    /// Step 2: decides about each content. Returns `None` if no further step is wanted.
     fn plan(
         &mut self,
         mut sources: Sources<'b, S>,
@@ -183,7 +183,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         Ok(Some(Work { planning, requests: lists.requests.finish()?, arenas: sources.arenas, dropped }))
     }
 
-    /// Step 3: empties what a pass has left that was killed. Entries that are to be dropped are still there: their
+    /// Step 3: empties the slots that a killed pass has left. Entries that are to be dropped still exist, so their
     /// slots stay for now.
     fn sweep_left(&mut self, work: &Work) -> Result<(), PassError> {
         let seen = Some(&work.planning.planned.seen);
@@ -194,13 +194,13 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         Ok(())
     }
 
-    /// Steps 4 to 6: the engine shares what the finder yields, and what is left is published. Returns none where
-    /// something was left undone.
+    /// Steps 4 to 6: the engine shares the runs of the finder, and the remaining changes are published. Returns `None`
+    /// if some work was left undone.
     fn work(&mut self, work: Work) -> Result<Option<Outlook>, PassError> {
         let mut arena = ArenaWriter::new(self.engine.state);
         let worked = self.share_and_publish(work, &mut arena);
-        // A host that was suspended may have lost the lock of an arena file: what other hosts have published since is
-        // not emptied.
+        // A host that was suspended may have lost the lock of an arena file. Slots that other hosts have published
+        // since are not emptied.
         if !matches!(worked, Ok(Some(_))) && self.indexing.index.read_news(self.engine.state, None).is_ok() {
             discard(self.engine.state, &mut arena, &self.indexing.index.named);
         }
@@ -219,7 +219,8 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         if engine.share_found(&mut finder)? { self.publish_rest(work, entered) } else { Ok(None) }
     }
 
-    /// Step 6: new generations of the shards, with all that changes. Returns none where other hosts were always first.
+    /// Step 6: writes new generations of the shards, with all changes. Returns `None` if other hosts published first
+    /// each time.
     fn publish_rest(&mut self, work: Work, entered: SortWriter) -> Result<Option<Outlook>, PassError> {
         let mut watch = StopWatch::start(self.engine.options.clock);
         let Work { planning, requests, arenas, dropped: _ } = work;
@@ -234,7 +235,7 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         Ok(is_all_there.then_some(Outlook { known, arenas }))
     }
 
-    /// Step 7: removes what was taken in.
+    /// Step 7: removes the logs that were taken in.
     fn remove_logs(&mut self, causes: &Causes) -> Result<(), PassError> {
         self.note_again_at_end()?;
         for (_, log) in causes.logs.iter().filter(|(file, _)| !self.indexing.left.contains(file)) {
@@ -243,8 +244,8 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         Ok(())
     }
 
-    /// Writes down what has to be read again, and waits for files that other hosts have. Of those that they do not give
-    /// back the logs stay.
+    /// Notes the ranges that have to be read again, and waits for files that other hosts have. If a file is not
+    /// released, its logs stay.
     fn note_again_at_end(&mut self) -> Result<(), PassError> {
         let Pass { engine, indexing, .. } = self;
         for _ in 0..LOCK_TRIES {
@@ -260,8 +261,8 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         Ok(())
     }
 
-    /// Step 8: drops what only the arena refers to, where maps do not tell it. As long as what is returned is kept, no
-    /// host shares with the slots.
+    /// Step 8: drops what only the arena refers to, if maps do not show this. As long as the result is kept, no host
+    /// shares with the slots.
     fn collect(&mut self, causes: &Causes, outlook: &mut Outlook) -> Result<Option<Collected<'a, 'b, S>>, PassError> {
         let Some(now) = causes.began else { return Ok(None) };
         let (state, options) = (self.engine.state, self.engine.options);
@@ -281,12 +282,12 @@ impl<'a, 'b, S: Substrate> Pass<'a, 'b, S> {
         Ok(())
     }
 
-    /// Forgets the causes of this pass, so that they are none of the next one, and notes what the index holds.
-    /// `is_left` says that other hosts kept this pass from looking after files that are gone.
+    /// Clears the reasons of this pass, so that the next pass does not see them, and notes the contents of the index.
+    /// `is_left` says that other hosts kept this pass from collecting.
     fn settle(&mut self, causes: Causes, is_left: bool, known: &KnownShards) -> Result<(), PassError> {
         let declared = self.engine.state.intent_paths()?;
         for host in &causes.dead {
-            // As long as holes wait to be filled, the host has left something.
+            // As long as holes wait to be filled, the host has left some work.
             if !declared.iter().any(|path| host.has_named(path)) {
                 self.engine.state.forget_host(*host)?;
             }

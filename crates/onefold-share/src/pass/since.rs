@@ -1,4 +1,4 @@
-//! What other hosts have published since the plan was made.
+//! News: the entries that other hosts have published since the plan was made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,27 +16,28 @@ use crate::format::prefix::Prefix;
 use crate::format::{FingerprintPrefix, FormatError};
 use crate::state::State;
 
-/// The parts of the index of which all entries were read by this pass.
+/// The parts of the index of which this pass has read all entries.
 #[derive(Debug, Default)]
 pub(super) struct SeenIndex {
     pub(super) generations: BTreeMap<Prefix, u64>,
     pub(super) batches: BTreeSet<u64>,
-    /// Slots that entries name, as far as they are to stay.
+    /// Slots that entries name, unless the entries are to be dropped.
     pub(super) named: SlotSet,
-    /// What others say since the plan of contents that this pass has seen, too.
+    /// Places that other hosts have published since the plan, of contents that this pass has seen, too.
     pub(super) met: BTreeMap<FingerprintPrefix, BTreeSet<Place>>,
 }
 
 impl SeenIndex {
-    /// Reads the parts that are new, and counts them as read. What they say of contents of `seen`, all places in order
-    /// of their digests, is kept. Where nothing is new, two folders are listed.
+    /// Reads the new parts, and counts them as read. Keeps their places of contents of `seen`, which has all places in
+    /// order of their digests. If nothing is new, this only lists two folders.
     pub(super) fn read_news<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
         seen: Option<&Spool>,
     ) -> Result<(), PassError> {
         let mut news = News { seen: seen.map(SeenDigests::new), named: &mut self.named, met: &mut self.met };
-        // Before the shards: what is merged and gone by now is in those that are there now.
+        // Before the shards: the entries of batches that are gone by now were merged, and are in the shards that are
+        // there now.
         let numbers: Vec<u64> = state.batch_numbers()?.difference(&self.batches).copied().collect();
         let mut batches = state.open_batches_of(numbers.iter().copied())?;
         loop {
@@ -64,8 +65,7 @@ impl SeenIndex {
                     match shard.next_entry() {
                         Ok(Some(entry)) => {
                             news.take(entry)?;
-                            // A batch may hide a place that another host has published, the batch of this host above
-                            // all.
+                            // A batch, above all one of this host, may hide a place that another host has published.
                             if let Some(hidden) = shard.take_hidden().filter(|hidden| is_unique(hidden.place)) {
                                 news.take(hidden)?;
                             }
@@ -85,7 +85,7 @@ impl SeenIndex {
         Ok(())
     }
 
-    /// Takes note of generations that this pass has published, or merged its news into.
+    /// Notes the generations that this pass has published, or into which it has merged its news.
     pub(super) fn note(&mut self, known: &KnownShards) {
         self.generations.extend(known.iter().map(|(prefix, known)| (*prefix, known.generation)));
     }
@@ -95,7 +95,7 @@ fn is_unique(place: Place) -> bool {
     matches!(place, Place::Unique(..))
 }
 
-/// Where news go.
+/// Collects news.
 struct News<'a> {
     seen: Option<SeenDigests<'a>>,
     named: &'a mut SlotSet,
@@ -121,7 +121,7 @@ impl News<'_> {
     }
 }
 
-/// The digests of a list, which is gone through as long as they are asked for in order.
+/// The digests of a list, read forward as long as they are asked for in order.
 struct SeenDigests<'a> {
     rows: &'a Spool,
     ahead: Peekable<SpoolReader<'a>>,

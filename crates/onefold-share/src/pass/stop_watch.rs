@@ -1,10 +1,10 @@
-//! How long the parts of a pass take.
+//! Measures the durations of the parts of a pass.
 
 use std::time::Duration;
 
 use onefold_block::Clock;
 
-/// Measures parts that follow on each other.
+/// Measures consecutive parts.
 pub(super) struct StopWatch<'a> {
     clock: &'a dyn Clock,
     since: Duration,
@@ -15,7 +15,7 @@ impl StopWatch<'_> {
         StopWatch { clock, since: clock.monotonic() }
     }
 
-    /// Returns the time since the last look.
+    /// Returns the time since the previous call.
     pub(super) fn lap(&mut self) -> Duration {
         let now = self.clock.monotonic();
         now.saturating_sub(std::mem::replace(&mut self.since, now))

@@ -20,7 +20,7 @@ impl Candidates {
         self.0.peek().is_none()
     }
 
-    /// Takes the next ones, at most so many. Their end is that of a run where one ends in time.
+    /// Takes the next candidates, at most `most`. They end with a run if a run ends in time.
     pub(super) fn take(&mut self, most: usize) -> io::Result<Vec<Candidate>> {
         let mut taken: Vec<Candidate> = Vec::new();
         while taken.len() < most {
@@ -48,7 +48,7 @@ impl Others {
         Others(rows.peekable())
     }
 
-    /// Takes the next place that waits for a candidate. Candidates come in their order.
+    /// Takes the next place that waits for a candidate. Candidates have to be given in their order.
     pub(super) fn take(&mut self, of: OfCandidate) -> io::Result<Option<Other>> {
         loop {
             let Some(row) = self.0.next_if(|row| row.as_ref().map_or(true, |row| Other::of(*row).of <= of)) else {
@@ -65,7 +65,7 @@ impl Others {
 /// Targets, in order of their places, in stretches.
 pub(super) struct Targets {
     rows: Peekable<Merge>,
-    /// How many of the stretch that is on were taken, and the last of them.
+    /// Number of targets taken in the current stretch, and the last of them.
     taken: u64,
     last: Option<Target>,
 }
@@ -85,14 +85,14 @@ impl Targets {
         (self.taken, self.last) = (0, None);
     }
 
-    /// Takes the next one of a stretch of about so many: it ends with a run.
+    /// Takes the next target of a stretch of about `most` targets, which ends with a run.
     pub(super) fn take(&mut self, most: u64) -> io::Result<Option<Target>> {
         let (is_enough, last) = (self.taken >= most, self.last);
         let next = self.rows.next_if(|row| match (row, last) {
             (Ok(row), Some(last)) if is_enough => goes_on(last, Target::of(*row)),
             _ => true,
         });
-        // At the end of the stretch the last one stays: asked once more, there is none either.
+        // At the end of the stretch, the last target stays the same, so that another call returns `None`, too.
         let Some(row) = next else { return Ok(None) };
         self.taken += 1;
         self.last = Some(Target::of(row?));

@@ -1,5 +1,5 @@
-//! Slots that no entry names are emptied: at the end of a pass, and before its first batch those that a pass has left
-//! that was killed.
+//! Empties the slots that no entry names: at the end of a pass, and before its first batch those that a killed pass has
+//! left.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use crate::state::arena::ArenaWriter;
 use crate::state::locks::Subject;
 use crate::state::{State, StateError};
 
-/// Empties slots that are not named, of arena files that nobody works on: those of `filled`, and those that hold such
-/// slots. What others have published since is named, too; what that says of contents of `seen` is kept. Returns how
-/// many slots came free.
+/// Empties unnamed slots in arena files that no host works on: those of `filled`, and those that hold such slots. Slots
+/// that other hosts have published since count as named, and their entries of contents of `seen` are kept. Returns how
+/// many slots were emptied.
 pub(super) fn sweep<S: Substrate>(
     state: &State<'_, S>,
     filled: &BTreeSet<u32>,
@@ -33,9 +33,9 @@ pub(super) fn sweep<S: Substrate>(
     if locks.is_empty() {
         return Ok(0);
     }
-    // Who fills an arena file has its lock until the entries that name its slots are published.
+    // A host that fills an arena file has its lock until the entries that name its slots are published.
     index.read_news(state, seen)?;
-    // What is declared is all that is left of what was in the holes of a host that died.
+    // A declared slot may have the only copy of a block that was in a hole of a dead host.
     match state.each_declared_slot(|slot| index.named.insert(slot)) {
         Err(StateError::Damaged { .. } | StateError::Newer { .. }) => return Ok(0),
         read => read?,
@@ -47,13 +47,13 @@ pub(super) fn sweep<S: Substrate>(
     Ok(swept)
 }
 
-/// Empties the slots of a batch that was not published, for the pass ends. What is declared is kept. What cannot be
-/// emptied now, the next pass empties.
+/// Empties the slots of a batch that was not published, when the pass ends. Declared slots are kept. Slots that cannot
+/// be emptied now are emptied by the next pass.
 pub(super) fn discard<S: Substrate>(state: &State<'_, S>, arena: &mut ArenaWriter<'_, '_, S>, named: &SlotSet) {
     let mut locks = Vec::new();
     if state.policy().is_declared() {
-        // Who has declared what it shares with slots looks whether these are free; nobody else has the lock of an arena
-        // file that is being filled.
+        // A host that has declared shares with slots checks whether the locks are free; no other host has the lock of
+        // an arena file that is being filled.
         for number in arena.numbers() {
             let Ok(Some(lock)) = state.try_lock(&Subject::Sweep(number)) else { return };
             locks.push(lock);

@@ -1,21 +1,22 @@
-//! Which blocks the logs of a pass tell of: older entries of the index that name them are stale.
+//! The blocks that the logs of a pass report as written: older entries of the index that name them are stale.
 
 use std::collections::BTreeMap;
 
 use crate::format::log::{Note, Written};
 use crate::format::{FileBlock, FileNo};
 
-/// Ranges of blocks, by file: first block and the one behind the last.
+/// Ranges of blocks, by file: first block, and the block behind the last.
 #[derive(Debug, Default)]
 pub(super) struct WrittenRanges {
-    /// What sealed logs tell of, apart and in order.
+    /// Ranges of sealed logs, disjoint and in order.
     sealed: BTreeMap<FileNo, Vec<(u64, u64)>>,
-    /// What the log tells of that is being read.
+    /// Ranges of the log that is being read.
     open: BTreeMap<FileNo, Vec<(u64, u64)>>,
 }
 
 impl WrittenRanges {
-    /// Takes in what a log says, and returns what was written if no sealed log told of that block: those are newer.
+    /// Takes in a note of a log. Returns the written blocks if no sealed log has reported that block: sealed logs are
+    /// newer.
     pub(super) fn news(&mut self, file: FileNo, note: Note) -> Option<Written> {
         match note {
             Note::Changed { first, count } => {
@@ -29,7 +30,7 @@ impl WrittenRanges {
         }
     }
 
-    /// Costs memory only where a run does not go on where the last one of the file ended.
+    /// Needs more memory only if a run does not continue the last one of the file.
     fn insert(&mut self, file: FileNo, first: FileBlock, count: u64) {
         let ranges = self.open.entry(file).or_default();
         match ranges.last_mut() {
@@ -38,7 +39,7 @@ impl WrittenRanges {
         }
     }
 
-    /// Seals the log that was read: what is taken in from now on is of an older one.
+    /// Seals the log that was read: the following notes are of an older log.
     pub(super) fn seal(&mut self) {
         for (file, open) in std::mem::take(&mut self.open) {
             let ranges = self.sealed.entry(file).or_default();
@@ -55,7 +56,7 @@ impl WrittenRanges {
         }
     }
 
-    /// Returns whether a sealed log tells of a block.
+    /// Returns whether a sealed log reports a block.
     pub(super) fn contains(&self, file: FileNo, block: FileBlock) -> bool {
         self.sealed.get(&file).is_some_and(|ranges| {
             let next = ranges.partition_point(|(_, end)| *end <= block.0);

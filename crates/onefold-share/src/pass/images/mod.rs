@@ -1,4 +1,4 @@
-//! The image files of a pass: which are there, which may be worked on.
+//! The image files of a pass: which are there, and which may be worked on.
 
 mod notes;
 
@@ -25,16 +25,17 @@ use onefold_substrate::is_gone;
 
 /// All files that a pass has come across.
 ///
-/// Who works on which file's logs is settled by claims ([`State::claim`]). The lock of an image is taken for a moment
-/// where something has to be decided about it, and held only while its blocks are put into slots or share with them.
+/// Claims settle which host works on a file's logs ([`State::claim`]). The lock of an image is taken for a moment when
+/// something has to be decided about it. It is held only while the image's blocks are put into slots or share with
+/// them.
 pub(super) struct Images<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
     files: &'a mut Marks,
     known: BTreeMap<FileNo, Image>,
     selection: Selection<'a>,
-    /// Whether nothing is to be changed.
+    /// Whether the pass changes nothing.
     is_dry_run: bool,
-    /// Which files are selected: asked once, as there may be as many patterns as entries.
+    /// Which files are selected. Cached, because there may be as many patterns as entries.
     selected: RefCell<BTreeMap<FileNo, bool>>,
     opt_outs: OptOuts<'b, S>,
     domains: DomainRules<'b, S>,
@@ -48,34 +49,34 @@ type HeldFiles = Rc<RefCell<BTreeSet<FileHandle>>>;
 
 /// An image file.
 struct Image {
-    /// How many whole blocks it has; none if it is gone, another file has its name, it is opted out, or it belongs
-    /// to another domain than its number.
+    /// Number of its whole blocks. `None` if it is gone, another file has its name, it is opted out, or it belongs to
+    /// another domain than its number.
     blocks: Option<u64>,
-    /// Whether it is there, in another domain than its number.
+    /// Whether it exists, in another domain than its number.
     has_left_domain: bool,
     owner: Owner,
 }
 
-/// Who had a file when it was asked for.
+/// The owner of a file when it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// Nobody has asked.
+    /// Not asked for yet.
     Unknown,
-    /// Nobody: this host may decide about it.
+    /// No other host: this host may decide about it.
     Us,
     /// Another host, or a door.
     Others,
 }
 
-/// What came of taking a file to share in it.
+/// Result of taking a file to share in it.
 pub(super) enum Hold<S: Substrate> {
-    /// It is this host's as long as this is kept. There is no lock where there is no such file any more.
+    /// This host has it as long as this is kept. There is no lock if the file no longer exists.
     Ours { _lock: Option<ImageLock<S>> },
-    /// Another host has it, or a door; or it is outside of the selection.
+    /// Another host or a door has it, or it is outside the selection.
     Others,
 }
 
-/// The lock of an image, as long as this is kept.
+/// The lock of an image, held as long as this is kept.
 pub(super) struct ImageLock<S: Substrate> {
     handle: FileHandle,
     held: HeldFiles,
@@ -108,7 +109,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         })
     }
 
-    /// Returns the key that blocks of a file are digested with. Of a file that is not known it matches nothing.
+    /// Returns the key with which blocks of a file are digested. The key of an unknown file matches nothing.
     pub(super) fn key(&self, number: FileNo) -> FingerprintKey {
         self.state.key(self.files.domain(number).unwrap_or(&Domain::Owner(u32::MAX)))
     }
@@ -129,7 +130,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         self.files.of(handle).map(|mark| mark.number)
     }
 
-    /// As [`Images::number_of`]; also where another host has given the number since the marks were read.
+    /// Does the same as [`Images::number_of`], but also if another host has given the number since the marks were read.
     pub(super) fn latest_number_of(&mut self, handle: &FileHandle) -> Result<Option<FileNo>, StateError> {
         if self.number_of(handle).is_none() {
             self.files.load_new(self.state)?;
@@ -142,8 +143,8 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(self.image(number)?.blocks.is_some())
     }
 
-    /// Tells whether this pass may read and change a file. A file without a name is nobody's: no run would ever come to
-    /// it.
+    /// Returns whether this pass may read and change a file. A file without a name is not selected: no run would ever
+    /// come to it.
     pub(super) fn is_selected(&self, number: FileNo) -> bool {
         let known = self.selected.borrow().get(&number).copied();
         known.unwrap_or_else(|| {
@@ -159,12 +160,12 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(self.is_selected(number) && self.is_there(number)? && self.is_selected(number))
     }
 
-    /// Has opt-outs of folders asked anew.
+    /// Drops the cached opt-outs of folders, so that they are asked for anew.
     pub(super) fn forget_opt_outs(&self) {
         self.opt_outs.forget();
     }
 
-    /// Has a file looked at anew. Whose it is stays as it was found.
+    /// Drops what is known of a file, so that it is looked at anew. Its owner stays as it was found.
     pub(super) fn look_again(&mut self, number: FileNo) {
         // Its mark may have been read again since, and name another path.
         self.selected.get_mut().remove(&number);
@@ -174,9 +175,9 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         }
     }
 
-    /// Tells whether a block may be within a file that is there. Of a file that another host has it may: that host may
-    /// just have seen what is not known here yet, and nobody else can tell. A file outside of the selection is not
-    /// looked at.
+    /// Returns whether a block may be within a file that is there. For a file that another host has, returns true: that
+    /// host may just have seen changes that are not known here yet, and only it can tell. A file outside the selection
+    /// is not looked at.
     pub(super) fn may_have(&mut self, number: FileNo, block: FileBlock) -> Result<bool, StateError> {
         if !self.is_selected(number) {
             return Ok(true);
@@ -184,19 +185,19 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         if self.image(number)?.blocks.is_some_and(|blocks| block.0 < blocks) {
             return Ok(true);
         }
-        // Where it has just become this host's, it is looked at anew.
+        // If it has just become this host's, it is looked at anew.
         if !self.own(number)? {
             return Ok(true);
         }
         let blocks = self.image(number)?.blocks;
-        // Should it come back, it is read: what entries say of it is dropped.
+        // If it comes back, it is read: its entries are dropped.
         if blocks.is_none() && !self.is_dry_run && !self.forget_scan_once(number)? {
             return Ok(true);
         }
         Ok(blocks.is_some_and(|blocks| block.0 < blocks))
     }
 
-    /// Returns the number that stands for a file that has several.
+    /// Returns the number that stands for a file with several numbers.
     pub(super) fn first_number(&mut self, number: FileNo) -> Result<FileNo, StateError> {
         loop {
             let first = self.files.first_number(number);
@@ -208,8 +209,8 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         }
     }
 
-    /// Returns whether a file is this host's to decide about: nobody has it at the moment when it is asked for first.
-    /// What is known of its name is the latest then. No file outside of the selection is.
+    /// Returns whether this host may decide about a file: no other host had it when it was first asked for. Its name is
+    /// up to date then. A file outside the selection is never this host's.
     pub(super) fn own(&mut self, number: FileNo) -> Result<bool, StateError> {
         let number = self.first_number(number)?;
         if !self.is_selected(number) {
@@ -226,7 +227,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(matches!(self.image(number)?.owner, Owner::Us) && self.is_selected(number))
     }
 
-    /// Takes a file to share in it, if nobody else has it. What is known of its name is the latest then.
+    /// Takes a file to share in it, if no other host has it. Its name is up to date then.
     pub(super) fn hold(&mut self, number: FileNo) -> Result<Hold<S>, StateError> {
         let number = self.first_number(number)?;
         if !self.is_selected(number) {
@@ -239,7 +240,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         self.files.reload(self.state, number)?;
         self.known.remove(&number);
         self.selected.get_mut().clear();
-        // Or the number stands for another file by now, whose lock this is not.
+        // If the number stands for another file by now, this lock is not that file's.
         let is_another = self.files.get(number).is_some_and(|mark| mark.handle != handle);
         if is_another || !self.is_selected(number) {
             return Ok(Hold::Others);
@@ -253,8 +254,8 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(Some(ImageLock { handle, held: Rc::clone(&self.held), _lock: lock }))
     }
 
-    /// Opens a file by its name, and only if that still leads to it, and the file still belongs to the domain of its
-    /// number: nothing is shared out of one domain into another.
+    /// Opens a file by its name. Fails unless the name still leads to it, and the file still belongs to the domain of
+    /// its number: nothing is shared out of one domain into another.
     pub(super) fn open(&self, number: FileNo, access: Access) -> io::Result<S::File> {
         let (file, stat) = self.open_named(number, access)?;
         if !self.is_in_domain(number, &file, &stat)? {
@@ -263,8 +264,8 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(file)
     }
 
-    /// Returns the mark that a file goes by: its number may be the second one of the file, with another name, and only
-    /// the name of the first one is held against the selection.
+    /// Returns the mark that counts for a file. Its number may be the second one of the file, with another name, but
+    /// only the name of the first one is checked against the selection.
     fn mark(&self, number: FileNo) -> Option<&Mark> {
         self.files.get(self.files.first_number(number))
     }
@@ -286,14 +287,14 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(now.domain == mark.membership.domain)
     }
 
-    /// Returns all files that are known, those that other hosts have found since the marks were read, too.
+    /// Returns all known files, including those that other hosts have found since the marks were read.
     pub(super) fn in_use(&mut self) -> Result<Vec<FileNo>, StateError> {
         self.files.load_new(self.state)?;
         let is_used = |mark: &&Mark| self.files.first_number(mark.number) == mark.number && !mark.is_forgotten();
         Ok(self.files.iter().filter(is_used).map(|mark| mark.number).collect())
     }
 
-    /// Opens a file for reading, also where another host has found it under another name. None where it is gone.
+    /// Opens a file for reading, even if another host has found it under another name. `None` if it is gone.
     pub(super) fn open_anywhere(&self, number: FileNo) -> io::Result<Option<S::File>> {
         let Some(mark) = self.files.get(number) else { return Ok(None) };
         let by_handle = self.state.substrate().open_handle(&mark.handle, Access::Read);
@@ -308,12 +309,12 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         }
     }
 
-    /// Returns whether the room of a file was reserved, so that its zeros stay.
+    /// Returns whether the space of a file was reserved, so that its zeros stay.
     pub(super) fn is_reserved(&self, number: FileNo) -> bool {
         self.files.get(number).is_some_and(|mark| mark.flags.is_reserved)
     }
 
-    /// Returns since when a file is known to be gone, if it is, and a pass has taken note of that.
+    /// Returns since when a file is known to be gone, if a pass has noted that.
     pub(super) fn gone_since(&self, number: FileNo) -> Option<Timestamp> {
         self.files.get(number).and_then(Mark::gone_since)
     }
@@ -323,13 +324,13 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         self.mark(number).map(|mark| mark.path.clone()).unwrap_or_default()
     }
 
-    /// Returns whether what a log tells may be out of date, as [`Marks::is_unnoted`].
+    /// Returns whether the content of a log may be out of date, as [`Marks::is_unnoted`].
     pub(super) fn is_unnoted(&self, log: &LogName) -> bool {
         log.kind == LogKind::Log && log.host != self.state.host() && self.files.is_unnoted(log)
     }
 
-    /// Returns all files of the selection that are known, not there, and nobody else's; and those whose going is a
-    /// short while ago. Those that come back are read again, for what entries say of them is dropped.
+    /// Returns all known files of the selection that are gone, and that no other host has, and those that went a short
+    /// while ago. A file that comes back is read again, because its entries are dropped.
     pub(super) fn gone(&mut self) -> Result<Vec<FileNo>, StateError> {
         let marks = self.files.iter().filter(|mark| !mark.is_forgotten() || mark.gone_since().is_some());
         let numbers: Vec<FileNo> = marks.map(|mark| mark.number).collect();
@@ -348,7 +349,7 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(gone)
     }
 
-    /// Returns whether a file waits to be read in another domain. Who its tenant is has to be known until then.
+    /// Returns whether a file waits to be read in another domain. Its tenant has to be known until then.
     fn waits(&mut self, number: FileNo) -> Result<bool, StateError> {
         let is_last = self.files.get(number).is_some_and(|mark| {
             let last = self.files.of(&mark.handle);
@@ -371,9 +372,9 @@ impl<'a, 'b, S: Substrate> Images<'a, 'b, S> {
         Ok(self.known.get_mut(&number).expect("it was put there"))
     }
 
-    /// Returns how many blocks a file has, none where it is gone, opted out or of another domain; and whether it is
-    /// there, in another domain. One that cannot be looked at is taken for there: what that costs is told when it is to
-    /// be read.
+    /// Returns how many blocks a file has, and whether it exists in another domain. The number is `None` if the file is
+    /// gone, opted out or of another domain. A file that cannot be looked at counts as there: the failure is reported
+    /// when the file is to be read.
     fn look(&self, number: FileNo) -> (Option<u64>, bool) {
         let there = self.open_named(number, Access::Read).and_then(|(file, stat)| {
             if !self.is_in_domain(number, &file, &stat)? {

@@ -1,4 +1,4 @@
-//! What a pass notes of images: a mark is changed only while the image is this host's.
+//! Notes of a pass about images: a mark is changed only while this host has the image.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,8 +13,8 @@ use crate::state::files::{Marks, StampChange};
 use crate::state::{State, StateError};
 
 impl<'b, S: Substrate> Images<'_, 'b, S> {
-    /// Changes a file's mark while the file is this pass's: a host that reads the file at the same time would write its
-    /// own mark over the change. Returns false where another host has the file.
+    /// Changes a file's mark while this pass has the file: a host that reads the file at the same time would overwrite
+    /// the change with its own mark. Returns false if another host has the file.
     fn change_mark(
         &mut self,
         number: FileNo,
@@ -30,8 +30,8 @@ impl<'b, S: Substrate> Images<'_, 'b, S> {
         Ok(true)
     }
 
-    /// Notes that only what is said about a file has changed, as [`Marks::restamp`]. Where another host has the file,
-    /// it is read again.
+    /// Notes a change of a file's attributes alone, as [`Marks::restamp`]. If another host has the file, it is read
+    /// again.
     pub(in crate::pass) fn restamp(&mut self, number: FileNo, change: StampChange) -> Result<(), StateError> {
         if self.change_mark(number, |files, state| files.restamp(state, number, change))? {
             let is_same = |change: &StampChange| {
@@ -48,20 +48,20 @@ impl<'b, S: Substrate> Images<'_, 'b, S> {
         Ok(())
     }
 
-    /// Returns the files whose times this pass has set without a change of their content, with their stamps before all
-    /// of that and afterwards.
+    /// Returns the files whose times this pass has set without a change of their content, with their stamps before and
+    /// after all of these changes.
     pub(in crate::pass) fn into_restamped(self) -> BTreeMap<FileNo, StampChange> {
         self.restamped
     }
 
-    /// Takes note that a file must be read again. To be done before what was known of it goes: who dies in between has
-    /// lost nothing. Returns false where another host has the file, and nothing is noted.
+    /// Notes that a file must be read again. To be called before entries of the file are dropped: a host that dies in
+    /// between has lost nothing. Returns false if another host has the file; nothing is noted then.
     pub(in crate::pass) fn forget_scan(&mut self, number: FileNo) -> Result<bool, StateError> {
         self.change_mark(number, |files, state| files.forget_scan(state, number))
     }
 
-    /// Takes note that ranges of a file must be read again, as [`Marks::read_again`]. Returns false where another host
-    /// has the file, and nothing is noted.
+    /// Notes that ranges of a file must be read again, as [`Marks::read_again`]. Returns false if another host has the
+    /// file; nothing is noted then.
     pub(in crate::pass) fn read_again(
         &mut self,
         number: FileNo,
@@ -71,19 +71,19 @@ impl<'b, S: Substrate> Images<'_, 'b, S> {
         self.change_mark(number, |files, state| files.read_again(state, number, ranges, now))
     }
 
-    /// As [`Images::forget_scan`], where that is not known to have been noted, nor the file to be gone for good.
+    /// Does the same as [`Images::forget_scan`], unless that was noted already, or the file is known to be gone for
+    /// good.
     pub(super) fn forget_scan_once(&mut self, number: FileNo) -> Result<bool, StateError> {
         let is_needed = |mark: &Mark| mark.scanned.is_some() && !mark.is_forgotten();
         if self.files.get(number).is_some_and(is_needed) { self.forget_scan(number) } else { Ok(true) }
     }
 
-    /// Takes note that all files must be read again.
+    /// Notes that all files must be read again.
     pub(in crate::pass) fn forget_scans(&mut self) -> Result<(), StateError> {
         self.files.forget_scans(self.state)
     }
 
-    /// Takes note that no entry names a file any more that is gone, for a pass that began at `now`; unless it has come
-    /// back.
+    /// Notes that no entry names a gone file any more, for a pass that began at `now`; unless the file has come back.
     pub(in crate::pass) fn let_go(&mut self, number: FileNo, now: Timestamp) -> Result<(), StateError> {
         match self.hold(number)? {
             Hold::Ours { .. } if !self.is_there(number)? => self.files.let_go(self.state, number, now),

@@ -1,17 +1,18 @@
-//! Where room comes free only by whole extents: what still pins those that a pass has taken blocks from is moved away.
+//! Frees extents on file systems that free space only by whole extents: moves away the last blocks of extents from
+//! which a pass has taken blocks.
 //!
-//! On Btrfs an extent lives until none of its blocks is referred to. Of an image that shares most of its blocks, the
-//! few that it has for itself keep all the old extents, and nothing comes free. So for each extent that lost blocks in
-//! this pass it is asked who still refers to it, unless an image that lost some is seen to keep too much of it. Where
-//! that is little of it, and all who do are arena files, or images that this host may share in, what they refer to is
-//! copied into a new file without a name, made durable, and each of them is had to share with the copy: by
-//! compare-and-share, like everything else. Whoever writes meanwhile differs, and has given up his reference by that.
-//! Then the file goes, and the extent with it.
+//! On Btrfs an extent lives until none of its blocks is referred to. If an image shares most of its blocks, the few
+//! that it does not share keep all the old extents, and no space is freed. So this module asks for the references to
+//! each extent that lost blocks in this pass, unless it is seen that an image keeps too much of the extent. The rest
+//! can be moved if it is small, and if only arena files, or images that this host may share in, refer to it. It is
+//! copied into a new file without a name, which is made durable. Then each of these files shares with the copy: by
+//! compare-and-share, like everything else. A file that is written to meanwhile differs, and the write has removed its
+//! reference. Then the new file is removed, and the old extent with it.
 //!
-//! The order of steps: the arena first, as a slot that stays behind would leave its block there twice; then the images.
-//! One host at a time does so, from asking who refers to the extent until all are moved. Hosts go on sharing images
-//! with slots meanwhile: so it is asked once more afterwards, and who refers to the extent still is read again by the
-//! next scan, and finds the slot. So is an image that could not be moved.
+//! The arena is moved first, because a slot that stays behind would leave its block there twice; then the images. One
+//! host at a time does so, from asking for the references until all are moved. Other hosts go on sharing images with
+//! slots meanwhile. So the references are asked for once more afterwards. An image that still refers to the extent is
+//! read again by the next scan, and finds the slot. So is an image that could not be moved.
 
 mod remainder;
 mod rewrite;
@@ -32,15 +33,15 @@ use crate::format::FileNo;
 use crate::state::State;
 use crate::state::locks::{Held, Subject};
 
-/// What is copied before it is made durable once, in bytes: so much more room is taken for a moment.
+/// Amount that is copied before it is made durable once, in bytes: this much more space is used for a moment.
 const BATCH_BYTES: u64 = 32 << 20;
-/// Extents that are asked about, and worked on, while this host alone does so.
+/// Number of extents that are examined and moved while this host holds the lock.
 const BATCH_EXTENTS: usize = 1024;
-/// Files that are kept open.
+/// Maximum number of files that are kept open.
 const OPEN_MAX: usize = 64;
-/// Images that are held at once. What more of them refer to is left as it is.
+/// Maximum number of images that are held at once. Extents to which further images refer are left as they are.
 const HELD_MAX: usize = 64;
-/// Of all room, the part that is left free whatever is copied.
+/// Fraction of all space that is left free whatever is copied.
 const ROOM_LEFT_PART: u64 = 50;
 
 /// Blocks that were taken from an extent; in order of the extents.
@@ -60,24 +61,25 @@ impl Loss {
     }
 }
 
-/// Extents of which it is remembered where they lie, at most.
+/// Maximum number of extents whose places in images are remembered.
 const REMNANTS_MAX: usize = 1 << 16;
-/// Of shorter extents it is as cheap to ask the kernel, in bytes.
+/// Minimum length of such an extent, in bytes. For shorter extents, asking the kernel is as cheap.
 const REMNANT_EXTENT_BYTES: u64 = 1 << 20;
 
-/// Where extents that lost blocks lie in the images that lost them: what such an image still refers to is cheap to see.
+/// Places of extents that lost blocks, in the images that lost them. They show cheaply what such an image still refers
+/// to.
 ///
-/// The kernel's answer to who refers to an extent takes a time that grows with the square of their number: 0.4 s were
-/// seen for one of 128 MiB of which half the blocks are shared, and all who write to it wait. Such an extent is not
-/// worth asking about.
+/// The kernel takes a time that grows with the square of the number of references to list those of an extent. For one
+/// extent of 128 MiB with half of its blocks shared, 0.4 s were seen, and all processes that write to it wait. Such an
+/// extent is not worth asking about.
 #[derive(Debug, Default)]
 pub(super) struct Remnants {
-    /// By the places of extents: an image, and where in it the extent begins, or would.
+    /// By the places of extents: an image, and the offset in it at which the extent begins, or would begin.
     images: BTreeMap<u64, (FileNo, u64)>,
 }
 
 impl Remnants {
-    /// Takes note of a part of an image that is about to lose blocks.
+    /// Notes a part of an image that is about to lose blocks.
     pub(super) fn note(&mut self, file: FileNo, slice: &Slice) {
         let is_worth_it = slice.extent.length >= REMNANT_EXTENT_BYTES && self.images.len() < REMNANTS_MAX;
         if let Some(start) = slice.offset.checked_sub(slice.within).filter(|_| is_worth_it) {
@@ -86,7 +88,7 @@ impl Remnants {
     }
 }
 
-/// Says of all extents that lost blocks what became of them, and has those go that are worth it.
+/// Reports what became of all extents that lost blocks, and frees those that are worth it.
 pub(super) fn release<S: Substrate>(
     state: &State<'_, S>,
     images: &mut Images<'_, '_, S>,
@@ -96,7 +98,7 @@ pub(super) fn release<S: Substrate>(
     shared: &mut Shared,
     trouble: &mut Trouble,
 ) -> Result<(), PassError> {
-    // Nothing is declared here: no file system that shares in two steps keeps room for whole extents.
+    // Nothing is declared here: no file system that shares in two steps frees space by whole extents.
     let may_move = !trouble.is_full && options.space.rewrite_percent > 0 && !state.policy().is_declared();
     let mut releaser = Releaser {
         state,
@@ -136,21 +138,21 @@ struct Releaser<'a, 'b, 'i, 'c, S: Substrate> {
     shared: &'a mut Shared,
     trouble: &'a mut Trouble,
     remnants: Remnants,
-    /// The arena files by their handles, once somebody wanted to know.
+    /// The arena files by their handles, loaded at first use.
     arenas: Option<BTreeMap<FileHandle, u32>>,
-    /// Files and how many whole blocks they have, in bytes.
+    /// Open files, and the length of their whole blocks in bytes.
     open: BTreeMap<Holder, (S::File, u64)>,
-    /// Images that are this host's until all of the batch is moved.
+    /// Locks of images, held until all of the batch is moved.
     holds: BTreeMap<FileNo, Hold<S>>,
-    /// That no other host moves slots, while this one looks for what to move.
+    /// The lock that keeps other hosts from moving slots, while this one looks for parts to move.
     held: Option<Held<S>>,
-    /// Extents that were asked about meanwhile.
+    /// Number of extents that were examined under the lock.
     looked_at: usize,
     batch: Vec<Remainder>,
     batch_bytes: u64,
-    /// Who shares with copies now.
+    /// Files that share with copies now.
     moved: BTreeSet<Holder>,
-    /// Whether anything is to be moved, there is room for it, and other hosts let this one.
+    /// Whether anything may be moved: it is wanted, there is space for it, and other hosts allow it.
     may_move: bool,
 }
 
@@ -168,7 +170,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
         Ok(())
     }
 
-    /// Waits until no other host moves slots. None where that takes too long: then extents are left as they are.
+    /// Waits until no other host moves slots. `None` if that takes too long: then extents are left as they are.
     fn lock(&self) -> Result<Option<Held<S>>, PassError> {
         for _ in 0..LOCK_TRIES {
             let held = self.state.try_lock(&Subject::Moves)?;
@@ -185,7 +187,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
     fn look_at(&mut self, loss: Loss) -> Result<(), PassError> {
         let remnant = self.remnant(&loss.extent);
         if self.is_too_much(&loss.extent, remnant) {
-            // Nobody is asked.
+            // References are not asked for.
             self.shared.pinned += loss.bytes;
             return Ok(());
         }
@@ -215,13 +217,13 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
         Ok(())
     }
 
-    /// Returns whether so many bytes of an extent are more than is copied for its sake.
+    /// Returns whether this many bytes of an extent are more than is copied to free it.
     fn is_too_much(&self, extent: &WholeExtent, bytes: u64) -> bool {
         let percent = if self.may_move { self.options.space.rewrite_percent } else { 0 };
         u128::from(bytes) * 100 > u128::from(extent.length) * u128::from(percent)
     }
 
-    /// Returns how much of an extent is still referred to, at least, in bytes: by an image that lost some of it.
+    /// Returns a lower bound of the bytes of an extent that are still referred to, by an image that lost some of it.
     fn remnant(&mut self, extent: &WholeExtent) -> u64 {
         let Some((number, start)) = self.remnants.images.remove(&extent.place) else { return 0 };
         let substrate = self.state.substrate();
@@ -229,7 +231,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
         let (mut at, end) = (start, start.saturating_add(extent.length));
         let mut parts = Vec::new();
         while at < end
-            // What cannot be told is not counted.
+            // An extent whose slices cannot be read is not counted.
             && let Ok(slices) = substrate.slices(file, at)
             && let Some(next) = slices.last().map(Slice::end).filter(|next| *next > at)
         {
@@ -244,7 +246,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
         runs_of(&mut parts).iter().map(|run| run.length).sum()
     }
 
-    /// Returns what is left of an extent, if all of it can be moved and is little enough.
+    /// Returns the rest of an extent, if all of it can be moved and it is small enough.
     fn remainder(&mut self, loss: Loss, references: &[Reference]) -> Result<Option<Remainder>, PassError> {
         let mut by_file: BTreeMap<&FileHandle, Vec<u64>> = BTreeMap::new();
         for reference in references {
@@ -264,7 +266,8 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
                     slices = more;
                 }
                 let slice = slices.iter().find(|slice| slice.offset == offset && slice.extent == loss.extent);
-                // What is set aside cannot be compared with a copy; the last block of a file that ends in it neither.
+                // Unwritten space cannot be compared with a copy; neither can the last block of a file that ends within
+                // it.
                 let Some(slice) = slice.filter(|slice| !slice.is_unwritten && slice.end() <= *whole_bytes) else {
                     return Ok(None);
                 };
@@ -279,7 +282,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
         Ok(Some(remainder))
     }
 
-    /// Returns who a file is, if this host may share in it.
+    /// Returns the holder for a file, if this host may share in it.
     fn holder(&mut self, handle: &FileHandle) -> Result<Option<Holder>, PassError> {
         if self.arenas.is_none() {
             let mut arenas = BTreeMap::new();

@@ -1,11 +1,11 @@
-//! What is left of an extent, and who refers to it.
+//! The rest of an extent, and the files that refer to it.
 
 use onefold_block::BLOCK_BYTES_U64;
 
 use super::Loss;
 use crate::format::{FileBlock, FileNo};
 
-/// Who refers to a part of an extent; the arena first.
+/// A file that refers to a part of an extent. The arena comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Holder {
     Arena(u32),
@@ -29,7 +29,7 @@ impl Part {
     }
 }
 
-/// A part of an extent that anybody refers to, and where its copy is.
+/// A part of an extent to which some file refers, and the place of its copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Copied {
     pub(super) within: u64,
@@ -37,11 +37,11 @@ pub(super) struct Copied {
     pub(super) offset: u64,
 }
 
-/// What is left of an extent.
+/// The rest of an extent.
 pub(super) struct Remainder {
     pub(super) loss: Loss,
     pub(super) parts: Vec<Part>,
-    /// Apart and in order; their copies are not made yet.
+    /// Disjoint and in order. Their copies are not made yet.
     pub(super) runs: Vec<Copied>,
 }
 
@@ -50,7 +50,7 @@ impl Remainder {
         self.runs.iter().map(|run| run.length).sum()
     }
 
-    /// Returns the blocks of images that are parts of it.
+    /// Returns the blocks of images that are parts of the extent.
     pub(super) fn image_parts(&self) -> impl Iterator<Item = (FileNo, FileBlock, u64)> {
         self.parts.iter().filter_map(|part| match part.holder {
             Holder::Image(number) => Some((number, part.first_block(), part.length.div_ceil(BLOCK_BYTES_U64))),
@@ -59,7 +59,7 @@ impl Remainder {
     }
 }
 
-/// Sorts parts by their place in the extent, and returns what they cover.
+/// Sorts parts by their place in the extent, and returns the ranges that they cover.
 pub(super) fn runs_of(parts: &mut [Part]) -> Vec<Copied> {
     parts.sort_by_key(|part| part.within);
     let mut runs: Vec<Copied> = Vec::new();
@@ -74,7 +74,7 @@ pub(super) fn runs_of(parts: &mut [Part]) -> Vec<Copied> {
     runs
 }
 
-/// Returns where the copy of a place in the extent is.
+/// Returns the place of the copy for a place in the extent.
 pub(super) fn copy_of(runs: &[Copied], within: u64) -> Option<u64> {
     let run = runs[..runs.partition_point(|run| run.within <= within)].last()?;
     (within < run.within + run.length).then(|| run.offset + (within - run.within))

@@ -1,4 +1,4 @@
-//! What is left of extents is copied, and everybody who refers to it shares with the copies.
+//! Copies the rests of extents, and makes all files that refer to them share with the copies.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,7 +15,8 @@ use crate::pass::again::Because;
 use crate::state::StateError;
 
 impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
-    /// Copies what is left of the extents of the batch, and has everybody share with the copies. Other hosts may then.
+    /// Copies the rests of the extents of the batch, and makes all files share with the copies. Then other hosts may
+    /// move slots.
     pub(super) fn rewrite(&mut self) -> Result<(), PassError> {
         let held = self.held.take();
         self.looked_at = 0;
@@ -43,13 +44,14 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
             for part in &remainder.parts {
                 self.options.pace.go_on()?;
                 let moved = match part.holder {
-                    // Who was suspended for so long that others could take the lock may find it moved.
+                    // A host that was suspended for so long that others could take the lock may find that the slot has
+                    // moved.
                     Holder::Arena(_) if !self.is_still_there(remainder, *part) => Err(ShareError::Busy),
                     _ => self.move_part(&copies, remainder, *part),
                 };
                 if let Err(why) = moved {
                     match part.holder {
-                        // Other slots may have been moved already: whoever shares with them looks for them again.
+                        // Other slots may have been moved already. Files that share with them look for them again.
                         Holder::Arena(_) => {
                             remainder.image_parts().for_each(|(file, first, count)| {
                                 self.trouble.again.add(file, first, count, Because::Changed);
@@ -83,7 +85,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
                         }
                     }
                 }
-                // Nobody knows who does; those of whom it was known have been moved.
+                // The remaining references are unknown; the known ones have been moved.
                 Err(_) => {}
             }
             self.shared.pinned += remainder.loss.bytes;
@@ -99,7 +101,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
         slices.first().is_some_and(|slice| slice.offset == part.offset && slice.extent == remainder.loss.extent)
     }
 
-    /// Copies what is left of extents into a file without a name, and makes it durable. None where there is no room.
+    /// Copies the rests of extents into a file without a name, and makes it durable. `None` if there is no space.
     fn copy(&mut self, batch: &mut [Remainder]) -> Result<Option<S::File>, PassError> {
         let substrate = self.state.substrate();
         let copies = match self.state.nameless() {
@@ -115,7 +117,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
                 run.offset = end;
                 end += run.length;
             }
-            // In order of the extent, each byte from the first who has it.
+            // In order of the extent, each byte from the first file that has it.
             let mut parts = remainder.parts.clone();
             parts.sort_by_key(|part| part.within);
             let mut done = 0;
@@ -132,7 +134,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
                     buffer.resize(usize::try_from(count).expect("at most a call"), 0);
                     self.options.pace.read(count);
                     let Some((file, _)) = self.file(part.holder) else { break };
-                    // What cannot be read is left as zeros, and differs.
+                    // An unreadable part is left as zeros, and differs.
                     if substrate.read_at(file, part.offset + skipped + at, &mut buffer).is_err() {
                         break;
                     }
@@ -151,13 +153,13 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
         }
     }
 
-    /// Nothing more is copied.
+    /// Ends all copying.
     fn out_of_room<T>(&mut self) -> Option<T> {
         self.may_move = false;
         None
     }
 
-    /// Has a part of a file share with its copy, where it is still equal.
+    /// Makes a part of a file share with its copy, if it is still equal.
     fn move_part(&mut self, copies: &S::File, remainder: &Remainder, part: Part) -> Result<(), ShareError> {
         let substrate = self.state.substrate();
         let (pace, most) = (self.options.pace, self.options.call_bytes.min(substrate.abilities().share_bytes_max));
@@ -186,7 +188,7 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
                 let (source, into) =
                     (At { file: copies, offset: first + from }, At { file, offset: part.offset + from });
                 match pace.call(CallKind::Share, bytes, || substrate.share(source, into, bytes))? {
-                    // Written to since, so that it refers to the extent no more.
+                    // If it differs, it was written to since, and so it no longer refers to the extent.
                     Compared::Shared | Compared::Differ => {}
                 }
             }
@@ -196,18 +198,18 @@ impl<S: Substrate> Releaser<'_, '_, '_, '_, S> {
         Ok(())
     }
 
-    /// Makes durable who refers to copies now. Lost, blocks that are shared would be there twice.
+    /// Makes the references to copies durable. If they were lost, shared blocks would be there twice.
     pub(super) fn leave(&mut self) {
         let substrate = self.state.substrate();
         let mut images: Vec<FileNo> = Vec::new();
         for holder in std::mem::take(&mut self.moved) {
             match holder {
                 Holder::Image(number) => images.push(number),
-                // Nobody waits to write to it.
+                // No process waits to write to it.
                 Holder::Arena(_) => drop(self.file(holder).map(|(file, _)| substrate.sync(file))),
             }
         }
-        // One is enough where that makes all durable.
+        // One is enough if that makes all durable.
         let together = if substrate.syncs_all_shares() { images.len().max(1) } else { 1 };
         for numbers in images.chunks(together) {
             let synced = numbers.iter().find_map(|number| {

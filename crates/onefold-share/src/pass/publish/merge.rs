@@ -1,4 +1,4 @@
-//! A shard and the news of it, side by side, in order of their digests.
+//! Merges a shard and its news, in order of their digests.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -21,7 +21,7 @@ use crate::pass::{PassError, requests};
 use crate::state::shards::Shard;
 use crate::state::{State, StateError};
 
-/// Rows in order of their digests, one ahead.
+/// Rows in order of their digests, one row ahead.
 pub(super) struct Stream<'a> {
     pub(super) rows: Peekable<SpoolReader<'a>>,
 }
@@ -41,22 +41,22 @@ impl Stream<'_> {
     }
 }
 
-/// A shard and the news of it, side by side.
+/// A shard and its news, side by side.
 pub(super) struct Merge<'a, 'b, S: Substrate> {
     pub(super) state: &'a State<'b, S>,
     pub(super) pace: &'a Pace<'a>,
     pub(super) changes: Stream<'a>,
     pub(super) seen: Stream<'a>,
     pub(super) planned: Stream<'a>,
-    /// Places that batches hide, and that this pass has not seen to.
+    /// Places that batches hide, unless this pass has handled them.
     pub(super) hidden: Option<SortWriter>,
-    /// For what does not fit into memory.
+    /// Folder for data that does not fit into memory.
     pub(super) folder: &'a Path,
     pub(super) named: &'a mut SlotSet,
     pub(super) suspects: &'a SlotSet,
     pub(super) unneeded: &'a SlotSet,
     pub(super) keys: &'a [FingerprintKey],
-    /// The arena file that a suspect was read from last.
+    /// The arena file from which a suspect slot was read last.
     pub(super) arena: Option<(u32, S::File)>,
     /// Arena files that were looked at since this began.
     pub(super) looked_at: BTreeSet<u32>,
@@ -107,7 +107,7 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
         }
     }
 
-    /// Writes down an entry, and those behind it at once that stay as they are, too: all before the next change.
+    /// Writes an entry, and the unchanged entries behind it before the next change at once.
     fn keep(
         &mut self,
         shard: &mut Shard<'b, S>,
@@ -139,10 +139,10 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
         Ok(())
     }
 
-    /// Returns what becomes of an entry.
+    /// Returns the new place of an entry.
     fn change(&mut self, digest: FingerprintPrefix, before: Option<Place>) -> io::Result<Option<Place>> {
         let (mut after, mut dropped) = (before, None);
-        // Whether what this pass has seen, or shared with, is not what the index will say.
+        // Whether this pass has seen, or shared with, another place than the index will have.
         let mut is_apart = false;
         let mut put = None;
         while let Some(row) = self.changes.next_if(|next| next == digest)? {
@@ -156,7 +156,7 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
                 Step::Put(place) => put = Some(place),
                 Step::Agree(place) if before == Some(place) => {
                     if self.holds_something_else(place, digest) {
-                        // What was seen is looked at again, and put into a slot anew.
+                        // The place that was seen is looked at again, and put into a slot anew.
                         (after, is_apart) = (None, true);
                     }
                 }
@@ -190,7 +190,7 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
         Ok(after)
     }
 
-    /// Returns whether somebody refers to a slot again that only the arena had when the plan was made.
+    /// Returns whether another file refers again to a slot that only the arena had when the plan was made.
     fn is_taken_back(&mut self, place: Place) -> io::Result<bool> {
         let Place::Shared(slot) = place else { return Ok(false) };
         if self.unneeded.contains(slot) {
@@ -205,8 +205,8 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
         Ok(self.arenas.wanted.contains(slot))
     }
 
-    /// Returns whether a slot that something differed from is known to hold another content than its entry says: a host
-    /// that had lost its lock has filled it, or the arena file was damaged. Nobody could ever share with it.
+    /// Returns whether a slot from which some block differed is known to hold another content than its entry says. A
+    /// host that had lost its lock has filled it, or the arena file was damaged. Nothing could ever share with it.
     fn holds_something_else(&mut self, place: Place, digest: FingerprintPrefix) -> bool {
         let Place::Shared(slot) = place else { return false };
         if !self.suspects.contains(slot) {
@@ -219,13 +219,13 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
         let Some((_, file)) = &self.arena else { return false };
         let mut bytes = [0; BLOCK_BYTES];
         self.pace.read(BLOCK_BYTES_U64);
-        // What cannot be read is not known to be wrong.
+        // A slot that cannot be read is not known to be wrong.
         let read = self.state.substrate().read_at(file, slot.index() * BLOCK_BYTES_U64, &mut bytes);
-        // Which domain the entry is of, it does not say. There are few, and few slots are looked at.
+        // The entry does not say to which domain it belongs. There are few domains, and few slots are looked at.
         let is_it = |key: &FingerprintKey| FingerprintPrefix::of(key.fingerprint(&bytes)) == digest;
         let is_wrong = read.is_ok_and(|count| count < BLOCK_BYTES || !self.keys.iter().any(is_it));
         if is_wrong {
-            // It is emptied, like all that no entry names.
+            // It is emptied, like all slots that no entry names.
             self.named.remove(slot);
         }
         is_wrong
@@ -246,7 +246,7 @@ impl<'b, S: Substrate> Merge<'_, 'b, S> {
         Ok(next)
     }
 
-    /// Keeps a place that a batch hides, unless this pass has seen to it.
+    /// Keeps a place that a batch hides, unless this pass has handled it.
     fn note_hidden(&mut self, Entry { digest, place }: Entry) -> io::Result<()> {
         let Place::Unique(file, block) = place else { return Ok(()) };
         let mut is_planned = false;

@@ -1,13 +1,13 @@
-//! The last step: what has changed is brought into the index, shard by shard.
+//! The last step: brings the changes into the index, shard by shard.
 //!
 //! Only now a shard is locked, and only for the time that it takes to write it anew. So hosts that share at the same
-//! time do not wait for each other. Other hosts may have published since the plan was made: what they have put in is
-//! kept, and where both have found the same content, the places of this pass become merge requests, so that the next
-//! pass over them meets what the other host has put in.
+//! time do not wait for each other. Other hosts may have published since the plan was made, and their entries are kept.
+//! If both have found the same content, the places of this pass become merge requests, so that the next pass brings
+//! them together with the entry of the other host.
 //!
-//! A batch hides what the shard beside it says of the same content. Where the batch goes into the shard, a place that
-//! it hides is dropped. Only the pass that made the batch knows whether it has shared there. For all others the place
-//! becomes a merge request, before the generation is published that does without it.
+//! A batch hides the entry that the shard beside it has for the same content. When the batch is merged into the shard,
+//! the hidden place is dropped. Only the pass that made the batch knows whether it has shared that place. For all other
+//! passes, the place becomes a merge request, before a generation without it is published.
 
 mod merge;
 
@@ -37,18 +37,19 @@ use crate::state::batches::SharedBatches;
 use crate::state::locks::Subject;
 use crate::state::shards::{NextGeneration, Published, Shard};
 
-/// How long a pass waits before it looks again for what others work on.
+/// Pause between two attempts to take a lock.
 pub(super) const LOCK_PAUSE: Duration = Duration::from_millis(100);
-/// As often it looks. Whoever has not let go by then is suspended, or dead and not known to be: the name of a
-/// shard's next generation is taken once, whoever has the lock.
+/// Maximum number of attempts. If a host has not released the lock by then, it is suspended, or dead and not known to
+/// be. The name of a shard's next generation is taken only once, whichever host has the lock.
 pub(super) const LOCK_TRIES: u32 = 600;
-/// As often a shard is written for the others to be first. Then the logs are left for another time.
+/// Maximum number of times that a shard is written only to find another host first. Then the logs are left for another
+/// time.
 const PUBLISH_TRIES: u32 = 20;
 
-/// Memory for places that are looked at again, in bytes. There are few, but for hosts that begin at the same time.
+/// Memory for places that are looked at again, in bytes. There are few, unless hosts begin at the same time.
 const AGAIN_BYTES: usize = 1 << 20;
 
-/// A shard's generation and what it holds.
+/// A shard's generation and its contents.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     pub(super) generation: u64,
@@ -56,34 +57,35 @@ pub(super) struct Known {
     pub(super) bytes: u64,
 }
 
-/// The shards of which all slots are known that they name.
+/// The shards whose named slots are all known.
 pub(super) type KnownShards = BTreeMap<Prefix, Known>;
 
-/// What is brought into the index.
+/// Changes for the index.
 pub(super) struct News<'a> {
-    /// In order of the digests.
+    /// Changes in order of the digests.
     pub(super) changes: &'a Spool,
-    /// What this pass has planned, in order of the digests: it has seen to the places that it drops.
+    /// The changes that this pass has planned, in order of the digests. It has handled the places that they drop.
     pub(super) planned: &'a Spool,
     /// All places that were seen, in order of the digests.
     pub(super) seen: &'a Spool,
-    /// Slots that may not hold what they should.
+    /// Slots that may hold the wrong content.
     pub(super) suspects: &'a SlotSet,
-    /// Slots that nobody refers to, and nobody can come to refer to until this is over.
+    /// Slots to which no file refers, and to which no file can come to refer until this is over.
     pub(super) unneeded: &'a SlotSet,
     /// The keys of all domains.
     pub(super) keys: &'a [FingerprintKey],
-    /// Whether what batches hold is brought into all shards, and they go.
+    /// Whether the entries of batches are merged into all shards, and the batches are removed.
     pub(super) merges: bool,
-    /// A shard with more entries is split.
+    /// Maximum number of entries of a shard, beyond which it is split.
     pub(super) entries_max: u64,
-    /// For what does not fit into memory.
+    /// Folder for data that does not fit into memory.
     pub(super) folder: &'a Path,
-    /// How hard it works.
+    /// Limits on the effort.
     pub(super) pace: &'a Pace<'a>,
 }
 
-/// Brings the news into the index. Returns false where other hosts were always first, so that not all of it is there.
+/// Brings the news into the index. Returns false if other hosts published first each time, so that not all of it is
+/// there.
 ///
 /// Slots that published shards name go into `named`, places that have to be looked at again into `again`.
 pub(super) fn publish<S: Substrate>(
@@ -105,7 +107,7 @@ pub(super) fn publish<S: Substrate>(
             ahead.push_back(Ahead { prefix, locked: 0, late: 0 });
         }
     }
-    // How many in a row were locked.
+    // Number of consecutive shards that were locked.
     let mut locked = 0;
     while let Some(mut next) = ahead.pop_front() {
         news.pace.boundary()?;
@@ -139,9 +141,9 @@ pub(super) fn publish<S: Substrate>(
 /// A shard that is to be published.
 struct Ahead {
     prefix: Prefix,
-    /// How often others had it.
+    /// How often other hosts had its lock.
     locked: u32,
-    /// How often others were first.
+    /// How often other hosts published first.
     late: u32,
 }
 
@@ -151,19 +153,19 @@ struct Publisher<'a, 'b, S: Substrate> {
     known: &'a mut KnownShards,
     named: &'a mut SlotSet,
     again: &'a mut SortWriter,
-    /// Whether what batches hold goes into the shards.
+    /// Whether the entries of batches go into the shards.
     merges: bool,
-    /// Batches, as far as they were read.
+    /// The batches that were opened.
     opened: Option<SharedBatches<'b, S>>,
 }
 
 impl<'b, S: Substrate> Publisher<'_, 'b, S> {
-    /// Publishes the news of some digests. Returns false where another host was first.
+    /// Publishes the news of some digests. Returns false if another host published first.
     fn publish_within(&mut self, within: Prefix) -> Result<bool, PassError> {
-        // It may have been split, or be a part of a whole again, since the plan was made.
+        // The shard may have been split, or merged with others, since the plan was made.
         let (shards, batches) = self.state.open_index(within, &mut self.opened)?;
         if self.state.take_loss() {
-            // A new generation would hide that the others of its entries are gone.
+            // A new generation would hide that its other entries are gone.
             return Err(PassError::Index { prefix: within, why: FormatError::Damaged("it was dropped") });
         }
         for shard in shards {
@@ -172,7 +174,8 @@ impl<'b, S: Substrate> Publisher<'_, 'b, S> {
                 return Ok(false);
             }
         }
-        // What this pass has put in beside a batch that came meanwhile is hidden by it: it has to be looked at again.
+        // A batch that was published meanwhile hides the entries that this pass puts beside it, so their places have to
+        // be looked at again.
         let batches: BTreeSet<u64> = batches.borrow().numbers().collect();
         Ok(self.state.batch_numbers()?.is_subset(&batches))
     }

@@ -1,31 +1,31 @@
-//! Runs that follow on each other, as one: a call of the file system costs about the same for a block as for a range.
+//! Joins consecutive runs into one: a call of the file system costs about the same for a block as for a range.
 
 use std::io;
 
 use super::{ContentKey, Run, RunBatch};
 
-/// Contents that a run is joined of, at most.
+/// Maximum number of contents of a joined run.
 const CONTENTS_MAX: usize = 1 << 16;
 
 /// Joins the runs of a batch.
 #[derive(Default)]
 pub(in crate::pass) struct Joined {
-    /// Each run is returned by itself.
+    /// Whether each run is returned by itself.
     is_off: bool,
-    /// The run that did not go on with the last one.
+    /// The run that did not continue the last one.
     ahead: Option<Run>,
-    /// The run that was returned last: where in its target each content ends, in blocks, and what it is called.
+    /// Of the run that was returned last: the end of each content in its target, in blocks, and its key.
     contents: Vec<(u64, ContentKey)>,
 }
 
 impl Joined {
-    /// Returns what joins runs, or, for experiments, does not.
+    /// Returns an object that joins runs or, for experiments, does not.
     pub(in crate::pass) fn new(joins: bool) -> Joined {
         Joined { is_off: !joins, ..Joined::default() }
     }
 
-    /// Returns the next runs of a batch that follow on each other in both of their files. An error comes instead of the
-    /// run that it cuts off.
+    /// Returns the next runs of a batch that are consecutive in both of their files, as one. An error comes instead of
+    /// the run that it cuts off.
     pub(in crate::pass) fn next(&mut self, batch: &mut dyn RunBatch) -> io::Result<Option<Run>> {
         let first = match self.ahead.take() {
             Some(ahead) => Some(ahead),
@@ -45,7 +45,7 @@ impl Joined {
         Ok(Some(run))
     }
 
-    /// Notes what a run ends with now. Returns false where it has too many contents.
+    /// Notes that the run now ends with another content. Returns false if it has too many contents.
     fn add(&mut self, next: &Run) -> bool {
         let is_full = self.contents.len() >= CONTENTS_MAX;
         match self.contents.last_mut() {

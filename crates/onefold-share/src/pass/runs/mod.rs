@@ -1,4 +1,5 @@
-//! Runs: pairs of ranges of equal length that are believed to hold the same. Finders yield them, `share` shares them.
+//! Runs: pairs of ranges of equal length that are believed to hold the same content. Finders yield them, `share` shares
+//! them.
 
 mod joined;
 mod run;
@@ -13,8 +14,8 @@ use super::PassError;
 
 /// The runs of one batch of places, as a finder yields them.
 pub trait RunBatch {
-    /// Returns the next run; none at the end of the batch, however often it is asked. Runs come in order of their
-    /// targets. Out of order they are shared all the same, only slower.
+    /// Returns the next run, and `None` at the end of the batch, however often it is called. Runs should come in order
+    /// of their targets. Out of order they are shared all the same, only slower.
     ///
     /// # Errors
     /// Errors of temporary files. They end the pass.
@@ -30,43 +31,42 @@ pub trait RunBatch {
         Ok(())
     }
 
-    /// Returns whether a part of a run from file to file, whose sides lie apart, is to be compared. The engine asks
-    /// before each call of the file system, so that a finder can give up in the middle of a run.
+    /// Returns whether a part of a run from file to file, whose sides are at different places, is to be compared. The
+    /// engine asks before each call of the file system, so that a finder can give up in the middle of a run.
     fn compares(&mut self, part: &Run) -> bool {
         let _ = part;
         true
     }
 
-    /// Takes note of what came of a part of a run from file to file. Parts of one run have its key, and come in any
-    /// order.
+    /// Notes the outcome of a part of a run from file to file. Parts of one run have its key, and come in any order.
     fn note(&mut self, part: &Run, outcome: Outcome) {
         let _ = (part, outcome);
     }
 }
 
-/// What came of a part of a run.
+/// Outcome of a part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
-    /// It shares since now.
+    /// This run has made it share.
     Shared,
-    /// It shared already: both sides lie at one place.
+    /// It shared already: both sides are at one place.
     Before,
-    /// By an earlier run of the batch it shares, with this source or another one. Whether the sides are equal was not
-    /// looked at.
+    /// An earlier run of the batch has made it share, with this source or another one. It was not checked whether the
+    /// sides are equal.
     Done,
-    /// The two sides differ, or one is not that long any more.
+    /// The two sides differ, or one of them has become too short.
     Differed,
-    /// The target is a hole, or only set aside: nothing is gained.
+    /// The target is a hole, or unwritten: sharing gains nothing.
     Empty,
-    /// The source is a hole, or only set aside, and the target has data there: they are not compared.
+    /// The source is a hole, or unwritten, and the target has data there: they are not compared.
     SourceEmpty,
-    /// It is shorter than is wanted.
+    /// It is shorter than the wanted minimum.
     TooShort,
-    /// Its finder does not have it compared ([`RunBatch::compares`]).
+    /// Its finder does not want it compared ([`RunBatch::compares`]).
     Declined,
-    /// The file system would not, or could not at the moment.
+    /// The file system refused, or could not share at the moment.
     Refused,
-    /// A file of the two is not one that this pass may read and change: it is gone, outside of the selection, opted
-    /// out, or belongs to another sharing domain.
+    /// This pass may not read and change one of the two files: it is gone, outside the selection, opted out, or belongs
+    /// to another sharing domain.
     Barred,
 }

@@ -1,19 +1,18 @@
-//! One run: a range of a file, and what is believed to hold the same.
+//! A run: a range of a file, and the source that is believed to hold the same content.
 
 use onefold_block::BLOCK_BYTES_U64;
 
 use crate::format::{FileBlock, FileNo, Slot};
 
-/// What a finder calls a content, whatever that is: the engine hands it back with what came of a run, and never looks
-/// into it.
+/// A finder's key for a content. The engine hands it back with the outcome of a run, and never looks into it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContentKey(u32);
 
 impl ContentKey {
-    /// The highest number and one.
+    /// Limit of the numbers: the highest number plus one.
     pub const LIMIT: u32 = 1 << 31;
 
-    /// Returns the key of this number, if it is below the limit.
+    /// Returns the key with this number, if the number is below the limit.
     #[must_use]
     pub fn new(number: u32) -> Option<ContentKey> {
         (number < ContentKey::LIMIT).then_some(ContentKey(number))
@@ -31,11 +30,11 @@ impl ContentKey {
 pub struct FilePlace {
     /// The file.
     pub file: FileNo,
-    /// Which block of it.
+    /// The block.
     pub block: FileBlock,
 }
 
-/// What a range is to share with.
+/// The source with which a range is to share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Blocks of an arena file, from this slot on.
@@ -46,8 +45,8 @@ pub enum Source {
     File(FilePlace),
 }
 
-/// Consecutive blocks of a file, the target, and what is believed to hold the same: whether it does is for the file
-/// system to say.
+/// Consecutive blocks of a file, the target, and a source that is believed to hold the same content. The file system
+/// checks whether it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     pub(in crate::pass) file: FileNo,
@@ -60,7 +59,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Returns the run of `count` blocks of two files, or of one. None where it would be empty, would end beyond all
+    /// Returns the run of `count` blocks of two files, or of one. `None` if it would be empty, would end beyond all
     /// blocks, or both sides are the same.
     #[must_use]
     pub fn between(source: FilePlace, target: FilePlace, count: u64, key: ContentKey) -> Option<Run> {
@@ -76,7 +75,7 @@ impl Run {
         FilePlace { file: self.file, block: FileBlock(self.first) }
     }
 
-    /// Returns what the target is to share with.
+    /// Returns the source.
     #[must_use]
     pub fn source(&self) -> Source {
         self.source
@@ -88,7 +87,7 @@ impl Run {
         self.count
     }
 
-    /// Returns what its finder calls the content.
+    /// Returns the finder's key for the content.
     #[must_use]
     pub fn key(&self) -> ContentKey {
         self.key
@@ -104,12 +103,12 @@ impl Run {
         FileBlock(self.first)
     }
 
-    /// Returns where the target begins in its file, in bytes.
+    /// Returns the offset of the target in its file, in bytes.
     pub(in crate::pass) fn offset(&self) -> u64 {
         self.first * BLOCK_BYTES_U64
     }
 
-    /// Returns how long each side is, in bytes.
+    /// Returns the length of each side, in bytes.
     pub(in crate::pass) fn bytes(&self) -> u64 {
         self.count * BLOCK_BYTES_U64
     }
@@ -119,9 +118,9 @@ impl Run {
         Run { first: self.first + from, source: self.source.behind(from), count, ..*self }
     }
 
-    /// Returns whether another run says nothing new: two logs may name one block.
+    /// Returns whether another run adds nothing new: two logs may name one block.
     pub(super) fn tells_as_much_as(&self, next: &Run) -> bool {
-        // Of two files that a target is believed to equal, the first may be the wrong one.
+        // If a target is believed to equal two files, the first may be the wrong one.
         let is_of_logs = !matches!(next.source, Source::File(_));
         is_of_logs && self.file == next.file && self.end() >= next.end()
     }
@@ -141,7 +140,7 @@ impl Run {
 }
 
 impl Source {
-    /// Returns the source of what is so many blocks behind in the same run.
+    /// Returns the source of the block that is this many blocks behind in the same run.
     fn behind(self, blocks: u64) -> Source {
         match self {
             Source::Zeros => Source::Zeros,

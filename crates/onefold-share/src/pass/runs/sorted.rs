@@ -19,10 +19,10 @@ use onefold_sort::{Merge, Row, SortWriter};
 use super::{ContentKey, FilePlace, Run, RunBatch, Source};
 use crate::format::{FileBlock, FileNo};
 
-/// The longest run of a row, in blocks: 2 GiB.
+/// Maximum length of a run in a row, in blocks: 2 GiB.
 const COUNT_MAX: u64 = 1 << COUNT_BITS;
 const COUNT_BITS: u32 = 19;
-/// Bits of a block's number in the second word of the row.
+/// Bits of the target block's number that are in the second word of the row.
 const TARGET_LOW_BITS: u32 = 7;
 const KEY_HIGH_BITS: u32 = 6;
 const KEY_LOW_BITS: u32 = 25;
@@ -40,7 +40,7 @@ pub struct RunSorter(SortWriter);
 pub struct SortedRuns(Merge);
 
 impl RunSorter {
-    /// Returns an empty list, of which at most `memory_bytes` are in memory and the rest in files in `folder`.
+    /// Returns an empty list. It keeps at most `memory_bytes` in memory, and the rest in files in `folder`.
     #[must_use]
     pub fn new(folder: &Path, memory_bytes: usize) -> RunSorter {
         RunSorter(SortWriter::new(folder, memory_bytes))
@@ -49,7 +49,7 @@ impl RunSorter {
     /// Adds a run.
     ///
     /// # Errors
-    /// Errors of writing a file; no space. `InvalidInput` where the run is not from file to file.
+    /// Errors of writing a file; no space. `InvalidInput` if the run is not from file to file.
     pub fn push(&mut self, run: &Run) -> io::Result<()> {
         let mut at = 0;
         while at < run.count {
@@ -104,7 +104,7 @@ fn run_of([first, second, third]: Row) -> Run {
     }
 }
 
-/// Returns a word of which so many low bits are set.
+/// Returns a word with this many low bits set.
 fn low(bits: u32) -> u64 {
     (1 << bits) - 1
 }

@@ -1,4 +1,4 @@
-//! One range and its source: they are compared, and the file system is asked to share them.
+//! Compares a range and its source, and asks the file system to share them.
 
 use std::io;
 
@@ -14,21 +14,21 @@ use crate::pass::runs::{Outcome, Run, Source};
 use crate::policy::{FreedUnit, SharePolicy};
 use crate::state::maps::Moved;
 
-/// What a range has that comes free once it is shared.
+/// The space that sharing a range frees.
 enum Freed {
-    /// Bytes that nobody else refers to, and bytes of which the map does not tell.
+    /// Bytes to which only this range refers, and bytes of which the map does not show this.
     Blocks { unshared: u64, untold: u64 },
     /// Parts of whole extents.
     Extents(io::Result<Vec<Loss>>),
 }
 
 impl<S: Substrate> Sharer<'_, '_, '_, S> {
-    /// Shares a range that one call may be asked about, a part of a run, or gathers it until it is declared.
+    /// Shares a part of a run that fits into one call, or gathers it until it is declared.
     pub(super) fn share_part(&mut self, file: &S::File, part: Run, of: &Run) -> Result<(), ShareError> {
         if self.trouble.is_short_of_records(&mut self.room, self.state.substrate()) {
             return Err(ShareError::Full);
         }
-        // What is zero may well become a hole.
+        // A range of zeros may become a hole, so it needs no declaration.
         let is_declared = self.declaring.is_some() && part.source != Source::Zeros;
         if !is_declared {
             self.bring_in(file, part)?;
@@ -49,8 +49,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Ok(())
     }
 
-    /// Returns whether a part is shorter than is wanted, between blocks that differ. `whole` is what one call is asked
-    /// about, of a run: a part at its edges may go on in the next call.
+    /// Returns whether a part between differing blocks is shorter than the wanted minimum. `whole` is the range of one
+    /// call, of a run: a part at its edges may continue in the next call.
     fn is_too_short(&self, part: &Run, whole: &Run, of: &Run) -> bool {
         let goes_on_before = part.first == whole.first && whole.first > of.first;
         let goes_on_behind = part.end() == whole.end() && whole.end() < of.end();
@@ -58,7 +58,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         is_between_files && part.bytes() < self.options.min_run_bytes && !goes_on_before && !goes_on_behind
     }
 
-    /// Has what is to share in memory.
+    /// Brings both sides into memory.
     fn bring_in(&self, file: &S::File, part: Run) -> io::Result<()> {
         let (source, source_offset) = self.sources.place(part.source);
         for (file, offset) in [(source, source_offset), (file, part.offset())] {
@@ -68,7 +68,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Ok(())
     }
 
-    /// Reads what is to share, and returns its parts, and which of them are equal.
+    /// Reads both sides, and returns the parts, and whether each is equal.
     pub(super) fn compare(&mut self, file: &S::File, part: Run) -> io::Result<Vec<(Run, bool)>> {
         let [theirs, ours] = &mut self.buffers;
         let (source, source_offset) = self.sources.place(part.source);
@@ -77,7 +77,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             buffer.resize(bytes, 0);
             self.options.pace.read(part.bytes());
             let count = self.state.substrate().read_at(file, offset, buffer)?;
-            // It may have become shorter; what is missing differs from whatever it is compared with.
+            // A file may have become shorter; its missing bytes count as different.
             buffer.truncate(count / BLOCK_BYTES * BLOCK_BYTES);
         }
         let equal = |block: u64| {
@@ -95,7 +95,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Ok(parts)
     }
 
-    /// Has the file system compare and share.
+    /// Asks the file system to compare and share.
     pub(super) fn ask(&mut self, file: &S::File, part: Run) -> Result<Compared, ShareError> {
         let substrate = self.state.substrate();
         let freed = self.freed_by(part);
@@ -109,7 +109,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Ok(compared)
     }
 
-    /// Returns what comes free of a range once it is shared. It is looked at before.
+    /// Returns the space that sharing a range will free. To be called before it is shared.
     fn freed_by(&mut self, part: Run) -> Freed {
         let substrate = self.state.substrate();
         let Some(TargetFile { opened: Some(Mapped { file, map }), slices, .. }) = &mut self.target else {
@@ -146,7 +146,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Ok(())
     }
 
-    /// Takes note of where a range lies now: the next scan must not take it for changed.
+    /// Notes the new place of a range, so that the next scan does not take it for changed.
     fn note_moved(&mut self, part: Run) {
         let Some(target) = &mut self.target else { return };
         let mut at = 0;
@@ -162,11 +162,11 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                     }
                     None => return,
                 },
-                // Nobody has digested what a finder believed equal: the next scan has to read it.
+                // A range that a finder believed equal was not digested, so the next scan has to read it.
                 Source::File(_) => return,
             };
             let length = (length / BLOCK_BYTES_U64).max(1) * BLOCK_BYTES_U64;
-            // Of a slot whose place is not told nobody can say that the range did not move.
+            // If the place of a slot is not known, it cannot be ruled out that the range moved.
             if place.is_some() || part.source == Source::Zeros {
                 target.moved.push(Moved { offset, length, place });
             }
@@ -175,7 +175,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 }
 
-/// Returns how many bytes of a range nobody else refers to, as the map tells; and of how many it does not tell.
+/// Returns how many bytes of a range only this file refers to, as the map shows; and of how many bytes the map does not
+/// show it.
 fn unshared_bytes<S: Substrate>(
     substrate: &S,
     file: &S::File,
@@ -193,7 +194,7 @@ fn unshared_bytes<S: Substrate>(
         let stretch = placed.length.min(end - at);
         match (placed.is_data, placed.is_shared) {
             (true, false) => unshared += stretch,
-            // It may have been shared once, and be its owner's alone now.
+            // It may have been shared once, and have only one reference now.
             (true, true) if !policy.tells_last_reference => untold += stretch,
             _ => {}
         }

@@ -1,17 +1,18 @@
-//! Runs from file to file. Neither index nor arena vouches for them: a finder says so, and may be wrong, late or lying.
+//! Runs from file to file. Neither index nor arena vouches for them. They are a finder's belief, which may be wrong,
+//! late or a lie.
 //!
-//! So before anything is read, it is seen to that
+//! So these rules hold before anything is read:
 //!
-//! - this pass may read and change both files, and they belong to one domain. Another host may have the source: nothing
-//!   of it changes;
-//! - both sides end where their files do;
-//! - of runs into the same blocks the first one that is right counts, also where they shared before, and the others
-//!   find them done;
-//! - before each call, the finder says whether it still has these files compared;
-//! - both sides of a run within one file are apart in each call;
-//! - where the file system will not share between two files, it is asked once.
+//! - This pass may read and change both files, and they belong to one domain. Another host may have the source: nothing
+//!   of it changes.
+//! - Both sides end where their files do.
+//! - Of runs into the same blocks, the first one that is right counts, even if it shared before. The others find them
+//!   done.
+//! - Before each call, the finder says whether it still wants these files compared.
+//! - Both sides of a run within one file are disjoint in each call.
+//! - If the file system refuses to share between two files, it is asked only once.
 //!
-//! That the sides differ says nothing about what a scan knows of the file: nothing is read again for it.
+//! A difference between the sides says nothing about what a scan knows of the file: nothing is read again for it.
 
 use std::collections::BTreeSet;
 
@@ -26,19 +27,19 @@ use crate::format::FileNo;
 use crate::pass::PassError;
 use crate::pass::runs::{FilePlace, Outcome, Run, Source};
 
-/// What runs from other files want to know of their target.
+/// Facts about the target that runs from other files need.
 pub(super) struct Facts {
     pub(super) handle: FileHandle,
     /// How many whole blocks it has.
     blocks: u64,
-    /// What shares by now.
+    /// Ranges that share by now.
     pub(super) done: Done,
-    /// Files that the file system does not let it share with.
+    /// Files with which the file system does not let the target share.
     apart: BTreeSet<FileNo>,
 }
 
 impl<S: Substrate> Sharer<'_, '_, '_, S> {
-    /// Shares a run from a file into the one that is on.
+    /// Shares a run from a file into the current target.
     pub(super) fn share_between(&mut self, run: Run, source: FilePlace) -> Result<(), PassError> {
         let loaded = self.load_file(source.file)?;
         if let Some(outcome) = self.bar(run.file, source.file, loaded) {
@@ -51,7 +52,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         }
         let source_blocks = self.sources.file(source.file).map_or(0, |file| file.blocks);
         let Some(facts) = self.target.as_ref().and_then(|target| target.facts.as_ref()) else {
-            // It could not be opened: that was noted then.
+            // The target could not be opened, which was noted then.
             self.count(&run, Outcome::Refused);
             return Ok(());
         };
@@ -59,7 +60,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         let fitting = run.count.min(left(facts.blocks, run.first)).min(left(source_blocks, source.block.0));
         let parts = facts.done.parts(run.first, run.first + fitting);
         if fitting < run.count {
-            // It is as long no more.
+            // The target has become too short.
             self.count(&run.part(fitting, run.count - fitting), Outcome::Differed);
         }
         for (first, end, known) in parts {
@@ -74,7 +75,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Ok(())
     }
 
-    /// Looks which blocks of a part share with this source, too. All of them share with that of an earlier run, and
+    /// Finds the blocks of a part that share with this source, too. All of them share with that of an earlier run, and
     /// were counted there.
     fn look_again(&mut self, part: Run) -> Result<(), PassError> {
         let mut at = 0;
@@ -99,7 +100,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Ok(())
     }
 
-    /// Takes note of what shared before.
+    /// Notes a part that shared before.
     pub(super) fn note_before(&mut self, part: &Run) {
         if !matches!(part.source, Source::File(_)) {
             return;
@@ -109,7 +110,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         }
     }
 
-    /// Returns what comes of all runs between two files, where none is shared.
+    /// Returns the outcome of all runs between two files that cannot share.
     fn bar(&self, target: FileNo, source: FileNo, loaded: Result<(), Outcome>) -> Option<Outcome> {
         match loaded {
             Err(outcome) => Some(outcome),
@@ -118,8 +119,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         }
     }
 
-    /// Returns the longest beginning of a part for which the finder gives one answer, and that answer: compare, or do
-    /// not. Sources that are not files are always compared.
+    /// Returns the longest beginning of a part for which the finder gives one answer, and that answer: whether to
+    /// compare. Sources that are not files are always compared.
     pub(super) fn compared_beginning(&mut self, part: Run) -> (Run, bool) {
         if !matches!(part.source, Source::File(_)) {
             return (part, true);
@@ -135,7 +136,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         is_first_compared.map_or((part, true), |is_compared| (part.part(0, count), is_compared))
     }
 
-    /// Looks what the file is that is on, if it is open and nobody has looked yet.
+    /// Loads the facts about the current target, if it is open and they are not loaded yet.
     fn learn_facts(&mut self) -> Result<(), ShareError> {
         let Some(file) = self.opened() else { return Ok(()) };
         let Some(target) = self.target.as_mut().filter(|target| target.facts.is_none()) else { return Ok(()) };
@@ -145,7 +146,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Ok(())
     }
 
-    /// Returns how far the sides of a run are apart, in blocks, if they are of one file.
+    /// Returns the distance between the sides of a run, in blocks, if they are in one file.
     pub(super) fn distance(&self, run: &Run) -> Option<u64> {
         let Source::File(source) = run.source else { return None };
         let facts = self.target.as_ref()?.facts.as_ref()?;
@@ -160,13 +161,12 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         facts.is_some_and(|facts| facts.apart.contains(&source.file))
     }
 
-    /// Takes note that the file system refuses a run. Returns false where that is for the sake of its target, and so
-    /// for all runs into that.
+    /// Notes that the file system refuses a run. Returns false if the target is the reason, so that all runs into it
+    /// are refused.
     pub(super) fn note_apart(&mut self, run: &Run) -> bool {
         let Source::File(source) = run.source else { return false };
         let Some(file) = self.opened() else { return false };
-        // Files that are overwritten in place share with each other, so that such a target refuses the usual source
-        // only.
+        // Files that are overwritten in place share with each other, so such a target refuses only the usual source.
         if !matches!(self.state.substrate().refusal(&file), Ok(None | Some(Refusal::NoCopyOnWrite))) {
             return false;
         }
@@ -176,7 +176,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         true
     }
 
-    /// Returns the file of a run that is named where the file system refuses it.
+    /// Returns the file of a run that is named in messages if the file system refuses it.
     pub(super) fn blamed(&self, run: &Run) -> FileNo {
         let Source::File(source) = run.source else { return run.file };
         let file = self.sources.file(source.file).map(|file| &file.file);
@@ -184,7 +184,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         if is_refused { source.file } else { run.file }
     }
 
-    /// Takes note of what shares by now.
+    /// Notes a part that shares by now.
     pub(super) fn note_done(&mut self, part: &Run) {
         let is_one_file = self.distance(part).is_some();
         let Source::File(source) = part.source else { return };
@@ -194,11 +194,11 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         // Later writes into the source are copies, too.
         self.noted.touched.insert(source.file);
         if !are_all_known && let Some(opened) = &mut target.opened {
-            // What is forgotten has to show in the map, or what it freed would count twice.
+            // The map must show the ranges that are forgotten; otherwise the space that they freed would count twice.
             opened.map = Extents::narrow();
         }
         if is_one_file && let Some(Mapped { file, map }) = &mut target.opened {
-            // Where the source of a later run lies, and who refers to it, is another matter now.
+            // The place of a later run's source, and the number of references to it, have changed.
             for first in [part.first, source.block.0] {
                 let [from, end] = [first, first + part.count].map(|block| block * BLOCK_BYTES_U64);
                 map.renew(self.state.substrate(), file, from, end);
@@ -208,7 +208,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 }
 
-/// Returns what comes of a stretch of a run into blocks that shared before.
+/// Returns the outcome of a stretch of a run into blocks that shared before.
 fn of_stretch(stretch: Stretch) -> Outcome {
     if stretch == Stretch::Shared { Outcome::Before } else { Outcome::Done }
 }

@@ -1,4 +1,4 @@
-//! What came of runs: it is counted, told to the finder, and read again by the next scan where that may help.
+//! Outcomes of runs: they are counted, reported to the finder, and read again by the next scan if that may help.
 
 use onefold_substrate::ShareError;
 use onefold_substrate::Substrate;
@@ -9,7 +9,7 @@ use crate::pass::again::Because;
 use crate::pass::runs::{Outcome, Run, Source};
 
 impl<S: Substrate> Sharer<'_, '_, '_, S> {
-    /// Counts what came of a part of the run that is on, and tells the finder.
+    /// Counts the outcome of a part of the current run, and reports it to the finder.
     pub(super) fn count(&mut self, part: &Run, outcome: Outcome) {
         let bytes = part.bytes();
         let sum = match outcome {
@@ -29,15 +29,15 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         self.tell(part, outcome);
     }
 
-    /// Counts a part whose blocks an earlier run has counted, and tells the finder.
+    /// Counts a part whose blocks an earlier run has counted, and reports it to the finder.
     pub(super) fn count_again(&mut self, part: &Run, outcome: Outcome) {
         self.shared.repeated = self.shared.repeated.saturating_add(part.bytes());
         self.tell(part, outcome);
     }
 
-    /// Tells the finder what came of a part.
+    /// Reports the outcome of a part to the finder.
     fn tell(&mut self, part: &Run, outcome: Outcome) {
-        // Where shares are declared, what came of a run is known later; there are no runs from file to file then.
+        // If shares are declared, the outcome of a run is known later; there are no runs from file to file then.
         if matches!(part.source, Source::File(_)) {
             for part in self.joined.by_content(part) {
                 self.batch.note(&part, outcome);
@@ -60,7 +60,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         }
     }
 
-    /// Takes note of blocks that are not as their source.
+    /// Notes blocks that differ from their source.
     pub(super) fn note_differing(&mut self, part: &Run) {
         self.count(part, Outcome::Differed);
         self.read_again(part, Because::Changed);
@@ -70,7 +70,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         }
     }
 
-    /// Has the next scan read what a log has told of. What another finder believed is found again.
+    /// Makes the next scan read blocks that a log has reported. A belief of another finder is found again.
     pub(super) fn read_again(&mut self, run: &Run, because: Because) {
         if !matches!(run.source, Source::File(_)) {
             self.trouble.again.add(run.file, run.first_block(), run.count, because);
