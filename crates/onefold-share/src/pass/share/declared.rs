@@ -1,21 +1,20 @@
-//! Sharing where a share may leave a hole: what is about to be shared is declared first.
+//! Sharing that may leave a hole: the shares are declared first.
 //!
 //! The runs of one file are gathered, up to a bound. Then, in this order:
 //!
-//! 1. Exclusive use of the file is taken. Who punches a hole of his own while the intent is declared would have it
-//!    filled.
-//! 2. What was written to the file before is made durable, with the time of it, which is set for that: it is what
-//!    tells, after a death, whether somebody has written since.
-//! 3. What is to be shared is compared once more: a hole that somebody made before this is none of ours.
-//! 4. The intent is made durable. A death before has changed nothing.
-//! 5. Arena files of which slots are being emptied at the moment, or that were removed, are left out. Who empties some
-//!    later sees the intent.
-//! 6. The file system is asked, run by run, until somebody wants the file.
-//! 7. Holes that there are now are filled: a share that failed has left them, or one that says that it did not.
-//! 8. All of it is made durable, and the intent retired after that: until then a death may leave holes.
-//! 9. Exclusive use is given up.
+//! 1. Take exclusive use of the file. A hole that another process punches while the intent is declared would be filled.
+//! 2. Make earlier writes to the file durable, together with their time, which is set for that purpose. After a death,
+//!    the time shows whether anybody has written since.
+//! 3. Compare the runs once more: a hole that another process made before this is not to be filled.
+//! 4. Make the intent durable. A death before this has changed nothing.
+//! 5. Leave out arena files that were removed, or whose slots are being emptied at the moment. A host that empties
+//!    slots later sees the intent.
+//! 6. Ask the file system, run by run, until another process wants the file.
+//! 7. Fill the holes that exist now: a failed share has left them, or one that reported not to have shared.
+//! 8. Make all of it durable, and retire the intent after that: until then a death may leave holes.
+//! 9. Give up exclusive use.
 //!
-//! Where 7 or 8 fails, the intent stays, and the pass ends: `mend` does the rest.
+//! If 7 or 8 fails, the intent stays, and the pass ends: `mend` does the rest.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -36,14 +35,14 @@ use crate::state::StateError;
 use crate::state::files::StampChange;
 use crate::state::intents::IntentFile;
 
-/// What is declared at once, in bytes: whoever wants to open the file waits for a part of it at worst.
+/// Amount that is declared at once, in bytes. A process that opens the file waits for a part of it at worst.
 const BYTES_MAX: u64 = 32 << 20;
 
-/// What is gathered of a file.
+/// The gathered runs of a file.
 pub(super) struct Declaring<'a, S: Substrate> {
     gathered: Vec<Run>,
     bytes: u64,
-    /// Made when it is needed first.
+    /// Created at first use.
     intents: Option<IntentFile<'a, S>>,
 }
 
@@ -65,13 +64,13 @@ impl<S: Substrate> Declaring<'_, S> {
     }
 }
 
-/// What came of asking for what is declared.
+/// Result of asking for the declared shares.
 struct Asked {
-    /// Of how many of the runs something may have been shared.
+    /// Number of runs of which some part may have been shared.
     runs: usize,
-    /// Whether the file system refuses the file: what is refused for one run is for the others.
+    /// Whether the file system refuses the file: a refusal of one run holds for the others.
     is_refused: bool,
-    /// What of the state folder kept it from going on.
+    /// The error of the state folder that stopped it.
     ended: Result<(), StateError>,
 }
 
@@ -82,19 +81,19 @@ impl Asked {
 }
 
 impl<S: Substrate> Sharer<'_, '_, '_, S> {
-    /// Tells whether a host has left an image with holes, perhaps, that are not mended yet. Sharing would make holes of
-    /// its own, of zeros, without another time: they would be filled with what was there before.
+    /// Returns whether a host may have left an image with holes that are not mended yet. Sharing would make further
+    /// holes, of zeros, without another time. They would be filled with the previous content.
     pub(super) fn is_left(&self, file: &S::File) -> io::Result<bool> {
         if self.declaring.is_none() {
             return Ok(false);
         }
-        // Without the owner's lock, which this host has by now, nobody declares anything of the image, nor mends it;
-        // and what this pass itself declares of a file is retired before the next one is opened.
+        // Without the owner's lock, which this host has by now, no host declares shares of the image, nor mends it.
+        // Declarations of this pass for a file are retired before the next file is opened.
         let left = self.state.declared_images().map_err(io::Error::other)?;
         Ok(!left.is_empty() && left.contains(&self.state.substrate().stat(file)?.handle))
     }
 
-    /// Shares what was gathered of the file that is on.
+    /// Shares the gathered runs of the current file.
     pub(super) fn share_gathered(&mut self) -> Result<(), PassError> {
         let Some(declaring) = &mut self.declaring else { return Ok(()) };
         let gathered = std::mem::take(&mut declaring.gathered);
@@ -142,7 +141,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             return Err(error.into());
         }
         let asked = self.ask_declared(file, &runs);
-        // Whatever ended it: what was asked for may be holes, and is not durable.
+        // Whatever ended it, the requested ranges may be holes, and are not durable.
         let holed = Holed { file, length: stat.length, modified };
         let settled = self.fill_holes(&holed, &intent.runs[..asked.runs]).and_then(|()| substrate.sync_shares(file));
         let intents = self.declaring.as_mut().and_then(|declaring| declaring.intents.as_mut());
@@ -154,11 +153,11 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Ok(asked.ended?)
     }
 
-    /// Makes an image durable with the time of its last write, and returns what it is then.
+    /// Makes an image durable with the time of its last write, and returns its state then.
     ///
-    /// OCFS2 has that time in memory only, and tells it to other hosts from there, where the write went past the page
-    /// cache, or was a clone: when the hosts that know it have died, the time is that of an earlier write. Who mends
-    /// would take it for a later one. Once the time is set, it is kept.
+    /// OCFS2 has that time only in memory, and passes it to other hosts from there, if the write bypassed the page
+    /// cache, or was a clone. When the hosts that know it have died, the time is that of an earlier write. A mending
+    /// host would take it for a later one. Once the time is set, it is kept.
     fn settle_time(&mut self, number: FileNo, file: &S::File) -> io::Result<FileStat> {
         let substrate = self.state.substrate();
         let before = substrate.stat(file)?;
@@ -166,11 +165,11 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         substrate.set_modified(file, before.modified)?;
         substrate.sync(file)?;
         let after = substrate.stat(file)?;
-        // The calls may have taken so long that another process has written: then the time is not that of the content,
-        // and the image is one that was changed.
+        // The calls may have taken so long that another process has written. Then the time is not that of the content,
+        // and the image counts as changed.
         check_exclusive(substrate, file)?;
-        // To set it is a change that has a time, too. What somebody changed since it was set last must not be hidden by
-        // that.
+        // Setting the time is a change that has a time, too. A change by another process since the last setting must
+        // not be hidden by that.
         let (before, last) = (Stamp::of(&before), self.noted.retimed.get(&number));
         let first = last.filter(|last| last.after == before).map_or(before, |last| last.before);
         let change = StampChange { before: first, after: Stamp::of(&after) };
@@ -178,7 +177,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Ok(after)
     }
 
-    /// Compares what was gathered once more, now that nobody else can change it, and returns what is equal.
+    /// Compares the gathered runs once more, now that no other process can change the file, and returns the equal ones.
     fn equal_runs(&mut self, file: &S::File, gathered: &[Run]) -> Vec<(Run, IntentRun)> {
         let mut runs = Vec::new();
         for (index, part) in gathered.iter().enumerate() {
@@ -205,8 +204,8 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         runs
     }
 
-    /// Returns how a part of what was just compared is declared. None where a block of it is zero: no slot should hold
-    /// one, and a hole would not be told from it.
+    /// Returns how a part of a compared run is declared. `None` if a block of it is zero: no slot should hold a zero
+    /// block, and a hole could not be told from it.
     fn declared(&self, compared: &Run, run: Run) -> Option<IntentRun> {
         let Source::Slot(slot) = run.source else { return None };
         let from = usize::try_from(run.first - compared.first).expect("within a call") * BLOCK_BYTES;
@@ -218,7 +217,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Some(IntentRun { first: FileBlock(run.first), slot, count, checksum: crc32c::crc32c(bytes) })
     }
 
-    /// Has the file system share what is declared.
+    /// Asks the file system to share the declared runs.
     fn ask_declared(&mut self, file: &S::File, runs: &[(Run, IntentRun)]) -> Asked {
         let mut looked_at = BTreeMap::new();
         for (index, (run, declared)) in runs.iter().enumerate() {
@@ -239,7 +238,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                 self.leave_out(std::iter::once(run), ShareError::Busy);
                 continue;
             }
-            // To find that out took calls, each of which may have taken as long as it liked.
+            // Finding that out took calls, each of which may have taken any time.
             if self.state.substrate().is_exclusive_wanted(file) {
                 self.leave_out(rest(), ShareError::Busy);
                 return Asked::up_to(index);
@@ -260,7 +259,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Asked::up_to(runs.len())
     }
 
-    /// Fills what shares have left as holes, whatever they said.
+    /// Fills the holes that shares have left, whatever they reported.
     fn fill_holes(&mut self, holed: &Holed<'_, S>, runs: &[IntentRun]) -> io::Result<()> {
         let mut map = Extents::new();
         for run in runs {
@@ -268,7 +267,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                 continue;
             }
             match fill(self.state, holed, run) {
-                // What differs was written on another host, and is no hole.
+                // A block that differs was written on another host, and is no hole.
                 Ok(Filled { .. }) => {}
                 Err(FillError::Io(why)) => return Err(why),
                 Err(why @ FillError::Lost) => return Err(io::Error::other(why)),

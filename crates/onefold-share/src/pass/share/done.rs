@@ -1,23 +1,25 @@
-//! Which blocks of a target share by now: of several runs into them the first one that is right counts. A block that
-//! shared before stays with its source, too. Otherwise two right sources would take it from each other in every pass.
+//! The blocks of a target that share by now. Of several runs into them, the first one that is right counts. A block
+//! that shared before stays with its source, too. Otherwise two right sources would take it from each other in every
+//! pass.
 
 use std::collections::BTreeMap;
 
-/// Ranges of a file that are remembered one by one, at most. Beyond that the lowest are forgotten: runs come in order.
+/// Maximum number of ranges of a file that are remembered one by one. Beyond that the lowest are forgotten: runs come
+/// in order.
 const RANGES_MAX: usize = 1 << 16;
 
-/// What an earlier run has found of a range of blocks, or done with it.
+/// What earlier runs have found for a range of blocks, or done with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// No run that is right has come to it.
+    /// No right run has reached it.
     Nothing,
     /// It shared before this pass.
     Before,
-    /// It shares since now.
+    /// This pass has made it share.
     Done,
 }
 
-/// Which blocks of a target share.
+/// The blocks of a target that share.
 #[derive(Debug, Default)]
 pub(super) struct Done {
     now: Ranges,
@@ -25,17 +27,18 @@ pub(super) struct Done {
 }
 
 impl Done {
-    /// Adds a range that is not empty, and shares since now. Returns false where another one was forgotten for it.
+    /// Adds a range that is not empty, and that this pass has made share. Returns false if another range was forgotten
+    /// for it.
     pub(super) fn add(&mut self, first: u64, end: u64) -> bool {
         self.now.add(first, end)
     }
 
-    /// Adds a range that is not empty, and shared before. The map shows what is forgotten of these.
+    /// Adds a range that is not empty, and that shared before. The map still shows forgotten ranges of this kind.
     pub(super) fn add_before(&mut self, first: u64, end: u64) {
         self.before.add(first, end);
     }
 
-    /// Returns a range in parts, and what is known of each.
+    /// Returns the parts of a range, with what is known of each.
     pub(super) fn parts(&self, first: u64, end: u64) -> Vec<(u64, u64, Known)> {
         let mut parts = Vec::new();
         for (first, end, is_done) in self.now.parts(first, end) {
@@ -51,12 +54,12 @@ impl Done {
     }
 }
 
-/// Ranges of blocks, apart: first block, and the one behind the last.
+/// Disjoint ranges of blocks: first block, and the block behind the last.
 #[derive(Debug, Default)]
 struct Ranges(BTreeMap<u64, u64>);
 
 impl Ranges {
-    /// Adds a range that is not empty. Returns false where another one was forgotten for it.
+    /// Adds a range that is not empty. Returns false if another range was forgotten for it.
     fn add(&mut self, first: u64, end: u64) -> bool {
         let (mut first, mut end) = (first, end);
         while let Some((&start, &stop)) = self.0.range(..=end).next_back().filter(|&(_, stop)| *stop >= first) {
@@ -67,7 +70,7 @@ impl Ranges {
         self.0.len() <= RANGES_MAX || self.0.pop_first().is_none()
     }
 
-    /// Returns a range in parts, and which of them are known.
+    /// Returns the parts of a range, and whether each is known.
     fn parts(&self, first: u64, end: u64) -> Vec<(u64, u64, bool)> {
         let (mut parts, mut at) = (Vec::new(), first);
         let from = self.0.range(..=first).next_back().map_or(first, |(start, _)| *start);

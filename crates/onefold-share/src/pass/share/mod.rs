@@ -1,11 +1,12 @@
-//! Runs are shared: in the order of their targets, as long ranges as there are.
+//! Sharing of runs: in the order of their targets, as ranges of maximum length.
 //!
-//! What the kernel's call is bad at is done before it: ranges that lie at one place already are seen in the maps and
-//! left alone, as the kernel would compare them in full; and both ranges are brought into memory first, as it reads
-//! page by page with both files locked. Where it says that they differ, it is found by reading, without locks, in which
-//! blocks, and it is asked once more about the others. That is seldom: the bytes were read a short while ago.
+//! This module does beforehand what the kernel's call is bad at. Ranges that are already at one place are found in the
+//! maps and skipped, because the kernel would compare them in full. Both ranges are brought into memory first, because
+//! the kernel reads page by page with both files locked. If the kernel reports a difference, the differing blocks are
+//! found by reading, without locks, and the kernel is asked once more about the others. That is rare: the bytes were
+//! read a short while ago.
 //!
-//! Where a share may leave a hole, all is compared first, and what is equal is gathered, and shared by `declared`.
+//! If a share may leave a hole, everything is compared first. The equal runs are gathered, and `declared` shares them.
 
 mod ask;
 mod between;
@@ -37,32 +38,33 @@ use crate::pace::CallKind;
 use crate::state::files::StampChange;
 use crate::state::{State, StateError};
 
-/// What came of the targets, in bytes.
+/// Results for the targets, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shared {
     /// Shared by this pass.
     pub now: u64,
-    /// Shared before this pass. Each block counts once, whatever number of runs lead into it.
+    /// Shared before this pass. Each block counts once, however many runs lead into it.
     pub before: u64,
     /// Of runs from file to file: into blocks that an earlier run of the batch has counted, as shared now or before.
-    /// They add nothing to `before`, even if their finder is told that they share with this source, too.
+    /// They add nothing to `before`, even if the outcome for their finder is that they share with this source, too.
     pub repeated: u64,
-    /// What came free by it, for all that maps told: of what was shared now, what nobody else referred to; or, where
-    /// room comes free by whole extents, the extents that nobody refers to any more, less what was copied for it.
+    /// Freed by sharing, as far as maps show it: of the blocks shared now, those to which nothing else referred. If the
+    /// file system frees whole extents: the extents to which nothing refers any more, less the bytes copied to free
+    /// them.
     pub freed: u64,
-    /// Of what was shared now: its extents are still there, because something else of them is referred to.
+    /// Shared now, but not freed: other parts of its extents are still referred to.
     pub pinned: u64,
-    /// Of what was shared now: whether it came free could not be told.
+    /// Shared now, but maps do not show whether it was freed.
     pub untold: u64,
-    /// Copied, so that extents came free.
+    /// Copied to free extents.
     pub rewritten: u64,
-    /// Of what was shared now: zeros, which are holes now.
+    /// Shared now: zeros, which are holes now.
     pub zeros: u64,
     /// Not shared because it was overwritten since it was read.
     pub differed: u64,
-    /// Not shared because its run is shorter than is wanted.
+    /// Not shared because its run is shorter than the wanted minimum.
     pub too_short: u64,
-    /// Not shared because the file system would not.
+    /// Not shared because the file system refused.
     pub refused: u64,
     /// Not shared because another host had the file at the moment.
     pub elsewhere: u64,
@@ -71,26 +73,27 @@ pub struct Shared {
     pub barred: u64,
 }
 
-/// What later steps want to know.
+/// Results for later steps.
 #[derive(Debug, Default)]
 pub(super) struct Noted {
-    /// Files of which something is shared since now.
+    /// Files that have come to share some blocks in this pass.
     pub(super) touched: BTreeSet<FileNo>,
-    /// Slots that did not hold what was to share with them: either that was overwritten, or the slot is wrong.
+    /// Slots that differed from a block that was to share with them: either the block was overwritten, or the slot is
+    /// wrong.
     pub(super) suspects: SlotSet,
-    /// Files whose times were set to what they were, so that they last: how they were seen before and after.
+    /// Files whose times were set to their current values to make these durable: their stamps before and after.
     pub(super) retimed: BTreeMap<FileNo, StampChange>,
-    /// Where it is to be seen, cheaply, whether much is left of an extent that lost blocks.
+    /// Places where it is cheap to see how much of an extent that lost blocks is left.
     pub(super) remnants: Remnants,
 }
 
-/// Where sharing puts what follows.
+/// Destinations for the results of sharing.
 pub(super) struct Sinks<'a> {
     /// Blocks that were taken from whole extents.
     pub(super) losses: &'a mut SortWriter,
     pub(super) noted: &'a mut Noted,
     pub(super) trouble: &'a mut Trouble,
-    /// What came of all targets so far.
+    /// Results for all targets so far.
     pub(super) shared: &'a mut Shared,
 }
 
@@ -126,8 +129,7 @@ pub(super) fn share<'b, S: Substrate>(
     };
     let worked = sharer.share_each();
     if worked.is_err() {
-        // What this has moved must not look changed to the next scan. Where that cannot be written, the scan reads it
-        // again.
+        // The next scan must not take the moved ranges for changed. If this cannot be noted, the scan reads them again.
         let _ = sharer.note_moved_of_file();
     }
     worked
@@ -137,7 +139,7 @@ struct Sharer<'a, 'b, 'i, S: Substrate> {
     state: &'a State<'b, S>,
     images: &'a mut Images<'i, 'b, S>,
     options: &'a PassOptions<'a>,
-    /// Where the runs come from.
+    /// The batch that yields the runs.
     batch: &'a mut dyn RunBatch,
     joined: Joined,
     /// Blocks that were taken from whole extents.
@@ -148,25 +150,25 @@ struct Sharer<'a, 'b, 'i, S: Substrate> {
     call_blocks: u64,
     sources: Sources<S>,
     target: Option<TargetFile<S>>,
-    /// Files that were left, and share what is not durable yet.
+    /// Closed files with shares that are not durable yet.
     unsynced: Vec<FileNo>,
     room: RecordsRoom,
-    /// What waits to be shared, where that is only done after it is declared.
+    /// Gathered runs, if shares have to be declared first.
     declaring: Option<Declaring<'b, S>>,
-    /// What is at the source and at the target.
+    /// Buffers for the source and the target.
     buffers: [Vec<u8>; 2],
 }
 
-/// What is to be done with a stretch of a run.
+/// What a stretch of a run needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stretch {
     /// Both sides are at one place.
     Shared,
-    /// There is nothing to gain.
+    /// Sharing gains nothing.
     Empty,
-    /// The source has nothing there.
+    /// The source is empty there.
     SourceEmpty,
-    /// Both sides lie apart.
+    /// The sides are at different places.
     Apart,
 }
 
@@ -183,7 +185,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
 
     fn share_run(&mut self, run: Run) -> Result<(), PassError> {
         let is_of_log = !matches!(run.source, Source::File(_));
-        // What logs tell of was looked at when they were taken in.
+        // Files named by logs were checked when the logs were taken in.
         if !is_of_log {
             self.options.pace.boundary()?;
             if !self.images.is_admitted(run.file)? {
@@ -219,7 +221,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Ok(())
     }
 
-    /// Shares a run whose target is on and whose source is loaded.
+    /// Shares a run whose target is the current file and whose source is loaded.
     fn share_whole(&mut self, run: Run) -> Result<(), PassError> {
         let mut at = 0;
         while at < run.count {
@@ -229,7 +231,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Ok(())
     }
 
-    /// Shares as much from the beginning of a run as is alike; returns how many blocks that is.
+    /// Shares the uniform beginning of a run; returns its number of blocks.
     fn share_beginning(&mut self, run: Run) -> Result<u64, PassError> {
         Ok(match self.stretch(&run) {
             Ok(Some((stretch, count))) => {
@@ -252,7 +254,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                 if self.target.as_ref().is_some_and(|target| target.is_failing) {
                     self.read_again(&run, Because::Failed);
                 }
-                // It could not be opened, or refuses: that was noted then. Or its arena file is gone.
+                // It could not be opened, or refuses, which was noted then. Or its arena file is gone.
                 self.count(&run, Outcome::Refused);
                 run.count
             }
@@ -263,8 +265,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         })
     }
 
-    /// Returns what is to be done with the beginning of a run, and with how many blocks of it. None where it cannot be
-    /// shared at all.
+    /// Returns what the beginning of a run needs, and how many blocks of it. `None` if it cannot be shared at all.
     fn stretch(&mut self, run: &Run) -> io::Result<Option<(Stretch, u64)>> {
         if self.is_apart(run) {
             return Ok(None);
@@ -276,7 +277,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         let mut first = None;
         while count < run.count {
             let target = map.at(substrate, file, (run.first + count) * BLOCK_BYTES_U64)?;
-            // A hole, or set aside on purpose: nothing to gain.
+            // A hole or preallocated space: sharing gains nothing.
             let emptied = |is_data| if is_data { Stretch::Apart } else { Stretch::Empty };
             let of_hole = |is_data| if is_data { Stretch::SourceEmpty } else { Stretch::Empty };
             let (stretch, length) = match run.source {
@@ -309,7 +310,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         while at < run.count {
             self.options.pace.boundary()?;
             let at_once = self.options.pace.call_bytes(CallKind::Share, self.call_blocks * BLOCK_BYTES_U64);
-            // Of one file both sides are apart.
+            // Within one file, both sides are disjoint.
             let at_once = (at_once / BLOCK_BYTES_U64).min(self.distance(&run).unwrap_or(u64::MAX));
             let (part, is_compared) = self.compared_beginning(run.part(at, at_once.min(run.count - at)));
             at += part.count;
@@ -328,7 +329,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
                 self.leave_out(std::iter::once(&Run { count: left, ..part }), why);
                 if is_for_good && !self.note_apart(&run) {
                     self.share_gathered()?;
-                    // The same answer would come for each of its blocks.
+                    // Each of its blocks would get the same answer.
                     self.close();
                 }
                 if is_for_all {

@@ -1,4 +1,4 @@
-//! What targets share with: arena files, images, and a file that is one hole.
+//! Sources of sharing: arena files, images, and a file that is one hole.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,30 +14,30 @@ use crate::format::FileNo;
 use crate::pass::PassError;
 use crate::pass::runs::{FilePlace, Outcome, Source};
 
-/// Maps of arena files that are kept at once, at most: 6 MiB each where every slot lies by itself.
+/// Maximum number of arena maps that are kept at once: 6 MiB each if every slot is an extent of its own.
 const ARENAS_MAX: usize = 8;
-/// Images that are open as sources at once, at most.
+/// Maximum number of images that are open as sources at once.
 const FILES_MAX: usize = 16;
 
-/// What targets share with.
+/// Sources of sharing.
 pub(super) struct Sources<S: Substrate> {
     /// A file that is one hole.
     zeros: S::File,
     pub(super) arenas: BTreeMap<u32, Mapped<S>>,
-    /// Images, or what comes of runs from those that are none of this pass's sources.
+    /// Images, or the outcome of runs from files that this pass may not use as sources.
     pub(super) files: BTreeMap<FileNo, Result<SourceFile<S>, Outcome>>,
-    /// Where blocks of images lie that were sources of earlier targets, and may be again.
+    /// Maps of images that were sources of earlier targets, and may be sources again.
     maps: BTreeMap<FileHandle, ScatteredExtents>,
 }
 
 /// An image that others share with.
 pub(super) struct SourceFile<S: Substrate> {
     pub(super) file: Rc<S::File>,
-    /// Where its blocks lie. Targets want them in any order.
+    /// Places of its blocks. Targets ask for them in any order.
     pub(super) map: ScatteredExtents,
-    /// What stands for it, whatever its number is.
+    /// Its handle, which identifies it whatever its number is.
     pub(super) handle: FileHandle,
-    /// How many whole blocks it has.
+    /// Number of its whole blocks.
     pub(super) blocks: u64,
 }
 
@@ -51,7 +51,7 @@ impl<S: Substrate> Sources<S> {
         &self.zeros
     }
 
-    /// Returns the file that a source is in, and where, in bytes; it has been loaded.
+    /// Returns the file of a source, and the offset in it, in bytes. The source has to be loaded.
     pub(super) fn place(&self, source: Source) -> (&S::File, u64) {
         match source {
             Source::Zeros => (&self.zeros, 0),
@@ -63,20 +63,20 @@ impl<S: Substrate> Sources<S> {
         }
     }
 
-    /// Returns an image that was loaded, and is a source.
+    /// Returns an image that was loaded as a source.
     pub(super) fn file(&self, number: FileNo) -> Option<&SourceFile<S>> {
         self.files.get(&number)?.as_ref().ok()
     }
 
-    /// Returns the image of a source and the offset in it, in bytes, if the source is one.
+    /// Returns the image of a source and the offset in it, in bytes, if the source is in an image.
     pub(super) fn image(&mut self, source: Source) -> Option<(&mut SourceFile<S>, u64)> {
         let Source::File(FilePlace { file, block }) = source else { return None };
         let file = self.files.get_mut(&file)?.as_mut().ok()?;
         Some((file, block.0 * BLOCK_BYTES_U64))
     }
 
-    /// Closes all images: for the next target each is opened again. Where their blocks lie is still known, but for the
-    /// one that was the target.
+    /// Closes all images: each is opened again for the next target. Their maps are kept, except that of the last
+    /// target.
     pub(super) fn close_files(&mut self, target: &FileHandle) {
         let files = std::mem::take(&mut self.files).into_values().flatten();
         self.maps.extend(files.map(|SourceFile { handle, map, .. }| (handle, map)));
@@ -86,7 +86,7 @@ impl<S: Substrate> Sources<S> {
         }
     }
 
-    /// Takes note that a range of a file, in bytes, lies elsewhere now, or has others that refer to it.
+    /// Updates the map of a range of a file, in bytes, which has moved, or to which other files refer now.
     pub(super) fn renew_map(&mut self, substrate: &S, handle: &FileHandle, from: u64, end: u64) {
         let files = self.files.values_mut().filter_map(|file| file.as_mut().ok());
         for SourceFile { file, map, .. } in files.filter(|file| file.handle == *handle) {
@@ -101,7 +101,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             return Ok(());
         }
         if self.sources.arenas.len() == ARENAS_MAX {
-            // What was gathered may be of them.
+            // Gathered runs may refer to the files that are closed.
             self.share_gathered()?;
             self.sources.arenas.clear();
         }
@@ -112,7 +112,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Ok(())
     }
 
-    /// Opens an image as a source. Returns what comes of runs from it, if it is none.
+    /// Opens an image as a source. Returns the outcome of runs from it, if it cannot be a source.
     pub(super) fn load_file(&mut self, number: FileNo) -> Result<Result<(), Outcome>, PassError> {
         if !self.sources.files.contains_key(&number) {
             if self.sources.files.len() == FILES_MAX {
@@ -125,9 +125,9 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
     }
 
     fn open_source(&mut self, number: FileNo) -> Result<Result<SourceFile<S>, Outcome>, PassError> {
-        // Of a file with two numbers the first one's path is selected, or not: that path is opened.
+        // For a file with two numbers, the path of the first one decides about the selection: that path is opened.
         let number = self.images.first_number(number)?;
-        // It may have been opted out since it was asked for first.
+        // It may have been opted out since it was first asked for.
         self.images.look_again(number);
         if !self.images.is_admitted(number)? {
             return Ok(Err(Outcome::Barred));

@@ -1,4 +1,4 @@
-//! The file that is shared in: it is taken up, and left when the next one is.
+//! The file into which runs are shared. It is opened for its first run, and left when the next file begins.
 
 use std::rc::Rc;
 
@@ -20,37 +20,37 @@ pub(super) struct Mapped<S: Substrate> {
     pub(super) map: Extents,
 }
 
-/// The file whose targets are on.
+/// The current target file.
 pub(super) struct TargetFile<S: Substrate> {
     pub(super) number: FileNo,
-    /// Given up before the file is closed.
+    /// Released before the file is closed.
     pub(super) hold: Hold<S>,
-    /// None where it cannot be opened, or shares nothing.
+    /// `None` if it cannot be opened, or does not share.
     pub(super) opened: Option<Mapped<S>>,
-    /// Whether it could not be opened for now.
+    /// Whether opening it failed for a reason that may pass.
     pub(super) is_failing: bool,
-    /// Where what was shared of it lies now.
+    /// New places of its shared ranges.
     pub(super) moved: Vec<Moved>,
-    /// In which whole extents its data lies, where that counts.
+    /// The whole extents of its data, if the file system frees whole extents only.
     pub(super) slices: Slices,
-    /// What runs from other files want to know of it, once there is one.
+    /// Facts that runs from other files need, once there is such a run.
     pub(super) facts: Option<Facts>,
 }
 
 impl<S: Substrate> Sharer<'_, '_, '_, S> {
-    /// Returns the file that is on, if it is open.
+    /// Returns the current file, if it is open.
     pub(super) fn opened(&self) -> Option<Rc<S::File>> {
         self.target.as_ref()?.opened.as_ref().map(|opened| Rc::clone(&opened.file))
     }
 
-    /// Shares nothing more in the file that is on.
+    /// Ends sharing in the current file.
     pub(super) fn close(&mut self) {
         if let Some(target) = &mut self.target {
             target.opened = None;
         }
     }
 
-    /// Takes a file and opens it.
+    /// Takes the lock of a file and opens it.
     pub(super) fn take_up(&mut self, number: FileNo) -> Result<TargetFile<S>, PassError> {
         let hold = self.images.hold(number)?;
         let (mut opened, mut is_failing) = (None, false);
@@ -72,15 +72,15 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         if self.is_left(&file)? { Err(ShareError::Busy) } else { Ok(file) }
     }
 
-    /// Writes down where what was shared of the file that is on lies now.
+    /// Notes the new places of the shared ranges of the current file.
     pub(super) fn note_moved_of_file(&mut self) -> Result<(), StateError> {
         let Some(target) = &mut self.target else { return Ok(()) };
         let moved = std::mem::take(&mut target.moved);
         if target.opened.is_some() && !moved.is_empty() { self.state.move_kept(target.number, &moved) } else { Ok(()) }
     }
 
-    /// Has what a file shares made durable, now or together with all others, before the index says so: lost, it would
-    /// be shared no more. Where the pass ends in between, nothing says so.
+    /// Makes the shares of a file durable, now or together with all others, before the index names them: a lost share
+    /// would never be repeated. If the pass ends in between, the index does not name them.
     pub(super) fn leave_file(&mut self) -> Result<(), PassError> {
         self.share_gathered()?;
         self.note_moved_of_file()?;
@@ -94,19 +94,20 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             }
         }
         if let Some(facts) = &target.facts {
-            // A source may get another owner, leave the selection or be opted out. It is asked again for each target.
+            // A source may get another owner, leave the selection or be opted out. This is checked again for each
+            // target.
             self.sources.close_files(&facts.handle);
             self.images.forget_opt_outs();
         }
         Ok(self.note_mark(target.number)?)
     }
 
-    /// Brings the mark of a file up to date, while it is this host's.
+    /// Updates the mark of a file, while this host has it.
     fn note_mark(&mut self, number: FileNo) -> Result<(), StateError> {
         if let Some(change) = self.noted.retimed.remove(&number) {
             self.images.restamp(number, change)?;
         }
-        // Where the file system is full, the logs stay.
+        // If the file system is full, the logs stay.
         if self.trouble.again.has(number) && !self.trouble.is_full {
             let now = self.state.now()?;
             self.trouble.again.note_file(self.images, number, now)?;
@@ -114,10 +115,10 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         Ok(())
     }
 
-    /// Makes durable what files share of which that was put off.
+    /// Makes the shares durable for which that was put off.
     pub(super) fn sync(&mut self) {
         if !self.unsynced.is_empty() {
-            // Any file of the file system does.
+            // Any file of the file system will do.
             let synced = self.state.substrate().sync_shares(self.sources.zeros());
             self.trouble.note_unsynced(&self.unsynced, self.images, synced);
         }

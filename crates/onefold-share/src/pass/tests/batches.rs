@@ -1,4 +1,4 @@
-//! A pass works in batches: what is cut off keeps those that were begun, and leaves no slot too many.
+//! A pass works in batches. If it is cut off, it keeps the batches that were begun, and leaves no surplus slots.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ pub(super) fn named(ground: &Ground) -> u64 {
     ground.state().count_entries().unwrap().shared
 }
 
-/// A pass that is told to stop once it has shared so many bytes.
+/// Runs a pass that is told to stop once it has shared this many bytes.
 fn cut_after(ground: &Ground, batch: BatchOptions, shared: u64) -> Result<Passed, PassError> {
     let state = ground.state();
     let mut files = Marks::load(&state).unwrap();
@@ -35,15 +35,14 @@ fn cut_after(ground: &Ground, batch: BatchOptions, shared: u64) -> Result<Passed
     How { batch, call_bytes: K, progress: &progress, ..USUAL }.pass(&state, &mut files)
 }
 
-/// The trial of two equal images: three passes that were cut off shared nothing, and filled slots anew each time.
+/// Regression, for two equal images: three passes that were cut off shared nothing, and filled slots anew each time.
 #[test]
 fn a_pass_that_is_cut_off_keeps_the_batches_that_it_has_begun() {
     let ground = Ground::new();
     ["one", "two"].iter().for_each(|path| ground.write(path, 1, 64));
     let mut known = 0;
     for round in 1..=3 {
-        // The first batch of what is left is shared, and the second one begun.
-        // What is known is at two places each.
+        // The first batch of the rest is shared, and the second one begun. Each known content is at two places.
         let passed = cut_after(&ground, SMALL, (2 * known + 8 + 2) * K);
         assert!(matches!(passed, Err(PassError::State(StateError::Interrupted))), "{round}: {passed:?}");
         known += 16;
@@ -72,7 +71,7 @@ fn what_a_killed_pass_has_filled_is_emptied_before_more_is() {
         let state = State::open(&host.substrate, &*host.clock, &*host.random, &|_| {}).unwrap();
         let mut files = Marks::load(&state).unwrap();
         scan_all(&state, &mut files);
-        // All of it is one batch. At its first share the host dies.
+        // All of it is one batch. The host dies at its first share.
         let progress = |at| match at {
             PassProgress::Sharing { .. } => {
                 ground.file_system.crash(HostNo(0));
@@ -90,7 +89,7 @@ fn what_a_killed_pass_has_filled_is_emptied_before_more_is() {
     assert_eq!((passed.shared.now + passed.shared.before, filled(&ground), named(&ground)), (64 * K, 64, 64));
 }
 
-/// Stopped after each call of a pass in turn, and then done to its end.
+/// A pass is stopped after each of its calls in turn, and then completed.
 #[test]
 fn a_pass_may_be_stopped_anywhere_and_leaves_no_slot_that_nobody_names() {
     let mut stopped = 0;
@@ -114,7 +113,7 @@ fn a_pass_may_be_stopped_anywhere_and_leaves_no_slot_that_nobody_names() {
             break;
         }
         stopped += 1;
-        // Of what is known, the place that went into the slot is one more.
+        // The place that went into the slot is one more.
         let known = named(&ground);
         let passed = ground.run();
         assert_eq!(passed.shared.before + passed.shared.now, (36 + known) * K, "stopped at {calls}");
@@ -123,8 +122,8 @@ fn a_pass_may_be_stopped_anywhere_and_leaves_no_slot_that_nobody_names() {
     assert!(stopped > 40, "{stopped}");
 }
 
-/// The file system fills up after each call of a pass in turn. The pass says so, and empties the slots of the batch
-/// that it was at.
+/// The file system fills up after each call of a pass in turn. The pass reports it, and empties the slots of its
+/// current batch.
 #[test]
 fn a_pass_that_runs_out_of_room_anywhere_leaves_no_slot_that_nobody_names() {
     let options = SimulationOptions { hosts: 1, ..SimulationOptions::default() };
@@ -192,8 +191,8 @@ enum Cut {
     Full,
 }
 
-/// Passes that are all cut off share everything in the end, however short their time is beyond the plan, and end as one
-/// that nobody cut off: as much is shared, and no slot is too many.
+/// Passes that are all cut off share everything in the end, however little time they have after the plan. They end as
+/// one complete pass does: they share as much, and leave no surplus slots.
 #[test]
 fn a_pass_that_is_cut_off_a_thousand_times_comes_to_its_end() {
     const BLOCKS: u64 = 24;
@@ -232,7 +231,7 @@ fn a_pass_that_is_cut_off_a_thousand_times_comes_to_its_end() {
         let is_done = passed.is_ok_and(|passed| !passed.trouble.is_full);
         cuts += u32::from(!is_done);
         most_slots = most_slots.max(filled(&ground));
-        // So that there is something to cut off.
+        // So that a pass can be cut off.
         if is_done {
             ends += 1;
             images[2].set(("three", 3 + ends));
@@ -241,7 +240,7 @@ fn a_pass_that_is_cut_off_a_thousand_times_comes_to_its_end() {
         }
     }
     assert!(ends > 10, "{ends}");
-    // Those of the last contents, of the contents before, and of the batch that a kill has left.
+    // Those of the last contents, of the contents before, and of the batch that a killed pass has left.
     assert!(most_slots <= 3 * BLOCKS + SMALL.slots, "{most_slots}");
     ground.run();
     ground.run();
@@ -254,7 +253,7 @@ fn a_pass_that_is_cut_off_a_thousand_times_comes_to_its_end() {
     assert_eq!(of(&uncut), (48, 48, 48));
 }
 
-/// Batches make no more calls than one whole pass does, by more than a twentieth, and no more extents.
+/// Batches make no more calls than one whole pass, beyond a twentieth, and no more extents.
 #[test]
 fn batches_cost_hardly_more_calls_and_extents_than_one_whole_pass() {
     let options = SimulationOptions { total_blocks: 1 << 16, ..SimulationOptions::default() };
@@ -285,8 +284,8 @@ fn batches_cost_hardly_more_calls_and_extents_than_one_whole_pass() {
     assert!(is_alike(whole.2 as u64, parts.2 as u64), "{whole:?} {parts:?}");
 }
 
-/// An image takes no open file but while it is worked on: half a million small ones ended a pass for want of
-/// descriptors.
+/// An image has an open file only while it is worked on. Regression: half a million small images ended a pass because
+/// it ran out of descriptors.
 #[test]
 fn many_small_files_take_few_descriptors() {
     let ground = Ground::new();
@@ -311,8 +310,8 @@ fn many_small_files_take_few_descriptors() {
     assert!(most.get() > 0 && most.get() < 40, "{} files were open", most.get());
 }
 
-/// Another host has put a content into the arena, and died before it saw that a place of it was published meanwhile,
-/// which its batch hides. Who merges the batch lost that place.
+/// Another host has put a content into the arena, and died before it saw a place of it that was published meanwhile,
+/// and that its batch hides. Regression: the host that merged the batch lost that place.
 #[test]
 fn a_place_that_a_batch_of_another_host_hides_is_shared_after_the_batch_is_merged() {
     let ground = Ground::new();
@@ -338,7 +337,7 @@ fn a_place_that_a_batch_of_another_host_hides_is_shared_after_the_batch_is_merge
     assert_eq!(places(&ground, &["one", "two"]), 4);
 }
 
-/// Who reads the index reads batches beside the shards, in place of what these say.
+/// A reader of the index reads batches beside the shards; they replace the entries of the shards.
 #[test]
 fn batches_are_read_beside_shards_and_merged_by_the_next_pass_that_ends() {
     let ground = Ground::new();
@@ -362,13 +361,13 @@ fn batches_are_read_beside_shards_and_merged_by_the_next_pass_that_ends() {
     ground.run();
     assert_eq!(named(&ground), 64);
     assert!(slots < 64 && ground.names("batches").len() == 1);
-    // A pass with nothing in batches leaves the last one, which is empty, and the shards alone.
+    // A pass whose batches are empty leaves the last one, which is empty, and the shards alone.
     ground.write("three", 5, 2);
     ground.run();
     assert_eq!(ground.names("batches").len(), 1);
 }
 
-/// A batch that is damaged goes, and what it held is found again.
+/// A damaged batch is removed, and its contents are found again.
 #[test]
 fn what_a_damaged_batch_held_is_found_again() {
     let ground = Ground::new();
@@ -380,7 +379,7 @@ fn what_a_damaged_batch_held_is_found_again() {
         ground.host.substrate.write_at(&file, at, b"nonsense").unwrap();
         let state = ground.state();
         let mut files = Marks::load(&state).unwrap();
-        // Where the header is whole, the damage is found in the middle, and the next pass goes on.
+        // If the header is intact, the damage is found in the middle, and the next pass goes on.
         let first = How { batch: SMALL, ..USUAL }.pass(&state, &mut files);
         assert!(matches!(first, Ok(_) | Err(PassError::Index { .. })), "{at}: {first:?}");
         drop(state);
@@ -393,7 +392,7 @@ fn what_a_damaged_batch_held_is_found_again() {
     }
 }
 
-/// What another user says that it works on keeps nobody from anything, nor is it believed.
+/// Claims of another user keep no host from anything, and are not believed.
 #[test]
 fn a_claim_that_belongs_to_another_user_is_refused() {
     let ground = Ground::new();
@@ -408,8 +407,8 @@ fn a_claim_that_belongs_to_another_user_is_refused() {
     assert!(matches!(&refused, Err(StateError::Untrusted { path, .. }) if path == claim), "{refused:?}");
 }
 
-/// A host publishes a place of a content, and another one a batch that has it in a slot. That host reads the shard
-/// beside its own batch, which hid the place: nobody shared it any more.
+/// A host publishes a place of a content, and another host a batch that has it in a slot. Regression: that host read
+/// the shard beside its own batch, which hid the place, and no pass shared it any more.
 #[test]
 fn a_place_that_the_own_batch_hides_is_seen() {
     let ground = Ground::new();

@@ -1,4 +1,4 @@
-//! What only the arena refers to, where maps do not tell it.
+//! Collection of blocks that only the arena refers to, if maps do not show this.
 
 use onefold_substrate::Sharing as _;
 
@@ -12,7 +12,7 @@ fn what_only_the_arena_has_left_comes_free_where_maps_do_not_tell() {
     ground.remove(&["one", "two"]);
     let passed = ground.run();
     assert_eq!((passed.planned.collected, passed.index.unwrap().0.shared, ground.slots()), (10, 10, 10), "{passed:?}");
-    // Once is enough, though the files are looked after for a minute.
+    // Once is enough, though gone files are looked for during a minute.
     let lock = Path::new(FOLDER).join("locks/maps");
     let done_at = || {
         let file = ground.host.substrate.open(&lock, Access::Read).unwrap();
@@ -20,7 +20,7 @@ fn what_only_the_arena_has_left_comes_free_where_maps_do_not_tell() {
     };
     let before = done_at();
     assert!(ground.run().index.is_some() && done_at() == before);
-    // Overwritten is as good as removed.
+    // An overwritten file counts like a removed one.
     ["three", "four"].iter().for_each(|path| ground.write(path, 3, 10));
     let passed = ground.run();
     assert_eq!((passed.planned.collected, passed.shared.now, ground.slots()), (10, 10 * K, 10), "{passed:?}");
@@ -28,7 +28,7 @@ fn what_only_the_arena_has_left_comes_free_where_maps_do_not_tell() {
     ground.file_system.check().unwrap();
 }
 
-/// Small files are not worth the maps of all of them; once a day they are.
+/// Small files are not worth reading all maps; once a day they are.
 #[test]
 fn little_waits_for_a_day_until_it_is_collected() {
     let ground = on_two_steps(1, 60);
@@ -42,7 +42,7 @@ fn little_waits_for_a_day_until_it_is_collected() {
     assert_eq!((ground.run().planned.collected, ground.slots()), (1, 60));
 }
 
-/// Slots that an intent names may be all that is left of what was in a hole, though no map has them.
+/// Slots named by an intent may have the only copy of a hole's content, though no map shows them.
 #[test]
 fn slots_that_somebody_has_declared_are_not_collected() {
     let ground = on_two_steps(10, 10);
@@ -72,7 +72,7 @@ fn slots_that_somebody_has_declared_are_not_collected() {
     assert_eq!((ground.run().planned.collected, slots(&other), ground.slots()), (1, vec![], 0));
 }
 
-/// Somebody shares with slots of the arena file, or empties some: what is left then is looked after by the next pass.
+/// Another host shares with slots of the arena file, or empties some. The next pass handles the rest.
 #[test]
 fn what_others_keep_a_pass_from_collecting_is_left_to_the_next_one() {
     let ground = on_two_steps(10, 10);
@@ -87,7 +87,7 @@ fn what_others_keep_a_pass_from_collecting_is_left_to_the_next_one() {
     assert_eq!((ground.run().planned.collected, ground.slots()), (20, 0));
 }
 
-/// A file that no run has ever looked at refers to blocks of the arena: it keeps them, and what is in it.
+/// A file that no run has ever looked at refers to blocks of the arena. It keeps them, and its content.
 #[test]
 fn files_that_nobody_knows_of_keep_their_blocks() {
     let ground = on_two_steps(10, 10);
@@ -109,14 +109,14 @@ fn files_that_nobody_knows_of_keep_their_blocks() {
     ground.file_system.check().unwrap();
 }
 
-/// Returns how many files this process has open in a folder, those without names too.
+/// Returns how many files this process has open in a folder, including those without names.
 fn open_files_in(folder: &Path) -> usize {
     let open = std::fs::read_dir("/proc/self/fd").unwrap();
     open.filter(|file| std::fs::read_link(file.as_ref().unwrap().path()).is_ok_and(|path| path.starts_with(folder)))
         .count()
 }
 
-/// Collecting sorts lists of its own in the memory that the lists of the work had.
+/// Collection sorts its lists in the memory that the lists of the work had.
 #[test]
 fn the_lists_of_the_work_are_gone_when_a_pass_collects() {
     let ground = on_two_steps(10, 10);
@@ -143,6 +143,6 @@ fn the_lists_of_the_work_are_gone_when_a_pass_collects() {
     let passed = pass(&state, &mut files, &options).unwrap();
     assert_eq!(passed.shared.now, 500 * K, "{passed:?}");
     assert!(during_work.get() > 3, "{} files: the lists fit into memory", during_work.get());
-    // What collecting sorts is gone by the time when it looks at the entries.
+    // The lists of the collection are gone by the time when it looks at the entries.
     assert_eq!(while_collecting.get(), 0);
 }

@@ -1,10 +1,9 @@
-//! A batch that is cut off: its slots that hold what they should are published, and all places share with them in the
-//! end.
+//! A batch that is cut off: its slots with the right content are published, and all places share with them in the end.
 
 use super::batches::{SMALL, filled, named, places};
 use super::*;
 
-/// Each content of the batch is known at a place of which no log tells any more. Its batch hides that place, shared or
+/// Each content of the batch is known at a place that no log reports any more. Its batch hides that place, shared or
 /// not.
 #[test]
 fn places_that_only_the_index_names_are_shared_once_their_batch_was_cut_off() {
@@ -34,7 +33,7 @@ fn places_that_only_the_index_names_are_shared_once_their_batch_was_cut_off() {
         ground.run();
         assert_eq!(places(&ground, &["one", "two"]), 24, "stopped at {calls}");
         assert_eq!((filled(&ground), named(&ground)), (24, 24), "stopped at {calls}");
-        // What was asked for twice is found done.
+        // Places that were requested twice are found done.
         ground.run();
         assert_eq!(ground.names("requests").len(), 0, "stopped at {calls}");
     }
@@ -66,5 +65,5 @@ fn slots_that_were_read_are_kept_when_their_batch_is_cut_off_before_it_is_shared
     assert_eq!((filled(&ground), named(&ground)), (BLOCKS, BLOCKS));
 }
 
-/// All of the memory and of the index is there for one batch.
+/// One batch may use all of the memory and of the index.
 const ALL_AT_ONCE: How<'static> = How { shard_entries_max: 1 << 20, memory_bytes: 16 << 20, ..USUAL };

@@ -1,8 +1,8 @@
-//! What the simulation cannot know: how an intent is read.
+//! Decoding of intents, which the simulation does not know.
 
 use onefold_testing::simulated::{DeclaredRun, DeclaredShare};
 
-/// Returns what a file of the folder for intents declares, for a simulated file system that shares in two steps.
+/// Returns the share that a file of the intents' folder declares, for a simulated file system that shares in two steps.
 pub(crate) fn decode_declared(bytes: &[u8]) -> Option<DeclaredShare> {
     let intent = crate::format::intent::decode_declared(bytes, &[0; 16]).ok()??.intent;
     let run_of = |run: &crate::format::intent::IntentRun| DeclaredRun {

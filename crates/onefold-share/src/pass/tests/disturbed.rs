@@ -1,4 +1,4 @@
-//! A state folder, and images, that others damage and change while a pass goes on.
+//! A state folder, and images, that are damaged and changed by others during a pass.
 
 use onefold_substrate::Sharing;
 use onefold_testing::simulated::Faults;
@@ -10,8 +10,8 @@ use crate::state::Notice;
 use crate::state::locks::Subject;
 use crate::state::trust::Distrust;
 
-/// The pass that opens a shard without its first bytes drops it. What it held is found again, also where that
-/// pass has published other entries before.
+/// A pass that opens a shard without its first bytes drops it. Its contents are found again, even if that pass has
+/// published other entries before.
 #[test]
 fn what_a_dropped_shard_held_is_found_again() {
     for is_publishing in [false, true] {
@@ -77,14 +77,14 @@ fn names_that_nobody_writes_are_passed_over() {
     assert_eq!(state.count_entries().unwrap().unique, 5);
 }
 
-/// A pass that is killed, or fails, after the logs are gone has already noted what has to be read again.
+/// A pass that is killed, or fails, after its logs are removed has already noted what has to be read again.
 #[test]
 fn what_was_left_undone_is_noted_before_the_logs_go() {
     let ground = Ground::new();
     ground.write("a", 1, 4);
     ground.write("b", 1, 4);
     let state = ground.state();
-    // The arena file that is filled, whose lock is none in the end: what no entry names cannot be emptied.
+    // The arena file that is filled, whose lock is gone in the end, so its unnamed slots cannot be emptied.
     ground.create("arena/6");
     let lock = Path::new(FOLDER).join("locks/arena.6");
     let mut files = Marks::load(&state).unwrap();
@@ -103,11 +103,12 @@ fn what_was_left_undone_is_noted_before_the_logs_go() {
     assert_eq!(unread(&state), [("a".into(), false), ("b".into(), true)].into());
 }
 
-/// A log of a file that is not there for a while goes; the file is read once it is back, though none of its times tell.
+/// A log of a file that is missing for a while is removed. The file is read once it is back, though its times do not
+/// show a change.
 #[test]
 fn a_file_that_comes_back_as_it_was_is_read() {
     let ground = Ground::new();
-    // Where there is no index, all that is in no log is read anyway.
+    // Without an index, every range that is in no log is read anyway.
     ground.write("zero", 9, 1);
     ground.run();
     ground.host.substrate.create_dir(Path::new("folder")).unwrap();
@@ -158,12 +159,12 @@ fn what_is_busy_does_not_keep_the_rest_of_a_run_from_being_shared() {
         scan_all(&state, &mut files);
         let passed = How { call_bytes: K, ..USUAL }.pass(&state, &mut files).unwrap();
         if passed.planned.targets > 0 && passed.index.is_some_and(|(counts, _)| counts.unique > 0) {
-            // The one call that puts all of it into the arena was.
+            // The failed call was the only one that puts blocks into the arena.
             continue;
         }
         let (shared, refused) = (passed.shared.now / K, passed.shared.refused / K);
         assert!(shared > 32 && shared + refused == 64, "{shared} shared, {refused} not: {passed:?}");
-        // What was left is read again.
+        // The skipped blocks are read again.
         let again = unread(&state);
         assert_eq!(again.values().any(|is_unread| *is_unread), refused > 0, "{again:?}");
         with_busy_ranges += u32::from(refused > 0);
@@ -171,7 +172,7 @@ fn what_is_busy_does_not_keep_the_rest_of_a_run_from_being_shared() {
     assert!(with_busy_ranges > 8, "{with_busy_ranges}");
 }
 
-/// Somebody has the index: who is told to stop meanwhile does not wait for it.
+/// Another process holds the lock of the index. A pass that is told to stop meanwhile does not wait for it.
 #[test]
 fn waiting_for_a_shard_ends_when_the_user_wants_it() {
     let ground = Ground::new();
@@ -187,7 +188,7 @@ fn waiting_for_a_shard_ends_when_the_user_wants_it() {
     assert!(clock.monotonic() <= Duration::from_millis(1100), "{:?}", clock.monotonic());
 }
 
-/// What a file system drops in the background is not to be seen at once: passes look again for a while, then no more.
+/// Space that a file system frees in the background does not show at once: passes look again for a while, then no more.
 #[test]
 fn deleted_files_are_looked_after_for_a_while() {
     let ground = Ground::new();
@@ -208,8 +209,8 @@ fn deleted_files_are_looked_after_for_a_while() {
     assert_eq!(counted.unmapped, 0);
 }
 
-/// A slot that holds something else than its entry says, as a host that had lost its lock may leave one: its entry
-/// goes, and the content gets another slot.
+/// A slot may hold another content than its entry says, as a host that had lost its lock may leave one: the entry is
+/// dropped, and the content gets another slot.
 #[test]
 fn an_entry_whose_slot_holds_something_else_goes() {
     let ground = Ground::new();
@@ -220,7 +221,7 @@ fn an_entry_whose_slot_holds_something_else_goes() {
     let [arena] = &ground.names("arena")[..] else { panic!("one arena file") };
     let file = ground.host.substrate.open(arena, Access::Write).unwrap();
     ground.host.substrate.write_at(&file, 0, &[7; 4096]).unwrap();
-    // Somebody shares with what is there now.
+    // Another file shares with the current content of the slot.
     let other = ground.host.substrate.create(Path::new("other")).unwrap();
     ground.host.substrate.set_len(&other, K).unwrap();
     let at = |file| onefold_substrate::At { file, offset: 0 };
@@ -236,8 +237,8 @@ fn an_entry_whose_slot_holds_something_else_goes() {
     ground.file_system.check().unwrap();
 }
 
-/// A file of the highest number that is full, as a damaged state folder may have: the next one got no number, and no
-/// pass shared anything new any more.
+/// Regression: a damaged state folder may have an arena file of the highest number that is full. The next one got no
+/// number, and no pass shared anything new any more.
 #[test]
 fn a_full_arena_file_of_the_highest_number_is_not_the_end() {
     let ground = Ground::new();
@@ -256,7 +257,7 @@ fn a_full_arena_file_of_the_highest_number_is_not_the_end() {
     assert_eq!(ground.run().shared.now, 5 * K);
 }
 
-/// Whoever cuts an image short while others are read makes no pass fail.
+/// A process that truncates an image while others are read makes no pass fail.
 #[test]
 fn images_that_are_cut_short_meanwhile_are_no_failure() {
     let ground = Ground::new();
@@ -274,6 +275,6 @@ fn images_that_are_cut_short_meanwhile_are_no_failure() {
     assert!(passed.trouble.failed.is_empty(), "{passed:?}");
     assert!(passed.trouble.changed > 0, "{passed:?}");
     drop(state);
-    // What is left is read again, and shared.
+    // The rest is read again, and shared.
     assert_eq!(ground.run().shared.now, 2 * K);
 }

@@ -1,4 +1,4 @@
-//! What is declared before it is shared, where a share may leave a hole.
+//! Declarations before sharing, on a file system where a share may leave a hole.
 
 use onefold_substrate::Sharing;
 
@@ -7,8 +7,8 @@ use crate::format::FileBlock;
 use crate::state::Notice;
 use crate::state::locks::Subject;
 
-/// The times of images are set to what they were, so that they last. That is a change which has a time, and no reason
-/// to read them again, unless they changed besides.
+/// The times of images are set to their current values to make these durable. Setting them has a time of its own, which
+/// is no reason to read the images again, unless they changed besides.
 #[test]
 fn times_that_were_set_are_no_reason_to_read_an_image_again() {
     let ground = Ground::with(&SimulationOptions::default().in_two_steps(declared::decode_declared));
@@ -37,7 +37,7 @@ fn times_that_were_set_are_no_reason_to_read_an_image_again() {
     assert!(again.unchanged == 1 && again.read_bytes > 0, "{again:?}");
 }
 
-/// The processor time of a process that has used ten seconds by the time when its work begins.
+/// The processor time of a process that has used ten seconds before its work begins.
 #[derive(Default)]
 struct UsedBefore(Cell<bool>);
 
@@ -47,8 +47,8 @@ impl onefold_substrate::CpuTime for UsedBefore {
     }
 }
 
-/// Does a run while another host mends. It waits for that host as long as it is to, and neither the wait nor the scan
-/// pays for what was used before.
+/// Runs while another host mends. The run waits for that host as long as it may, and neither the wait nor the scan pays
+/// for the time that was used before.
 fn run_with_a_limit_on_processor_time(ground: &Ground) -> crate::RunReport {
     let (clock, cpu) = (ManualClock::default(), UsedBefore::default());
     let limits = Limits { cpu_percent: std::num::NonZeroU32::new(1), ..Limits::default() };
@@ -74,7 +74,7 @@ fn run_with_a_limit_on_processor_time(ground: &Ground) -> crate::RunReport {
     report
 }
 
-/// Who asks whether images are whole is not told so while another host is still about to fill a hole.
+/// A host that asks whether images are whole gets no confirmation while another host is still about to fill a hole.
 #[test]
 fn an_image_that_another_host_mends_is_not_taken_for_one_that_its_own_host_shares_in() {
     use crate::mend::{Became, Doubtful, Patience, mend, mend_patiently};
@@ -111,7 +111,7 @@ fn an_image_that_another_host_mends_is_not_taken_for_one_that_its_own_host_share
     assert!(mend(&asker, Doubtful::Keep).unwrap().images.is_empty());
 }
 
-/// A host has declared, sees that the slots are being emptied, and dies before it says that it is done: it has shared
+/// A host has declared, sees that the slots are being emptied, and dies before it retires the intent. It has shared
 /// nothing.
 #[test]
 fn an_image_without_holes_is_whole_though_its_slots_are_gone() {
@@ -123,7 +123,7 @@ fn an_image_without_holes_is_whole_though_its_slots_are_gone() {
     let stat = ground.host.substrate.stat(&file).unwrap();
     drop(file);
     let mark = Marks::load(&sharer).unwrap().iter().find(|mark| mark.handle == stat.handle).unwrap().clone();
-    // Of an arena file that is there, with other contents, and of one that is not.
+    // Slots of an arena file that exists, with other contents, and of one that does not.
     let runs = [0, 9].map(|arena| crate::format::intent::IntentRun {
         first: FileBlock(2),
         slot: Slot::new(arena, 3).unwrap(),
@@ -140,8 +140,8 @@ fn an_image_without_holes_is_whole_though_its_slots_are_gone() {
     assert!(mend(&other, Doubtful::Keep).unwrap().images.is_empty());
 }
 
-/// What is declared by a newer version, or of another state folder, may be holes: nobody is told that all images are
-/// whole.
+/// Intents of a newer version, or of another state folder, may mean holes: no host gets the confirmation that all
+/// images are whole.
 #[test]
 fn an_intent_that_cannot_be_read_is_told_of_until_it_is_gone() {
     use crate::format::record::{RecordHeader, RecordKind};
@@ -171,8 +171,8 @@ fn an_intent_that_cannot_be_read_is_told_of_until_it_is_gone() {
     assert!(mend(&state, Doubtful::Keep).unwrap().images.is_empty());
 }
 
-/// Declares a share of the second block of `one` with the first slot, punches the block as a host does that dies then,
-/// and returns what was in it and how the intent is called.
+/// Declares a share of the second block of `one` with the first slot, and punches the block as a host does that dies
+/// then. Returns the block's content and the name of the intent.
 fn leave_a_hole(ground: &Ground) -> (Vec<u8>, PathBuf) {
     let sharer = ground.state();
     let substrate = &ground.host.substrate;
@@ -207,8 +207,7 @@ fn second_block(ground: &Ground) -> Vec<u8> {
     bytes
 }
 
-/// Has another identity in the place of the state folder's, as a version of the program made it that did not look for
-/// intents.
+/// Replaces the identity of the state folder, as a version of the program did that ignored intents.
 fn replace_identity(ground: &Ground, is_replaced: bool) {
     let path = Path::new(FOLDER).join(crate::state::IDENTITY);
     ground.host.substrate.remove(&path).unwrap();
@@ -220,8 +219,7 @@ fn replace_identity(ground: &Ground, is_replaced: bool) {
     ground.file_system.pass(Duration::from_secs(1));
 }
 
-/// The hole of a host that died is declared under an identity that was replaced since. Nothing but its slot has the
-/// block.
+/// The hole of a dead host is declared under an identity that was replaced since. Only its slot has the block.
 #[test]
 fn slots_declared_under_another_identity_stay_until_a_person_decides() {
     use crate::mend::{Became, Doubtful, Foreign, MendRules, mend};
@@ -230,7 +228,7 @@ fn slots_declared_under_another_identity_stay_until_a_person_decides() {
         let (bytes, path) = leave_a_hole(&ground);
         ground.remove(&["two", "three", "four"]);
         replace_identity(&ground, true);
-        // All images are new to the state with its new identity, and what it does not know of is swept.
+        // All images are new to the state with its new identity, and slots that it does not know are emptied.
         ground.file_system.pass(Duration::from_secs(2 * 24 * 60 * 60));
         ground.run();
         ground.run();
@@ -251,7 +249,7 @@ fn slots_declared_under_another_identity_stay_until_a_person_decides() {
     }
 }
 
-/// A new identity would have the next pass take all slots for unnamed.
+/// With a new identity, the next pass would take all slots for unnamed.
 #[test]
 fn no_identity_is_made_while_something_is_declared() {
     use crate::mend::{Became, Doubtful, Foreign, MendRules, mend};
@@ -291,7 +289,7 @@ fn no_identity_is_made_while_something_is_declared() {
     }
 }
 
-/// Of a damaged intent of another identity nobody knows what it names.
+/// It is unknown what a damaged intent of another identity names.
 #[test]
 fn a_damaged_intent_of_another_identity_keeps_all_slots_until_it_is_given_up() {
     use crate::mend::{Doubtful, Foreign, MendRules, mend};
@@ -311,7 +309,7 @@ fn a_damaged_intent_of_another_identity_keeps_all_slots_until_it_is_given_up() {
     assert!(state.intent_paths().unwrap().is_empty());
 }
 
-/// Who has an arena file open may share with its slots as long as they can be found by its number.
+/// A process that has an arena file open may share with its slots as long as they can be found by its number.
 #[test]
 fn slots_of_an_arena_file_that_was_removed_are_not_shared_with() {
     let ground = on_two_steps(10, 10);

@@ -1,4 +1,4 @@
-//! Passes that are disturbed: nothing that was known is lost for good.
+//! Passes that are disturbed: no known content is lost for good.
 
 mod batches;
 mod collect;
@@ -38,7 +38,7 @@ const FOLDER: &str = ".onefold";
 
 type Sim = SimulatedSubstrate<'static>;
 
-/// A file system without images, and a host that no fault hits.
+/// A file system without images, and a host without faults.
 struct Ground {
     file_system: SimulatedFileSystem,
     host: Host<'static>,
@@ -60,7 +60,7 @@ impl Ground {
         State::open(&self.host.substrate, &*self.host.clock, &*self.host.random, &|_| {}).unwrap()
     }
 
-    /// Writes blocks that are equal for equal seeds, and has so much time pass that later changes are seen to be later.
+    /// Writes blocks that are equal for equal seeds, and lets enough time pass for later changes to be recognised.
     fn write(&self, path: &str, seed: u64, blocks: u64) {
         let path = Path::new(path);
         let substrate = &self.host.substrate;
@@ -101,7 +101,7 @@ fn scan_those(state: &State<'_, Sim>, files: &mut Marks, wants: &dyn Fn(&Path, L
     scan(state, files, &options).unwrap()
 }
 
-/// What a test may change of a pass.
+/// Settings of a pass that a test may change.
 #[derive(Clone, Copy)]
 struct How<'a> {
     selection: Selection<'a>,
@@ -152,7 +152,7 @@ fn unread(state: &State<'_, Sim>) -> BTreeMap<PathBuf, bool> {
     files.iter().map(|mark| (mark.path.clone(), mark.scanned.is_none() || !mark.reading.again.is_empty())).collect()
 }
 
-/// A ground whose maps do not tell that nobody else refers to a block any more, with two pairs of equal files.
+/// A ground whose maps do not show whether other files still refer to a block, with two pairs of equal files.
 fn on_two_steps(first: u64, second: u64) -> Ground {
     let ground = Ground::with(&SimulationOptions::default().in_two_steps(declared::decode_declared));
     for (path, seed, blocks) in [("one", 1, first), ("two", 1, first), ("three", 2, second), ("four", 2, second)] {
@@ -168,7 +168,7 @@ impl Ground {
         self.file_system.pass(Duration::from_secs(1));
     }
 
-    /// Returns how many slots hold something.
+    /// Returns how many slots hold a block.
     fn slots(&self) -> u64 {
         crate::status::status(&self.state()).unwrap().arena.slots
     }

@@ -19,15 +19,15 @@ fn with_two_names() -> Ground {
     ground
 }
 
-/// A host that found a file by another name noted that name, and with it the times of the last reading: that another
-/// host had asked for the file to be read again was lost.
+/// Regression: a host that found a file by another name noted that name, and with it the times of the last reading. A
+/// request of another host to read the file again was lost.
 #[test]
 fn what_another_host_has_noted_outlives_a_new_name() {
     let ground = with_two_names();
     let state = ground.state();
     let mut files = Marks::load(&state).unwrap();
     let number = files.iter().next().unwrap().number;
-    // Another host's pass has found a block of it overwritten.
+    // Another host's pass has found that a block of it was overwritten.
     Marks::load(&state).unwrap().forget_scan(&state, number).unwrap();
     assert_eq!(scan_all(&state, &mut files).unchanged, 1);
     assert_eq!(unread(&state), [("a".into(), true)].into());
@@ -40,7 +40,7 @@ fn what_another_host_has_noted_outlives_a_new_name() {
     assert_eq!(unread(&state), [("a".into(), true)].into());
 }
 
-/// Who has a file is about to write its mark; meanwhile another name is known to who saw it, and noted later.
+/// The host that has a file is about to write its mark. Meanwhile another host sees another name, which is noted later.
 #[test]
 fn a_new_name_of_a_file_that_another_host_has_is_noted_later() {
     let ground = with_two_names();
@@ -58,7 +58,7 @@ fn a_new_name_of_a_file_that_another_host_has_is_noted_later() {
     assert_eq!(unread(&state), [("a".into(), false)].into());
 }
 
-/// Of a file with several names it is always the same one, so that no mark is written for nothing.
+/// For a file with several names, the same name is always noted, so that no mark is written without need.
 #[test]
 fn of_several_names_the_first_one_counts() {
     let ground = Ground::new();
@@ -73,8 +73,9 @@ fn of_several_names_the_first_one_counts() {
     assert_eq!(unread(&ground.state()), [("a/b".into(), false)].into());
 }
 
-/// A file was gone for another host, which has forgotten it, and found it again under another name: with another
-/// number. Who still knew the first one took in its log under that, found nothing there, and dropped what it told.
+/// Regression: a file was gone for another host, which forgot it, and found it again under another name, with another
+/// number. A host that still knew the first number took in its log under that, found nothing there, and dropped the
+/// content of the log.
 #[test]
 fn a_file_that_another_host_has_given_a_new_number_is_shared() {
     let ground = Ground::new();
@@ -98,8 +99,8 @@ fn a_file_that_another_host_has_given_a_new_number_is_shared() {
     assert_eq!(files.first_number(FileNo(3)), FileNo(3));
 }
 
-/// Two hosts that saw a file at the same moment gave it two numbers. The log under the higher one was believed, though
-/// it was older, and what the file holds was not known until it was written to.
+/// Regression: two hosts that saw a file at the same moment gave it two numbers. The log under the higher one was
+/// believed, though it was older, and the file's content was not known until it was written to.
 #[test]
 fn of_logs_under_two_numbers_of_a_file_the_newer_one_is_right() {
     let ground = Ground::new();
@@ -128,8 +129,8 @@ fn of_logs_under_two_numbers_of_a_file_the_newer_one_is_right() {
     assert_eq!(USUAL.pass(&state, &mut files).unwrap().shared.now, 4 * K);
 }
 
-/// A host that does not know the higher numbers gives out one that was forgotten. Another host that still took it for
-/// the number of the file before forgot the mark of the new one.
+/// A host that does not know the higher numbers gives out a forgotten one. Regression: another host that still took it
+/// for the number of the earlier file forgot the mark of the new one.
 #[test]
 fn a_number_that_has_become_another_files_is_not_forgotten() {
     let ground = Ground::new();

@@ -1,10 +1,10 @@
-//! What lies at one place is read once, and only where nothing can have changed meanwhile.
+//! Ranges at one place are read once, and only if nothing can have changed meanwhile.
 
 use onefold_substrate::{At, Sharing};
 
 use super::*;
 
-/// Makes `to` a clone of `from`, and has so much time pass that the next scan is later.
+/// Makes `to` a clone of `from`, and lets enough time pass for the next scan to be later.
 fn clone(ground: &Ground, from: &str, to: &str, blocks: u64) {
     let substrate = &ground.host.substrate;
     let source = substrate.open(Path::new(from), Access::Read).unwrap();
@@ -24,7 +24,7 @@ fn clones_are_not_read_and_are_known_all_the_same() {
     ground.write("a", 1, 40);
     clone(&ground, "a", "b", 40);
     clone(&ground, "a", "c", 40);
-    // The first blocks of the last one are its own since.
+    // The first blocks of the last one are no longer shared.
     ground.write("c", 2, 20);
     let scanned = {
         let state = ground.state();
@@ -63,8 +63,8 @@ fn a_clone_of_a_moment_ago_is_read() {
     assert_eq!((scanned.read_bytes, scanned.once_bytes), (20 * K, 0), "{scanned:?}");
 }
 
-/// While the first part of `a` is read, its guest overwrites the second part, which moves there. The scan used to file
-/// the digests of the new content under the old place, where `b` and `c` still have the old content.
+/// Regression: while the first part of `a` is read, its guest overwrites the second part, which moves there. The scan
+/// filed the digests of the new content under the old place, where `b` and `c` still have the old content.
 #[test]
 fn digests_of_a_file_that_is_written_meanwhile_are_not_those_of_its_clones() {
     const BLOCKS: u64 = 600;
@@ -89,7 +89,7 @@ fn digests_of_a_file_that_is_written_meanwhile_are_not_those_of_its_clones() {
         let pace = Pace::new(Limits::default(), &clock, &ProcessCpu, &wish);
         scan(&state, &mut Marks::load(&state).unwrap(), &ScanOptions::new(&pace)).unwrap()
     };
-    // What was read before `a` changed is known of `b`, too; and of `c` all that was read of either.
+    // The digests that were read before `a` changed are known for `b`, too; for `c`, all digests of either.
     assert_eq!(scanned.once_bytes, (256 + BLOCKS) * K, "{scanned:?}");
     ground.write("like-b", 1, BLOCKS);
     let passed = ground.run();

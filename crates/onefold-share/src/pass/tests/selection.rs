@@ -1,10 +1,10 @@
-//! What a run was not told of is neither read nor changed, and not forgotten.
+//! Files outside the selection of a run are neither read nor changed, and not forgotten.
 
 use onefold_substrate::{Files, Names, Sharing};
 
 use super::*;
 
-/// Returns how many bytes of a file share a block with somebody.
+/// Returns how many bytes of a file share a block with another place.
 fn shared_bytes(ground: &Ground, path: &str) -> u64 {
     let file = ground.host.substrate.open(Path::new(path), Access::Read).unwrap();
     let (mut at, mut bytes) = (0, 0);
@@ -18,7 +18,7 @@ fn shared_bytes(ground: &Ground, path: &str) -> u64 {
     }
 }
 
-/// Scans and passes, both only what is wanted.
+/// Scans and passes, both over the wanted files only.
 fn run_on(ground: &Ground, wants: &dyn Fn(&Path, ListedKind) -> bool, is_dry_run: bool) -> Passed {
     let state = ground.state();
     let mut files = Marks::load(&state).unwrap();
@@ -35,7 +35,7 @@ fn only(name: &'static str) -> impl Fn(&Path, ListedKind) -> bool {
     move |path, kind| kind == ListedKind::Folder || path == Path::new(name)
 }
 
-/// A run reads all files, and is interrupted before it shares. The next one is told to leave one of them alone.
+/// A run reads all files, and is interrupted before it shares. The next one leaves one of them alone.
 #[test]
 fn a_file_outside_is_neither_source_nor_target_and_its_log_stays() {
     let ground = Ground::new();
@@ -70,7 +70,7 @@ fn what_a_dry_run_has_read_is_not_shared_by_a_run_on_others() {
     assert_eq!(run_on(&ground, &|_, _| true, false).shared.now, 12 * K);
 }
 
-/// The index knows a content in a file outside only: it is not shared there, and not forgotten either.
+/// The index knows a content only in a file outside: it is not shared there, and not forgotten either.
 #[test]
 fn what_is_known_of_a_file_outside_waits_for_a_run_that_includes_it() {
     let ground = Ground::new();
@@ -91,7 +91,7 @@ fn what_is_known_of_a_file_outside_waits_for_a_run_that_includes_it() {
     assert_eq!((shared_bytes(&ground, "outside"), shared_bytes(&ground, "inside")), (6 * K, 6 * K));
 }
 
-/// Two files inside hold it as well: these share with each other, and the one outside follows when a run includes it.
+/// Two files inside hold it as well. These share with each other, and the one outside follows when a run includes it.
 #[test]
 fn files_inside_share_what_is_known_of_a_file_outside() {
     let ground = Ground::new();
@@ -100,14 +100,14 @@ fn files_inside_share_what_is_known_of_a_file_outside() {
     ["one", "two"].iter().for_each(|path| ground.write(path, 1, 6));
     let passed = run_on(&ground, &without("outside"), false);
     assert_eq!((passed.shared.now, passed.planned.outside, shared_bytes(&ground, "outside")), (6 * K, 6, 0));
-    // What is in the arena may be a source, whatever file it came from; and what waits is no work for others.
+    // Blocks in the arena may be sources, whatever file they came from. Waiting places are no work for others.
     ground.write("three", 1, 6);
     assert_eq!(run_on(&ground, &without("outside"), false).shared.now, 6 * K);
     assert!(!run_on(&ground, &without("outside"), false).has_found_work());
     assert_eq!(run_on(&ground, &only("outside"), false).shared.now, 6 * K);
 }
 
-/// A file outside is not looked at: not even whether it is there.
+/// A file outside is not looked at: the run does not even check whether it exists.
 #[test]
 fn a_file_outside_that_is_gone_is_known_until_a_run_includes_it() {
     let ground = Ground::new();

@@ -1,10 +1,10 @@
-//! Times that say little: of clocks that are ahead, and of files whose room was reserved.
+//! Unreliable times: of clocks that are ahead, and of files whose space was reserved.
 
 use onefold_block::Timestamp;
 
 use super::*;
 
-/// Another host's clock is an hour ahead, and so are the times of what it writes: two changes in one tick of that clock
+/// Another host's clock is an hour ahead, and so are the times of its writes: two changes in one tick of that clock
 /// have the same time.
 #[test]
 fn a_change_in_the_tick_of_a_clock_that_is_ahead_is_seen() {
@@ -21,7 +21,7 @@ fn a_change_in_the_tick_of_a_clock_that_is_ahead_is_seen() {
     assert_eq!(scanned(), 4 * K);
     ground.file_system.write_image(other, "one", 0, &bytes[4096..8192]).unwrap();
     assert_eq!(scanned(), 4 * K, "it was written to after it was read");
-    // Nobody writes to it any more, and it is not read again and again.
+    // No process writes to it any more, and it is not read again and again.
     for _ in 0..3 {
         ground.file_system.pass(Duration::from_secs(60));
         assert_eq!(scanned(), 0);
@@ -31,7 +31,7 @@ fn a_change_in_the_tick_of_a_clock_that_is_ahead_is_seen() {
     assert_eq!((scanned(), scanned()), (4 * K, 0));
 }
 
-/// A time of the content may be ahead for ever: that of the last change tells of writes.
+/// A time of the content may be ahead for ever: the time of the last change shows writes.
 #[test]
 fn a_file_whose_time_was_set_ahead_is_read_once() {
     let ground = Ground::new();
@@ -52,7 +52,7 @@ fn a_file_whose_time_was_set_ahead_is_read_once() {
     set();
     ground.file_system.pass(Duration::from_secs(1));
     assert_eq!((scanned(), scanned()), (4 * K, 0));
-    // A moment ago, it may be written to in the same tick.
+    // It was written a moment ago, so it may be written to in the same tick.
     ground.write("one", 7, 4);
     set();
     assert_eq!(
@@ -68,7 +68,7 @@ fn a_file_whose_time_was_set_ahead_is_read_once() {
     );
 }
 
-/// An image that an administrator has made with all its room: its zeros stay blocks, and so do unwritten ones.
+/// An administrator has preallocated an image completely: its zeros stay blocks, and so do unwritten ones.
 #[test]
 fn the_zeros_of_a_file_without_holes_stay() {
     let ground = Ground::new();
@@ -98,7 +98,7 @@ fn the_zeros_of_a_file_without_holes_stay() {
     };
     let passed = ground.run();
     assert_eq!((passed.shared.zeros, zeros("full"), zeros("sparse")), (4 * K, 4, 0), "{passed:?}");
-    // What the guest writes as zeros later stays, too, and so it does when all is read anew.
+    // Zeros that the guest writes later stay, too, even if everything is read anew.
     write("full", K, &[0; 4096]);
     let passed = ground.run();
     assert_eq!((passed.shared.zeros, zeros("full")), (0, 4), "{passed:?}");

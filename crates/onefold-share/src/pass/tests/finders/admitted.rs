@@ -1,9 +1,9 @@
-//! Which files a finder's runs are shared in, and what is left of runs that name others.
+//! The files in which a finder's runs are shared, and the fate of runs that name other files.
 
 use super::*;
 use crate::format::mark::Mark;
 
-/// Files are shorter than the finder knew, gone, or others have their names.
+/// Files are shorter than the finder knew, gone, or replaced by others of the same names.
 #[test]
 fn runs_of_files_as_they_were_cost_nothing_but_savings() {
     let ground = Ground::new();
@@ -40,7 +40,7 @@ fn runs_of_files_as_they_were_cost_nothing_but_savings() {
     ground.file_system.check().unwrap();
 }
 
-/// Figures do not overflow, whatever a finder says of lengths.
+/// Counts do not overflow, whatever lengths a finder reports.
 #[test]
 fn very_many_runs_of_any_length_are_counted() {
     let ground = Ground::new();
@@ -140,8 +140,8 @@ fn a_source_that_is_opted_out_meanwhile_is_none_for_the_next_target() {
     }
 }
 
-/// Seen: another host had noted that an image was renamed to where this pass must not go. The pass looked for it, found
-/// it there, and read it.
+/// Regression: another host had noted that an image was renamed to a place outside this pass's selection. The pass
+/// looked for it, found it there, and read it.
 #[test]
 fn a_file_that_another_host_has_found_outside_is_left_alone() {
     let ground = Ground::new();
@@ -173,8 +173,8 @@ fn a_file_that_another_host_has_found_outside_is_left_alone() {
     }
 }
 
-/// Seen: two hosts had given a file a number each. The pass judged the file by the first number, whose name was an old
-/// one inside of the selection, and opened it by the name of the second, which was outside.
+/// Regression: two hosts had given a file a number each. The pass judged the file by the first number, whose name was
+/// an old one inside the selection, and opened it by the name of the second, which was outside.
 #[test]
 fn a_file_with_two_numbers_is_left_alone_where_one_of_them_has_a_name_outside() {
     let ground = Ground::new();

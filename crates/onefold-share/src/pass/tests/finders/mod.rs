@@ -1,4 +1,4 @@
-//! A finder that shares from file to file: what it says may be wrong, late or twofold.
+//! A finder that shares from file to file: its runs may be wrong, late or repeated.
 
 mod admitted;
 mod shares;
@@ -14,7 +14,7 @@ use crate::opt_out;
 use crate::scan::list;
 use crate::state::locks::Subject;
 
-/// Yields runs that the test gives, and keeps what came of them: blocks by key and outcome.
+/// Yields the runs of a test, and keeps their outcomes: blocks by key and outcome.
 #[derive(Default)]
 struct Listed {
     batches: VecDeque<Vec<Run>>,
@@ -22,7 +22,7 @@ struct Listed {
     came: BTreeMap<(u32, Outcome), u64>,
     left: u64,
     ended: u32,
-    /// Blocks of each key that are compared, at most, where the key has a bound.
+    /// Maximum number of blocks that are compared for a key, if the key has a bound.
     compared_max: BTreeMap<u32, u64>,
 }
 
@@ -35,7 +35,7 @@ impl Listed {
         self.came.get(&(key, outcome)).copied().unwrap_or(0)
     }
 
-    /// Returns how many blocks something came of, however often.
+    /// Returns how many blocks had an outcome; a block counts each time.
     fn told(&self) -> u64 {
         self.came.values().sum::<u64>() + self.left
     }
@@ -107,7 +107,7 @@ impl Ground {
         self.share_bounded(how, runs, BTreeMap::new())
     }
 
-    /// Shares runs of which at most so many blocks of some keys are compared.
+    /// Shares runs, with bounds on the number of blocks that are compared for some keys.
     fn share_bounded(&self, how: How<'_>, runs: &[GivenRun<'_>], compared_max: BTreeMap<u32, u64>) -> (Passed, Listed) {
         let state = self.state();
         let mut files = Marks::load(&state).unwrap();
@@ -119,7 +119,7 @@ impl Ground {
         (passed, finder)
     }
 
-    /// Returns how many blocks have come free by shares so far.
+    /// Returns how many blocks shares have freed so far.
     fn freed(&self) -> u64 {
         self.file_system.counters().blocks_freed_by_sharing
     }

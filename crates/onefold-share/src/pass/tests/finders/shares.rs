@@ -1,8 +1,8 @@
-//! What is shared of a finder's runs, and what is counted.
+//! How a finder's runs are shared and counted.
 
 use super::*;
 
-/// Runs that follow on each other become one call, and what came of it is told by content all the same.
+/// Consecutive runs become one call, and the outcome is still reported for each content.
 #[test]
 fn equal_files_share_without_slots_or_an_index() {
     let ground = Ground::new();
@@ -22,8 +22,8 @@ fn equal_files_share_without_slots_or_an_index() {
     assert_eq!((ground.freed() - before, ground.names("arena").len(), ground.names("shards").len()), (20, 0, 0));
 }
 
-/// Runs of two files are joined to one of 20 blocks. A finder that has seen enough differences of the second file used
-/// to have the rest of the joined run compared.
+/// Runs of two files are joined to one of 20 blocks. Regression: a finder had seen enough differences of the second
+/// file, and the rest of the joined run was compared all the same.
 #[test]
 fn a_finder_is_asked_before_each_call_of_a_joined_run() {
     let ground = Ground::new();
@@ -38,7 +38,7 @@ fn a_finder_is_asked_before_each_call_of_a_joined_run() {
     assert_eq!((passed.shared.now, passed.shared.differed), (14 * K, 4 * K), "{passed:?}");
     let of = |key| [Outcome::Shared, Outcome::Differed, Outcome::Declined].map(|outcome| finder.came(key, outcome));
     assert_eq!([of(1), of(2), of(3)], [[6, 0, 0], [0, 4, 12], [8, 0, 0]]);
-    // What shares by now is seen without a comparison.
+    // Blocks that share by now are seen without a comparison.
     let (passed, finder) = ground.share_bounded(how, &runs, BTreeMap::from([(1, 0), (2, 0), (3, 0)]));
     assert_eq!((passed.shared.before, passed.shared.differed), (14 * K, 0), "{passed:?}");
     assert_eq!(finder.came(2, Outcome::Declined), 16);
@@ -62,7 +62,7 @@ fn blocks_that_differ_are_left_alone_and_not_read_again() {
     assert_eq!((passed.shared.now, passed.shared.differed), (19 * K, K), "{passed:?}");
     assert_eq!((finder.came(5, Outcome::Shared), finder.came(5, Outcome::Differed)), (19, 1));
     assert_eq!(unread(&ground.state()), unread_before);
-    // The scan's finder meets no work in what is shared, and shares nothing twice.
+    // The scan's finder has no work with shared blocks, and shares nothing twice.
     assert_eq!(ground.run().shared.now, 0);
 }
 
@@ -99,8 +99,8 @@ fn of_runs_into_the_same_blocks_the_first_right_one_counts() {
     assert_eq!([of(1), of(2), of(3), of(4)], [[0, 0, 16], [10, 0, 0], [6, 6, 0], [6, 6, 0]]);
 }
 
-/// Two sources hold the same and lie apart, since no run leads from one to the other. The second one used to take the
-/// target away from the first in the second pass, and the first took it back in the third.
+/// Two sources hold the same content at different places, since no run leads from one to the other. Regression: the
+/// second one took the target away from the first in the second pass, and the first took it back in the third.
 #[test]
 fn what_shares_with_one_source_stays_there_whatever_others_hold() {
     let ground = Ground::new();
@@ -172,14 +172,14 @@ fn what_shares_already_is_seen_in_the_maps() {
         "{passed:?}"
     );
     assert_eq!(ground.file_system.counters().shares, calls);
-    // So it is with what the scan's finder has shared, and the other way round.
+    // The same holds for blocks that the scan's finder has shared, and the other way round.
     ground.write("three", 1, 12);
     assert_eq!(ground.run().shared.now, 12 * K);
     let (passed, _) = ground.share_runs(&[(("one", 0), ("three", 0), 12, 1)]);
     assert_eq!((passed.shared.now, passed.shared.before), (0, 12 * K), "{passed:?}");
 }
 
-/// Both sides of a run may be in one file, and even overlap: a block that is there again and again.
+/// Both sides of a run may be in one file, and even overlap: a block that occurs again and again.
 #[test]
 fn a_file_shares_with_itself() {
     let ground = Ground::new();
@@ -196,13 +196,13 @@ fn a_file_shares_with_itself() {
     let before = ground.freed();
     let (passed, finder) = ground.share_runs(&[(("one", 0), ("one", 1), 39, 1)]);
     assert_eq!((passed.shared.now, passed.shared.freed, ground.freed() - before), (39 * K, 39 * K, 39), "{passed:?}");
-    // What shares already is left alone in the other direction, too.
+    // Blocks that share already are left alone in the other direction, too.
     let (passed, _) = ground.share_runs(&[(("one", 8), ("one", 0), 20, 1)]);
     assert_eq!((passed.shared.now, passed.shared.before), (0, 20 * K), "{passed:?}");
     assert_eq!(finder.told(), 39);
 }
 
-/// A target that is a source of an earlier target counts as coming free only if nobody else refers to it.
+/// A target that is a source of an earlier target counts as freed only if nothing else refers to it.
 #[test]
 fn what_comes_free_adds_up_where_runs_form_chains() {
     for paths in [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"]] {
@@ -247,7 +247,7 @@ fn short_runs_are_left_alone_after_they_are_joined() {
     assert_eq!(finder.came(3, Outcome::TooShort), 3);
 }
 
-/// A guest that differs in every other block had its target cut into single blocks.
+/// Regression: a guest that differs in every other block had its target cut into single blocks.
 #[test]
 fn short_equal_parts_between_blocks_that_differ_are_left_alone() {
     let ground = Ground::new();
@@ -271,7 +271,7 @@ fn short_equal_parts_between_blocks_that_differ_are_left_alone() {
     assert_eq!((passed.shared.now, finder.came(1, Outcome::TooShort)), (29 * K, 6), "{passed:?}");
 }
 
-/// The file system fills up after each call of a pass in turn, or somebody stops it there.
+/// The file system fills up after each call of a pass in turn, or the pass is stopped there.
 #[test]
 fn a_pass_that_is_cut_off_anywhere_keeps_what_it_has_shared() {
     for is_stopped in [false, true] {
@@ -335,7 +335,7 @@ fn a_block_that_cannot_be_read_is_told_of() {
     assert!(passed.trouble.again.is_empty(), "{passed:?}");
 }
 
-/// It used to be counted as done, as if the source had been looked at.
+/// Regression: it was counted as done, as if the source had been looked at.
 #[test]
 fn a_map_that_cannot_be_read_is_told_of_where_another_source_shares_already() {
     let ground = Ground::new();
