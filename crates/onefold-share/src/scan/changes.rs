@@ -17,21 +17,21 @@ use crate::kept_map::{Differences, KeptMap, looked};
 use crate::ranges::Ranges;
 use crate::state::{State, StateError};
 
-/// What a look at a file has shown.
+/// Result of a look at a file.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// What is another way than at the last look.
+    /// Ranges that differ from the last look.
     pub(super) differences: Differences,
-    /// The present map, to be kept once what changed was read; none if it is too large, or there is none.
+    /// The present map, to be kept once the changed ranges were read; `None` if it is too large, or there is none.
     pub(super) map: Option<KeptMap>,
     /// The present generation.
     pub(super) generation: Option<u64>,
-    /// Whether nothing else can have changed since the last look.
+    /// Whether these are all changes since the last look.
     pub(super) are_all: bool,
 }
 
 impl Changes {
-    /// Looks at a file of which all up to `known_to` was read before, in bytes.
+    /// Looks at a file of which everything up to `known_to` was read before, in bytes.
     pub(super) fn of<S: Substrate>(
         state: &State<'_, S>,
         number: FileNo,
@@ -41,7 +41,7 @@ impl Changes {
         pace: &crate::pace::Pace<'_>,
     ) -> Result<Changes, StateError> {
         let before = if known_to > 0 { state.kept_map(number)? } else { None };
-        // Where it cannot be told now, maps are compared.
+        // If it cannot be read now, maps are compared.
         let generation = state.substrate().generation(file).unwrap_or(None);
         if let Some(generation) = generation {
             let (since, base) = match (reading.generation, before.clone()) {
@@ -61,7 +61,7 @@ impl Changes {
                 }
                 Ok(None) => return Ok(Changes::default()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(StateError::Interrupted),
-                // What is told of maps may do.
+                // The maps may suffice.
                 Err(_) => {}
             }
         }
@@ -79,8 +79,8 @@ impl Changes {
     }
 }
 
-/// Returns what was touched since a generation and is newer, or lies elsewhere than a base says; and the base with all
-/// that was touched as it is now. None where that becomes too large.
+/// Returns the ranges that were touched since a generation and are newer, or at another place than in a base. Also
+/// returns the base, updated for all touched ranges. `None` if that becomes too large.
 fn touched<S: Substrate>(
     substrate: &S,
     file: &S::File,
@@ -97,8 +97,8 @@ fn touched<S: Substrate>(
         let Some(end) = more.last().map(AgedExtent::end).filter(|end| *end > next) else { break };
         for aged in more.iter().filter(|aged| aged.offset >= next && aged.length > 0) {
             let extent = KeptExtent::from(aged);
-            // What was written in the very generation of the last look may have come after it: then it lies elsewhere,
-            // for what is given up in a generation is not given out again in it.
+            // Data written in the very generation of the last look may have been written after it. Then it is at
+            // another place, because space freed in a generation is not allocated again in the same one.
             if !aged.is_unwritten && (aged.generation > since || !base.has(&extent)) {
                 changed.push(aged.offset..aged.end().min(known_to));
             }

@@ -1,4 +1,4 @@
-//! Which files there are.
+//! Finds the files of a scan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,22 +19,22 @@ use crate::state::{Notice, State, StateError, StateFolder};
 pub(super) struct Found {
     pub(super) path: PathBuf,
     pub(super) stat: FileStat,
-    /// When all files had been found, by the clock that is never set.
+    /// When all files had been found, by the monotonic clock.
     pub(super) found_at: Duration,
     pub(super) membership: Membership,
 }
 
-/// What there is.
+/// The files of a selection.
 pub(super) struct Findings {
-    /// All files that are wanted, in order of their paths, and each only once.
+    /// All wanted files, in order of their paths, each only once.
     pub(super) found: Vec<Found>,
-    /// Those that are opted out, whatever name they are found by.
+    /// Opted-out files, whatever name they are found by.
     pub(super) opted_out: BTreeSet<FileHandle>,
-    /// How many could not be looked at.
+    /// Number of files that could not be looked at.
     pub(super) unreadable: u64,
 }
 
-/// Returns what there is of a selection.
+/// Returns the files of a selection.
 pub(super) fn find<S: Substrate>(
     state: &State<'_, S>,
     files: &Marks,
@@ -44,7 +44,7 @@ pub(super) fn find<S: Substrate>(
     let mut found: BTreeMap<FileHandle, Found> = BTreeMap::new();
     let (mut opted_out, mut unreadable) = (BTreeSet::new(), 0);
     let opt_outs = OptOuts::new(state.substrate());
-    // Folders that are still to be listed, and files that were named.
+    // Folders that are still to be listed, and named files.
     let mut ahead: Vec<(PathBuf, Option<ListedKind>)> =
         selection.roots().iter().map(|root| (root.clone(), None)).collect();
     while let Some((path, kind)) = ahead.pop() {
@@ -71,7 +71,7 @@ pub(super) fn find<S: Substrate>(
         match outcome {
             Ok(Sight::NotWanted) => {}
             Ok(Sight::OptedOut(handle)) => drop(opted_out.insert(handle)),
-            // Of several names always the same one: marks have it, and are written anew where it is another.
+            // Of several names, the same one is always used: marks hold it, and would be rewritten for another.
             Ok(Sight::Image(stat, _)) if found.get(&stat.handle).is_some_and(|found| found.path < path) => {}
             Ok(Sight::Image(stat, membership)) => {
                 let seen = Found { path, stat, membership, found_at: Duration::ZERO };
@@ -94,7 +94,7 @@ pub(super) fn find<S: Substrate>(
 
 /// A file that a scan came across.
 enum Sight {
-    /// It is too short to be shared, or its path too long to be noted.
+    /// It is too short to be shared, or its path is too long for a mark.
     NotWanted,
     /// It is opted out.
     OptedOut(FileHandle),

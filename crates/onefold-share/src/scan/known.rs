@@ -1,4 +1,4 @@
-//! Whether what is known of a file still holds.
+//! Whether the knowledge about a file still holds.
 
 use onefold_block::Timestamp;
 use onefold_substrate::{FileStat, Substrate};
@@ -12,8 +12,8 @@ use crate::state::files::Marks;
 use crate::state::logs::LogList;
 use crate::state::{State, StateError};
 
-/// An index that was lost is found again by reading all that is not in logs. Where a pass has published one before,
-/// logs may tell of parts of their files only: then all is read.
+/// Schedules a full reading after a loss of the index: all content that is not in logs is read again. If a pass has
+/// published an index before, logs may cover only parts of their files, and everything is read.
 pub(super) fn forget_what_the_index_lost<S: Substrate>(
     state: &State<'_, S>,
     files: &mut Marks,
@@ -30,8 +30,8 @@ pub(super) fn forget_what_the_index_lost<S: Substrate>(
     lost.into_iter().try_for_each(|number| files.forget_scan(state, number))
 }
 
-/// Returns whether a file is as it was when it was read, in the domain in which it was read, and nothing of it is to be
-/// read again by then. One whose time was ahead when it was read is not taken for that once the clock has come there: a
+/// Returns whether a file is as it was when it was read, in the domain in which it was read, with nothing due to be
+/// read again. If its time was ahead when it was read, it counts as changed once the clock has reached that time: a
 /// change at that moment would have had the same time.
 pub(super) fn is_unchanged(
     files: &Marks,
@@ -46,10 +46,9 @@ pub(super) fn is_unchanged(
     mark.is_some_and(|mark| mark.scanned == Some(stamp) && !is_past(mark) && !mark.reading.is_due(due_by))
 }
 
-/// Returns the stamp with which a file was read, as a whole or in the round that is under way, where it was given to
-/// another owner since, within its domain, and nothing tells of another change: libvirt does so with each image of a
-/// machine that starts or stops. Where somebody has written and set the time back as well, that costs what could have
-/// been shared, until the next change.
+/// Returns the stamp with which a file was read, as a whole or in the current round, if only its owner has changed
+/// since, within its domain. libvirt changes the owner of each image of a machine that starts or stops. If somebody has
+/// also written to the file and set the time back, that costs savings until the next change.
 pub(super) fn before_another_owner(files: &Marks, stat: &FileStat, membership: &Membership) -> Option<Stamp> {
     let mark = files.of(&stat.handle).filter(|mark| mark.membership.domain == membership.domain)?;
     let then = mark.scanned.or(mark.reading.round.map(|round| round.stamp))?;

@@ -1,4 +1,4 @@
-//! The files that a run may work on, without reading them: for finders that know of their contents by other means.
+//! Lists the files that a run may work on, without reading them, for finders that know their contents by other means.
 
 use std::path::PathBuf;
 
@@ -19,9 +19,9 @@ pub struct ListedFile {
     pub number: FileNo,
     /// Its path, below the root of the file system.
     pub path: PathBuf,
-    /// What it was when it was found.
+    /// Its state when it was found.
     pub stat: FileStat,
-    /// The sharing domain that it belongs to.
+    /// Its sharing domain.
     pub domain: Domain,
 }
 
@@ -47,7 +47,7 @@ pub fn list<S: Substrate>(
     numbered.collect()
 }
 
-/// Notes where a file is now. One that has come back is read by the next scan: what was known of it is gone.
+/// Notes the path of a file. A file that has come back is read by the next scan, because what was known of it is gone.
 fn note_path<S: Substrate>(
     state: &State<'_, S>,
     files: &mut Marks,
@@ -55,7 +55,7 @@ fn note_path<S: Substrate>(
     found: &Found,
 ) -> Result<(), StateError> {
     let Some(_lock) = state.try_lock(&Subject::File(found.stat.handle.clone()))? else {
-        // Who has it may be about to write its mark. This host finds it there all the same.
+        // The host that has it may be about to write its mark. This host finds it there all the same.
         files.see_at(number, &found.path);
         return Ok(());
     };

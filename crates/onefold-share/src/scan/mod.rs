@@ -1,12 +1,12 @@
-//! The scan: reads what changed since it was last read, and writes it down as write logs.
+//! The scan: reads what changed since the last reading, and writes it down as write logs.
 //!
-//! A file that has its length and times as they were is not opened for reading. Of a changed one, what lies elsewhere
-//! than at the last look is read, or what the file system says has changed (`changes`). Where that may miss something,
-//! the file has a *turn* in each scan (`turn`): a stretch of it is read, and the next turn goes on behind it. Holes and
-//! blocks that are only set aside cost nothing. What lies where this scan has read before is not read again (`places`).
+//! A file with unchanged length and times is not opened for reading. In a changed file, the scan reads the ranges whose
+//! place has changed since the last look, or that the file system reports as changed (`changes`). If that may miss
+//! changes, the file has a *turn* in each scan (`turn`): a stretch of it is read, and the next turn goes on behind it.
+//! Holes and unwritten blocks cost nothing. A place that this scan has read before is not read again (`places`).
 //!
-//! A scan that ends early, because it is told to or because enough is known for a pass, notes the file that it has come
-//! to, and the next one goes on there.
+//! A scan that ends early, because it is told to or because enough is known for a pass, notes the file that it has
+//! reached, and the next one goes on there.
 
 mod age;
 mod blocks;
@@ -42,13 +42,13 @@ use crate::state::logs::LogList;
 use crate::state::maps::KeptMaps;
 use crate::state::{Notice, State, StateError};
 
-/// Read between two looks at the progress.
+/// Bytes that are read between two reports of the progress.
 const PROGRESS_BYTES: u64 = 64 * PIECE_BYTES as u64;
 
 /// Looks at all files and writes logs of those that changed.
 ///
 /// # Errors
-/// Errors of the state folder. Files that cannot be read are told of and passed over.
+/// Errors of the state folder. Files that cannot be read are reported and skipped.
 pub fn scan<S: Substrate>(
     state: &State<'_, S>,
     files: &mut Marks,
@@ -62,7 +62,7 @@ pub fn scan<S: Substrate>(
     let Findings { found, opted_out, unreadable } = find(state, files, &domains, &options.selection)?;
     scanned.passed_over = unreadable;
     scanned.opted_out = opted_out.len() as u64;
-    // Passes drop what is known of them: should they come back, they are read.
+    // Passes drop what is known of them. If they come back, they are read.
     for number in opted_out.iter().filter_map(|handle| Some(files.of(handle)?.number)).collect::<Vec<_>>() {
         files.forget_scan(state, number)?;
     }
@@ -87,7 +87,7 @@ pub fn scan<S: Substrate>(
         places: ReadPlaces::new(options.places_bytes),
     };
     let mut ahead: VecDeque<(Found, bool)> = found.into_iter().map(|found| (found, false)).collect();
-    // Those before the cursor had their turn last time.
+    // The files before the cursor had their turn last time.
     let before =
         ahead.iter().take_while(|(found, _)| cursor.as_ref().is_some_and(|cursor| found.path < *cursor)).count();
     ahead.rotate_left(before);
@@ -96,7 +96,7 @@ pub fn scan<S: Substrate>(
     while let Some((found, is_second_try)) = ahead.pop_front() {
         let path = found.path.clone();
         let is_first = scan.progress.read_bytes == 0;
-        // Whatever ends this process: it goes on near here.
+        // Whatever ends this process, the next scan goes on near here.
         if scan.progress.read_bytes >= noted_at + CURSOR_BYTES {
             state.set_scan_cursor(Some(&path))?;
             (noted, noted_at) = (Some(path.clone()), scan.progress.read_bytes);
@@ -114,7 +114,7 @@ pub fn scan<S: Substrate>(
             Err(StateError::Interrupted) => Err(StateError::Interrupted),
             Err(error) => return Err(error),
         };
-        // A file that has had the whole of a scan for itself gives way to the others.
+        // A file that has had a whole scan to itself gives way to the others.
         let has_had_all = is_first && scan.progress.read_bytes > 0;
         let next = if has_had_all { ahead.front().map(|(found, _)| found.path.as_path()) } else { Some(&*path) };
         state.set_scan_cursor(next)?;
@@ -127,10 +127,10 @@ pub fn scan<S: Substrate>(
     Ok(scan.scanned)
 }
 
-/// The cursor is noted again once so much was read, in bytes.
+/// Bytes that are read before the cursor is noted again.
 const CURSOR_BYTES: u64 = 1 << 30;
 
-/// A scan that is under way.
+/// A scan in progress.
 struct Scan<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
     files: &'a mut Marks,
@@ -140,24 +140,24 @@ struct Scan<'a, 'b, S: Substrate> {
     logs: LogList,
     scanned: Scanned,
     progress: ScanProgress,
-    /// Bytes of the logs that it has written.
+    /// Bytes of the logs that the scan has written.
     log_bytes: u64,
     began: Timestamp,
-    /// Digests of what was read, by where it lies.
+    /// Digests that were read, by place.
     places: ReadPlaces,
 }
 
 /// What a scan does after a file.
 enum Next {
     GoOn,
-    /// Another host reads the file now. By the time that all the others are done it may have ended.
+    /// Another host is reading the file. It may have finished by the time that all other files are done.
     Later(Found),
     /// Enough is known for a pass.
     Enough,
 }
 
 impl<S: Substrate> Scan<'_, '_, S> {
-    /// Returns up to which time it is late enough to try again what failed.
+    /// Returns the time up to which failed ranges are due.
     fn due_by(&self, now: Timestamp) -> Timestamp {
         match self.options.rereading.failed {
             Failed::AtOnce => Timestamp { seconds: i64::MAX, nanoseconds: 0 },
@@ -174,7 +174,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
         let Found { path, stat, membership, .. } = &found;
         let is_known = self.is_unchanged(stat, membership, now);
         if !is_known && !is_stable(stat, now, self.options.stable_for) {
-            // It is known all the same: whoever has it open is to be found.
+            // The file gets a number all the same, so that a process that has it open can be found.
             self.files.number(self.state, &stat.handle, path, membership)?;
             self.scanned.unsettled += 1;
             return Ok(Next::GoOn);
@@ -202,7 +202,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
 }
 
 impl<S: Substrate> Scan<'_, '_, S> {
-    /// Reads what is new of a file into logs, if nobody else works on it.
+    /// Reads the changes of a file into logs, if no other host works on it.
     fn scan_file(&mut self, found: &Found) -> Result<Looked, StateError> {
         let Found { path, stat, membership, .. } = found;
         let state = self.state;
@@ -212,7 +212,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
             if self.files.get(number).is_some_and(|mark| mark.path != *path) {
                 match state.try_lock(&locks::Subject::File(stat.handle.clone()))? {
                     Some(_lock) => self.files.note_path(state, number, path)?,
-                    // Who has it may be about to write its mark. This host finds it there all the same.
+                    // The host that has it may be about to write its mark. This host finds it there all the same.
                     None => self.files.see_at(number, path),
                 }
             }
@@ -224,7 +224,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
         let opened = state.substrate().open(path, Access::Read);
         let (file, mut stat) = match opened.and_then(|file| state.substrate().stat(&file).map(|stat| (file, stat))) {
             Ok((file, now)) if now.handle == stat.handle => (file, now),
-            // Another file has its name meanwhile.
+            // Another file has its name by now.
             Ok(_) => return Ok(Looked::Done),
             Err(why) => return Ok(Looked::Failed(why)),
         };
@@ -237,7 +237,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
         };
         let number = self.files.latest_number(state, &stat.handle, path, &membership)?;
         if self.files.get(number) != before.as_ref() {
-            // Its log comes before the one that is written now.
+            // That host's log comes before the one that is written now.
             self.logs = state.list_logs()?;
         }
         let mut waits = false;
@@ -261,10 +261,10 @@ impl<S: Substrate> Scan<'_, '_, S> {
         }
         let mark = self.files.get(number);
         let (scanned, flags) = mark.map_or((None, MarkFlags::default()), |mark| (mark.scanned, mark.flags));
-        // Before its log is there, so that nobody who sees the log takes the file for gone.
+        // Before its log is there, so that no host that sees the log takes the file for gone.
         self.files.note_read(state, number, path, &Noted { scanned: None, flags, membership: &membership })?;
-        // What is only in memory has no place yet, or one that the map still shows as set aside: it would be missed,
-        // and its times say nothing when it goes there. Where that fails, reading does, too.
+        // Data in memory only has no place yet, or one that the map still shows as unwritten. It would be missed, and
+        // the file's times do not change when it is written back. If this fails, reading fails, too.
         let _ = state.substrate().settle(&file);
         let key = state.key(&membership.domain);
         let is_reserved = Cell::new(None);
@@ -285,9 +285,9 @@ impl<S: Substrate> Scan<'_, '_, S> {
     }
 }
 
-/// Waits until the clock that has given a file a time ahead of this host's has gone on by a tick since the file was
-/// found: every change from then on gets another time, whatever that clock shows. Returns what the file is then; it is
-/// `Recent` where it has changed meanwhile.
+/// Waits until the clock that has set a file's time ahead of this host's clock has gone on by a tick since the file was
+/// found. Every change from then on gets another time, whatever that clock shows. Returns the state of the file then;
+/// it is `Recent` if it has changed meanwhile.
 fn wait_for_others_tick<S: Substrate>(
     state: &State<'_, S>,
     file: &S::File,
@@ -302,7 +302,7 @@ fn wait_for_others_tick<S: Substrate>(
     Ok((stat, if is_same { Age::Ahead } else { Age::Recent }))
 }
 
-/// What came of looking at a file.
+/// Result of looking at a file.
 enum Looked {
     /// It had its turn.
     Done,

@@ -1,4 +1,4 @@
-//! What a scan is told, and what it tells.
+//! Options and results of a scan.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -10,27 +10,27 @@ use crate::domain::Domain;
 use crate::pace::Pace;
 use crate::selection::Selection;
 
-/// What is scanned, and how.
+/// Options of a scan.
 pub struct ScanOptions<'a> {
-    /// Which files are looked at.
+    /// The files that are looked at.
     pub selection: Selection<'a>,
-    /// Threads that read and digest; none if the caller does that, and nothing is read ahead.
+    /// Number of threads that read and digest; if 0, the caller does that, and nothing is read ahead.
     pub threads: usize,
-    /// Files whose content changed less long ago are left for another time.
+    /// Files whose content changed more recently than this are left for another time.
     pub stable_for: Duration,
-    /// How hard it works.
+    /// Limits on the effort.
     pub pace: &'a Pace<'a>,
-    /// How much memory the digests of what was read may take, in bytes: what lies at one place, for all that maps show,
-    /// is read once as long as they fit.
+    /// Maximum memory for digests that were read, in bytes. As long as they fit, each place that maps show is read
+    /// once.
     pub places_bytes: usize,
-    /// How files that are known and have changed are read again.
+    /// How known files that have changed are read again.
     pub rereading: Rereading<'a>,
-    /// Told of each file's end and every few pieces on the way; `Break` ends the scan.
+    /// Called at each file's end and every few pieces on the way; `Break` ends the scan.
     pub progress: &'a dyn Fn(ScanProgress) -> ControlFlow<()>,
 }
 
 impl<'a> ScanOptions<'a> {
-    /// Returns the usual options: all files, read again to their ends by the caller's thread alone.
+    /// Returns the default options: all files, read again to their ends by the caller's thread alone.
     #[must_use]
     pub fn new(pace: &'a Pace<'a>) -> ScanOptions<'a> {
         ScanOptions {
@@ -45,36 +45,36 @@ impl<'a> ScanOptions<'a> {
     }
 }
 
-/// How files that are known and have changed are read again.
+/// How known files that have changed are read again.
 #[derive(Clone, Copy)]
 pub struct Rereading<'a> {
-    /// Tells how much of a file that was read before is read again, where it is not known what of it changed.
+    /// Returns how much of a file that was read before is read again, if its changes are not known exactly.
     pub turn: &'a dyn Fn(&FileStat) -> Turn,
-    /// Told how many bytes of logs this scan has written. Where it says that this is enough, the scan ends, and the
-    /// next one goes on.
+    /// Gets the number of log bytes that this scan has written. If it returns true, the scan ends, and the next one
+    /// goes on.
     pub enough: &'a dyn Fn(u64) -> bool,
-    /// Of shorter files no maps are kept, in bytes: to read them again costs little.
+    /// Minimum length of a file for a kept map, in bytes. Reading a shorter file again costs little.
     pub map_bytes_min: u64,
-    /// What failed is tried again at once, or only after its pause.
+    /// Whether failed ranges are tried again at once, or only after their pause.
     pub failed: Failed,
 }
 
-/// When ranges are tried again that could not be read, or shared.
+/// When ranges are tried again that could not be read or shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed {
-    /// By each scan: somebody asked for it.
+    /// By each scan, because somebody asked for it.
     AtOnce,
-    /// After a pause, which grows: scans come all the time.
+    /// After a pause, which grows, because scans run all the time.
     AfterPause,
 }
 
 /// How much of a file is read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// All that was not read since the file changed last.
+    /// Everything that was not read since the file changed last.
     Whole,
-    /// Besides what is known to have changed, as much as keeps what is read in proportion to what was written: so many
-    /// bytes since the last turn, for all that is known.
+    /// Besides the known changes, an amount that keeps reading in proportion to writing. The number is the bytes known
+    /// to have been written since the last turn.
     Within(u64),
 }
 
@@ -85,57 +85,57 @@ impl Default for Rereading<'_> {
 }
 
 impl Rereading<'static> {
-    /// Everything is read again, to its end.
+    /// Returns rereading of everything, to its end.
     #[must_use]
     pub const fn whole() -> Self {
         Rereading { turn: &|_| Turn::Whole, enough: &|_| false, map_bytes_min: MAP_BYTES_MIN, failed: Failed::AtOnce }
     }
 }
 
-/// Memory of the digests of what was read, unless somebody wants it otherwise, in bytes: of 5 GiB.
+/// Default for the memory of digests, in bytes; it holds those of 5 GiB.
 const PLACES_BYTES: usize = 16 << 20;
-/// Of shorter files no maps are kept, unless somebody wants it otherwise, in bytes.
+/// Default for the minimum length of a file for a kept map, in bytes.
 pub const MAP_BYTES_MIN: u64 = 4 << 20;
-/// Of a written image so much is read in all, at most, in percent of what was written to it.
+/// Maximum amount that is read of a written image in all, in percent of the amount written to it.
 pub(crate) const REREAD_PERCENT: u64 = 200;
 
-/// How far a scan has come.
+/// Progress of a scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScanProgress {
     /// Bytes read.
     pub read_bytes: u64,
-    /// Bytes of the files that are done, however much of them was read.
+    /// Bytes of the completed files, however much of them was read.
     pub done_bytes: u64,
     /// Bytes of all files.
     pub all_bytes: u64,
 }
 
-/// What a scan found.
+/// Results of a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scanned {
-    /// Files that were looked at.
+    /// Number of files that were looked at.
     pub files: u64,
     /// Files that had not changed.
     pub unchanged: u64,
-    /// Files that are opted out: not in any of the other numbers.
+    /// Files that are opted out. They are in none of the other numbers.
     pub opted_out: u64,
-    /// Files that had changed too short a time ago to be read.
+    /// Files that had changed too recently to be read.
     pub unsettled: u64,
-    /// Files that were passed over because they cannot be read, or because a door of another host has them.
+    /// Files that were skipped because they cannot be read, or because a door of another host has them.
     pub passed_over: u64,
     /// Apparent length of all files, in bytes.
     pub bytes: u64,
     /// Bytes that were read.
     pub read_bytes: u64,
-    /// Bytes that were not read, as they lie where something else does that was.
+    /// Bytes that were not read, because another file at the same place was read.
     pub once_bytes: u64,
     /// Blocks written to logs.
     pub logged_blocks: u64,
-    /// Files that had their turn, or needed none: all, unless it is cut short.
+    /// Files that had their turn, or needed none: all, unless the scan is cut short.
     pub looked_at: u64,
-    /// Files of which ranges could not be read that could be before.
+    /// Files with ranges that could not be read, though they could be read before.
     pub failing: u64,
-    /// Whether there was enough before all files had their turn. The next scan goes on with the others.
+    /// Whether enough was known before all files had their turn. The next scan goes on with the others.
     pub is_cut_short: bool,
     /// The domains that the files belong to.
     pub domains: BTreeMap<Domain, DomainCounts>,
@@ -144,7 +144,7 @@ pub struct Scanned {
 /// Files of a domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DomainCounts {
-    /// How many.
+    /// Their number.
     pub files: u64,
     /// Their apparent length, in bytes.
     pub bytes: u64,

@@ -1,13 +1,13 @@
-//! Digests of places on the host's disk that this scan has read, so that it reads each of them once.
+//! Digests of places on the host's disk that this scan has read, so that it reads each place once.
 //!
-//! Clones, and files that share already, have blocks at one place. Their maps show it. The first file is read, and the
-//! others get its digests into their logs. So a clone costs its map.
+//! Clones, and files that share already, have blocks at one place, as their maps show. The first file is read, and the
+//! logs of the others get its digests. So the cost of a clone is reading its map.
 //!
-//! Only files whose times are older than the scan take part. As long as two of them refer to a place, nobody writes to
-//! it. A file that is written while it is read may have another content than its place: the scan looks at its times
-//! and at its map again before it adds digests of it. The times alone do not tell, since a direct write sets them
+//! Only files whose times are older than the scan take part. As long as two of them refer to a place, nothing writes to
+//! it. A file that is written while it is read may have another content than its place. So the scan checks its times
+//! and its map again before it adds digests of it. The times alone do not suffice, since a direct write sets them
 //! before its data have their place. A write through a shared mapping shows in neither until the page is written back.
-//! A place that another host gives up and fills again in the meantime has a digest that is wrong. That costs savings
+//! If another host frees a place and fills it again in the meantime, the place has a wrong digest. That costs savings
 //! until the next change: blocks are compared before they are shared.
 
 use std::collections::BTreeMap;
@@ -17,26 +17,26 @@ use onefold_block::BLOCK_BYTES_U64;
 use crate::domain::Domain;
 use crate::format::FingerprintPrefix;
 
-/// What a run takes in memory besides its digests, in bytes, about.
+/// Approximate memory of a run besides its digests, in bytes.
 const RUN_BYTES: usize = 96;
 
-/// Digests of what this scan has read and more than one file may refer to, by sharing domain.
+/// Digests of places that this scan has read and to which more than one file may refer, by sharing domain.
 #[derive(Debug)]
 pub(super) struct ReadPlaces {
     by_domain: BTreeMap<Domain, PlaceDigests>,
-    /// How much memory may still be taken, in bytes.
+    /// Memory that may still be used, in bytes.
     bytes_left: usize,
 }
 
 /// Digests of one domain, by place.
 #[derive(Debug, Default)]
 struct PlaceDigests {
-    /// For each run of blocks its first place, in bytes, and a digest of each block; none of zeros.
+    /// For each run of blocks its first place, in bytes, and the digest of each block; `None` for zero blocks.
     runs: BTreeMap<u64, Vec<Option<FingerprintPrefix>>>,
 }
 
 impl ReadPlaces {
-    /// Returns an empty list, which takes at most `memory_bytes`. What is read after that is not kept.
+    /// Returns an empty list, which takes at most `memory_bytes`. Digests that no longer fit are not kept.
     pub(super) fn new(memory_bytes: usize) -> ReadPlaces {
         ReadPlaces { by_domain: BTreeMap::new(), bytes_left: memory_bytes }
     }
@@ -54,7 +54,7 @@ pub(super) struct DomainPlaces<'p> {
 }
 
 impl DomainPlaces<'_> {
-    /// Returns the digests of the blocks that lie at a place, in bytes, and behind it, as far as they are known.
+    /// Returns the known digests of the blocks at a place, in bytes, and behind it.
     pub(super) fn at(&self, place: u64) -> &[Option<FingerprintPrefix>] {
         let run = self.places.by_domain.get(self.domain).and_then(|digests| digests.runs.range(..=place).next_back());
         run.and_then(|(first, digests)| {
@@ -65,7 +65,7 @@ impl DomainPlaces<'_> {
         .unwrap_or_default()
     }
 
-    /// Returns how many bytes from a place on lie before the first block whose digest is known, in whole blocks.
+    /// Returns how many bytes from a place on lie before the first block with a known digest, in whole blocks.
     pub(super) fn unknown_from(&self, place: u64) -> u64 {
         let digests = self.places.by_domain.get(self.domain);
         let next = digests.and_then(|digests| digests.runs.range(place..).next());
@@ -92,7 +92,7 @@ impl DomainPlaces<'_> {
         }
     }
 
-    /// Notes digests of which none is known. Returns false where they do not fit into memory.
+    /// Notes digests of places of which none is known. Returns false if they do not fit into memory.
     fn add_new(&mut self, place: u64, digests: &[Option<FingerprintPrefix>]) -> bool {
         let bytes = RUN_BYTES.saturating_add(size_of_val(digests));
         let Some(left) = self.places.bytes_left.checked_sub(bytes) else { return false };

@@ -1,16 +1,15 @@
-//! The turn of a file in a scan: what is known to have changed is read, then a stretch from the file's cursor on.
+//! The turn of a file in a scan: its known changes are read, then a stretch from the file's cursor on.
 //!
-//! A *round* is a way round the file, from where the cursor was when it began. Once a round came to its end, all of the
-//! file is known as it was when the round began. What may have changed without being seen ends a round: another one
-//! begins. So the first reading of a file is a round, and each later one costs as many turns as the share of what was
-//! written allows.
+//! A *round* goes once round the file, from where the cursor was when it began. When a round is complete, all of the
+//! file is known as it was when the round began. If a change may have gone unseen, another round begins. So the first
+//! reading of a file is a round, and each later one takes as many turns as its share of the writes allows.
 //!
-//! The order of steps, each of which may be the last one that a host does:
+//! A host may die after any of these steps:
 //!
-//! 1. What changed is read into a log. Of what could not be read before the work had to end, the mark notes that it is
+//! 1. Read the changes into a log. If ranges could not be read before the work had to end, the mark notes that they are
 //!    to be read.
-//! 2. The present map is kept. Before its log is there, what changed would look as if it were known.
-//! 3. A stretch is read into a log, and the mark notes how far the file is read. Again, as long as the turn lasts.
+//! 2. Keep the present map. Before the log is there, the changes would look as if they were known.
+//! 3. Read a stretch into a log, and note in the mark how far the file is read. Repeat as long as the turn lasts.
 
 use std::cell::Cell;
 use std::io;
@@ -36,26 +35,27 @@ use crate::ranges::Ranges;
 use crate::state::merged_logs::Merged;
 use crate::state::{Notice, StateError};
 
-/// Read into one log at most, in bytes: 48 MiB of log. What was read is lost only where the host dies before that.
+/// Maximum amount that is read into one log, in bytes: 48 MiB of log. This reading is lost only if the host dies before
+/// the log is published.
 const PART_BYTES: u64 = 16 << 30;
-/// Notes between two looks at whether enough is known.
+/// Number of notes between two checks whether enough is known.
 const NOTES_BETWEEN_LOOKS: u64 = 1024;
-/// Bytes of a log that a note takes, about.
+/// Approximate bytes of a note in a log.
 const NOTE_BYTES: u64 = FingerprintPrefix::BYTES as u64;
 
-/// A file that has its turn; the scan has its lock.
+/// A file that has its turn. The scan has its lock.
 pub(super) struct Subject<'a, S: Substrate> {
     pub(super) number: FileNo,
     pub(super) path: &'a Path,
-    /// What blocks of its domain are digested with.
+    /// The key with which blocks of its domain are digested.
     pub(super) key: &'a FingerprintKey,
     pub(super) file: &'a S::File,
     pub(super) stat: &'a FileStat,
     pub(super) age: Age,
     pub(super) now: Timestamp,
-    /// Whether it has no hole, where this is its first reading and that is known.
+    /// Whether it has no hole, if this is its first reading and that is known.
     pub(super) is_reserved: Cell<Option<bool>>,
-    /// Its domain, where its times are older than the scan: what lies where another such file does is read once.
+    /// Its domain, if its times are older than the scan. Places that it shares with other such files are read once.
     pub(super) older_domain: Option<&'a Domain>,
 }
 
@@ -64,37 +64,37 @@ impl<S: Substrate> Subject<'_, S> {
         Stamp::of(self.stat)
     }
 
-    /// Returns where its last whole block ends, in bytes. What is behind the highest block that can be written down is
+    /// Returns the end of its last whole block, in bytes. Blocks behind the highest number that a log can hold are
     /// never shared.
     fn end(&self) -> u64 {
         (self.stat.length / BLOCK_BYTES_U64).min(FileBlock::LIMIT) * BLOCK_BYTES_U64
     }
 }
 
-/// What is to be read into one log.
+/// Ranges that are to be read into one log.
 struct Wanted<'w> {
     ranges: &'w Ranges,
-    /// What holds nothing any more.
+    /// Ranges that have become empty.
     emptied: &'w Ranges,
-    /// Most bytes that are read.
+    /// Maximum number of bytes that are read.
     most: u64,
 }
 
-/// What came of reading into a log.
+/// Result of reading into a log.
 struct Part {
-    /// What was not come to.
+    /// Ranges that were not reached.
     rest: Ranges,
     read_bytes: u64,
-    /// Bytes that lie where something else was read.
+    /// Bytes at places that were read already.
     once_bytes: u64,
-    /// Whether the map has shown a hole, or there is none.
+    /// Whether the map has shown a hole, or there is no map.
     has_hole: bool,
     failed: Ranges,
     why: Option<io::Error>,
     ended: Option<Ended>,
 }
 
-/// Why a turn ends before it is over.
+/// Why a turn ends early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     /// The work is to stop.
@@ -104,14 +104,14 @@ enum Ended {
 }
 
 impl<S: Substrate> Scan<'_, '_, S> {
-    /// Gives a file its turn. `scanned` is what it was like when all of it was known.
+    /// Gives a file its turn. `scanned` is its stamp when all of it was known.
     pub(super) fn take_turn(&mut self, subject: &Subject<'_, S>, scanned: Option<Stamp>) -> Result<Looked, StateError> {
         let (number, stat, age, end) = (subject.number, subject.stat, subject.age, subject.end());
         let mut reading = self.files.get(number).map(|mark| mark.reading.clone()).unwrap_or_default();
         reading.cut(end);
         reading.cursor = if reading.cursor < end { reading.cursor } else { 0 };
         let known_to = if reading.is_known { end } else { reading.cursor };
-        // A change when the clock came by a time that was ahead would have had that time.
+        // A change at the moment when the clock reached a time that was ahead would have had that time.
         let was_ahead = self.files.get(number).is_some_and(|mark| mark.flags.is_ahead);
         let is_as_scanned = scanned == Some(subject.stamp()) && (!was_ahead || age == Age::Ahead);
         let changes = if is_as_scanned || stat.length < self.options.rereading.map_bytes_min {
@@ -146,7 +146,8 @@ impl<S: Substrate> Scan<'_, '_, S> {
         }
     }
 
-    /// Reads what changed, and what is to be read again by now. Returns of what it is known now what it holds.
+    /// Reads the changed ranges, and the ranges that are due to be read again. Returns the ranges whose content is
+    /// known now.
     fn read_changes(
         &mut self,
         subject: &Subject<'_, S>,
@@ -161,22 +162,22 @@ impl<S: Substrate> Scan<'_, '_, S> {
         let part = self.read(subject, &Wanted { ranges: &wanted, emptied: &emptied, most: u64::MAX })?;
         let known = wanted.minus(&part.rest);
         self.take_in(subject, reading, &known, &part);
-        // What was not come to is read next time, whether it changes or not.
+        // Ranges that were not reached are read next time, whether they change or not.
         for range in part.rest.clone().bounded(AGAIN_MAX / 2).iter() {
             reading.read_again(range.clone(), false, subject.now);
         }
         Ok((known, part))
     }
 
-    /// Keeps the present map, by which the next turn tells what changed.
+    /// Keeps the present map, with which the next turn finds changes.
     fn keep_map(
         &mut self,
         subject: &Subject<'_, S>,
         reading: &mut Reading,
         changes: Changes,
     ) -> Result<(), StateError> {
-        // What the file grew by between the looks at its length and at its map is not read in this turn, and may be
-        // older than the generation.
+        // Data by which the file grew between the looks at its length and at its map is not read in this turn, and may
+        // be older than the generation.
         if changes.generation.is_some() {
             let stat = self.state.substrate().stat(subject.file);
             let grown = stat.map_or(0, |stat| stat.length / BLOCK_BYTES_U64).min(FileBlock::LIMIT) * BLOCK_BYTES_U64;
@@ -201,7 +202,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
     ) -> Result<Option<Ended>, StateError> {
         while let Some(round) = reading.round.filter(|_| allowed > 0) {
             let stop = subject.end().min(reading.cursor + round.left);
-            // What failed has its own time.
+            // Failed ranges have their own times.
             let failing = Ranges::of(reading.failed().map(|again| again.range()));
             let stretch = Ranges::of(std::iter::once(reading.cursor..stop)).minus(&failing).minus(known);
             let wanted = Wanted { ranges: &stretch, emptied: &Ranges::default(), most: allowed.min(PART_BYTES) };
@@ -236,7 +237,7 @@ impl<S: Substrate> Scan<'_, '_, S> {
         Ok(None)
     }
 
-    /// Has the newest log of a file replace the older ones where it tells of all of it; else many become one.
+    /// Replaces the older logs of a file by the newest if that covers all of it; otherwise merges many logs into one.
     fn tidy_logs(
         &mut self,
         subject: &Subject<'_, S>,
@@ -254,13 +255,13 @@ impl<S: Substrate> Scan<'_, '_, S> {
                 }
             }
         } else if self.state.merge_logs(subject.number, &mut self.logs)? == Merged::Damaged {
-            // What it told is found by reading the file.
+            // Its content is found by reading the file.
             *reading = Reading::default();
         }
         Ok(())
     }
 
-    /// Reads ranges into a log, and publishes it. What was read until somebody wanted the work to end is kept.
+    /// Reads ranges into a log, and publishes it. If the work is told to end, the part that was read is kept.
     fn read(&mut self, subject: &Subject<'_, S>, wanted: &Wanted<'_>) -> Result<Part, StateError> {
         if wanted.ranges.is_empty() && wanted.emptied.is_empty() {
             let (rest, failed) = (Ranges::default(), Ranges::default());
@@ -330,13 +331,13 @@ impl<S: Substrate> Scan<'_, '_, S> {
         Ok(part)
     }
 
-    /// Takes note of what was read, and of what could not be.
+    /// Notes the ranges that were read, and those that could not be.
     fn take_in(&mut self, subject: &Subject<'_, S>, reading: &mut Reading, known: &Ranges, part: &Part) {
         known.minus(&part.failed).iter().for_each(|range| reading.was_read(range, subject.now));
         let mut news: Option<Range<u64>> = None;
         for range in part.failed.iter() {
             let is_new = reading.read_again(range.clone(), true, subject.now);
-            // Who asks for it is told each time.
+            // A user who asked for the attempt gets a report each time.
             if is_new || self.options.rereading.failed == Failed::AtOnce {
                 news.get_or_insert(range.clone());
             }
@@ -349,8 +350,8 @@ impl<S: Substrate> Scan<'_, '_, S> {
         }
     }
 
-    /// Writes down how far a file is read. All of it is known where no round is left, unless it changed a moment ago:
-    /// the next change may get the same time.
+    /// Notes how far a file is read. If no round is left, all of it is known, unless it changed a moment ago: the next
+    /// change may get the same time.
     fn note(&mut self, subject: &Subject<'_, S>, reading: Reading) -> Result<(), StateError> {
         let is_whole = reading.is_known && reading.round.is_none();
         let scanned = (is_whole && subject.age != Age::Recent).then_some(subject.stamp());
@@ -362,16 +363,16 @@ impl<S: Substrate> Scan<'_, '_, S> {
     }
 }
 
-/// Begins a round where one is needed, or goes on with the one that is under way.
+/// Begins a round if one is needed, or continues the current one.
 fn begin_round(reading: &mut Reading, subject: &Subject<'_, impl Substrate>, are_all: bool) {
     let (stamp, end, age) = (subject.stamp(), subject.end(), subject.age);
-    // The next change may get the same times: then nothing tells that what was read in this turn is not the latest.
+    // The next change may get the same times. Then nothing shows that the content read in this turn is out of date.
     let is_settled = age != Age::Recent;
     let begun = if is_settled { stamp } else { Stamp { length: u64::MAX, ..stamp } };
     reading.round = match reading.round {
         None if reading.is_known && are_all => None,
         Some(round) if are_all => {
-            // All that changed since it began was seen; what was added is before the file's end.
+            // All changes since it began were seen, and added data is before the file's end.
             let added = stamp.length.saturating_sub(round.stamp.length);
             Some(Round { stamp, left: round.left.saturating_add(added).min(end) })
         }
@@ -380,24 +381,24 @@ fn begin_round(reading: &mut Reading, subject: &Subject<'_, impl Substrate>, are
     };
 }
 
-/// Returns how many bytes a turn reads on from the cursor, with so many that it has read already.
+/// Returns how many bytes a turn may read on from the cursor, after it has read `read_bytes` already.
 fn allowance(turn: Turn, reading: &Reading, read_bytes: u64) -> u64 {
     match turn {
         _ if reading.round.is_none() => 0,
         _ if !reading.is_known => u64::MAX,
         Turn::Whole => u64::MAX,
         Turn::Within(written) => {
-            // What is known to have changed was written. Times that are others tell of one write, at least.
+            // Known changes were written. Changed times show at least one write.
             let written = written.max(read_bytes).max(BLOCK_BYTES_U64);
             (written.saturating_mul(REREAD_PERCENT) / 100).saturating_sub(read_bytes)
         }
     }
 }
 
-/// What is told of a file, in order of its blocks: what was read, and what holds nothing any more.
+/// The notes of a file, in order of its blocks: blocks that were read, and ranges that have become empty.
 struct Notes<'n, I: Iterator<Item = &'n Range<u64>>> {
     emptied: Peekable<I>,
-    /// What was read and not told.
+    /// A note that was read and not returned.
     ahead: Option<Written>,
 }
 

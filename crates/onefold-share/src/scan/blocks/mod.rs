@@ -18,21 +18,22 @@ use crate::pace::Pace;
 use crate::ranges::Ranges;
 use crate::scan::places::DomainPlaces;
 
-/// A shorter stretch whose digests are known is read with what is around it: one request costs less than two.
+/// Minimum length of a stretch with known digests that is left out of a read. A shorter one is read with its
+/// surroundings: one request costs less than two.
 const KNOWN_BLOCKS_MIN: u64 = 16;
-/// Blocks of a piece.
+/// Number of blocks of a piece.
 const PIECE_BLOCKS: usize = PIECE_BYTES / onefold_block::BLOCK_BYTES;
 
 /// Data of a file, in whole blocks; empty where there is none.
 struct Data {
     from: u64,
     to: u64,
-    /// Where the first block lies, in bytes, and how many whole blocks lie behind each other from there on; none
-    /// where nobody else refers to it.
+    /// The place of the first block, in bytes, and the number of consecutive whole blocks from there on; `None` if no
+    /// other file refers to it.
     shared: Option<(u64, u64)>,
 }
 
-/// Blocks that were asked for and lie where other files may have theirs.
+/// Requested blocks at places to which other files may refer.
 struct SharedBlocks {
     offset: u64,
     place: u64,
@@ -47,35 +48,35 @@ pub(super) struct Blocks<'a, S: Substrate> {
     map: Option<Extents>,
     digester: Digester<'a>,
     key: &'a FingerprintKey,
-    /// What is to be read, and was not asked for.
+    /// Ranges that are to be read, and were not requested yet.
     wanted: VecDeque<Range<u64>>,
-    /// Bytes that may still be asked for.
+    /// Bytes that may still be requested.
     left: u64,
-    /// Nothing more is asked for.
+    /// Whether nothing more is requested.
     is_ending: bool,
-    /// What the digester's threads read by.
+    /// The reader of the digester's threads.
     reader: Option<Arc<dyn Reader>>,
     /// The piece whose blocks are being returned, and the next of them.
     piece: Option<(Piece, usize)>,
-    /// Whether the map has shown a hole. What is set aside is none.
+    /// Whether the map has shown a hole. Unwritten space is none.
     has_seen_hole: bool,
     pub(super) read_bytes: u64,
-    /// Bytes whose digests were known.
+    /// Bytes whose digests were known already.
     pub(super) once_bytes: u64,
-    /// What was read before, by where it lies.
+    /// Digests that were read before, by place.
     places: Option<DomainPlaces<'a>>,
-    /// What the file was like before its map was looked at; none once it is known to have changed, or where nothing is
+    /// The stamp of the file before its map was looked at; `None` once it is known to have changed, or if nothing is
     /// added to `places`.
     mapped: Option<Stamp>,
-    /// What is to be added to it, of each piece that was asked for.
+    /// Blocks whose digests are to be added to it, for each requested piece.
     asked: VecDeque<Vec<SharedBlocks>>,
-    /// What could not be read, and why first.
+    /// Ranges that could not be read, and the first reason.
     pub(super) failed: Vec<Range<u64>>,
     pub(super) why: Option<io::Error>,
 }
 
 impl<'a, S: Substrate> Blocks<'a, S> {
-    /// Returns the blocks of ranges, which are whole blocks; at most so many bytes are read.
+    /// Returns the blocks of ranges, which are whole blocks. At most `most` bytes are read.
     pub(super) fn new(
         substrate: &'a S,
         pace: &'a Pace<'a>,
@@ -114,22 +115,22 @@ impl<'a, S: Substrate> Blocks<'a, S> {
         Blocks { places, mapped: Some(mapped), ..self }
     }
 
-    /// Has nothing more be read than was asked for already.
+    /// Stops further requests; requested pieces are still read.
     pub(super) fn end_soon(&mut self) {
         self.is_ending = true;
     }
 
-    /// Returns what is left to be read, once no block comes any more.
+    /// Returns the ranges that are left to be read, once no further block comes.
     pub(super) fn rest(&self) -> Ranges {
         Ranges::of(self.wanted.iter().cloned())
     }
 
-    /// Returns whether there is a hole in what was read, or may be one.
+    /// Returns whether there is, or may be, a hole in the part that was read.
     pub(super) fn has_hole(&self) -> bool {
         self.has_seen_hole || self.map.is_none()
     }
 
-    /// Returns where the next piece is looked for; none if all was asked for.
+    /// Returns where the next piece begins; `None` if everything was requested.
     pub(super) fn position(&self) -> Option<u64> {
         self.wanted.front().map(|range| range.start)
     }
@@ -160,10 +161,10 @@ impl<'a, S: Substrate> Blocks<'a, S> {
         }
     }
 
-    /// Adds the digests of a piece to the known ones, for blocks that still lie at their places. A block that was
-    /// written between the looks at its place and at its content lies elsewhere by now. If the file has other times
-    /// then, none of its places count any more. The times of a direct write are older than its data, so the map is
-    /// looked at again, too.
+    /// Adds the digests of a piece to the known ones, for blocks that are still at their places. A block that was
+    /// written between the looks at its place and at its content has another place by now. If the file has other times
+    /// by then, none of its places count any more. The times of a direct write are older than its data, so the map is
+    /// checked again, too.
     fn note_places(&mut self, piece: &Piece) {
         let shared = self.asked.pop_front().unwrap_or_default();
         if shared.is_empty() || !piece.failed.is_empty() {
@@ -190,8 +191,7 @@ impl<'a, S: Substrate> Blocks<'a, S> {
         }
     }
 
-    /// Returns the digests of blocks from an offset on that lie where something was read, up to an end, of a piece at
-    /// most.
+    /// Returns the known digests of blocks from an offset on, up to an end, at most a piece.
     fn known_from(&mut self, offset: u64, end: u64) -> Vec<Option<FingerprintPrefix>> {
         let mut known: Vec<Option<FingerprintPrefix>> = Vec::new();
         if self.places.is_none() {
@@ -216,7 +216,7 @@ impl<'a, S: Substrate> Blocks<'a, S> {
         known
     }
 
-    /// Has the next piece with data read and digested. Returns false where there is none.
+    /// Requests the next piece with data from the digester. Returns false if there is none.
     fn ask_piece(&mut self) -> bool {
         while let Some(Range { start: offset, end }) = self.wanted.front().cloned().filter(|_| !self.is_ending) {
             let Data { from, to, shared } = self.data_from(offset);
@@ -238,7 +238,7 @@ impl<'a, S: Substrate> Blocks<'a, S> {
                 self.is_ending = true;
                 break;
             }
-            // A shared file lies in many small parts, which are read as one where no hole is between them.
+            // A shared file is in many small parts, which are read as one if no hole is between them.
             let most = end.min(from + at_once);
             let mut to = self.known_at(from, to.min(most), shared);
             let mut asked = Vec::from_iter(part_of(from, to, shared));
@@ -258,7 +258,7 @@ impl<'a, S: Substrate> Blocks<'a, S> {
             self.pace.read(to - from);
             let length = usize::try_from(to - from).expect("at most a piece");
             let (substrate, file) = (self.substrate, self.file);
-            // It may have become shorter: then less is in the piece, or nothing.
+            // It may have become shorter: then the piece has less, or nothing.
             self.digester.ask(self.key, from, length, self.reader.as_ref(), |offset, into| {
                 substrate.read_at(file, offset, into)
             });
@@ -267,7 +267,7 @@ impl<'a, S: Substrate> Blocks<'a, S> {
         false
     }
 
-    /// Takes what is before an offset out of what is wanted.
+    /// Removes everything before an offset from the wanted ranges.
     fn asked_up_to(&mut self, offset: u64) {
         if let Some(first) = self.wanted.front_mut() {
             first.start = offset;
@@ -277,13 +277,13 @@ impl<'a, S: Substrate> Blocks<'a, S> {
         }
     }
 
-    /// Returns where, in what is read from an offset to an end, the first block lies whose digest is known.
+    /// Returns the first block with a known digest, between an offset and the end of a read.
     fn known_at(&self, offset: u64, end: u64, shared: Option<(u64, u64)>) -> u64 {
         let (Some((place, _)), Some(places)) = (shared, &self.places) else { return end };
         end.min(offset.saturating_add(places.unknown_from(place).max(BLOCK_BYTES_U64)))
     }
 
-    /// Returns the next data at or behind an offset; all of the rest where the file system has no maps.
+    /// Returns the next data at or behind an offset; if the file system has no maps, all of the rest.
     fn data_from(&mut self, offset: u64) -> Data {
         let Some(map) = &mut self.map else { return Data { from: offset, to: u64::MAX, shared: None } };
         match map.at(self.substrate, self.file, offset) {
@@ -316,7 +316,7 @@ fn digests_of(piece: &Piece, offset: u64, blocks: u64) -> &[Option<FingerprintPr
     piece.digests.get(first..end).unwrap_or_default()
 }
 
-/// Returns what others may refer to of the blocks between two offsets.
+/// Returns the part of shared blocks between two offsets.
 fn part_of(offset: u64, end: u64, shared: Option<(u64, u64)>) -> Option<SharedBlocks> {
     let (place, blocks) = shared?;
     Some(SharedBlocks { offset, place, blocks: blocks.min(end.saturating_sub(offset) / BLOCK_BYTES_U64) })
