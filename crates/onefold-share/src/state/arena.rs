@@ -1,8 +1,8 @@
-//! The virtual arena: files that own no data, only references to shared blocks, which give them names that last.
+//! The virtual arena: files that own no data, only references to shared blocks. They give these blocks lasting names.
 //!
-//! A block is put in by cloning it into a slot, before anybody has looked what is in it. That it holds what its entry
-//! says is made sure afterwards, by reading the slot, which nobody writes to. A slot that no entry names is punched by
-//! the next pass. Emptying a slot is always safe: other files keep their own references.
+//! A block is put in by cloning it into a slot, before anything has read it. Afterwards the slot, to which nobody
+//! writes, is read to make sure that it holds the content of its entry. A slot that no entry names is punched by the
+//! next pass. Emptying a slot is always safe: other files keep their own references.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,16 +18,16 @@ use crate::format::Slot;
 
 const FILE_BYTES: u64 = Slot::IN_FILE * BLOCK_BYTES_U64;
 const TRIES: u32 = 10_000;
-/// Arena files that are tried before a new one is made.
+/// Maximum number of arena files that are tried before a new one is made.
 const LOOKED_AT_MAX: usize = 8;
 
-/// The arena files into which a pass puts shared blocks. Their locks are held until it is dropped: until the index that
-/// names their slots is published, whoever sweeps would take them for unnamed.
+/// The arena files into which a pass puts shared blocks. Their locks are held until it is dropped. Until the index that
+/// names their slots is published, a sweeping host would take them for unnamed.
 pub(crate) struct ArenaWriter<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
-    /// The last one is being filled, the others are full.
+    /// The last file is being filled, the others are full.
     files: Vec<Filling<S>>,
-    /// What blocks are made ready with to be cloned, where that is needed; once something was put in.
+    /// The file with which blocks are prepared for cloning, if that is needed; set once a block was put in.
     scratch: Option<S::File>,
 }
 
@@ -35,7 +35,7 @@ struct Filling<S: Substrate> {
     number: u32,
     file: S::File,
     next: u64,
-    /// From here on no entry names the slots yet.
+    /// The first slot that no entry names yet.
     published: u64,
     _lock: Held<S>,
 }
@@ -51,12 +51,12 @@ pub(crate) struct ArenaLock<S: Substrate> {
 pub(crate) struct SlotRun {
     /// The first.
     pub first: Slot,
-    /// How many, at least one.
+    /// Their number, at least one.
     pub count: u64,
 }
 
-/// Arena files of which all locks are kept: nobody fills them, empties their slots, or shares with these once he looks.
-/// Whoever has this state folder open may take the locks once more.
+/// Arena files of which all locks are held: no host fills them, empties their slots, or shares with these once it has
+/// checked the locks. Work on this same open state folder may take the locks once more.
 pub(crate) struct KeptArenas<'a, 'b, S: Substrate> {
     state: &'a State<'b, S>,
     numbers: BTreeSet<u32>,
@@ -67,7 +67,8 @@ impl<'a, 'b, S: Substrate> KeptArenas<'a, 'b, S> {
         KeptArenas { state, numbers: BTreeSet::new() }
     }
 
-    /// Keeps the locks of an arena file, unless somebody has one of them. Returns whether they are kept.
+    /// Takes and keeps the locks of an arena file, unless another process has one of them. Returns whether they are
+    /// kept.
     ///
     /// # Errors
     /// Errors of the device.
@@ -75,7 +76,7 @@ impl<'a, 'b, S: Substrate> KeptArenas<'a, 'b, S> {
         if !self.state.keep(&Subject::Arena(number))? {
             return Ok(false);
         }
-        // From here on it is let go of in any case.
+        // From here on it is released in any case.
         self.numbers.insert(number);
         let is_kept = self.state.keep(&Subject::Sweep(number))?;
         if !is_kept {
@@ -85,7 +86,7 @@ impl<'a, 'b, S: Substrate> KeptArenas<'a, 'b, S> {
         Ok(is_kept)
     }
 
-    /// Returns which files they are of.
+    /// Returns the numbers of these files.
     pub(crate) fn numbers(&self) -> &BTreeSet<u32> {
         &self.numbers
     }
@@ -101,13 +102,13 @@ impl<S: Substrate> Drop for KeptArenas<'_, '_, S> {
 }
 
 impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
-    /// Returns a writer that has not chosen its file yet.
+    /// Returns a writer without a file; it chooses one later.
     #[must_use]
     pub(crate) fn new(state: &'a State<'b, S>) -> ArenaWriter<'a, 'b, S> {
         ArenaWriter { state, files: Vec::new(), scratch: None }
     }
 
-    /// Clones as many of `count` blocks as one arena file has room for into slots, and returns which.
+    /// Clones up to `count` blocks into slots, as many as one arena file has room for, and returns these slots.
     ///
     /// # Errors
     /// Errors of the state folder, and of cloning.
@@ -131,7 +132,7 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
         let length = count * BLOCK_BYTES_U64;
         let ready = self.scratch.as_ref().map_or(Ok(()), |scratch| substrate.prepare_clone(source, length, scratch));
         if let Err(error) = ready.and_then(|()| substrate.clone_range(source, into, length)) {
-            // Whatever part was cloned is not named by any entry.
+            // No entry names the part that was cloned.
             filling.next += count;
             return Ok(Err(error));
         }
@@ -140,7 +141,7 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
         Ok(Ok(SlotRun { first, count }))
     }
 
-    /// Makes all slots durable: an entry that outlives its slot would only be in the way.
+    /// Makes all slots durable. An entry that outlives its slot would only be in the way.
     ///
     /// # Errors
     /// Errors of the device.
@@ -152,16 +153,16 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
         Ok(())
     }
 
-    /// Takes note that the entries of all slots that are worth any are published.
+    /// Notes that the entries of all useful slots are published.
     pub(crate) fn note_published(&mut self) {
-        // The last one is filled on; the slots of the others are named, and nothing more goes into them.
+        // The last file is filled further. The slots of the others are named, and nothing more is put into them.
         let full = self.files.len().saturating_sub(1);
         self.files.drain(..full);
         self.files.iter_mut().for_each(|filling| filling.published = filling.next);
     }
 
-    /// Empties the slots that were filled since entries were published last, but for those that `is_kept` is said of.
-    /// What cannot be emptied now is emptied by the next pass.
+    /// Empties the slots that were filled since entries were published last, except those for which `is_kept` returns
+    /// true. Slots that cannot be emptied now are emptied by the next pass.
     pub(crate) fn discard(&mut self, is_kept: impl Fn(Slot) -> bool) {
         for filling in &mut self.files {
             let slots = filling.published..filling.next;
@@ -169,7 +170,7 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
             for run in slots.collect::<Vec<_>>().chunk_by(|one, other| kept(one) == kept(other)) {
                 let (Some(first), false) = (run.first(), run.first().is_some_and(kept)) else { continue };
                 let (offset, length) = (first * BLOCK_BYTES_U64, run.len() as u64 * BLOCK_BYTES_U64);
-                // A failure is the device's; the pass ends anyhow.
+                // A failure comes from the device; the pass ends anyhow.
                 let _ = self.state.substrate().punch(&filling.file, offset, length);
             }
             filling.published = filling.next;
@@ -187,14 +188,14 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
         self.files.iter().rev().find(|filling| filling.number == number).map(|filling| &filling.file)
     }
 
-    /// Finds an arena file with room that nobody works on, or makes one.
+    /// Finds an arena file with room on which no host works, or makes one.
     fn choose(state: &State<'_, S>) -> Result<Filling<S>, StateError> {
         let mut numbers = state.arenas()?;
         numbers.sort_unstable();
         // The newest ones may have room; other hosts may be filling some of them.
         let newer = numbers.last().map_or(0, |newest| newest + 1);
         let with_room = numbers.iter().copied().rev().take(LOOKED_AT_MAX);
-        // Once the highest number is taken, those of files that have gone.
+        // Once the highest number is taken, the numbers of removed files are tried.
         let unused = (newer..newer.saturating_add(TRIES))
             .take_while(|number| Slot::new(*number, 0).is_some())
             .chain((0..newer).filter(|number| numbers.binary_search(number).is_err()).take(TRIES as usize));
@@ -207,11 +208,11 @@ impl<'a, 'b, S: Substrate> ArenaWriter<'a, 'b, S> {
                 }
                 opened => opened.map_err(StateError::at(&path))?,
             };
-            // A process of another user may have it open since the time when others had rights to it.
+            // A process of another user may have the file open since the time when others had rights to it.
             if state.substrate().protection(&file).map_err(StateError::at(&path))?.is_sticky() {
                 continue;
             }
-            // Who made it may have died before it had its length.
+            // Its maker may have died before the file had its length.
             if state.substrate().stat(&file).map_err(StateError::at(&path))?.length < FILE_BYTES {
                 state.join_tree(&file, 0)?;
                 state.substrate().set_len(&file, FILE_BYTES).map_err(StateError::at(&path))?;
@@ -233,12 +234,12 @@ impl<S: Substrate> State<'_, S> {
     /// Errors of the device.
     pub fn arenas(&self) -> Result<Vec<u32>, StateError> {
         let names = self.names(FOLDER)?;
-        // One that no slot can be in is not ours.
+        // A file that cannot have a slot is foreign.
         let numbers = names.iter().filter_map(|name| name.parse().ok());
         Ok(numbers.filter(|number| Slot::new(*number, 0).is_some()).collect())
     }
 
-    /// Opens an arena file. None where there is none.
+    /// Opens an arena file. `None` if it does not exist.
     ///
     /// # Errors
     /// Errors of the device.
@@ -251,14 +252,14 @@ impl<S: Substrate> State<'_, S> {
         }
     }
 
-    /// Keeps everybody else from filling or sweeping an arena file, unless somebody does.
+    /// Locks an arena file against filling and sweeping, unless another process has a lock.
     ///
     /// # Errors
     /// Errors of the device.
     pub(crate) fn lock_arena(&self, number: u32) -> Result<Option<ArenaLock<S>>, StateError> {
         let Some(held) = self.try_lock(&Subject::Arena(number))? else { return Ok(None) };
         let sweep = if self.policy().is_declared() {
-            // Who has just declared what it shares with these slots looks whether it is free.
+            // A host that has just declared shares with these slots checks whether this lock is free.
             let Some(sweep) = self.try_lock(&Subject::Sweep(number))? else { return Ok(None) };
             Some(sweep)
         } else {
@@ -267,8 +268,8 @@ impl<S: Substrate> State<'_, S> {
         Ok(Some(ArenaLock { number, _held: [Some(held), sweep] }))
     }
 
-    /// Removes an arena file that is empty, or empties the slots that `is_named` denies: whoever calls this knows of
-    /// all entries that were published before the lock was taken. Returns how many slots came free.
+    /// Removes an arena file that is empty, or empties the slots for which `is_named` returns false. The caller has to
+    /// know all entries that were published before the lock was taken. Returns how many slots were emptied.
     ///
     /// # Errors
     /// Errors of the device.
@@ -282,7 +283,7 @@ impl<S: Substrate> State<'_, S> {
         let path = arena_path(self, number);
         let extents = Extents::load(self.substrate(), &file).map_err(StateError::at(&path))?;
         let (mut freed, mut kept) = (0, 0);
-        // What is to be punched from where on.
+        // Start of the range that is to be punched.
         let mut unnamed: Option<u64> = None;
         let punch = |from: u64, to: u64| {
             let (offset, length) = (from * BLOCK_BYTES_U64, (to - from) * BLOCK_BYTES_U64);

@@ -1,5 +1,5 @@
-//! What the state folder knows, asked for: look-ups in the index, all of its entries, what logs tell. Status,
-//! explanations and clones use nothing else of index and logs.
+//! Queries of the state folder: look-ups in the index, all of its entries, the contents of logs. Status, explanations
+//! and clones use nothing else of index and logs.
 //!
 //! All answers are hints, as old as the last pass.
 
@@ -24,11 +24,11 @@ const REQUESTS: &str = "requests";
 /// Files of one kind in the state folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stored {
-    /// How many.
+    /// Their number.
     pub files: u64,
-    /// Their length in bytes.
+    /// Their total length in bytes.
     pub bytes: u64,
-    /// The highest generation of them, where they have such; 0 where there is none.
+    /// Their highest generation, or 0 if they have none.
     pub generation: u64,
 }
 
@@ -37,25 +37,25 @@ pub struct Stored {
 pub struct Waiting {
     /// Logs.
     pub logs: u64,
-    /// Image files that they are of.
+    /// Number of image files with logs.
     pub files: u64,
-    /// Blocks that they tell of; one may be told of twice.
+    /// Number of blocks in the logs; a block may occur twice.
     pub blocks: u64,
     /// Length of the logs in bytes.
     pub bytes: u64,
 }
 
-/// Whether logs could be read, and say of all blocks what they hold.
+/// Whether all logs could be read, and have the content of all their blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// All that there is was told.
+    /// All logs were read.
     Whole,
-    /// A log is damaged, was written by a later version, or says only that blocks were changed.
+    /// A log is damaged, was written by a later version, or reports only that blocks were changed.
     InPart,
 }
 
 impl<S: Substrate> State<'_, S> {
-    /// Returns where the index knows a content.
+    /// Returns the place of a content in the index.
     ///
     /// # Errors
     /// Errors of the device; `Damaged`, `Newer`.
@@ -71,15 +71,15 @@ impl<S: Substrate> State<'_, S> {
         Ok(found)
     }
 
-    /// Hands on all entries of the index, in order of their digests, until `each` breaks off.
+    /// Calls `each` with all entries of the index, in order of their digests, until it breaks off.
     ///
     /// # Errors
-    /// Errors of the device; `Newer`; `Damaged`, where the entries before were handed on.
+    /// Errors of the device; `Newer`; `Damaged`, after the entries before the damage were passed on.
     pub fn each_entry(&self, each: impl FnMut(Entry) -> ControlFlow<()>) -> Result<(), StateError> {
         self.each_entry_within(Prefix::WHOLE, each)
     }
 
-    /// Hands on the entries of the shards that have digests with this prefix.
+    /// Calls `each` with the entries of the shards that have digests with this prefix.
     fn each_entry_within(
         &self,
         within: Prefix,
@@ -113,19 +113,19 @@ impl<S: Substrate> State<'_, S> {
         Ok(counts)
     }
 
-    /// Returns what the index takes.
+    /// Returns the space that the index takes.
     ///
     /// # Errors
     /// Errors of the device.
     pub fn index_stored(&self) -> Result<Stored, StateError> {
-        // A batch without entries is there for its number.
+        // A batch without entries exists only for its number.
         let (mut stored, batches) = (self.stored(SHARDS, 0)?, self.stored(batches::FOLDER, EMPTY_BYTES + 1)?);
         stored.files += batches.files;
         stored.bytes += batches.bytes;
         Ok(stored)
     }
 
-    /// Returns what logs wait for a pass. Those that are of no use are left out, and told of.
+    /// Returns the logs that wait for a pass. Useless ones are left out, and reported.
     ///
     /// # Errors
     /// Errors of the device.
@@ -154,8 +154,8 @@ impl<S: Substrate> State<'_, S> {
         Ok(waiting)
     }
 
-    /// Hands on the blocks of a file that logs tell of, with their digests; none if a block is zero. Later logs come
-    /// in no order, so that of a block that several tell of each content may be the present one.
+    /// Calls `each` with the blocks of a file that logs report, and their digests; `None` if a block is zero. Later
+    /// logs come in no order, so if several logs report a block, each of the contents may be the present one.
     ///
     /// # Errors
     /// Errors of the device, and of `each`.
@@ -176,7 +176,7 @@ impl<S: Substrate> State<'_, S> {
             match read {
                 Ok(()) => {}
                 Err(LogError::Each(error)) => return Err(error),
-                // Taken in by a pass meanwhile: then the index has it.
+                // A pass has taken it in meanwhile, so the index has its content.
                 Err(LogError::Log(FormatError::Io(error))) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(LogError::Log(why)) => {
                     if let FormatError::Io(error) = &why

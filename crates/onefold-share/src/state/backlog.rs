@@ -1,4 +1,4 @@
-//! How much waits for a pass, measured by the lengths of files: nothing is read.
+//! The amount of work that waits for a pass, measured by the lengths of files. Nothing is read.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,22 +11,22 @@ use crate::format::{FileNo, FingerprintPrefix};
 const LOGS: &str = "logs";
 const REQUESTS: &str = "requests";
 const SHARDS: &str = "shards";
-/// Of the shorter kind of entry: a digest and an arena slot.
+/// Length of the shorter kind of entry: a digest and an arena slot.
 const ENTRY_BYTES: u64 = FingerprintPrefix::BYTES as u64 + 5;
 
-/// What waits for a pass, beside what the index holds. About right: logs and shards have headers, too, and runs of
-/// single blocks take up to half as much again.
+/// The work that waits for a pass, beside the size of the index. Approximate: logs and shards have headers, too, and
+/// runs of single blocks take up to half as much again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Backlog {
     /// Write logs and merge requests that wait.
     pub logs: u64,
     /// Their length, in bytes.
     pub bytes: u64,
-    /// Blocks that they tell of.
+    /// Blocks that they report.
     pub blocks: u64,
     /// Entries of the index.
     pub index_entries: u64,
-    /// Images that are known and gone: what was shared with them may come free.
+    /// Known images that are gone: blocks that were shared with them may be freed.
     pub gone: u64,
 }
 
@@ -37,7 +37,7 @@ impl Backlog {
         self.logs == 0 && self.gone == 0
     }
 
-    /// Takes in images that are gone, by how many blocks they had.
+    /// Adds images that are gone, by their numbers of blocks.
     pub(crate) fn add_gone(&mut self, blocks: impl Iterator<Item = u64>) {
         for blocks in blocks {
             self.gone += 1;
@@ -45,7 +45,7 @@ impl Backlog {
         }
     }
 
-    /// Returns whether so much waits that a pass is worth while: it reads and writes the whole index.
+    /// Returns whether enough work waits for a pass, which reads and writes the whole index.
     #[must_use]
     pub(crate) fn is_worthwhile(&self, percent: u32) -> bool {
         !self.is_empty() && u128::from(self.blocks) * 100 >= u128::from(self.index_entries) * u128::from(percent)
@@ -53,7 +53,7 @@ impl Backlog {
 }
 
 impl Backlog {
-    /// As [`Backlog::is_worthwhile`], with so many bytes of logs more.
+    /// Does the same as [`Backlog::is_worthwhile`], with this many more bytes of logs.
     pub(crate) fn is_worthwhile_with(&self, bytes: u64, percent: u32) -> bool {
         let logs = self.logs + u64::from(bytes > 0);
         Backlog { logs, blocks: self.blocks + bytes / FingerprintPrefix::BYTES as u64, ..*self }.is_worthwhile(percent)
@@ -61,8 +61,8 @@ impl Backlog {
 }
 
 impl<S: Substrate> State<'_, S> {
-    /// Returns what waits for a pass: the logs of those files of which `includes` says so, without the logs of these
-    /// names.
+    /// Returns the work that waits for a pass: the logs of the files for which `includes` returns true, without the
+    /// logs of these names.
     ///
     /// # Errors
     /// Errors of the device.
@@ -100,7 +100,7 @@ impl<S: Substrate> State<'_, S> {
         Ok(self.names(LOGS)?.into_iter().chain(self.names(REQUESTS)?).collect())
     }
 
-    /// Returns the length of a file; zero where it is gone meanwhile.
+    /// Returns the length of a file; zero if it is gone meanwhile.
     fn length_of(&self, folder: &str, name: &str) -> Result<u64, StateError> {
         let path = self.path(folder, name);
         match self.open_own(&path, Access::Read).and_then(|file| self.substrate().stat(&file)) {

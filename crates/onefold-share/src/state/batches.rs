@@ -1,16 +1,16 @@
-//! What passes publish before their end: batches, small files of entries that are read beside the shards.
+//! Batches: small files of entries that passes publish before their end, and that are read beside the shards.
 //!
 //! A batch is one step of a pass: its slots are filled, images share with them, and its file names them. The digests of
-//! a batch lie in all shards, so to bring it into these at once would be to write the whole index. That is done at the
-//! end of a pass, or when batches have become a good part of the index: new generations of the shards first, then the
-//! batches go. Who dies in between leaves entries twice that agree.
+//! a batch are spread over all shards, so merging it at once would mean writing the whole index. The merge is done at
+//! the end of a pass, or when batches have become a large part of the index: first new generations of the shards are
+//! published, then the batches are removed. A host that dies in between leaves entries twice, which agree.
 //!
-//! Of one digest the newest batch is right, then older ones, then the shard. A reader opens the batches before the
-//! shards: a batch that is gone by then is in the shards that are there by then.
+//! For one digest, the newest batch is right, then older ones, then the shard. A reader opens the batches before the
+//! shards: the entries of a batch that is gone by then are in the shards that are there by then.
 //!
-//! Numbers are given by `link`, one after the other, so that of two hosts that have put one content into the arena the
-//! second sees the first one's batch before it has a number. The newest batch is never removed, or its number would be
-//! given out twice: an empty one comes after it first.
+//! `link` gives out consecutive numbers. So if two hosts have put one content into the arena, the second sees the first
+//! one's batch before its own has a number. The newest batch is never removed before an empty one comes after it;
+//! otherwise its number would be given out twice.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -29,28 +29,27 @@ use crate::format::{FingerprintPrefix, FormatError};
 
 pub(super) const FOLDER: &str = "batches";
 
-/// As many batches are there at once, at most, before they are brought into the shards: each is open while the index is
-/// read.
+/// Maximum number of batches before they are merged into the shards: each is open while the index is read.
 pub(crate) const BATCHES_MAX: usize = 64;
 
-/// Batches are brought into the shards when they are this part of the index, and of this length, in bytes: so each
-/// entry is written a few times at most.
+/// Batches are merged into the shards when they are this fraction of the index, and at least [`MERGE_BYTES_MIN`] long.
+/// So each entry is written only a few times.
 pub(crate) const MERGE_PART: u64 = 4;
-/// See [`MERGE_PART`].
+/// Minimum length of batches that are merged, in bytes. See [`MERGE_PART`].
 pub(crate) const MERGE_BYTES_MIN: u64 = 64 << 20;
 
-/// Several readers of one list of batches: shards that are read one after the other.
+/// One list of batches that several readers use, for shards that are read one after the other.
 pub(crate) type SharedBatches<'a, S> = Rc<RefCell<Batches<'a, S>>>;
 
-/// The entries of some batches, in order of their digests, the newest of each.
+/// The entries of some batches, in order of their digests, the newest for each.
 pub(crate) struct Batches<'a, S: Substrate> {
     readers: Vec<(u64, ShardReader<'a, S>)>,
-    /// The next entry of each, the lowest digest first, and of equal ones that of the newest batch.
+    /// The next entry of each batch, the lowest digest first. Of equal digests, that of the newest batch comes first.
     heads: BinaryHeap<Head>,
-    /// The entry that comes next, once it was looked for.
+    /// The next entry, once it was looked up.
     next: Option<Entry>,
     is_begun: bool,
-    /// Below this nothing is left: it was taken, or passed over.
+    /// Entries below this were taken or skipped.
     from: u64,
     bytes: u64,
     /// The batch that turned out to be damaged.
@@ -100,7 +99,7 @@ impl<S: Substrate> Batches<'_, S> {
         self.readers.iter().any(|(_, entries)| entries.length() > EMPTY_BYTES)
     }
 
-    /// Returns how long they are together, in bytes.
+    /// Returns their total length, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -115,7 +114,7 @@ impl<S: Substrate> Batches<'_, S> {
         self.from <= prefix.first_word()
     }
 
-    /// Returns the next entry of a prefix, and leaves it; those of lower digests are passed over. Prefixes come in
+    /// Returns the next entry of a prefix without taking it, and skips those of lower digests. Prefixes have to come in
     /// order.
     pub(crate) fn peek(&mut self, prefix: Prefix) -> Result<Option<Entry>, FormatError> {
         if !self.is_begun {
@@ -181,17 +180,17 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Errors of the device.
     pub(crate) fn batch_numbers(&self) -> Result<BTreeSet<u64>, StateError> {
         let names = match self.names(FOLDER) {
-            // An earlier version has made the state folder, and nobody has written to it since.
+            // An earlier version has made the state folder, and no host has written a batch since.
             Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Vec::new(),
             names => names?,
         };
-        // What no number could come after is not ours, nor what is written in another way.
+        // A number without a successor, or a name in another notation, is foreign.
         let number = |name: &String| name.parse::<u64>().ok().filter(|number| number.to_string() == *name);
         Ok(names.iter().filter_map(number).filter(|number| *number < u64::MAX).collect())
     }
 
-    /// Opens all batches, to be read beside shards that are opened afterwards. One that is of no use is dropped, and
-    /// counts as a part of the index that is lost.
+    /// Opens all batches, to be read beside shards that are opened afterwards. A useless one is dropped, and counts as
+    /// a lost part of the index.
     ///
     /// # Errors
     /// Errors of the device; `Newer`.
@@ -200,7 +199,7 @@ impl<'a, S: Substrate> State<'a, S> {
         self.open_batches_of(numbers)
     }
 
-    /// As [`State::open_batches`], of batches of these numbers. Those that are gone are passed over.
+    /// Does the same as [`State::open_batches`], for batches of these numbers. Those that are gone are skipped.
     ///
     /// # Errors
     /// As [`State::open_batches`].
@@ -217,7 +216,7 @@ impl<'a, S: Substrate> State<'a, S> {
         for number in numbers {
             let path = batch_path(self, number);
             let file = match self.open_own(&path, Access::Read) {
-                // Merged into shards, which are opened next.
+                // It was merged into shards, which are opened next.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 opened => opened.map_err(StateError::at(&path))?,
             };
@@ -237,7 +236,7 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(batches)
     }
 
-    /// Drops a batch that is damaged: what it held is found again by reading all files.
+    /// Drops a damaged batch. Its contents are found again by reading all files.
     ///
     /// # Errors
     /// Errors of the device.
@@ -246,14 +245,14 @@ impl<'a, S: Substrate> State<'a, S> {
         self.refuse(batch_path(self, number), why)
     }
 
-    /// Publishes entries as the batch that comes after all that there are; `newest` is the last one that the caller has
-    /// read. Returns its number; none if there is a newer one: that is to be read first.
+    /// Publishes entries as the batch behind all existing ones; `newest` is the last one that the caller has read.
+    /// Returns its number; `None` if there is a newer batch, which has to be read first.
     ///
     /// # Errors
-    /// No space; those of the device.
+    /// No space; errors of the device.
     ///
     /// # Panics
-    /// When the entries are not in order of their digests.
+    /// If the entries are not in order of their digests.
     pub(crate) fn publish_batch(&self, newest: u64, entries: &[Entry]) -> Result<Option<u64>, StateError> {
         let number = newest + 1;
         let scratch = self.write_scratch(|file| {
@@ -265,22 +264,22 @@ impl<'a, S: Substrate> State<'a, S> {
             return Ok(None);
         }
         if self.batch_numbers()?.last().is_some_and(|last| *last > number) {
-            // The name was free because its batch had come and gone: somebody else's, which was not read.
+            // The name was free because another host's batch with this number, which was not read, had come and gone.
             self.remove(&batch_path(self, number))?;
             return Ok(None);
         }
         Ok(Some(number))
     }
 
-    /// Removes batches of which all entries are in the shards by now.
+    /// Removes batches whose entries are all in the shards by now.
     ///
     /// # Errors
-    /// No space for an empty one where the newest goes; those of the device.
+    /// No space for an empty batch that replaces the newest; errors of the device.
     pub(crate) fn remove_batches(&self, merged: &BTreeSet<u64>) -> Result<(), StateError> {
         let Some(newest) = self.batch_numbers()?.last().copied() else { return Ok(()) };
         let mut kept = newest;
         if merged.contains(&newest) && self.open_batches_of([newest])?.has_entries() {
-            // Where another host has just published one, that is newer, and stays.
+            // If another host has just published one, that batch is newer, and stays.
             kept = self.publish_batch(newest, &[])?.unwrap_or(newest + 1);
         }
         for number in merged.iter().filter(|number| **number < kept) {

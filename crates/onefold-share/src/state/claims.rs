@@ -1,8 +1,9 @@
-//! Which pass works on which files' logs: each has a file that names them, from before it reads the logs until its end.
+//! Claims: which pass works on which files' logs. Each pass has a file that names the files, from before it reads the
+//! logs until its end.
 //!
 //! An owner's lock would do as well, but it would have to be held from the first log to the last call, for hours, and
-//! each is an open file. So the lock of an image is taken only while its blocks are shared, and a claim keeps other
-//! passes from planning the same. It holds as long as its host is present. Like all of this it saves work, no more.
+//! each lock is an open file. So the lock of an image is taken only while its blocks are shared, and a claim keeps
+//! other passes from planning the same work. A claim holds as long as its host is present. It only saves work.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,11 +20,11 @@ use crate::format::claim;
 pub(super) const FOLDER: &str = "claims";
 
 impl<S: Substrate> State<'_, S> {
-    /// Claims files for a pass of this host, but for those that others have claimed. Returns which; none if another
-    /// host claims some at this moment.
+    /// Claims files for a pass of this host, except those that other hosts have claimed. Returns the claimed files;
+    /// `None` if another host is claiming files at this moment.
     ///
     /// # Errors
-    /// No space; those of the device.
+    /// No space; errors of the device.
     pub(crate) fn claim(&self, wanted: &BTreeSet<FileNo>) -> Result<Option<BTreeSet<FileNo>>, StateError> {
         let Some(_held) = self.try_lock(&Subject::Claims)? else { return Ok(None) };
         let mut own = wanted.clone();
@@ -52,9 +53,9 @@ impl<S: Substrate> State<'_, S> {
         Ok(Some(own))
     }
 
-    /// Gives up what this host has claimed.
+    /// Releases the claims of this host.
     pub(crate) fn unclaim(&self) {
-        // What cannot be removed now holds until this host is not present any more.
+        // A claim that cannot be removed now holds until this host is no longer present.
         let _ = self.remove(&self.claim_path());
     }
 

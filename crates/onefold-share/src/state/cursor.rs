@@ -1,4 +1,5 @@
-//! Where the next scan goes on: the path of a file. Whoever scans writes it; the last one is taken.
+//! The scan cursor: the path of the file with which the next scan goes on. Each scan writes it; the last one written
+//! counts.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use crate::format::{FormatError, cursor};
 pub(super) const FILE: &str = "cursor";
 
 impl<S: Substrate> State<'_, S> {
-    /// Returns the path that the next scan goes on with; none if it begins with the first.
+    /// Returns the path with which the next scan goes on; `None` if it begins with the first.
     ///
     /// # Errors
     /// Errors of the device.
@@ -32,10 +33,10 @@ impl<S: Substrate> State<'_, S> {
         }
     }
 
-    /// Notes the path that the next scan goes on with; none if it begins with the first.
+    /// Notes the path with which the next scan goes on; `None` if it begins with the first.
     ///
     /// # Errors
-    /// No space; those of the device.
+    /// No space; errors of the device.
     pub(crate) fn set_scan_cursor(&self, cursor: Option<&Path>) -> Result<(), StateError> {
         let path = self.path("", FILE);
         let Some(cursor) = cursor else { return self.remove(&path) };

@@ -1,4 +1,4 @@
-//! The settings of a state folder, and the rules that follow from them.
+//! The settings of a state folder, and the domain rules that follow from them.
 
 use std::path::PathBuf;
 
@@ -15,10 +15,10 @@ impl Settings {
         state.path("", FILE)
     }
 
-    /// Reads the settings of a state folder. There are none where the file is missing.
+    /// Reads the settings of a state folder. If the file is missing, they are empty.
     ///
     /// # Errors
-    /// Errors of the device; `Settings` where the file is not to be trusted or not understood.
+    /// Errors of the device; `Settings` if the file cannot be trusted or understood.
     pub fn read<S: Substrate>(state: &State<'_, S>) -> Result<Settings, StateError> {
         let (substrate, path) = (state.substrate(), Settings::path(state));
         let file = match substrate.open(&path, Access::Read) {

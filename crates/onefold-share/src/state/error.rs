@@ -17,17 +17,17 @@ pub enum StateError {
     /// It cannot be made, read or written.
     #[error("`{}`: {source}", path.shown())]
     Io {
-        /// What failed.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// A file or folder of it is not one to rely on. Nothing of it was used.
+    /// A file or folder of it cannot be trusted. Nothing of it was used.
     #[error("`{}` is not used: {why}", path.shown())]
     Untrusted {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: Distrust,
     },
     /// It was made by a later version of this program.
@@ -43,7 +43,7 @@ pub enum StateError {
     Damaged {
         /// Its path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         why: FormatError,
     },
     /// Its identity is gone or damaged, while images may have holes that can be filled from it.
@@ -52,9 +52,9 @@ pub enum StateError {
     IdentityLost {
         /// Its path.
         path: PathBuf,
-        /// Whether the file is there, and cannot be read.
+        /// Whether the file exists, but cannot be read.
         is_damaged: bool,
-        /// The files in which something is declared.
+        /// The files with declared shares.
         intents: Vec<OpenIntent>,
     },
     /// An administrator's settings cannot be used.
@@ -62,7 +62,7 @@ pub enum StateError {
     Settings {
         /// Their path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: SettingsError,
     },
     /// The user wanted the work to stop.
@@ -73,10 +73,10 @@ pub enum StateError {
     Restless,
 }
 
-/// Most files that a message names.
+/// Maximum number of files that a message names.
 const NAMED_MAX: usize = 8;
 
-/// Names files in which something is declared, with their images.
+/// Names files with declared shares, and their images.
 fn named(intents: &[OpenIntent]) -> String {
     let named = intents.iter().take(NAMED_MAX).map(|intent| match &intent.image {
         Some(image) => format!("`{}` (image `{}`)", intent.path.shown(), image.shown()),
@@ -96,8 +96,8 @@ impl From<Stopped> for StateError {
 }
 
 impl StateError {
-    /// Returns what turns an error into one that names the file. `Interrupted` is what work that was told to stop ends
-    /// with; substrates never give it.
+    /// Returns a function that turns an error into one that names the file. `Interrupted` means that the work was told
+    /// to stop; substrates never return it.
     pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> StateError + use<'_> {
         |source| match (Distrust::of(&source), source.kind()) {
             (Some(why), _) => StateError::Untrusted { path: path.to_owned(), why },

@@ -1,8 +1,8 @@
-//! What the last complete run over guest files has concluded: a run that finds all images as that one has left them
-//! would find the same.
+//! The conclusion of the last complete run over guest files. A run that finds all images as that one has left them
+//! would conclude the same.
 //!
-//! Nobody's lock is needed: what is kept holds for the stamps of its images alone, and is written as a whole. It lies
-//! beside the kept guests, and goes with them.
+//! No lock is needed: the record holds only for the stamps of its images, and is written as a whole. It is stored
+//! beside the kept guests, and removed with them.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,15 +15,15 @@ use super::{State, StateError};
 use crate::format::files_run::{self, FilesRun};
 use crate::format::{FileNo, FormatError};
 
-/// Its name. Those of guests are numbers.
+/// Its name. The names of guests are numbers.
 const FILE: &str = "run";
 
 impl<S: Substrate> State<'_, S> {
-    /// Returns what the last complete run has concluded, if its text has at most `bytes_max` bytes.
+    /// Returns the conclusion of the last complete run, if its text has at most `bytes_max` bytes.
     ///
     /// # Errors
-    /// `Untrusted` for a file that must not be relied on. A damaged file is dropped, and one that cannot be read is
-    /// reported: both count as none.
+    /// `Untrusted` for a file that must not be used. A damaged file is dropped, and an unreadable one is reported: both
+    /// count as missing.
     pub(crate) fn kept_run(&self, bytes_max: usize) -> Result<Option<FilesRun>, StateError> {
         let path = path(self);
         let file = match self.open_own(&path, Access::Read) {
@@ -37,8 +37,8 @@ impl<S: Substrate> State<'_, S> {
         }
     }
 
-    /// Keeps what a complete run has concluded, or nothing where its text is longer than `bytes_max`, or would take
-    /// room that others need.
+    /// Keeps the conclusion of a complete run. Keeps nothing if its text is longer than `bytes_max`, or would take
+    /// space that others need.
     ///
     /// # Errors
     /// Errors of the device.
@@ -55,8 +55,8 @@ impl<S: Substrate> State<'_, S> {
         }
     }
 
-    /// Brings the stamp of an image up to date in what is kept: its times were set without a change of its content. An
-    /// image that was not as is kept stays as it is there.
+    /// Updates the stamp of an image in the record, after its times were set without a change of its content. If the
+    /// image had another stamp before than the record says, the record keeps its stamp.
     ///
     /// # Errors
     /// Errors of the device.
@@ -67,7 +67,7 @@ impl<S: Substrate> State<'_, S> {
         }
         let mut run = match self.kept_run(usize::MAX) {
             Ok(Some(run)) => run,
-            // Nobody uses a file of another user, and a run over files reports it.
+            // A file of another user is not used, and a run over files reports it.
             Ok(None) | Err(StateError::Untrusted { .. }) => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -77,7 +77,7 @@ impl<S: Substrate> State<'_, S> {
         self.keep_run(&run, usize::MAX)
     }
 
-    /// Drops what the last complete run has concluded.
+    /// Drops the conclusion of the last complete run.
     ///
     /// # Errors
     /// Errors of the device.
@@ -130,7 +130,7 @@ mod tests {
         let stamps = || kept().unwrap().images.iter().map(|image| image.stamp).collect::<Vec<_>>();
         for (number, before, after, expected) in [
             (8, stamp(1, 1), stamp(1, 2), [stamp(1, 1), stamp(1, 2)]),
-            // It was not like that.
+            // It had another stamp before.
             (8, stamp(1, 1), stamp(1, 3), [stamp(1, 1), stamp(1, 2)]),
             // The content has changed, too.
             (8, stamp(1, 2), stamp(2, 3), [stamp(1, 1), stamp(1, 2)]),
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(state.kept_guests().unwrap(), [], "a run is no guest");
         file_system.protect(path(&state), UserNo(7), 0o600).unwrap();
         assert!(matches!(state.kept_run(usize::MAX), Err(StateError::Untrusted { .. })));
-        // A pass that sets times is none that uses it.
+        // A pass that sets times does not use the record.
         state.restamp_guest(FileNo(8), StampChange { before: stamp(1, 1), after: stamp(1, 2) }).unwrap();
     }
 

@@ -1,4 +1,5 @@
-//! Names of state folders: each user has its own, so that no user can take the name of another one's, root's above all.
+//! Names of state folders. Each user has its own, so that no user can take the name of another one's folder, above all
+//! root's.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -7,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use onefold_block::Show;
 use onefold_substrate::{Substrate, SubstrateKind, UserNo};
 
-/// Root's, and the one in a pool, in which there are no users.
+/// Root's folder, and the one in a pool, which has no users.
 const ROOTS: &str = ".onefold";
 
 /// The name of a user's state folder in the root of the file system: `.onefold` for root, `.onefold-NUMBER` for others.
@@ -52,7 +53,7 @@ impl StateFolder {
         &self.0
     }
 
-    /// Returns the path of something in it.
+    /// Returns the path of a file or folder in it.
     #[must_use]
     pub fn join(&self, path: impl AsRef<Path>) -> PathBuf {
         self.0.join(path)

@@ -1,7 +1,7 @@
-//! Kept guests: what guests said of their files when their images were examined last. An image that has not changed
-//! since is not examined again.
+//! Kept guests: the statements of guests about their files when their images were last examined. An image that has not
+//! changed since is not examined again.
 //!
-//! Nobody's lock is needed: what is kept of an image holds for its stamp alone, and is written as a whole.
+//! No lock is needed: a record holds only for the stamp of its image, and is written as a whole.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,17 +16,17 @@ use crate::room::left_for_others;
 
 pub(super) const FOLDER: &str = "guests";
 
-/// Beside a record, so many times the room has to be free that a pass leaves for others: it needs some for its own
-/// records, and what it shares makes room only afterwards.
+/// Minimum free space for writing a record, as a multiple of the space that a pass leaves for others. A pass needs some
+/// for its own records, and sharing frees space only afterwards.
 const ROOM_FACTOR: u64 = 8;
 
 impl<S: Substrate> State<'_, S> {
-    /// Returns what is kept of an image, if its head is `wanted` and its packages and files have at most `bytes_max`
+    /// Returns the record of an image, if its head is `wanted` and its packages and files have at most `bytes_max`
     /// bytes.
     ///
     /// # Errors
-    /// `Untrusted` for a record that is not to rely on. A damaged record is dropped, and one that cannot be read is
-    /// reported: both count as none.
+    /// `Untrusted` for a record that must not be used. A damaged record is dropped, and an unreadable one is reported:
+    /// both count as missing.
     pub(crate) fn kept_guest(
         &self,
         number: FileNo,
@@ -46,8 +46,8 @@ impl<S: Substrate> State<'_, S> {
         }
     }
 
-    /// Keeps what the guest of an image says. Where that would take room that others need, nothing is kept of the image
-    /// any more: without a record the next run costs more, and that is all.
+    /// Keeps the statements of an image's guest. If the record would take space that others need, the image gets none,
+    /// and an old one is dropped: this only makes the next run more expensive.
     ///
     /// # Errors
     /// Errors of the device.
@@ -64,16 +64,16 @@ impl<S: Substrate> State<'_, S> {
         }
     }
 
-    /// Returns whether a record of so many bytes leaves enough room to others. Where the file system does not tell, it
-    /// says when it is full.
+    /// Returns whether a record of this many bytes leaves enough space for others. If the file system does not report
+    /// its free space, writing fails when it is full.
     pub(super) fn leaves_room(&self, bytes: usize) -> bool {
         let (Ok(room), Ok(left)) = (self.substrate().room(), self.substrate().room_for_records()) else { return true };
         let others = left_for_others(room.total).saturating_mul(ROOM_FACTOR);
         u64::try_from(bytes).is_ok_and(|bytes| left.saturating_sub(bytes) >= others)
     }
 
-    /// Brings what is kept of an image up to date with times that were set without a change of its content, or drops it
-    /// where there is no room for that.
+    /// Updates the record of an image after its times were set without a change of its content. Drops the record if
+    /// there is no space for that.
     ///
     /// # Errors
     /// As [`State::keep_guest`].
@@ -83,7 +83,7 @@ impl<S: Substrate> State<'_, S> {
         let is_same = (before.length, before.modified) == (after.length, after.modified);
         let mut guest = match self.kept_guest(number, |head| is_same && head.stamp == Some(before), usize::MAX) {
             Ok(Some(guest)) => guest,
-            // Nobody uses a record of another user, and a run over files reports it.
+            // A record of another user is not used, and a run over files reports it.
             Ok(None) | Err(StateError::Untrusted { .. }) => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -91,7 +91,7 @@ impl<S: Substrate> State<'_, S> {
         self.keep_guest(number, &guest)
     }
 
-    /// Drops what is kept of an image.
+    /// Drops the record of an image.
     ///
     /// # Errors
     /// Errors of the device.
@@ -99,7 +99,7 @@ impl<S: Substrate> State<'_, S> {
         self.remove(&path(self, number))
     }
 
-    /// Returns the numbers of the images of which something is kept.
+    /// Returns the numbers of the images with a record.
     ///
     /// # Errors
     /// Errors of the device.
@@ -191,7 +191,7 @@ mod tests {
     }
 
     const NUMBER: FileNo = FileNo(5);
-    /// Blocks of a small file system.
+    /// Number of blocks of a small file system.
     const TOTAL_BLOCKS: u32 = 512;
 
     fn ground() -> SimulatedFileSystem {
@@ -208,7 +208,7 @@ mod tests {
         Stamp { length: 1 << 30, modified: time(5), changed: time(changed) }
     }
 
-    /// Returns a guest whose record takes about so many blocks.
+    /// Returns a guest whose record takes about this many blocks.
     fn guest(blocks: usize) -> KeptGuest {
         let packages = vec!["p".repeat(BLOCK_BYTES - 2); blocks];
         KeptGuest {

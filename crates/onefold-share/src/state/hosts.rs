@@ -1,8 +1,8 @@
-//! Hosts, as they know of each other: each has a file that it keeps locked as long as it works.
+//! Presence of hosts: each host has a file that it keeps locked as long as it works.
 //!
-//! Who finds the lock free, or no file, takes the host for dead and does what it has left undone. A host that comes
-//! back does work twice at worst. A dead host's file stays until somebody has looked after all that it may have left
-//! behind.
+//! Another host that finds the lock free, or no file, takes the host for dead and finishes its work. If the host comes
+//! back, work is done twice at worst. A dead host's file stays until another host has handled everything that it may
+//! have left behind.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -13,21 +13,21 @@ use onefold_substrate::{Access, Substrate};
 
 use super::{SCRATCH, Scratch, State, StateError};
 
-/// The end of the names of these files.
+/// The suffix of the names of these files.
 pub(super) const PRESENCE: &str = ".host";
 
-/// What tells a host's names from all others'. Drawn anew each time that the state folder is opened.
+/// Number that distinguishes a host's names from all others'. Drawn anew each time that the state folder is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostNo(pub u64);
 
 impl HostNo {
-    /// Returns the number that was written as text.
+    /// Returns the number in a text.
     #[must_use]
     pub fn parse(text: &str) -> Option<HostNo> {
         u64::from_str_radix(text, 16).ok().map(HostNo)
     }
 
-    /// Returns whether a file is one of this host's, `HOST.NUMBER`.
+    /// Returns whether a file name is one of this host's, `HOST.NUMBER`.
     #[must_use]
     pub(crate) fn has_named(self, path: &Path) -> bool {
         HostNo::of_name(path) == Some(self)
@@ -46,19 +46,20 @@ impl fmt::Display for HostNo {
     }
 }
 
-/// What keeps a host present.
+/// The file that keeps a host present.
 pub(super) type Presence<S> = parking_lot::Mutex<Option<Scratch<S>>>;
 
 impl<S: Substrate> State<'_, S> {
-    /// Has other hosts see that this one is at work, until [`State::leave`].
+    /// Shows other hosts that this one is at work, until [`State::leave`].
     ///
     /// # Errors
-    /// No space; those of the device.
+    /// No space; errors of the device.
     pub(crate) fn be_present(&self) -> Result<(), StateError> {
         let mut presence = self.presence.lock();
         if presence.is_none() {
             let (_, mut scratch) = self.new_scratch()?;
-            // It gets its name with its lock: who saw it without would take this host for dead.
+            // It gets its name together with its lock. Another host that saw the name without the lock would take this
+            // host for dead.
             let path = self.path(SCRATCH, presence_name(self.host()));
             self.replace(&scratch, &path).inspect_err(|_| self.discard(&scratch))?;
             scratch.path = path;
@@ -67,7 +68,8 @@ impl<S: Substrate> State<'_, S> {
         Ok(())
     }
 
-    /// Has other hosts see that this one has left nothing undone. Without it they look after what it may have left.
+    /// Shows other hosts that this one has left no unfinished work. Without this call, they look for work that it may
+    /// have left.
     pub fn leave(&self) {
         if let Some(scratch) = self.presence.lock().take() {
             self.discard(&scratch);
@@ -84,14 +86,14 @@ impl<S: Substrate> State<'_, S> {
         }
         let path = self.path(SCRATCH, presence_name(host));
         match self.open_own(&path, Access::Write) {
-            // Others may ask at this moment: none of them may be taken for the host.
+            // Others may ask at this moment. The check must not take their locks for the host's.
             Ok(file) => self.substrate().is_locked(&file).map_err(StateError::at(&path)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(StateError::at(&path)(error)),
         }
     }
 
-    /// Returns the hosts that died in the middle of their work.
+    /// Returns the hosts that died during their work.
     ///
     /// # Errors
     /// Errors of the device.
@@ -99,7 +101,7 @@ impl<S: Substrate> State<'_, S> {
         let mut dead = Vec::new();
         for name in self.names(SCRATCH)? {
             let Some(host) = name.strip_suffix(PRESENCE).and_then(HostNo::parse) else { continue };
-            // One that is written in another way is not ours: nobody would ever see to its being gone.
+            // A name in another notation is foreign: no host would ever remove it.
             if presence_name(host) == name && !self.is_present(host)? {
                 dead.push(host);
             }
@@ -107,7 +109,7 @@ impl<S: Substrate> State<'_, S> {
         Ok(dead)
     }
 
-    /// Takes note that what a dead host may have left was looked after.
+    /// Notes that the work that a dead host may have left is done.
     ///
     /// # Errors
     /// Errors of the device.

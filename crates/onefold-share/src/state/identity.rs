@@ -1,4 +1,4 @@
-//! Who the state folder is: read when it is opened, and made by the first host.
+//! The identity of the state folder: read when the folder is opened, and made by the first host.
 
 use std::io;
 
@@ -23,14 +23,14 @@ impl<S: Substrate> State<'_, S> {
             Err(why @ FormatError::Newer { .. }) => Err(StateError::Newer { path, why }),
             Err(why) => {
                 self.check_nothing_declared(true)?;
-                // All that was made with it is foreign from now on, and found again.
+                // Files that belong to the old identity are foreign from now on, and their contents are found again.
                 self.refuse(path, why)?;
                 Ok(None)
             }
         }
     }
 
-    /// Refuses to go on without the identity while something is declared.
+    /// Refuses to go on without the identity while shares are declared.
     pub(super) fn check_nothing_declared(&self, is_damaged: bool) -> Result<(), StateError> {
         let intents = self.open_intents()?;
         if intents.is_empty() {
@@ -47,7 +47,7 @@ impl<S: Substrate> State<'_, S> {
         random.fill(&mut identity.uuid).map_err(StateError::at(&path))?;
         random.fill(&mut identity.key).map_err(StateError::at(&path))?;
         let scratch = self.write_scratch(|file| identity.write(self.substrate, file))?;
-        // Whoever was first has made it; it is read next.
+        // The first host has made it; it is read next.
         self.publish(&scratch, &path)?;
         Ok(())
     }

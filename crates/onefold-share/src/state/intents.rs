@@ -1,20 +1,20 @@
-//! Intents, as files: what hosts are about to share where a share may be cut short and leave a hole. Of use only where
-//! that is so ([`ShareSteps::Declared`](crate::policy::ShareSteps)).
+//! Intents, as files: shares that hosts are about to make on file systems where a share may be cut short and leave a
+//! hole. Used only there ([`ShareSteps::Declared`](crate::policy::ShareSteps)).
 //!
-//! A pass has one, locked as long as its host lives, and writes into it in place. Who finds the lock free fills the
-//! holes (`mend`). The slots that an intent names are all that is left of what was in a hole:
+//! A pass has one file, locked as long as its host lives, and writes into it in place. A host that finds the lock free
+//! fills the holes (`mend`). The slots that an intent names may have the only copy of the blocks in a hole. So the
+//! order is:
 //!
-//! 1. Who shares declares first, and then makes sure that nobody empties slots of these arena files at the moment, by
-//!    taking the lock for it, and after that, that the files which it has open still have their names
-//!    (`State::keeps_slots`).
-//! 2. Who empties slots takes that lock first, and then reads all intents. An arena file of which no slot is left is
-//!    removed.
+//! 1. A sharing host declares first. Then it makes sure that no host is emptying slots of these arena files, by taking
+//!    the lock for it, and after that, that the files which it has open still have their names (`State::keeps_slots`).
+//! 2. A host that empties slots takes that lock first, and then reads all intents. An arena file without any slot left
+//!    is removed.
 //!
-//! So either the one sees the other's lock, or that the file is gone, or the other one sees the intent.
+//! So either the sharing host sees the other's lock, or that the file is gone, or the other host sees the intent.
 //!
-//! An intent counts whatever identity its file names: where the identity of the state folder was lost, the holes are
-//! still there, and their slots are the last copy. Only a person decides about such an intent (`mend::Foreign`), and no
-//! new identity is made as long as there is one.
+//! An intent counts whatever identity its file names. If the identity of the state folder was lost, the holes still
+//! exist, and their slots are the last copy. Only a person decides about such an intent (`mend::Foreign`), and no new
+//! identity is made as long as there is one.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -32,43 +32,43 @@ use crate::format::{FormatError, Slot};
 
 pub(super) const FOLDER: &str = "intents";
 
-/// The file in which a pass declares what it is about to share.
+/// The file in which a pass declares its shares.
 pub(crate) struct IntentFile<'a, S: Substrate> {
     substrate: &'a S,
     identity: [u8; 16],
     path: PathBuf,
-    /// None after a write that failed.
+    /// `None` after a write that failed.
     file: Option<S::File>,
     is_declared: bool,
     _lock: S::File,
 }
 
-/// The file of a host that is dead, locked.
+/// The intent file of a dead host, locked by the caller.
 pub(crate) struct LeftIntent<S: Substrate> {
     pub(crate) path: PathBuf,
-    /// What it says; none if nothing is declared.
+    /// Its content; `None` inside if nothing is declared.
     pub(crate) intent: Result<Option<DeclaredIntent>, FormatError>,
     lock: S::File,
 }
 
-/// A file in which something is declared, for messages.
+/// A file with declared shares, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenIntent {
     /// The file.
     pub path: PathBuf,
-    /// The image, below the root; none if the file cannot be read.
+    /// The image, below the root; `None` if the file cannot be read.
     pub image: Option<PathBuf>,
 }
 
-/// What comes of asking for a dead host's file.
+/// Result of trying to take a dead host's file.
 pub(crate) enum TakenIntent<S: Substrate> {
-    /// It is the caller's now.
+    /// The caller has it now.
     Taken(LeftIntent<S>),
-    /// It is no more.
+    /// It no longer exists.
     Gone,
     /// Its host is at work.
     Alive,
-    /// Its host is dead, and another one has taken it. What it says, if anything.
+    /// Its host is dead, and another one has taken it. The content, if there is any.
     Elsewhere(Option<Intent>),
 }
 
@@ -76,17 +76,17 @@ impl<'a, S: Substrate> State<'a, S> {
     /// Makes a file for intents, in which nothing is declared.
     ///
     /// # Errors
-    /// No space; those of the device.
+    /// No space; errors of the device.
     pub(crate) fn begin_intents(&self) -> Result<IntentFile<'a, S>, StateError> {
         let Locked { file, path, lock } = self.new_locked(FOLDER)?;
         let (substrate, identity) = (self.substrate(), self.identity().uuid);
         Ok(IntentFile { substrate, identity, path, file: Some(file), is_declared: false, _lock: lock })
     }
 
-    /// Returns all that is declared, by any host and under any identity.
+    /// Returns all declared shares, of any host and under any identity.
     ///
     /// # Errors
-    /// Errors of the device; `Damaged` where an intent cannot be read: what it names is not known then.
+    /// Errors of the device; `Damaged` if an intent cannot be read, so that it is not known what it names.
     pub(crate) fn intents(&self) -> Result<Vec<Intent>, StateError> {
         let mut intents = Vec::new();
         for name in self.intent_names()? {
@@ -95,8 +95,8 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(intents)
     }
 
-    /// Returns the files in which something is declared, or of which nobody knows whether there is. Left out are those
-    /// that a host was writing when it died: it had not begun to share, or was done.
+    /// Returns the files with declared shares, and those of which this is unknown. Leaves out files that a host was
+    /// writing when it died: it had not begun to share, or was done.
     ///
     /// # Errors
     /// Errors of the device.
@@ -115,7 +115,7 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(open)
     }
 
-    /// Returns the paths of all files of intents.
+    /// Returns the paths of all intent files.
     ///
     /// # Errors
     /// Errors of the device.
@@ -123,10 +123,10 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(self.intent_names()?.into_iter().map(|name| self.path(FOLDER, name)).collect())
     }
 
-    /// Takes a file of intents, if its host is dead and nobody else has it.
+    /// Takes an intent file, if its host is dead and no other host has it.
     ///
     /// # Errors
-    /// Errors of the device; `Damaged` and `Newer`, where another host has it.
+    /// Errors of the device; `Damaged` and `Newer`, if another host has it.
     pub(crate) fn take_intent(&self, path: &Path) -> Result<TakenIntent<S>, StateError> {
         let substrate = self.substrate();
         let lock = match self.open_own(path, Access::Write) {
@@ -140,7 +140,7 @@ impl<'a, S: Substrate> State<'a, S> {
             }
             return self.read_intent(path).map(TakenIntent::Elsewhere);
         }
-        // Whoever was first has removed it; what its file says still may not hold any more.
+        // The first host to take it has removed it; the content that is read here may be out of date.
         match self.open_own(path, Access::Read) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(TakenIntent::Gone),
             opened => drop(opened.map_err(StateError::at(path))?),
@@ -149,23 +149,24 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(TakenIntent::Taken(LeftIntent { path: path.to_owned(), intent, lock }))
     }
 
-    /// Takes note that nothing of an intent is left to be done.
+    /// Notes that an intent needs no more work.
     ///
     /// # Errors
     /// Errors of the device.
     pub(crate) fn retire_intent(&self, left: LeftIntent<S>) -> Result<(), StateError> {
         let LeftIntent { path, lock, intent } = left;
-        // The name may come back after a crash. What it says then must be true.
+        // The name may come back after a crash. Its content has to be true then.
         if !matches!(intent, Ok(None)) {
             intent::write(None, self.substrate(), lock, self.identity().uuid).map_err(StateError::at(&path))?;
         }
         self.remove(&path)
     }
 
-    /// Returns whether the slots of an arena file, which the caller has open, stay as long as he has them declared:
-    /// nobody empties some at the moment, whoever does from now on sees what was declared before this, and the slots
-    /// can be found by the arena file's number. A file that was removed still has its blocks for who has it open, but
-    /// nobody else finds them there; and what was emptied before that may be back, if the host that did so has died.
+    /// Returns whether the slots of an arena file, which the caller has open, stay as long as the caller has them
+    /// declared. No host is emptying slots at the moment, a host that begins to from now on sees the earlier
+    /// declarations, and the slots can be found by the arena file's number. A removed file still has its blocks for a
+    /// process that has it open, but no other host finds them there. Slots that were emptied before may be back, if the
+    /// host that did so has died.
     ///
     /// # Errors
     /// Errors of the device.
@@ -179,7 +180,7 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(handle(&named)? == handle(opened)?)
     }
 
-    /// Returns whether something of an image is declared: a host shares it, or has left it with holes, perhaps.
+    /// Returns whether a share of an image is declared: a host is sharing it, or may have left it with holes.
     ///
     /// # Errors
     /// As [`State::intents`].
@@ -187,7 +188,7 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(self.declared_images()?.contains(handle))
     }
 
-    /// Returns all images of which something is declared.
+    /// Returns all images with declared shares.
     ///
     /// # Errors
     /// As [`State::intents`].
@@ -195,7 +196,7 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(self.intents()?.into_iter().map(|intent| intent.handle).collect())
     }
 
-    /// Hands on the slots that must be kept for holes to be filled from them.
+    /// Calls `each` with the slots that must be kept because holes may be filled from them.
     ///
     /// # Errors
     /// As [`State::intents`].
@@ -206,7 +207,7 @@ impl<'a, S: Substrate> State<'a, S> {
 
     fn intent_names(&self) -> Result<Vec<String>, StateError> {
         match self.names(FOLDER) {
-            // It is made where it is of use.
+            // The folder is made when it is needed.
             Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             names => names,
         }
@@ -222,7 +223,7 @@ impl<'a, S: Substrate> State<'a, S> {
             tries += 1;
             match intent::read_declared(self.substrate(), &file, &self.identity().uuid) {
                 Ok(declared) => return Ok(declared.map(|declared| declared.intent)),
-                // It may be written at this moment: then it is whole a moment later.
+                // It may be written at this moment, and be whole a moment later.
                 Err(FormatError::Damaged(_) | FormatError::Foreign) if tries < TRIES => self.pause(),
                 Err(FormatError::Io(source)) => return Err(StateError::at(path)(source)),
                 Err(why @ FormatError::Newer { .. }) => return Err(StateError::Newer { path: path.to_owned(), why }),
@@ -235,22 +236,22 @@ impl<'a, S: Substrate> State<'a, S> {
 }
 
 impl<S: Substrate> IntentFile<'_, S> {
-    /// Declares what is about to be shared. Durable on return.
+    /// Declares shares. Durable on return.
     ///
     /// # Errors
-    /// No space; those of the device. Whatever of it can be read then, nothing of it was shared.
+    /// No space; errors of the device. Whatever part of the intent can be read then, nothing of it was shared.
     pub(crate) fn declare(&mut self, intent: &Intent) -> Result<(), StateError> {
         self.write(Some(intent))?;
         self.is_declared = true;
         Ok(())
     }
 
-    /// Declares that all of it is done, and durable.
+    /// Declares that all shares are done, and durable.
     ///
     /// # Errors
-    /// Errors of the device. It is still declared then.
+    /// Errors of the device. The shares are still declared then.
     pub(crate) fn retire(&mut self) -> Result<(), StateError> {
-        // What cannot be written can perhaps be removed.
+        // A file that cannot be written can perhaps be removed.
         self.write(None).or_else(|error| self.substrate.remove(&self.path).map_err(|_| error))?;
         self.is_declared = false;
         Ok(())
@@ -269,8 +270,8 @@ impl<S: Substrate> IntentFile<'_, S> {
 
 impl<S: Substrate> Drop for IntentFile<'_, S> {
     fn drop(&mut self) {
-        // What is declared still is for others to look after. A panic is no time for calls; they remove what is of no
-        // use.
+        // Shares that are still declared are for other hosts to handle. During a panic, no calls are made; other hosts
+        // remove a useless file.
         if !self.is_declared && !std::thread::panicking() {
             let _ = self.substrate.remove(&self.path);
         }

@@ -12,24 +12,24 @@ use crate::format::prefix::Prefix;
 
 const FOLDER: &str = "locks";
 
-/// What one host at a time works on.
+/// Subject of a lock: a thing on which one host at a time works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// An image file: its blocks are shared by who has this, and by nobody while a door has it.
+    /// An image file. Only the holder shares its blocks, and nobody does while a door holds it.
     File(FileHandle),
-    /// The part of the index with these digests: a new generation of it is made by who has this.
+    /// The part of the index with these digests. The holder makes a new generation of it.
     Shard(Prefix),
     /// An arena file.
     Arena(u32),
-    /// The slots of an arena file that are emptied: by who has this, and [`Subject::Arena`].
+    /// The slots of an arena file that are emptied, by a host that also holds [`Subject::Arena`].
     Sweep(u32),
-    /// What is left of whole extents: slots are moved from one place to another by who has this. Of two hosts that move
-    /// one slot, each with the images that it may share in, the first would leave its images behind.
+    /// The rests of whole extents, whose slots the holder moves to another place. If two hosts moved one slot, each
+    /// with the images that it may share in, the first would leave its images behind.
     Moves,
-    /// The maps of all images are held against those of the arena files by who has this. The time of its file's content
-    /// says when that was done last.
+    /// The comparison of the maps of all images with those of the arena files. The modification time of this lock's
+    /// file is the time of the last comparison.
     Maps,
-    /// Who works on which files' logs is settled by who has this, for a moment.
+    /// The claims: the holder settles, in a moment, which files' logs it works on.
     Claims,
 }
 
@@ -47,7 +47,7 @@ impl Subject {
     }
 }
 
-/// A lock that is held as long as this exists, or until other hosts think this one dead.
+/// A lock that is held as long as this exists, or until other hosts take this one for dead.
 pub struct Held<S: Substrate> {
     file: Arc<S::File>,
 }
@@ -61,8 +61,8 @@ impl<S: Substrate> Held<S> {
 
 /// Locks that are kept for longer than a piece of work, by the names of their files.
 ///
-/// Whoever works on the same opened state folder may have them as if they were free: they keep out others, not the own
-/// scan and pass.
+/// Work on the same open state folder may take them as if they were free: they keep out other hosts, not the own scan
+/// and pass.
 pub(super) struct Kept<S: Substrate>(Mutex<BTreeMap<String, Arc<S::File>>>);
 
 impl<S: Substrate> Default for Kept<S> {
@@ -72,7 +72,7 @@ impl<S: Substrate> Default for Kept<S> {
 }
 
 impl<S: Substrate> State<'_, S> {
-    /// Returns whether a pass was about to publish a part of the index, ever: the lock that it took then is never
+    /// Returns whether a pass has ever been about to publish a part of the index: the lock that it took then is never
     /// removed.
     ///
     /// # Errors
@@ -81,10 +81,10 @@ impl<S: Substrate> State<'_, S> {
         Ok(self.names(FOLDER)?.iter().any(|name| name.starts_with("shard.")))
     }
 
-    /// Takes a lock, unless somebody has it. One that is kept ([`State::keep`]) is had once more.
+    /// Takes a lock, unless another process has it. A lock that is kept ([`State::keep`]) can be taken once more.
     ///
     /// # Errors
-    /// No space for its file; those of the device.
+    /// No space for its file; errors of the device.
     pub fn try_lock(&self, subject: &Subject) -> Result<Option<Held<S>>, StateError> {
         let name = subject.name();
         if let Some(file) = self.kept.0.lock().get(&name) {
@@ -103,7 +103,7 @@ impl<S: Substrate> State<'_, S> {
         Ok(is_taken.then(|| Held { file: Arc::new(file) }))
     }
 
-    /// Takes a lock, unless somebody else has it, and keeps it until [`State::let_go`], or until the state folder is
+    /// Takes a lock, unless another process has it, and keeps it until [`State::let_go`], or until the state folder is
     /// closed. Returns whether it is kept.
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl<S: Substrate> State<'_, S> {
         Ok(true)
     }
 
-    /// Keeps a lock no longer. Work that has it at the moment has it on.
+    /// Stops keeping a lock. Work that has it at the moment still holds it.
     pub fn let_go(&self, subject: &Subject) {
         self.kept.0.lock().remove(&subject.name());
     }

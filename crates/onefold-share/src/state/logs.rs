@@ -1,11 +1,10 @@
-//! Write logs, as files. Named by the file that they are of, when they were written, the host that wrote them, and a
+//! Write logs, as files. The name gives the file that a log is of, the time of writing, the host that wrote it, and a
 //! number of that host's.
 //!
-//! Of two logs that tell of one block, the later one is believed. Later is whichever the file system took for later
-//! when it was written, and of one host's whichever came later. A host whose clock is ahead would be believed for as
-//! long as its log is there: so whoever has a file's lock writes its log after all that there are
-//! (`State::last_log_of`). Where clocks mislead nevertheless, a block is found out of date when it is compared, and
-//! that costs savings.
+//! If two logs report one block, the later one is believed. The order is that of the times by the file system's clock,
+//! and for one host the order of writing. A host whose clock is ahead would be believed for as long as its log is
+//! there. So a host that has a file's lock writes its log after all existing ones (`State::last_log_of`). If clocks
+//! mislead nevertheless, a block is found out of date when it is compared, and that costs savings.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,16 +18,16 @@ use super::{State, StateError};
 use crate::format::log::{LogKind, LogReader, LogWriter, Note, read_log};
 use crate::format::{FileNo, FormatError};
 
-/// A log, or a merge request, that is whole. In order of the files, and of the times of writing.
+/// A complete log, or a merge request. Ordered by file, then by time of writing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogName {
-    /// The file that it is of.
+    /// The file that the log is of.
     pub file: FileNo,
-    /// Which of the two it is.
+    /// Whether it is a log or a request.
     pub kind: LogKind,
     /// When it was written.
     pub(super) order: LogOrder,
-    /// Who wrote it.
+    /// The host that wrote it.
     pub host: HostNo,
     /// The name of the log's own file.
     name: String,
@@ -61,8 +60,8 @@ fn folder(kind: LogKind) -> &'static str {
     }
 }
 
-/// When a log was written, among all logs of its file: the nanoseconds of a time, or one more than those of the log
-/// before.
+/// When a log was written, among all logs of its file: the nanoseconds of a time, or one more than those of the
+/// previous log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogOrder(u64);
 
@@ -73,27 +72,27 @@ impl LogOrder {
     }
 }
 
-/// What was written as a log.
+/// Result of writing a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Logged {
-    /// How many blocks it tells of.
+    /// The number of its blocks.
     pub blocks: u64,
     /// Its length, in bytes.
     pub bytes: u64,
-    /// When it was written; as before where nothing was.
+    /// When it was written; unchanged if nothing was.
     pub order: LogOrder,
-    /// The log; none if nothing was written.
+    /// The log; `None` if nothing was written.
     pub log: Option<LogName>,
 }
 
-/// The write logs of a moment, by their files: one listing for a whole scan.
+/// The write logs at one moment, by their files: one listing for a whole scan.
 #[derive(Debug, Default)]
 pub(crate) struct LogList {
     by_file: BTreeMap<FileNo, Vec<LogName>>,
 }
 
 impl LogList {
-    /// Returns when the last log of a file was written, as far as there are any.
+    /// Returns when the last log of a file was written, if there are any.
     pub(crate) fn last_of(&self, file: FileNo) -> LogOrder {
         self.of(file).iter().map(|log| log.order).max().unwrap_or_default()
     }
@@ -108,12 +107,12 @@ impl LogList {
         self.by_file.contains_key(&file)
     }
 
-    /// Takes in a log that was written now.
+    /// Adds a log that was just written.
     pub(crate) fn add(&mut self, log: LogName) {
         self.by_file.entry(log.file).or_default().push(log);
     }
 
-    /// Takes out all logs of a file.
+    /// Removes and returns all logs of a file.
     pub(crate) fn take(&mut self, file: FileNo) -> Vec<LogName> {
         self.by_file.remove(&file).unwrap_or_default()
     }
@@ -122,20 +121,20 @@ impl LogList {
 /// Why a log could not be read to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LogError<E> {
-    /// The log is of no use, or not from here on.
+    /// The log is useless, or not readable from some point on.
     #[error(transparent)]
     Log(#[from] FormatError),
-    /// What its blocks were handed to failed.
+    /// The receiver of its blocks failed.
     #[error("{0}")]
     Each(E),
 }
 
 impl<S: Substrate> State<'_, S> {
-    /// Writes the log of a file, or a merge request for it, later than the one that `after` tells of. Nothing is
-    /// written where there are no notes.
+    /// Writes the log of a file, or a merge request for it, with a later time than `after`. Nothing is written if there
+    /// are no notes.
     ///
     /// # Errors
-    /// What `notes` gives; no space; those of the device.
+    /// Errors of `notes`; no space; errors of the device.
     pub fn write_log(
         &self,
         kind: LogKind,
@@ -145,13 +144,13 @@ impl<S: Substrate> State<'_, S> {
     ) -> Result<Logged, StateError> {
         let folder = self.path(folder(kind), "");
         let mut logged = Logged { order: after, ..Logged::default() };
-        // Its time is taken before the first note: what is told of is read for it, and who sees a later write meanwhile
-        // has the last word.
+        // Its time is taken before the first note. The blocks are read for it afterwards, and a host that sees a later
+        // write meanwhile has the last word.
         let scratch = self.write_scratch(|log| {
             let time = self.substrate().stat(&log)?.modified;
             let seconds = u64::try_from(time.seconds).unwrap_or(0);
             let time = seconds.saturating_mul(1_000_000_000).saturating_add(u64::from(time.nanoseconds));
-            // A clock that was set back does not make the newer log the older one, of one host.
+            // If the clock of a host is set back, its newer log must not become the older one.
             let last = self.last_log.fetch_max(time, Ordering::Relaxed).max(after.0);
             let order = LogOrder(time.max(last.saturating_add(1)));
             self.last_log.fetch_max(order.0, Ordering::Relaxed);
@@ -175,8 +174,8 @@ impl<S: Substrate> State<'_, S> {
         Ok(logged)
     }
 
-    /// Returns when the last of the logs of a file was written, as far as there are any: for the next log to come after
-    /// it. The caller has the file's lock, so that no other host writes one.
+    /// Returns when the last log of a file was written, if there are any, so that the next log can come after it. The
+    /// caller has the file's lock, so that no other host writes one.
     ///
     /// # Errors
     /// Errors of the device.
@@ -187,7 +186,7 @@ impl<S: Substrate> State<'_, S> {
         Ok(orders.max().unwrap_or_default())
     }
 
-    /// Returns the write logs that there are. What another host writes afterwards is missing.
+    /// Returns the existing write logs. Logs that another host writes afterwards are missing.
     ///
     /// # Errors
     /// Errors of the device.
@@ -208,7 +207,7 @@ impl<S: Substrate> State<'_, S> {
         if reader.file() == log.file { Ok(reader) } else { Err(FormatError::Damaged("it is the log of another file")) }
     }
 
-    /// Returns the logs and the merge requests that there are, by file; first the logs, the oldest first.
+    /// Returns the existing logs and merge requests, by file; first the logs, the oldest first.
     ///
     /// # Errors
     /// Errors of the device.
@@ -221,10 +220,10 @@ impl<S: Substrate> State<'_, S> {
         Ok(logs)
     }
 
-    /// Hands each note of a log on.
+    /// Calls back with each note of a log.
     ///
     /// # Errors
-    /// See [`LogError`]; the notes before were handed on.
+    /// See [`LogError`]; the notes before the error were passed on.
     pub(crate) fn read_log<E>(
         &self,
         log: &LogName,
@@ -245,14 +244,14 @@ impl<S: Substrate> State<'_, S> {
     /// here.
     ///
     /// # Errors
-    /// `Untrusted` for a log of another user, which stays; those of the device.
+    /// `Untrusted` for a log of another user, which stays; errors of the device.
     pub(crate) fn remove_log(&self, log: &LogName) -> Result<(), StateError> {
         let path = log_path(self, log);
         self.open_left(&path).map(drop)?;
         self.remove(&path)
     }
 
-    /// Deals with a log that could not be read.
+    /// Handles a log that could not be read.
     ///
     /// # Errors
     /// Errors of the device.
@@ -273,7 +272,7 @@ mod tests {
     use crate::format::FileBlock;
     use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
-    /// Who reads a file for its log reads what was there then: what is logged of later writes meanwhile is newer.
+    /// A host that reads a file for its log gets the content at that time. Logs of later writes meanwhile are newer.
     #[test]
     fn a_log_is_as_old_as_its_first_note() {
         let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 0, ..SimulationOptions::default() });
@@ -297,7 +296,7 @@ mod tests {
         assert_eq!(state.logs().unwrap().len(), 3);
     }
 
-    /// A host whose clock was ahead was believed for an hour, whatever came later.
+    /// Regression: a host whose clock was ahead was believed for an hour, whatever came later.
     #[test]
     fn a_log_comes_after_those_of_a_host_whose_clock_is_ahead() {
         let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 0, ..SimulationOptions::default() });

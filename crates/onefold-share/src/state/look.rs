@@ -1,4 +1,4 @@
-//! Looking at the state folder without touching it: nothing is made, swept or dropped, and no lock is taken.
+//! Opens the state folder without touching it: nothing is made, swept or dropped, and no lock is taken.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,7 +17,7 @@ use crate::policy::SharePolicy;
 
 const LOCKS: &str = "locks";
 
-/// Files that were found to be of no use. For who only looks they are as good as gone, for they are next time.
+/// Files that were found to be useless. A read-only view treats them as gone, because the next run drops them.
 #[derive(Debug, Default)]
 pub(super) struct Useless {
     paths: Mutex<BTreeSet<PathBuf>>,
@@ -33,19 +33,19 @@ impl Useless {
     }
 }
 
-/// Who works on the state folder, and what was left behind in it.
+/// Locks that are held in the state folder, and files left behind in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
     /// Locks that are held, by the names of their files.
     pub locks: Vec<HeldLock>,
-    /// Files of hosts that ended in the middle, which the next run removes.
+    /// Number of files of hosts that died during their work. The next run removes them.
     pub left_over: u64,
 }
 
 impl<'a, S: Substrate> State<'a, S> {
-    /// Opens the state folder to look at it. None where there is none, or nothing of use in it.
+    /// Opens the state folder to look at it. `None` if there is none, or nothing useful in it.
     ///
-    /// What the returned state is asked for changes nothing: files that are of no use are told of, and left.
+    /// Queries of the returned state change nothing: useless files are reported, and left.
     ///
     /// # Errors
     /// Errors of the device; `Newer`.
@@ -90,8 +90,8 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(None)
     }
 
-    /// Returns who works on it at this moment. None where the file system cannot tell without a lock being tried, for
-    /// that could keep out who wants it.
+    /// Returns the work on it at this moment. `None` if the file system cannot tell without trying a lock, because that
+    /// could keep out a host that wants it.
     ///
     /// # Errors
     /// Errors of the device.
@@ -105,11 +105,11 @@ impl<'a, S: Substrate> State<'a, S> {
                 Err(error) => Err(StateError::at(&path)(error)),
             }
         };
-        // Listed before the locks are looked at: one that is made meanwhile is none.
+        // Listed before the locks are looked at: a file that is made meanwhile is not left over.
         let scratch = self.names(SCRATCH)?;
         let (Some(locks), Some(writing)) = (held(LOCKS)?, held(SCRATCH)?) else { return Ok(None) };
         let left_over = scratch.iter().filter(|name| writing.iter().all(|held| held.name != Path::new(name)));
-        // Those that got their names or were removed since the list are none either.
+        // Files that got their names or were removed since the list are not left over either.
         let left_over = left_over.filter(|name| {
             let path = self.path(SCRATCH, name);
             self.open_own(&path, onefold_substrate::Access::Read).is_ok()

@@ -1,7 +1,6 @@
-//! Kept maps: where the data of images lay when it was read. A comparison with the present map tells what changed
-//! since.
+//! Kept maps: the places of images' data when it was read. A comparison with the present map shows the changes since.
 //!
-//! They are bounded, each and together. A file without one is read again by its rounds only.
+//! Each map and their total are bounded. A file without a kept map is only read again by rounds.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,10 +15,10 @@ use crate::kept_map::KeptMap;
 use crate::ranges::Ranges;
 
 pub(super) const FOLDER: &str = "maps";
-/// All kept maps together, in bytes: about thirty million extents.
+/// Maximum length of all kept maps together, in bytes: about thirty million extents.
 pub(crate) const MAPS_BYTES_MAX: u64 = 256 << 20;
 
-/// How long the kept maps are that there are: looked at when the first one is to be kept.
+/// The lengths of the existing kept maps, loaded when the first one is to be kept.
 #[derive(Debug, Default)]
 pub(crate) struct KeptMaps {
     bytes: Option<BTreeMap<FileNo, u64>>,
@@ -41,7 +40,7 @@ impl KeptMaps {
         Ok(bytes)
     }
 
-    /// Keeps the map of a file, or none where there is no room for it among the others. The caller has the file's lock.
+    /// Keeps the map of a file, or none if there is no room for it among the others. The caller has the file's lock.
     pub(crate) fn keep<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
@@ -68,23 +67,23 @@ impl KeptMaps {
     }
 }
 
-/// A range of an image that lies elsewhere by what Onefold has done.
+/// A range of an image that Onefold itself has moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moved {
     /// Offset in the image, in bytes.
     pub(crate) offset: u64,
     /// Length in bytes.
     pub(crate) length: u64,
-    /// Its place now; none if it is a hole.
+    /// Its place now; `None` if it is a hole.
     pub(crate) place: Option<u64>,
 }
 
 impl<S: Substrate> State<'_, S> {
-    /// Brings the kept map of a file up to date with what was shared of it. Only these ranges are changed: what a guest
-    /// wrote elsewhere meanwhile is to be seen.
+    /// Updates the kept map of a file after sharing. Only these ranges are changed, so that writes of a guest elsewhere
+    /// still show.
     ///
     /// # Errors
-    /// No space; those of the device. The next scan reads the ranges for nothing then.
+    /// No space; errors of the device. The next scan then reads the ranges without need.
     pub(crate) fn move_kept(&self, number: FileNo, moved: &[Moved]) -> Result<(), StateError> {
         if moved.is_empty() {
             return Ok(());
@@ -110,7 +109,7 @@ impl<S: Substrate> State<'_, S> {
     /// Returns the kept map of a file.
     ///
     /// # Errors
-    /// Errors of the device. One that is of no use is dropped.
+    /// Errors of the device. A useless map is dropped.
     pub(crate) fn kept_map(&self, number: FileNo) -> Result<Option<KeptMap>, StateError> {
         let path = path(self, number);
         let file = match self.open_own(&path, Access::Read) {
@@ -126,7 +125,7 @@ impl<S: Substrate> State<'_, S> {
         }
     }
 
-    /// Writes the kept map of a file, unless that would be longer. Returns its length in bytes.
+    /// Writes the kept map of a file, unless it would be longer than `bytes_max`. Returns its length in bytes.
     pub(crate) fn write_map(&self, number: FileNo, map: &KeptMap, bytes_max: u64) -> Result<Option<u64>, StateError> {
         let extents = map.extents();
         if extents.len() > map::EXTENTS_MAX {

@@ -1,5 +1,5 @@
-//! Logs of one file become one log: of each block the last word only, so that the logs of a file that is read again and
-//! again stay as short as the file is.
+//! Merges the logs of one file into one log with only the last note of each block. So the logs of a file that is read
+//! again and again stay as short as the file is.
 
 use std::io;
 
@@ -11,23 +11,22 @@ use super::{State, StateError};
 use crate::format::log::{LogKind, LogReader, Note};
 use crate::format::{FileBlock, FileNo, FormatError};
 
-/// A file has at most so many logs before they are merged.
+/// Maximum number of logs of a file before they are merged.
 const LOGS_MAX: usize = 8;
 
-/// What came of it.
+/// Result of a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Merged {
-    /// There are few.
+    /// There are too few logs.
     Few,
     /// They are one log now.
     One,
-    /// One of them was damaged and is dropped: what it told is found by reading the file.
+    /// One of them was damaged and is dropped. Its content is found by reading the file.
     Damaged,
 }
 
 impl<S: Substrate> State<'_, S> {
-    /// Merges the logs of a file where they have become many. The caller has the file's lock, so that nobody takes them
-    /// in.
+    /// Merges the logs of a file if there are many. The caller has the file's lock, so that no pass takes them in.
     pub(crate) fn merge_logs(&self, file: FileNo, list: &mut LogList) -> Result<Merged, StateError> {
         if list.of(file).len() <= LOGS_MAX {
             return Ok(Merged::Few);
@@ -48,7 +47,7 @@ impl<S: Substrate> State<'_, S> {
         if let Some((at, why)) = merge.failed {
             return self.give_up(&logs, at, why, list);
         }
-        // Where it could not be written, the others have to stay.
+        // If it could not be written, the others have to stay.
         let written = written?;
         logs.iter().try_for_each(|log| self.remove_log(log))?;
         written.log.into_iter().for_each(|log| list.add(log));
@@ -60,7 +59,7 @@ impl<S: Substrate> State<'_, S> {
             list.add(log.clone());
         }
         let why = match why {
-            // Somebody has deleted it.
+            // Another process has deleted it.
             FormatError::Io(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Merged::Damaged),
             FormatError::Io(error) if Distrust::of(&error).is_none() => {
                 FormatError::Damaged("it cannot be read to its end")
@@ -72,7 +71,7 @@ impl<S: Substrate> State<'_, S> {
     }
 }
 
-/// A log, and what it tells next.
+/// A log, and its next note.
 struct Source<'a, S: Substrate> {
     reader: LogReader<'a, S>,
     note: Option<Note>,
@@ -84,7 +83,7 @@ impl<'a, S: Substrate> Source<'a, S> {
         Ok(Source { reader, note })
     }
 
-    /// Returns the blocks that its next note tells of.
+    /// Returns the blocks of its next note.
     fn blocks(&self) -> Option<(u64, u64)> {
         self.note.map(|note| {
             let (first, count) = note.blocks();
@@ -92,7 +91,7 @@ impl<'a, S: Substrate> Source<'a, S> {
         })
     }
 
-    /// Drops what is told of blocks before one.
+    /// Skips the notes of blocks before `block`.
     fn skip_to(&mut self, block: u64) -> Result<(), FormatError> {
         while let Some((first, end)) = self.blocks() {
             if end <= block {
@@ -108,7 +107,7 @@ impl<'a, S: Substrate> Source<'a, S> {
     }
 }
 
-/// The notes of several logs, the newest first: of each block what the newest tells.
+/// The notes of several logs, the newest first: for each block the note of the newest.
 struct Merge<'a, S: Substrate> {
     readers: Vec<Source<'a, S>>,
     /// The log that could not be read.
@@ -125,7 +124,7 @@ impl<S: Substrate> Merge<'_, S> {
         let (Some(note), Some((_, end))) = (self.readers[winner].note, self.readers[winner].blocks()) else {
             return Ok(None);
         };
-        // What a newer one tells begins where it begins.
+        // The part ends where a note of a newer log begins.
         let newer = self.readers[..winner].iter().filter_map(Source::blocks).map(|(start, _)| start);
         let end = newer.fold(end, u64::min);
         for (at, source) in self.readers.iter_mut().enumerate() {
@@ -169,7 +168,7 @@ mod tests {
         assert!(state.read_log(log, each).is_ok());
     }
 
-    /// Rounds over a written image left a log each, until a pass came.
+    /// Regression: each round over a written image left a log, until a pass came.
     #[test]
     fn many_logs_of_a_file_become_one_that_tells_the_last_word_of_each_block() {
         let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 0, ..SimulationOptions::default() });

@@ -1,9 +1,9 @@
-//! The state folder: what hosts know of each other, in files beside the images.
+//! The state folder: the shared knowledge of hosts, in files beside the images.
 //!
-//! Nothing here is needed to keep data right, and all of it may be deleted at any time, but for intents and the arena
-//! (OCFS2): while an image has holes, they are the last copy of what was there. Names that appear are whole: a file is
-//! written under a name of its host's own and then linked or renamed to the one that counts. Locks are taken on files
-//! that are never replaced: who held the lock of a replaced file would hold nothing.
+//! Nothing here is needed to keep data right, and all of it may be deleted at any time, except intents and the arena
+//! (OCFS2): while an image has holes, they are the last copy of its blocks. A name that appears is that of a complete
+//! file: a host writes a file under a name of its own, and then links or renames it to its final name. Locks are taken
+//! on files that are never replaced: the lock of a replaced file would protect nothing.
 
 pub(crate) mod arena;
 pub mod ask;
@@ -74,24 +74,24 @@ const SUBFOLDERS: [&str; 12] = [
     watches::FOLDER,
 ];
 
-/// Returns whether a name is one that things in a state folder have. What is called otherwise is somebody else's.
+/// Returns whether a name has a form that names in a state folder have. Other names are foreign.
 #[must_use]
 pub fn is_name(name: &[u8]) -> bool {
     let others = [IDENTITY, cursor::FILE, tree::TREE, intents::FOLDER, tag::TAG, settings::FILE];
     SUBFOLDERS.iter().chain(&others).any(|known| name == known.as_bytes())
 }
 
-/// Times that something is tried which others may thwart that come at the same moment.
+/// Maximum number of attempts at an operation that a simultaneous one of another host may thwart.
 const TRIES: usize = 10;
-/// What is waited in between, where it is others who have to come to an end: they rename or write a file.
+/// Pause between attempts, if another host has to finish first: it renames or writes a file.
 const TRY_PAUSE: Duration = Duration::from_millis(5);
 
-/// The state folder, as a host has it open.
+/// An open state folder of a host.
 pub struct State<'a, S: Substrate> {
     substrate: &'a S,
     policy: SharePolicy,
     folder: StateFolder,
-    /// For waiting.
+    /// Clock for waiting.
     clock: &'a dyn Clock,
     identity: Identity,
     host: HostNo,
@@ -100,19 +100,19 @@ pub struct State<'a, S: Substrate> {
     /// The order of the last log that was written through this.
     last_log: AtomicU64,
     kept: locks::Kept<S>,
-    /// Whether a part of the index was dropped since somebody asked.
+    /// Whether a part of the index was dropped since the last query.
     has_lost_entries: AtomicBool,
     notices: &'a dyn Fn(Notice),
-    /// Whether something of an earlier version was dropped: one notice is enough.
+    /// Whether a file of an earlier version was dropped: one notice is enough.
     has_dropped_older: AtomicBool,
-    /// Only where nothing is to be changed: what was of no use, and is taken for gone.
+    /// Set if nothing is to be changed: useless files, which count as gone.
     useless: Option<Useless>,
-    /// Folders of which a notice said that others had rights to something in them.
+    /// Folders for which a notice has reported that others had rights to something in them.
     reported: parking_lot::Mutex<BTreeSet<PathBuf>>,
 }
 
 impl<'a, S: Substrate> State<'a, S> {
-    /// Opens the state folder of the substrate's user, and makes it where there is none.
+    /// Opens the state folder of the substrate's user, and makes it if there is none.
     ///
     /// # Errors
     /// See [`StateError`].
@@ -137,8 +137,8 @@ impl<'a, S: Substrate> State<'a, S> {
         Err(StateError::Restless)
     }
 
-    /// Opens the state folder to mend what is declared in it, also where its identity is lost. None where there is no
-    /// state folder, or nothing is declared in one without an identity.
+    /// Opens the state folder to mend its declared shares, even if its identity is lost. `None` if there is no state
+    /// folder, or if one without an identity has no declared shares.
     ///
     /// Files of a state without an identity are foreign to it: only [`mend`](crate::mend) has a use for it.
     ///
@@ -195,7 +195,7 @@ impl<'a, S: Substrate> State<'a, S> {
         })
     }
 
-    /// Makes the folders that are missing, and keeps all of them open.
+    /// Makes the missing folders, and keeps all folders open.
     fn make_folders(&self) -> Result<(), StateError> {
         for folder in self.folders() {
             match self.substrate.create_dir(&folder) {
@@ -209,7 +209,7 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(())
     }
 
-    /// Keeps all folders open that there are. Returns whether there is a state folder.
+    /// Keeps all existing folders open. Returns whether there is a state folder.
     fn keep_folders(&self) -> Result<bool, StateError> {
         for (nth, folder) in self.folders().enumerate() {
             match self.keep_own(&folder) {
@@ -224,7 +224,7 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(true)
     }
 
-    /// Returns the paths of all folders: first the state folder itself.
+    /// Returns the paths of all folders, the state folder itself first.
     fn folders(&self) -> impl Iterator<Item = PathBuf> + use<'_, 'a, S> {
         let intents = self.policy.is_declared().then_some(intents::FOLDER);
         let below = SUBFOLDERS.into_iter().chain(intents).map(|name| self.folder.join(name));
@@ -246,27 +246,27 @@ impl<'a, S: Substrate> State<'a, S> {
         self.policy
     }
 
-    /// Returns the clock that is waited by.
+    /// Returns the clock for waiting.
     pub(crate) fn clock(&self) -> &'a dyn Clock {
         self.clock
     }
 
-    /// Returns who the folder is.
+    /// Returns the identity of the folder.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Returns the key that fingerprints of a domain's files are made with.
+    /// Returns the key for fingerprints of a domain's files.
     pub fn key(&self, domain: &Domain) -> FingerprintKey {
         domain.key(&self.identity.key)
     }
 
-    /// Tells of something.
+    /// Reports a notice.
     pub fn notice(&self, notice: Notice) {
         (self.notices)(notice);
     }
 
-    /// Returns what tells this host from all others, this time.
+    /// Returns the number that distinguishes this host from all others, until the folder is closed.
     pub(crate) fn host(&self) -> HostNo {
         self.host
     }
@@ -281,10 +281,10 @@ impl<'a, S: Substrate> State<'a, S> {
         [self.folder.path(), Path::new(folder), name.as_ref()].iter().collect()
     }
 
-    /// Deals with a file that could not be used: what is worthless goes, what a later version wrote stays.
+    /// Handles a file that could not be used. A worthless file is removed, and a file of a later version stays.
     ///
     /// # Errors
-    /// `Untrusted` for a file that was not used for that; those of the device.
+    /// `Untrusted` for a file that was not used for that reason; errors of the device.
     pub(crate) fn refuse(&self, path: PathBuf, why: FormatError) -> Result<(), StateError> {
         if let FormatError::Io(error) = &why
             && let Some(why) = Distrust::of(error)
@@ -319,7 +319,7 @@ impl<'a, S: Substrate> State<'a, S> {
     pub(crate) fn names(&self, folder: &str) -> Result<Vec<String>, StateError> {
         let path = self.path(folder, "");
         let listed = match self.substrate.list(&path) {
-            // Whoever only looks does not make what is missing.
+            // A read-only view does not make missing folders.
             Err(error) if error.kind() == io::ErrorKind::NotFound && self.useless.is_some() => Vec::new(),
             listed => listed.map_err(StateError::at(&path))?,
         };
@@ -328,7 +328,7 @@ impl<'a, S: Substrate> State<'a, S> {
             listed.kind == ListedKind::File && useless.is_none_or(|useless| !useless.contains(&path.join(&listed.name)))
         };
         let files = listed.into_iter().filter(is_taken);
-        // A name that is no text is none of ours.
+        // A name that is no text is foreign.
         Ok(files.filter_map(|listed| listed.name.into_os_string().into_string().ok()).collect())
     }
 
@@ -346,7 +346,7 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(self.read_identity()?.is_some_and(|identity| identity == self.identity))
     }
 
-    /// Waits for a moment, for others to come to an end.
+    /// Waits for a moment, so that other hosts can finish.
     fn pause(&self) {
         self.clock.sleep(TRY_PAUSE);
     }

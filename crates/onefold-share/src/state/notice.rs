@@ -1,4 +1,4 @@
-//! What a user may want to know of a state folder and of the images on its file system.
+//! Notices to the user about a state folder and the images on its file system.
 
 use std::fmt;
 use std::io;
@@ -10,79 +10,79 @@ use super::StateError;
 use super::trust::WritableRoot;
 use crate::format::FormatError;
 
-/// Something that a user may want to know and nothing depends on.
+/// A notice to the user, on which nothing depends.
 #[derive(Debug)]
 pub enum Notice {
-    /// A file of the state folder was of no use and is gone.
+    /// A file of the state folder was useless and has been removed.
     Dropped {
         /// Its path.
         path: PathBuf,
-        /// What was wrong with it.
+        /// The reason.
         why: FormatError,
     },
-    /// What an earlier version of this program left is of no use any more; images are read anew, once.
+    /// Files of an earlier version of this program are no longer of use; images are read anew, once.
     Older {
         /// The first such file.
         path: PathBuf,
         /// The versions.
         why: FormatError,
     },
-    /// A file of the state folder is of no use; the next run drops it.
+    /// A file of the state folder is useless; the next run drops it.
     Useless {
         /// Its path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: FormatError,
     },
-    /// A file of the state folder is not used, and left alone.
+    /// A file of the state folder is not used, and is left alone.
     LeftAlone {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: FormatError,
     },
-    /// The identity is lost while something is declared: no run goes on until a person has decided.
+    /// The identity is lost while shares are declared. No run goes on until a person has decided.
     IdentityLost(StateError),
     /// Others than the owner had rights to a file or folder of the state folder, and perhaps to more in its folder.
-    /// They have them no longer.
+    /// These rights were removed.
     Tightened {
         /// Its path.
         path: PathBuf,
-        /// Whether it is an arena file: nothing more is put into those that others may have open.
+        /// Whether it is an arena file. Nothing more is put into arena files that others may have open.
         is_retired: bool,
     },
-    /// Others than the owner have rights to a file or folder of the state folder. The next run takes them away.
+    /// Others than the owner have rights to a file or folder of the state folder. The next run removes these rights.
     Exposed {
         /// Its path.
         path: PathBuf,
     },
     /// Another user can put an earlier state folder in place of the present one.
     WritableRoot {
-        /// Who.
+        /// The root folder, with its owner and rights.
         root: WritableRoot,
     },
-    /// Ranges of an image cannot be read. All else of it is; these are tried again after pauses.
+    /// Ranges of an image cannot be read. The rest of it is read; these are tried again after pauses.
     Failing {
         /// Its path.
         path: PathBuf,
         /// The first such range, in bytes.
         first: std::ops::Range<u64>,
-        /// Bytes of all of them.
+        /// Total length of the ranges, in bytes.
         bytes: u64,
-        /// Why.
+        /// The error.
         why: io::Error,
     },
     /// An image cannot be read, or not as a whole. The others go on.
     Unreadable {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         why: io::Error,
     },
 }
 
 impl Notice {
-    /// Returns whether a run that gives it has left something undone, or has lost something that it finds again.
+    /// Returns whether a run with this notice has left some work undone, or has lost something that it finds again.
     #[must_use]
     pub fn is_failure(&self) -> bool {
         match self {

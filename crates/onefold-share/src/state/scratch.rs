@@ -1,4 +1,4 @@
-//! Files that a host writes under a name of its own, before they get the name that counts, or none.
+//! Scratch files: a host writes files under names of its own, before they get their final names, or none.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use onefold_substrate::{Access, Substrate};
 
 use super::{SCRATCH, State, StateError, TRIES, hosts};
 
-/// A file that has no name yet that counts.
+/// A file that does not have its final name yet.
 pub(crate) struct Scratch<S: Substrate> {
     pub(super) path: PathBuf,
-    /// Kept until it has one, or is gone.
+    /// Held until the file has its name, or is gone.
     _lock: S::File,
 }
 
-/// A file that was made just now, and that nobody else touches as long as its lock is there.
+/// A file that was just made. No other host touches it as long as its lock is held.
 pub(super) struct Locked<S: Substrate> {
     pub(super) file: S::File,
     pub(super) path: PathBuf,
@@ -24,7 +24,7 @@ pub(super) struct Locked<S: Substrate> {
 }
 
 impl<S: Substrate> State<'_, S> {
-    /// Writes a file under a name that nobody else uses.
+    /// Writes a file under a name that no other host uses.
     pub(crate) fn write_scratch(
         &self,
         write: impl FnOnce(S::File) -> io::Result<()>,
@@ -39,7 +39,7 @@ impl<S: Substrate> State<'_, S> {
         }
     }
 
-    /// Gives a file its name, if nobody has it. Returns whether nobody had it.
+    /// Gives a file its name, if the name is free. Returns whether it was free.
     pub(crate) fn publish(&self, scratch: &Scratch<S>, name: &Path) -> Result<bool, StateError> {
         let linked = self.substrate.link(&scratch.path, name);
         self.discard(scratch);
@@ -52,11 +52,11 @@ impl<S: Substrate> State<'_, S> {
 
     /// Removes a file that is to have no name.
     pub(crate) fn discard(&self, scratch: &Scratch<S>) {
-        // What cannot be removed now, the next host sweeps.
+        // A file that cannot be removed now is swept by the next host.
         let _ = self.substrate.remove(&scratch.path);
     }
 
-    /// Gives a file its name, in place of what has it.
+    /// Gives a file its name, in place of an existing file.
     pub(crate) fn replace(&self, scratch: &Scratch<S>, name: &Path) -> Result<(), StateError> {
         let mut tries = 0;
         loop {
@@ -69,7 +69,7 @@ impl<S: Substrate> State<'_, S> {
         }
     }
 
-    /// Removes a file of the state folder; one that is gone already is none.
+    /// Removes a file of the state folder, if it still exists.
     pub(crate) fn remove(&self, path: &Path) -> Result<(), StateError> {
         match self.substrate.remove(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StateError::at(path)(error)),
@@ -82,13 +82,13 @@ impl<S: Substrate> State<'_, S> {
         Ok((file, Scratch { path, _lock: lock }))
     }
 
-    /// Creates an empty file under a name of this host's, `HOST.NUMBER`, and locks it: who sweeps sees that somebody
-    /// has it.
+    /// Creates an empty file under a name of this host's, `HOST.NUMBER`, and locks it, so that a sweeping host sees
+    /// that it is in use.
     pub(super) fn new_locked(&self, folder: &str) -> Result<Locked<S>, StateError> {
         for _ in 0..TRIES {
             let path = self.path(folder, format!("{}.{}", self.host, self.next_name()));
             let file = self.substrate.create(&path).map_err(StateError::at(&path))?;
-            // Before it has its lock, somebody may take it for left over. Then another one is made.
+            // Before it has its lock, a sweeping host may take it for left over. Then another one is made.
             let Some(lock) = self.open_left(&path)? else { continue };
             if self.substrate.try_lock(&lock).map_err(StateError::at(&path))?
                 && self.open_own(&path, Access::Read).is_ok()
@@ -99,7 +99,7 @@ impl<S: Substrate> State<'_, S> {
         Err(StateError::Restless)
     }
 
-    /// Removes what hosts that died were writing.
+    /// Removes the unfinished files of dead hosts.
     pub(super) fn sweep_scratch(&self) -> Result<(), StateError> {
         for name in self.names(SCRATCH)?.into_iter().filter(|name| !name.ends_with(hosts::PRESENCE)) {
             let path = self.path(SCRATCH, name);
@@ -111,7 +111,7 @@ impl<S: Substrate> State<'_, S> {
         Ok(())
     }
 
-    /// Returns what the file system takes for now: what it would note as the time of a change.
+    /// Returns the file system's present time, which it would note for a change.
     pub(crate) fn now(&self) -> Result<Timestamp, StateError> {
         let (file, scratch) = self.new_scratch()?;
         let stat = self.substrate.stat(&file).map_err(StateError::at(&scratch.path));
@@ -126,8 +126,8 @@ impl<S: Substrate> State<'_, S> {
         Ok(file)
     }
 
-    /// Returns a file that is one hole of `length` bytes, to share zeros with, and perhaps a block behind it. It has no
-    /// name.
+    /// Returns a file that is one hole of `length` bytes, as a source of zeros, with perhaps a block behind it. It has
+    /// no name.
     pub(crate) fn zeros(&self, length: u64) -> Result<S::File, StateError> {
         let (file, scratch) = self.new_scratch()?;
         let made = self.substrate.set_len(&file, length).map_err(StateError::at(&scratch.path));

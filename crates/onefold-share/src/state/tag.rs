@@ -1,5 +1,6 @@
-//! `CACHEDIR.TAG`: has backup tools leave the state folder out, as <https://bford.info/cachedir/> describes it. A
-//! backup has no use for what is found again, and would copy each arena file as large as all that is shared.
+//! `CACHEDIR.TAG`: makes backup tools leave out the state folder, as <https://bford.info/cachedir/> describes it. A
+//! backup does not need files whose contents are found again, and would copy each arena file with the size of all
+//! shared blocks.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,17 +11,16 @@ use super::trust::Distrust;
 use super::{State, StateError};
 
 pub(super) const TAG: &str = "CACHEDIR.TAG";
-/// The signature that tools look for, and what people read behind it.
+/// The signature for tools, followed by a text for people.
 const CONTENT: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55\n\
     # This folder belongs to Onefold, which shares blocks of the files beside it. Backups need not have it.\n\
     # See https://bford.info/cachedir/\n";
 
 impl<S: Substrate> State<'_, S> {
-    /// Writes the tag, unless there is one. Nothing depends on it: where it cannot be written, the next run tries
-    /// again.
+    /// Writes the tag, unless there is one. Nothing depends on it: if it cannot be written, the next run tries again.
     ///
     /// # Errors
-    /// `Untrusted` where another user has made it.
+    /// `Untrusted` if another user has made it.
     pub(super) fn write_tag(&self) -> Result<(), StateError> {
         let path: PathBuf = self.path("", TAG);
         match self.open_own(&path, Access::Read) {
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
     use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
-    /// The first 43 bytes are what the description asks for.
+    /// The description demands the first 43 bytes.
     #[test]
     fn backup_tools_are_told_to_leave_the_folder_out() {
         let host = SimulatedFileSystem::new(&SimulationOptions::default()).observe();
@@ -63,7 +63,7 @@ mod tests {
         open();
         assert_eq!(read(), CONTENT);
         assert_eq!(&CONTENT[..43], b"Signature: 8a477f597d28d172789f06886806bc55");
-        // What somebody has written there stays.
+        // A text that a user has written there stays.
         let file = host.substrate.open(Path::new(".onefold/CACHEDIR.TAG"), Access::Write).unwrap();
         host.substrate.write_at(&file, 0, b"mine").unwrap();
         open();

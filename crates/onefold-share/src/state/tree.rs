@@ -1,10 +1,10 @@
-//! One tree of references for all that sharing makes.
+//! One tree of references for all files that share.
 //!
-//! OCFS2 keeps the counts of shared blocks in trees. A file gets into one with the first block that it shares, stays in
-//! it, and shares with no file of another one. If arena files had got into the trees of the images that came first,
-//! images of different trees could never share. So a fixed file has a block, the seed, and whatever sharing makes
-//! refers to that block before anything else. Images are taken into its tree by the first slot, unless somebody has
-//! cloned them before by other means: these are apart for good, and told as such.
+//! OCFS2 keeps the counts of shared blocks in trees. A file gets into a tree with the first block that it shares, stays
+//! in it, and shares with no file of another tree. If arena files had joined the trees of the first images, images of
+//! different trees could never share. So a fixed file has a block, the seed, and each file that sharing makes refers to
+//! that block before anything else. Images join its tree with the first slot, unless somebody has cloned them before by
+//! other means: these stay in their own tree, and are reported as such.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,12 +15,12 @@ use onefold_substrate::{Access, At, ShareError, Substrate};
 use super::{State, StateError, TRIES};
 
 pub(super) const TREE: &str = "tree";
-/// What the seed holds: nothing that an image does.
+/// Content of the seed, which no image has.
 const SEED: &[u8; 16] = b"onefold: a seed\n";
 
 impl<S: Substrate> State<'_, S> {
-    /// Takes a file that sharing made into the common tree, where that is a matter. The block at `offset`, which
-    /// becomes as long as the file if that was shorter, is the seed from then on.
+    /// Makes a file that sharing made join the common tree, on file systems with trees. The block at `offset`, to which
+    /// a shorter file is extended, is the seed from then on.
     pub(crate) fn join_tree(&self, file: &S::File, offset: u64) -> Result<(), StateError> {
         let substrate = self.substrate();
         if !self.policy().is_declared() {
@@ -35,8 +35,8 @@ impl<S: Substrate> State<'_, S> {
         self.clone_seed(source, At { file, offset })
     }
 
-    /// Takes an image into the common tree, if it is in none, before it is cloned as a whole: that would make it one of
-    /// its own. Images that cannot be taken in, or are too short, are left as they are.
+    /// Makes an image join the common tree, if it is in no tree, before it is cloned as a whole, which would give it a
+    /// tree of its own. Images that cannot join, or are too short, are left as they are.
     pub(crate) fn take_into_tree(&self, image: &S::File) -> Result<(), StateError> {
         let substrate = self.substrate();
         let Some(scratch) = self.clone_scratch()? else { return Ok(()) };
@@ -55,7 +55,7 @@ impl<S: Substrate> State<'_, S> {
         Ok(())
     }
 
-    /// Returns what [`Exclusive::prepare_clone`] wants; none if it wants nothing.
+    /// Returns the file that [`Exclusive::prepare_clone`] needs; `None` if it needs none.
     pub(crate) fn clone_scratch(&self) -> Result<Option<S::File>, StateError> {
         if !self.policy().is_declared() {
             return Ok(None);
@@ -83,7 +83,7 @@ impl<S: Substrate> State<'_, S> {
         }
     }
 
-    /// Opens the seed's file, and makes it where there is none. Of two hosts that make one, the first has made it.
+    /// Opens the seed's file, and makes it if there is none. If two hosts make one, the first one counts.
     fn seed(&self) -> Result<S::File, StateError> {
         let path = self.tree_path();
         for _ in 0..TRIES {

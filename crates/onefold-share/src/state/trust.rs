@@ -1,18 +1,18 @@
-//! What a state folder must be for its user to rely on it.
+//! Conditions under which a user may rely on a state folder.
 //!
-//! A pass clones blocks of files into the arena before it looks at them, and believes what logs, marks and intents say.
-//! So each folder and file is looked at when it is opened, through the descriptor by which it is used:
+//! A pass clones blocks of files into the arena before it reads them, and believes logs, marks and intents. So each
+//! folder and file is checked when it is opened, through the descriptor by which it is used:
 //!
-//! 1. It belongs to the user that the work is done for. Otherwise it is refused ([`Distrust`]).
-//! 2. The group and others have no rights. Such rights alone, as a restore from a backup may leave them, are taken
+//! 1. It belongs to the user for whom the work is done. Otherwise it is refused ([`Distrust`]).
+//! 2. The group and others have no rights. If they only have rights, as after a restore from a backup, these are taken
 //!    away, and the user gets a notice. A process may have opened the file before: an arena file keeps the sticky bit
-//!    as a mark, and nothing more is put into it. Both are one change of one inode, so that no crash comes between.
-//!    What is in it by then may still be a source. Where a state is more than hints (sharing in two steps), rights to
-//!    write are refused.
-//! 3. It has as many names as expected: one, or two where files get their names by `link`, for a moment or until the
+//!    as a mark, and nothing more is put into it. Both are one change of one inode, so that no crash comes between. Its
+//!    earlier blocks may still be sources. If a state is more than hints (sharing in two steps), a file to which others
+//!    may write is refused.
+//! 3. It has as many names as expected: one, or two if files get their names by `link`, for a moment or until the
 //!    scratch file of a dead host is swept.
 //!
-//! The folders stay open, and everything is resolved from their descriptors. So nobody can put others in their place.
+//! The folders stay open, and all paths are resolved from their descriptors. So nobody can put others in their place.
 
 use std::fmt;
 use std::io;
@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use super::{ARENA, Notice, State, StateError};
 
-/// Folders and files of the state that get their names in one step: nothing has two names.
+/// Folders of the state whose files get their names in one step: no file has two names.
 const WITH_ONE_NAME: [&str; 4] = [ARENA, "locks", "watches", "intents"];
 
 /// Why a folder or file of the state is not used.
@@ -33,22 +33,22 @@ pub enum Distrust {
     Owner {
         /// The owner.
         owner: UserNo,
-        /// The user that the work is done for.
+        /// The user for whom the work is done.
         user: UserNo,
     },
     /// It has more names than it should.
     Links {
-        /// How many names lead to it.
+        /// The number of its names.
         links: u64,
-        /// How many may.
+        /// The maximum number.
         most: u64,
     },
-    /// Others may write it, on a file system where the state is more than hints.
+    /// Others may write to it, on a file system where the state is more than hints.
     Writable {
         /// Its permission bits.
         mode: u32,
     },
-    /// It is no folder, or no regular file.
+    /// It is not a folder, or not a regular file.
     Kind,
 }
 
@@ -67,7 +67,7 @@ impl fmt::Display for Distrust {
 impl std::error::Error for Distrust {}
 
 impl Distrust {
-    /// Returns why a file was not opened, if that is the reason.
+    /// Returns the [`Distrust`] in an error of opening a file, if that is the reason.
     pub(crate) fn of(error: &io::Error) -> Option<Distrust> {
         error.get_ref().and_then(|inner| inner.downcast_ref()).copied()
     }
@@ -86,7 +86,7 @@ pub struct WritableRoot {
     pub owner: UserNo,
     /// Its permission bits.
     pub mode: u32,
-    /// The user that the work is done for.
+    /// The user for whom the work is done.
     pub user: UserNo,
 }
 
@@ -104,8 +104,8 @@ impl fmt::Display for WritableRoot {
     }
 }
 
-/// Returns how the root folder of a file system lets another user than root, and the one that the work is done for, put
-/// an earlier state folder in place of the present one. None where it does not.
+/// Returns the root folder of a file system, if its rights let another user than root, or the one for whom the work is
+/// done, replace the state folder by an earlier one. `None` if they do not.
 ///
 /// # Errors
 /// Errors of the device.
@@ -115,13 +115,13 @@ pub fn writable_root<S: Substrate>(substrate: &S) -> io::Result<Option<WritableR
     }
     let (protection, user) = (substrate.keep_folder(Path::new(""))?, substrate.user());
     let is_trusted = [UserNo::ROOT, user].contains(&protection.owner);
-    // In a sticky folder only the owners of a name, and of the folder, rename it.
+    // In a sticky folder, only the owners of a name and of the folder can rename it.
     let is_open = protection.is_writable_by_others() && !protection.is_sticky();
     let root = WritableRoot { owner: protection.owner, mode: protection.mode, user };
     Ok((!is_trusted || is_open).then_some(root))
 }
 
-/// What is looked at.
+/// The kind of thing that is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Folder,
@@ -130,10 +130,10 @@ enum Kind {
 }
 
 impl<S: Substrate> State<'_, S> {
-    /// Opens a file of the state folder, once it was found to be private.
+    /// Opens a file of the state folder, after a check that it is private.
     ///
     /// # Errors
-    /// [`Distrust`], as the inner error; those of [`Files::open`].
+    /// [`Distrust`], as the inner error; errors of [`Files::open`].
     pub(crate) fn open_own(&self, path: &Path, access: Access) -> io::Result<S::File> {
         let file = open(self.substrate, path, access)?;
         let protection = self.substrate.protection(&file)?;
@@ -141,7 +141,7 @@ impl<S: Substrate> State<'_, S> {
         Ok(file)
     }
 
-    /// Opens a file that goes unread, for example one that a dead host left behind. None where it cannot be opened.
+    /// Opens a file without reading it, for example one that a dead host left behind. `None` if it cannot be opened.
     ///
     /// # Errors
     /// `Untrusted`.
@@ -153,10 +153,10 @@ impl<S: Substrate> State<'_, S> {
         }
     }
 
-    /// Opens a folder of the state and keeps it open, once it was found to be private.
+    /// Opens a folder of the state and keeps it open, after a check that it is private.
     ///
     /// # Errors
-    /// `Untrusted`; those of the device.
+    /// `Untrusted`; errors of the device.
     pub(super) fn keep_own(&self, path: &Path) -> Result<(), StateError> {
         let kept = self.substrate.keep_folder(path).map_err(kind_error).and_then(|protection| {
             self.check(path, Kind::Folder, protection, &|mode| self.substrate.set_folder_mode(path, mode))
@@ -164,7 +164,7 @@ impl<S: Substrate> State<'_, S> {
         kept.map_err(StateError::at(path))
     }
 
-    /// Gives a notice where another user can replace the state folder.
+    /// Gives a notice if another user can replace the state folder.
     pub(super) fn report_root(&self) -> Result<(), StateError> {
         let root = writable_root(self.substrate).map_err(StateError::at(Path::new("")))?;
         root.into_iter().for_each(|root| self.notice(Notice::WritableRoot { root }));
@@ -201,7 +201,7 @@ impl<S: Substrate> State<'_, S> {
             return Err(Distrust::Writable { mode: protection.mode }.into());
         }
         if self.useless.is_some() {
-            // Looking changes nothing; the next run does.
+            // A read-only view changes nothing; the next run does.
             self.report_rights(path, |path| Notice::Exposed { path });
             return Ok(());
         }
@@ -212,7 +212,7 @@ impl<S: Substrate> State<'_, S> {
         Ok(())
     }
 
-    /// Gives a notice of the first file or folder in a folder, not of each.
+    /// Gives a notice for the first such file or folder in a folder, not for each.
     fn report_rights(&self, path: &Path, notice: impl FnOnce(std::path::PathBuf) -> Notice) {
         let folder = path.parent().unwrap_or(path).to_owned();
         if self.reported.lock().insert(folder) {
@@ -221,7 +221,7 @@ impl<S: Substrate> State<'_, S> {
     }
 }
 
-/// Opens a file of this process's own again, which nobody can have changed since but its user.
+/// Opens a file of this process again. Only its user can have changed it since.
 ///
 /// # Errors
 /// As [`State::open_own`].
@@ -246,7 +246,7 @@ fn check_owner<S: Substrate>(substrate: &S, protection: Protection, links_max: u
     Ok(())
 }
 
-/// Tells what is something else than it should be from what cannot be opened.
+/// Distinguishes a wrong kind from a failure to open.
 fn kind_error(error: io::Error) -> io::Error {
     let is_link = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
     if is_link || matches!(error.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::InvalidInput) {

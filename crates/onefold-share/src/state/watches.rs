@@ -1,4 +1,4 @@
-//! What watches say of themselves: a file for each, locked as long as it runs, and written in place.
+//! Status files of watches: a file for each, locked as long as the watch runs, and written in place.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,12 +12,13 @@ use crate::format::watch::WatchStatus;
 
 pub(super) const FOLDER: &str = "watches";
 
-/// The file in which a watch says what it does. Goes with it; where it is killed, with the next watch that begins.
+/// The status file of a watch. It is removed with the watch. If the watch is killed, the next watch that begins removes
+/// it.
 pub struct WatchFile<'a, S: Substrate> {
     substrate: &'a S,
     identity: [u8; 16],
     path: PathBuf,
-    /// None after a write that failed.
+    /// `None` after a write that failed.
     file: Option<S::File>,
     _lock: S::File,
 }
@@ -25,17 +26,17 @@ pub struct WatchFile<'a, S: Substrate> {
 /// A watch that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenWatch {
-    /// What it said last.
+    /// Its last status.
     pub status: WatchStatus,
     /// Whether it still runs; otherwise it was killed, or its host died.
     pub is_running: bool,
 }
 
 impl<'a, S: Substrate> State<'a, S> {
-    /// Makes the file of a watch, and removes those of watches that run no more.
+    /// Makes the file of a watch, and removes those of watches that no longer run.
     ///
     /// # Errors
-    /// No space; those of the device.
+    /// No space; errors of the device.
     pub fn begin_watch(&self) -> Result<WatchFile<'a, S>, StateError> {
         for name in self.names(FOLDER)? {
             let path = self.path(FOLDER, name);
@@ -49,10 +50,10 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(WatchFile { substrate, identity, path, file: Some(file), _lock: lock })
     }
 
-    /// Returns what all watches say of themselves. Disturbs none of them.
+    /// Returns the status of all watches, without disturbing any.
     ///
     /// # Errors
-    /// Errors of the device. Files that cannot be read are passed over.
+    /// Errors of the device. Unreadable files are skipped.
     pub fn watches(&self) -> Result<Vec<SeenWatch>, StateError> {
         let mut seen = Vec::new();
         for name in self.names(FOLDER)? {
@@ -67,7 +68,7 @@ impl<'a, S: Substrate> State<'a, S> {
     }
 
     fn read_watch(&self, path: &std::path::Path) -> Result<Option<WatchStatus>, StateError> {
-        // It may be written at this moment: then it is whole a moment later.
+        // It may be written at this moment, and be whole a moment later.
         for _ in 0..TRIES {
             let file = match self.open_own(path, Access::Read) {
                 Ok(file) => file,
@@ -86,10 +87,10 @@ impl<'a, S: Substrate> State<'a, S> {
 }
 
 impl<S: Substrate> WatchFile<'_, S> {
-    /// Says something else.
+    /// Writes another status.
     ///
     /// # Errors
-    /// No space; those of the device. What was said before may be lost then.
+    /// No space; errors of the device. The previous status may be lost then.
     pub fn say(&mut self, status: &WatchStatus) -> Result<(), StateError> {
         let file = match self.file.take() {
             Some(file) => file,
@@ -100,9 +101,9 @@ impl<S: Substrate> WatchFile<'_, S> {
         Ok(())
     }
 
-    /// Says nothing any more.
+    /// Removes the status.
     pub fn end(self) {
-        // What cannot be removed now, the next watch removes.
+        // A file that cannot be removed now is removed by the next watch.
         let _ = self.substrate.remove(&self.path);
     }
 }

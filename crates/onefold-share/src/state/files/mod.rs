@@ -1,8 +1,8 @@
-//! The image files that are known, each by a number and a mark.
+//! The known image files, each with a number and a mark.
 //!
-//! A number belongs to one domain. A file that comes into another domain gets another number: entries, logs and
-//! requests that name the old one name a file that is gone from then on, and nothing of another domain is ever taken
-//! for its content.
+//! A number belongs to one domain. A file that comes into another domain gets another number. From then on, entries,
+//! logs and requests with the old number name a file that is gone, and no content of another domain is ever taken for
+//! its content.
 
 mod notes;
 
@@ -23,19 +23,19 @@ use crate::format::{FileNo, FormatError};
 use crate::selection::Selection;
 
 const FOLDER: &str = "files";
-/// Numbers that are tried for a new file while other hosts take numbers, too.
+/// Maximum number of attempts to get a number for a new file while other hosts take numbers, too.
 const TRIES: u32 = 10_000;
 /// All marks.
 #[derive(Debug, Default)]
 pub struct Marks {
     by_number: BTreeMap<FileNo, Mark>,
-    /// The numbers of each file, in order. Several where two hosts saw it at the same moment, or its domain has
-    /// changed.
+    /// The numbers of each file, in order. There are several if two hosts saw it at the same moment, or if its domain
+    /// has changed.
     by_handle: BTreeMap<FileHandle, Vec<FileNo>>,
 }
 
 impl Marks {
-    /// Reads all marks. Those that are of no use are dropped.
+    /// Reads all marks. Useless ones are dropped.
     ///
     /// # Errors
     /// Errors of the device.
@@ -64,13 +64,13 @@ impl Marks {
         Ok(())
     }
 
-    /// Returns what is known of a file.
+    /// Returns the mark with a number.
     #[must_use]
     pub fn get(&self, number: FileNo) -> Option<&Mark> {
         self.by_number.get(&number)
     }
 
-    /// Returns what is known of a file, in the domain that it came into last.
+    /// Returns the mark of a file, in the domain that it entered last.
     #[must_use]
     pub fn of(&self, handle: &FileHandle) -> Option<&Mark> {
         let last = self.by_handle.get(handle)?.last()?;
@@ -78,7 +78,7 @@ impl Marks {
     }
 
     /// Returns the number that stands for a file in the domain of this number: two hosts that saw the file at the same
-    /// moment made two.
+    /// moment gave it two.
     #[must_use]
     pub(crate) fn first_number(&self, number: FileNo) -> FileNo {
         let Some(mark) = self.get(number) else { return number };
@@ -99,8 +99,8 @@ impl Marks {
         self.get(number).map(|mark| &mark.membership.domain)
     }
 
-    /// Returns whether a run of this selection may read and change a file. A file without a name is nobody's: no run
-    /// would ever come to it.
+    /// Returns whether a run of this selection may read and change a file. A file without a name is not selected: no
+    /// run would ever come to it.
     #[must_use]
     pub(crate) fn is_selected(&self, number: FileNo, selection: &Selection<'_>) -> bool {
         let mark = self.get(self.first_number(number));
@@ -108,8 +108,8 @@ impl Marks {
     }
 
     /// Returns whether a log was published after the file's mark was written: by a host that died before it wrote the
-    /// mark, or by the monitor of another host. Whoever wrote the mark may have logged later blocks under an earlier
-    /// number.
+    /// mark, or by the monitor of another host. The host that wrote the mark may have logged later blocks under an
+    /// earlier number.
     pub(crate) fn is_unnoted(&self, log: &LogName) -> bool {
         let noted = self.get(self.first_number(log.file)).and_then(|mark| mark.last_log);
         noted.is_some_and(|noted| log.order().number() > noted)
@@ -120,14 +120,14 @@ impl Marks {
         self.by_number.values()
     }
 
-    /// Returns the mark of each file that has a name, in the domain that the file came into last.
+    /// Returns the mark of each file that has a name, in the domain that the file entered last.
     pub(crate) fn of_files(&self) -> impl Iterator<Item = &Mark> {
         let is_used = |mark: &&Mark| self.of(&mark.handle).is_some_and(|used| used.number == mark.number);
         self.iter().filter(|mark| !mark.is_forgotten()).filter(is_used)
     }
 
-    /// Returns the files of a selection that are not where they were, or not at all any more, and how many blocks they
-    /// had when they were read. A look at each name, nothing more.
+    /// Returns the files of a selection that have moved or are gone, and how many blocks they had when they were read.
+    /// This only looks at each name.
     pub(crate) fn gone<S: Substrate>(&self, state: &State<'_, S>, selection: &Selection<'_>) -> BTreeMap<FileNo, u64> {
         let is_gone = |mark: &&Mark| {
             let there = state.substrate().open(&mark.path, Access::Read).and_then(|file| state.substrate().stat(&file));
@@ -144,7 +144,7 @@ impl Marks {
     /// Returns a file's number in its domain, and gives it one if it has none.
     ///
     /// # Errors
-    /// No space; those of the device.
+    /// No space; errors of the device.
     pub fn number<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
@@ -160,7 +160,7 @@ impl Marks {
             return Ok(number);
         }
         let highest = self.by_number.last_key_value().map_or(0, |(number, _)| number.0);
-        // Somebody may have given the highest number that there is.
+        // Another host may have given out the highest number.
         let numbers = (highest.saturating_add(1)..=u32::MAX).chain(1..highest).map(FileNo);
         let mut tries = 0;
         for number in numbers {
@@ -171,7 +171,7 @@ impl Marks {
             if tries > TRIES {
                 break;
             }
-            // That its room was reserved stays so in another domain.
+            // Reserved space stays reserved in another domain.
             let before = self.of(handle).map_or_else(MarkFlags::default, |mark| mark.flags);
             let mark = Mark {
                 number,
@@ -199,8 +199,8 @@ impl Marks {
         Err(StateError::Restless)
     }
 
-    /// As [`Marks::number`], with the latest mark of the file; the caller has its lock. Another host may have forgotten
-    /// the number that is known here. Numbers that the file had in other domains are forgotten.
+    /// Does the same as [`Marks::number`], with the latest mark of the file; the caller has its lock. Another host may
+    /// have forgotten the number that is known here. Numbers of the file in other domains are forgotten.
     ///
     /// # Errors
     /// As [`Marks::number`].
@@ -215,14 +215,14 @@ impl Marks {
         if self.reload(state, number)?.is_none() {
             number = self.number(state, handle, path, membership)?;
         }
-        // Once the new number is there: a host that dies in between leaves two, of which the later one counts.
+        // Only once the new number exists: a host that dies in between leaves two, of which the later one counts.
         let others = self.by_handle.get(handle).into_iter().flatten().copied();
         let others: Vec<FileNo> = others.filter(|other| self.domain(*other) != Some(&membership.domain)).collect();
         others.into_iter().try_for_each(|other| self.forget(state, other))?;
         Ok(number)
     }
 
-    /// Puts a mark in place of the one that is there, if it says something else.
+    /// Replaces a mark, if it has changed.
     fn replace<S: Substrate>(&mut self, state: &State<'_, S>, mark: Mark) -> Result<(), StateError> {
         if self.by_number.get(&mark.number) == Some(&mark) {
             return Ok(());
@@ -234,8 +234,7 @@ impl Marks {
         Ok(())
     }
 
-    /// Reads a file's mark again: others may have written it since, or removed it. What is of no use is as if it were
-    /// not there.
+    /// Reads a file's mark again: others may have written or removed it since. A useless mark counts as missing.
     ///
     /// # Errors
     /// Errors of the device.
@@ -247,7 +246,8 @@ impl Marks {
         let path = mark_path(state, number);
         match read(state, &path, &number.to_string()) {
             Ok(Some(mark)) => self.insert(mark),
-            // Whoever found it gone has forgotten it; found again by another name, it has another number.
+            // A host that found the file gone has forgotten it. If it was found again by another name, it has another
+            // number.
             Ok(None) => self.remove(number),
             Err(FormatError::Io(source)) => return Err(StateError::at(&path)(source)),
             Err(why) => {
@@ -273,7 +273,7 @@ impl Marks {
         if self.get(mark.number).is_some_and(|known| known.handle != mark.handle) {
             self.remove(mark.number);
         }
-        // Two hosts that saw a file at the same moment gave it two numbers: the lower one is used from then on.
+        // Two hosts that saw a file at the same moment gave it two numbers. The lower one is used from then on.
         let numbers = self.by_handle.entry(mark.handle.clone()).or_default();
         if let Err(place) = numbers.binary_search(&mark.number) {
             numbers.insert(place, mark.number);
@@ -286,7 +286,7 @@ fn mark_path<S: Substrate>(state: &State<'_, S>, number: FileNo) -> PathBuf {
     state.path(FOLDER, format!("{number}"))
 }
 
-/// Reads a mark. None where it is gone meanwhile.
+/// Reads a mark. `None` if it is gone meanwhile.
 fn read<S: Substrate>(state: &State<'_, S>, path: &Path, name: &str) -> Result<Option<Mark>, FormatError> {
     let file = match state.open_own(path, Access::Read) {
         Ok(file) => file,

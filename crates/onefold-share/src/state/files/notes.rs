@@ -1,5 +1,5 @@
-//! What is noted of files: where they are, what they were like, what of them is to be read again. Where a mark may be
-//! changed by several hosts, the caller has the file's lock.
+//! Notes about files: their paths, their stamps, and the ranges to be read again. If several hosts may change a mark,
+//! the caller has the file's lock.
 
 use std::ops::Range;
 use std::path::Path;
@@ -16,32 +16,32 @@ use crate::format::reading::{Reading, Round};
 use crate::state::logs::LogOrder;
 use crate::state::{State, StateError};
 
-/// So long after a file is gone, file systems have dropped what it referred to: XFS does so in the background, and
-/// until then its maps tell blocks as shared that only the arena has. Chosen by reasoning, not by measurement.
+/// Time after which file systems have dropped the references of a removed file. XFS does so in the background, and
+/// until then its maps show blocks as shared that only the arena has. Chosen by reasoning, not by measurement.
 const GONE_SETTLED: Duration = Duration::from_secs(60);
 
-/// What a mark is to say of a file that was looked at.
+/// New content of a mark after a look at its file.
 pub(crate) struct Noted<'a> {
-    /// What it was like before it was last read to its end.
+    /// The stamp before it was last read to its end.
     pub(crate) scanned: Option<Stamp>,
-    /// What was found out besides.
+    /// Further findings.
     pub(crate) flags: MarkFlags,
-    /// Its domain, that of its number; its tenant and its owner.
+    /// Its domain, which is that of its number; its tenant and its owner.
     pub(crate) membership: &'a Membership,
 }
 
-/// What a file was like before something was set about it, and afterwards.
+/// The stamp of a file before and after an attribute was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StampChange {
-    /// Before.
+    /// The stamp before.
     pub(crate) before: Stamp,
-    /// Afterwards.
+    /// The stamp afterwards.
     pub(crate) after: Stamp,
 }
 
 impl Marks {
-    /// Notes that a file whose content did not change has other times by what was set about it. Nothing happens where
-    /// it was not as its mark says, or its content changed meanwhile.
+    /// Notes that a file has other times because an attribute was set, though its content did not change. Does nothing
+    /// if the file had another stamp before than its mark, or if its content changed meanwhile.
     ///
     /// # Errors
     /// As [`Marks::note`].
@@ -66,8 +66,8 @@ impl Marks {
         self.note(state, number, &path, Some(after))
     }
 
-    /// Notes how far a file is read, what it was like if all of it is known as it was then, and the last of its logs;
-    /// the caller has its lock.
+    /// Notes how far a file is read, its stamp if all of it is known as it was then, and the last of its logs. The
+    /// caller has its lock.
     ///
     /// # Errors
     /// As [`Marks::note`].
@@ -85,8 +85,8 @@ impl Marks {
         self.replace(state, Mark { scanned, reading, flags, last_log, ..known.clone() })
     }
 
-    /// Notes that a file was given to another owner within its domain, by its stamps before and after; the caller has
-    /// its lock. What is known of its content stays, whether it is read to its end or on the way round.
+    /// Notes that a file was given to another owner within its domain, by its stamps before and after. The caller has
+    /// its lock. The knowledge of its content stays, whether the file is read to its end or its round is unfinished.
     ///
     /// # Errors
     /// As [`Marks::note`].
@@ -109,7 +109,7 @@ impl Marks {
         self.replace(state, mark)
     }
 
-    /// Takes note that ranges of a file must be read again, in bytes: at once, or after a pause where they failed.
+    /// Notes that ranges of a file must be read again, in bytes: at once, or after a pause if they failed.
     ///
     /// # Errors
     /// As [`Marks::note`].
@@ -129,8 +129,8 @@ impl Marks {
         self.replace(state, mark)
     }
 
-    /// Takes note that a file is gone and that no entry names it, for a pass that began at `now`. It is forgotten only
-    /// by one that begins some time after the first: what only the arena has left of its blocks can be told by then.
+    /// Notes that a file is gone and that no entry names it, for a pass that began at `now`. Only a pass that begins
+    /// some time after the first forgets the file: by then it shows which of its blocks only the arena still has.
     ///
     /// # Errors
     /// As [`Marks::note`].
@@ -148,7 +148,7 @@ impl Marks {
                 let gone = Stamp { length: 0, modified: now, changed: now };
                 self.note(state, number, Path::new(""), Some(gone))
             }
-            // It was noted by a clock that was ahead: how long ago is not known, and it counts from now on.
+            // A clock that was ahead gave this time. The real time is not known, so it counts from now on.
             Some(since) if since > now => {
                 let gone = Stamp { length: 0, modified: now, changed: now };
                 self.note(state, number, Path::new(""), Some(gone))
@@ -158,9 +158,9 @@ impl Marks {
         }
     }
 
-    /// Forgets a file that is gone and that nothing refers to any more. The highest number is kept without a path, so
+    /// Forgets a file that is gone and to which nothing refers any more. The highest number is kept without a path, so
     /// that it is not given out again. A lower one is free: a host that has not seen the higher ones may give it to
-    /// another file. So nothing is forgotten where the number has become another file's.
+    /// another file. So nothing is forgotten if the number has become another file's.
     ///
     /// # Errors
     /// Errors of the device.
@@ -178,16 +178,16 @@ impl Marks {
         Ok(())
     }
 
-    /// Reads a mark again, and tells whether its number is still that of the file that was known by it.
+    /// Reads a mark again, and returns whether its number is still that of the file that was known by it.
     fn is_still<S: Substrate>(&mut self, state: &State<'_, S>, number: FileNo) -> Result<bool, StateError> {
         let Some(known) = self.get(number).map(|mark| mark.handle.clone()) else { return Ok(false) };
         Ok(self.reload(state, number)?.is_some_and(|mark| mark.handle == known))
     }
 
-    /// Notes where a file is and what it was like when it was read last.
+    /// Notes the path of a file and its stamp when it was last read.
     ///
     /// # Errors
-    /// No space; those of the device.
+    /// No space; errors of the device.
     pub fn note<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
@@ -199,7 +199,7 @@ impl Marks {
         self.note_with(state, number, path, scanned, flags)
     }
 
-    /// As [`Marks::note`], with what a reading has found out besides.
+    /// Does the same as [`Marks::note`], with further findings of a reading.
     ///
     /// # Errors
     /// As [`Marks::note`].
@@ -216,13 +216,13 @@ impl Marks {
         self.note_read(state, number, path, &Noted { scanned, flags, membership: &membership })
     }
 
-    /// As [`Marks::note`], with all that a look at the file has shown.
+    /// Does the same as [`Marks::note`], with all findings of a look at the file.
     ///
     /// # Errors
     /// As [`Marks::note`].
     ///
     /// # Panics
-    /// When the domain is not that of the number.
+    /// If the domain is not that of the number.
     pub(crate) fn note_read<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
@@ -244,14 +244,14 @@ impl Marks {
         self.replace(state, mark)
     }
 
-    /// Takes note of where a file is now, for as long as this host remembers.
+    /// Records the present path of a file in memory only.
     pub(crate) fn see_at(&mut self, number: FileNo, path: &Path) {
         if let Some(mark) = self.by_number.get_mut(&number) {
             mark.path = path.to_owned();
         }
     }
 
-    /// Notes where a file is now; the caller has its lock. What it was like when it was read last stays as the latest
+    /// Notes the present path of a file. The caller has its lock. Its stamp at the last reading stays as the latest
     /// mark says: another host may have noted since that it must be read again.
     ///
     /// # Errors
@@ -271,20 +271,20 @@ impl Marks {
         }
     }
 
-    /// Takes note that a file must be read again, whether it changes or not.
+    /// Notes that a file must be read again, whether it changes or not.
     ///
     /// # Errors
     /// As [`Marks::note`].
     pub fn forget_scan<S: Substrate>(&mut self, state: &State<'_, S>, number: FileNo) -> Result<(), StateError> {
         // Another host may have noted something since.
         self.reload(state, number)?;
-        // Of one that is gone nothing is read.
+        // A file that is gone is not read.
         let there = self.by_number.get(&number).filter(|mark| !mark.is_forgotten());
         let Some(mark) = there.cloned() else { return Ok(()) };
         self.replace(state, Mark { scanned: None, reading: Reading::default(), ..mark })
     }
 
-    /// Takes note that all files must be read again.
+    /// Notes that all files must be read again.
     ///
     /// # Errors
     /// As [`Marks::note`].

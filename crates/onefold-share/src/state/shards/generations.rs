@@ -1,10 +1,10 @@
-//! The generations that there are of each shard, as the names of files tell.
+//! The existing generations of each shard, as the file names show.
 
 use std::collections::BTreeMap;
 
 use crate::format::prefix::Prefix;
 
-/// The generations that there are of each shard.
+/// The existing generations of each shard.
 #[derive(Debug, Default)]
 pub(super) struct Generations {
     pub(super) by_prefix: BTreeMap<Prefix, Vec<u64>>,
@@ -26,9 +26,9 @@ impl Generations {
         prefix.halves().is_some_and(|halves| halves.into_iter().all(has))
     }
 
-    /// Returns whether others hold all that a generation does, or newer of it. While only one half of a split shard was
-    /// published, the entries of the other one are nowhere else: whoever published the first half had them from this
-    /// generation.
+    /// Returns whether other files hold all digests of a generation, in newer generations. While only one half of a
+    /// split shard was published, the entries of the other one are nowhere else: the host that published the first half
+    /// had them from this generation.
     pub(super) fn is_over(&self, prefix: Prefix, generation: u64) -> bool {
         self.newest(prefix) != Some(generation) || self.has_both_halves(prefix)
     }
@@ -78,8 +78,8 @@ mod tests {
         assert!(generations.has_part(prefix("1")) && !generations.has_part(prefix("01")));
     }
 
-    /// Another host publishes a half of a shard that this one has just split, before this one looks what is there: the
-    /// other half is in this one's file alone.
+    /// Another host publishes a half of a shard that this one has just split, before this one lists the files. Only
+    /// this host's file has the other half.
     #[test]
     fn a_split_shard_is_needed_until_both_of_its_halves_are_there() {
         let prefix = Prefix::parse("0").unwrap();

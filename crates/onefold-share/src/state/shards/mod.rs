@@ -1,15 +1,17 @@
-//! The index, as files: shards, each of which holds the entries whose digests begin alike, in numbered generations of
+//! The index, as files: shards. Each shard holds the entries whose digests have one prefix, in numbered generations of
 //! which the newest counts.
 //!
-//! Which shards there are is told by the names. A shard that has become too large gets a generation that says that it
-//! is split: its entries belong to its two halves from then on. A half has them from there until it has a generation of
-//! its own, so that a split is one step, the `link` of one file. When both halves have their own, the split one goes.
+//! The file names show which shards exist. A shard that has become too large gets a generation that is marked as split:
+//! its entries belong to its two halves from then on. A half has its entries there until it has a generation of its
+//! own. So a split is one step, the `link` of one file. When both halves have their own generations, the split one is
+//! removed.
 //!
-//! A generation appears by `link`, which fails where another host was first. So two hosts may work on a shard at once,
-//! because a lock expired or a host was suspended: the second begins anew and nothing else. As older generations go, a
-//! host that comes back late may find the name of its own free: it looks afterwards whether it is the newest.
+//! A generation appears by `link`, which fails if another host was first. So two hosts may work on a shard at once,
+//! because a lock expired or a host was suspended: the second one only has to begin anew. Because older generations are
+//! removed, a host that comes back late may find its own name free. So it checks afterwards whether its generation is
+//! the newest.
 //!
-//! Who reads a shard reads the batches (`batches`) beside it, as if it held their entries.
+//! A reader of a shard reads the batches (`batches`) beside it, as if it held their entries.
 
 mod generations;
 mod search;
@@ -38,7 +40,7 @@ const FOLDER: &str = "shards";
 /// A generation of a shard that is to be published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextGeneration {
-    /// Which digests the shard holds.
+    /// The prefix of the shard's digests.
     pub prefix: Prefix,
     /// The number of the generation.
     pub generation: u64,
@@ -48,26 +50,26 @@ pub struct NextGeneration {
 
 /// A generation that was written and has no name yet.
 pub struct Publication<T> {
-    /// What its writer says of it.
+    /// The result of its writer.
     pub result: T,
-    /// What it holds.
+    /// Its counts of entries.
     pub counts: EntryCounts,
     /// Its length in bytes.
     pub bytes: u64,
 }
 
 impl<'a, S: Substrate> State<'a, S> {
-    /// Opens the shards that have digests with this prefix, in order. Together they hold all of these. One that is of
-    /// no use is dropped: what it held is found again.
+    /// Opens the shards that have digests with this prefix, in order. Together they hold all of these. A useless one is
+    /// dropped: its contents are found again.
     ///
     /// # Errors
-    /// Errors of the device; `Newer`, as a later version's index must not be written anew by this one.
+    /// Errors of the device; `Newer`, because this version must not rewrite a later version's index.
     pub(crate) fn open_shards(&self, within: Prefix) -> Result<Vec<Shard<'a, S>>, StateError> {
         Ok(self.open_index(within, &mut None)?.0)
     }
 
-    /// As [`State::open_shards`], with the batches that they are read beside. Those that were opened before are used
-    /// on, where no other ones are there now and what they hold of these digests is still ahead.
+    /// Does the same as [`State::open_shards`], and opens the batches beside them. Batches that were opened before are
+    /// used further, if the list of batches has not changed and their entries of these digests are still ahead.
     ///
     /// # Errors
     /// As [`State::open_shards`].
@@ -78,7 +80,8 @@ impl<'a, S: Substrate> State<'a, S> {
     ) -> Result<(Vec<Shard<'a, S>>, SharedBatches<'a, S>), StateError> {
         let mut tries = 0;
         while tries < super::TRIES {
-            // Before the shards: what is merged and gone by now is in those that are there now.
+            // Before the shards: the entries of batches that are gone by now were merged, and are in the shards that
+            // are there now.
             let numbers = self.batch_numbers()?;
             let is_same = |batches: &SharedBatches<'a, S>| {
                 let batches = batches.borrow();
@@ -96,7 +99,7 @@ impl<'a, S: Substrate> State<'a, S> {
             match search.find(Prefix::WHOLE, None) {
                 Ok(()) => return Ok((search.found, batches)),
                 Err(Stop::Changed) => tries += 1,
-                // There is one less of them each time, however many they were.
+                // There is one shard less each time, however many there were.
                 Err(Stop::Dropped) => {}
                 Err(Stop::Failed(error)) => return Err(error),
             }
@@ -104,14 +107,14 @@ impl<'a, S: Substrate> State<'a, S> {
         Err(StateError::Restless)
     }
 
-    /// Returns whether a part of the index was dropped since this was asked last. What it held is found again only by
-    /// reading all files, which who publishes a new generation has to see to: from then on the index looks as if it
-    /// were whole.
+    /// Returns whether a part of the index was dropped since the last call. Its contents are found again only by
+    /// reading all files, which a host that publishes a new generation has to ensure: from then on the index looks as
+    /// if it were whole.
     pub(crate) fn take_loss(&self) -> bool {
         self.has_lost_entries.swap(false, Ordering::Relaxed)
     }
 
-    /// Drops the file of a shard that turned out to be damaged while it was read, or the batch beside it that did.
+    /// Drops the file of a shard, or the batch beside it, that turned out to be damaged while it was read.
     ///
     /// # Errors
     /// Errors of the device.
@@ -125,13 +128,13 @@ impl<'a, S: Substrate> State<'a, S> {
         }
     }
 
-    /// Writes a generation of a shard and publishes it; `fill` returns whatever it likes, or nothing where no new
-    /// generation is needed after all.
+    /// Writes a generation of a shard and publishes it. `fill` returns any value, or `None` if no new generation is
+    /// needed after all.
     ///
-    /// Returns none where another host has published one meanwhile: then the work is lost, and nothing else.
+    /// Returns `Late` if another host has published one meanwhile: then only the work is lost.
     ///
     /// # Errors
-    /// What `fill` gives; no space; those of the device.
+    /// Errors of `fill`; no space; errors of the device.
     pub fn publish_shard<T>(
         &self,
         next: NextGeneration,
@@ -157,8 +160,8 @@ impl<'a, S: Substrate> State<'a, S> {
         }
         let generations = self.generations()?;
         if generations.is_over(prefix, generation) {
-            // The name was free because its generation had come and gone; or it has gone since, and is in what came
-            // after it.
+            // The name was free because its generation had come and gone. Or the generation was removed since, and its
+            // entries are in a later one.
             self.remove(&shard_path(self, prefix, generation))?;
             return Ok(Published::Late);
         }
@@ -166,7 +169,7 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(Published::Done(written))
     }
 
-    /// Returns whether there is an index, and all of it.
+    /// Returns whether there is a complete index.
     ///
     /// # Errors
     /// Errors of the device.
@@ -174,7 +177,7 @@ impl<'a, S: Substrate> State<'a, S> {
         Ok(self.generations()?.are_all_there(Prefix::WHOLE))
     }
 
-    /// Returns the newest generation of each shard that has any, as the names tell.
+    /// Returns the newest generation of each shard that has any, as the file names show.
     ///
     /// # Errors
     /// Errors of the device.
@@ -200,8 +203,7 @@ impl<'a, S: Substrate> State<'a, S> {
         for name in self.names(FOLDER)? {
             let Some((prefix, number)) = name.split_once('.') else { continue };
             let Ok(generation) = number.parse::<u64>() else { continue };
-            // A number that is written in another way is not ours: there is no such file under the name that it should
-            // have.
+            // A number in another notation is foreign: there is no file under the name that it should have.
             if let Some(prefix) = Prefix::parse(prefix).filter(|_| generation.to_string() == number) {
                 generations.by_prefix.entry(prefix).or_default().push(generation);
             }
@@ -210,7 +212,7 @@ impl<'a, S: Substrate> State<'a, S> {
     }
 }
 
-/// What came of publishing a generation.
+/// Result of publishing a generation.
 pub enum Published<T> {
     /// It is the newest.
     Done(Publication<T>),

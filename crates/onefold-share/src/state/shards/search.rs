@@ -1,4 +1,4 @@
-//! Which shards hold some digests: a shard that was split has its entries in its halves, or still has them itself.
+//! Finds the shards with some digests: a split shard has its entries in its halves, or still has them itself.
 
 use std::io;
 use std::rc::Rc;
@@ -23,11 +23,11 @@ pub(super) struct Search<'s, 'a, S: Substrate> {
     pub(super) found: Vec<Shard<'a, S>>,
 }
 
-/// Why the shards have to be looked for anew, or cannot be found.
+/// Why the search has to begin anew, or fails.
 pub(super) enum Stop {
-    /// Something has changed since the names were listed.
+    /// The files have changed since they were listed.
     Changed,
-    /// A file was of no use, and is gone.
+    /// A file was useless, and is gone.
     Dropped,
     Failed(StateError),
 }
@@ -73,7 +73,7 @@ impl<'a, S: Substrate> Search<'_, 'a, S> {
         let path = shard_path(self.state, prefix, generation);
         let file = match self.state.open_own(&path, Access::Read) {
             Ok(file) => file,
-            // A newer one is there, and this one was removed.
+            // There is a newer one, and this one was removed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Stop::Changed),
             Err(error) => return Err(Stop::Failed(StateError::at(&path)(error))),
         };

@@ -1,4 +1,4 @@
-//! A shard that was opened: its entries, and those of the batches beside it, in one order.
+//! An open shard: its entries, and those of the batches beside it, in one order.
 
 use onefold_substrate::Substrate;
 
@@ -8,41 +8,42 @@ use crate::format::shard::{ShardReader, Stretch};
 use crate::format::{FingerprintPrefix, FormatError};
 use crate::state::batches::SharedBatches;
 
-/// A shard as it was found.
+/// An open shard.
 pub struct Shard<'a, S: Substrate> {
-    /// Which digests it holds.
+    /// The prefix of its digests.
     pub prefix: Prefix,
-    /// Its generation; 0 where it has none of its own yet.
+    /// Its generation; 0 if it has none of its own yet.
     pub generation: u64,
-    /// Its entries; none if there are none.
+    /// Its entries; `None` if there are none.
     pub(super) entries: Option<ShardReader<'a, S>>,
-    /// The file that they are in.
+    /// The file of the entries.
     pub(super) source: Option<(Prefix, u64)>,
-    /// How long its entries are, in bytes; about, where it is one half of a shard that was split, or batches hold some.
+    /// Length of its entries, in bytes. Approximate if it is one half of a split shard, or if batches hold some of
+    /// them.
     pub bytes: u64,
-    /// What batches hold, for this shard and those after it.
+    /// The entries of batches, for this shard and those after it.
     pub(super) batches: SharedBatches<'a, S>,
     /// An entry of the shard that comes behind one of a batch.
     pub(super) ahead: Option<Entry>,
-    /// What the shard itself says of the digest of the last entry, where that was in a batch.
+    /// The shard's own entry for the digest of the last entry, if that came from a batch.
     pub(super) hidden: Option<Entry>,
-    /// Entries that batches held.
+    /// Number of entries that came from batches.
     pub(super) from_batches: u64,
 }
 
 impl<S: Substrate> Shard<'_, S> {
-    /// Returns how many of the entries so far were in batches.
+    /// Returns how many of the entries so far came from batches.
     pub(crate) fn batched_entries(&self) -> u64 {
         self.from_batches
     }
 
-    /// Takes what the shard itself says of the digest of the last entry, where that was in a batch.
+    /// Takes the shard's own entry for the digest of the last entry, if that came from a batch.
     pub(crate) fn take_hidden(&mut self) -> Option<Entry> {
         self.hidden.take()
     }
 
-    /// Returns the next entry, in order of the digests; none behind the last. What a batch holds comes in place of what
-    /// the shard says of the same digest. Shards that were opened together are read in their order.
+    /// Returns the next entry, in order of the digests; `None` behind the last. An entry of a batch replaces the
+    /// shard's entry for the same digest. Shards that were opened together are read in their order.
     ///
     /// # Errors
     /// See [`FormatError`].
@@ -77,15 +78,15 @@ impl<S: Substrate> Shard<'_, S> {
             if self.source.is_some_and(|(prefix, _)| !prefix.contains(entry.digest)) {
                 return Err(FormatError::Damaged("it has entries of another shard"));
             }
-            // It is one half of a shard that was split.
+            // It belongs to the other half of a split shard.
             if entry.digest.first_word() > self.prefix.last_word() {
                 return Ok(None);
             }
         }
     }
 
-    /// Returns what comes next, as long as it is below a digest, or the shard ends, and only of what is in memory:
-    /// nothing before [`Shard::next_entry`] has returned an entry, and now and then between others.
+    /// Returns the next entries, as far as they are in memory, up to a digest or the end of the shard. Returns nothing
+    /// before [`Shard::next_entry`] has returned an entry, and sometimes between others.
     ///
     /// # Errors
     /// As [`Shard::next_entry`].
@@ -96,7 +97,7 @@ impl<S: Substrate> Shard<'_, S> {
         if !entries.last().is_some_and(|last| self.prefix.contains(last)) {
             return Ok(Stretch::default());
         }
-        // From an entry of the shard on all are, up to its highest digest.
+        // From an entry of the shard on, all belong to it, up to its highest digest.
         let end = (u128::from(self.prefix.last_word()) + 1) << (u128::BITS - u64::BITS - u32::BITS);
         let batched = self.batches.borrow_mut().peek(self.prefix)?;
         let limits = limit.into_iter().chain(batched.map(|entry| entry.digest));
