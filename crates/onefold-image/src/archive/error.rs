@@ -1,53 +1,53 @@
-//! Why an archive cannot do what it is asked.
+//! Errors of an archive.
 
 use crate::format::FormatError;
 use crate::store::StoreError;
 use crate::{ImageVersion, UnitName, WriterId};
 
-/// Why an archive cannot do what it is asked.
+/// Why an archive operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// The store fails.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// An object is not what it should be.
+    /// An object is damaged or is not the expected one.
     #[error("the object `{name}` is damaged")]
     Damaged {
         /// Its name.
         name: String,
-        /// What is wrong.
+        /// The decoder's error.
         source: FormatError,
     },
     /// There is no archive here.
     #[error("there is no archive here")]
     NoArchive,
-    /// There are objects here already.
+    /// The store already contains objects.
     #[error("there are objects here already, as `{name}`")]
     NotEmpty {
-        /// One of them.
+        /// Name of one of these objects.
         name: String,
     },
     /// The store breaks its contract.
     #[error("the store cannot hold an archive: {what}")]
     Unfit {
-        /// What it does.
+        /// How the store breaks it.
         what: &'static str,
     },
-    /// The ledger says something that cannot be.
+    /// The ledger contains an impossible entry.
     #[error("the ledger is damaged at entry {position}: {what}")]
     Ledger {
         /// Number of the entry.
         position: u64,
-        /// What is wrong.
+        /// Why it is impossible.
         what: &'static str,
     },
-    /// No pack that is read has a unit.
+    /// None of the packs that are read has this unit.
     #[error("the unit {unit} is lost: no pack has it")]
     Lost {
         /// The unit.
         unit: UnitName,
     },
-    /// The bytes of a unit are damaged, in every pack that has them.
+    /// The bytes of a unit are damaged in every pack that has it.
     #[error("the unit {unit} is damaged in `{pack}`")]
     DamagedUnit {
         /// The unit.
@@ -55,39 +55,39 @@ pub enum ArchiveError {
         /// The pack.
         pack: String,
     },
-    /// There is no such image any more.
+    /// The image does not exist, or was removed.
     #[error("there is no image {image}")]
     NoImage {
         /// The image.
         image: ImageVersion,
     },
-    /// While an image was captured, packs went that it relies on: these units have to be added again.
+    /// Packs that the image relies on were removed during its capture. These units must be added again.
     #[error("{} units that the image needs were removed meanwhile", .0.len())]
     Retired(Vec<UnitName>),
-    /// A writer was silent for so long that another host gave it up.
+    /// The writer was silent for so long that another host gave it up.
     #[error("the writer {writer} was given up by another host")]
     GivenUp {
         /// The writer.
         writer: WriterId,
     },
-    /// Nobody knows whether an entry was made: the store answers with errors.
+    /// It is unknown whether an entry was made, because the store answers with errors.
     #[error("the store does not say whether the change was made")]
     Doubtful(#[source] StoreError),
-    /// The index would take more memory than it may.
+    /// The index would need more memory than it may use.
     #[error("the archive has more than {units_max} units, which this version of Onefold does not index")]
     TooLarge {
         /// Maximum number of units.
         units_max: usize,
     },
-    /// What is to be stored has a form that the format cannot hold.
+    /// A value cannot be represented in the format.
     #[error("this cannot be stored")]
     Unstorable(#[from] FormatError),
-    /// The operating system has no randomness, or a library no memory.
+    /// The operating system provides no randomness, or a library cannot allocate memory.
     #[error("the system refuses {what}")]
     System {
-        /// What is refused.
+        /// Operation or resource that was refused.
         what: &'static str,
-        /// Why.
+        /// Error of the system.
         source: std::io::Error,
     },
 }

@@ -1,5 +1,5 @@
-//! The index: from the first bytes of a unit's name to places in packs. It is a hint, and all of it is in memory so
-//! far.
+//! The index: maps the first bytes of a unit's name to places in packs. It is only a hint. This version keeps all of it
+//! in memory.
 
 use std::collections::HashMap;
 
@@ -12,13 +12,13 @@ use crate::format::segment::{IndexEntry, SEGMENT_BYTES_MAX, Segment};
 use crate::store::Store;
 use crate::{ArchiveId, ObjectId, UnitName};
 
-/// Maximum number of units that a capture may bring an archive to: 384 MiB of memory.
+/// Maximum number of units in an archive up to which a capture may add more. They take 384 MiB of memory.
 const UNITS_MAX: usize = 16 << 20;
-/// Maximum number of units that are read. Captures at once may together exceed theirs, and what they stored stays
-/// readable.
+/// Maximum number of units that are read. Concurrent captures may together exceed `UNITS_MAX`, and their units must
+/// stay readable.
 const UNITS_READ_MAX: usize = 4 * UNITS_MAX;
 
-/// Where a unit may be: its name's beginning says so, and its pack has to confirm it.
+/// Possible place of a unit, found by the beginning of its name. The pack has to confirm it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) pack: ObjectId,
@@ -26,23 +26,23 @@ pub(super) struct Place {
     pub(super) stored_bytes: u32,
 }
 
-/// Sorted runs of entries, the longest first, each at least twice as long as the next.
+/// Sorted runs of entries, longest first. Each run is at least twice as long as the next.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     packs: Vec<ObjectId>,
     numbers: HashMap<ObjectId, u32>,
     runs: Vec<Vec<IndexEntry>>,
-    /// Position of the state that it has all parts of.
+    /// Position of the ledger state whose parts the index contains.
     position: u64,
 }
 
 impl Index {
-    /// Returns whether it has all that `state` knows.
+    /// Returns whether the index is complete for `state`.
     pub(super) fn is_of(&self, state: &State) -> bool {
         self.position == state.position
     }
 
-    /// Reads all parts that it does not have yet.
+    /// Reads all parts that the index does not contain yet.
     pub(super) fn read_on(
         &mut self,
         store: &dyn Store,
@@ -70,7 +70,7 @@ impl Index {
         self.runs.iter().map(Vec::len).sum()
     }
 
-    /// Fails if a capture that has added `added` units may not add another.
+    /// Fails if a capture that has added `added` units must not add another one.
     pub(super) fn check_room(&self, added: usize) -> Result<(), ArchiveError> {
         check_room(self.units(), added)
     }
@@ -99,7 +99,7 @@ impl Index {
         })
     }
 
-    /// Returns where a unit may be, the shortest form first.
+    /// Returns possible places of a unit, the shortest stored form first.
     pub(super) fn places(&self, name: UnitName) -> Vec<Place> {
         let prefix = name.prefix();
         let mut places = Vec::new();
@@ -139,7 +139,7 @@ fn merge(one: &[IndexEntry], other: &[IndexEntry]) -> Vec<IndexEntry> {
     merged
 }
 
-/// Returns the segment of a part. One that lacks a pack of it is damaged.
+/// Returns the segment of a part. A segment that does not list all packs of its part is damaged.
 pub(super) fn read_segment(store: &dyn Store, archive: ArchiveId, part: &Part) -> Result<Segment, ArchiveError> {
     let name = Folder::Segments.object(part.segment);
     let object = read_whole(store, &name, SEGMENT_BYTES_MAX)?;
@@ -150,8 +150,7 @@ pub(super) fn read_segment(store: &dyn Store, archive: ArchiveId, part: &Part) -
     Err(damaged(&name)(FormatError::Other { structure: "segment of the index", what: "its packs" }))
 }
 
-/// Returns what the segment of a part would say, from the tables of its packs. Packs that are gone or damaged are left
-/// out.
+/// Rebuilds the segment of a part from the tables of its packs. Skips packs that are missing or damaged.
 fn rebuild(
     store: &dyn Store,
     archive: ArchiveId,

@@ -1,4 +1,4 @@
-//! The ledger: reading it on, and adding an entry.
+//! The ledger: reads new entries and appends one.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::ArchiveId;
 use crate::format::ledger::{ENTRY_BYTES_MAX, Entry};
 use crate::store::{Created, ObjectName, Store, StoreError};
 
-/// How often a creation is tried whose answer is an error.
+/// Maximum number of attempts to create an object while the store answers with errors.
 const ATTEMPTS: u32 = 5;
-/// Pause after the first of them; each further one doubles it.
+/// Pause after the first failed attempt. Each further pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Takes all entries in that `state` does not know.
+/// Applies all entries that `state` does not contain yet.
 pub(super) fn read_on(store: &dyn Store, archive: ArchiveId, state: &mut State) -> Result<(), ArchiveError> {
     while let Some((name, object)) = next(store, state.position)? {
         let entry = Entry::decode(archive, state.position, &object).map_err(damaged(&name))?;
@@ -26,7 +26,7 @@ pub(super) fn read_on(store: &dyn Store, archive: ArchiveId, state: &mut State) 
     Ok(())
 }
 
-/// Returns the object of an entry, if there is one.
+/// Returns the object of an entry, if it exists.
 fn next(store: &dyn Store, position: u64) -> Result<Option<(ObjectName, Vec<u8>)>, ArchiveError> {
     let name = Entry::object_name(position);
     match read_whole(store, &name, ENTRY_BYTES_MAX) {
@@ -36,23 +36,24 @@ fn next(store: &dyn Store, position: u64) -> Result<Option<(ObjectName, Vec<u8>)
     }
 }
 
-/// Checks that no entry follows a missing one: whoever added to such a ledger would make a second one.
+/// Checks that no entry follows a missing one. A writer that appended to such a ledger would make a second entry for
+/// one position.
 pub(super) fn check_end(store: &dyn Store, state: &State) -> Result<(), ArchiveError> {
     let last = state.position.checked_sub(1).map(Entry::object_name);
     let following = store.list("ledger/", last.as_ref())?;
     match following.first() {
-        // It came while the ledger was read.
+        // It appeared while the ledger was read.
         Some(entry) if entry.name == Entry::object_name(state.position) => Ok(()),
         Some(_) => Err(ArchiveError::Ledger { position: state.position, what: "it is missing, and others follow it" }),
         None => Ok(()),
     }
 }
 
-/// Makes an object that must be exactly `bytes`. Returns whether it is; otherwise another was there first.
+/// Creates an object that must be exactly `bytes`. Returns whether it is. If not, another object was there first.
 ///
-/// An answer that is an error says nothing: the object may be there, or come later. The same creation is tried again,
-/// so that what comes late is what was meant. "Exists" does not say whose object it is: its bytes do, which have a
-/// random token.
+/// An error from the store proves nothing: the object may exist already or appear later. The function retries the same
+/// creation, so an object that appears late is the intended one. "Exists" does not say who made the object. Its bytes
+/// do, because they contain a random token.
 pub(super) fn create_exactly(
     store: &dyn Store,
     clock: Option<&dyn Clock>,
@@ -78,7 +79,7 @@ pub(super) fn create_exactly(
     unreachable!("the last attempt returns")
 }
 
-/// Returns whether an object has exactly these bytes.
+/// Returns whether the object exists with exactly these bytes.
 fn is_stored(store: &dyn Store, name: &ObjectName, bytes: &[u8]) -> Result<bool, StoreError> {
     let range = crate::store::ByteRange::From { offset: 0, length_bytes: bytes.len() as u64 + 1 };
     Ok(store.get(name, range)? == bytes)

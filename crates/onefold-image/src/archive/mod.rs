@@ -1,4 +1,4 @@
-//! An archive: its descriptor, its ledger, its index, and what is read and written by them.
+//! An archive: its descriptor, its ledger and its index, and the operations that use them.
 
 mod check;
 mod error;
@@ -41,25 +41,25 @@ use crate::{ArchiveId, ImageName, ImageVersion, ObjectId, UnitKey, UnitName, Wri
 
 /// Maximum length of a descriptor in bytes.
 const DESCRIPTOR_BYTES_MAX: u64 = 4096;
-/// Names of the descriptor and of its copy.
+/// Names of the descriptor and its copy.
 const DESCRIPTORS: [&str; 2] = ["descriptor", "descriptor.copy"];
 
-/// An archive that is open. Threads share it.
+/// An open archive. Threads share it.
 #[derive(Debug)]
 pub struct Archive {
     store: Arc<dyn Store>,
     descriptor: Descriptor,
-    /// Locked before the index.
+    /// Lock order: before the index.
     state: RwLock<State>,
     index: RwLock<Index>,
     tables: Tables,
 }
 
 impl Archive {
-    /// Makes an archive in a store that has no object, after a test of the calls that its safety rests on.
+    /// Creates an archive in an empty store. First tests the calls on which the safety of the archive depends.
     ///
     /// # Errors
-    /// When there are objects, when the store breaks its contract or fails, or there is no randomness.
+    /// When the store contains objects, breaks its contract or fails, or there is no randomness.
     pub fn create(store: Arc<dyn Store>, units: UnitKind, random: &dyn Random) -> Result<Archive, ArchiveError> {
         let listed = store.list("", None)?;
         if let Some(found) = listed.iter().find(|listed| !listed.name.as_str().starts_with(PROBES)) {
@@ -77,10 +77,10 @@ impl Archive {
         Archive::with(store, descriptor)
     }
 
-    /// Opens an archive: reads the descriptor, or its copy, and the ledger.
+    /// Opens an archive: reads the descriptor or its copy, then the ledger.
     ///
     /// # Errors
-    /// When there is none, when it is damaged, or the store fails.
+    /// When there is no archive, when it is damaged, or the store fails.
     pub fn open(store: Arc<dyn Store>) -> Result<Archive, ArchiveError> {
         let [descriptor, copy] = DESCRIPTORS.map(|name| read_descriptor(&*store, name));
         let descriptor = match (descriptor, copy) {
@@ -101,19 +101,19 @@ impl Archive {
         Ok(archive)
     }
 
-    /// Returns what the archive is.
+    /// Returns the descriptor of the archive.
     #[must_use]
     pub fn descriptor(&self) -> &Descriptor {
         &self.descriptor
     }
 
-    /// Returns where its objects are.
+    /// Returns the store that holds its objects.
     #[must_use]
     pub fn store(&self) -> &dyn Store {
         &*self.store
     }
 
-    /// Reads the entries that were added to the ledger since.
+    /// Reads the entries that were appended to the ledger since the last read.
     ///
     /// # Errors
     /// When an entry is damaged, or the store fails.
@@ -121,22 +121,23 @@ impl Archive {
         ledger::read_on(&*self.store, self.descriptor.archive, &mut self.state.write())
     }
 
-    /// Returns all images, in the order of names and versions, as the ledger was when it was last read.
+    /// Returns all images, sorted by name and version, as of the last read of the ledger.
     #[must_use]
     pub fn images(&self) -> Vec<ImageRecord> {
         self.state.read().images.values().cloned().collect()
     }
 
-    /// Returns the image of a name: the newest one unless a version is given.
+    /// Returns the image with a name: the newest version unless `version` is given.
     #[must_use]
     pub fn find(&self, name: &ImageName, version: Option<u32>) -> Option<ImageRecord> {
         self.state.read().find(name, version).cloned()
     }
 
-    /// Returns the manifest of an image: exactly the bytes that the ledger names, of this archive and this image.
+    /// Returns the manifest of an image. Verifies that its bytes are those that the ledger names, and that it belongs
+    /// to this archive and this image.
     ///
     /// # Errors
-    /// When it is damaged or another, or the store fails.
+    /// When the manifest is damaged or is another one, or the store fails.
     pub fn manifest(&self, image: &ImageRecord) -> Result<Manifest, ArchiveError> {
         let name = Folder::Manifests.object(image.manifest);
         let object = read_whole(&*self.store, &name, MANIFEST_BYTES_MAX)?;
@@ -164,7 +165,7 @@ impl Archive {
         header.map_err(|source| ArchiveError::Damaged { name: format!("unit {name}"), source })
     }
 
-    /// Returns a writer with a new name, after an entry says that it begins.
+    /// Returns a writer with a new name. An entry in the ledger announces the writer first.
     ///
     /// # Errors
     /// When the store fails, or there is no randomness.
@@ -177,7 +178,7 @@ impl Archive {
         Writer::begin(self, clock, random, host)
     }
 
-    /// Removes an image: an entry says so, and what only it needed may be collected.
+    /// Removes an image by an entry in the ledger. A collector may then delete units that only this image needed.
     ///
     /// # Errors
     /// When there is no such image, or the store fails.
@@ -198,8 +199,8 @@ impl Archive {
         }
     }
 
-    /// Adds an entry at a position, up to which its maker has read all others. Returns false if another is there; then
-    /// the maker reads it and decides anew.
+    /// Appends an entry at a position. Its maker has read all entries before that position. Returns false if another
+    /// entry is there. The maker then reads that entry and decides again.
     fn append(
         &self,
         position: u64,
@@ -210,14 +211,14 @@ impl Archive {
     ) -> Result<bool, ArchiveError> {
         let mut state = self.state.read().clone();
         if state.position != position {
-            // Another thread has read on since.
+            // Another thread has read further entries meanwhile.
             return Ok(false);
         }
         let previous = state.last;
         let (archive, token) = (self.descriptor.archive, random_bytes(random)?);
         let entry = Entry { archive, position, previous, writer, token, made: clock.now(), change };
         let object = entry.encode()?;
-        // No reader gets past an entry that makes no sense, and it would stay for ever.
+        // Every reader would stop at an invalid entry, and the entry could never be removed.
         let digest = *blake3::hash(&object).as_bytes();
         state.apply(&entry, digest).map_err(|what| ArchiveError::Ledger { position, what })?;
         let is_ours = ledger::create_exactly(&*self.store, Some(clock), &Entry::object_name(position), &object)?;
@@ -225,7 +226,8 @@ impl Archive {
         Ok(is_ours)
     }
 
-    /// Returns where a unit may be, by the index and the ledger as it was read; the shortest form first.
+    /// Returns possible places of a unit according to the index and the ledger as last read, the shortest stored form
+    /// first.
     fn places(&self, name: UnitName) -> Result<Vec<Place>, ArchiveError> {
         let state = self.state.read();
         if !self.index.read().is_of(&state) {

@@ -1,4 +1,4 @@
-//! Reading and making objects of an archive, with names and bounds.
+//! Reads and creates objects of an archive, with their names and size limits.
 
 use onefold_block::Random;
 
@@ -7,7 +7,7 @@ use crate::format::FormatError;
 use crate::store::{ByteRange, ObjectName, Store, StoreError};
 use crate::{ObjectId, WriterId};
 
-/// Folders of objects.
+/// Kinds of objects, each of which has its own folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Folder {
     Packs,
@@ -16,7 +16,7 @@ pub(super) enum Folder {
 }
 
 impl Folder {
-    /// Returns the beginning of the names of its objects.
+    /// Returns the prefix of the names of its objects.
     pub(super) fn prefix(self) -> &'static str {
         match self {
             Folder::Packs => "packs/",
@@ -31,9 +31,9 @@ impl Folder {
     }
 }
 
-/// Returns a whole object of at most `bytes_max`.
+/// Returns a whole object of at most `bytes_max` bytes.
 pub(super) fn read_whole(store: &dyn Store, name: &ObjectName, bytes_max: u64) -> Result<Vec<u8>, ArchiveError> {
-    // A byte more than may be shows that the object is too long, whatever its length.
+    // One byte more than allowed shows that the object is too long, whatever its real length.
     let object = store.get(name, ByteRange::From { offset: 0, length_bytes: bytes_max + 1 })?;
     if object.len() as u64 > bytes_max {
         return Err(damaged(name)(FormatError::Length { structure: "object" }));
@@ -41,12 +41,12 @@ pub(super) fn read_whole(store: &dyn Store, name: &ObjectName, bytes_max: u64) -
     Ok(object)
 }
 
-/// Returns whether an error says that the object is not there.
+/// Returns whether an error says that the object does not exist.
 pub(super) fn is_missing(error: &ArchiveError) -> bool {
     matches!(error, ArchiveError::Store(StoreError::Missing(_)))
 }
 
-/// Names the object that a decoder found damaged.
+/// Adds the object's name to the error of a decoder.
 pub(super) fn damaged(name: &ObjectName) -> impl FnOnce(FormatError) -> ArchiveError {
     move |source| ArchiveError::Damaged { name: name.to_string(), source }
 }
@@ -58,7 +58,7 @@ pub(super) fn random_bytes<const N: usize>(random: &dyn Random) -> Result<[u8; N
     Ok(bytes)
 }
 
-/// Returns a new name for an object of a writer.
+/// Returns a new random name for an object of a writer.
 pub(super) fn new_id(writer: WriterId, random: &dyn Random) -> Result<ObjectId, ArchiveError> {
     Ok(ObjectId { writer, random: random_bytes(random)? })
 }

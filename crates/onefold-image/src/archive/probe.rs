@@ -1,4 +1,4 @@
-//! Whether a store keeps its contract, as far as calls one after the other show.
+//! Tests whether a store keeps its contract, as far as sequential calls can show.
 
 use onefold_block::Random;
 
@@ -6,10 +6,10 @@ use super::objects::random_bytes;
 use super::{ArchiveError, ledger};
 use crate::store::{ByteRange, Created, ObjectName, Store, StoreError};
 
-/// Beginning of the names of the objects that a test makes.
+/// Prefix of the names of the objects that a test creates.
 pub(super) const PROBES: &str = "probe/";
 
-/// Checks creation, ranges, listing and deletion on an object of its own.
+/// Tests creation, ranges, listing and deletion on an object of its own.
 pub(super) fn check(store: &dyn Store, random: &dyn Random) -> Result<(), ArchiveError> {
     let unfit = |what| ArchiveError::Unfit { what };
     let random = u64::from_le_bytes(random_bytes(random)?);

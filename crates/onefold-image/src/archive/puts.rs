@@ -1,4 +1,4 @@
-//! Packs on their way into the store: one is put by a thread, while the next one is filled.
+//! Packs on their way into the store: a thread puts one while the writer fills the next.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,11 +8,11 @@ use std::thread::{self, JoinHandle};
 
 use crate::store::{ObjectName, Store, StoreError};
 
-/// Packs that are not known to be durable, in the order of their making.
+/// Packs that are not known to be durable, oldest first.
 pub(super) struct Puts {
     store: Arc<dyn Store>,
     waiting: VecDeque<Waiting>,
-    /// What puts the first of them.
+    /// Thread that puts the first of them.
     under_way: Option<JoinHandle<Result<(), StoreError>>>,
 }
 
@@ -32,29 +32,30 @@ impl Puts {
         Puts { store, waiting: VecDeque::new(), under_way: None }
     }
 
-    /// Takes a pack in. It is put by [`Puts::begin`] or [`Puts::settle`].
+    /// Queues a pack. [`Puts::begin`] or [`Puts::settle`] puts it.
     pub(super) fn push(&mut self, name: ObjectName, bytes: Vec<u8>) {
         self.waiting.push_back(Waiting { name, bytes: Arc::new(bytes) });
     }
 
-    /// Makes all packs durable but the last, which a thread begins to put. So at most one is in memory here.
+    /// Makes all packs but the last durable, and starts a thread that puts the last one. So at most one finished pack
+    /// is in memory.
     pub(super) fn begin(&mut self) -> Result<(), StoreError> {
         self.settle_until(1)?;
         let (None, Some(Waiting { name, bytes })) = (&self.under_way, self.waiting.front()) else {
             return Ok(());
         };
         let (store, name, bytes) = (Arc::clone(&self.store), name.clone(), Arc::clone(bytes));
-        // Where there is no thread to be had, the pack is put when it is waited for.
+        // If no thread can be started, the next call of `begin` or `settle` puts the pack.
         self.under_way = thread::Builder::new().name("put".to_owned()).spawn(move || store.put(&name, &[&bytes])).ok();
         Ok(())
     }
 
-    /// Makes all packs durable. One whose put fails stays, and the next call tries it again.
+    /// Makes all packs durable. A pack whose put fails stays queued, and the next call tries again.
     pub(super) fn settle(&mut self) -> Result<(), StoreError> {
         self.settle_until(0)
     }
 
-    /// Returns whether a pack is here that nobody puts: a put failed.
+    /// Returns whether a queued pack has no thread that puts it, because a put failed.
     pub(super) fn has_failed(&self) -> bool {
         !self.waiting.is_empty() && self.under_way.is_none()
     }
@@ -74,7 +75,7 @@ impl Puts {
 }
 
 impl Drop for Puts {
-    /// No thread outlives the writer. Nothing relies on what it puts here.
+    /// Joins the thread, so that it does not outlive the writer. Nothing relies on the pack that it puts here.
     fn drop(&mut self) {
         if let Some(put) = self.under_way.take() {
             let _ = put.join();

@@ -1,4 +1,4 @@
-//! The state of an archive: what the entries of its ledger say together.
+//! The state of an archive: the combined result of the entries in its ledger.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -7,7 +7,7 @@ use onefold_block::Timestamp;
 use crate::format::ledger::{Change, Entry};
 use crate::{ImageName, ImageVersion, ObjectId, UnitName, WriterId};
 
-/// An image that an archive has.
+/// An image of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageRecord {
     /// Name and version.
@@ -16,53 +16,53 @@ pub struct ImageRecord {
     pub manifest: ObjectId,
     /// BLAKE3 digest of the manifest's object.
     pub digest: [u8; 32],
-    /// Number of packs that it brought along.
+    /// Number of packs that its capture added.
     pub packs: usize,
-    /// When its capture ended, by the clock of the host that made it.
+    /// End of its capture, by the clock of the capturing host.
     pub added: Timestamp,
 }
 
-/// A part of the index: a segment, and the packs whose units it has.
+/// A part of the index: a segment, and the packs whose units it lists.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) segment: ObjectId,
     pub(super) packs: Vec<ObjectId>,
 }
 
-/// What the entries up to a position say.
+/// Combined result of the entries up to a position.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     /// Number of entries.
     pub(super) position: u64,
-    /// Digest of the last one.
+    /// Digest of the last entry.
     pub(super) last: [u8; 32],
     pub(super) images: BTreeMap<ImageVersion, ImageRecord>,
-    /// The newest version that each name ever had.
+    /// The highest version that each name has ever had.
     newest: HashMap<ImageName, u32>,
-    /// Packs that hold units, with the position of the entry that brought each along.
+    /// Packs that hold units, each with the position of the entry that added it.
     live: HashMap<ObjectId, u64>,
     /// Packs that may be deleted.
     retired: HashSet<ObjectId>,
-    /// Parts of the index by the position of the entry that brought them.
+    /// Parts of the index by the position of the entry that added them.
     pub(super) parts: BTreeMap<u64, Part>,
-    /// Writers that began, and whether each was given up.
+    /// Writers that have begun, and whether each was given up.
     writers: HashMap<WriterId, bool>,
-    /// Units that no pack had whole at a position: those of later packs count again.
+    /// Units of which no pack had an intact copy at a position. Packs that were added later count again.
     lost: HashMap<UnitName, u64>,
-    /// Number of entries up to the last one that said so.
+    /// Number of entries up to and including the last one that reported lost units.
     lost_until: u64,
 }
 
-/// What is wrong with an entry.
+/// Why an entry is invalid.
 type Wrong = &'static str;
 
 impl State {
-    /// Returns the version that the next image of a name gets; `None` after four thousand million.
+    /// Returns the version of the next image with a name; `None` if the version number would overflow.
     pub(super) fn next_version(&self, name: &ImageName) -> Option<u32> {
         self.newest.get(name).copied().unwrap_or(0).checked_add(1)
     }
 
-    /// Returns the image of a name; the newest one unless a version is given.
+    /// Returns the image with a name: the newest version unless `version` is given.
     pub(super) fn find(&self, name: &ImageName, version: Option<u32>) -> Option<&ImageRecord> {
         let of = |version| ImageVersion { name: name.clone(), version };
         match version {
@@ -76,37 +76,37 @@ impl State {
         self.writers.get(&writer).copied().unwrap_or(false)
     }
 
-    /// Returns whether a writer began.
+    /// Returns whether a writer has begun.
     #[cfg(test)]
     pub(super) fn has_begun(&self, writer: WriterId) -> bool {
         self.writers.contains_key(&writer)
     }
 
-    /// Returns whether a unit may be looked for in a pack.
+    /// Returns whether a reader may look for a unit in a pack.
     pub(super) fn holds(&self, pack: ObjectId, unit: UnitName) -> bool {
         let lost = self.lost.get(&unit);
         self.live.get(&pack).is_some_and(|brought| lost.is_none_or(|lost| lost < brought))
     }
 
-    /// Returns whether an entry from `position` on says that units are lost.
+    /// Returns whether an entry from `position` on reports lost units.
     pub(super) fn lost_since(&self, position: u64) -> bool {
         self.lost_until > position
     }
 
-    /// Returns whether no entry retired or replaced a pack that one brought along.
+    /// Returns whether an entry added the pack and none has retired or replaced it since.
     pub(super) fn is_live(&self, pack: ObjectId) -> bool {
         self.live.contains_key(&pack)
     }
 
-    /// Returns all packs that hold units, in the order of the entries that brought them along.
+    /// Returns all packs that hold units, in the order of the entries that added them.
     pub(super) fn packs(&self) -> Vec<ObjectId> {
         let mut packs: Vec<(u64, ObjectId)> = self.live.iter().map(|(pack, brought)| (*brought, *pack)).collect();
         packs.sort_unstable();
         packs.into_iter().map(|(_, pack)| pack).collect()
     }
 
-    /// Takes the next entry in, whose object has the digest `digest`. An entry that its maker could not have made,
-    /// having read all before it, is an error, and the state is of no use then.
+    /// Applies the next entry, whose object has the digest `digest`. Fails if its maker, having read all earlier
+    /// entries, could not have made it. After an error the state must not be used.
     pub(super) fn apply(&mut self, entry: &Entry, digest: [u8; 32]) -> Result<(), Wrong> {
         if entry.position != self.position || entry.previous != self.last {
             return Err("it does not follow the entry before it");
@@ -177,8 +177,8 @@ impl State {
         Ok(())
     }
 
-    /// Checks that an object that is named first belongs to a writer that began and was not given up: those of others
-    /// may be collected at any time.
+    /// Checks that an object that is named for the first time belongs to an active writer. A collector may delete
+    /// objects of other writers at any time.
     fn check_owner(&self, object: ObjectId) -> Result<(), Wrong> {
         match self.writers.get(&object.writer) {
             Some(false) => Ok(()),

@@ -1,4 +1,4 @@
-//! Tables of packs, as they were read: the proof of which unit lies where.
+//! Cache of the tables of packs. A table proves which unit lies where.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::format::pack::{TAIL_BYTES, TableEntry, Tail, decode_tail};
 use crate::store::{ByteRange, Store};
 use crate::{ArchiveId, ObjectId};
 
-/// Maximum of memory for tables, in bytes. One more is let in.
+/// Maximum memory for tables, in bytes. The cache may exceed it by one table.
 const MEMORY_BYTES: usize = 64 << 20;
 
-/// The table of a pack, in the order of offsets.
+/// The table of a pack, sorted by offset.
 pub(super) type Table = Arc<Vec<TableEntry>>;
 
-/// Tables in memory, least recently used ones first out.
+/// Tables in memory. The least recently used one is evicted first.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     kept: Mutex<Kept>,
@@ -73,7 +73,7 @@ fn memory_bytes(table: &Table) -> usize {
     table.len() * size_of::<TableEntry>()
 }
 
-/// Reads the table of a pack: mostly in one call.
+/// Reads the table of a pack, usually in one call.
 fn read_table(store: &dyn Store, archive: ArchiveId, pack: ObjectId) -> Result<Vec<TableEntry>, ArchiveError> {
     let name = Folder::Packs.object(pack);
     let mut length_bytes = TAIL_BYTES;
@@ -87,7 +87,7 @@ fn read_table(store: &dyn Store, archive: ArchiveId, pack: ObjectId) -> Result<V
     Err(damaged(&name)(FormatError::Length { structure: "pack" }))
 }
 
-/// Returns whether an object is gone or damaged, which other objects may make up for.
+/// Returns whether an object is missing or damaged. Other objects may make up for it.
 pub(super) fn is_broken(error: &ArchiveError) -> bool {
     is_missing(error) || matches!(error, ArchiveError::Damaged { .. })
 }

@@ -1,4 +1,4 @@
-//! Reading units: where they lie, in as few calls as that allows, each verified by its name.
+//! Reads units in as few calls as their places allow, and verifies each by its name.
 
 use super::index::Place;
 use super::objects::Folder;
@@ -9,43 +9,43 @@ use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader};
 use crate::store::{ByteRange, StoreError};
 use crate::{ObjectId, UnitName};
 
-/// Units of a pack with up to so many bytes between them are read in one call.
+/// Maximum gap between two units of a pack that are still read in one call, in bytes.
 const GAP_BYTES: u64 = 64 << 10;
-/// Maximum length of what one call reads, in bytes; a longer unit is read alone.
+/// Maximum length of one read, in bytes. A longer unit is read alone.
 const READ_BYTES: u64 = 4 << 20;
 
-/// A unit that is to be read.
+/// A unit to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WantedUnit {
     /// The unit.
     pub name: UnitName,
-    /// Length of its plain bytes, if it is known: another one is damage.
+    /// Length of its plain bytes, if known. Any other length is damage.
     pub plain_bytes: Option<u32>,
 }
 
-/// Where a unit is stored, as the table of its pack says.
+/// Where a unit is stored, according to the table of its pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredUnit {
     /// The pack.
     pub pack: ObjectId,
     /// Offset of its header in the pack, in bytes.
     pub offset: u32,
-    /// Bytes that are stored behind the header.
+    /// Length of the stored bytes behind the header.
     pub stored_bytes: u32,
     /// Length of its plain bytes.
     pub plain_bytes: u32,
 }
 
-/// A unit on its way: which of the wanted ones, and the places where it has not been looked for yet.
+/// A unit that is being read: its index among the wanted units, and the places that have not been tried yet.
 struct Job {
     index: usize,
-    /// In the order in which they are tried, last first.
+    /// The next place to try comes last.
     places: Vec<Place>,
 }
 
 impl Archive {
-    /// Returns where a unit is stored; `None` if no pack has it. The pack's table confirms it, and of several copies it
-    /// is the shortest. A pack that is gone or damaged has nothing.
+    /// Returns where a unit is stored; `None` if no pack has it. The table of the pack confirms the place. Of several
+    /// copies, the shortest is returned. A missing or damaged pack counts as empty.
     ///
     /// # Errors
     /// When the store fails.
@@ -58,7 +58,7 @@ impl Archive {
         Ok(None)
     }
 
-    /// Returns what the table of a pack says of a unit that should be there.
+    /// Returns the table's entry for a unit at an expected place, if the table confirms it.
     fn confirmed(&self, name: UnitName, place: Place) -> Result<Option<StoredUnit>, ArchiveError> {
         let table = match self.table(place.pack) {
             Ok(table) => table,
@@ -74,12 +74,11 @@ impl Archive {
         }))
     }
 
-    /// Reads units, and calls `each` with the number of each of them in `wanted` and its plain bytes: in the order of
-    /// their places, not of `wanted`. The bytes are those that the name stands for. Memory is bounded, whatever the
-    /// packs say.
+    /// Reads units, and calls `each` with the index of each unit in `wanted` and its plain bytes. The calls come in the
+    /// order of places, not of `wanted`. The bytes match the name. Memory is bounded, whatever the packs say.
     ///
     /// # Errors
-    /// When a unit is lost or damaged in all packs that have it, when the store fails, or as `each`.
+    /// When a unit is lost, or damaged in all packs that have it; when the store fails; or when `each` fails.
     pub fn read_units<E: From<ArchiveError>>(
         &self,
         wanted: &[WantedUnit],
@@ -98,7 +97,7 @@ impl Archive {
     }
 
     /// Reads units as they are stored: the header of each and the bytes behind it. The table of the pack says that they
-    /// are the unit; whoever decompresses them has to verify them by its name.
+    /// are the unit. A caller that decompresses them must verify them by the unit's name.
     ///
     /// # Errors
     /// As [`Archive::read_units`].
@@ -110,8 +109,8 @@ impl Archive {
         self.read(wanted, true, &mut |index, header, stored| each(index, header, stored).map(|()| true))
     }
 
-    /// Reads units from one place after the other until `accept` takes them. A pack that is gone may have been retired
-    /// since the ledger was read, so the ledger is read on once.
+    /// Reads units from one place after another until `accept` takes them. A missing pack may have been retired since
+    /// the last read of the ledger, so the function reads the ledger once more.
     fn read<E: From<ArchiveError>>(
         &self,
         wanted: &[WantedUnit],
@@ -136,7 +135,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Returns a job for each of the wanted units.
+    /// Returns a job for each wanted unit.
     fn jobs(
         &self,
         wanted: &[WantedUnit],
@@ -160,8 +159,8 @@ impl Archive {
         Ok(jobs)
     }
 
-    /// Reads the next place of each job. Returns the jobs that were not accepted and have another place, and the units
-    /// of those that have none.
+    /// Reads the next place of each job. Returns the rejected jobs that have further places, and the units of those
+    /// that have none.
     fn read_round<E: From<ArchiveError>>(
         &self,
         wanted: &[WantedUnit],
@@ -199,7 +198,7 @@ impl Archive {
         Ok((rejected, failed))
     }
 
-    /// Reads from the first to the last unit of a group, all in one pack. A pack that is gone reads as nothing.
+    /// Reads from the first to the last unit of a group, all in one pack. A missing pack reads as empty.
     fn read_group(&self, group: &[(Place, Job)]) -> Result<Vec<u8>, ArchiveError> {
         let (Some((first, _)), Some((last, _))) = (group.first(), group.last()) else {
             return Ok(Vec::new());
@@ -213,8 +212,8 @@ impl Archive {
         }
     }
 
-    /// Fills `plain` with the plain bytes of a unit, of which `bytes` are header and stored bytes. Returns false if
-    /// they are not those of that name.
+    /// Fills `plain` with the plain bytes of a unit. `bytes` holds the header and the stored bytes. Returns false if
+    /// the plain bytes do not match the name.
     pub(super) fn decode_unit(
         &self,
         decompressor: &mut Decompressor,
@@ -231,7 +230,7 @@ impl Archive {
         decompressor.decompress(header, stored, plain) && self.descriptor().key.name(plain) == name
     }
 
-    /// Says why a unit cannot be read.
+    /// Returns the error that explains why a unit cannot be read.
     fn lost(&self, unit: UnitName) -> Result<ArchiveError, ArchiveError> {
         Ok(match self.stored(&unit)? {
             Some(stored) => ArchiveError::DamagedUnit { unit, pack: Folder::Packs.object(stored.pack).to_string() },
@@ -250,7 +249,7 @@ fn end(place: Place) -> u64 {
     u64::from(place.offset) + u64::from(UNIT_HEADER_BYTES) + u64::from(place.stored_bytes)
 }
 
-/// Returns how many of the first units are read in one call.
+/// Returns how many of the first units one call reads.
 fn joined(placed: &[(Place, Job)]) -> usize {
     let Some((first, _)) = placed.first() else {
         return 0;
@@ -264,7 +263,7 @@ fn joined(placed: &[(Place, Job)]) -> usize {
     1 + placed[1..].iter().take_while(follows).count()
 }
 
-/// Returns the header and the stored bytes of a unit in bytes that were read from `start` on.
+/// Returns the header and the stored bytes of a unit from `bytes`, which were read from offset `start` on.
 fn unit_in(bytes: &[u8], start: u32, place: Place) -> Option<(UnitHeader, &[u8])> {
     let at = (place.offset - start) as usize;
     let body = at + UNIT_HEADER_BYTES as usize;

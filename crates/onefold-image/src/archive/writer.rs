@@ -1,4 +1,4 @@
-//! A writer: puts units into packs, and at the end makes them an image.
+//! A writer: puts units into packs and finally makes an image of them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -41,34 +41,34 @@ pub struct ManifestDraft {
     pub regions: Vec<RegionChunks>,
 }
 
-/// Where this writer put a unit.
+/// Where this writer has stored a unit.
 #[derive(Clone, Copy, Debug)]
 struct OwnUnit {
-    /// Number of the pack among its own.
+    /// Index of the pack among the writer's own packs.
     pack: u32,
     offset: u32,
     stored_bytes: u32,
     plain_bytes: u32,
 }
 
-/// One capture, or several one after the other, as far as the archive sees them.
+/// The archive's side of one capture, or of several consecutive ones.
 ///
-/// Whoever captures asks [`Writer::rely`] for each unit, and adds those that the archive does not have. The packs are
-/// durable before the segment, the segment before the manifest, and this before the entry that adds the image.
+/// A capture calls [`Writer::rely`] for each unit, and adds the units that the archive does not have. The packs become
+/// durable before the segment, the segment before the manifest, and the manifest before the entry that adds the image.
 #[derive(Debug)]
 pub struct Writer<'a> {
     archive: &'a Archive,
     seams: Seams<'a>,
     id: WriterId,
-    /// The pack under way, which is the last of `packs`.
+    /// The pack that is being filled. It is the last of `packs`.
     pack: Option<PackBuilder>,
-    /// Packs that are finished and not known to be durable.
+    /// Finished packs that are not known to be durable.
     puts: Puts,
     packs: Vec<ObjectId>,
     own: HashMap<UnitName, OwnUnit>,
-    /// Packs of others that it relies on.
+    /// Packs of other writers on which the image relies.
     relied: HashSet<ObjectId>,
-    /// Number of entries of which it has looked whether they concern what it relies on.
+    /// Number of ledger entries that were checked for changes to `relied`.
     looked: u64,
     stored_bytes: u64,
 }
@@ -123,19 +123,19 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Returns its name.
+    /// Returns the name of the writer.
     #[must_use]
     pub fn id(&self) -> WriterId {
         self.id
     }
 
-    /// Returns how many bytes its units take in packs, with their headers and tables.
+    /// Returns how many bytes the writer's units take in packs, including headers and tables.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         self.stored_bytes
     }
 
-    /// Returns where a unit is stored; `None` if it has to be added. The image may rely on it then.
+    /// Returns where a unit is stored, and lets the image rely on it. Returns `None` if the caller must add the unit.
     ///
     /// # Errors
     /// When the store fails.
@@ -151,14 +151,14 @@ impl<'a> Writer<'a> {
         Ok(stored)
     }
 
-    /// Adds a unit, as [`crate::compress::Compressor::compress`] returns it. One that this writer has added is passed
-    /// over. A thread puts a full pack while the next one is filled.
+    /// Adds a unit in the form that [`crate::compress::Compressor::compress`] returns. Ignores a unit that this writer
+    /// has already added. A thread puts a full pack while the next one is filled.
     ///
     /// # Errors
-    /// When the store fails, or the archive has as many units as it may.
+    /// When the store fails, or the archive has its maximum number of units.
     ///
     /// # Panics
-    /// When the header says another length than `stored` has.
+    /// When the header states another length than that of `stored`.
     pub fn add(&mut self, name: UnitName, header: UnitHeader, stored: &[u8]) -> Result<(), ArchiveError> {
         if self.own.contains_key(&name) {
             return Ok(());
@@ -185,26 +185,26 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Ends the pack under way, if there is one.
+    /// Ends the current pack, if there is one.
     fn end_pack(&mut self) {
         if let (Some(pack), Some(id)) = (self.pack.take(), self.packs.last()) {
             self.puts.push(Folder::Packs.object(*id), pack.finish().0);
         }
     }
 
-    /// Makes all packs durable. What fails stays, and is put again before anything else is.
+    /// Makes all packs durable. A pack whose put fails stays, and is put again before anything else.
     pub(super) fn put_packs(&mut self) -> Result<(), ArchiveError> {
         self.end_pack();
         Ok(self.puts.settle()?)
     }
 
-    /// Makes an image of the units that were added: it is durable when this returns. If another writer took the
-    /// version, it gets the next one.
+    /// Makes an image of the units that were added. The image is durable when this returns. If another writer took the
+    /// version, the image gets the next one.
     ///
     /// # Errors
-    /// [`ArchiveError::Retired`] if packs that it relies on went meanwhile: the units that it names have to be added,
-    /// and this is called again. Otherwise when the manifest makes no sense, the writer was given up, or the store
-    /// fails.
+    /// [`ArchiveError::Retired`] if packs on which the image relies were removed meanwhile. The caller must add the
+    /// units that the error names, and call this again. Otherwise when the manifest is invalid, the writer was given
+    /// up, or the store fails.
     pub fn commit(&mut self, draft: ManifestDraft) -> Result<(ImageVersion, Manifest), ArchiveError> {
         self.put_packs()?;
         let segment = self.put_segment()?;
@@ -228,7 +228,7 @@ impl<'a> Writer<'a> {
                 segment,
             };
             if self.archive.append(position, self.id, self.seams.clock, self.seams.random, change)? {
-                // The archive knows its units now, and another image may follow.
+                // The ledger now names the packs, and another image may follow.
                 self.packs.clear();
                 self.own.clear();
                 return Ok((manifest.image.clone(), manifest));
@@ -256,7 +256,7 @@ impl<'a> Writer<'a> {
         Ok(Some(id))
     }
 
-    /// Returns the manifest of a draft; its own name and its version follow.
+    /// Returns the manifest of a draft. Its own name and its version are set later.
     fn manifest(&self, draft: ManifestDraft) -> Result<Manifest, ArchiveError> {
         let ManifestDraft { name, captured, size_bytes, units, region_bytes, volumes, totals, chunks, regions } = draft;
         Ok(Manifest {
@@ -274,8 +274,7 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Checks that nobody gave the writer up, and that all packs that it relies on still hold what they held when it
-    /// asked.
+    /// Checks that no host gave the writer up, and that all packs on which the image relies still hold the same units.
     fn check_relied(&mut self, manifest: &Manifest) -> Result<(), ArchiveError> {
         let (position, is_sound) = {
             let state = self.archive.state.read();
@@ -294,7 +293,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Looks up each unit of the image anew, and returns those that no pack has any more.
+    /// Looks up each unit of the image again, and returns those that no pack has any more.
     fn look_again(&mut self, manifest: &Manifest) -> Result<Vec<UnitName>, ArchiveError> {
         self.relied.clear();
         let mut missing = Vec::new();
@@ -315,7 +314,7 @@ impl<'a> Writer<'a> {
         Ok(missing)
     }
 
-    /// Returns the header of a chunk, which may be in a pack that no entry names so far.
+    /// Returns the header of a chunk. It may be in a pack that no entry names yet.
     fn header(&self, chunk: &UnitName) -> Result<ChunkHeader, ArchiveError> {
         let Some(own) = self.own.get(chunk) else {
             return self.archive.header(chunk);

@@ -1,4 +1,5 @@
-//! Checking an archive: tables and ledger prove that each unit of each image exists, whatever the index says.
+//! Checks an archive: the tables of the packs and the ledger must prove that every unit of every image exists. The
+//! index is not trusted.
 
 mod packs;
 
@@ -20,46 +21,46 @@ use crate::{ImageVersion, ObjectId, SECTOR_BYTES, UnitName};
 /// Maximum number of damages that a report lists.
 const DAMAGES_MAX: usize = 10_000;
 
-/// What is checked.
+/// Extent of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckOptions {
-    /// Reads all packs, and verifies each unit by its name.
+    /// Read all packs and verify each unit by its name.
     pub data: bool,
 }
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Number of images.
     pub images: u64,
     /// Number of packs that entries name.
     pub packs: u64,
-    /// Number of different units in them.
+    /// Number of distinct units in these packs.
     pub units: u64,
-    /// Further copies of units, which are no damage.
+    /// Additional copies of units. A copy is not damage.
     pub copies: u64,
     /// Bytes of packs that were read and verified.
     pub verified_bytes: u64,
-    /// Packs that no entry names: of captures under way, or of killed ones.
+    /// Packs that no entry names. They belong to captures that are running or were killed.
     pub leftovers: u64,
-    /// What is damaged.
+    /// Damage that was found, up to a maximum number.
     pub damages: Vec<Damage>,
-    /// Further damages, which are not listed.
+    /// Number of further damages that are not listed.
     pub further_damages: u64,
 }
 
-/// Something that is damaged.
+/// A damaged object or unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The object, or `unit NAME`.
     pub object: String,
     /// What is wrong with it.
     pub what: String,
-    /// The images that cannot be read whole for it.
+    /// Images that cannot be read completely because of this damage.
     pub images: Vec<ImageVersion>,
 }
 
-/// A unit of a pack, by the pack's table.
+/// A unit of a pack, as the pack's table describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Known {
     name: UnitName,
@@ -69,24 +70,24 @@ struct Known {
     offset: u32,
 }
 
-/// A check under way.
+/// A running check.
 struct Check<'a> {
     archive: &'a Archive,
     options: CheckOptions,
     report: CheckReport,
     packs: Vec<ObjectId>,
-    /// In the order of names. 48 bytes each.
+    /// Sorted by name. Each takes 48 bytes.
     known: Vec<Known>,
     damages: BTreeMap<String, (String, BTreeSet<ImageVersion>)>,
     sound_headers: HashSet<(UnitName, u64)>,
 }
 
 impl Archive {
-    /// Checks that all objects are what the ledger says, and that each unit of each image exists with the right length.
-    /// `on_progress` is called with what is done of how much, in packs and images.
+    /// Checks that all objects match the ledger, and that each unit of each image exists with the right length. Calls
+    /// `on_progress` with the finished and total numbers of packs and images.
     ///
     /// # Errors
-    /// When the store fails. What is damaged is in the report.
+    /// When the store fails. Damage is not an error: the report lists it.
     pub fn check(
         &self,
         options: CheckOptions,
@@ -155,7 +156,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Reads all packs or their tables, and makes the list of units from them.
+    /// Reads all packs or their tables, and builds the list of units from them.
     fn packs(&mut self, on_progress: &mut dyn FnMut(u64)) -> Result<(), ArchiveError> {
         let lengths = packs::lengths(self.archive)?;
         let named: HashSet<ObjectName> = self.packs.iter().map(|pack| Folder::Packs.object(*pack)).collect();
@@ -196,7 +197,8 @@ impl Check<'_> {
         }));
     }
 
-    /// Compares each segment with the tables of its packs. A damaged one costs time only, so it concerns no image.
+    /// Compares each segment with the tables of its packs. A damaged segment costs only time, so no image is listed for
+    /// it.
     fn segments(&mut self, parts: &[Part]) -> Result<(), ArchiveError> {
         for part in parts {
             let name = Folder::Segments.object(part.segment);
@@ -242,7 +244,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks a chunk, which begins in `region` by the manifest.
+    /// Checks a chunk that begins in `region` according to the manifest.
     fn chunk(&mut self, manifest: &Manifest, number: u32, chunk: UnitName, region: u64) -> Result<(), ArchiveError> {
         let is_known = self.sound_headers.contains(&(chunk, region));
         let Some(header) = self.header(chunk)? else {
@@ -267,8 +269,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Adds the damage that an image needs a unit that no pack has whole: to that of the damaged pack in which the
-    /// index knows it, if there is one.
+    /// Records that an image needs a unit of which no pack has an intact copy. If the index places the unit in a
+    /// damaged pack, the record goes to the damage of that pack.
     fn lost(&mut self, unit: UnitName, image: &ImageVersion) -> Result<(), ArchiveError> {
         let places = self.archive.places(unit)?;
         let packs = places.iter().map(|place| Folder::Packs.object(place.pack).to_string());
@@ -277,14 +279,14 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Returns the unit of a name and length that the tables know.
+    /// Returns the unit with this name and length, if a table lists it.
     fn find(&self, name: UnitName, plain_bytes: Option<u32>) -> Option<Known> {
         let from = self.known.partition_point(|unit| (unit.name, unit.plain_bytes) < (name, plain_bytes.unwrap_or(0)));
         let unit = self.known.get(from).filter(|unit| unit.name == name)?;
         plain_bytes.is_none_or(|plain_bytes| plain_bytes == unit.plain_bytes).then_some(*unit)
     }
 
-    /// Returns the header of a chunk, from where the tables say; otherwise from where the index does.
+    /// Returns the header of a chunk. Looks where the tables place it, otherwise where the index does.
     fn header(&self, chunk: UnitName) -> Result<Option<ChunkHeader>, ArchiveError> {
         let Some(unit) = self.find(chunk, None) else {
             return Ok(None);
@@ -308,7 +310,7 @@ impl Check<'_> {
     }
 }
 
-/// Checks that the manifest leads every reader of the disk to a chunk, and that the chunk stays on the disk.
+/// Checks that every reader of the disk finds the chunk through the manifest, and that the chunk stays within the disk.
 fn check_place(manifest: &Manifest, number: u32, header: &ChunkHeader, region: u64) -> Result<(), &'static str> {
     if header.region != region {
         return Err("its header says another region than the manifest");
@@ -337,7 +339,7 @@ fn check_place(manifest: &Manifest, number: u32, header: &ChunkHeader, region: u
     Ok(())
 }
 
-/// Returns what is wrong with an object, without its name.
+/// Returns the cause of an error without the object's name.
 fn cause(error: &ArchiveError) -> String {
     match error {
         ArchiveError::Damaged { source, .. } => source.to_string(),

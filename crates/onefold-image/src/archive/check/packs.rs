@@ -1,4 +1,4 @@
-//! Packs as they are read for a check: on several threads, as most of the time goes into decompressing.
+//! Reads packs for a check. Several threads read them, because most of the time goes into decompression.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,19 +12,19 @@ use crate::format::pack::{PACK_BYTES_MAX, Pack, TableEntry, UNIT_HEADER_BYTES, d
 use crate::store::{ObjectName, StoreError};
 use crate::{ArchiveId, ObjectId};
 
-/// Maximum number of threads. Each has a pack in memory.
+/// Maximum number of threads. Each thread holds one pack in memory.
 const THREADS_MAX: usize = 4;
 
-/// What is found of a pack.
+/// Content of a pack that was checked.
 #[derive(Debug)]
 pub(super) struct PackFound {
-    /// Its units; where data is read, the sound ones.
+    /// Its units. Only the intact ones if the data was read.
     pub(super) units: Vec<TableEntry>,
     pub(super) verified_bytes: u64,
     pub(super) damage: Option<String>,
 }
 
-/// Returns the lengths of all packs that are there.
+/// Returns the lengths of all packs in the store.
 pub(super) fn lengths(archive: &Archive) -> Result<HashMap<ObjectName, u64>, ArchiveError> {
     let mut lengths = HashMap::new();
     let mut after = None;
@@ -38,7 +38,8 @@ pub(super) fn lengths(archive: &Archive) -> Result<HashMap<ObjectName, u64>, Arc
     }
 }
 
-/// Reads packs, and calls `each` with the number of each and what is found: in any order, until it returns an error.
+/// Reads packs, and calls `each` with the number and the content of each pack. The order is arbitrary. Stops when
+/// `each` returns an error.
 pub(super) fn read_all(
     archive: &Archive,
     packs: &[ObjectId],
@@ -54,7 +55,7 @@ pub(super) fn read_all(
             let (sender, next) = (sender.clone(), &next);
             scope.spawn(move || {
                 while let Some((number, pack)) = take(packs, next) {
-                    // The receiver is gone once an error ended the check.
+                    // The receiver is gone after an error has ended the check.
                     if sender.send((number, read(archive, pack, lengths, data))).is_err() {
                         break;
                     }
@@ -66,13 +67,13 @@ pub(super) fn read_all(
     })
 }
 
-/// Takes the next pack that no other thread has taken.
+/// Takes the next pack that no thread has taken yet.
 fn take(packs: &[ObjectId], next: &AtomicUsize) -> Option<(usize, ObjectId)> {
     let number = next.fetch_add(1, Ordering::Relaxed);
     packs.get(number).map(|pack| (number, *pack))
 }
 
-/// Reads a pack, or its table.
+/// Reads a whole pack or only its table.
 fn read(
     archive: &Archive,
     pack: ObjectId,

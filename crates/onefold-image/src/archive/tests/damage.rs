@@ -1,4 +1,4 @@
-//! Damaged archives: errors that name the object, a check that finds each, and never a wrong byte.
+//! Damaged archives: an error names the object, a check finds each damage, and no read returns a wrong byte.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::store::faulty::FaultyStore;
 
 type Objects = BTreeMap<ObjectName, Vec<u8>>;
 
-/// Returns the objects of an archive with two images, and what they read as.
+/// Returns the objects of an archive with two images, and the expected contents of the images.
 fn sample() -> (Objects, Vec<Image>) {
     let random = SeededRandom::new(21);
     let store = Arc::new(MemoryStore::default());
@@ -20,7 +20,8 @@ fn sample() -> (Objects, Vec<Image>) {
     (store.objects(), [images, vec![(second, content)]].concat())
 }
 
-/// Opens an archive of these objects, and returns how many images read whole. What reads must be right.
+/// Opens an archive of these objects, and returns how many images read completely. Asserts that all bytes that are read
+/// are right.
 fn read_all(objects: &Objects, images: &[Image]) -> usize {
     let Ok(archive) = Archive::open(Arc::new(MemoryStore::of(objects.clone()))) else {
         return 0;
@@ -37,7 +38,8 @@ fn read_all(objects: &Objects, images: &[Image]) -> usize {
     whole
 }
 
-/// Returns the objects that a check of all data finds damaged; none if it cannot be opened for an error that names one.
+/// Returns the objects that a check of all data finds damaged. If the archive cannot be opened, returns the error,
+/// which names an object.
 fn damaged_objects(objects: &Objects) -> Vec<Damage> {
     match Archive::open(Arc::new(MemoryStore::of(objects.clone()))) {
         Ok(archive) => archive.check(CheckOptions { data: true }, &mut |_, _| ()).unwrap().damages,
@@ -68,7 +70,7 @@ fn a_check_names_each_object_that_is_missing_cut_changed_or_swapped() {
         for other in names.iter().filter(|other| objects[*other] != *object) {
             variants.push(Some(objects[other].clone()));
         }
-        // A ledger may be cut behind any entry: that archive is older, and sound.
+        // A ledger may be cut after any entry: the result is an older, intact archive.
         if name != last_entry {
             variants.push(None);
         }
@@ -96,7 +98,8 @@ fn a_check_names_each_object_that_is_missing_cut_changed_or_swapped() {
     }
 }
 
-/// Segments and tables that lie, with right digests: readers look in wrong places, and find what is right or nothing.
+/// Segments and tables with false content and correct digests: readers look in wrong places, and find the right bytes
+/// or none.
 #[test]
 fn lies_of_the_index_mislead_nobody() {
     let (objects, images) = sample();
@@ -110,7 +113,7 @@ fn lies_of_the_index_mislead_nobody() {
             if !is_pack && !name.as_str().starts_with("segments/") {
                 continue;
             }
-            // The table of a pack and its footer, or the body of a segment.
+            // The part after the units of a pack, or the body of a segment.
             let end = object.len() - 32;
             let footer = u32::from_le_bytes(object[end - 12..end - 8].try_into().unwrap());
             let start = if is_pack { footer as usize } else { 64 };
@@ -150,7 +153,7 @@ fn a_check_without_data_finds_packs_that_are_missing_or_cut() {
         let mut missing = objects.clone();
         missing.remove(name);
         let mut cut = objects.clone();
-        // The middle is gone, the table is whole.
+        // The middle is missing, the table is complete.
         cut.get_mut(name).unwrap().drain(100..150);
         for changed in [missing, cut] {
             let archive = Archive::open(Arc::new(MemoryStore::of(changed))).unwrap();

@@ -1,4 +1,4 @@
-//! Several writers over a store whose answers are lost, late and doubled, and kills and power cuts at any call.
+//! Several writers on a store that loses, delays and doubles answers, with kills and power cuts at any call.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Barrier;
@@ -10,10 +10,10 @@ use super::*;
 use crate::store::faulty::{FaultyStore, Late};
 use crate::store::power_cut::{Recorded, every_cut, store_of};
 
-/// Images whose capture was acknowledged, with what they must read as.
+/// Images whose capture was acknowledged, with their expected contents.
 type Acknowledged = Vec<Image>;
 
-/// Checks that all acknowledged images read exactly, and that nothing in the archive is damaged.
+/// Checks that all acknowledged images read exactly, and that the archive has no damage.
 fn verify(store: &Arc<dyn Store>, acknowledged: &Acknowledged, context: &str) {
     let archive = Archive::open(Arc::clone(store)).unwrap_or_else(|error| panic!("{context}: {error}"));
     for (image, expected) in acknowledged {
@@ -42,7 +42,7 @@ fn try_capture(store: Arc<dyn Store>, random: &SeededRandom, common: &[Vec<u8>])
     }
 }
 
-/// Retires the packs that no image needs at a position of the ledger, and deletes them at once.
+/// Retires the packs that no image needs at a position of the ledger, and deletes them immediately.
 fn collect(store: &Arc<dyn Store>, random: &SeededRandom) -> Result<usize, ArchiveError> {
     let archive = Archive::open(Arc::clone(store))?;
     let position = archive.state.read().position;
@@ -66,7 +66,7 @@ fn collect(store: &Arc<dyn Store>, random: &SeededRandom) -> Result<usize, Archi
     Ok(packs.len())
 }
 
-/// Removes an image that was acknowledged. Where the removal fails, nobody knows whether the image is there.
+/// Removes an acknowledged image. If the removal fails, the image may or may not still exist.
 fn remove_one(store: &Arc<dyn Store>, random: &SeededRandom, acknowledged: &Mutex<Acknowledged>) {
     let mut acknowledged = acknowledged.lock();
     if acknowledged.is_empty() {
@@ -79,12 +79,12 @@ fn remove_one(store: &Arc<dyn Store>, random: &SeededRandom, acknowledged: &Mute
     }
 }
 
-/// A store that makes each object that is to be created and loses the first answer, and puts none the first time.
+/// A store that creates each object but loses the first answer, and rejects the first put of each pack.
 #[derive(Debug)]
 struct LosesAnswers(Arc<dyn Store>, Mutex<BTreeSet<ObjectName>>);
 
 impl LosesAnswers {
-    /// Fails if this is the first change of an object.
+    /// Fails on the first change of an object.
     fn lose(&self, name: &ObjectName) -> Result<(), StoreError> {
         if self.1.lock().insert(name.clone()) {
             let (name, source) = (name.to_string(), std::io::Error::other("the answer is lost"));
@@ -141,7 +141,7 @@ fn a_lost_answer_makes_neither_a_failure_nor_a_second_image() {
     assert_eq!((archive.images().len(), entries), (3, 6));
 }
 
-/// What happened in a round.
+/// Events of a round.
 #[derive(Debug, Default)]
 struct Happened {
     captured: AtomicUsize,
@@ -150,8 +150,7 @@ struct Happened {
     collected: AtomicUsize,
 }
 
-/// One round: captures that fail and are killed at any call, and other captures, removals and collections amid their
-/// changes.
+/// One round: captures fail or are killed at any call, while other captures, removals and collections run.
 fn simulate(seed: u64, happened: &Arc<Happened>) {
     let random = Arc::new(SeededRandom::new(seed));
     let memory: Arc<dyn Store> = Arc::new(MemoryStore::default());

@@ -1,4 +1,4 @@
-//! What entries may say, and what writers do about those of others.
+//! What entries may say, and how writers react to the entries of others.
 
 use super::*;
 use crate::format::ledger::Change;
@@ -14,7 +14,7 @@ fn archive(seed: u64) -> (Arc<dyn Store>, Archive, SeededRandom) {
 /// The host that collects.
 const COLLECTOR: WriterId = WriterId([9; 16]);
 
-/// Adds an entry as another host would that collects.
+/// Adds an entry as another host that collects would.
 fn say(store: &Arc<dyn Store>, random: &dyn Random, change: Change) {
     let clock = ManualClock::starting_at(7);
     let archive = Archive::open(Arc::clone(store)).unwrap();
@@ -24,7 +24,7 @@ fn say(store: &Arc<dyn Store>, random: &dyn Random, change: Change) {
     assert!(append(&archive, COLLECTOR, &clock, random, change).unwrap());
 }
 
-/// Adds an entry behind those that were read.
+/// Adds an entry after those that were read.
 fn append(
     archive: &Archive,
     writer: WriterId,
@@ -74,7 +74,7 @@ fn a_capture_names_each_unit_that_went_where_its_header_stayed() {
     capture(&archive, &random, "web", &content);
     let old = packs_of(&archive);
     let mut writer = archive.writer(&clock, &random, "host").unwrap();
-    // One more unit makes the header new: it is in the writer's own pack.
+    // One additional unit makes the header new, so the header is in the writer's own pack.
     let mut more = content.clone();
     more.extend(units(&random, 1));
     let draft = add_all(&archive, &mut writer, "mail", &more);
@@ -264,7 +264,7 @@ fn segments_become_one() {
     let old: Vec<ObjectId> = archive.state.read().parts.values().map(|part| part.segment).collect();
     assert_eq!(old.len(), 2);
     let new = ObjectId { writer, random: [1; 8] };
-    // The merged segment is lost: what it said of both packs is in their tables.
+    // The merged segment is lost. The tables of both packs still hold its content.
     assert!(append(&archive, writer, &clock, &random, Change::SegmentsMerged { old: old.clone(), new }).unwrap());
     old.iter().for_each(|segment| store.delete(&Folder::Segments.object(*segment)).unwrap());
     for archive in [archive, Archive::open(store).unwrap()] {

@@ -1,4 +1,4 @@
-//! Archives over a store in memory, over one that fails, and through power cuts.
+//! Archives on a store in memory, on a failing store, and through power cuts.
 
 mod damage;
 mod faults;
@@ -20,7 +20,7 @@ use crate::format::segment::{IndexEntry, Segment};
 use crate::store::{ByteRange, Created, FolderStore, Listed, MemoryStore, StoreError};
 use crate::{ImageName, SECTOR_BYTES, SectorRun};
 
-/// An image, and what the units of it hold.
+/// An image, and the contents of its units.
 type Image = (ImageVersion, Vec<Vec<u8>>);
 
 const UNITS: UnitKind = UnitKind::Fixed { unit_bytes: 32 << 10 };
@@ -145,7 +145,7 @@ fn a_writer_makes_several_images_and_many_packs() {
     let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, UNITS, &random).unwrap();
     let clock = ManualClock::starting_at(5);
     let mut writer = archive.writer(&clock, &random, "host").unwrap();
-    // Random bytes do not get shorter: 70 units of 1 MiB fill two packs and a part of a third.
+    // Random bytes do not compress: 70 units of 1 MiB fill two packs and part of a third.
     let noise = |_| {
         let mut plain = vec![0; 1 << 20];
         random.fill(&mut plain).unwrap();
@@ -170,7 +170,7 @@ fn pack_bytes(name: &ObjectName, pack: &[u8]) -> Option<usize> {
     name.as_str().starts_with("packs/").then_some(pack.len())
 }
 
-/// A store that makes an object although it exists, as some servers do that ignore the condition.
+/// A store that creates an object even if it exists, like servers that ignore the condition.
 #[derive(Debug)]
 struct Careless(MemoryStore);
 
@@ -206,7 +206,7 @@ fn a_store_that_creates_what_exists_is_refused() {
     }
 }
 
-/// What version 1 of the format has stored is read as it was, and checks without damage.
+/// An archive of version 1 of the format reads unchanged, and a check finds no damage.
 #[test]
 fn a_kept_archive_of_version_1_is_read() {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/samples/archive-1"));
