@@ -12,31 +12,31 @@ use crate::format::chunk_header::PlacedUnit;
 use crate::format::pack::UnitHeader;
 use crate::{SECTOR_BYTES, SectorRun, UnitKey, UnitName};
 
-/// Sectors between two runs that are rather read along than left out by a read of its own.
+/// Maximum gap between two runs that one read covers, in sectors. A larger gap is skipped by a second read.
 const GAP_SECTORS: u64 = 32;
 /// Maximum length of one read in sectors.
 const READ_SECTORS_MAX: u64 = 2048;
 
-/// What became of the next units of a plan, in the order of the plan.
+/// Result of the next units of a plan, in the order of the plan.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// The units, and what is zero.
+    /// The units and zeros.
     pub(super) items: Vec<Item>,
     /// The stored bytes of new units.
     pub(super) stored: Vec<u8>,
 }
 
-/// What became of a unit.
+/// Result of one unit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Item {
-    /// It must read as zero.
+    /// Sectors that must read as zero.
     Zeros(Vec<SectorRun>),
-    /// It was in the archive before this batch.
+    /// A unit that the archive had before this batch.
     Known {
         /// The unit.
         unit: PlacedUnit,
     },
-    /// It was not in the archive, so far as this thread knew.
+    /// A unit that the archive did not have, as far as this thread knew.
     New {
         /// The unit.
         unit: PlacedUnit,
@@ -47,15 +47,15 @@ pub(super) enum Item {
     },
 }
 
-/// What a thread needs of the archive.
+/// The archive's operations that a thread needs.
 pub(super) trait Units {
-    /// Why it fails.
+    /// Why an operation fails.
     type Error: From<DiskError>;
 
-    /// Tells whether the archive has a unit.
+    /// Returns whether the archive has a unit.
     fn has(&mut self, name: &UnitName) -> Result<bool, Self::Error>;
 
-    /// Compresses plain bytes, and adds what is stored of them to `into`.
+    /// Compresses plain bytes, and appends the stored form to `into`.
     fn compress(&mut self, plain: &[u8], into: &mut Vec<u8>) -> Result<UnitHeader, Self::Error>;
 }
 
@@ -64,13 +64,13 @@ pub(super) trait Units {
 pub(super) struct Reader {
     /// The plain bytes of the units of a batch, one after the other.
     plain: Vec<u8>,
-    /// What is read with gaps.
+    /// Buffer for reads that cover gaps.
     scratch: Vec<u8>,
     /// The runs of a batch.
     parts: Vec<Part>,
 }
 
-/// A run, and where its bytes go among the plain ones.
+/// A run, and the place of its bytes among the plain ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Part {
     sectors: SectorRun,
@@ -127,7 +127,7 @@ impl Reader {
     }
 }
 
-/// Returns how many of the first parts are read at once; `None` where there is none.
+/// Returns how many of the first parts one read covers; `None` if there are no parts.
 fn together(parts: &[Part]) -> Option<usize> {
     let first = parts.first()?.sectors;
     let mut end = first.end();
@@ -139,7 +139,7 @@ fn together(parts: &[Part]) -> Option<usize> {
     Some(1 + more.count())
 }
 
-/// Reads parts of a disk that lie near one another.
+/// Reads parts of a disk that lie close together.
 fn read_parts(disk: &dyn Disk, parts: &[Part], plain: &mut [u8], scratch: &mut Vec<u8>) -> Result<(), DiskError> {
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Ok(()) };
     let start_bytes = first.sectors.start_bytes();
@@ -160,7 +160,8 @@ fn read_parts(disk: &dyn Disk, parts: &[Part], plain: &mut [u8], scratch: &mut V
     Ok(())
 }
 
-/// Returns the length of runs in bytes, as they are read: a sector that is cut off counts whole. Units are small.
+/// Returns the length of runs in bytes as they are read: a truncated last sector counts as a whole one. Units are
+/// small.
 fn length(runs: &[SectorRun]) -> usize {
     let sectors: u64 = runs.iter().map(|run| run.count).sum();
     usize::try_from(sectors * SECTOR_BYTES).expect("at most some units")
@@ -171,14 +172,14 @@ struct Naming<'n, U> {
     size_bytes: u64,
     key: &'n UnitKey,
     units: &'n mut U,
-    /// The new units of the batch, by their places among its items.
+    /// The new units of the batch, each with its index among the items.
     met: HashMap<UnitName, usize>,
     outcome: &'n mut Outcome,
 }
 
 impl<U: Units> Naming<'_, U> {
-    /// Adds a unit, whose bytes are those of its runs. One whose rest behind the end of its file is not zero becomes
-    /// two.
+    /// Adds a unit, whose bytes are those of its runs. If the sectors behind the end of its file are not all zero, the
+    /// unit becomes two.
     fn unit(&mut self, unit: PlannedUnit, read: &[u8]) -> Result<(), U::Error> {
         let PlannedUnit { runs, slack } = unit;
         let slack_bytes = usize::try_from(slack * SECTOR_BYTES).unwrap_or(usize::MAX);
@@ -197,7 +198,7 @@ impl<U: Units> Naming<'_, U> {
             self.outcome.items.push(Item::Zeros(runs));
             return Ok(());
         }
-        // Only the last sector of the disk may be cut off, and it is the last one of its unit.
+        // Only the last sector of the disk may be truncated, and it is the last one of its unit.
         let cut = runs.last().map_or(0, |run| run.length_bytes() - bytes_of(*run, self.size_bytes));
         let plain = &read[..read.len() - usize::try_from(cut).unwrap_or(0).min(read.len())];
         let name = self.key.name(plain);
@@ -248,7 +249,7 @@ mod tests {
 
     const KEY: UnitKey = UnitKey([9; 32]);
 
-    /// Units that are known by their names; others are stored as they are.
+    /// Units whose names are known. Others are stored uncompressed.
     #[derive(Default)]
     struct Known(BTreeSet<UnitName>);
 
@@ -278,7 +279,7 @@ mod tests {
         MemoryDisk::noise(bytes, &SeededRandom::new(3))
     }
 
-    /// Returns what the runs of a disk hold, one after the other.
+    /// Returns the content of consecutive runs of a disk.
     fn content(disk: &MemoryDisk, of: &[(u64, u64)]) -> Vec<u8> {
         let ranges = runs(of).into_iter().map(|run| {
             let start = usize::try_from(run.start_bytes()).unwrap();
@@ -358,7 +359,7 @@ mod tests {
         disk.bytes[30 * 512..32 * 512].fill(0);
         let outcome = run(&disk, &mut Known::default(), &[planned(&unit, 3)]);
         assert_eq!(outcome.items.iter().map(of).collect::<Vec<_>>(), [placed(&disk, &unit)]);
-        // Nothing but such sectors.
+        // All sectors are slack.
         let outcome = run(&disk, &mut Known::default(), &[planned(&[(50, 3)], 3)]);
         assert_eq!(outcome.items.iter().map(of).collect::<Vec<_>>(), [placed(&disk, &[(50, 3)])]);
     }

@@ -1,17 +1,17 @@
-//! Chunks: which units share a header, and which regions of the disk each chunk reaches.
+//! Chunks: decides which units share a header, and which regions of the disk each chunk touches.
 
 use crate::format::chunk_header::{CHUNK_STORED_BYTES_MAX, ChunkHeader, PlacedUnit};
 use crate::format::manifest::{OTHERS_MAX, RegionChunks};
 use crate::format::pack::UNIT_HEADER_BYTES;
 use crate::{SECTOR_BYTES, SectorRun};
 
-/// A chunk ends when its header may be as long. It bounds what one small read of an image has to fetch.
+/// Length of a header at which a chunk ends. It bounds how many bytes one small read of an image has to fetch.
 const HEADER_BYTES_MAX: usize = 128 << 10;
-/// Maximum bytes that a unit takes in a header besides its runs, and that a run takes.
+/// Maximum bytes of a unit in a header without its runs, and of a run.
 const UNIT_BYTES: usize = 32 + 2 * 5;
 const RUN_BYTES: usize = 2 * 9;
-/// Maximum number of chunks in the lists of all regions together. Hostile files may reach every region from each chunk;
-/// the regions whose lists would exceed this are marked as crowded.
+/// Maximum total number of chunks in the lists of all regions. Hostile files may touch every region from each chunk. A
+/// region whose list would exceed this number is marked as crowded.
 const OTHERS_SUM_MAX: usize = 1 << 22;
 
 /// Cuts a stream of units and zeros into chunks.
@@ -21,7 +21,7 @@ pub(super) struct ChunkCutter {
     header: ChunkHeader,
     is_empty: bool,
     stored_bytes: u64,
-    /// Upper bound of the length of the header.
+    /// Upper bound of the header's length.
     header_bytes: usize,
 }
 
@@ -37,7 +37,7 @@ impl ChunkCutter {
         }
     }
 
-    /// Adds a unit, which begins behind the one before. Returns the chunk that ends before it, if one does.
+    /// Adds a unit, which begins after the previous one. Returns the chunk that ends before it, if any.
     pub(super) fn add_unit(&mut self, unit: PlacedUnit, stored_bytes: u32) -> Option<ChunkHeader> {
         let stored_bytes = u64::from(stored_bytes) + u64::from(UNIT_HEADER_BYTES);
         let start = unit.runs.first().map_or(0, |run| run.start);
@@ -46,11 +46,11 @@ impl ChunkCutter {
         ended
     }
 
-    /// Adds sectors that must read as zero, the first run of which begins behind the unit before. Returns the chunk
-    /// that ends before them, if one does.
+    /// Adds sectors that must read as zero. Their first run begins after the previous unit. Returns the chunk that ends
+    /// before them, if any.
     pub(super) fn add_zeros(&mut self, runs: &[SectorRun]) -> Option<ChunkHeader> {
         let start = runs.first()?.start;
-        // Zeros often follow one another.
+        // Runs of zeros are often adjacent.
         if let ([run], Some(last)) = (runs, self.header.zeros.last_mut())
             && last.end() == run.start
             && self.header.region == start / self.region_sectors
@@ -63,7 +63,7 @@ impl ChunkCutter {
         ended
     }
 
-    /// Makes room for what begins at a sector; returns the chunk that ends for it, if one does.
+    /// Makes room for a unit or zeros that begin at `start`. Returns the chunk that ends here, if any.
     fn make_room(&mut self, start: u64, stored_bytes: u64, header_bytes: usize) -> Option<ChunkHeader> {
         let region = start / self.region_sectors;
         let fits = self.header.region == region
@@ -86,7 +86,7 @@ impl ChunkCutter {
     }
 }
 
-/// Returns runs in order; neighbours become one.
+/// Sorts runs and merges neighbours.
 fn joined(mut runs: Vec<SectorRun>) -> Vec<SectorRun> {
     runs.sort_unstable();
     runs.dedup_by(|next, last| {
@@ -99,14 +99,14 @@ fn joined(mut runs: Vec<SectorRun>) -> Vec<SectorRun> {
     runs
 }
 
-/// Which chunks begin in each region of a disk, and which others have sectors there.
+/// The chunks that begin in each region of a disk, and the other chunks that have sectors there.
 #[derive(Debug)]
 pub(super) struct RegionTable {
     region_sectors: u64,
     regions: Vec<RegionChunks>,
     /// Number of chunks so far.
     chunks: u32,
-    /// The region of the last chunk, and the chunks of it and of all regions before have their places.
+    /// The region of the last chunk. `first` is set for this region and all earlier ones.
     begun: usize,
     others: usize,
     others_max: usize,
@@ -154,7 +154,7 @@ impl RegionTable {
                 list.push(self.chunks);
                 self.others += 1;
             }
-            // What a crowded region had listed makes room for others.
+            // The entries of a crowded region's list become free for other regions.
             crowded => self.others -= crowded.take().map_or(0, |list| list.len()),
         }
     }

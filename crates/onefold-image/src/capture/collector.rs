@@ -1,5 +1,5 @@
-//! The last stage of a capture, in the order of the disk: new units go to the writer, chunks get their headers, and
-//! every byte is counted.
+//! The last stage of a capture. In the order of the disk, it passes new units to the writer, builds the headers of
+//! chunks, and counts every byte.
 
 use super::batch::{Item, Outcome, Units};
 use super::chunks::{ChunkCutter, RegionTable};
@@ -10,39 +10,39 @@ use crate::format::manifest::{RegionChunks, Totals};
 use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader};
 use crate::{SectorRun, UnitKey, UnitName};
 
-/// What the last stage needs of the archive.
+/// The archive's operations that the last stage needs.
 pub(super) trait Keep: Units<Error: From<FormatError>> {
-    /// Returns the length of the stored bytes of a unit that the archive has. The image relies on it from now on.
+    /// Returns the stored length of a unit that the archive has. The image relies on the unit from now on.
     ///
     /// # Errors
-    /// When the archive does not have it any more.
+    /// When the archive no longer has the unit.
     fn rely(&mut self, name: &UnitName) -> Result<u32, Self::Error>;
 
     /// Adds a unit that the archive does not have.
     fn add(&mut self, name: UnitName, header: UnitHeader, stored: &[u8]) -> Result<(), Self::Error>;
 }
 
-/// What a capture found, but for the volumes' findings.
+/// Result of a capture, without the findings about the volumes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Collected {
     /// Where the bytes went.
     pub(super) totals: Totals,
     /// Names of the headers of all chunks.
     pub(super) chunks: Vec<UnitName>,
-    /// Where each region has its chunks.
+    /// The chunks of each region.
     pub(super) regions: Vec<RegionChunks>,
-    /// For each volume, the bytes that were taken and are not zero.
+    /// For each volume, the captured bytes that are not zero.
     pub(super) volume_bytes: Vec<u64>,
 }
 
-/// What a capture has added to the archive, in all its passes.
+/// What a capture has added to the archive in all its passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Added {
-    /// Number of units, headers of chunks left out.
+    /// Number of units, without headers of chunks.
     units: u64,
     /// Their plain bytes.
     bytes: u64,
-    /// What all new units take in packs, headers of chunks among them.
+    /// Bytes that all new units take in packs, including headers of chunks.
     stored_bytes: u64,
 }
 
@@ -58,9 +58,9 @@ pub(super) struct Collector<'c, K> {
     chunks: Vec<UnitName>,
     totals: Totals,
     volume_bytes: Vec<u64>,
-    /// The first sector of what came last.
+    /// The first sector of the last item.
     reached: u64,
-    /// The stored bytes of a header.
+    /// Buffer for the stored bytes of a header.
     stored: Vec<u8>,
 }
 
@@ -119,8 +119,8 @@ impl<'c, K: Keep> Collector<'c, K> {
         Ok(())
     }
 
-    /// Adds a unit unless the archive has it by now: two batches that were under way at once may both have it.
-    /// Returns the length of its stored bytes.
+    /// Adds a unit unless the archive has it by now: two concurrent batches may contain the same unit. Returns the
+    /// length of its stored bytes.
     fn add(&mut self, name: UnitName, header: UnitHeader, stored: &[u8]) -> Result<u32, K::Error> {
         if self.keep.has(&name)? {
             return self.keep.rely(&name);
@@ -132,7 +132,7 @@ impl<'c, K: Keep> Collector<'c, K> {
         Ok(header.stored_bytes)
     }
 
-    /// Gives a unit its place in a chunk.
+    /// Adds a unit to a chunk.
     fn place(&mut self, unit: PlacedUnit, stored_bytes: u32) -> Result<(), K::Error> {
         self.totals.units += 1;
         self.totals.data_bytes += u64::from(unit.plain_bytes);
@@ -176,7 +176,7 @@ impl<'c, K: Keep> Collector<'c, K> {
         runs.iter().map(|run| bytes_of(*run, self.size_bytes)).sum()
     }
 
-    /// Returns what was collected.
+    /// Returns the result.
     pub(super) fn finish(mut self) -> Result<Collected, K::Error> {
         let last = self.cutter.finish();
         self.end_chunk(last)?;

@@ -1,4 +1,4 @@
-//! Why a disk cannot be captured.
+//! Errors of a capture.
 
 use std::io;
 
@@ -19,13 +19,13 @@ pub enum CaptureError {
     /// The partitions of the disk cannot be read.
     #[error(transparent)]
     Guest(#[from] GuestError),
-    /// The units cannot be planned.
+    /// The plan of units cannot be made.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The archive fails.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    /// A chunk has no header that the format can hold.
+    /// The format cannot represent the header of a chunk.
     #[error("a chunk cannot be stored")]
     Chunk(#[from] FormatError),
     /// The disk is longer than an image may be.
@@ -36,19 +36,19 @@ pub enum CaptureError {
         /// Maximum length.
         size_max: u64,
     },
-    /// The source was written while it was captured.
+    /// The source was written during the capture.
     #[error("the source changed while it was captured")]
     Changed,
-    /// It cannot be said whether the source was written.
+    /// It cannot be determined whether the source was written.
     #[error("cannot see whether the source has changed")]
     State(#[source] io::Error),
-    /// Each time that the image was complete, units that it needs had been removed.
+    /// At the end of each attempt, units that the image needs had been removed.
     #[error("other hosts remove what the image needs faster than it is captured")]
     Restless,
     /// Units cannot be compressed.
     #[error("cannot compress")]
     Compress(#[source] io::Error),
-    /// The progress callback stopped the work.
+    /// The progress callback stopped the capture.
     #[error("the capture was interrupted")]
     Stopped,
 }

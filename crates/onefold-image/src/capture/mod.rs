@@ -1,8 +1,8 @@
-//! Capture: from a disk to an image in an archive.
+//! Capture: reads a disk into an image of an archive.
 //!
-//! Stages from first to last: `policy` (which sectors are taken), `plan` (which of them make up which unit), `batch`
-//! (threads read, name, look up and compress units), `pipeline` (which brings their outcomes into order), and
-//! `collector` (new units go to the writer, chunks get headers, every byte is counted).
+//! Stages from first to last: `policy` chooses the sectors to capture, and `plan` groups them into units. The threads
+//! of `batch` read, name, look up and compress units. `pipeline` restores the order of their results, and `collector`
+//! passes new units to the writer, builds the headers of chunks and counts every byte.
 
 mod batch;
 mod chunks;
@@ -42,22 +42,22 @@ use crate::format::manifest::Manifest;
 use crate::format::pack;
 use crate::{ImageName, ImageVersion};
 
-/// How a disk is captured.
+/// Parameters of a capture.
 #[derive(Clone, Debug)]
 pub struct CaptureOptions<'o> {
     /// Name of the image.
     pub name: ImageName,
     /// When the capture began.
     pub began: Timestamp,
-    /// Which bytes are wanted.
+    /// The bytes to capture.
     pub scope: Scope,
     /// Number of threads that read, name and compress.
     pub threads: usize,
-    /// About how much memory is used, in bytes; at least [`MEMORY_BYTES_MIN`] are.
+    /// Approximate memory to use, in bytes. A smaller value than [`MEMORY_BYTES_MIN`] counts as that.
     pub memory_bytes: usize,
     /// Level of compression.
     pub level: i32,
-    /// The folder for temporary files, which have no names.
+    /// The folder for unnamed temporary files.
     pub folder: &'o Path,
 }
 
@@ -70,36 +70,36 @@ pub struct Captured {
     pub manifest: Manifest,
 }
 
-/// Least memory that a capture works in.
+/// Minimum memory of a capture.
 pub const MEMORY_BYTES_MIN: usize = 64 << 20;
 /// Maximum number of regions of a disk: 64 TiB with regions of 64 MiB. Their table is in memory.
 const REGIONS_MAX: u64 = 1 << 20;
-/// Maximum number of threads, whatever is asked for.
+/// Maximum number of threads, whatever the options say.
 const THREADS_MAX: usize = 64;
-/// Plain bytes of a batch. Larger ones make threads wait for one another at the end, and smaller ones more often in
-/// between.
+/// Plain bytes of a batch. With larger batches, threads wait longer for one another at the end. With smaller ones, they
+/// wait more often during the capture.
 const BATCH_BYTES: usize = 2 << 20;
 const BATCH_BYTES_MIN: usize = 128 << 10;
-/// How many batches may wait to be collected beside those that threads work on. While a pack is made durable, the
-/// threads go on as long as there is room.
+/// Minimum number of batches that may wait for collection, in addition to those that threads work on. While a pack is
+/// made durable, the threads continue until this room is used.
 const BATCHES_WAITING_MIN: usize = 4;
 const BATCHES_WAITING_MAX: usize = 48;
-/// What a thread has besides: a read with gaps, and tables to compress with.
+/// Additional memory of a thread: the buffer of a read with gaps, and the tables of the compressor.
 const THREAD_BYTES: usize = 2 << 20;
-/// Memory of a pack under way.
+/// Memory of a pack that is being filled.
 const PACK_BYTES: usize = 32 << 20;
 const _: () = assert!(PACK_BYTES as u64 == pack::PACK_BYTES && PACK_BYTES < MEMORY_BYTES_MIN);
-/// How many runs of the map are planned between two calls of the progress callback.
+/// Number of runs of the map that are planned between two calls of the progress callback.
 const RUNS_BETWEEN: u32 = 4096;
-/// How often units are stored again because packs went that the image relies on.
+/// Maximum number of attempts to store units again after packs that the image relies on were removed.
 const ATTEMPTS: u32 = 10;
 
-/// Captures a disk as the next version of an image. When this returns, the image is durable. After an error the
-/// archive has the images of before; packs that were put are collected when the writer is given up.
+/// Captures a disk as the next version of an image. The image is durable when this returns. After an error the archive
+/// has the same images as before. A collector deletes the packs of the failed capture after the writer is given up.
 ///
 /// # Errors
-/// When the source cannot be read or changes meanwhile, temporary files or the archive fail, or `progress` stops the
-/// work.
+/// When the source cannot be read or changes during the capture, temporary files or the archive fail, or `progress`
+/// stops the work.
 pub fn capture(
     archive: &Archive,
     writer: &mut Writer<'_>,
@@ -142,7 +142,7 @@ pub fn capture(
         };
         match writer.commit(draft) {
             Ok((image, manifest)) => return Ok(Captured { image, manifest }),
-            // Packs with these units went meanwhile. The next pass finds that, and stores them again.
+            // Packs with these units were removed meanwhile. The next pass notices that and stores the units again.
             Err(ArchiveError::Retired(_)) => {}
             Err(error) => return Err(error.into()),
         }
@@ -179,7 +179,7 @@ fn plan(
     let found = each_taken(guest, options.scope, &mut |run| {
         add(run).map_err(|error| {
             failed = Some(error);
-            // It only ends the visits.
+            // This error only ends the visits.
             GuestError::NotFound
         })
     });
@@ -228,8 +228,8 @@ impl Pass<'_> {
     }
 }
 
-/// How the memory of a capture is divided. The plan is made before the data is read, so that the two add up to less
-/// than their sum.
+/// Division of a capture's memory. The plan is complete before the data is read, so the two phases together need less
+/// than the sum of all fields.
 struct Memory {
     /// Recently read pages, for the readers of the guest.
     cache_bytes: usize,
@@ -241,17 +241,17 @@ struct Memory {
     plan_bytes: usize,
     /// Names of new units.
     recent_bytes: usize,
-    /// What is under way in the threads.
+    /// Size of the work in progress in the threads.
     width: Width,
 }
 
 impl Memory {
     fn of(options: &CaptureOptions<'_>) -> Memory {
         let bytes = options.memory_bytes.max(MEMORY_BYTES_MIN);
-        // The writer has a pack under way.
+        // The writer fills one pack in memory.
         let left = bytes - PACK_BYTES;
         let threads = options.threads.clamp(1, THREADS_MAX).min(left / 4 / (4 * BATCH_BYTES_MIN + THREAD_BYTES)).max(1);
-        // A thread has the plain bytes of a batch and what is stored of them; what waits has the latter.
+        // A thread holds the plain bytes of a batch and their stored form. A waiting batch holds only the stored form.
         let of_batches = (left / 4).saturating_sub(threads * THREAD_BYTES);
         let batch_bytes = (of_batches / (3 * threads + BATCHES_WAITING_MIN)).clamp(BATCH_BYTES_MIN, BATCH_BYTES);
         let batches = (of_batches / batch_bytes).saturating_sub(2 * threads);

@@ -1,5 +1,5 @@
-//! The threads of a capture. Each takes the next batch of the plan, works on it, and hands the outcome to the caller's
-//! thread, which takes outcomes in the order of the plan. So the result depends on disk and archive alone.
+//! The threads of a capture. Each takes the next batch of the plan, processes it, and sends the result to the caller's
+//! thread. That thread collects results in the order of the plan, so the image depends only on disk and archive.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -11,12 +11,12 @@ use super::batch::Outcome;
 use super::plan::{PlanError, Planned};
 use crate::SECTOR_BYTES;
 
-/// How much is under way at once.
+/// Limits on the work in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Width {
     /// Number of threads, at least 1.
     pub(super) threads: usize,
-    /// Maximum number of batches that are taken and not collected, at least 1.
+    /// Maximum number of batches that are taken but not collected, at least 1.
     pub(super) batches: usize,
     /// Plain bytes after which a batch ends.
     pub(super) batch_bytes: u64,
@@ -25,10 +25,10 @@ pub(super) struct Width {
 /// Maximum number of runs in a batch, which bounds its memory and its reads.
 const BATCH_RUNS_MAX: usize = 4096;
 
-/// What a thread sends: the number of a batch, and what became of it.
+/// Message of a thread: the number of a batch, and its result.
 type Sent<E> = (u64, Result<Outcome, E>);
 
-/// The units that no thread has taken.
+/// The units that no thread has taken yet.
 struct Source<P> {
     plan: P,
     /// The number of the next batch.
@@ -36,10 +36,11 @@ struct Source<P> {
     has_ended: bool,
 }
 
-/// Runs `work` of each thread on all batches of a plan, and `collect` on each outcome in the order of the plan.
+/// Runs each thread's `work` on batches until the plan is finished, and calls `collect` with each result in the order
+/// of the plan.
 ///
 /// # Errors
-/// Those of the plan, of `work` and of `collect`. The first one ends all threads.
+/// Those of the plan, of `work` and of `collect`. The first error ends all threads.
 pub(super) fn run<P, W, E>(
     plan: P,
     width: Width,
@@ -52,7 +53,7 @@ where
     E: From<PlanError> + Send,
 {
     let source = Mutex::new(Source { plan, number: 0, has_ended: false });
-    // A thread takes a permit for each batch. The caller returns it once the batch is collected.
+    // A thread takes a permit for each batch. The caller returns the permit once the batch is collected.
     let (permit, permits) = mpsc::channel();
     for _ in 0..width.batches.max(1) {
         let _ = permit.send(());
@@ -66,12 +67,12 @@ where
             scope.spawn(move || each_batch(source, permits, width, work, &send));
         }
         drop(send);
-        // Without permits the threads end: the caller's part drops its end in any case.
+        // Threads end when there are no more permits. The caller's part always drops its end of the channel.
         collect_in_order(&outcomes, permit, collect)
     })
 }
 
-/// Works on batches until there are none, or nobody collects them any more.
+/// Processes batches until none is left, one fails, or the collector is gone.
 fn each_batch<P, W, E>(
     source: &Mutex<Source<P>>,
     permits: &Mutex<Receiver<()>>,
@@ -128,7 +129,7 @@ impl<P: Iterator<Item = Result<Planned, PlanError>>> Source<P> {
     }
 }
 
-/// Collects outcomes in order until all threads have ended, or one fails.
+/// Collects results in order until all threads have ended or one fails.
 fn collect_in_order<E>(
     outcomes: &Receiver<Sent<E>>,
     permit: Sender<()>,
@@ -136,7 +137,7 @@ fn collect_in_order<E>(
 ) -> Result<(), E> {
     let mut early = BTreeMap::new();
     let mut next = 0;
-    // It moves in here, so that it is dropped when this function returns.
+    // Moves the sender into this function, so that it is dropped on return.
     let permit = permit;
     while let Ok((number, outcome)) = outcomes.recv() {
         early.insert(number, outcome?);
@@ -162,7 +163,7 @@ mod tests {
 
     const WIDTH: Width = Width { threads: 3, batches: 5, batch_bytes: 4096 };
 
-    /// Returns units of eight sectors, of which a batch takes one, or what `changed` makes of them.
+    /// Returns units of eight sectors. Each fills a batch.
     fn plan(count: u64) -> impl Iterator<Item = Result<Planned, PlanError>> + Send {
         (0..count)
             .map(|at| Ok(Planned::Unit(PlannedUnit { runs: vec![SectorRun { start: 8 * at, count: 8 }], slack: 0 })))

@@ -1,4 +1,4 @@
-//! What of a disk is captured: everything except what its allocation maps call free with certainty.
+//! Decides which sectors of a disk are captured: all except those that the allocation maps certainly mark as free.
 
 use onefold_guest::content::VolumeContent;
 use onefold_guest::error::GuestError;
@@ -9,33 +9,33 @@ use onefold_guest::volume::DiskRange;
 use crate::format::manifest::{CaptureWay, CapturedVolume};
 use crate::{SECTOR_BYTES, SectorRun};
 
-/// Which bytes of a disk are wanted.
+/// The bytes of a disk to capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// Those that no allocation map calls free with certainty.
+    /// All except those that an allocation map certainly marks as free.
     #[default]
     Allocated,
-    /// All.
+    /// All bytes.
     All,
 }
 
-/// A run of sectors that are captured, all of one volume or of none.
+/// A run of captured sectors, all of one volume or of none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TakenRun {
-    /// Where they lie.
+    /// Place on the disk.
     pub(crate) sectors: SectorRun,
-    /// Their volume by its place in the guest; `None` between volumes.
+    /// Index of their volume in the guest; `None` between volumes.
     pub(crate) volume: Option<usize>,
-    /// What to add to a sector of the run so that a multiple of 32 KiB in the volume is one in the sum, too.
+    /// Offset to add to a sector of the run, so that a multiple of 32 KiB in the volume becomes one in the sum.
     pub(crate) phase: u64,
 }
 
-/// What a pass over the maps of a disk found.
+/// Result of a pass over the maps of a disk.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// Bytes that are free with certainty, and were not wanted.
+    /// Bytes that are certainly free and are not captured.
     pub(crate) free_bytes: u64,
-    /// Which volume each sector belongs to; in order. Sectors between volumes are left out.
+    /// The volume of each sector, in order. Sectors between volumes are left out.
     spans: Vec<Span>,
     /// For each volume, the bytes whose use is in doubt.
     doubtful_bytes: Vec<u64>,
@@ -51,7 +51,7 @@ struct Span {
 /// Sectors of the grid on which blocks of no file form units.
 pub(crate) const GRID_SECTORS: u64 = (32 << 10) / SECTOR_BYTES;
 
-/// Why an area is captured raw, whatever its map says.
+/// Reason for a raw capture regardless of the map.
 const ALL_WANTED: &str = "all bytes were wanted";
 const DISK_IN_DOUBT: &str = "the disk may be something else than its partitions";
 const OVERLAPS: &str = "it overlaps another volume";
@@ -59,15 +59,15 @@ const GROUP_UNSURE: &str = "its volume group is not sure of it";
 const NO_MAP: &str = "its allocation map cannot be made";
 const NOT_OPENED: &str = "it cannot be opened";
 
-/// Maximum length of a name of a content and of a reason in a manifest, in bytes.
+/// Maximum length of the name of a content in a manifest, and of a reason, in bytes.
 const CONTENT_BYTES_MAX: usize = 64;
 const REASON_BYTES_MAX: usize = 256;
 
-/// Calls `visit` with each run of sectors to capture, in the order of the disk. A sector counts as free only if all its
-/// bytes are.
+/// Calls `visit` with each run of sectors to capture, in the order of the disk. A sector is free only if all its bytes
+/// are.
 ///
 /// # Errors
-/// Those of the disk and of `visit`, whose first one ends the visits.
+/// Those of the disk and of `visit`. The first error of `visit` ends the visits.
 pub(crate) fn each_taken(
     guest: &Guest<'_>,
     scope: Scope,
@@ -96,11 +96,11 @@ fn pieces(ranges: &[DiskRange]) -> Pieces {
     pieces
 }
 
-/// A pass over the runs of a disk, on its way from bytes to sectors.
+/// A pass over the runs of a disk that converts bytes to sectors.
 struct Sweep<'v> {
     scope: Scope,
     size_bytes: u64,
-    /// The first sector that is neither free nor visited.
+    /// The first sector that is neither known to be free nor visited.
     next: u64,
     volumes: Vec<Pieces>,
     found: Found,
@@ -111,7 +111,8 @@ impl Sweep<'_> {
     fn add(&mut self, run: DiskRun) -> Result<(), GuestError> {
         let end_bytes = run.range.end_bytes();
         let is_free = self.scope == Scope::Allocated && run.use_.is_free();
-        // The last sector of a disk may be cut off. Of a sector that two runs share, a run that is not free takes all.
+        // The last sector of a disk may be truncated. If two runs share a sector, the run that is not free gets all of
+        // it.
         let is_rounded_up = !is_free || end_bytes >= self.size_bytes;
         let end = if is_rounded_up { end_bytes.div_ceil(SECTOR_BYTES) } else { end_bytes / SECTOR_BYTES };
         let Some(count) = end.checked_sub(self.next).filter(|count| *count > 0) else { return Ok(()) };
@@ -146,7 +147,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// Returns what to add to sectors from byte `place` of the disk on; see [`TakenRun::phase`].
+    /// Returns the offset to add to sectors from byte `place` of the disk on; see [`TakenRun::phase`].
     fn phase(&self, volume: usize, place: u64) -> u64 {
         let Some(pieces) = self.volumes.get(volume) else { return 0 };
         let after = pieces.partition_point(|(range, _)| range.start_bytes <= place);
@@ -157,14 +158,14 @@ impl Sweep<'_> {
     }
 }
 
-/// Returns the length of a run on a disk of `size_bytes`, whose last sector may be cut off.
+/// Returns the length of a run on a disk of `size_bytes`, whose last sector may be truncated.
 pub(crate) fn bytes_of(sectors: SectorRun, size_bytes: u64) -> u64 {
     let end_bytes = sectors.end().saturating_mul(SECTOR_BYTES).min(size_bytes);
     end_bytes.saturating_sub(sectors.start_bytes())
 }
 
 impl Found {
-    /// Returns what is found on a disk with so many volumes before anything is known of them.
+    /// Returns the initial result for a disk with `volumes` volumes.
     pub(crate) fn new(free_bytes: u64, volumes: usize) -> Found {
         Found { free_bytes, spans: Vec::new(), doubtful_bytes: vec![0; volumes] }
     }
@@ -174,7 +175,7 @@ impl Found {
         self.doubtful_bytes.len()
     }
 
-    /// Calls `visit` with the parts of a run that lie in volumes, and their volumes.
+    /// Calls `visit` with each part of a run that lies in a volume, and the volume.
     pub(crate) fn each_share(&self, sectors: SectorRun, visit: &mut dyn FnMut(SectorRun, usize)) {
         let first = self.spans.partition_point(|span| span.sectors.end() <= sectors.start);
         for span in self.spans.iter().skip(first) {
@@ -187,8 +188,8 @@ impl Found {
         }
     }
 
-    /// Returns how each volume was captured, in the order of the disk. `taken_bytes` has for each of them the bytes
-    /// that are not zero.
+    /// Returns how each volume was captured, in the order of the disk. `taken_bytes` has the bytes of each volume that
+    /// are not zero.
     pub(crate) fn volumes(&self, guest: &Guest<'_>, scope: Scope, taken_bytes: &[u64]) -> Vec<CapturedVolume> {
         let size_bytes = guest.disk().size_bytes();
         let mut volumes: Vec<CapturedVolume> = Vec::with_capacity(guest.volumes().len());
@@ -203,7 +204,7 @@ impl Found {
             let start_bytes = volume.volume.ranges.iter().map(|range| range.start_bytes).min().unwrap_or(0);
             volumes.push(CapturedVolume {
                 start_bytes,
-                // A hostile logical volume may have a place of the disk several times.
+                // A hostile logical volume may contain a place of the disk several times.
                 length_bytes: length_bytes.min(size_bytes.saturating_sub(start_bytes)),
                 content: shortened(content(&volume.content), CONTENT_BYTES_MAX),
                 way: reason.map_or(CaptureWay::Map, |why| CaptureWay::Raw(shortened(&why, REASON_BYTES_MAX))),
@@ -215,7 +216,7 @@ impl Found {
     }
 }
 
-/// Returns why a volume is captured raw, in words that have no names of the guest; `None` where it has a map.
+/// Returns the reason for a volume's raw capture, in words without names from the guest; `None` if it has a map.
 fn raw_because(guest: &Guest<'_>, at: usize) -> Option<String> {
     let volume = guest.volumes().get(at)?;
     if guest.doubt().is_some() {
@@ -225,7 +226,7 @@ fn raw_because(guest: &Guest<'_>, at: usize) -> Option<String> {
         return Some(OVERLAPS.to_owned());
     }
     match &volume.content {
-        // The map of the group has its free extents.
+        // The map of the group contains its free extents.
         VolumeContent::PhysicalVolume(_) => guest.whole_because(at).map(|_| GROUP_UNSURE.to_owned()),
         // The error may name a file of the host.
         VolumeContent::Failed(GuestError::Damaged(damage)) => Some(format!("{NOT_OPENED}: {damage}")),
@@ -235,7 +236,7 @@ fn raw_because(guest: &Guest<'_>, at: usize) -> Option<String> {
     }
 }
 
-/// Returns what a volume holds, in one or two words.
+/// Returns the kind of a volume's content, in one or two words.
 fn content(content: &VolumeContent<'_>) -> &'static str {
     match content {
         VolumeContent::FileSystem(system) => system.facts().kind.name(),
@@ -247,7 +248,7 @@ fn content(content: &VolumeContent<'_>) -> &'static str {
     }
 }
 
-/// Returns a text cut to a length in bytes, at the end of a character.
+/// Truncates a text to a maximum length in bytes, at a character boundary.
 fn shortened(text: &str, bytes_max: usize) -> String {
     text[..text.floor_char_boundary(bytes_max)].to_owned()
 }
@@ -261,7 +262,7 @@ mod tests {
     const DATA: AllocationClass = AllocationClass::Data;
     const FREE: AllocationClass = AllocationClass::Free;
 
-    /// Returns what a sweep over runs finds that end at these bytes and have these uses.
+    /// Returns the result of a sweep over runs that end at these bytes and have these uses.
     fn sweep(scope: Scope, volumes: &[&[(u64, u64)]], runs: &[(u64, DiskUse)]) -> (Vec<TakenRun>, Found) {
         let range = |&(start_bytes, length_bytes): &(u64, u64)| DiskRange { start_bytes, length_bytes };
         let volumes: Vec<Pieces> =

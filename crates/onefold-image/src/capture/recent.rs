@@ -1,4 +1,4 @@
-//! The units that a capture has stored itself, for the threads that look whether to compress one.
+//! The units that a capture itself has stored. Threads consult it to decide whether to compress a unit.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::UnitName;
 /// Bytes of memory for a unit: an entry of the table, which is half empty after it has grown.
 const ENTRY_BYTES: usize = 2 * (size_of::<UnitName>() + 1);
 
-/// Units that were stored recently. A unit that is missing is compressed once more, and not stored.
+/// Recently stored units. A unit that is missing here is compressed again, but not stored again.
 #[derive(Debug)]
 pub(super) struct Recent {
     units: RwLock<HashSet<UnitName>>,
@@ -22,7 +22,7 @@ impl Recent {
         Recent { units: RwLock::default(), units_max: (memory_bytes / ENTRY_BYTES).max(1) }
     }
 
-    /// Adds a unit. A full set begins anew.
+    /// Adds a unit. Clears the set first if it is full.
     pub(super) fn add(&self, name: UnitName) {
         let mut units = self.units.write();
         if units.len() >= self.units_max {
@@ -31,7 +31,7 @@ impl Recent {
         units.insert(name);
     }
 
-    /// Tells whether a unit is in the set.
+    /// Returns whether a unit is in the set.
     pub(super) fn has(&self, name: &UnitName) -> bool {
         self.units.read().contains(name)
     }

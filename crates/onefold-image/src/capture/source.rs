@@ -1,4 +1,4 @@
-//! What tells whether a source changes while it is captured.
+//! The source of a capture, and the check whether it changes meanwhile.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,7 +11,7 @@ use rustix::fs::{Stat, fstat};
 pub struct Source<'s> {
     /// Its bytes.
     pub disk: &'s dyn Disk,
-    /// Tells whether it has changed since it was opened. It is asked once everything is read.
+    /// Returns whether the disk has changed since it was opened. Called after all data is read.
     pub has_changed: &'s dyn Fn() -> io::Result<bool>,
 }
 
@@ -21,8 +21,8 @@ impl std::fmt::Debug for Source<'_> {
     }
 }
 
-/// Length and times of an open file. A file that was written meanwhile has others. A block device has no such times:
-/// its caller holds it exclusively.
+/// Length and times of an open file, which differ if the file was written meanwhile. A block device has no such times,
+/// so its caller holds it exclusively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileState {
     size_bytes: i64,
@@ -61,7 +61,7 @@ mod tests {
         file.write_all(&[1; 1000]).unwrap();
         let before = FileState::of(&file).unwrap();
         assert_eq!(FileState::of(&file).unwrap(), before);
-        // The clock of a file system may have a tick of some milliseconds.
+        // The clock of a file system may have a tick of several milliseconds.
         thread::sleep(Duration::from_millis(20));
         file.write_all_at(&[2], 500).unwrap();
         let written = FileState::of(&file).unwrap();

@@ -9,19 +9,19 @@ use crate::archive::{Archive, ArchiveError, Writer};
 use crate::compress::Compressor;
 use crate::format::pack::UnitHeader;
 
-/// What all threads look units up in.
+/// The shared structures in which all threads look up units.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SharedUnits<'u> {
     pub(super) archive: &'u Archive,
     pub(super) recent: &'u Recent,
 }
 
-/// The archive as one of the threads sees it.
+/// The archive as seen by one of the threads.
 #[derive(Debug)]
 pub(super) struct ThreadUnits<'u> {
     shared: SharedUnits<'u>,
     compressor: Compressor,
-    /// What is stored of one unit.
+    /// The stored form of one unit.
     stored: Vec<u8>,
 }
 
@@ -47,7 +47,7 @@ impl Units for ThreadUnits<'_> {
     }
 }
 
-/// The archive as the thread sees it that writes to it.
+/// The archive as seen by the thread that writes to it.
 #[derive(Debug)]
 pub(super) struct Kept<'k, 'w, 'u> {
     writer: &'k mut Writer<'w>,

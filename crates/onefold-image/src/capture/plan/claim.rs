@@ -1,31 +1,32 @@
-//! Which file a run of the disk belongs to.
+//! The file that owns a run of the disk.
 
 use onefold_guest::filesystem::ExtentKind;
 use onefold_guest::guest::PlacedExtent;
 
 use crate::{SECTOR_BYTES, SectorRun};
 
-/// A file's last unit ends at a multiple of this in the file, if its blocks reach that far: the block of nearly all
-/// file systems.
+/// A file's last unit ends at a multiple of this length in the file, if the file's blocks reach that far. Nearly all
+/// file systems have blocks of this size.
 const END_BYTES: u64 = 4096;
 
 /// A run of the disk that belongs to a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim {
-    /// Where it lies.
+    /// Place on the disk.
     pub(super) sectors: SectorRun,
     /// The volume.
     pub(super) volume: u64,
     /// The number of the file.
     pub(super) file: u64,
-    /// Its first sector in the file.
+    /// Index of its first sector within the file.
     pub(super) offset: u64,
-    /// Where on the disk the content ends. The sectors from there on lie behind the end of the file.
+    /// End of the content on the disk. The sectors from there on lie behind the end of the file.
     pub(super) content_end: u64,
 }
 
 impl Claim {
-    /// Returns the claim of an extent; `None` where its bytes are not those of a file, or lie on no sectors.
+    /// Returns the claim of an extent; `None` if its bytes do not belong to a file, are not aligned to sectors, or
+    /// cover no whole sector.
     pub(super) fn of(extent: &PlacedExtent) -> Option<Claim> {
         let is_content = matches!(extent.kind, ExtentKind::Written | ExtentKind::Shared | ExtentKind::Encoded(_));
         let PlacedExtent { range, offset, used_bytes, .. } = *extent;

@@ -1,4 +1,4 @@
-//! A unit of a file that is put together from its pieces.
+//! A unit of a file, assembled from its pieces.
 
 use super::RUNS_MAX;
 use super::rows::{FileUnit, Piece};
@@ -11,15 +11,15 @@ pub(super) struct FileUnitParts {
     /// Its runs, in the order of the file.
     pub(super) runs: Vec<SectorRun>,
     sectors: u64,
-    /// Sectors at the end that lie behind the end of the file.
+    /// Number of sectors at the end that lie behind the end of the file.
     pub(super) slack: u64,
-    /// Whether a piece is no hole of the image.
+    /// Whether at least one piece is not a hole of the image.
     pub(super) has_data: bool,
 }
 
 impl FileUnitParts {
-    /// Tells whether a piece belongs to this unit and has room in it. Extents of a hostile file may overlap in the
-    /// file, so that its unit has any number of sectors.
+    /// Returns whether a piece belongs to this unit and the unit has room for it. Extents of a hostile file may overlap
+    /// in the file, so a unit could otherwise have any number of sectors.
     pub(super) fn takes(&self, unit: FileUnit, piece: Piece, sectors_max: u64) -> bool {
         self.unit == Some(unit) && self.runs.len() < RUNS_MAX && self.sectors + piece.sectors.count <= sectors_max
     }
@@ -33,14 +33,14 @@ impl FileUnitParts {
         self.has_data |= !piece.is_hole;
     }
 
-    /// Makes it the unit without pieces.
+    /// Resets this to the unit without pieces.
     pub(super) fn clear(&mut self) {
         *self = FileUnitParts { runs: std::mem::take(&mut self.runs), ..FileUnitParts::default() };
         self.runs.clear();
     }
 }
 
-/// Adds a run to others; neighbours become one.
+/// Appends a run, and merges it with the last one if they are adjacent.
 pub(super) fn push_run(runs: &mut Vec<SectorRun>, run: SectorRun) {
     match runs.last_mut() {
         Some(last) if last.end() == run.start => last.count += run.count,

@@ -1,20 +1,20 @@
-//! The plan of a capture: which sectors make up which unit, in the order of the disk.
+//! The plan of a capture: groups sectors into units, in the order of the disk.
 //!
-//! One sweep goes over the taken runs, the holes of the image and the extents of files, all in the order of the disk.
-//! Pieces of files are sorted by file and unit, and units by their first sector. What does not fit into memory lies
-//! in temporary files.
+//! One sweep passes over the captured runs, the holes of the image and the extents of files, all in the order of the
+//! disk. Pieces of files are sorted by file and unit, and units by their first sector. Data that does not fit into
+//! memory goes into temporary files.
 //!
-//! **Holes never change a unit.** A hole is left out only where a whole unit is a hole; elsewhere its zeros are part of
-//! the unit. So the same file gives the same units in an image that was made sparse.
+//! **Holes never change a unit.** A hole is left out only if it covers a whole unit. Otherwise its zeros are part of
+//! the unit. So a file gives the same units in an image that was made sparse.
 //!
-//! **The end of a file.** A file ends somewhere in its last block, and file systems keep the rest of that block zero
-//! as a rule. The last unit takes the rest along up to a multiple of 4 KiB of the file: one run and one write, and
-//! zeros compress to nothing. Where these sectors are not zero after all, the reader of the unit cuts it at the last
-//! sector of the content, and makes what follows a unit of its own ([`PlannedUnit::slack`]). So the last unit of a
-//! file has at most two forms where blocks have 4 KiB, whatever lies behind its end. To cut each file at its last
-//! sector would make it one form, also among file systems with smaller blocks, and would cost a run of zeros and a
-//! small write for each file. Larger clusters, as FAT has them, often have old data behind the first 4 KiB; these
-//! sectors belong to no file.
+//! **The end of a file.** A file ends somewhere in its last block, and file systems usually keep the rest of that block
+//! zero. The last unit includes this rest up to a multiple of 4 KiB of the file: it is one run and one write, and zeros
+//! compress to nothing. If these sectors are not zero, the reader of the unit cuts it at the last sector of the
+//! content, and makes the rest a unit of its own ([`PlannedUnit::slack`]). So with blocks of 4 KiB, the last unit of a
+//! file has at most two forms, whatever lies behind its end. An alternative is to cut each file at its last sector.
+//! That gives a single form, even across file systems with smaller blocks, but costs a run of zeros and a small write
+//! for each file. Larger clusters, as FAT has them, often have old data behind the first 4 KiB. These sectors belong to
+//! no file.
 
 mod claim;
 mod file_unit;
@@ -37,7 +37,7 @@ use super::policy::{GRID_SECTORS, TakenRun};
 use crate::format::descriptor::UnitKind;
 use crate::{SECTOR_BYTES, SectorRun};
 
-/// Maximum number of runs of a unit. A unit of a file in more pieces becomes several ones.
+/// Maximum number of runs of a unit. A unit of a file in more pieces is split into several.
 pub(crate) const RUNS_MAX: usize = 256;
 
 /// Why a capture cannot be planned.
@@ -46,7 +46,7 @@ pub enum PlanError {
     /// The disk cannot be read.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// The files of the guest cannot be put in order.
+    /// The files of the guest cannot be sorted.
     #[error(transparent)]
     Order(#[from] OrderError),
     /// Temporary files cannot be written or read.
@@ -54,33 +54,33 @@ pub enum PlanError {
     Temporary(#[from] io::Error),
 }
 
-/// What comes next on the disk.
+/// The next item on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Planned {
     /// A unit.
     Unit(PlannedUnit),
-    /// Sectors that the image has as a hole, and that must read as zero.
+    /// Sectors that are a hole of the image, and that must read as zero.
     Hole(SectorRun),
 }
 
 /// The runs of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PlannedUnit {
-    /// Where its bytes lie, in its own order: from 1 to [`RUNS_MAX`].
+    /// The places of its bytes, in the unit's own order: from 1 to [`RUNS_MAX`].
     pub(crate) runs: Vec<SectorRun>,
-    /// How many sectors at its end lie behind the end of its file. If one is not zero, all of these become another
-    /// unit.
+    /// Number of sectors at the end of the unit that lie behind the end of its file. If one of them is not zero, all of
+    /// them become another unit.
     pub(crate) slack: u64,
 }
 
-/// How a disk is cut.
+/// How a disk is cut into units.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
-    /// Sectors of a unit of a file; 0 where units do not follow files.
+    /// Sectors of a unit of a file; 0 if units do not follow files.
     file_sectors: u64,
-    /// Sectors of any other unit, and their grid.
+    /// Sectors of any other unit. They also define the grid of such units.
     grid_sectors: u64,
-    /// Whether the grid begins anew with each volume.
+    /// Whether the grid restarts with each volume.
     is_by_volume: bool,
 }
 
@@ -101,7 +101,7 @@ impl Cut {
     }
 }
 
-/// A unit of no file, on its way along the disk.
+/// A unit of no file that is being assembled along the disk.
 #[derive(Debug, Default)]
 struct Window {
     /// Its volume, and its number on the grid.
@@ -110,25 +110,25 @@ struct Window {
     has_data: bool,
 }
 
-/// Takes the runs of a disk down in order, and makes a plan of them.
+/// Takes the runs of a disk in order, and makes a plan of them.
 pub(crate) struct Planner<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> {
     disk: &'a dyn Disk,
     cut: Cut,
     files: F,
     /// The claim at or after the current sector.
     claim: Option<Claim>,
-    /// The data of the image at or after the current sector; empty before the first look.
+    /// The data of the image at or after the current sector; empty before the first query.
     data: SectorRun,
     window: Window,
-    /// Neighbouring holes that no row has yet.
+    /// Adjacent holes that have no row yet.
     hole: Option<SectorRun>,
     pieces: SortWriter,
     placed: SortWriter,
 }
 
 impl<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> Planner<'a, F> {
-    /// Returns the planner of a disk whose files have these extents, which are in the order of the disk. Rows take
-    /// about `memory_bytes`; the rest goes into temporary files in `folder`.
+    /// Returns the planner of a disk. `files` are the extents of its files, in the order of the disk. Rows take about
+    /// `memory_bytes`; the rest goes into temporary files in `folder`.
     pub(crate) fn new(disk: &'a dyn Disk, units: UnitKind, files: F, folder: &Path, memory_bytes: usize) -> Self {
         Planner {
             disk,
@@ -143,7 +143,7 @@ impl<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> Planner<'a, F> {
         }
     }
 
-    /// Takes a run down, which begins where the one before ends, or later.
+    /// Adds a run, which begins at or after the end of the previous one.
     pub(crate) fn add(&mut self, run: TakenRun) -> Result<(), PlanError> {
         let mut at = run.sectors.start;
         while at < run.sectors.end() {
@@ -155,11 +155,11 @@ impl<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> Planner<'a, F> {
         Ok(())
     }
 
-    /// Returns whether a sector lies in a hole of the image, and the sector until which that holds.
+    /// Returns whether a sector lies in a hole of the image, and the sector at which that state ends.
     fn data_at(&mut self, sector: u64) -> Result<(bool, u64), PlanError> {
         if self.data.end() <= sector {
             let next = self.disk.next_data(sector.saturating_mul(SECTOR_BYTES))?;
-            // Behind the last data the hole has no end.
+            // The hole after the last data has no end.
             let (start, end) =
                 next.map_or((u64::MAX, u64::MAX), |data| (data.start / SECTOR_BYTES, data.end.div_ceil(SECTOR_BYTES)));
             let start = start.max(sector);
@@ -168,11 +168,11 @@ impl<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> Planner<'a, F> {
         if sector < self.data.start {
             return Ok((true, self.data.start));
         }
-        // A disk that reports an empty range gets no endless loop.
+        // An empty range from the disk must not cause an endless loop.
         Ok((false, self.data.end().max(sector + 1)))
     }
 
-    /// Takes sectors down that are all data of the image, or all a hole.
+    /// Adds sectors that are either all data or all a hole of the image.
     fn add_claimed(&mut self, run: TakenRun, is_hole: bool) -> Result<(), PlanError> {
         let (mut at, end) = (run.sectors.start, run.sectors.end());
         while at < end {
@@ -193,8 +193,8 @@ impl<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> Planner<'a, F> {
         Ok(())
     }
 
-    /// Returns the claim on a sector, or the next one behind it. The first claim on a sector holds: one that begins
-    /// later has only what is left behind its end.
+    /// Returns the claim on a sector, or the next claim after it. The first claim on a sector wins: a claim that begins
+    /// later only gets the sectors after its end.
     fn claim_at(&mut self, sector: u64) -> Result<Option<Claim>, PlanError> {
         while self.claim.is_none_or(|claim| claim.sectors.end() <= sector) {
             let Some(extent) = self.files.next().transpose()? else {
@@ -208,8 +208,8 @@ impl<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> Planner<'a, F> {
         Ok(self.claim)
     }
 
-    /// Tells whether a claim has numbers that rows can hold, and leaves the last sector of the disk alone, which may
-    /// be cut off: only where it is the last sector of its unit is the length of the unit plain.
+    /// Returns whether rows can hold the numbers of a claim, and whether it leaves out the last sector of the disk.
+    /// That sector may be truncated. The length of a unit is well defined only if a truncated sector is its last one.
     fn is_usable(&self, claim: &Claim) -> bool {
         let last = claim.offset.saturating_add(claim.sectors.count) / self.cut.file_sectors.max(1);
         let unit = FileUnit { volume: claim.volume, file: claim.file, number: last };
@@ -217,7 +217,7 @@ impl<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> Planner<'a, F> {
         self.cut.file_sectors > 0 && rows::fits(unit, claim.sectors.end()) && claim.sectors.end() <= whole_sectors
     }
 
-    /// Takes sectors of a file down.
+    /// Adds sectors of a file.
     fn add_file(&mut self, claim: Claim, sectors: SectorRun, is_hole: bool) -> Result<(), PlanError> {
         let unit_sectors = self.cut.file_sectors;
         let mut rest = sectors;
@@ -238,7 +238,7 @@ impl<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> Planner<'a, F> {
         Ok(())
     }
 
-    /// Takes sectors of no file down.
+    /// Adds sectors of no file.
     fn add_other(&mut self, run: TakenRun, is_hole: bool) -> Result<(), PlanError> {
         let grid = self.cut.grid_sectors;
         let (volume, phase) = if self.cut.is_by_volume { (run.volume, run.phase) } else { (None, 0) };
@@ -263,7 +263,7 @@ impl<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> Planner<'a, F> {
         Ok(())
     }
 
-    /// Takes the unit of no file down that is under way.
+    /// Adds the current unit of no file to the plan.
     fn end_window(&mut self) -> Result<(), PlanError> {
         let Window { runs, has_data, .. } = std::mem::take(&mut self.window);
         if !has_data {
@@ -315,7 +315,7 @@ impl<'a, F: Iterator<Item = Result<PlacedExtent, OrderError>>> Planner<'a, F> {
     }
 }
 
-/// Returns at most `count` sectors from the front of a run, which loses them.
+/// Takes at most `count` sectors from the front of a run, and returns them.
 fn take(rest: &mut SectorRun, count: u64) -> SectorRun {
     let taken = SectorRun { start: rest.start, count: count.min(rest.count) };
     *rest = SectorRun { start: taken.end(), count: rest.count - taken.count };

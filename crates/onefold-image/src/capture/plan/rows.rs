@@ -1,6 +1,6 @@
-//! Parts of units as rows that can be sorted.
+//! Parts of units as sortable rows.
 //!
-//! The first sort brings the pieces of a unit of a file together:
+//! The first sort groups the pieces of each unit of a file:
 //!
 //! | word | bits | |
 //! |---|---|---|
@@ -13,7 +13,7 @@
 //! | 2 | 1 | whether the bytes lie behind the end of the file |
 //! | 2 | 0 | whether the sectors are a hole of the image |
 //!
-//! The second one brings units into the order of the disk. A unit has a row for each run:
+//! The second sort puts units into the order of the disk. A unit has a row for each run:
 //!
 //! | word | bits | |
 //! |---|---|---|
@@ -59,7 +59,7 @@ pub(super) struct FileUnit {
 pub(super) struct Piece {
     /// Its first sector in the unit.
     pub(super) offset: u64,
-    /// Where it lies, at most [`SECTORS_MAX`] sectors.
+    /// Place on the disk, at most [`SECTORS_MAX`] sectors.
     pub(super) sectors: SectorRun,
     /// Whether its bytes lie behind the end of the file.
     pub(super) is_behind_end: bool,
@@ -67,12 +67,12 @@ pub(super) struct Piece {
     pub(super) is_hole: bool,
 }
 
-/// Tells whether a unit and its pieces have numbers that rows can hold, if they lie before sector `end`.
+/// Returns whether rows can hold the numbers of a unit and its pieces, if the pieces lie before sector `end`.
 pub(super) fn fits(unit: FileUnit, end: u64) -> bool {
     unit.volume >> VOLUME_BITS == 0 && unit.number >> NUMBER_BITS == 0 && end >> PLACE_BITS == 0
 }
 
-/// Returns the row of a piece; unit and piece fit.
+/// Returns the row of a piece. Unit and piece must fit.
 pub(super) fn encode_piece(unit: FileUnit, piece: Piece) -> Row {
     let flags = if piece.is_behind_end { BEHIND_END } else { 0 } | if piece.is_hole { HOLE } else { 0 };
     let word = piece.offset << OFFSET_SHIFT
@@ -105,11 +105,11 @@ pub(super) enum Placed {
     Run {
         /// The first sector of the unit.
         unit: u64,
-        /// The number of the run in it.
+        /// The number of the run in the unit.
         number: u64,
-        /// How many sectors at the end of the unit lie behind the end of its file.
+        /// Number of sectors at the end of the unit that lie behind the end of its file.
         slack: u64,
-        /// Where it lies, at most [`SECTORS_MAX`] sectors.
+        /// Place on the disk, at most [`SECTORS_MAX`] sectors.
         sectors: SectorRun,
     },
 }
@@ -125,7 +125,7 @@ pub(super) fn encode_placed(placed: Placed) -> Row {
     }
 }
 
-/// Returns what a row is.
+/// Returns the hole or run of a row.
 pub(super) fn decode_placed([first, word, place]: Row) -> Placed {
     if word & HOLE != 0 {
         return Placed::Hole(SectorRun { start: first, count: place });

@@ -1,4 +1,4 @@
-//! A plan that is read, once.
+//! A plan that can be read once.
 
 use std::ops::ControlFlow;
 
@@ -16,7 +16,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Returns the plan of sorted rows.
+    /// Returns the plan that sorted rows describe.
     pub(super) fn new(rows: Merge) -> Plan {
         Plan { rows, next: None }
     }
@@ -28,7 +28,7 @@ impl Plan {
         }
     }
 
-    /// Returns what comes next; `None` at the end.
+    /// Returns the next unit or hole; `None` at the end.
     fn planned(&mut self) -> Result<Option<Planned>, PlanError> {
         let (first, slack, mut runs) = match self.row()? {
             None => return Ok(None),

@@ -1,4 +1,4 @@
-//! Plans against a model that decides for each sector by itself.
+//! Plans compared with a model that decides about each sector on its own.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use super::*;
 
 const DISK_SECTORS: u64 = 3000;
 
-/// A disk of zeros with data at some places, which nobody reads.
+/// A disk of zeros that reports data at some places. Nothing reads it.
 struct Sparse {
     size_bytes: u64,
     /// Ranges of bytes in order.
@@ -47,7 +47,7 @@ fn extent(start: u64, count: u64, file: u64, offset: u64, used_bytes: u64) -> Pl
 
 fn plan(disk: &Sparse, units: UnitKind, extents: &[PlacedExtent], taken: &[TakenRun]) -> Vec<Planned> {
     let folder = tempfile::tempdir().unwrap();
-    // So little memory that rows lie in files.
+    // The memory is so small that rows go into files.
     let mut planner = Planner::new(disk, units, extents.iter().copied().map(Ok), folder.path(), 4000);
     taken.iter().for_each(|run| planner.add(*run).unwrap());
     planner.finish().unwrap().map(Result::unwrap).collect()
@@ -75,7 +75,8 @@ fn all_data() -> Sparse {
 
 #[test]
 fn a_unit_follows_its_file_wherever_its_blocks_lie() {
-    // A file of two units and a bit, in three pieces that lie in another order; the last piece ends in its block.
+    // A file of two units and a bit more, in three pieces whose order on the disk differs. The last piece ends within
+    // its block.
     let extents =
         [extent(64, 16, 7, 24, 8 * 512 + 100), extent(100, 16, 7, 0, 16 * 512), extent(200, 8, 7, 16, 8 * 512)];
     let planned = plan(&all_data(), FILES, &extents, &[taken(60, 220)]);
@@ -140,7 +141,7 @@ fn sectors(planned: &Planned) -> u64 {
     }
 }
 
-/// The last sector may be cut off, so that it is the last one of its unit.
+/// The last sector may be truncated, so it must be the last one of its unit.
 #[test]
 fn no_file_claims_the_last_sector_of_a_disk_that_is_cut_off() {
     let disk = Sparse { size_bytes: 31 * 512 + 1, ..all_data() };
@@ -158,7 +159,7 @@ fn numbers_that_no_row_holds_claim_nothing() {
     assert_eq!(planned, [unit(&[(0, 64)], 0)]);
 }
 
-/// What a unit consists of, by the model: a unit of a file, or of a volume's grid.
+/// Identity of a unit in the model: a unit of a file, or of a volume's grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     File(u64, u64),
@@ -216,7 +217,7 @@ fn random_plans_are_those_of_the_model() {
         let data = ranges(40_000, 100_000, size_bytes);
         let disk = Sparse { size_bytes, data };
         let mut extents: Vec<PlacedExtent> = Vec::new();
-        // Extents of a file lie one behind the other in the file, so that its units have no sector twice.
+        // Extents of a file follow one another in the file, so its units contain no sector twice.
         let mut ends = [0_u64; 6];
         for _ in 0..random.below(60) {
             let file = random.below(6);
@@ -263,8 +264,8 @@ fn random_plans_are_those_of_the_model() {
     }
 }
 
-/// More extents than fit into memory, each of another file than its neighbours. All extents of a file claim its first
-/// unit.
+/// More extents than fit into memory. Neighbouring extents belong to different files, and all extents of a file claim
+/// its first unit.
 #[test]
 fn half_a_million_extents_of_a_block_are_planned_in_files() {
     let count = 500_000;
@@ -283,7 +284,7 @@ fn half_a_million_extents_of_a_block_are_planned_in_files() {
         units += 1;
         sum += sectors(&planned);
     }
-    // Two blocks fill a unit; each of the seven files has an odd number of them, or none is left.
+    // Two blocks fill a unit. Each of the seven files has an odd number of blocks, or no block is left over.
     assert_eq!(sum, 8 * count);
     assert!((count / 2..=count / 2 + 7).contains(&units), "{units}");
 }

@@ -1,4 +1,4 @@
-//! ext4: real file systems, made without root by their own tools, which check what was installed.
+//! ext4: real file systems that its own tools make without root, and check after installation.
 
 use std::fs;
 use std::io::Write;
@@ -8,18 +8,18 @@ use std::process::Command;
 use super::*;
 use crate::testing::MemoryDisk;
 
-/// A folder with images, which goes with it.
+/// A folder with images. It is deleted on drop.
 pub(super) struct Images {
     folder: tempfile::TempDir,
 }
 
 impl Images {
-    /// Returns an empty folder; `None`, and says why, where the programs of ext are missing.
+    /// Returns an empty folder. If the programs of ext are missing, reports that and returns `None`.
     pub(super) fn new() -> Option<Images> {
         Images::with(&["mke2fs", "debugfs", "e2fsck"])
     }
 
-    /// Returns an empty folder; `None`, and says why, where one of the programs is missing.
+    /// Returns an empty folder. If one of the programs is missing, reports that and returns `None`.
     pub(super) fn with(programs: &[&str]) -> Option<Images> {
         let has = |program: &str| {
             let path = std::env::var_os("PATH").unwrap_or_default();
@@ -38,7 +38,7 @@ impl Images {
         self.folder.path().join(name)
     }
 
-    /// Runs a script in the folder. Fails the test where the script fails.
+    /// Runs a script in the folder. Fails the test if the script fails.
     pub(super) fn script(&self, script: &str, arguments: &[&str]) -> String {
         let output = Command::new("bash")
             .args(["-c", &format!("set -euo pipefail; export LC_ALL=C\n{script}"), "script"])
@@ -50,8 +50,8 @@ impl Images {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Makes a folder with random files: small and large ones, some that compress, and names that sort in another order
-    /// than they were made in.
+    /// Makes a folder with random files: small and large ones, some compressible, with names that sort differently from
+    /// the order of creation.
     pub(super) fn files(&self, name: &str, random: &SeededRandom, count: u64) {
         let folder = self.path(name);
         for number in 0..count {
@@ -70,7 +70,7 @@ impl Images {
     }
 }
 
-/// Makes `$1` with options `$2` of the files in `$3`, of `$4` mebibytes, and removes every third file: their content
+/// Makes `$1` with options `$2` from the files in `$3`, of `$4` mebibytes, and removes every third file. Their content
 /// stays in free blocks.
 pub(super) const MAKE: &str = "rm -f $1; truncate -s ${4}M $1; mke2fs -q -F $2 -d $3 $1 2>/dev/null
     find $3 -type f -printf '/%P\\n' | sort | awk 'NR % 3 == 0 { print \"rm \" $0 }' >commands
@@ -104,7 +104,7 @@ pub(super) fn partitioned(file_system: &[u8], start: usize, random: &SeededRando
     disk
 }
 
-/// Installs an image over noise, asserts that the gaps are those of the disk, and returns the partition.
+/// Installs an image over noise, asserts that the gaps match those of the disk, and returns the partition.
 fn partition_installed(bench: &Bench, manifest: &Manifest, disk: &MemoryDisk, start: usize, length: usize) -> Vec<u8> {
     let installed = bench.assert_installed(manifest, &disk.bytes);
     let (from, to) = (start * 512, start * 512 + length);
@@ -145,7 +145,7 @@ fn clean_file_systems_outlive_a_target_full_of_noise() {
     }
 }
 
-/// A journal that has to be applied: two blocks of a file and the free blocks' noise around them.
+/// A journal that must be replayed: two blocks of a file, and the noise of the free blocks around them.
 #[test]
 fn a_file_system_that_was_not_unmounted_recovers_as_it_would_have() {
     let Some(images) = Images::new() else { return };
@@ -175,7 +175,7 @@ fn a_file_system_that_was_not_unmounted_recovers_as_it_would_have() {
     }
 }
 
-/// Builds of the same files, with other places, groups, partitions and orders.
+/// Builds of the same files with different places, groups, partitions and orders.
 #[test]
 fn images_with_the_same_files_share_nearly_all_units() {
     let Some(images) = Images::new() else { return };
@@ -185,7 +185,7 @@ fn images_with_the_same_files_share_nearly_all_units() {
     let builds = [("", 2048), ("", 2048), ("-g 4096", 63), ("-E stride=64 -O ^metadata_csum,bigalloc", 77)];
     for (at, (options, start)) in builds.into_iter().enumerate() {
         let options = format!("-t ext4 -b 4096 {options}");
-        // Another order of files, and a file before all others.
+        // A different order of files, and one file before all others.
         let script = "rm -rf copy; mkdir copy; head -c $((100000 * $2 + 5)) /dev/urandom >copy/0
             (cd files; find . -type f | shuf --random-source=<(yes $2) | cpio -pdm ../copy 2>/dev/null)
             rm -f image; truncate -s $((40 + $2))M image; mke2fs -q -F $1 -d copy image 2>/dev/null";
@@ -200,7 +200,7 @@ fn images_with_the_same_files_share_nearly_all_units() {
     }
 }
 
-/// The same file in many pieces, and in one.
+/// The same files in many pieces and in one piece.
 #[test]
 fn a_fragmented_file_gives_the_units_of_a_whole_one() {
     let Some(images) = Images::new() else { return };
@@ -221,7 +221,7 @@ fn a_fragmented_file_gives_the_units_of_a_whole_one() {
     let whole = bench.capture("whole", &MemoryDisk::new(images.read("whole")));
     assert!(whole.totals.new_bytes > 4_000_000);
     let pieces = bench.capture("pieces", &MemoryDisk::new(images.read("pieces")));
-    // The small files are all the same, and so is the large one.
+    // All small files have the same content, and the large file is the same in both images.
     assert!(pieces.totals.new_bytes < 1 << 20, "{:?}", pieces.totals);
     assert!(pieces.totals.data_bytes > 4_000_000 + 600 * 5000);
     let installed = bench.assert_installed(&pieces, &images.read("pieces"));
@@ -249,13 +249,13 @@ fn neither_holes_nor_what_lies_behind_ends_change_units_of_files() {
     zero_blocks.iter().for_each(|at| disk.punch(at * 4096..(at + 1) * 4096));
     let sparse = bench.capture("image", &disk);
     assert_eq!((sparse.totals.new_units, &sparse.chunks), (0, &full.chunks));
-    // The last block of each file gets noise in its last byte. The last units of all files have another form then.
+    // The last block of each file gets noise in its last byte, which changes the form of all last units.
     let mut disk = MemoryDisk::new(disk.bytes);
     let ends = make_noisy(&images.path("image"), &mut disk.bytes, 0);
     assert!(ends > 20, "{ends} files end within a block");
     let noisy = bench.capture("image", &disk);
     assert!((ends..=2 * ends).contains(&noisy.totals.new_units), "{:?}", noisy.totals);
-    // With other noise they have the same form.
+    // Different noise gives the same form.
     assert_eq!(make_noisy(&images.path("image"), &mut disk.bytes, 100), ends);
     let noisier = bench.capture("image", &disk);
     assert!(noisier.totals.new_units <= ends && noisier.totals.new_bytes <= ends * 3584, "{:?}", noisier.totals);
@@ -265,8 +265,8 @@ fn neither_holes_nor_what_lies_behind_ends_change_units_of_files() {
     assert!(again == installed, "the noise is part of the image");
 }
 
-/// Puts noise into the last byte of the last block of each file that ends before the last sector of it; returns their
-/// number.
+/// Puts noise into the last byte of the last block of each file that ends before the last sector of that block. Returns
+/// the number of these files.
 fn make_noisy(image: &Path, disk: &mut [u8], noise: u8) -> u64 {
     let file = onefold_disk::FileDisk::new(fs::File::open(image).unwrap(), image).unwrap();
     let guest = Guest::open(&file).unwrap();

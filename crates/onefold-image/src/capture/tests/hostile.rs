@@ -1,9 +1,9 @@
-//! Guests whose metadata is damaged at random.
+//! Guests with randomly damaged metadata.
 
 use super::ext::{Images, MAKE, partitioned};
 use super::*;
 
-/// Whatever a guest says of itself, each byte returns that was taken, and the others are left alone.
+/// Regardless of a guest's metadata, each captured byte is installed again, and no other byte changes.
 #[test]
 fn a_damaged_guest_harms_nobody() {
     let Some(images) = Images::new() else { return };
@@ -24,7 +24,7 @@ fn a_damaged_guest_harms_nobody() {
                 file_system[at] = u8::try_from(random.below(256)).unwrap();
             }
             if round % 3 == 0 {
-                // The superblock has no magic number that the readers would know, or other features.
+                // Flips a bit of the superblock at or shortly after the magic number.
                 file_system[1024 + usize::try_from(56 + random.below(60)).unwrap()] ^= 1 << random.below(8);
             }
             let disk = partitioned(&file_system, 63, &random);

@@ -1,5 +1,5 @@
-//! A disk with all kinds of file systems, made on noise without root by their own tools, which also check what was
-//! installed.
+//! A disk with all kinds of file systems. Their own tools make them on noise without root, and check the installed
+//! disk.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use super::ext::Images;
 use super::*;
 use crate::testing::MemoryDisk;
 
-/// Makes a GPT disk of `$1` mebibytes of the file `noise`. Each file system is made where noise was.
+/// Makes a GPT disk of `$1` mebibytes from the file `noise`. Each file system is made on top of noise.
 const MAKE: &str = "
 mkdir sources; i=0
 for bytes in 1 511 4095 4097 70000 300001; do head -c $bytes /dev/urandom >sources/f$bytes; done
@@ -37,7 +37,7 @@ for part in fat:2048 swap:34816 xfs:43011 ntfs:174083; do
     dd if=${part%:*} of=disk bs=512 seek=${part#*:} conv=notrunc status=none
 done";
 
-/// Asserts that the disk `$1` and all that it holds are sound and have the files.
+/// Asserts that the disk `$1` and its whole content are intact and have the files.
 const CHECK: &str = "
 sgdisk -v $1 >&2; sgdisk -v $1 | grep -q 'No problems found'
 cut() { dd if=$disk of=$1 bs=512 skip=$2 count=$3 status=none; }
@@ -72,7 +72,7 @@ fn a_disk_of_all_kinds_outlives_a_target_full_of_noise() {
     let Some(images) = Images::with(&programs) else { return };
     let random = SeededRandom::new(9);
     let noise = MemoryDisk::noise(107 << 20, &random).bytes;
-    // The sector of the partition table has none.
+    // The sectors of the partition table have no noise.
     fs::write(images.path("noise"), [&[0; 34 * 512], &noise[34 * 512..]].concat()).unwrap();
     images.script(MAKE, &[]);
     let disk = MemoryDisk::new(images.read("disk"));
@@ -86,7 +86,7 @@ fn a_disk_of_all_kinds_outlives_a_target_full_of_noise() {
         let expected = [("fat16", true), ("swap", true), ("xfs", true), ("ntfs", true), ("unknown", false)];
         assert_eq!(volumes, expected);
         assert_eq!(manifest.volumes[4].taken_bytes, 1 << 20);
-        // The rest is noise, which no map needs.
+        // The rest is noise that the maps mark as free.
         assert!(manifest.totals.data_bytes < 10 << 20, "{:?}", manifest.totals);
         let installed = bench.assert_installed(&manifest, &disk.bytes);
         fs::write(images.path("installed"), &installed).unwrap();
@@ -95,7 +95,7 @@ fn a_disk_of_all_kinds_outlives_a_target_full_of_noise() {
     }
 }
 
-/// The files of one file system are those of another.
+/// All four file systems have the same files.
 #[test]
 fn file_systems_of_other_kinds_share_the_units_of_their_files() {
     let programs = ["mke2fs", "mkfs.xfs", "mkntfs", "ntfscp", "mkfs.vfat", "mcopy"];

@@ -1,4 +1,4 @@
-//! Whole captures, installed again by the plainest installer.
+//! Complete captures, which the simplest installer installs again.
 
 mod ext;
 mod hostile;
@@ -66,8 +66,8 @@ impl Bench {
         capture(&self.archive, &mut writer, source, &options, progress)
     }
 
-    /// Captures a disk, and checks what holds for each image: its totals add up, its regions lead to its chunks, and
-    /// so on.
+    /// Captures a disk, and checks the invariants of each image: for example, its totals add up, and its regions lead
+    /// to its chunks.
     fn capture(&self, name: &str, disk: &dyn Disk) -> Manifest {
         let Captured { image, manifest } = self.try_capture(name, disk, false, &|_| ControlFlow::Continue(())).unwrap();
         assert_eq!(manifest.image, image);
@@ -83,8 +83,8 @@ impl Bench {
         manifest
     }
 
-    /// Installs an image over noise, and over the complement of that noise: the bytes that differ were not captured.
-    /// Asserts that all others are those of the disk, and that the totals count them. Returns the disk as it is over
+    /// Installs an image over noise, and over the complement of that noise: bytes that differ were not captured.
+    /// Asserts that all other bytes match the disk, and that the totals count them. Returns the disk as installed over
     /// the noise.
     fn assert_installed(&self, manifest: &Manifest, disk: &[u8]) -> Vec<u8> {
         let mut noise = vec![0; disk.len()];
@@ -109,7 +109,7 @@ impl Bench {
     }
 }
 
-/// A disk with a bad sector in its fourth mebibyte, which long reads meet.
+/// A disk with a bad sector in its fourth mebibyte, within the range of long reads.
 struct Failing(MemoryDisk);
 
 impl Disk for Failing {
@@ -162,7 +162,7 @@ fn the_parts_of_the_memory_add_up_to_less_than_it() {
             let bytes = memory_bytes.max(MEMORY_BYTES_MIN);
             assert!(cache_bytes + maps_bytes + files_bytes + plan_bytes <= bytes);
             let batch_bytes = usize::try_from(width.batch_bytes).unwrap();
-            // The rows of the plan stay where they are.
+            // The rows of the plan stay in memory.
             let under_way = width.threads * (THREAD_BYTES + 2 * batch_bytes) + width.batches * batch_bytes;
             assert!(PACK_BYTES + recent_bytes + under_way + plan_bytes <= bytes, "{width:?} in {bytes}");
             assert!(width.threads >= threads.clamp(1, 3) && width.batches > width.threads, "{width:?} in {bytes}");
@@ -170,7 +170,7 @@ fn the_parts_of_the_memory_add_up_to_less_than_it() {
     }
 }
 
-/// A disk of any length without a byte of data.
+/// A disk of any length without data.
 struct Empty(u64);
 
 impl Disk for Empty {

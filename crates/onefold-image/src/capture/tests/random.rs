@@ -11,7 +11,7 @@ use super::*;
 use crate::testing::MemoryDisk;
 use crate::{SECTOR_BYTES, SectorRun};
 
-/// Returns a disk with noise, zeros, holes, text that compresses, and parts that repeat.
+/// Returns a disk with noise, zeros, holes, compressible text, and repeated parts.
 fn disk(random: &SeededRandom, size: usize) -> MemoryDisk {
     let mut disk = MemoryDisk::new(vec![0; size]);
     let mut at = 0;
@@ -33,7 +33,7 @@ fn disk(random: &SeededRandom, size: usize) -> MemoryDisk {
     disk
 }
 
-/// Nothing is known of these disks, so that they are captured raw.
+/// The content of these disks is unknown, so they are captured raw.
 #[test]
 fn raw_disks_return_whole_with_every_kind_of_unit() {
     let kinds = [FILES, FIXED, UnitKind::Fixed { unit_bytes: 4096 }, UnitKind::Files { unit_bytes: 1 << 20 }];
@@ -76,7 +76,7 @@ fn what_is_stored_depends_on_the_disk_alone() {
     }
 }
 
-/// A unit that occurs twice within what is under way, and again long after.
+/// A unit that occurs twice within the work in progress, and again much later.
 #[test]
 fn equal_units_are_stored_once() {
     let bench = Bench::new(FIXED);
@@ -101,8 +101,8 @@ fn ranges(random: &SeededRandom, gap: u64, length: u64, end: u64) -> Vec<Range<u
     std::iter::from_fn(next).collect()
 }
 
-/// Disks whose maps and files are known, against the plainest store: a copy of the disk. What is taken returns, what is
-/// not taken is left as it was, whatever files claim.
+/// Disks with known maps and files, compared with the simplest store: a copy of the disk. Captured bytes return, and
+/// other bytes stay unchanged, whatever files claim.
 #[test]
 fn exactly_what_is_taken_returns() {
     for seed in 0..12 {
@@ -124,7 +124,7 @@ fn exactly_what_is_taken_returns() {
             }
         };
         let mut extents: Vec<PlacedExtent> = ranges(&random, 10, 300, end).into_iter().map(extent).collect();
-        // Others overlap them.
+        // Further extents overlap them.
         extents.extend(ranges(&random, 1000, 900, end).into_iter().map(extent));
         extents.sort_by_key(|extent| extent.range.start_bytes);
         let manifest = planned(&bench, &disk, &runs, &extents);
@@ -138,7 +138,7 @@ fn exactly_what_is_taken_returns() {
     }
 }
 
-/// Captures a disk of which some runs are taken, and whose files have these extents.
+/// Captures some runs of a disk whose files have these extents.
 fn planned(bench: &Bench, disk: &MemoryDisk, runs: &[Range<u64>], extents: &[PlacedExtent]) -> Manifest {
     let clock = ManualClock::starting_at(7);
     let archive = &bench.archive;

@@ -1,4 +1,4 @@
-//! A collector at work beside a capture: packs go that the image relies on.
+//! A collector that works during a capture: it removes packs on which the image relies.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,7 +7,7 @@ use crate::format::ledger::{Change, Entry};
 use crate::testing::MemoryDisk;
 use crate::{ObjectId, WriterId};
 
-/// Retires packs and deletes them, as a collector would that read the ledger up to now.
+/// Retires and deletes packs, like a collector that has read the ledger to its current end.
 fn retire(bench: &Bench, packs: &[ObjectId]) {
     let entries = bench.objects().into_iter().filter(|(name, _)| name.as_str().starts_with("ledger/"));
     let entries: Vec<Vec<u8>> = entries.map(|(_, entry)| entry).collect();
@@ -27,7 +27,7 @@ fn retire(bench: &Bench, packs: &[ObjectId]) {
     }
 }
 
-/// Returns the packs that the last image brought along.
+/// Returns the packs that the last image added.
 fn packs_of_last_image(bench: &Bench) -> Vec<ObjectId> {
     let archive = bench.archive.descriptor().archive;
     let entries = bench.objects().into_iter().filter(|(name, _)| name.as_str().starts_with("ledger/"));
@@ -47,11 +47,11 @@ fn units_whose_packs_go_during_a_capture_are_stored_again() {
     let removed = bench.capture("removed", &disk);
     bench.archive.remove(&removed.image, &ManualClock::starting_at(8), &bench.random).unwrap();
     let packs = packs_of_last_image(&bench);
-    // The next image has the same units at other places, so that no header of a chunk is the same.
+    // The next image has the same units at different places, so it shares no header of a chunk.
     let disk = MemoryDisk::new([MemoryDisk::noise(32 << 10, &bench.random).bytes, disk.bytes].concat());
     let calls = AtomicUsize::new(0);
     let progress = |_| {
-        // The first batch is known by now.
+        // The first batch has been looked up by now.
         if calls.fetch_add(1, Ordering::SeqCst) == 1 {
             retire(&bench, &packs);
         }
@@ -65,7 +65,7 @@ fn units_whose_packs_go_during_a_capture_are_stored_again() {
     assert_eq!(fresh.images().len(), 1);
 }
 
-/// Another host captures the same disk meanwhile, is done first, and removes its image again.
+/// Another host captures the same disk meanwhile, finishes first, and removes its image again.
 #[test]
 fn a_capture_relies_on_its_own_units_where_another_host_stores_the_same() {
     let bench = Bench::new(FIXED);
