@@ -1,4 +1,4 @@
-//! Numbers into bytes, and out of bytes that nobody vouches for.
+//! Encodes numbers, and decodes them from untrusted bytes.
 
 use super::FormatError;
 
@@ -28,7 +28,7 @@ impl Encoder {
         self.bytes(&value.to_le_bytes())
     }
 
-    /// Seven bits in each byte from the lowest on; the highest bit says that more follow.
+    /// Appends a number with seven bits in each byte, lowest bits first. The highest bit says that more bytes follow.
     pub(super) fn variable(&mut self, mut value: u64) -> &mut Encoder {
         while value >= 0x80 {
             self.0.push(low_bits(value) | 0x80);
@@ -37,17 +37,17 @@ impl Encoder {
         self.u8(low_bits(value))
     }
 
-    /// A distance that may be negative, by its size and then its sign in the lowest bit.
+    /// Appends a distance that may be negative: its absolute value, then its sign in the lowest bit.
     pub(super) fn distance(&mut self, from: u64, to: u64) -> &mut Encoder {
         self.variable(if to >= from { (to - from) << 1 } else { ((from - to) << 1) | 1 })
     }
 
-    /// The number of elements that follow.
+    /// Appends the number of elements that follow.
     pub(super) fn count(&mut self, count: usize) -> &mut Encoder {
         self.u32(u32::try_from(count).expect("each structure checks its counts before it is encoded"))
     }
 
-    /// A text behind its length.
+    /// Appends a text after its length.
     pub(super) fn text(&mut self, text: &str) -> &mut Encoder {
         self.u16(u16::try_from(text.len()).expect("each structure checks its texts before it is encoded"));
         self.bytes(text.as_bytes())
@@ -104,7 +104,7 @@ impl<'a> Decoder<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Returns a number as [`Encoder::variable`] writes it; one that is longer than needed is an error.
+    /// Returns a number that [`Encoder::variable`] wrote. A longer form than necessary is an error.
     pub(super) fn variable(&mut self) -> Result<u64, FormatError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -121,7 +121,7 @@ impl<'a> Decoder<'a> {
         Err(self.wrong("a number is not in its shortest form"))
     }
 
-    /// Returns the place as [`Encoder::distance`] writes it.
+    /// Returns the end of a distance from `from` that [`Encoder::distance`] wrote.
     pub(super) fn distance(&mut self, from: u64) -> Result<u64, FormatError> {
         let coded = self.variable()?;
         let size = coded >> 1;
@@ -129,13 +129,14 @@ impl<'a> Decoder<'a> {
         to.ok_or(self.wrong("a place is out of bounds"))
     }
 
-    /// Returns the number of elements that follow, each of at least `bytes_min` bytes: as many are there.
+    /// Returns the number of elements that follow, each of at least `bytes_min` bytes. Fails if the remaining bytes
+    /// cannot hold that many.
     pub(super) fn count(&mut self, bytes_min: usize) -> Result<usize, FormatError> {
         let count = self.u32()?;
         self.there(u64::from(count), bytes_min)
     }
 
-    /// Returns `count` if so many elements of at least `bytes_min` bytes can follow.
+    /// Returns `count` if the remaining bytes can hold that many elements of at least `bytes_min` bytes.
     pub(super) fn there(&self, count: u64, bytes_min: usize) -> Result<usize, FormatError> {
         let count = usize::try_from(count).map_err(|_| self.wrong_length())?;
         match count.checked_mul(bytes_min) {
@@ -153,7 +154,7 @@ impl<'a> Decoder<'a> {
         std::str::from_utf8(self.bytes(length)?).map_err(|_| self.wrong("a text is not UTF-8"))
     }
 
-    /// Takes `N` bytes that are kept for later and must be 0.
+    /// Takes `N` reserved bytes, which must be 0.
     pub(super) fn zeros<const N: usize>(&mut self) -> Result<(), FormatError> {
         if self.array::<N>()? == [0; N] { Ok(()) } else { Err(self.wrong("a field for later use is not 0")) }
     }

@@ -1,4 +1,4 @@
-//! Chunk headers: which units make a chunk, and where their bytes lie on the disk.
+//! Chunk headers: the units of a chunk, and the places of their bytes on the disk.
 //!
 //! | field   | type                                                                                         |
 //! |---------|----------------------------------------------------------------------------------------------|
@@ -10,9 +10,10 @@
 //! | units   | for each, plain bytes and number of runs: variable each; then the runs                       |
 //! | zeros   | runs                                                                                         |
 //!
-//! A variable number has seven bits in each byte, the lowest first; all bytes but the last have the highest bit set. A
-//! run is two of them: twice the distance from the end of the run before, plus 1 if it goes backwards, and the number
-//! of sectors. The first run of units, and of zeros, counts from sector 0. Each number has one form only.
+//! A variable number has seven bits in each byte, the lowest first. All bytes but the last have the highest bit set. A
+//! run is two such numbers: twice its distance from the end of the previous run, plus 1 if the distance is negative,
+//! and the number of sectors. The first run of units, and of zeros, counts from sector 0. Each number has only one
+//! valid form.
 
 use super::FormatError;
 use super::bytes::{Decoder, Encoder};
@@ -20,10 +21,10 @@ use super::frame::VERSION;
 use super::pack::UNIT_BYTES_MAX;
 use crate::{SECTOR_BYTES, SectorRun, UnitName};
 
-/// Maximum of stored bytes of the units of a chunk, with their headers in the pack.
+/// Maximum stored bytes of the units of a chunk, including their headers in the pack.
 pub const CHUNK_STORED_BYTES_MAX: u64 = 1 << 20;
 
-/// The header of one chunk. It is stored as a unit is.
+/// The header of one chunk. It is stored like a unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChunkHeader {
     /// Number of the region of the disk in which the chunk begins.
@@ -34,31 +35,31 @@ pub struct ChunkHeader {
     pub zeros: Vec<SectorRun>,
 }
 
-/// A unit, and where its bytes go.
+/// A unit, and the places of its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedUnit {
     /// The unit.
     pub name: UnitName,
-    /// Length of its plain bytes: that of all runs together, save that the last sector of a disk may be cut off.
+    /// Length of its plain bytes: the total length of all runs, except that the last sector of a disk may be truncated.
     pub plain_bytes: u32,
-    /// The runs that its bytes fill one after the other; not empty. They need not be in the order of the disk.
+    /// The runs that its bytes fill one after another; not empty. They need not be in the order of the disk.
     pub runs: Vec<SectorRun>,
 }
 
-/// First bytes of a header, so that nobody takes data for one.
+/// First bytes of a header, which distinguish it from data.
 const MAGIC: [u8; 4] = *b"1fch";
-/// What errors call it.
+/// Name of the structure in errors.
 const STRUCTURE: &str = "header of a chunk";
-/// Bytes of a unit at least: its name, its length, the number of its runs and one run.
+/// Minimum bytes of a unit: its name, its length, the number of its runs and one run.
 const UNIT_BYTES_MIN: usize = 32 + 1 + 1 + 2;
-/// Bytes of a run at least.
+/// Minimum bytes of a run.
 const RUN_BYTES_MIN: usize = 2;
 
 impl ChunkHeader {
-    /// Returns its bytes, which are stored as a unit is.
+    /// Returns its bytes, which are stored like a unit.
     ///
     /// # Errors
-    /// When it is longer than a unit may be, or a run, a length or the order of runs makes no sense.
+    /// When the header is longer than a unit may be, or a run, a length or the order of runs is invalid.
     pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
         self.check()?;
         let mut encoder = Encoder::default();
@@ -84,10 +85,10 @@ impl ChunkHeader {
         Ok(encoder.0)
     }
 
-    /// Returns the header that the plain bytes of a unit are.
+    /// Decodes a header from the plain bytes of a unit.
     ///
     /// # Errors
-    /// When they are none.
+    /// When the bytes are not a valid header.
     pub fn decode(bytes: &[u8]) -> Result<ChunkHeader, FormatError> {
         let mut decoder = Decoder::new(STRUCTURE, bytes);
         if decoder.array()? != MAGIC {
@@ -113,8 +114,8 @@ impl ChunkHeader {
         Ok(header)
     }
 
-    /// Checks what an installation relies on: lengths fit, runs lie where a disk can be, and no sector has two
-    /// contents.
+    /// Checks the properties on which an installation relies: lengths match, runs lie within the possible length of a
+    /// disk, and no sector has two contents.
     fn check(&self) -> Result<(), FormatError> {
         let wrong = |what| FormatError::Value { structure: STRUCTURE, what };
         for unit in &self.units {
@@ -142,7 +143,7 @@ impl ChunkHeader {
     }
 }
 
-/// Encodes a run by its distance from the end of the one before, which `place` is.
+/// Encodes a run by its distance from `place`, the end of the previous run.
 fn encode_run(encoder: &mut Encoder, place: &mut u64, run: SectorRun) {
     encoder.distance(*place, run.start).variable(run.count);
     *place = run.end();

@@ -1,4 +1,4 @@
-//! The descriptor: identity, key and kind of units of an archive. It has a copy with the same bytes.
+//! The descriptor: identity, key and kind of units of an archive. A copy with the same bytes is stored beside it.
 //!
 //! | body   | field         | notes                                     |
 //! |--------|---------------|-------------------------------------------|
@@ -13,39 +13,39 @@ use super::frame::{Kind, disclose, enclose, numbered};
 use super::pack::UNIT_BYTES_MAX;
 use crate::{ArchiveId, SECTOR_BYTES, UnitKey};
 
-/// Minimum of the longest length of a unit, in bytes.
+/// Smallest value of a unit's maximum length, in bytes.
 const UNIT_BYTES_MIN: u32 = 4 << 10;
 
-/// What an archive is.
+/// Identity and parameters of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     /// Its identity.
     pub archive: ArchiveId,
     /// Key of the names of units.
     pub key: UnitKey,
-    /// How units are cut.
+    /// How disks are cut into units.
     pub units: UnitKind,
-    /// Bytes of a region of the disk, at whose end each chunk ends: a multiple of a sector.
+    /// Length of a region of the disk in bytes, a multiple of a sector. All units of a chunk begin in the same region.
     pub region_bytes: u64,
 }
 
 /// How an archive cuts disks into units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnitKind {
-    /// Along guests' files, up to so many bytes from a multiple of them; blocks of no file at multiples of 32 KiB of
-    /// their volume.
+    /// Along the files of guests: a unit lies between two multiples of `unit_bytes` in its file. Blocks of no file are
+    /// cut at multiples of 32 KiB of their volume.
     Files {
         /// Maximum length of a unit in bytes: a power of two from 4 KiB to 1 MiB.
         unit_bytes: u32,
     },
-    /// At multiples of so many bytes of the disk, as in the paper, section 2.2.
+    /// At multiples of `unit_bytes` on the disk, as in the paper, section 2.2.
     Fixed {
         /// Length of a unit in bytes: a power of two from 4 KiB to 1 MiB.
         unit_bytes: u32,
     },
 }
 
-/// Bytes of a region unless another size is given.
+/// Default length of a region in bytes.
 pub const REGION_BYTES: u64 = 64 << 20;
 
 /// Maximum length of a region in bytes.
@@ -60,7 +60,7 @@ impl UnitKind {
         }
     }
 
-    /// Returns whether its length is one that an archive may have.
+    /// Returns whether an archive may have this length of units.
     pub(crate) fn is_valid(self) -> bool {
         self.unit_bytes().is_power_of_two() && (UNIT_BYTES_MIN..=UNIT_BYTES_MAX).contains(&self.unit_bytes())
     }
@@ -90,10 +90,10 @@ pub(super) fn is_region(bytes: u64) -> bool {
 }
 
 impl Descriptor {
-    /// Returns the object that describes the archive, and its copy.
+    /// Encodes the object that describes the archive. The copy has the same bytes.
     ///
     /// # Errors
-    /// When a length is impossible.
+    /// When a length is invalid.
     pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
         let structure = Kind::Descriptor.structure();
         if !self.units.is_valid() || !is_region(self.region_bytes) {
@@ -106,10 +106,10 @@ impl Descriptor {
         Ok(enclose(Kind::Descriptor, self.archive, numbered(0), &body.0))
     }
 
-    /// Returns the descriptor that an object is.
+    /// Decodes a descriptor from an object.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the object is not a valid descriptor.
     pub fn decode(object: &[u8]) -> Result<Descriptor, FormatError> {
         let (archive, body) = disclose(Kind::Descriptor, numbered(0), object)?;
         let mut decoder = Decoder::new(Kind::Descriptor.structure(), body);

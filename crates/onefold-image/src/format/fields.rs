@@ -1,4 +1,4 @@
-//! Fields that several structures have: names of objects and images, times.
+//! Fields that several structures share: names of objects and images, and times.
 
 use onefold_block::Timestamp;
 

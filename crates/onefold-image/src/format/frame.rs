@@ -1,4 +1,4 @@
-//! The frame of every object: what it is, whose it is, and a digest over all of it.
+//! The frame of every object: its kind, its owner, and a digest of the whole object.
 //!
 //! | bytes  | field    | notes                                                                                   |
 //! |--------|----------|-----------------------------------------------------------------------------------------|
@@ -19,7 +19,7 @@ use crate::{ArchiveId, ObjectId, WriterId};
 
 /// The first bytes of every object.
 const MAGIC: [u8; 8] = *b"1foldarc";
-/// The version of every structure so far.
+/// Current version of all structures.
 pub(super) const VERSION: u16 = 1;
 /// Length of a frame in bytes.
 pub(super) const FRAME_BYTES: usize = 64;
@@ -37,7 +37,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Returns what users call it.
+    /// Returns the name of the structure for users.
     pub(super) fn structure(self) -> &'static str {
         match self {
             Kind::Descriptor => "descriptor",
@@ -49,12 +49,12 @@ impl Kind {
     }
 }
 
-/// The name of an object in its frame where it has no [`ObjectId`]: a number.
+/// Returns the name of an object in its frame, if the object has a number instead of an [`ObjectId`].
 pub(super) fn numbered(number: u64) -> ObjectId {
     ObjectId { writer: WriterId([0; 16]), random: number.to_le_bytes() }
 }
 
-/// Returns the frame of an object of `length` bytes, frame and all.
+/// Returns the frame of an object of `length` bytes, including the frame.
 pub(super) fn frame(kind: Kind, archive: ArchiveId, id: ObjectId, length: u64) -> Vec<u8> {
     let mut encoder = Encoder(Vec::with_capacity(FRAME_BYTES));
     encoder.bytes(&MAGIC).u16(kind as u16).u16(VERSION).u32(0);
@@ -74,8 +74,8 @@ pub(super) fn enclose(kind: Kind, archive: ArchiveId, id: ObjectId, body: &[u8])
     object
 }
 
-/// Returns the archive that an object of this kind and name says to be of, and its body. Everything but the archive is
-/// checked.
+/// Returns the body of an object with this kind and name, and the archive to which the object claims to belong. Checks
+/// everything except the archive.
 pub(super) fn disclose(kind: Kind, id: ObjectId, object: &[u8]) -> Result<(ArchiveId, &[u8]), FormatError> {
     let structure = kind.structure();
     let archive = check_frame(kind, id, object, object.len() as u64)?;
@@ -87,13 +87,13 @@ pub(super) fn disclose(kind: Kind, id: ObjectId, object: &[u8]) -> Result<(Archi
     Ok((archive, &content[FRAME_BYTES..]))
 }
 
-/// Returns the body of an object that must be of `archive`.
+/// Returns the body of an object that must belong to `archive`.
 pub(super) fn disclose_of(kind: Kind, archive: ArchiveId, id: ObjectId, object: &[u8]) -> Result<&[u8], FormatError> {
     let (of, body) = disclose(kind, id, object)?;
     if of == archive { Ok(body) } else { Err(FormatError::Other { structure: kind.structure(), what: "its archive" }) }
 }
 
-/// Checks the frame of an object of `length` bytes, and returns the archive in it.
+/// Checks the frame of an object of `length` bytes, and returns its archive.
 pub(super) fn check_frame(kind: Kind, id: ObjectId, object: &[u8], length: u64) -> Result<ArchiveId, FormatError> {
     let structure = kind.structure();
     let other = |what| FormatError::Other { structure, what };

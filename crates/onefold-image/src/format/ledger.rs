@@ -1,4 +1,4 @@
-//! Entries of the ledger: the only thing of an archive that grows, and what decides which images exist.
+//! Entries of the ledger. The ledger is the only part of an archive that grows, and it decides which images exist.
 //!
 //! | body    | field    | notes                                                       |
 //! |---------|----------|-------------------------------------------------------------|
@@ -20,8 +20,8 @@
 //! | 7      | writer given up  | writer                                                                           |
 //! | 8      | units lost       | number u32, names of 32 bytes                                                    |
 //!
-//! An image is version u32 and name as a text. A text has its length u16 in front, a list of names its number u32. A
-//! name of an object is its writer and its random part, 24 bytes.
+//! An image is a version u32 and a name as a text. A text follows its length u16, and a list of names follows its
+//! number u32. The name of an object is its writer and its random part, 24 bytes.
 
 use onefold_block::Timestamp;
 
@@ -41,22 +41,22 @@ pub struct Entry {
     pub position: u64,
     /// BLAKE3 digest of the whole entry before it; zeros in the first one.
     pub previous: [u8; 32],
-    /// Who made it.
+    /// The writer that made it.
     pub writer: WriterId,
     /// Random bytes by which the writer recognises its own entry after a lost answer.
     pub token: [u8; 16],
-    /// When it was made, by the writer's clock. Nothing safe depends on it.
+    /// Time of creation by the writer's clock. Safety does not depend on it.
     pub made: Timestamp,
-    /// What it changes.
+    /// The change that it makes.
     pub change: Change,
 }
 
-/// What an entry changes.
+/// A change of the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A writer begins. Objects with its name belong to it from now on.
     WriterBegins {
-        /// The host that it runs on, at most 64 bytes.
+        /// The host on which it runs, at most 64 bytes.
         host: String,
     },
     /// An image was captured.
@@ -67,9 +67,9 @@ pub enum Change {
         manifest: ObjectId,
         /// BLAKE3 digest of the manifest's object.
         digest: [u8; 32],
-        /// Packs that it brings along, and that no entry names so far.
+        /// Packs that it adds, and that no earlier entry names.
         packs: Vec<ObjectId>,
-        /// The segment of the index with their units, if it brings any.
+        /// The segment of the index with their units, if it adds any.
         segment: Option<ObjectId>,
     },
     /// An image was removed.
@@ -77,33 +77,33 @@ pub enum Change {
         /// Name and version.
         image: ImageVersion,
     },
-    /// No image needs these packs here; they may be deleted any time later.
+    /// Packs that no image needs any more. They may be deleted at any later time.
     PacksRetired {
         /// The packs.
         packs: Vec<ObjectId>,
     },
-    /// What is needed of some packs stands in others.
+    /// The needed units of some packs are now in other packs.
     PacksReplaced {
-        /// The packs that may be deleted any time later.
+        /// The packs that may be deleted at any later time.
         old: Vec<ObjectId>,
-        /// Those that hold the units now.
+        /// The packs that hold the units now.
         new: Vec<ObjectId>,
-        /// The segment of the index of the new ones.
+        /// The segment of the index for the new packs.
         segment: ObjectId,
     },
-    /// Segments became one.
+    /// Several segments were merged into one.
     SegmentsMerged {
-        /// The old ones.
+        /// The old segments.
         old: Vec<ObjectId>,
-        /// The new one.
+        /// The new segment.
         new: ObjectId,
     },
-    /// A writer was silent for so long that its objects may be collected.
+    /// A writer was silent for so long that its objects may be deleted.
     WriterGivenUp {
         /// The writer.
         writer: WriterId,
     },
-    /// Units that no pack holds whole any more, so that no capture relies on them.
+    /// Units of which no pack has an intact copy any more. No capture may rely on them.
     UnitsLost {
         /// Their names.
         units: Vec<UnitName>,
@@ -116,10 +116,10 @@ pub const ENTRY_BYTES_MAX: u64 = 64 << 20;
 pub const HOST_BYTES_MAX: usize = 64;
 
 impl Entry {
-    /// Returns the object.
+    /// Encodes the entry as an object.
     ///
     /// # Errors
-    /// When it is too long.
+    /// When the entry is too long.
     pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
         let mut body = Encoder::default();
         body.bytes(&self.previous).bytes(&self.writer.0).bytes(&self.token);
@@ -131,10 +131,10 @@ impl Entry {
         Ok(enclose(Kind::Entry, self.archive, numbered(self.position), &body.0))
     }
 
-    /// Returns the entry that an object is.
+    /// Decodes an entry from an object.
     ///
     /// # Errors
-    /// When it is none, or another.
+    /// When the object is not a valid entry, or is another one.
     pub fn decode(archive: ArchiveId, position: u64, object: &[u8]) -> Result<Entry, FormatError> {
         let body = disclose_of(Kind::Entry, archive, numbered(position), object)?;
         let mut decoder = Decoder::new(Kind::Entry.structure(), body);

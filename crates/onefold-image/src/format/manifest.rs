@@ -1,4 +1,4 @@
-//! Manifests: one version of one image.
+//! Manifests. A manifest describes one version of one image.
 //!
 //! | field         | type                                                                              |
 //! |---------------|-----------------------------------------------------------------------------------|
@@ -26,7 +26,7 @@ use crate::{ArchiveId, ImageVersion, ObjectId, UnitName};
 pub struct Manifest {
     /// The archive that it belongs to.
     pub archive: ArchiveId,
-    /// Its own name.
+    /// The manifest's own name.
     pub id: ObjectId,
     /// The image.
     pub image: ImageVersion,
@@ -34,27 +34,27 @@ pub struct Manifest {
     pub captured: Timestamp,
     /// Length of the disk in bytes.
     pub size_bytes: u64,
-    /// How its units were cut.
+    /// How the disk was cut into units.
     pub units: UnitKind,
-    /// Bytes of a region.
+    /// Length of a region in bytes.
     pub region_bytes: u64,
-    /// What was found on the disk, and how it was captured, in the order of the disk.
+    /// The volumes that were found on the disk and how each was captured, in the order of the disk.
     pub volumes: Vec<CapturedVolume>,
-    /// Where its bytes went.
+    /// Where the bytes of the disk went.
     pub totals: Totals,
     /// Names of the headers of all chunks, in the order of the disk.
     pub chunks: Vec<UnitName>,
-    /// Where each region of the disk has its chunks, one for each region.
+    /// The chunks of each region of the disk, in order.
     pub regions: Vec<RegionChunks>,
 }
 
 /// The chunks of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionChunks {
-    /// Index of the first chunk that begins in this region; that of the next region if none does. The chunks up to the
-    /// first one of the next region begin here, too.
+    /// Index of the first chunk that begins in this region, or that of the next region if no chunk does. All chunks
+    /// before the next region's first one begin here, too.
     pub first: u32,
-    /// Further chunks that have sectors here, in order; `None` if they are more than [`OTHERS_MAX`].
+    /// Further chunks that have sectors here, in order; `None` if there are more than [`OTHERS_MAX`].
     pub others: Option<Vec<u32>>,
 }
 
@@ -68,29 +68,29 @@ pub struct CapturedVolume {
     pub start_bytes: u64,
     /// Length in bytes.
     pub length_bytes: u64,
-    /// What it holds, as "ext4"; of Onefold's own words, at most 64 bytes.
+    /// Its content, for example "ext4", in Onefold's own words, at most 64 bytes.
     pub content: String,
     /// How it was captured.
     pub way: CaptureWay,
-    /// Its bytes that were taken and are not zero.
+    /// Captured bytes that are not zero.
     pub taken_bytes: u64,
 }
 
 /// How a volume was captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CaptureWay {
-    /// By its allocation map: everything except what is free with certainty.
+    /// By its allocation map: everything except the bytes that are certainly free.
     Map,
-    /// Raw: every byte that is not zero, for a reason in Onefold's own words, at most 256 bytes.
+    /// Raw: every byte that is not zero. The reason is in Onefold's own words, at most 256 bytes.
     Raw(String),
 }
 
 /// Where the bytes of a disk went: `size = free + zero + data`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Free with certainty, and not captured.
+    /// Certainly free, and not captured.
     pub free_bytes: u64,
-    /// Taken, and zero.
+    /// Captured, and zero.
     pub zero_bytes: u64,
     /// In units.
     pub data_bytes: u64,
@@ -100,7 +100,7 @@ pub struct Totals {
     pub new_units: u64,
     /// Plain bytes of the new units.
     pub new_bytes: u64,
-    /// Bytes that the new units, headers of chunks among them, take in packs.
+    /// Bytes that the new units take in packs, including headers of chunks.
     pub stored_bytes: u64,
 }
 
@@ -112,17 +112,17 @@ const DISK_BYTES_MAX: u64 = 1 << 62;
 const CONTENT_BYTES_MAX: usize = 64;
 /// Maximum length of the reason of [`CaptureWay::Raw`] in bytes.
 const REASON_BYTES_MAX: usize = 256;
-/// Bytes of a volume, and of a region, at least.
+/// Minimum bytes of a volume, and of a region.
 const VOLUME_BYTES_MIN: usize = 8 + 8 + 2 + 4 + 8;
 const REGION_BYTES_MIN: usize = 4 + 4;
-/// Stands for [`RegionChunks::others`] that are too many.
+/// Replaces [`RegionChunks::others`] that are too many.
 const CROWDED: u32 = u32::MAX;
 
 impl Manifest {
-    /// Returns the object.
+    /// Encodes the manifest as an object.
     ///
     /// # Errors
-    /// When a field makes no sense: what is encoded can be decoded.
+    /// When a field is invalid. Every encoded manifest can be decoded.
     pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
         self.check()?;
         let mut body = Encoder(Vec::with_capacity(1024 + self.chunks.len() * 32 + self.regions.len() * 8));
@@ -146,10 +146,10 @@ impl Manifest {
         Ok(enclose(Kind::Manifest, self.archive, self.id, &body.0))
     }
 
-    /// Returns the manifest that an object is.
+    /// Decodes a manifest from an object.
     ///
     /// # Errors
-    /// When it is none, or another.
+    /// When the object is not a valid manifest, or is another one.
     pub fn decode(archive: ArchiveId, id: ObjectId, object: &[u8]) -> Result<Manifest, FormatError> {
         let body = disclose_of(Kind::Manifest, archive, id, object)?;
         let decoder = &mut Decoder::new(Kind::Manifest.structure(), body);
@@ -184,7 +184,8 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Checks what readers rely on: totals add up, volumes lie on the disk, and regions lead to chunks that exist.
+    /// Checks the properties on which readers rely: totals add up, volumes lie on the disk, and regions lead to chunks
+    /// that exist.
     fn check(&self) -> Result<(), FormatError> {
         let wrong = |what| Err(FormatError::Value { structure: Kind::Manifest.structure(), what });
         if self.size_bytes > DISK_BYTES_MAX || !is_region(self.region_bytes) || !self.units.is_valid() {

@@ -1,8 +1,8 @@
-//! Every object of an archive: layout, encode, decode. `docs/format/archive.md` is the page for readers.
+//! Layout and encoding of every object of an archive. `docs/format/archive.md` is the page for readers.
 //!
-//! All numbers are little-endian. Each object begins with a *frame* that tells kind, version, archive and its own name.
-//! Decoders take hostile bytes: they bound every count by the bytes that are there, and accept only what their encoder
-//! could have written.
+//! All numbers are little-endian. Each object begins with a *frame* that gives its kind, version, archive and name.
+//! Decoders take hostile bytes: they bound every count by the bytes that remain, and accept only bytes that their
+//! encoder could have written.
 
 mod bytes;
 pub mod chunk_header;
@@ -19,13 +19,13 @@ mod tests;
 /// Why bytes are not the object that was expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// They end too early, or too late.
+    /// The bytes end too early or too late.
     #[error("the {structure} has the wrong length")]
     Length {
         /// The structure.
         structure: &'static str,
     },
-    /// They are another kind of object, of another archive, or have another name.
+    /// The bytes are another kind of object, belong to another archive, or have another name.
     #[error("the {structure} is another object: {what}")]
     Other {
         /// The structure.
@@ -39,7 +39,7 @@ pub enum FormatError {
         /// The structure.
         structure: &'static str,
     },
-    /// A newer version of Onefold wrote them.
+    /// A newer version of Onefold wrote the bytes.
     #[error(
         "the {structure} has version {version} and features {features:#x}, which this version of Onefold does not know"
     )]
@@ -51,7 +51,7 @@ pub enum FormatError {
         /// Its features.
         features: u32,
     },
-    /// A value makes no sense.
+    /// A value is invalid.
     #[error("the {structure} is damaged: {what}")]
     Value {
         /// The structure.

@@ -1,4 +1,4 @@
-//! Packs: compressed units, and the table of their places.
+//! Packs: compressed units, and a table of their places.
 //!
 //! | field  | type                                                                                              |
 //! |--------|---------------------------------------------------------------------------------------------------|
@@ -8,8 +8,8 @@
 //! | footer | number of units u32, offset of the table u32, CRC-32C of all units with headers u32, 0 u32        |
 //! | digest | BLAKE3 of frame, table and footer                                                                 |
 //!
-//! The table is read from the end of the pack, and its digest vouches for it without the units. A unit's name vouches
-//! for the unit. The CRC finds changed bytes that mean nothing to any unit.
+//! A reader gets the table from the end of the pack. The digest verifies the table without the units, and a unit's name
+//! verifies the unit. The CRC detects changed bytes that do not affect any unit.
 //!
 //! | header | field        | notes                                        |
 //! |--------|--------------|----------------------------------------------|
@@ -27,7 +27,7 @@ use crate::{ArchiveId, ObjectId, UnitName};
 
 /// Maximum length of the plain bytes of a unit.
 pub const UNIT_BYTES_MAX: u32 = 1 << 20;
-/// A pack is ended once it is as long.
+/// Length at which a pack is finished.
 pub const PACK_BYTES: u64 = 32 << 20;
 /// Maximum length of a pack in bytes.
 pub const PACK_BYTES_MAX: u64 = 64 << 20;
@@ -35,7 +35,7 @@ pub const PACK_BYTES_MAX: u64 = 64 << 20;
 /// How the bytes of a unit are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
-    /// As they are.
+    /// Uncompressed.
     Plain,
     /// One frame of Zstandard.
     Zstd,
@@ -77,7 +77,7 @@ const FOOTER_BYTES: usize = 16 + DIGEST_BYTES;
 pub const TAIL_BYTES: u64 = 64 << 10;
 
 impl UnitHeader {
-    /// Returns its bytes.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(self) -> [u8; UNIT_HEADER_BYTES as usize] {
         let mut encoder = Encoder::default();
@@ -89,10 +89,10 @@ impl UnitHeader {
         encoder.0.try_into().expect("a header has 16 bytes")
     }
 
-    /// Returns the header that bytes are.
+    /// Decodes a header.
     ///
     /// # Errors
-    /// When they are none.
+    /// When the bytes are not a valid header.
     pub fn decode(bytes: &[u8]) -> Result<UnitHeader, FormatError> {
         let mut decoder = Decoder::new("header of a unit", bytes);
         let codec = match decoder.u8()? {
@@ -106,7 +106,7 @@ impl UnitHeader {
         if header.is_valid() { Ok(header) } else { Err(decoder.wrong("a unit of an impossible length")) }
     }
 
-    /// Returns whether its lengths are possible: what does not get shorter is stored plain.
+    /// Returns whether its lengths are possible: a unit that does not get shorter is stored plain.
     #[must_use]
     pub fn is_valid(self) -> bool {
         are_lengths(self.stored_bytes, self.plain_bytes)
@@ -119,7 +119,7 @@ fn are_lengths(stored_bytes: u32, plain_bytes: u32) -> bool {
     plain_bytes <= UNIT_BYTES_MAX && (1..=plain_bytes).contains(&stored_bytes)
 }
 
-/// A pack under way, in memory.
+/// A pack that is being built in memory.
 #[derive(Debug)]
 pub struct PackBuilder {
     bytes: Vec<u8>,
@@ -133,7 +133,7 @@ impl PackBuilder {
         PackBuilder { bytes: frame(Kind::Pack, archive, id, 0), table: Vec::new() }
     }
 
-    /// Returns whether another unit with so many stored bytes fits.
+    /// Returns whether another unit with this many stored bytes fits.
     #[must_use]
     pub fn fits(&self, stored_bytes: u32) -> bool {
         let unit = u64::from(UNIT_HEADER_BYTES) + u64::from(stored_bytes) + ENTRY_BYTES as u64;
@@ -141,7 +141,7 @@ impl PackBuilder {
         bytes as u64 + unit <= PACK_BYTES_MAX
     }
 
-    /// Returns whether it is as long as packs should be.
+    /// Returns whether the pack has reached its intended length.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.bytes.len() as u64 >= PACK_BYTES
@@ -156,7 +156,7 @@ impl PackBuilder {
     /// Adds a unit that fits, and returns its place.
     ///
     /// # Panics
-    /// When it does not fit, or the header says another length than `stored` has.
+    /// When the unit does not fit, or the header states another length than that of `stored`.
     pub fn add(&mut self, name: UnitName, header: UnitHeader, stored: &[u8]) -> TableEntry {
         assert!(header.is_valid() && header.stored_bytes as usize == stored.len(), "a unit has the length it says");
         assert!(self.fits(header.stored_bytes), "a unit fits");
@@ -168,7 +168,7 @@ impl PackBuilder {
         entry
     }
 
-    /// Returns the whole pack, and its table.
+    /// Returns the complete pack, and its table.
     #[must_use]
     pub fn finish(self) -> (Vec<u8>, Vec<TableEntry>) {
         let PackBuilder { bytes, table } = self;
@@ -188,31 +188,31 @@ impl PackBuilder {
     }
 }
 
-/// Returns an offset in a pack as its fields hold it.
+/// Returns an offset in a pack as the type of its fields.
 fn place(offset: usize) -> u32 {
     u32::try_from(offset).expect("a pack is shorter than 4 GiB")
 }
 
-/// Returns the digest of a frame, and of a table with the numbers behind it.
+/// Returns the digest of a frame and of a table with its footer.
 fn table_digest(frame: &[u8], table: &[u8]) -> [u8; DIGEST_BYTES] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(frame).update(table);
     *hasher.finalize().as_bytes()
 }
 
-/// What the last bytes of a pack are found to be.
+/// Content of the last bytes of a pack.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// Its whole table, in the order of offsets.
+    /// The complete table, in the order of offsets.
     Table(Vec<TableEntry>),
-    /// The table is longer: so many last bytes hold it.
+    /// The table is longer: it is within this many last bytes.
     Longer(u64),
 }
 
-/// Returns what the last bytes of a pack say. Frame and table are checked, units are not.
+/// Decodes the last bytes of a pack. Checks frame and table, but not the units.
 ///
 /// # Errors
-/// When they are not the end of that pack.
+/// When the bytes are not the end of this pack.
 pub fn decode_tail(archive: ArchiveId, id: ObjectId, tail: &[u8]) -> Result<Tail, FormatError> {
     let structure = Kind::Pack.structure();
     let content = tail.len().checked_sub(FOOTER_BYTES).ok_or(FormatError::Length { structure })?;
@@ -264,20 +264,20 @@ pub fn length_of(table: &[TableEntry]) -> u64 {
     (FRAME_BYTES + FOOTER_BYTES) as u64 + table.iter().map(unit).sum::<u64>()
 }
 
-/// A whole pack, as it was read.
+/// A whole pack that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pack {
     /// Its table, in the order of offsets.
     pub table: Vec<TableEntry>,
-    /// Whether all bytes of units are those that were written. Where they are not, names tell which unit is damaged:
-    /// maybe none, as a frame of Zstandard has bits that mean nothing.
+    /// Whether all bytes of units are unchanged. If not, the names tell which unit is damaged. Possibly none is,
+    /// because a frame of Zstandard has bits without meaning.
     pub is_unchanged: bool,
 }
 
-/// Returns what a whole pack holds. Units are for the caller to verify.
+/// Decodes a whole pack. The caller must verify the units.
 ///
 /// # Errors
-/// When it is no pack, or another.
+/// When the object is not a valid pack, or is another one.
 pub fn decode_pack(archive: ArchiveId, id: ObjectId, object: &[u8]) -> Result<Pack, FormatError> {
     let structure = Kind::Pack.structure();
     if check_frame(Kind::Pack, id, object, object.len() as u64)? != archive {

@@ -16,10 +16,10 @@ use crate::{ArchiveId, ObjectId};
 /// Where a unit is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// The first eight bytes of the unit's name, as [`crate::UnitName::prefix`] returns them. Units with one prefix
-    /// have an entry each; the pack's table or the bytes themselves tell them apart.
+    /// The first eight bytes of the unit's name, as [`crate::UnitName::prefix`] returns them. Units with the same
+    /// prefix have an entry each. The pack's table or the bytes themselves distinguish them.
     pub prefix: u64,
-    /// Place of the pack in [`Segment::packs`].
+    /// Index of the pack in [`Segment::packs`].
     pub pack: u32,
     /// Offset of the unit's header in the pack, in bytes.
     pub offset: u32,
@@ -30,7 +30,7 @@ pub struct IndexEntry {
 /// A part of the index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// The packs that it has entries of.
+    /// The packs that its entries refer to.
     pub packs: Vec<ObjectId>,
     /// Its entries, in the order of prefix, pack and offset.
     pub entries: Vec<IndexEntry>,
@@ -42,10 +42,10 @@ pub const SEGMENT_BYTES_MAX: u64 = 384 << 20;
 const ENTRY_BYTES: usize = 20;
 
 impl Segment {
-    /// Returns the object.
+    /// Encodes the segment as an object.
     ///
     /// # Errors
-    /// When entries are out of order, name no pack, or are too many.
+    /// When entries are out of order, refer to no pack, or are too many.
     pub fn encode(&self, archive: ArchiveId, id: ObjectId) -> Result<Vec<u8>, FormatError> {
         self.check()?;
         let mut body = Encoder::default();
@@ -59,10 +59,10 @@ impl Segment {
         Ok(enclose(Kind::Segment, archive, id, &body.0))
     }
 
-    /// Returns the segment that an object is.
+    /// Decodes a segment from an object.
     ///
     /// # Errors
-    /// When it is none, or another.
+    /// When the object is not a valid segment, or is another one.
     pub fn decode(archive: ArchiveId, id: ObjectId, object: &[u8]) -> Result<Segment, FormatError> {
         let body = disclose_of(Kind::Segment, archive, id, object)?;
         let mut decoder = Decoder::new(Kind::Segment.structure(), body);

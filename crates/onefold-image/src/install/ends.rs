@@ -1,4 +1,4 @@
-//! Both ends of a disk, which are written last: a disk without them does not boot.
+//! Both ends of a disk. They are written last, because a disk without them does not boot.
 
 use std::io;
 
@@ -6,38 +6,39 @@ use parking_lot::Mutex;
 
 use super::target::Target;
 
-/// Bytes at the beginning of a disk that are held back: partition tables, boot loaders and superblocks lie there.
+/// Bytes at the beginning of a disk that are held back. They contain partition tables, boot loaders and superblocks.
 const HEAD_BYTES: u64 = 1 << 20;
-/// Bytes at the end of a disk that are held back: the backup of a GPT, to which firmware falls back.
+/// Bytes at the end of a disk that are held back. They contain the backup of a GPT, to which firmware falls back.
 const TAIL_BYTES: u64 = 33 * 512;
-/// Bytes that are written after all others, as firmware looks there first.
+/// Bytes that are written after all others, because firmware reads them first.
 const FIRST_BYTES: usize = 4096;
-/// Where the header of a backup GPT may lie, counted from the end of a target, and how far before the end it begins.
+/// Possible places of the header of a backup GPT, as distances from the end of a target. Each comes with the distance
+/// at which the whole backup begins.
 const BACKUP_TABLES: [(u64, u64); 2] = [(512, TAIL_BYTES), (4096, 5 * 4096)];
-/// What the header of a GPT begins with.
+/// First bytes of the header of a GPT.
 const GPT_SIGNATURE: &[u8; 8] = b"EFI PART";
 /// Bytes of zeros in one write.
 const ZEROS: [u8; 4096] = [0; 4096];
 
-/// The bytes of both ends, in memory until all others are durable.
+/// The bytes of both ends, which stay in memory until all others are durable.
 pub(super) struct Ends {
     head: Mutex<Vec<u8>>,
     tail: Mutex<Vec<u8>>,
-    /// First byte of the tail; that of its end if the head has all.
+    /// First byte of the tail; the end of the disk if the head covers all of it.
     tail_start: u64,
 }
 
 impl Ends {
-    /// Returns the ends of a disk of `size_bytes`, all zero so far.
+    /// Returns the ends of a disk of `size_bytes`, filled with zeros.
     pub(super) fn of(size_bytes: u64) -> Ends {
         let head_bytes = size_bytes.min(HEAD_BYTES);
         let tail_start = size_bytes.saturating_sub(TAIL_BYTES).max(head_bytes);
-        // Both are at most a MiB.
+        // Each is at most 1 MiB.
         let zeros = |length_bytes: u64| Mutex::new(vec![0; usize::try_from(length_bytes).unwrap_or(0)]);
         Ends { head: zeros(head_bytes), tail: zeros(size_bytes - tail_start), tail_start }
     }
 
-    /// Wipes both ends of what the disk will cover, and the backup of a GPT at the end of a longer target, durably.
+    /// Durably wipes both ends of the area that the disk will cover, and a GPT's backup at the end of a longer target.
     pub(super) fn wipe(&self, target: &dyn Target) -> io::Result<()> {
         if target.is_blank() {
             return Ok(());
@@ -63,7 +64,7 @@ impl Ends {
         Ok(())
     }
 
-    /// Takes the bytes that belong to the ends, and passes the others to the target.
+    /// Keeps the bytes that belong to the ends, and writes the others to the target.
     pub(super) fn write(&self, target: &dyn Target, offset: u64, from: &[u8]) -> io::Result<()> {
         let (offset, from) = take(&self.head, 0, offset, from);
         let until_tail = usize::try_from(self.tail_start.saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -75,7 +76,8 @@ impl Ends {
         Ok(())
     }
 
-    /// Returns the part of a range between the ends, with its length: the ends are zero unless they are written.
+    /// Returns the part of a range that lies between the ends, as start and length. Bytes of the ends are zero until
+    /// they are written.
     pub(super) fn between(&self, start: u64, end: u64) -> Option<(u64, u64)> {
         let middle = self.middle();
         let (start, end) = (start.max(middle.start), end.min(middle.end));
@@ -87,7 +89,7 @@ impl Ends {
         self.head.lock().len() as u64..self.tail_start
     }
 
-    /// Writes both ends durably, the first sectors last. All else is durable already.
+    /// Writes both ends durably, the first sectors last. All other bytes are already durable.
     pub(super) fn publish(&self, target: &dyn Target) -> io::Result<()> {
         target.write(self.tail_start, &self.tail.lock())?;
         let head = self.head.lock();
@@ -99,7 +101,8 @@ impl Ends {
     }
 }
 
-/// Copies the part of `from`, which belongs at `offset`, that an end at `start` covers. Returns the rest behind it.
+/// Copies the part of `from` that an end at `start` covers; `from` belongs at `offset`. Returns the rest and its
+/// offset.
 fn take<'a>(end: &Mutex<Vec<u8>>, start: u64, offset: u64, from: &'a [u8]) -> (u64, &'a [u8]) {
     let mut end = end.lock();
     let Some(place) = offset.checked_sub(start).and_then(|place| usize::try_from(place).ok()) else {
@@ -111,7 +114,7 @@ fn take<'a>(end: &Mutex<Vec<u8>>, start: u64, offset: u64, from: &'a [u8]) -> (u
     (offset + length as u64, &from[length..])
 }
 
-/// Writes zeros: a hole or a discard might bring old bytes back.
+/// Writes zeros, because a hole or a discard might expose old bytes.
 fn wipe(target: &dyn Target, offset: u64, length_bytes: u64) -> io::Result<()> {
     let mut done = 0;
     while done < length_bytes {

@@ -1,4 +1,4 @@
-//! Targets that the operating system has: files and block devices.
+//! Targets provided by the operating system: files and block devices.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -15,25 +15,25 @@ use rustix::io::Errno;
 use super::target::Target;
 use crate::in_use::{self, InUse};
 
-/// Zeros up to so many bytes are written: a hole or a call to the device costs more.
+/// Maximum length of zeros that are written. For longer ones, a hole or a call to the device is cheaper.
 const ZEROS_WRITTEN_MAX: u64 = 32 << 10;
 /// Zeros in one write.
 static ZEROS: [u8; 32 << 10] = [0; 32 << 10];
-/// Bytes at the beginning of a target in which partition tables and file systems leave their marks.
+/// Bytes at the beginning of a target in which partition tables and file systems have their signatures.
 const MARKED_HEAD_BYTES: u64 = 1 << 20;
-/// Bytes at its end in which they do.
+/// Bytes at the end of a target with such signatures.
 const MARKED_TAIL_BYTES: u64 = 64 << 10;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// A file or a block device that becomes a disk.
+/// A file or a block device that receives a disk.
 #[derive(Debug)]
 pub struct FileTarget {
     file: File,
     length_bytes: u64,
     is_blank: bool,
-    /// A descriptor that reads past the cache, if the file system has such.
+    /// A descriptor that bypasses the page cache, if the file system supports that.
     direct: Option<File>,
-    /// Whether the target has refused to make holes, or to make zeros without their being written.
+    /// Whether the target has refused to make holes, or to zero a range without a write.
     refuses: Refused,
 }
 
@@ -43,7 +43,7 @@ struct Refused {
     zeros: AtomicBool,
 }
 
-/// Why something cannot become a disk.
+/// Why a file or device cannot be a target.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// It cannot be opened or measured.
@@ -52,42 +52,42 @@ pub enum TargetError {
     /// It is neither a file nor a block device.
     #[error("it is neither a file nor a block device")]
     Kind,
-    /// Somebody uses it.
+    /// It is in use.
     #[error("{0}")]
     InUse(InUse),
     /// Its first or last bytes cannot be read.
     #[error("it cannot be read")]
     Read(#[source] io::Error),
-    /// It holds something.
+    /// It is not blank.
     #[error("it is not blank: it may hold a partition table, a file system or other data")]
     NotBlank,
 }
 
-/// What is to be done with what a target holds.
+/// How to treat existing data on a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// A target that holds something is refused.
+    /// Refuse a target that is not blank.
     Refuse,
-    /// It is overwritten.
+    /// Overwrite it.
     Overwrite,
 }
 
 impl FileTarget {
-    /// Wraps a new empty file, open for reading and writing, and makes it `length_bytes` long.
+    /// Wraps a new empty file that is open for reading and writing, and makes it `length_bytes` long.
     ///
     /// # Errors
-    /// When it cannot have that length.
+    /// When the file cannot have that length.
     pub fn blank(file: File, length_bytes: u64) -> io::Result<FileTarget> {
         file.set_len(length_bytes)?;
         Ok(FileTarget::new(file, length_bytes, true))
     }
 
-    /// Opens a file or a block device that exists. A device is held exclusively until the target is dropped.
+    /// Opens an existing file or block device. A device is held exclusively until the target is dropped.
     ///
     /// # Errors
-    /// When it cannot be opened, somebody uses it, or it holds something and `content` refuses that.
+    /// When it cannot be opened, is in use, or is not blank and `content` refuses that.
     pub fn open(path: &Path, content: Content) -> Result<FileTarget, TargetError> {
-        // The kind of file is known before it is opened: opening a pipe can wait forever.
+        // The type of the file must be known before it is opened, because opening a pipe can wait forever.
         let handle = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
         let handle = File::from(handle.map_err(|errno| TargetError::Open(errno.into()))?);
         let metadata = handle.metadata().map_err(TargetError::Open)?;
@@ -113,7 +113,7 @@ impl FileTarget {
         FileTarget { file, length_bytes, is_blank, direct: direct.ok().map(File::from), refuses: Refused::default() }
     }
 
-    /// Returns whether the places are zero in which partition tables and file systems leave their marks.
+    /// Returns whether the places are zero in which partition tables and file systems have their signatures.
     fn has_blank_ends(&self) -> io::Result<bool> {
         let head_end = self.length_bytes.min(MARKED_HEAD_BYTES);
         let tail_start = self.length_bytes.saturating_sub(MARKED_TAIL_BYTES).max(head_end);
@@ -128,7 +128,7 @@ impl FileTarget {
         Ok(true)
     }
 
-    /// Asks for a range of zeros; returns `false` if the target cannot make one in this way.
+    /// Asks for a range of zeros. Returns `false` if the target does not support this operation.
     fn allocate(
         &self,
         flags: FallocateFlags,
@@ -143,7 +143,7 @@ impl FileTarget {
             match fallocate(&self.file, flags | FallocateFlags::KEEP_SIZE, offset, length_bytes) {
                 Ok(()) => return Ok(true),
                 Err(Errno::INTR) => {}
-                // A device takes whole blocks of its own only.
+                // A device accepts only whole blocks of its own.
                 Err(Errno::INVAL) => return Ok(false),
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                     refused.store(true, Ordering::Relaxed);
@@ -224,7 +224,7 @@ impl Target for FileTarget {
             fadvise(&self.file, offset, length, Advice::DontNeed)?;
             return self.file.read_exact_at(into, offset);
         };
-        // Whole blocks around the range; the target may end within the last.
+        // Whole blocks around the range. The target may end within the last one.
         let start = offset / BLOCK * BLOCK;
         let before = usize::try_from(offset - start).unwrap_or(0);
         let mut buffer = AlignedBuffer::zeroed((before + into.len()).div_ceil(BLOCK_BYTES));

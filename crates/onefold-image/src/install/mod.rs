@@ -1,10 +1,10 @@
-//! Installs an image: writes what was captured to a target.
+//! Installs an image: writes the captured data to a target.
 //!
-//! Threads take the chunks in order. Each reads a chunk's header, has its units fetched, decompressed and verified, and
-//! writes them in the order of the disk. While some threads wait for the store or the target, others decompress. What a
-//! thread holds at once is bounded by a window of plain bytes, whatever a header claims.
+//! Threads take the chunks in order. Each reads a chunk's header, fetches, decompresses and verifies its units, and
+//! writes them in the order of the disk. While some threads wait for the store or the target, others decompress. A
+//! window of plain bytes bounds the memory of a thread, whatever a header claims.
 //!
-//! Both ends of the disk are wiped first and written last ([`ends`]), so a disk that is half installed never boots.
+//! Both ends of the disk are wiped first and written last ([`ends`]), so a partially installed disk never boots.
 
 mod ends;
 mod file;
@@ -29,40 +29,40 @@ pub use target::Target;
 use ends::Ends;
 use work::{Job, Step};
 
-/// Bytes that are made zero between two looks at the progress callback.
+/// Bytes that are zeroed between two calls of the progress callback.
 const ZEROED_AT_ONCE: u64 = 256 << 20;
 
-/// What becomes of the sectors of a target that no chunk names, and of the rest of a longer target.
+/// Treatment of the sectors of a target that no chunk names, and of the rest of a longer target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Free {
-    /// They stay as they are, with whatever a former user has left there.
+    /// They stay unchanged, including data of a former user.
     #[default]
     Leave,
     /// They read as zeros.
     Zero,
-    /// They are given back to what lies below the target, if it takes them.
+    /// They are discarded, if the target supports that.
     Discard,
 }
 
-/// How an image is installed.
+/// Parameters of an installation.
 #[derive(Clone, Copy, Debug)]
 pub struct InstallOptions {
-    /// What becomes of free sectors.
+    /// How to treat free sectors.
     pub free: Free,
     /// Whether the target is read and compared afterwards.
     pub verify: bool,
     /// Number of threads, at least 1.
     pub threads: usize,
-    /// Bytes of memory for the content of units in all threads.
+    /// Memory for the content of units in all threads, in bytes.
     pub memory_bytes: u64,
 }
 
-/// What was installed, in bytes.
+/// Result of an installation, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Installed {
     /// Bytes of units that were written.
     pub written_bytes: u64,
-    /// Bytes that read as zeros because the image says so.
+    /// Bytes that read as zeros as the image demands.
     pub zero_bytes: u64,
     /// Bytes that were read back and compared.
     pub verified_bytes: u64,
@@ -71,7 +71,7 @@ pub struct Installed {
 /// Why an image was not installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// The target is shorter than the disk was.
+    /// The target is shorter than the disk.
     #[error("the target has {} and the image needs {} ({needed_bytes} bytes)", human(*target_bytes), human(*needed_bytes))]
     TooSmall {
         /// Length of the disk.
@@ -82,30 +82,30 @@ pub enum InstallError {
     /// The archive failed or is damaged.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    /// The header of a chunk is whole, but makes no sense for this disk.
+    /// The header of a chunk is intact, but invalid for this disk.
     #[error(transparent)]
     Header(#[from] HeaderError),
     /// The target failed.
     #[error("cannot {action} the target")]
     Target {
-        /// What was tried: "write", "read back", "flush".
+        /// The operation: "write", "read back", "flush".
         action: &'static str,
         /// Why it failed.
         #[source]
         source: io::Error,
     },
-    /// The target does not return what was written.
+    /// The target returns other bytes than were written.
     #[error("the target returns other bytes than were written, at byte {offset} or behind it")]
     ReadBack {
         /// First byte of the unit or of the zeros.
         offset: u64,
     },
-    /// The progress callback stopped the work.
+    /// The progress callback stopped the installation.
     #[error("interrupted while installing")]
     Stopped,
 }
 
-/// Installs an image to a target, and returns when all of it is durable.
+/// Installs an image to a target. All of it is durable when this returns.
 ///
 /// # Errors
 /// When the target is too small, before anything is written. Later errors leave a target that does not boot.
@@ -139,8 +139,8 @@ pub fn install(
     Ok(installed)
 }
 
-/// Does with the target what is to be done with its free sectors, save for the ends, which are zeros. Returns whether all of
-/// it reads as zeros now.
+/// Treats the target's free sectors as `free` says, except for the ends, which are zeroed. Returns whether the whole
+/// target reads as zeros now.
 fn prepare(job: &Job<'_>, free: Free) -> Result<bool, InstallError> {
     let target = job.target;
     if target.is_blank() || free == Free::Leave {
@@ -163,12 +163,12 @@ fn prepare(job: &Job<'_>, free: Free) -> Result<bool, InstallError> {
             offset += length_bytes;
         }
     }
-    // What was discarded may read as anything, old bytes too.
+    // Discarded sectors may read as anything, including old bytes.
     Ends::wipe_backup_tables(target).map_err(failed("write"))?;
     Ok(free == Free::Zero)
 }
 
-/// Returns what makes an error of a call on the target.
+/// Returns a function that wraps an error of a call on the target.
 fn failed(action: &'static str) -> impl Fn(io::Error) -> InstallError {
     move |source| InstallError::Target { action, source }
 }

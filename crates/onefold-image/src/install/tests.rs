@@ -13,11 +13,11 @@ use crate::test_images::{TestImage, image};
 /// Disks of odd lengths, of one sector, without a middle, and of several regions.
 const SIZES: [u64; 6] = [3 << 20, (2 << 20) + 512 * 7 + 100, 512, 4096, (1 << 20) + 5000, 100];
 
-/// A target in memory that notes what is called.
+/// A target in memory that records the calls.
 struct MemoryTarget {
     bytes: Mutex<Vec<u8>>,
     calls: Mutex<Vec<Call>>,
-    /// A byte that reads with a flipped bit.
+    /// A byte whose reads return a flipped bit.
     flipped: Option<u64>,
 }
 
@@ -88,8 +88,8 @@ fn go_on(_: Progress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-/// Asserts that a target holds what was captured. Free sectors outside of the ends, and what lies behind the disk, have
-/// to be `left`, if that is given.
+/// Asserts that a target holds the captured data. Free sectors outside of the ends, and bytes behind the disk, must be
+/// `left`, if that is given.
 fn assert_holds(image: &TestImage, target: &[u8], left: &dyn Fn(usize) -> Option<u8>) {
     let size = usize::try_from(image.manifest.size_bytes).unwrap();
     let mut offset = 0;
@@ -185,8 +185,8 @@ fn a_target_that_is_too_small_is_not_touched() {
     assert!(*target.bytes.lock() == *untouched.bytes.lock());
 }
 
-/// Whatever the moment, a stopped installation leaves ends of zeros. Seen: a discard of the whole target had the wiped
-/// ends read as anything.
+/// An installation that is stopped at any moment leaves zeroed ends. Regression: after a discard of the whole target,
+/// the wiped ends could read as anything.
 #[test]
 fn a_stopped_installation_leaves_a_disk_that_does_not_boot() {
     let image = image(6, 3 << 20);
@@ -208,7 +208,7 @@ fn a_stopped_installation_leaves_a_disk_that_does_not_boot() {
                 if next.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             };
             let stopped = install(&image.archive, &image.manifest, &target, &options(free, false), &stop);
-            // The order of threads differs, so the last calls of two runs need not be the same ones.
+            // The order of threads varies, so the last calls of two runs may differ.
             if let Err(error) = stopped {
                 assert!(matches!(error, InstallError::Stopped), "{error}");
                 let bytes = target.bytes.lock();
@@ -238,7 +238,7 @@ fn a_target_that_returns_another_bit_is_found_out_unless_it_is_free() {
     assert!(counts.iter().all(|count| *count > 10), "{counts:?}");
 }
 
-/// Every unit is verified by its name: a flipped bit is an error, and all that was written until then is right.
+/// Every unit is verified by its name: a flipped bit is an error, and all bytes that were written before it are right.
 #[test]
 fn damage_of_a_pack_writes_no_wrong_byte() {
     use crate::store::{ByteRange, Store};
@@ -258,7 +258,7 @@ fn damage_of_a_pack_writes_no_wrong_byte() {
             .map_err(InstallError::Archive)
             .and_then(|archive| install(&archive, &image.manifest, &target, &options(Free::Leave, false), &go_on));
         match installed {
-            // The bit was of the table, or of a field that no reader needs.
+            // The bit was in the table, or in a field that no reader needs.
             Ok(_) => {
                 unharmed += 1;
                 assert_holds(&image, &target.bytes.lock(), &|_| None);

@@ -1,13 +1,13 @@
-//! A part of a chunk that is worked on at once, with its bytes in the order of the disk.
+//! A part of a chunk that is processed at once, with its bytes in the order of the disk.
 
 use crate::format::chunk_header::PlacedUnit;
 use crate::placed::{Piece, pieces};
 
 /// Units of a chunk, and one buffer for the bytes of all of them. Pieces that are neighbours on the disk are neighbours
-/// in the buffer, however the units lie, so each run of the disk is one request.
+/// in the buffer, regardless of the units' order, so each run of the disk is one request.
 pub(super) struct Window<'a> {
     pub(super) units: &'a [PlacedUnit],
-    /// All pieces in the order of the disk, with their place in the buffer.
+    /// All pieces in the order of the disk, with their places in the buffer.
     placed: Vec<Placed>,
     /// For each unit the indices of its pieces, in the order of the unit.
     of_unit: Vec<Vec<usize>>,
@@ -44,7 +44,7 @@ pub(super) fn parts(units: &[PlacedUnit], bytes_max: u64) -> impl Iterator<Item 
 }
 
 impl<'a> Window<'a> {
-    /// Returns the window of these units of a header that was checked.
+    /// Returns the window of these units, whose header has been checked.
     pub(super) fn new(units: &'a [PlacedUnit], size_bytes: u64) -> Window<'a> {
         let mut placed: Vec<Placed> = Vec::new();
         for (unit, of) in units.iter().enumerate() {
@@ -61,7 +61,7 @@ impl<'a> Window<'a> {
         Window { units, placed, of_unit, buffer: vec![0; in_buffer] }
     }
 
-    /// Puts the plain bytes of a unit to their places.
+    /// Copies the plain bytes of a unit to their places.
     pub(super) fn fill(&mut self, unit: usize, plain: &[u8]) {
         for index in &self.of_unit[unit] {
             let Placed { piece, in_buffer, .. } = self.placed[*index];
@@ -70,7 +70,7 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Collects the plain bytes of a unit from their places.
+    /// Copies the plain bytes of a unit from their places.
     pub(super) fn collect(&self, unit: usize, plain: &mut Vec<u8>) {
         plain.clear();
         let mut indices = self.of_unit[unit].clone();
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn scattered_units_become_runs_of_the_disk() {
-        // Two units whose sectors lie among each other, and one far away.
+        // Two units with interleaved sectors, and one far away.
         let units = [unit(1536, &[(4, 1), (0, 1), (2, 1)]), unit(1024, &[(3, 1), (1, 1)]), unit(512, &[(9, 1)])];
         let plain: Vec<Vec<u8>> = [vec![4, 0, 2], vec![3, 1], vec![9]]
             .map(|marks| marks.into_iter().flat_map(|mark| [mark; 512]).collect())

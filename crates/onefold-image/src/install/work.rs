@@ -20,31 +20,31 @@ use crate::placed::{bytes_of, check};
 /// Bounds of the plain bytes in one window. A unit has at most 1 MiB.
 const WINDOW_BYTES_MIN: u64 = 1 << 20;
 const WINDOW_BYTES_MAX: u64 = 8 << 20;
-/// A window takes so many times its bytes: its buffer, the stored bytes and those of one unit, with room to spare.
+/// A window takes this many times its bytes: its buffer, the stored bytes, the bytes of one unit, and a reserve.
 const WINDOW_SHARE: u64 = 4;
-/// Zeros that are read back at once.
+/// Bytes of zeros that are read back at once.
 const ZEROS_READ: usize = 256 << 10;
 
-/// What the threads do with each chunk.
+/// The threads' work on each chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Fetch its units and write them.
     Write {
-        /// Whether the target reads as zeros so far.
+        /// Whether the target still reads as zeros.
         is_blank: bool,
     },
-    /// Read its places and compare them with its names.
+    /// Read its places and verify the bytes by the units' names.
     ReadBack,
 }
 
-/// Bytes that a step has dealt with.
+/// Bytes that a step has processed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Done {
     pub(super) data_bytes: u64,
     pub(super) zero_bytes: u64,
 }
 
-/// One installation, as all its threads see it.
+/// One installation, shared by all its threads.
 pub(super) struct Job<'a> {
     archive: &'a Archive,
     pub(super) manifest: &'a Manifest,
@@ -57,7 +57,7 @@ pub(super) struct Job<'a> {
     total_bytes: u64,
 }
 
-/// What the threads of a step share.
+/// State that the threads of a step share.
 struct Shared {
     next_chunk: AtomicUsize,
     is_over: AtomicBool,
@@ -81,7 +81,7 @@ impl<'a> Job<'a> {
         Job { archive, manifest, target, ends, threads, window_bytes, progress, done_bytes, total_bytes }
     }
 
-    /// Runs one step over all chunks. The first error ends the work of all threads.
+    /// Runs one step on all chunks. The first error ends the work of all threads.
     pub(super) fn run(&self, step: Step) -> Result<Done, InstallError> {
         let shared = Shared {
             next_chunk: AtomicUsize::new(0),
@@ -97,7 +97,7 @@ impl<'a> Job<'a> {
         error.map_or(Ok(done), Err)
     }
 
-    /// Fails if the user wants the work to stop.
+    /// Fails if the user has interrupted the work.
     pub(super) fn check_interrupt(&self) -> Result<(), InstallError> {
         let done_bytes = self.done_bytes.load(Ordering::Relaxed);
         match (self.progress)(Progress { done_bytes, total_bytes: self.total_bytes }) {
@@ -106,7 +106,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Takes chunks until none is left or a thread has failed.
+    /// Processes chunks until none is left or a thread has failed.
     fn work(&self, step: Step, shared: &Shared) {
         let mut sum = Done::default();
         let mut outcome = Ok(());
@@ -155,7 +155,7 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Reads the places of a window back; the names of the units tell whether the bytes are theirs.
+    /// Reads the places of a window back, and verifies the bytes by the units' names.
     fn read_back(&self, window: &mut Window<'_>) -> Result<(), InstallError> {
         window.read(|offset, into| self.target.read(offset, into)).map_err(failed("read back"))?;
         let key = &self.archive.descriptor().key;
@@ -170,7 +170,7 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Deals with the zeros of a chunk.
+    /// Writes or verifies the zeros of a chunk.
     fn zeros(&self, step: Step, header: &ChunkHeader, sum: &mut Done) -> Result<(), InstallError> {
         for run in &header.zeros {
             let range = bytes_of(*run, self.manifest.size_bytes);

@@ -1,4 +1,5 @@
-//! A store that fails, for tests: answers are lost, calls come late or twice, and its user may be killed at any call.
+//! A store that fails, for tests: answers are lost, calls take effect late or twice, and its user may be killed at any
+//! call.
 
 use std::fmt;
 use std::io;
@@ -9,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::{ByteRange, Created, Listed, ObjectName, Store, StoreError};
 
-/// Changes whose answer was lost before they happened. Before any user's later call they may happen.
+/// Changes whose answer was lost before they took effect. They may take effect before any later call of any user.
 #[derive(Debug, Default)]
 pub(crate) struct Late(Mutex<Vec<Delayed>>);
 
@@ -27,7 +28,7 @@ enum Change {
     Delete,
 }
 
-/// What happens while a call is under way.
+/// A callback that runs during a call.
 type Meanwhile = Box<dyn FnMut(&ObjectName) + Send>;
 
 /// One user's view of a store.
@@ -35,7 +36,7 @@ pub(crate) struct FaultyStore {
     inner: Arc<dyn Store>,
     late: Arc<Late>,
     random: SeededRandom,
-    /// Of so many calls one fails; 0 for none.
+    /// One call in this many fails; 0 for none.
     one_in: u64,
     state: Mutex<Calls>,
     /// Called before each creation and put.
@@ -45,7 +46,7 @@ pub(crate) struct FaultyStore {
 #[derive(Debug, Default)]
 struct Calls {
     count: u64,
-    /// The user is killed in this call, and each later one fails.
+    /// Number of the call in which the user is killed. Each later call fails.
     killed_at: Option<u64>,
 }
 
@@ -55,17 +56,17 @@ impl fmt::Debug for FaultyStore {
     }
 }
 
-/// What becomes of a call.
+/// The fate of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Whole,
-    /// It fails, and nothing happened.
+    /// The call fails without effect.
     Refused,
-    /// It fails, and has happened.
+    /// The call fails, but has taken effect.
     AnswerLost,
-    /// It fails, and happens later.
+    /// The call fails, and takes effect later.
     Late,
-    /// It happens twice, and the second answer is returned.
+    /// The call takes effect twice, and returns the second answer.
     Doubled,
 }
 
@@ -75,7 +76,7 @@ impl FaultyStore {
         FaultyStore { inner, late, random, one_in, state, meanwhile }
     }
 
-    /// Kills the user in its call of this number from now on.
+    /// Kills the user in the last of this many further calls.
     pub(crate) fn kill_after(&self, calls: u64) {
         let mut state = self.state.lock();
         state.killed_at = Some(state.count + calls);
@@ -95,7 +96,7 @@ impl FaultyStore {
         *self.meanwhile.lock() = Some(call);
     }
 
-    /// Lets others do something before an object is made. What they do to it here does not come back.
+    /// Runs the callback before an object is made. Changes by the callback do not cause further callbacks.
     fn before(&self, name: &ObjectName) {
         let meanwhile = self.meanwhile.lock().take();
         if let Some(mut meanwhile) = meanwhile {
@@ -104,7 +105,7 @@ impl FaultyStore {
         }
     }
 
-    /// Decides what becomes of the next call.
+    /// Decides the fate of the next call.
     fn fate(&self) -> Fate {
         let mut state = self.state.lock();
         state.count += 1;
@@ -157,7 +158,7 @@ fn failure(name: &ObjectName) -> StoreError {
 }
 
 impl Late {
-    /// Lets one of the delayed calls happen.
+    /// Lets one of the delayed changes take effect.
     fn happen(&self, inner: &dyn Store, random: &SeededRandom) {
         let mut late = self.0.lock();
         if late.is_empty() {

@@ -1,14 +1,14 @@
-//! The seam to where an archive lies: five calls on objects with names.
+//! The interface to the storage of an archive: five calls on named objects.
 //!
 //! # The contract
-//! - **An object is whole or absent.** Neither a reader nor a listing ever sees a part of one, whatever is killed or
-//!   loses power.
-//! - **It is durable when [`Store::put`] or [`Store::create`] return**, also where `create` finds that it exists.
-//!   Objects whose calls returned one after the other survive a power cut in any case.
-//! - **[`Store::create`] has one winner.** Of any number of calls for one name, by any number of hosts, at most one
-//!   returns [`Created::New`]; from then on all others return [`Created::Exists`]. A call that fails may have made the
-//!   object, now or later: the caller reads the object and compares.
-//! - **Objects that exist are listed**, from the moment their call has returned. A listing is in the order of names.
+//! **An object is whole or absent.** Neither a reader nor a listing ever sees a part of an object, whatever process is
+//! killed or host loses power.
+//! **An object is durable when [`Store::put`] or [`Store::create`] returns**, even if `create` finds that the object
+//! exists. Objects whose calls returned one after the other survive a power cut in any case.
+//! **[`Store::create`] has one winner.** Of any number of calls for one name, by any number of hosts, at most one
+//! returns [`Created::New`]; from then on all others return [`Created::Exists`]. A call that fails may have made the
+//! object, or may make it later: the caller reads the object and compares.
+//! **Existing objects are listed** from the moment their call has returned. A listing is sorted by name.
 //! - Only [`Store::delete`] removes an object. Deleting an absent object succeeds.
 //! - Calls come from several threads.
 
@@ -24,26 +24,26 @@ pub use memory::MemoryStore;
 
 use std::fmt;
 
-/// Name of an object within an archive, as `packs/0011…/2233…`: lower-case letters, digits, `.` and `-`, in parts
-/// between `/`.
+/// Name of an object within an archive, for example `packs/0011…/2233…`: lower-case letters, digits, `.` and `-`, in
+/// parts that `/` separates.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectName(String);
 
-/// What part of an object is wanted.
+/// The part of an object to return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteRange {
-    /// All of it.
+    /// The whole object.
     Whole,
-    /// Bytes from an offset on; fewer if the object ends before.
+    /// Bytes from an offset on; fewer if the object ends earlier.
     From {
         /// First byte.
         offset: u64,
         /// Length in bytes.
         length_bytes: u64,
     },
-    /// The last bytes; all of a shorter object.
+    /// The last bytes; the whole object if it is shorter.
     Last {
-        /// How many.
+        /// Length in bytes.
         length_bytes: u64,
     },
 }
@@ -53,7 +53,7 @@ pub enum ByteRange {
 pub enum Created {
     /// This call made the object.
     New,
-    /// There was one of that name.
+    /// An object with this name existed.
     Exists,
 }
 
@@ -66,29 +66,29 @@ pub struct Listed {
     pub length_bytes: u64,
 }
 
-/// Objects by name. The module has the contract.
+/// Objects by name. The module documentation states the contract.
 pub trait Store: Send + Sync + fmt::Debug {
     /// Returns bytes of an object, at most 2^31.
     ///
     /// # Errors
-    /// [`StoreError::Missing`] where there is no such object; others when the store fails.
+    /// [`StoreError::Missing`] if the object does not exist. Other errors when the store fails.
     fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError>;
 
-    /// Stores an object of `parts` one after the other, whatever there is of that name. Callers give names with a
+    /// Stores an object that consists of consecutive `parts`, and replaces an existing one. Callers use names with a
     /// random part.
     ///
     /// # Errors
-    /// When the store fails; the object may exist then or not, but never a part of it.
+    /// When the store fails. The object may then exist or not, but never in part.
     fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError>;
 
-    /// Stores an object if there is none of that name.
+    /// Stores an object unless one with that name exists.
     ///
     /// # Errors
     /// As [`Store::put`].
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError>;
 
-    /// Returns objects whose names begin with `prefix` and come after `after`, in the order of names: at most 1000, and
-    /// fewer only if no more follow.
+    /// Returns objects whose names begin with `prefix` and come after `after`, sorted by name: at most 1000, and fewer
+    /// only if no more follow.
     ///
     /// # Errors
     /// When the store fails.
@@ -106,7 +106,7 @@ const LIST_MAX: usize = 1000;
 /// Maximum number of bytes that a call returns.
 const GET_BYTES_MAX: u64 = 1 << 31;
 
-/// Returns where `range` begins in an object of `length_bytes`, and how many bytes of it are returned.
+/// Returns where `range` begins in an object of `length_bytes`, and the number of bytes to return.
 fn within(range: ByteRange, length_bytes: u64) -> (u64, usize) {
     let (start, length) = match range {
         ByteRange::Whole => (0, length_bytes),
@@ -126,7 +126,7 @@ fn within(range: ByteRange, length_bytes: u64) -> (u64, usize) {
 const OBJECT_NAME_BYTES_MAX: usize = 200;
 
 impl ObjectName {
-    /// Returns the name that `text` is; `None` if it is not one.
+    /// Parses a name; `None` if `text` is not a valid one.
     #[must_use]
     pub fn new(text: &str) -> Option<ObjectName> {
         let is_allowed =
@@ -137,7 +137,7 @@ impl ObjectName {
         is_name.then(|| ObjectName(text.to_owned()))
     }
 
-    /// Returns it as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -156,7 +156,7 @@ impl fmt::Debug for ObjectName {
     }
 }
 
-/// Why a store cannot do what it is asked.
+/// Why a call on a store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// There is no object of that name.
@@ -165,19 +165,19 @@ pub enum StoreError {
     /// A call of the operating system failed.
     #[error("cannot {action} the object `{name}`")]
     Io {
-        /// What was tried: "read", "write", "list", "remove".
+        /// The operation: "read", "write", "list", "remove".
         action: &'static str,
-        /// The object, or the beginning of the names that were to be listed.
+        /// The object, or the prefix of a listing.
         name: String,
         /// Why it failed.
         source: std::io::Error,
     },
-    /// The store has something under the name that is no object.
+    /// The entry with this name in the store is not an object.
     #[error("`{name}` is no object: {what}")]
     Foreign {
         /// The name.
         name: String,
-        /// What is there.
+        /// The kind of the entry.
         what: &'static str,
     },
 }

@@ -1,11 +1,12 @@
-//! Bytes that nobody wrote. A decoder returns an error, or an object whose bytes are exactly these.
+//! Arbitrary bytes. A decoder returns an error, or an object that encodes to exactly these bytes.
 
 use onefold_block::random::SeededRandom;
 
 use super::*;
 use crate::{SectorRun, UnitName};
 
-/// Checks that bytes are refused, or are what an encoder would write. Returns whether they are refused.
+/// Checks that the decoder refuses the bytes, or that they are what the encoder would write. Returns whether it refuses
+/// them.
 fn refused(structure: &str, bytes: &[u8], again: Again) -> bool {
     match again(bytes) {
         Ok(encoded) => {
@@ -23,7 +24,7 @@ fn every_truncation_is_refused() {
             for length in 0..sample.len() {
                 let mut cut = sample[..length].to_vec();
                 assert!(refused(structure, &cut, again), "{structure} of {length} bytes");
-                // With the length and the digest that it should have then.
+                // The same with the length field and the digest corrected.
                 if length > 64 {
                     cut[56..64].copy_from_slice(&(length as u64).to_le_bytes());
                     seal(&mut cut);
@@ -96,7 +97,7 @@ fn seeded_mutations_never_confuse_a_decoder() {
     assert!(accepted > 1000, "{accepted}: what stands behind the digest is reached");
 }
 
-/// Packs have no digest over all of them, and headers none at all.
+/// Packs have no digest over their whole content, and headers have none at all.
 fn seal_if_whole(structure: &str, bytes: &mut [u8]) {
     if !structure.ends_with("header") && structure != "pack" {
         seal(bytes);
@@ -105,17 +106,17 @@ fn seal_if_whole(structure: &str, bytes: &mut [u8]) {
 
 #[test]
 fn counts_of_four_thousand_million_take_no_memory() {
-    // A segment whose body says that 2^32 - 1 packs and entries follow.
+    // A segment whose body claims that 2^32 - 1 packs and entries follow.
     let mut segment = samples::segments().remove(0);
     segment[64..72].copy_from_slice(&[0xff; 8]);
     seal(&mut segment);
     assert_eq!(Segment::decode(ARCHIVE, ID, &segment), Err(FormatError::Length { structure: "segment of the index" }));
-    // A pack whose footer says so of its table.
+    // A pack whose footer claims the same of its table.
     let mut pack = samples::pack();
     let footer = pack.len() - 48;
     pack[footer..footer + 4].copy_from_slice(&[0xff; 4]);
     assert!(matches!(decode_tail(ARCHIVE, ID, &pack), Err(FormatError::Value { .. })));
-    // A unit that says it has 4 GiB.
+    // A unit that claims a length of 4 GiB.
     let mut header = samples::unit_headers().remove(1);
     header[8..16].copy_from_slice(&[0xff; 8]);
     assert!(UnitHeader::decode(&header).is_err());

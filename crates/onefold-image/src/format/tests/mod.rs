@@ -1,4 +1,4 @@
-//! Every structure through its bytes and back, and hostile bytes through every decoder.
+//! Encodes and decodes every structure, and passes hostile bytes to every decoder.
 
 mod hostile;
 mod samples;
@@ -16,13 +16,13 @@ use crate::{ArchiveId, ObjectId, WriterId};
 
 pub(super) const ARCHIVE: ArchiveId = ArchiveId([0xa1; 16]);
 pub(super) const ID: ObjectId = ObjectId { writer: WriterId([0xb2; 16]), random: [0xc3; 8] };
-/// Position of the sample of an entry.
+/// Position of the sample entry.
 pub(super) const POSITION: u64 = 0x1_0000_0002;
 
-/// Decodes bytes and encodes what they are: decoders accept only what their encoder writes.
+/// Decodes bytes and encodes the result: decoders accept only the output of their encoder.
 type Again = fn(&[u8]) -> Result<Vec<u8>, FormatError>;
 
-/// Each structure that stands alone, with how it goes through its decoder.
+/// Returns each independent structure, with its samples and its round trip.
 pub(super) fn structures() -> Vec<(&'static str, Vec<Vec<u8>>, Again)> {
     vec![
         ("descriptor", samples::descriptors(), |bytes| Descriptor::decode(bytes)?.encode()),
@@ -35,7 +35,7 @@ pub(super) fn structures() -> Vec<(&'static str, Vec<Vec<u8>>, Again)> {
     ]
 }
 
-/// Returns a pack with the table that is decoded of `bytes`, and the units that are there.
+/// Returns a pack with the table that is decoded from `bytes`, and the units of these bytes.
 fn pack_again(bytes: &[u8]) -> Result<Vec<u8>, FormatError> {
     let pack = decode_pack(ARCHIVE, ID, bytes)?;
     if !pack.is_unchanged {
@@ -50,7 +50,7 @@ fn pack_again(bytes: &[u8]) -> Result<Vec<u8>, FormatError> {
     Ok(builder.finish().0)
 }
 
-/// Puts the digest right that ends an object, so that its decoder sees the changed bytes behind it.
+/// Recomputes the digest at the end of an object, so that the decoder gets as far as the changed bytes.
 pub(super) fn seal(object: &mut [u8]) {
     if object.len() >= FRAME_BYTES + DIGEST_BYTES {
         let end = object.len() - DIGEST_BYTES;

@@ -1,4 +1,4 @@
-//! The real files of a folder, beneath one descriptor of it.
+//! The real files of a folder, accessed through one descriptor of it.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -12,10 +12,10 @@ use rustix::io::Errno;
 use super::files::{Files, Found};
 use crate::store::{ByteRange, within};
 
-/// Mode of files and folders: their owner's alone.
+/// Mode of files and folders: only their owner has access.
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 const FOLDER_MODE: Mode = Mode::RWXU;
-/// Maximum number of `openat2` calls where concurrent renames disturb it.
+/// Maximum number of `openat2` attempts while concurrent renames disturb it.
 const ATTEMPTS_MAX: usize = 16;
 
 /// Files of a real folder.
@@ -91,7 +91,7 @@ impl Files for Beneath {
     }
 
     fn read(&self, path: &str, range: ByteRange) -> io::Result<Option<Vec<u8>>> {
-        // NONBLOCK: the open of a FIFO would wait for a writer.
+        // Without NONBLOCK, the open of a FIFO would wait for a writer.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = match self.open_at(path, flags, Mode::empty()) {
             Ok(file) => File::from(file),

@@ -1,29 +1,29 @@
-//! The few calls of a file system that a folder of objects needs.
+//! The calls of a file system that a folder of objects needs.
 
 use std::fmt;
 use std::io;
 
 use crate::store::ByteRange;
 
-/// What is in a folder under a name.
+/// Kind of a name's entry in a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// A regular file of so many bytes.
+    /// A regular file of this length in bytes.
     File(u64),
     /// A folder.
     Folder,
-    /// Something else, which is no object: a symbolic link above all.
+    /// Something else that is not an object, usually a symbolic link.
     Other,
 }
 
-/// Files beneath one folder. Paths are relative to it, `""` is the folder itself, and no symbolic link is followed.
+/// Files beneath one folder. Paths are relative to it, `""` is the folder itself, and symbolic links are not followed.
 ///
-/// A change of names is durable when its folder is synced, a file's bytes when the file is.
+/// A change of names becomes durable when its folder is synced, and a file's bytes when the file is synced.
 pub(super) trait Files: Send + Sync + fmt::Debug {
     /// A file that is open for writing.
     type File;
 
-    /// Makes a file that does not exist, readable and writable by its owner only.
+    /// Creates a file that must not exist, readable and writable only by its owner.
     ///
     /// # Errors
     /// Those of `open(2)` with `O_EXCL`.
@@ -41,13 +41,13 @@ pub(super) trait Files: Send + Sync + fmt::Debug {
     /// Those of `fsync(2)`.
     fn sync_file(&self, file: &mut Self::File) -> io::Result<()>;
 
-    /// Gives a file a second name in its folder, if nothing has it.
+    /// Gives a file a second name in its folder, unless that name exists.
     ///
     /// # Errors
     /// Those of `link(2)`.
     fn link(&self, folder: &str, from: &str, to: &str) -> io::Result<()>;
 
-    /// Gives a file another name in its folder, instead of what has it.
+    /// Renames a file within its folder, and replaces an existing file of the new name.
     ///
     /// # Errors
     /// Those of `rename(2)`.
@@ -59,7 +59,7 @@ pub(super) trait Files: Send + Sync + fmt::Debug {
     /// Those of `unlink(2)`.
     fn unlink(&self, folder: &str, name: &str) -> io::Result<()>;
 
-    /// Makes a folder that only its owner may use.
+    /// Makes a folder that only its owner may access.
     ///
     /// # Errors
     /// Those of `mkdir(2)`.
@@ -71,7 +71,7 @@ pub(super) trait Files: Send + Sync + fmt::Debug {
     /// Those of `fsync(2)`.
     fn sync_folder(&self, folder: &str) -> io::Result<()>;
 
-    /// Returns a part of a regular file; `None` if there is something else.
+    /// Returns a part of a regular file; `None` if the name is not a regular file.
     ///
     /// # Errors
     /// Those of `open(2)` and `read(2)`.
@@ -83,7 +83,7 @@ pub(super) trait Files: Send + Sync + fmt::Debug {
     /// Those of `open(2)` and `getdents(2)`.
     fn names(&self, folder: &str) -> io::Result<Vec<String>>;
 
-    /// Returns what is there.
+    /// Returns the kind of a name's entry.
     ///
     /// # Errors
     /// Those of `stat(2)`.

@@ -1,8 +1,9 @@
 //! A store in a folder: each object is a file, and the parts of its name are folders.
 //!
-//! An object is written into a temporary file beside it and synced. Then it gets its name, by `link` where it must not
-//! exist, and the folder is synced. So it is whole or absent, and durable once the call returns. NFS and cluster file
-//! systems promise the same of `link`. Leftovers of temporary files begin with a dot, so they are no objects.
+//! An object is first written to a temporary file beside it and synced. Then the file gets the object's name, by `link`
+//! if the object must not exist, and the folder is synced. So the object is whole or absent, and durable once the call
+//! returns. NFS and cluster file systems make the same promise for `link`. Names of temporary files begin with a dot,
+//! so leftovers are not objects.
 
 mod beneath;
 mod files;
@@ -32,19 +33,19 @@ const KNOWN_MAX: usize = 10_000;
 pub struct FolderStore(Folder<Beneath>);
 
 impl FolderStore {
-    /// Opens a folder that exists.
+    /// Opens an existing folder.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// When the folder cannot be opened.
     pub fn open(path: &Path) -> Result<FolderStore, StoreError> {
         let files = Beneath::open(path).map_err(failed("open", &path.shown()))?;
         Ok(FolderStore(Folder::new(files, Box::new(SystemRandom))))
     }
 
-    /// Opens a folder, which is made if it does not exist. The folder above it has to.
+    /// Opens a folder, and makes it if it does not exist. Its parent must exist.
     ///
     /// # Errors
-    /// When it can be neither made nor opened.
+    /// When the folder can be neither made nor opened.
     pub fn create(path: &Path) -> Result<FolderStore, StoreError> {
         let above = match path.parent() {
             Some(above) if !above.as_os_str().is_empty() => above,
@@ -96,13 +97,13 @@ impl<F: fmt::Debug> fmt::Debug for Folder<F> {
     }
 }
 
-/// Returns the error of a call of the operating system.
+/// Returns a function that wraps an error of the operating system.
 fn failed(action: &'static str, name: &dyn fmt::Display) -> impl Fn(io::Error) -> StoreError {
     let name = name.to_string();
     move |source| StoreError::Io { action, name: name.clone(), source }
 }
 
-/// Returns the folder of an object, and its name there.
+/// Returns the folder of an object, and its name in that folder.
 fn split(name: &ObjectName) -> (&str, &str) {
     split_path(name.as_str())
 }
@@ -125,7 +126,7 @@ impl<F: Files> Folder<F> {
         let temporary = format!(".new-{:032x}", u128::from_le_bytes(unique));
         let path = if folder.is_empty() { temporary.clone() } else { format!("{folder}/{temporary}") };
         let mut file = match self.files.make_file(&path) {
-            // Another host removed the folder, as it was empty.
+            // Another host removed the folder because it was empty.
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.known.lock().clear();
                 self.ensure_folder(folder)?;
@@ -137,14 +138,14 @@ impl<F: Files> Folder<F> {
         match written.and_then(|()| self.files.sync_file(&mut file)) {
             Ok(()) => Ok(temporary),
             Err(error) => {
-                // Nothing half written stays; if the name cannot go either, it is no object.
+                // Removes a partially written file. If that fails, its name still does not denote an object.
                 let _ = self.files.unlink(folder, &temporary);
                 Err(error)
             }
         }
     }
 
-    /// Makes a folder with those above it. One that exists may be another host's, who has not synced its name yet.
+    /// Makes a folder and its parents. An existing folder may come from another host that has not synced its name yet.
     fn ensure_folder(&self, folder: &str) -> io::Result<()> {
         if folder.is_empty() || self.known.lock().contains(folder) {
             return Ok(());
@@ -193,15 +194,15 @@ impl<F: Files> Store for Folder<F> {
         let create = || {
             let temporary = self.write_beside(name, &[bytes])?;
             let linked = self.files.link(folder, &temporary, last);
-            // What is left of it where this fails is no object.
+            // If this fails, the leftover is not an object.
             let _ = self.files.unlink(folder, &temporary);
             let created = match linked {
                 Ok(()) => Created::New,
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => Created::Exists,
                 Err(error) => return Err(error),
             };
-            // One that exists may have been made by a call that failed or is under way: whoever learns of it relies on
-            // it.
+            // An existing object may come from a call that failed or is still running. Its name must be durable before
+            // the caller relies on it.
             self.files.sync_folder(folder)?;
             Ok(created)
         };
@@ -219,13 +220,13 @@ impl<F: Files> Store for Folder<F> {
         let (folder, last) = split(name);
         match self.files.unlink(folder, last) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("remove", name)(error)),
-            // It need not be durable: an object that returns after a power cut is deleted once more.
+            // The removal need not be durable: an object that returns after a power cut is deleted again.
             _ => Ok(()),
         }
     }
 }
 
-/// A listing under way.
+/// A running listing.
 struct Listing<'a, F> {
     files: &'a F,
     prefix: &'a str,
@@ -234,8 +235,8 @@ struct Listing<'a, F> {
 }
 
 impl<F: Files> Listing<'_, F> {
-    /// Adds the objects of a folder, whose path ends with `/`. Folders are sorted with a `/` behind their names, as the
-    /// names of their objects are.
+    /// Adds the objects of a folder, whose path ends with `/`. Folders are sorted as if a `/` followed their names,
+    /// which is how the names of their objects sort.
     fn folder(&mut self, path: &str) -> io::Result<()> {
         let folder = path.trim_end_matches('/');
         let names = match self.files.names(folder) {
@@ -272,7 +273,7 @@ impl<F: Files> Listing<'_, F> {
         Ok(())
     }
 
-    /// Returns whether this object, or one below it, can have the prefix.
+    /// Returns whether this object, or one below it, can match the prefix.
     fn may_have(&self, path: &str) -> bool {
         path.starts_with(self.prefix) || self.prefix.starts_with(path)
     }

@@ -1,4 +1,4 @@
-//! Power cuts of a folder store, over files in memory that may lose whatever was not synced.
+//! Power cuts of a folder store on files in memory, which may lose anything that was not synced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::store::within;
 
-/// What a name leads to.
+/// The target of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Node {
     File(usize),
@@ -31,7 +31,7 @@ type Names = BTreeMap<String, Node>;
 struct FolderNames {
     now: Names,
     durable: Names,
-    /// Changes since it was synced.
+    /// Changes since the folder was synced.
     pending: Vec<Change>,
 }
 
@@ -41,7 +41,7 @@ struct Bytes {
     durable: Vec<u8>,
 }
 
-/// Files in memory, and which of their bytes and names are durable. Folders are known by their paths, as none is ever
+/// Files in memory, with a record of the durable bytes and names. Paths identify folders, because no folder is ever
 /// removed.
 #[derive(Clone, Debug)]
 pub(crate) struct Disk {
@@ -83,13 +83,13 @@ impl Disk {
         Ok(())
     }
 
-    /// Returns what a power cut leaves: of each change that is not durable, `keep` says whether it happened.
+    /// Returns the disk after a power cut. `keep` decides for each change that is not durable whether it took effect.
     pub(crate) fn cut(&self, mut keep: impl FnMut() -> bool) -> Disk {
         let mut left = Disk::default();
         for file in &self.files {
             let mut bytes = file.durable.clone();
             if keep() {
-                // Some of the unsynced bytes arrived.
+                // Some of the unsynced bytes were written.
                 let length = if keep() { file.now.len() } else { file.now.len() / 2 };
                 bytes = file.now[..length.max(bytes.len()).min(file.now.len())].to_vec();
             }
@@ -107,7 +107,7 @@ impl Disk {
                     .insert(path.clone(), FolderNames { now: names.clone(), durable: names, pending: Vec::new() });
             }
         }
-        // A folder whose name stayed has at least nothing in it.
+        // A folder whose name survived exists at least as an empty folder.
         let named: Vec<String> = left.folders.iter().flat_map(|(path, folder)| folders_in(path, folder)).collect();
         named.into_iter().for_each(|path| {
             left.folders.entry(path).or_default();
@@ -121,7 +121,7 @@ fn folders_in(path: &str, folder: &FolderNames) -> Vec<String> {
     folder.now.iter().filter(|(_, node)| **node == Node::Folder).map(|(name, _)| below(name)).collect()
 }
 
-/// Files in memory that keep a copy of themselves after each call that changes something.
+/// Files in memory that keep a copy of themselves after each change.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorded {
     disk: Arc<Mutex<Disk>>,
@@ -138,7 +138,7 @@ impl Recorded {
         self.history.lock().len()
     }
 
-    /// Returns the disk after so many changes, at least one.
+    /// Returns the disk after this many changes, at least one.
     pub(crate) fn after(&self, changes: usize) -> Disk {
         self.history.lock()[changes - 1].clone()
     }
@@ -151,7 +151,7 @@ impl Recorded {
     }
 }
 
-/// Returns a folder store over such files.
+/// Returns a folder store on these files.
 pub(crate) fn store_of(files: Recorded, seed: u64) -> impl Store {
     Folder::new(files, Box::new(SeededRandom::new(seed)))
 }
@@ -260,8 +260,8 @@ impl Files for Recorded {
     }
 }
 
-/// Calls `check` with what power cuts may leave after each number of changes: nothing of what is not durable, all of
-/// it, and some of it.
+/// Calls `check` with possible results of a power cut after each number of changes: none, all and some of the changes
+/// that are not durable survive.
 pub(crate) fn every_cut(files: &Recorded, seeds: u64, mut check: impl FnMut(usize, Disk)) {
     for changes in 1..=files.changes() {
         let disk = files.after(changes);
@@ -285,10 +285,10 @@ fn objects_are_whole_or_absent_and_acknowledged_ones_stay() {
     files.write(&mut made, b"made").unwrap();
     files.sync_file(&mut made).unwrap();
     files.link("ledger", ".new-0", "77").unwrap();
-    // Two hosts: what one has made, the other finds and relies on.
+    // Two hosts: each finds objects of the other and relies on them.
     let stores = [store_of(files.clone(), 1), store_of(files.clone(), 2)];
     let name = |text: &str| ObjectName::new(text).unwrap();
-    // Each object with the number of changes after which it must stay.
+    // Each object with the number of changes after which it must survive.
     let mut stored: Vec<(ObjectName, Vec<u8>, usize)> = Vec::new();
     assert_eq!(stores[0].create(&name("ledger/77"), b"other").unwrap(), Created::Exists);
     stored.push((name("ledger/77"), b"made".to_vec(), files.changes()));

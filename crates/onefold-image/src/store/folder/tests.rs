@@ -1,4 +1,4 @@
-//! A folder store on real files, beside the store in memory.
+//! A folder store on real files, compared with the store in memory.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn listings_are_in_the_order_of_names_and_continue_behind_one() {
     let stores: [&dyn Store; 2] = [&files, &memory];
     let part = |random: &SeededRandom| ["a", "b", "a-b", "a.b", "a0", "0"][usize::try_from(random.below(6)).unwrap()];
     for _ in 0..150 {
-        // No object is a folder, too: names end in a number of parts.
+        // No object is also a folder: the last part of a name is never the name of a folder.
         let depth = random.below(3);
         let mut text = String::new();
         (0..depth).for_each(|_| text.push_str(&format!("{}/", part(&random))));
@@ -154,7 +154,7 @@ fn a_full_or_failing_file_system_leaves_nothing_half_written() {
     }
 }
 
-/// Files of which one kind of call fails, after a part of its bytes is written.
+/// Files on which one kind of call fails after a part of its bytes is written.
 #[derive(Debug, Default)]
 struct Failing {
     files: Recorded,
