@@ -1,4 +1,4 @@
-//! Units into the bytes that are stored, and back.
+//! Converts units to the bytes that are stored, and back.
 
 use std::fmt;
 use std::io;
@@ -7,16 +7,16 @@ use zstd::bulk;
 
 use crate::format::pack::{Codec, UNIT_BYTES_MAX, UnitHeader};
 
-/// Level of compression unless another is given.
+/// Default level of compression.
 pub const LEVEL: i32 = 3;
 
-/// Compresses units; each thread has its own, whose memory it uses again.
+/// Compresses units. Each thread has its own compressor, whose memory is reused.
 pub struct Compressor {
     zstd: bulk::Compressor<'static>,
 }
 
 impl Compressor {
-    /// Returns a compressor of a level of Zstandard.
+    /// Returns a compressor with a level of Zstandard.
     ///
     /// # Errors
     /// When the library refuses the level, or there is no memory.
@@ -24,7 +24,7 @@ impl Compressor {
         Ok(Compressor { zstd: bulk::Compressor::new(level)? })
     }
 
-    /// Fills `stored` with what is stored of a unit, and returns the header for it.
+    /// Fills `stored` with the stored form of a unit, and returns its header.
     ///
     /// # Errors
     /// When the library fails.
@@ -53,7 +53,7 @@ impl fmt::Debug for Compressor {
     }
 }
 
-/// Brings stored bytes back; each thread has its own, whose memory it uses again.
+/// Decompresses units. Each thread has its own decompressor, whose memory is reused.
 pub struct Decompressor {
     zstd: bulk::Decompressor<'static>,
 }
@@ -67,8 +67,9 @@ impl Decompressor {
         Ok(Decompressor { zstd: bulk::Decompressor::new()? })
     }
 
-    /// Fills `plain` with the bytes of a unit. Returns false if `stored` are not those of exactly `header.plain_bytes`.
-    /// A frame is decompressed straight into as many bytes, so no window of its own takes memory.
+    /// Fills `plain` with the bytes of a unit. Returns false if `stored` does not decode to exactly
+    /// `header.plain_bytes` bytes. A frame is decompressed directly into a buffer of that length, so a window takes no
+    /// extra memory.
     pub fn decompress(&mut self, header: UnitHeader, stored: &[u8], plain: &mut Vec<u8>) -> bool {
         plain.clear();
         if !header.is_valid() || header.stored_bytes as usize != stored.len() {
@@ -77,7 +78,7 @@ impl Decompressor {
         match header.codec {
             Codec::Plain => plain.extend_from_slice(stored),
             Codec::Zstd => {
-                // The library fills the whole buffer that it is given: one of exactly this length.
+                // The library fills the whole buffer that it is given, so the buffer has exactly this length.
                 plain.resize(header.plain_bytes as usize, 0);
                 match self.zstd.decompress_to_buffer(stored, plain.as_mut_slice()) {
                     Ok(length) => plain.truncate(length),
@@ -115,7 +116,7 @@ mod tests {
         assert_eq!(through(&[7]).codec, Codec::Plain, "nothing is gained");
     }
 
-    /// A frame of level 3 as version 1.5.7 of the library wrote it.
+    /// A frame of level 3, written by version 1.5.7 of the library.
     const KEPT: &str = "\
 28b52ffd60b80a55030052c40889212202112282b17231be9817dc8d94a0b96d7f04accc6ae8e9c9cc893da84b39901419000a5050010a\
 14a0a0021428404105285080820a50a0000515a040010a2a408102145480020528a800050a5050010a14a0a0021428a0a0821905272810\
@@ -125,7 +126,7 @@ mod tests {
         u8::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap()
     }
 
-    /// What archives have stays readable, whatever a newer library writes.
+    /// Stored units stay readable, whatever a newer library writes.
     #[test]
     fn a_kept_frame_is_read() {
         let stored: Vec<u8> = KEPT.as_bytes().chunks(2).map(byte).collect();

@@ -1,4 +1,4 @@
-//! An archived image as a disk: any bytes of it, without an installation.
+//! An archived image as a disk that can be read at any place without installation.
 
 use std::error::Error;
 use std::ops::Range;
@@ -14,23 +14,23 @@ use crate::placed::{HeaderError, check, pieces};
 use crate::recent::Recent;
 use crate::{SECTOR_BYTES, UnitName};
 
-/// Share of the memory that maps of regions get; the rest is for units.
+/// Divisor for the share of the memory that maps of regions get. The rest is for units.
 const MAPS_SHARE: usize = 4;
 
-/// A captured image that is read in place. Free sectors read as zeros.
+/// A captured image that is read directly from the archive. Free sectors read as zeros.
 ///
-/// A read looks up its region of the disk in the manifest, reads the headers of the chunks there, and then the units that
-/// it needs. Maps of regions and plain units are cached within the given memory.
+/// A read looks up its region of the disk in the manifest, reads the headers of the chunks there, and then the units
+/// that it needs. Maps of regions and plain units are cached in memory of a given size.
 pub struct ArchivedDisk {
     archive: Arc<Archive>,
     manifest: Manifest,
-    /// Never 0, whatever a manifest says.
+    /// Never 0, even if the manifest says so.
     region_bytes: u64,
     maps: Mutex<Recent<u64, Arc<RegionMap>>>,
     units: Mutex<Recent<UnitName, Arc<[u8]>>>,
 }
 
-/// What lies where in a region of the disk.
+/// Places of the data in a region of the disk.
 #[derive(Debug, Default)]
 struct RegionMap {
     /// Places with data, in order and without overlap.
@@ -45,7 +45,7 @@ struct Place {
     end: u64,
     /// Index of the unit in the map.
     unit: usize,
-    /// Offset in the unit of the byte at `start`.
+    /// Offset within the unit of the byte at `start`.
     in_unit: usize,
 }
 
@@ -56,7 +56,7 @@ impl std::fmt::Debug for ArchivedDisk {
 }
 
 impl ArchivedDisk {
-    /// Returns the disk of an image, with caches of `memory_bytes` together.
+    /// Returns the disk of an image. Its caches take `memory_bytes` in total.
     #[must_use]
     pub fn new(archive: Arc<Archive>, manifest: Manifest, memory_bytes: usize) -> ArchivedDisk {
         let maps_bytes = memory_bytes / MAPS_SHARE;
@@ -66,7 +66,7 @@ impl ArchivedDisk {
         ArchivedDisk { archive, manifest, region_bytes, maps, units }
     }
 
-    /// Returns the range of the disk that is a region.
+    /// Returns the range of the disk that a region covers.
     fn range_of(&self, region: u64) -> Range<u64> {
         let start = region.saturating_mul(self.region_bytes);
         start..start.saturating_add(self.region_bytes).min(self.manifest.size_bytes)
@@ -82,7 +82,7 @@ impl ArchivedDisk {
         let first_of = |region: usize| self.manifest.regions.get(region).map(|chunks| chunks.first as usize);
         let Some(region) = usize::try_from(region).ok() else { return Vec::new() };
         let Some(chunks) = self.manifest.regions.get(region) else { return Vec::new() };
-        // A crowded region does not say which chunks it has.
+        // The list of a crowded region is incomplete, so every chunk may be there.
         let Some(others) = &chunks.others else { return (0..all).collect() };
         let own = chunks.first as usize..first_of(region + 1).unwrap_or(all).min(all);
         others.iter().map(|index| *index as usize).chain(own).collect()
@@ -98,7 +98,7 @@ impl ArchivedDisk {
         Ok(map)
     }
 
-    /// Puts the map of a region together from the headers of its chunks.
+    /// Builds the map of a region from the headers of its chunks.
     fn read_map(&self, region: u64) -> Result<RegionMap, DiskError> {
         let range = self.range_of(region);
         let places_max = (range.end.saturating_sub(range.start)).div_ceil(SECTOR_BYTES);
@@ -122,7 +122,7 @@ impl ArchivedDisk {
         }
     }
 
-    /// Fills `into` from `offset` within one region.
+    /// Fills `into` with the bytes from `offset` on, all within one region.
     fn read_in(&self, map: &RegionMap, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         let end = offset + into.len() as u64;
         let first = map.places.partition_point(|place| place.end <= offset);
@@ -155,7 +155,7 @@ impl ArchivedDisk {
 }
 
 impl RegionMap {
-    /// Adds what a header has within `range`.
+    /// Adds the places of a header's units within `range`.
     fn add(&mut self, header: &ChunkHeader, range: &Range<u64>, size_bytes: u64) {
         for unit in &header.units {
             let index = self.units.len();
@@ -176,13 +176,13 @@ impl RegionMap {
 }
 
 impl Place {
-    /// Copies what this place has of `into`, which begins at `offset` of the disk.
+    /// Copies the bytes of this place into `into`, which begins at `offset` of the disk.
     fn copy(&self, plain: &[u8], offset: u64, into: &mut [u8]) {
         let (start, end) = (self.start.max(offset), self.end.min(offset + into.len() as u64));
         if start >= end {
             return;
         }
-        // All differences are within a unit or within `into`.
+        // All differences lie within a unit or within `into`.
         let distance = |from: u64, to: u64| usize::try_from(to - from).unwrap_or(usize::MAX);
         let from = self.in_unit + distance(self.start, start);
         let length = distance(start, end);
@@ -226,7 +226,7 @@ impl Disk for ArchivedDisk {
     }
 }
 
-/// Returns an error of this crate as one of a disk.
+/// Wraps an error of this crate in an error of a disk.
 fn other(error: impl Error + Send + Sync + 'static) -> DiskError {
     DiskError::Other(Box::new(error))
 }

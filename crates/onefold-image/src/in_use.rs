@@ -1,6 +1,7 @@
-//! Who uses a file or a block device, by what the kernel shows in `/proc` and `/sys`.
+//! Finds the user of a file or a block device through `/proc` and `/sys`.
 //!
-//! For devices these answers only explain a refusal in advance: that nobody uses a device is certain once it is open exclusively.
+//! For devices these answers only explain a refusal in advance. Only an exclusive open proves that a device is not in
+//! use.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -13,19 +14,19 @@ use rustix::fs::{major, minor};
 
 /// All mounts that this process sees.
 const MOUNTS: &str = "/proc/self/mountinfo";
-/// Maximum number of devices on a device that are looked at.
+/// Maximum number of devices on top of a device that are examined.
 const DEVICES_MAX: usize = 4096;
 
-/// Who uses a file or a device.
+/// The user of a file or a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InUse {
-    /// A file system on it is mounted, at this place.
+    /// A file system on it is mounted at this place.
     Mounted(PathBuf),
     /// It is swap space.
     Swap,
-    /// Another device lies on it: a volume, a RAID, a loop device.
+    /// Another device is on top of it: a volume, a RAID, a loop device.
     Held(PathBuf),
-    /// Somebody who does not show.
+    /// An unknown user.
     Unknown,
 }
 
@@ -40,7 +41,7 @@ impl fmt::Display for InUse {
     }
 }
 
-/// Returns who is known to use a file or device, or a partition of the device.
+/// Returns the known user of a file or device, or of a partition of the device.
 pub(crate) fn holder(path: &Path, metadata: &Metadata) -> Option<InUse> {
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
     if !metadata.file_type().is_block_device() {
@@ -59,8 +60,8 @@ pub(crate) fn holder(path: &Path, metadata: &Metadata) -> Option<InUse> {
     })
 }
 
-/// Returns who on this host may write to a file or device now: a file system that is mounted for writing, or swap space, on
-/// it, on one of its partitions, or on a device that lies on one of them.
+/// Returns a user on this host that may write to a file or device now: a file system that is mounted for writing, or
+/// swap space. It is on the device itself, on one of its partitions, or on a device on top of these.
 #[must_use]
 pub fn writer_of(path: &Path, metadata: &Metadata) -> Option<InUse> {
     let device = match metadata.file_type().is_block_device() {
@@ -76,7 +77,7 @@ pub fn writer_of(path: &Path, metadata: &Metadata) -> Option<InUse> {
     let mounts = fs::read_to_string(MOUNTS).unwrap_or_default();
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
     let mut waiting = parts(&device);
-    // Devices lie on each other without circles, and seldom more than a few deep.
+    // Devices are stacked without circles, and seldom more than a few deep.
     for _ in 0..DEVICES_MAX {
         let part = waiting.pop()?;
         if let Some(user) = number_of(&part).and_then(|number| user_of(&number, &mounts, &swaps, &is_writable)) {
@@ -87,15 +88,15 @@ pub fn writer_of(path: &Path, metadata: &Metadata) -> Option<InUse> {
     Some(InUse::Unknown)
 }
 
-/// Returns the mount or the swap space on a device. Only mounts count that `counts` says so of.
+/// Returns the mount or the swap space on a device. `counts` decides which mounts count.
 fn user_of(number: &(u32, u32), mounts: &str, swaps: &str, counts: &dyn Fn(&str) -> bool) -> Option<InUse> {
     let mounted = mounts.lines().filter(|line| counts(line)).find_map(|line| mounted_at(line, *number));
     let is_swap = || swaps.lines().skip(1).filter_map(number_of_swap).any(|swap| swap == *number);
     mounted.map(InUse::Mounted).or_else(|| is_swap().then_some(InUse::Swap))
 }
 
-/// Tells whether the file system of a line of `mountinfo` is mounted for writing. Behind a dash come its kind, its source
-/// and its options; those of a mount may differ from each other.
+/// Returns whether the file system in a line of `mountinfo` is mounted for writing. A dash precedes the type, the
+/// source and the options of the file system; a mount may have other options.
 fn is_writable(line: &str) -> bool {
     let options = line.split(" - ").nth(1).and_then(|rest| rest.split(' ').nth(2));
     options.is_none_or(|options| !options.split(',').any(|option| option == "ro"))
@@ -123,7 +124,7 @@ fn parse_number(text: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// Returns where a line of `mountinfo` says that a device is mounted. Fields: number, parent, device, root, place.
+/// Returns where a device is mounted according to a line of `mountinfo`. Fields: number, parent, device, root, place.
 fn mounted_at(line: &str, device: (u32, u32)) -> Option<PathBuf> {
     let mut fields = line.split(' ');
     (parse_number(fields.nth(2)?)? == device).then(|| fields.nth(1).map(PathBuf::from))?
@@ -187,7 +188,7 @@ mod tests {
             let Some(disk) = line.split(" - ").nth(1).and_then(|rest| rest.split(' ').nth(1)) else { continue };
             let Ok(metadata) = fs::metadata(disk) else { continue };
             let number = line.split(' ').nth(2).and_then(parse_number);
-            // A file system over several disks has a number of its own.
+            // A file system on several disks has a device number of its own.
             if number == Some((major(metadata.rdev()), minor(metadata.rdev()))) {
                 assert!(matches!(holder(Path::new(disk), &metadata), Some(InUse::Mounted(_))), "{disk}");
             }

@@ -2,11 +2,11 @@
 //!
 //! An archive is a set of objects in a [`store`], which never change. Only the ledger grows ([`format::ledger`]).
 //! Decision 26 has the reasons. The crate is synchronous, knows neither sockets nor the command line, and parses no
-//! guest: `onefold-guest` says what is allocated and which file owns it. Bytes of an archive are hostile input: every
-//! decoder gives an error with the object's name, and every unit is verified by its name before it is used.
+//! guest: `onefold-guest` provides allocation maps and the owners of blocks. Bytes of an archive are hostile input:
+//! every decoder returns an error with the object's name, and every unit is verified by its name before it is used.
 //!
-//! Modules from below: `name`, `run`, `format` (every object), `store`, then `archive` with ledger and index, `capture`
-//! and `install`.
+//! Modules from the bottom up: `name`, `run`, `format` (every object), `store`, then `archive` with ledger and index,
+//! `capture` and `install`.
 
 #![forbid(unsafe_code)]
 

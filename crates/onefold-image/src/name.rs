@@ -16,11 +16,11 @@ pub struct WriterId(pub [u8; 16]);
 pub struct ObjectId {
     /// The writer.
     pub writer: WriterId,
-    /// What tells its objects apart.
+    /// Random part, which distinguishes the writer's objects.
     pub random: [u8; 8],
 }
 
-/// Key of the names of units, which the descriptor of an archive holds.
+/// Key for the names of units. The descriptor of an archive holds it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UnitKey(pub [u8; 32]);
 
@@ -37,7 +37,7 @@ impl UnitKey {
 }
 
 impl UnitName {
-    /// Returns the first eight bytes as a number, by which the index finds it. Names in order have prefixes in order.
+    /// Returns the first eight bytes as a number, by which the index finds the unit. Sorted names have sorted prefixes.
     #[must_use]
     pub fn prefix(&self) -> u64 {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
@@ -91,17 +91,17 @@ impl fmt::Debug for UnitKey {
 pub(crate) const IMAGE_NAME_BYTES_MAX: usize = 200;
 
 /// Name of an image: 1 to 200 letters, digits, `.`, `_`, `-` and `+` of ASCII, and `/` between parts that begin with a
-/// letter or digit. So no name looks like a path upwards, an option or a version.
+/// letter or digit. So no name looks like a path to a parent folder, an option or a version.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ImageName(String);
 
-/// Why a text is no name of an image.
+/// Why a text is not a valid name of an image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageNameError {
-    /// It has no byte, or more than 200.
+    /// The text is empty or has more than 200 bytes.
     #[error("a name has 1 to {IMAGE_NAME_BYTES_MAX} bytes, and this has {0}")]
     Length(usize),
-    /// It has another character.
+    /// The text has an invalid character.
     #[error("a name has letters, digits and `.`, `_`, `-`, `+`, `/`, and this has {0:?}")]
     Character(char),
     /// One of its parts does not begin with a letter or digit.
@@ -110,10 +110,10 @@ pub enum ImageNameError {
 }
 
 impl ImageName {
-    /// Returns the name that `text` is.
+    /// Parses a name.
     ///
     /// # Errors
-    /// When it is not a name.
+    /// When `text` is not a valid name.
     pub fn new(text: &str) -> Result<ImageName, ImageNameError> {
         if text.is_empty() || text.len() > IMAGE_NAME_BYTES_MAX {
             return Err(ImageNameError::Length(text.len()));
@@ -128,7 +128,7 @@ impl ImageName {
         Ok(ImageName(text.to_owned()))
     }
 
-    /// Returns it as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -147,7 +147,7 @@ impl fmt::Debug for ImageName {
     }
 }
 
-/// One version of an image: versions of a name are counted from 1.
+/// One version of an image. Versions of a name count from 1.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ImageVersion {
     /// The image.

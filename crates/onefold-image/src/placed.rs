@@ -1,19 +1,19 @@
-//! Where the bytes of a chunk's units belong on a disk.
+//! Places of the units of a chunk on a disk.
 
 use crate::format::chunk_header::{ChunkHeader, PlacedUnit};
 use crate::{SECTOR_BYTES, SectorRun, UnitName};
 
-/// Why the header of a chunk makes no sense for its disk, although its bytes are whole.
+/// Why the header of a chunk is invalid for its disk, although its bytes are intact.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the header `{header}` of a chunk of the image is damaged: {what}")]
 pub struct HeaderError {
-    /// The header's name as a unit.
+    /// Name of the header as a unit.
     pub header: UnitName,
-    /// What is wrong.
+    /// Why it is invalid.
     pub what: &'static str,
 }
 
-/// Consecutive bytes of a unit that are consecutive on the disk, too.
+/// Consecutive bytes of a unit that are also consecutive on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     /// First byte on the disk.
@@ -24,17 +24,18 @@ pub(crate) struct Piece {
     pub(crate) length: usize,
 }
 
-/// Returns the bytes of a run on a disk of `size_bytes`, whose last sector may be cut off.
+/// Returns the range of a run's bytes on a disk of `size_bytes`, whose last sector may be truncated.
 pub(crate) fn bytes_of(run: SectorRun, size_bytes: u64) -> std::ops::Range<u64> {
     run.start_bytes().min(size_bytes)..(run.end().saturating_mul(SECTOR_BYTES)).min(size_bytes)
 }
 
-/// Returns the pieces of a unit in the order of its bytes. The unit must be of a header that [`check`] has passed.
+/// Returns the pieces of a unit in the order of its bytes. The unit must come from a header that [`check`] has
+/// accepted.
 pub(crate) fn pieces(unit: &PlacedUnit, size_bytes: u64) -> impl Iterator<Item = Piece> {
     let mut in_unit = 0;
     unit.runs.iter().map(move |run| {
         let range = bytes_of(*run, size_bytes);
-        // A unit that was checked has at most 1 MiB.
+        // A checked unit has at most 1 MiB.
         let length = usize::try_from(range.end - range.start).unwrap_or(0);
         let piece = Piece { on_disk: range.start, in_unit, length };
         in_unit += length;
@@ -45,7 +46,7 @@ pub(crate) fn pieces(unit: &PlacedUnit, size_bytes: u64) -> impl Iterator<Item =
 /// Checks that all runs of a header lie on a disk of `size_bytes`, and that each unit fills its runs.
 ///
 /// # Errors
-/// When one does not.
+/// When a run or a unit fails this check.
 pub(crate) fn check(name: &UnitName, header: &ChunkHeader, size_bytes: u64) -> Result<(), HeaderError> {
     let damaged = |what| Err(HeaderError { header: *name, what });
     let sectors = size_bytes.div_ceil(SECTOR_BYTES);
@@ -85,7 +86,7 @@ mod tests {
     #[test]
     fn a_unit_is_cut_into_pieces_in_the_order_of_its_bytes() {
         let header = header(1636, &[(7, 1), (1, 1), (19, 2)], &[]);
-        // The disk ends 412 bytes before its last sector does.
+        // The disk ends 412 bytes before the end of its last sector.
         let size_bytes = 20 * 512 + 100;
         check(&UnitName([2; 32]), &header, size_bytes).unwrap();
         let pieces: Vec<Piece> = pieces(&header.units[0], size_bytes).collect();

@@ -1,9 +1,9 @@
-//! A cache of what was used most recently, bounded in bytes.
+//! A cache of recently used values, bounded in bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
-/// Values by key. Beyond the bound, those that were not used for longest go.
+/// Values by key. When the cache exceeds its bound, the least recently used values are evicted.
 #[derive(Debug)]
 pub(crate) struct Recent<K, V> {
     values: HashMap<K, Kept<V>>,
@@ -27,7 +27,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
         Recent { values: HashMap::new(), order: BTreeMap::new(), next_use: 0, bytes: 0, bytes_max }
     }
 
-    /// Returns a value, which counts as used now.
+    /// Returns a value and marks it as most recently used.
     pub(crate) fn get(&mut self, key: &K) -> Option<V> {
         let kept = self.values.get_mut(key)?;
         self.order.remove(&kept.used);
@@ -37,7 +37,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
         Some(kept.value.clone())
     }
 
-    /// Keeps a value of `bytes` bytes, unless it alone is larger than the bound.
+    /// Inserts a value of `bytes` bytes, unless it alone exceeds the bound.
     pub(crate) fn insert(&mut self, key: K, value: V, bytes: usize) {
         self.remove(&key);
         if bytes > self.bytes_max {

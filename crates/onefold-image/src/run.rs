@@ -12,11 +12,11 @@ pub struct SectorRun {
     pub count: u64,
 }
 
-/// All runs end at or below this sector, so that their bytes can be counted in 64 bits.
+/// All runs end at or before this sector, so that 64 bits can count their bytes.
 const SECTORS_MAX: u64 = 1 << 55;
 
 impl SectorRun {
-    /// Returns whether it has a sector and ends where a disk can reach.
+    /// Returns whether the run is not empty and ends within the possible length of a disk.
     #[must_use]
     pub fn is_valid(self) -> bool {
         self.count > 0 && self.start.checked_add(self.count).is_some_and(|end| end <= SECTORS_MAX)

@@ -1,4 +1,4 @@
-//! Random images for tests: what is free, zero and data on a disk, and an archive that holds it.
+//! Random images for tests: free, zero and data sectors of a disk, and an archive that holds the disk.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::store::MemoryStore;
 use crate::{ImageName, SECTOR_BYTES, SectorRun, UnitName};
 
 const UNITS: UnitKind = UnitKind::Fixed { unit_bytes: 32 << 10 };
-/// Small regions: many units lie in several.
+/// Small regions, so that many units span several.
 pub(crate) const REGION_BYTES: u64 = 64 << 10;
 const SECTOR: usize = 512;
 
-/// A disk that was captured, and what it must read as.
+/// A captured disk, and its expected content.
 pub(crate) struct TestImage {
     pub(crate) archive: Arc<Archive>,
     pub(crate) store: Arc<MemoryStore>,
@@ -28,7 +28,7 @@ pub(crate) struct TestImage {
     pub(crate) sectors: Vec<Option<Vec<u8>>>,
 }
 
-/// Returns an image of a disk of `size_bytes`, made by this seed.
+/// Returns an image of a disk of `size_bytes`, generated from this seed.
 pub(crate) fn image(seed: u64, size_bytes: u64) -> TestImage {
     let random = SeededRandom::new(seed);
     let store = Arc::new(MemoryStore::default());
@@ -39,7 +39,7 @@ pub(crate) fn image(seed: u64, size_bytes: u64) -> TestImage {
     TestImage { archive: Arc::new(archive), store, manifest, sectors }
 }
 
-/// Picks what lies on each sector, in runs.
+/// Chooses the content of each sector, in runs.
 fn sectors(random: &SeededRandom, size_bytes: u64) -> Vec<Option<Vec<u8>>> {
     let count = usize::try_from(size_bytes.div_ceil(SECTOR_BYTES)).unwrap();
     let mut sectors = Vec::new();
@@ -63,7 +63,7 @@ fn sectors(random: &SeededRandom, size_bytes: u64) -> Vec<Option<Vec<u8>>> {
     sectors
 }
 
-/// Captures the sectors: units of a few runs from anywhere near, in any order, and headers of a few units.
+/// Captures the sectors: units of a few runs from nearby places, in any order, and headers of a few units.
 fn capture(archive: &Archive, random: &SeededRandom, sectors: &[Option<Vec<u8>>], size_bytes: u64) -> ImageRecord {
     let is_zero = |sector: &[u8]| sector.iter().all(|byte| *byte == 0);
     let mut data: Vec<u64> = Vec::new();
@@ -128,7 +128,7 @@ fn capture(archive: &Archive, random: &SeededRandom, sectors: &[Option<Vec<u8>>]
     archive.find(&image.name, Some(image.version)).unwrap()
 }
 
-/// Returns which chunks have sectors in which regions; one region in four is called crowded.
+/// Returns the chunks that have sectors in each region. One region in four is marked as crowded.
 fn regions(headers: &[ChunkHeader], size_bytes: u64, random: &SeededRandom) -> Vec<RegionChunks> {
     let touches = |header: &ChunkHeader, region: u64| {
         let mut runs = header.units.iter().flat_map(|unit| &unit.runs);

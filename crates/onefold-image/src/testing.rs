@@ -1,4 +1,4 @@
-//! Disks in memory, and the plainest installer, for tests.
+//! Disks in memory, and the simplest installer, for tests.
 
 use std::ops::Range;
 
@@ -10,11 +10,11 @@ use crate::archive::{Archive, ArchiveError, WantedUnit};
 use crate::format::chunk_header::ChunkHeader;
 use crate::format::manifest::Manifest;
 
-/// A disk in memory. All of it is data, save what `holes` says.
+/// A disk in memory. All of it is data, except for `holes`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MemoryDisk {
     pub(crate) bytes: Vec<u8>,
-    /// Ranges that read as zeros and that the disk knows as holes; in order.
+    /// Ranges that read as zeros and that the disk reports as holes, in order.
     holes: Vec<Range<usize>>,
 }
 
@@ -30,7 +30,7 @@ impl MemoryDisk {
         MemoryDisk::new(noise)
     }
 
-    /// Makes a range a hole, which overlaps no other.
+    /// Makes a range a hole. It must not overlap another hole.
     pub(crate) fn punch(&mut self, hole: Range<usize>) {
         self.bytes[hole.clone()].fill(0);
         self.holes.push(hole);
@@ -69,7 +69,7 @@ pub(crate) fn headers(archive: &Archive, manifest: &Manifest) -> Vec<ChunkHeader
     manifest.chunks.iter().map(|chunk| archive.header(chunk).expect("a header")).collect()
 }
 
-/// Writes an image over `onto`, as an installation does. Asserts that no byte is written twice.
+/// Writes an image over `onto`, like an installation. Asserts that no byte is written twice.
 pub(crate) fn install(archive: &Archive, manifest: &Manifest, onto: &mut [u8]) {
     let size = onto.len();
     let mut is_written = vec![false; size.div_ceil(512)];
