@@ -1,14 +1,14 @@
 //! The interface to the storage of an archive: five calls on named objects.
 //!
 //! # The contract
-//! **An object is whole or absent.** Neither a reader nor a listing ever sees a part of an object, whatever process is
-//! killed or host loses power.
-//! **An object is durable when [`Store::put`] or [`Store::create`] returns**, even if `create` finds that the object
-//! exists. Objects whose calls returned one after the other survive a power cut in any case.
-//! **[`Store::create`] has one winner.** Of any number of calls for one name, by any number of hosts, at most one
-//! returns [`Created::New`]; from then on all others return [`Created::Exists`]. A call that fails may have made the
-//! object, or may make it later: the caller reads the object and compares.
-//! **Existing objects are listed** from the moment their call has returned. A listing is sorted by name.
+//! - **An object is whole or absent.** Neither a reader nor a listing ever sees a part of an object, whatever process
+//!   is killed or host loses power.
+//! - **An object is durable when [`Store::put`] or [`Store::create`] returns**, even if `create` finds that the object
+//!   exists. Objects whose calls returned one after the other survive a power cut in any case.
+//! - **[`Store::create`] has one winner.** Of any number of calls for one name, by any number of hosts, at most one
+//!   returns [`Created::New`]; from then on all others return [`Created::Exists`]. A call that fails may have made the
+//!   object, or may make it later: the caller reads the object and compares.
+//! - **Existing objects are listed** from the moment their call has returned. A listing is sorted by name.
 //! - Only [`Store::delete`] removes an object. Deleting an absent object succeeds.
 //! - Calls come from several threads.
 
