@@ -1,24 +1,23 @@
-//! What the bytes of images belong to, as results show it.
+//! Owners of the bytes of images, in the form of the results.
 //!
-//! A block of 4 KiB counts as a whole. Where it has bytes of several uses, it counts for the first of them in the order
-//! of the disk that is not free. A block of several files counts for the first of their folders, packages before
-//! others.
+//! A block of 4 KiB counts as a whole. If it has bytes of several uses, it counts for the first of them in the order of
+//! the disk that is not free. A block of several files counts for the first of their folders. Packages come before
+//! other files.
 
 use serde::Serialize;
 
 /// What the bytes of a set of images belong to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FilesAnalysis {
-    /// All images together: each number is the sum of those of the images. The parts have the names that they have in
-    /// any image.
+    /// All images together: each number is the sum over the images. The total has every part that any image has.
     pub total: BytesUse,
     /// Each image that was read, in the given order.
     pub images: Vec<ImageFiles>,
-    /// Packages that are installed in several versions, in the order of their names.
+    /// Packages that are installed in several versions, sorted by name.
     pub versions: Vec<PackageVersions>,
-    /// The most repeated blocks, as in [`Analysis::top_blocks`](crate::Analysis::top_blocks), with what has them.
+    /// The most repeated blocks, as in [`Analysis::top_blocks`](crate::Analysis::top_blocks), with their owners.
     pub top_blocks: Vec<TopBlockFiles>,
-    /// Bytes that lie across blocks of 4 KiB, by their cause; a cause that no volume has is missing.
+    /// Bytes that cross blocks of 4 KiB, by cause. A cause without a volume is omitted.
     pub misaligned: Vec<MisalignedBytes>,
 }
 
@@ -27,15 +26,15 @@ pub struct FilesAnalysis {
 pub struct ImageFiles {
     /// The name of the image.
     pub name: String,
-    /// Whether a machine had the image open for writing, or somebody wrote to it meanwhile: the maps of its files may
-    /// be out of date.
+    /// Whether a machine had the image open for writing, or the image was written during the analysis. The maps of its
+    /// files may then be out of date.
     pub is_in_use: bool,
-    /// What is not certain, and what could not be read, a sentence each; at most 20 of them.
+    /// Uncertain facts, and parts that could not be read: one sentence each, at most 20.
     pub doubts: Vec<String>,
     /// Its bytes.
     #[serde(flatten)]
     pub bytes: BytesUse,
-    /// Bytes that lie across blocks of 4 KiB, by their cause.
+    /// Bytes that cross blocks of 4 KiB, by cause.
     pub misaligned: Vec<MisalignedBytes>,
 }
 
@@ -44,27 +43,27 @@ pub struct ImageFiles {
 pub struct BytesUse {
     /// Its bytes by class.
     pub classes: ClassBytes,
-    /// Its bytes that are not zero: one group for each [`GroupName`] that has any, in their order. The groups together
-    /// are all classes but `zero_bytes`.
+    /// Bytes that are not zero: one group for each non-empty [`GroupName`], in their order. The groups together cover
+    /// all classes except `zero_bytes`.
     pub groups: Vec<GroupShare>,
 }
 
-/// Bytes by class. Each is in one class: together they are the length, rounded up to blocks of 4 KiB.
+/// Bytes by class. Each byte is in one class, so the sum is the length, rounded up to blocks of 4 KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClassBytes {
-    /// Content of files, and allocated blocks that no file has.
+    /// Content of files, and allocated blocks that belong to no file.
     pub file_data_bytes: u64,
     /// Metadata of file systems.
     pub metadata_bytes: u64,
-    /// Headers of swap areas, and swap areas in which a system is hibernated.
+    /// Headers of swap areas, and swap areas that hold a hibernated system.
     pub swap_bytes: u64,
-    /// Between volumes, and in volumes but outside of their file systems.
+    /// Between volumes, and in volumes outside of their file systems.
     pub gap_bytes: u64,
-    /// Free, and not zero: trimming would save them. Unused pages of swap areas are among them.
+    /// Free but not zero: trimming would save these bytes. They include unused pages of swap areas.
     pub stale_bytes: u64,
     /// Holes and blocks of zeros, allocated or free.
     pub zero_bytes: u64,
-    /// In volumes without a reader, and wherever a map is not certain and no file is known.
+    /// In volumes without a reader, and wherever a map is uncertain and no file is known.
     pub not_read_bytes: u64,
 }
 
@@ -85,24 +84,24 @@ impl ClassBytes {
     }
 }
 
-/// The groups that bytes are in. The order is that of reports.
+/// The groups of bytes, in the order of reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GroupName {
     /// Files of packages. Its parts are packages, and the parts of these are folders.
     Packages,
-    /// Files of no package. Its parts are the first folders of their paths (`/var`), and the parts of these the first
-    /// two (`/var/log`).
+    /// Files of no package. Its parts are the first folders of their paths (`/var`). The parts of these are the first
+    /// two folders (`/var/log`).
     Files,
     /// Metadata. Its parts are kinds of metadata, and the parts of these are kinds of file systems.
     Metadata,
     /// Swap areas.
     Swap,
-    /// What belongs to no file system. Its parts say where it lies.
+    /// Bytes outside of file systems. Its parts name the place.
     Gaps,
     /// Free blocks that are not zero. Its parts are kinds of file systems, and swap areas.
     Stale,
-    /// What is not read. Its parts name it.
+    /// Bytes that are not read. Its parts name them.
     NotRead,
 }
 
@@ -118,7 +117,7 @@ impl GroupName {
         GroupName::NotRead,
     ];
 
-    /// Returns the name that people read.
+    /// Returns the name for users.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
@@ -135,16 +134,16 @@ impl GroupName {
 
 /// Bytes of one use that are not zero: `bytes = shared_with_others + only_here + repeated_within`.
 ///
-/// In the total of all images, each number is the sum of those of the images.
+/// In the total of all images, each number is the sum over the images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ShareBytes {
     /// All of them.
     pub bytes: u64,
-    /// Contents that other images have, too: each once for an image.
+    /// Contents that other images also have, each counted once per image.
     pub shared_with_others_bytes: u64,
-    /// Contents that no other image has: each once.
+    /// Contents that no other image has, each counted once.
     pub only_here_bytes: u64,
-    /// Repetitions of contents that lie before in the same image.
+    /// Repetitions of contents that occur earlier in the same image.
     pub repeated_within_bytes: u64,
 }
 
@@ -156,24 +155,24 @@ pub struct GroupShare {
     /// Its bytes: the sum of its parts.
     #[serde(flatten)]
     pub share: ShareBytes,
-    /// What it consists of, the largest first.
+    /// Its parts, the largest first.
     pub parts: Vec<PartShare>,
 }
 
-/// A part of a group, or of a part: a package, a folder, a kind of metadata.
+/// A part of a group or of another part: a package, a folder, a kind of metadata.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PartShare {
-    /// Its name. Names of the guest may hold anything; bytes that are not UTF-8 are replaced. [`OTHERS`] is what small
-    /// parts are together where there are too many of them.
+    /// Its name. Names from a guest may contain anything. Bytes that are not UTF-8 are replaced. [`OTHERS`] stands for
+    /// all small parts together if there are too many.
     pub name: String,
     /// Its bytes: the sum of its parts, if it has any.
     #[serde(flatten)]
     pub share: ShareBytes,
-    /// What it consists of, the largest first. Empty where nothing smaller is known.
+    /// Its parts, the largest first. Empty if no smaller parts are known.
     pub parts: Vec<PartShare>,
 }
 
-/// The name of parts that are counted together because there are too many to keep.
+/// The name for parts that are counted together because there are too many to keep.
 pub const OTHERS: &str = "others";
 
 /// A package that is installed in several versions.
@@ -181,7 +180,7 @@ pub const OTHERS: &str = "others";
 pub struct PackageVersions {
     /// Its name.
     pub name: String,
-    /// Its versions, the one that most images have first.
+    /// Its versions, the most common first.
     pub versions: Vec<PackageVersion>,
 }
 
@@ -190,18 +189,18 @@ pub struct PackageVersions {
 pub struct PackageVersion {
     /// The version.
     pub version: String,
-    /// The images that have it, in the given order.
+    /// The images with this version, in the given order.
     pub images: Vec<String>,
 }
 
-/// A block that is there often, with what has it.
+/// A frequent block with its owners.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TopBlockFiles {
-    /// How often.
+    /// Number of its places.
     pub times: u64,
-    /// What its repetitions take without sharing.
+    /// Space that its repetitions take without sharing.
     pub repeated_bytes: u64,
-    /// Places of it: the first ones in images or folders that differ.
+    /// Some of its places: the first ones in different images or folders.
     pub places: Vec<BlockPlace>,
 }
 
@@ -210,18 +209,18 @@ pub struct TopBlockFiles {
 pub struct BlockPlace {
     /// The image.
     pub image: String,
-    /// Where the block begins.
+    /// Offset of the block.
     pub offset_bytes: u64,
-    /// The group that it is in.
+    /// The group of the block.
     pub group: GroupName,
-    /// The part of the group, and the part of that; fewer where nothing smaller is known.
+    /// The part of the group, and the part of that part. Fewer if no smaller parts are known.
     pub parts: Vec<String>,
-    /// The path of a file that has it, within its own file system. Only of the first place, and only where a file has
-    /// it; bytes that are not UTF-8 are replaced.
+    /// The path of a file that has the block, within the file's own file system. Only given for the first place, and
+    /// only if the block belongs to a file. Bytes that are not UTF-8 are replaced.
     pub path: Option<String>,
 }
 
-/// Why bytes lie across blocks of 4 KiB, so that other images cannot share them unless they lie the same way there.
+/// Why bytes cross blocks of 4 KiB. Other images can only share such bytes if they have the same alignment there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MisalignedCause {
@@ -234,7 +233,7 @@ pub enum MisalignedCause {
 }
 
 impl MisalignedCause {
-    /// Returns the cause in a clause.
+    /// Returns the cause as a clause.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
@@ -252,9 +251,9 @@ pub struct MisalignedBytes {
     pub cause: MisalignedCause,
     /// Bytes of such volumes that are neither free nor zero.
     pub bytes: u64,
-    /// What a pool would store less, of all images together. For [`MisalignedCause::VolumeStart`]: with the partitions
-    /// that begin within a block moved to whole blocks, as in [`Realignment`](crate::Realignment). For
-    /// [`MisalignedCause::DataArea`]: with the data areas moved within their volumes, beyond that. Small blocks stay
-    /// small wherever their volume lies.
+    /// Additional space that a pool would save, for all images together. For [`MisalignedCause::VolumeStart`]: with the
+    /// partitions that begin within a block moved to whole blocks, as in [`Realignment`](crate::Realignment). For
+    /// [`MisalignedCause::DataArea`]: the further gain from moving the data areas within their volumes. There is no
+    /// gain for small blocks, because moving their volume does not enlarge them.
     pub gained_bytes: Option<u64>,
 }

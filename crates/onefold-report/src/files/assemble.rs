@@ -1,4 +1,4 @@
-//! From owners and counts to what a user gets.
+//! Converts owners and counts to results for users.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,9 +12,9 @@ use super::analysis::{
 use super::counts::{OwnerCount, OwnerCounts, Place, Places};
 use super::survey::{ImageSurvey, Survey};
 
-/// An image that was read to its end.
+/// An image that was read completely.
 pub(crate) struct SurveyedImage<'s> {
-    /// Its place among all images.
+    /// Its index among all images.
     pub(crate) at: usize,
     pub(crate) name: &'s str,
     pub(crate) survey: &'s ImageSurvey,
@@ -22,7 +22,7 @@ pub(crate) struct SurveyedImage<'s> {
     pub(crate) zero_bytes: u64,
 }
 
-/// A block that is among the most repeated.
+/// One of the most repeated blocks.
 pub(crate) struct TopPlaces<'s> {
     pub(crate) times: u64,
     pub(crate) places: &'s Places,
@@ -34,7 +34,7 @@ type Groups<'s> = BTreeMap<GroupName, Parts<'s>>;
 type Causes = BTreeMap<MisalignedCause, u64>;
 
 impl Survey<'_> {
-    /// Returns what the blocks of these images belong to; `top` are the most repeated ones.
+    /// Returns the owners of the blocks of these images. `top` are the most repeated blocks.
     pub(crate) fn analysis(
         &self,
         images: &[SurveyedImage<'_>],
@@ -130,7 +130,7 @@ fn sum<'s>(shares: impl Iterator<Item = &'s ShareBytes>) -> ShareBytes {
     sum
 }
 
-/// Returns the groups as results have them. What has no byte is left out.
+/// Returns the groups in the form of results. Omits empty ones.
 fn bytes_use(groups: Groups<'_>, zero_bytes: u64) -> BytesUse {
     let group = |(name, parts): (GroupName, Parts<'_>)| {
         let parts = sorted(parts.into_iter().map(|(name, parts)| part(name, parts)));
@@ -155,7 +155,7 @@ fn bytes_use(groups: Groups<'_>, zero_bytes: u64) -> BytesUse {
 
 fn part(name: &str, parts: BTreeMap<&str, ShareBytes>) -> PartShare {
     let share = sum(parts.values());
-    // A single nameless part is the whole.
+    // A single part without a name is the whole group.
     let is_whole = parts.len() == 1 && parts.contains_key("");
     let leaf = |(name, share): (&str, ShareBytes)| PartShare {
         name: if name.is_empty() { OTHERS } else { name }.to_owned(),
@@ -166,7 +166,7 @@ fn part(name: &str, parts: BTreeMap<&str, ShareBytes>) -> PartShare {
     PartShare { name: name.to_owned(), share, parts }
 }
 
-/// Returns the parts that have a byte, the largest first.
+/// Returns the parts that are not empty, the largest first.
 fn sorted(parts: impl Iterator<Item = PartShare>) -> Vec<PartShare> {
     let mut parts: Vec<PartShare> = parts.filter(|part| part.share.bytes > 0).collect();
     parts.sort_by_key(|part| Reverse(part.share.bytes));

@@ -1,5 +1,5 @@
-//! The owner of each block of an image, as a list of runs that lies in a file where it is long, and is read in the
-//! order of the disk.
+//! The owner of each block of an image, as a list of runs. A long list is kept in a file. It is read in the order of
+//! the disk.
 
 use std::io;
 use std::path::Path;
@@ -9,28 +9,28 @@ use onefold_sort::{OrderedRows, OrderedWriter, Row};
 
 use crate::sizes::PIECE_BLOCKS;
 
-/// Takes ranges of bytes with their owners, in the order of the disk and without gaps, and makes blocks of them.
+/// Converts ranges of bytes with their owners to blocks. The ranges come in the order of the disk and without gaps.
 pub(super) struct BlockWriter<'a> {
     rows: OrderedWriter<'a>,
-    /// The run at hand: first block, the block after it, owner.
+    /// The current run: first block, the block after it, owner.
     run: Option<(u64, u64, u32)>,
-    /// The owner of the bytes of a block that is not complete, and whether they are free.
+    /// The owner of the bytes of an incomplete block, and whether they are free.
     partial: Option<(u32, bool)>,
-    /// The block after the last range.
+    /// The byte after the last range.
     end_bytes: u64,
     /// Blocks of each owner.
     blocks: Vec<u64>,
 }
 
 impl<'a> BlockWriter<'a> {
-    /// Returns an empty list. Runs beyond `memory_bytes` lie in a file without a name in `folder`.
+    /// Returns an empty list. Runs beyond `memory_bytes` go to an unnamed file in `folder`.
     pub(super) fn new(folder: &'a Path, memory_bytes: usize, owners: usize) -> BlockWriter<'a> {
         let rows = OrderedWriter::new(folder, memory_bytes);
         BlockWriter { rows, run: None, partial: None, end_bytes: 0, blocks: vec![0; owners] }
     }
 
-    /// Adds the bytes before `end`, from the end of those before. A block with bytes of several owners belongs to the
-    /// first that is not free.
+    /// Adds the bytes from the end of the previous range to `end`. A block with bytes of several owners belongs to the
+    /// first owner that is not free.
     ///
     /// # Errors
     /// Those of the file.
@@ -74,7 +74,7 @@ impl<'a> BlockWriter<'a> {
         Ok(())
     }
 
-    /// Returns the list, and the number of blocks that each owner has in it.
+    /// Returns the list, and the number of blocks of each owner.
     ///
     /// # Errors
     /// Those of the file.
@@ -106,13 +106,13 @@ pub(crate) struct BlockOwners {
 pub(crate) type PieceOwners = [u16; PIECE_BLOCKS];
 
 impl BlockOwners {
-    /// Returns the owners that runs have: first block, the block after the last, and an index into `numbers`.
+    /// Returns the owners of runs. A run is the first block, the block after the last, and an index into `numbers`.
     pub(crate) fn new(runs: OrderedRows, numbers: Vec<u16>) -> BlockOwners {
         BlockOwners { runs, run: None, numbers }
     }
 
-    /// Returns the owners of a piece of blocks that begins at block `first`, behind the pieces before. What the list
-    /// does not have belongs to owner 0.
+    /// Returns the owners of a piece of blocks that begins at block `first`. It must come after all earlier pieces.
+    /// Blocks outside of the list belong to owner 0.
     ///
     /// # Errors
     /// Those of the file.

@@ -1,11 +1,11 @@
-//! How the blocks of each owner are shared, counted as contents come in order.
+//! Counts how the blocks of each owner are shared. Contents come in order.
 
 use super::survey::ImageSurvey;
 
 /// Blocks of an owner that are not zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OwnerCount {
-    /// Contents that other images have, too.
+    /// Contents that other images also have.
     pub(super) shared: u64,
     /// Contents that no other image has.
     pub(super) only_here: u64,
@@ -13,10 +13,10 @@ pub(super) struct OwnerCount {
     pub(super) repeated: u64,
 }
 
-/// A block that has the content at hand: image, block and owner.
+/// A block with the current content: image, block and owner.
 pub(crate) type Place = (usize, u64, u16);
 
-/// Places of a content: the first, and some in other images or with other owners.
+/// Places of a content: the first one, and some with other images or owners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Places {
     places: [Place; 4],
@@ -40,10 +40,10 @@ impl Places {
     }
 }
 
-/// Counts of all images, and the content at hand.
+/// Counts of all images, and the current content.
 #[derive(Debug, Default)]
 pub(crate) struct OwnerCounts {
-    /// By image and number of the owner; empty for images that do not count.
+    /// By image and number of the owner. Empty for images that do not count.
     images: Vec<Vec<OwnerCount>>,
     /// The first block of the content in each image that has it.
     firsts: Vec<(usize, u16)>,
@@ -58,7 +58,7 @@ impl OwnerCounts {
         OwnerCounts { images: surveys.map(counts).collect(), ..OwnerCounts::default() }
     }
 
-    /// Takes a block of the content at hand. They come in the order of their places.
+    /// Takes a block of the current content. Blocks come in the order of their places.
     pub(crate) fn take(&mut self, (image, index, owner): Place) {
         if self.firsts.last().is_some_and(|first| first.0 == image) {
             if let Some(count) = self.count(image, owner) {
@@ -70,7 +70,7 @@ impl OwnerCounts {
         self.places.note((image, index, owner));
     }
 
-    /// Counts the content at hand, all of whose blocks were taken, and begins with another one. Returns places of it.
+    /// Counts the current content, all of whose blocks were taken, and starts another one. Returns some of its places.
     pub(crate) fn close(&mut self) -> Places {
         let is_shared = self.firsts.len() > 1;
         let mut firsts = std::mem::take(&mut self.firsts);

@@ -1,6 +1,6 @@
-//! What is not certain of an image: the first sentences in full, the rest as a number.
+//! Uncertain facts about an image: the first ones as sentences, the others as a number.
 
-/// Sentences that are kept.
+/// Maximum number of sentences.
 const DOUBTS_MAX: usize = 19;
 
 /// Doubts about an image.
@@ -11,7 +11,7 @@ pub(super) struct Doubts {
 }
 
 impl Doubts {
-    /// Notes a doubt, once.
+    /// Records a doubt, once.
     pub(super) fn note(&mut self, doubt: String) {
         if self.first.contains(&doubt) {
             return;
@@ -22,7 +22,7 @@ impl Doubts {
         }
     }
 
-    /// Returns the first doubts, and a sentence on the others.
+    /// Returns the first doubts, and a sentence about the number of others.
     pub(super) fn into_sentences(mut self) -> Vec<String> {
         let more = self.count - self.first.len();
         if more > 0 {

@@ -1,4 +1,4 @@
-//! Why it is not known what the blocks of an image belong to.
+//! Errors of the search for owners of blocks.
 
 use std::io;
 
@@ -16,10 +16,10 @@ pub(crate) enum SurveyError {
     Interrupted,
 }
 
-/// Why the map of a guest is not there.
+/// Why the map of a guest cannot be read.
 #[derive(Debug)]
 pub(super) enum MapError {
-    /// The guest is damaged, or is none. Its blocks can be read nevertheless.
+    /// The guest is damaged, or the disk contains no guest. Its blocks can still be read.
     Guest(GuestError),
     /// The survey ended.
     Ended(SurveyError),

@@ -1,4 +1,4 @@
-//! The extents of all files of a volume as rows, no more than a sound volume can have.
+//! The extents of all files of a volume as rows. Their number is limited to what an intact volume can have.
 
 use std::ops::ControlFlow;
 
@@ -11,14 +11,15 @@ use super::error::MapError;
 use super::named::Naming;
 use super::rows::extent_row;
 
-/// How often the files of a volume may have all of its bytes: files share blocks on purpose, too.
+/// Limit for the total length of all extents, as a multiple of the volume's length. It exceeds 1 because files may
+/// share blocks on purpose.
 const TIMES_MAX: u64 = 4;
-/// Extents of an image, however long it says that it is. Their rows take 800 MB.
+/// Maximum number of extents of an image, whatever length the image claims. Their rows take 800 MB.
 const ROWS_MAX: u64 = 1 << 25;
 /// The shortest extent that is no part of a block.
 const SECTOR_BYTES: u64 = 512;
 
-/// How much the extents of an image may still have.
+/// Remaining allowance for the extents of an image.
 #[derive(Debug)]
 pub(super) struct ExtentsLeft {
     bytes: u64,
@@ -26,29 +27,29 @@ pub(super) struct ExtentsLeft {
 }
 
 impl ExtentsLeft {
-    /// Returns what the extents of all volumes on a disk of `disk_bytes` may have.
+    /// Returns the allowance for all volumes on a disk of `disk_bytes`.
     pub(super) fn new(disk_bytes: u64) -> ExtentsLeft {
         ExtentsLeft { bytes: disk_bytes.saturating_mul(TIMES_MAX), rows: ROWS_MAX }
     }
 }
 
-/// A volume whose extents are written.
+/// A volume whose extents are being written.
 struct VolumeExtents<'e> {
-    /// Its place in the guest.
+    /// Its index in the guest.
     at: usize,
     reader: &'e VolumeReader<'e>,
     system: &'e dyn FileSystem,
-    /// Bytes that an extent counts at least, however short it is.
+    /// Minimum number of bytes that an extent counts for, even if it is shorter.
     extent_bytes_min: u64,
     bytes_left: u64,
-    /// Whether there are more extents than there may be.
+    /// Whether the volume has more extents than allowed.
     is_full: bool,
-    /// Files whose extents cannot be read, besides damaged ones.
+    /// Number of files whose extents cannot be read, without damaged files.
     unread: u64,
 }
 
 impl VolumeExtents<'_> {
-    /// Takes an extent off what is left. Returns whether there was room for it.
+    /// Subtracts an extent from the allowance. Returns whether it fitted.
     fn take(&mut self, length_bytes: u64, left: &mut ExtentsLeft) -> bool {
         let bytes = length_bytes.max(self.extent_bytes_min);
         let after = self.bytes_left.checked_sub(bytes).zip(left.bytes.checked_sub(bytes));
@@ -59,7 +60,7 @@ impl VolumeExtents<'_> {
         !self.is_full
     }
 
-    /// Counts a file that cannot be read: a running machine may have deleted it meanwhile.
+    /// Counts a file that cannot be read. A running machine may have deleted it meanwhile.
     ///
     /// # Errors
     /// Those of the disk.
@@ -75,11 +76,11 @@ impl VolumeExtents<'_> {
 }
 
 impl Naming<'_> {
-    /// Writes the extents of the files of a volume; `at` is its place in the guest. A doubt with the volume's `name`
-    /// says which of them are missing.
+    /// Writes the extents of the files of a volume; `at` is its index in the guest. If extents are missing, records a
+    /// doubt with the volume's `name`.
     ///
     /// # Errors
-    /// Those of the disk and of temporary files, and the user's wish to stop.
+    /// Those of the disk and of temporary files, and an interruption by the user.
     pub(super) fn extents(
         &mut self,
         at: usize,
@@ -133,7 +134,7 @@ impl Naming<'_> {
             return Ok(());
         }
         let VolumeExtents { at, reader, system, .. } = *volume;
-        // A stream belongs to the file that it hangs on.
+        // A stream belongs to the file to which it is attached.
         let belongs = match system.damage().skip(system.belongs_to(file)) {
             Ok(belongs) => belongs.flatten(),
             Err(error) => return volume.skip(error),
@@ -141,7 +142,7 @@ impl Naming<'_> {
         let file_of_name = belongs.map_or(file, |(owner, _)| owner);
         let mut failed = None;
         let outcome = system.each_extent(file, &mut |extent| {
-            // A file has one of these at most, in its own record.
+            // A file has at most one of these, in its own record.
             if extent.kind == ExtentKind::Inline {
                 return ControlFlow::Continue(());
             }
@@ -199,7 +200,7 @@ mod tests {
         }
     }
 
-    /// Returns a file system of `files` files with `count` extents of a block each, all in the same place.
+    /// Returns a file system of `files` files with `count` extents of one block each, all at the same place.
     fn extents(files: u64, count: u64, kind: ExtentKind) -> MemoryFileSystem {
         let mut system = MemoryFileSystem::default();
         let extent = |at| Extent { offset: at * 4096, length_bytes: 4096, place: 8192, kind };
@@ -215,7 +216,7 @@ mod tests {
         extents(files, count, ExtentKind::Written)
     }
 
-    /// Returns how many rows the extents of volumes become that are one disk each, and the doubts.
+    /// Returns the number of rows for the extents of volumes, each of which is a disk of its own, and the doubts.
     fn told(volumes: &[MemoryFileSystem], mut extents_left: ExtentsLeft) -> (usize, Vec<String>) {
         let reader = VolumeReader::new(&Zeros, &Volume::whole_disk(DISK_BYTES).unwrap());
         let mut rows = SortWriter::new(&std::env::temp_dir(), 1 << 20);

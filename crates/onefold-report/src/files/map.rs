@@ -1,4 +1,4 @@
-//! The map of a disk as a list of runs that lies in a file where it is long: it is read from the guest once.
+//! The map of a disk as a list of runs. The map is read from the guest once; a long list is kept in a file.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,14 +14,14 @@ use super::error::MapError;
 /// The map of a disk.
 #[derive(Debug)]
 pub(super) struct DiskMap {
-    /// The uses that there are, in the order in which the disk has them first.
+    /// All uses, in the order of their first occurrence on the disk.
     pub(super) uses: Vec<DiskUse>,
-    /// A first byte, a length in bytes, and the place of the use in `uses`.
+    /// First byte, length in bytes, and index of the use in `uses`.
     runs: OrderedRows,
 }
 
 impl DiskMap {
-    /// Reads the map of a disk. Runs beyond `memory_bytes` lie in a file without a name in `folder`.
+    /// Reads the map of a disk. Runs beyond `memory_bytes` go to an unnamed file in `folder`.
     ///
     /// # Errors
     /// Those of the disk and of temporary files.
@@ -39,7 +39,7 @@ impl DiskMap {
         Ok(writer.finish()?)
     }
 
-    /// Returns the runs in the order of the disk, each with the place of its use in `uses`.
+    /// Returns the runs in the order of the disk, each with the index of its use in `uses`.
     pub(super) fn into_runs(self) -> impl Iterator<Item = io::Result<(DiskRange, usize)>> {
         self.runs.map(|row| {
             let [start_bytes, length_bytes, at] = row?;
@@ -48,7 +48,7 @@ impl DiskMap {
     }
 }
 
-/// Takes the runs of a map down.
+/// Collects the runs of a map.
 struct MapWriter<'a> {
     uses: Vec<DiskUse>,
     places: BTreeMap<DiskUse, u64>,

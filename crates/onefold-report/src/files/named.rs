@@ -1,4 +1,4 @@
-//! The owner of each file of a disk, by its paths in the trees of its systems.
+//! Finds the owner of each file of a disk by its paths in the trees of its systems.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -19,23 +19,23 @@ use super::names::{Names, PackageId, folder_of};
 use super::rows::name_row;
 use super::uses::volume_name;
 
-/// Files and extents between two questions whether the user wants to stop.
+/// Number of files and extents between two checks for an interruption by the user.
 const FILES_PER_QUESTION: u64 = 1024;
 
-/// What names and extents are written with.
+/// State for writing names and extents.
 pub(super) struct Naming<'n> {
     pub(super) names: &'n mut Names,
-    /// Why the bytes of each volume lie across blocks, if they do.
+    /// Why the bytes of each volume cross blocks, if they do.
     pub(super) causes: &'n [Option<MisalignedCause>],
     pub(super) rows: &'n mut SortWriter,
     pub(super) doubts: &'n mut Doubts,
-    /// Takes each package that is installed: name and version.
+    /// Receives each installed package: name and version.
     pub(super) package: &'n mut dyn FnMut(&Package),
-    /// Tells whether to go on.
+    /// Returns whether to continue.
     pub(super) go_on: &'n dyn Fn() -> ControlFlow<()>,
-    /// Volumes whose files have their names, by their places in the guest.
+    /// Volumes whose files have been named, by their index in the guest.
     pub(super) walked: BTreeSet<usize>,
-    /// Files and extents that were read.
+    /// Number of files and extents that were read.
     pub(super) files: u64,
     pub(super) extents_left: ExtentsLeft,
 }
@@ -48,7 +48,7 @@ impl Naming<'_> {
         let volumes_of = |machine: &Machine<'_>| -> Vec<usize> {
             machine.mounts.iter().filter_map(|mount| places.get(mount.volume).copied()).collect()
         };
-        // A volume with a system is walked as the root of that one, where its packages are known.
+        // A volume with a system is walked as the root of that system, where its packages are known.
         self.walked.extend(machines.iter().filter_map(|machine| volumes_of(machine).first().copied()));
         for (system, machine) in machines.iter().enumerate() {
             self.machine(system, machine, &volumes_of(machine))?;
@@ -92,8 +92,8 @@ impl Naming<'_> {
         self.walk(&machine.tree, volumes, Some(&SystemPackages { system, database: database.as_ref(), owners }))
     }
 
-    /// Writes the owners of the files of a tree; `volumes` are those of its file systems. What the tree mounts of
-    /// volumes that were walked is left out.
+    /// Writes the owners of the files of a tree; `volumes` are those of its file systems. Skips mounts of volumes that
+    /// were already walked.
     fn walk(
         &mut self,
         tree: &Tree<'_>,
@@ -143,7 +143,7 @@ impl Naming<'_> {
         name_row(at, file.file, owner).map_or(Ok(()), |row| Ok(self.rows.push(row)?))
     }
 
-    /// Returns an error where the user wants to stop.
+    /// Returns an error if the user wants to stop.
     pub(super) fn ask(&mut self) -> Result<(), MapError> {
         self.files += 1;
         if self.files.is_multiple_of(FILES_PER_QUESTION) && (self.go_on)().is_break() {
@@ -153,12 +153,12 @@ impl Naming<'_> {
     }
 }
 
-/// Returns a name of the guest as messages have it.
+/// Returns a name from the guest in the form for messages.
 fn shown(name: &str) -> String {
     onefold_block::Show::shown(name).to_string()
 }
 
-/// The packages of a system, and which files they have.
+/// The packages of a system, and their files.
 struct SystemPackages<'p> {
     system: usize,
     database: &'p dyn PackageDatabase,
@@ -175,7 +175,7 @@ impl SystemPackages<'_> {
 struct NameVisitor<'v, 'n> {
     naming: &'v mut Naming<'n>,
     volumes: &'v [usize],
-    /// The file systems of the tree that this walk is the first to come to.
+    /// The file systems that this walk of the tree is the first to enter.
     entered: BTreeSet<SystemIndex>,
     packages: Option<&'v SystemPackages<'v>>,
     failed: Option<MapError>,
@@ -183,7 +183,7 @@ struct NameVisitor<'v, 'n> {
 }
 
 impl NameVisitor<'_, '_> {
-    /// Returns whether the files of a file system of the tree have their names from this place of it only.
+    /// Returns whether this walk names the files of a file system, and does so only through this place in the tree.
     fn is_first(&mut self, system: SystemIndex) -> bool {
         if self.entered.contains(&system) {
             return true;
@@ -216,7 +216,7 @@ impl Visitor for NameVisitor<'_, '_> {
     }
 }
 
-/// Returns the volumes of a disk whose file systems can be read, with their places in the guest before them.
+/// Returns the volumes of a disk with readable file systems, and their indices in the guest.
 fn readable<'g>(guest: &'g Guest<'_>) -> (Vec<usize>, Vec<MachineVolume<'g>>) {
     let volumes = guest.volumes().iter().enumerate();
     let machine_volume = |(at, volume): (usize, &'g GuestVolume<'_>)| {
@@ -233,7 +233,7 @@ fn readable<'g>(guest: &'g Guest<'_>) -> (Vec<usize>, Vec<MachineVolume<'g>>) {
     volumes.filter_map(machine_volume).unzip()
 }
 
-/// Notes what is not certain of the volumes of a disk. Damage is known only when all was read.
+/// Records uncertain facts about the volumes of a disk. Damage is known only after everything was read.
 pub(super) fn note_doubts(guest: &Guest<'_>, doubts: &mut Doubts) {
     if let Some(why) = guest.doubt() {
         doubts.note(format!("no volume is sure: {}", shown(why)));

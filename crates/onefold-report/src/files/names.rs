@@ -1,19 +1,19 @@
-//! The names of what blocks belong to, in one image: numbers for them, in bounded memory.
+//! Names for the owners of blocks in one image: assigns numbers to them in bounded memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::analysis::{GroupName, MisalignedCause, OTHERS};
 
-/// What a block belongs to. The order decides which of several files has a block: it is that of the names.
+/// Owner of a block. If several files have a block, the first one in the order of names owns it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct OwnerName {
     pub(super) group: GroupName,
     /// A part of the group.
     pub(super) part: String,
-    /// A part of that one; empty without.
+    /// A part of that part; empty if there is none.
     pub(super) sub: String,
-    /// Why the bytes lie across blocks, if they do.
+    /// Why the bytes cross blocks, if they do.
     pub(super) cause: Option<MisalignedCause>,
 }
 
@@ -27,20 +27,20 @@ impl OwnerName {
         OwnerName::new(self.group, OTHERS, "", self.cause)
     }
 
-    /// Returns about how much memory its text takes.
+    /// Returns the approximate memory of its text.
     pub(super) fn text_bytes(&self) -> usize {
         self.part.len() + self.sub.len()
     }
 }
 
-/// The name of what nothing is known of.
+/// The name of bytes about which nothing is known.
 pub(super) const UNKNOWN: &str = "unknown content";
 
-/// Owners that files may have, in one image: below all numbers that a record has room for.
+/// Maximum number of owners of files in one image. It is below the number for which a record has room.
 const FILE_OWNERS_MAX: usize = 56_000;
-/// Bytes of a name of a package that are kept.
+/// Maximum bytes of a package's name that are kept.
 const PACKAGE_BYTES_MAX: usize = 128;
-/// Memory that an owner takes besides its text.
+/// Memory of an owner without its text.
 const OWNER_BYTES: usize = 200;
 
 /// The package of a file, by its number among the packages of its system.
@@ -50,11 +50,11 @@ pub(super) struct PackageId {
     pub(super) package: usize,
 }
 
-/// The owners of an image, numbered as they are found.
+/// The owners of an image, numbered in the order in which they are found.
 pub(super) struct Names {
     names: Vec<OwnerName>,
     numbers: HashMap<OwnerName, u32>,
-    /// The owners of files: no name is made for a file whose folder is known.
+    /// The owners of files. A known folder needs no new name.
     of_files: FileOwners,
     bytes_left: usize,
 }
@@ -63,9 +63,9 @@ pub(super) struct Names {
 #[derive(Default)]
 struct FileOwners {
     folders: HashMap<Arc<[u8]>, usize>,
-    /// For each folder.
+    /// One map for each folder.
     owners: Vec<HashMap<OwnerKey, u32>>,
-    /// The folder that was asked about last: the next file is mostly in the same.
+    /// The folder of the last query. The next file is usually in the same folder.
     last: Option<(Arc<[u8]>, usize)>,
 }
 
@@ -88,7 +88,7 @@ impl FileOwners {
         }
     }
 
-    /// Returns the place of a folder in the list, where it is there.
+    /// Returns the index of a folder in the list, if it is there.
     fn place(&mut self, folder: &[u8]) -> Option<usize> {
         if let Some((last, place)) = &self.last
             && **last == *folder
@@ -108,7 +108,7 @@ impl Names {
         Names { names: Vec::new(), numbers: HashMap::new(), of_files, bytes_left: memory_bytes }
     }
 
-    /// Returns the number of an owner. For names whose number is small by their nature.
+    /// Returns the number of an owner. Only for names of which there can only be few.
     pub(super) fn fixed(&mut self, name: OwnerName) -> u32 {
         if let Some(number) = self.numbers.get(&name) {
             return *number;
@@ -119,7 +119,8 @@ impl Names {
         number
     }
 
-    /// Returns the number of the owner of files in a folder that belong to `package`, whose name `name_of` gives.
+    /// Returns the number of the owner of files in a folder that belong to `package`. `name_of` returns the package's
+    /// name.
     pub(super) fn file(
         &mut self,
         package: Option<PackageId>,
@@ -147,7 +148,7 @@ impl Names {
         number
     }
 
-    /// Returns the owners in their order, and for each number its place there.
+    /// Returns the sorted owners, and the rank of each number.
     pub(super) fn ranked(self) -> (Vec<OwnerName>, Vec<u32>) {
         let mut order: Vec<(OwnerName, usize)> = self.names.into_iter().zip(0..).collect();
         order.sort_unstable();
@@ -161,7 +162,7 @@ impl Names {
     }
 }
 
-/// Returns the beginning of a name that is too long to keep.
+/// Truncates a name that is too long to keep.
 fn cut(mut name: String) -> String {
     if name.len() > PACKAGE_BYTES_MAX {
         let end = (0..=PACKAGE_BYTES_MAX).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
@@ -171,8 +172,8 @@ fn cut(mut name: String) -> String {
     name
 }
 
-/// Returns the folder of a path as owners have it: at most its first two names. `/var/log` for `/var/log/apt/term.log`,
-/// `/` for `/swapfile`.
+/// Returns the folder of a path in the form of owners: at most its first two names. `/var/log` for
+/// `/var/log/apt/term.log`, `/` for `/swapfile`.
 pub(super) fn folder_of(path: &[u8]) -> &[u8] {
     let mut slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
     match (slashes.nth(1), slashes.next()) {
@@ -187,16 +188,16 @@ fn first_name(folder: &str) -> &str {
     folder.get(..end).unwrap_or(folder)
 }
 
-/// Numbers of the owners of an image, the largest of them, and which of these every other one is counted with.
+/// The largest owners of an image with their new numbers, and the owners with which all others are counted.
 pub(super) struct Kept {
     /// By the new number.
     pub(super) names: Vec<OwnerName>,
-    /// For each owner before, its new number.
+    /// The new number of each original owner.
     pub(super) numbers: Vec<u16>,
 }
 
-/// Keeps those of `names` that are no owners of files, and of the others those with the most `blocks`, as long as
-/// `fits` takes them. The rest is counted together. Number 0 is what nothing is known of.
+/// Keeps all owners in `names` that are not owners of files. Of the others, keeps those with the most `blocks`, as long
+/// as `fits` accepts them. The rest is counted together. Number 0 is the owner about which nothing is known.
 pub(super) fn keep_largest(names: &[OwnerName], blocks: &[u64], mut fits: impl FnMut(&OwnerName) -> bool) -> Kept {
     let size_of = |at: usize| blocks.get(at).copied().unwrap_or(0);
     let is_small =
@@ -210,7 +211,7 @@ pub(super) fn keep_largest(names: &[OwnerName], blocks: &[u64], mut fits: impl F
     let mut is_full = false;
     for at in order {
         let name = &names[at];
-        // An owner without a block has no number: nothing asks for it.
+        // An owner without a block gets no number, because nothing refers to it.
         if size_of(at) == 0 {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The paths of the files that have some blocks of a disk.
+//! Finds the paths of the files that own some blocks of a disk.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use onefold_guest::tree::{Crossing, Links, Tree, Visitor, WalkEntry, WalkError, 
 
 use super::survey::PAGE_BYTES;
 
-/// Returns, for bytes of a disk, a path of a file that has each, within its own file system; nothing where no file has
-/// it. `cache_bytes` of the disk are kept meanwhile. Once `is_over` says so, nothing more is looked for.
+/// Returns for each of these bytes of a disk the path of a file that has it, within the file's own file system; `None`
+/// if no file has it. Caches `cache_bytes` of the disk. Ends early once `is_over` returns true.
 ///
 /// # Errors
 /// Those of the disk and its partition table.
@@ -44,7 +44,7 @@ pub(crate) fn paths_of(
     Ok(files.into_iter().map(|file| file.and_then(path)).collect())
 }
 
-/// Notes the first path of each wanted file, and ends with the last.
+/// Records the first path of each wanted file, and ends after the last one.
 struct Finder<'w> {
     wanted: &'w mut BTreeMap<FileNumber, Option<Vec<u8>>>,
     left: usize,

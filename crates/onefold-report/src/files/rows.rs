@@ -1,4 +1,4 @@
-//! Names and extents of files as rows: first by file, where they are joined, then by place.
+//! Names and extents of files as rows. They are sorted first by file, where they are joined, and then by place.
 //!
 //! | by file: word | bits | name | extent |
 //! |---|---|---|---|
@@ -8,7 +8,7 @@
 //! | 1 | 0..48 | 0 | place on the disk, in sectors |
 //! | 2 | | owner | length, in bytes |
 //!
-//! By place, a row is the first byte, the rank of the owner, and the byte after the last.
+//! Sorted by place, a row is the first byte, the rank of the owner, and the byte after the last.
 
 use std::io;
 
@@ -20,15 +20,15 @@ const SECTOR_BYTES: u64 = 512;
 const VOLUME_SHIFT: u32 = 49;
 const EXTENT: u64 = 1 << 48;
 const PLACE_MAX: u64 = EXTENT - 1;
-/// Volumes whose files can be told apart.
+/// Maximum number of volumes whose files can be distinguished.
 pub(super) const VOLUMES_MAX: usize = 1 << 15;
 
-/// Returns the row of a file's owner; `None` for a volume beyond all that are told apart.
+/// Returns the row of a file's owner; `None` for a volume beyond [`VOLUMES_MAX`].
 pub(super) fn name_row(volume: usize, file: FileNumber, owner: u32) -> Option<Row> {
     Some([file.0, volume_word(volume)?, owner.into()])
 }
 
-/// Returns the row of an extent; `None` where its place is none that an extent can have.
+/// Returns the row of an extent; `None` if the place of the extent is impossible.
 pub(super) fn extent_row(volume: usize, file: FileNumber, range: &DiskRange) -> Option<Row> {
     let place = range.start_bytes / SECTOR_BYTES;
     if place > PLACE_MAX || !range.start_bytes.is_multiple_of(SECTOR_BYTES) || range.length_bytes == 0 {
@@ -41,8 +41,8 @@ fn volume_word(volume: usize) -> Option<u64> {
     (volume < VOLUMES_MAX).then_some((volume as u64) << VOLUME_SHIFT)
 }
 
-/// Gives each extent its owner, and passes it on for the order of the disk: the owner of a file is the first of its
-/// names by `ranks`, and `nameless` gives the rank for files of a volume without one.
+/// Assigns an owner to each extent, and adds the extent to the rows by place. The owner of a file is the first of its
+/// names by `ranks`. `nameless` returns the rank for files of a volume that have no name.
 ///
 /// # Errors
 /// Those of temporary files.

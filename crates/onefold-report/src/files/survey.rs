@@ -1,5 +1,5 @@
-//! The survey of all images: what the blocks of each belong to, within a share of the memory. It goes on while the
-//! blocks of the same image are read, or comes before.
+//! The survey of all images: finds the owners of their blocks within a share of the memory. It runs while the blocks of
+//! the same image are read, or before.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
@@ -26,14 +26,14 @@ use super::versions::Versions;
 
 /// Memory of an owner of one image: its name by number, and its counts.
 const OWNER_BYTES: usize = 56;
-/// Pages of the cache of a disk. Directories and lists of packages lie here and there, most of them in blocks of 4 KiB:
-/// larger pages bring much that is not asked for through memory, which the pass over the blocks needs, too. Smaller ones
-/// are so many more reads that a slow disk would wait for.
+/// Pages of the cache of a disk. Directories and lists of packages are scattered, most of them in blocks of 4 KiB.
+/// Larger pages bring unused data into memory that the pass over the blocks also needs. Smaller pages cause more reads,
+/// for which a slow disk would wait.
 pub(super) const PAGE_BYTES: usize = 8 << 10;
-/// Memory of a name besides its text.
+/// Memory of a name without its text.
 const USE_BYTES: usize = 160;
 
-/// What blocks belong to, in any image.
+/// Owner of blocks in any image.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Use {
     pub(super) group: GroupName,
@@ -44,29 +44,29 @@ pub(super) struct Use {
 /// An owner of blocks of one image.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnerRef {
-    /// Its place in [`Survey::uses`].
+    /// Its index in [`Survey::uses`].
     pub(super) use_: usize,
     pub(super) cause: Option<MisalignedCause>,
 }
 
-/// What was learned of an image besides the contents of its blocks.
+/// Facts about an image besides the contents of its blocks.
 #[derive(Debug, Default)]
 pub(crate) struct ImageSurvey {
-    /// By the number that records have.
+    /// By the number in records.
     pub(super) owners: Vec<OwnerRef>,
     pub(super) doubts: Vec<String>,
     pub(super) has_writer: bool,
-    /// The bytes of the disk at which data areas of FAT begin that lie across blocks.
+    /// The start of each data area of FAT that crosses blocks, in bytes of the disk.
     data_areas: Vec<u64>,
 }
 
 impl ImageSurvey {
-    /// Returns how many owners there are: records have the numbers below.
+    /// Returns the number of owners. Records have smaller numbers.
     pub(crate) fn owners_count(&self) -> usize {
         self.owners.len()
     }
 
-    /// Returns the bytes of the disk at which data areas of FAT begin that lie across blocks.
+    /// Returns the start of each data area of FAT that crosses blocks, in bytes of the disk.
     pub(crate) fn data_areas(&self) -> &[u64] {
         &self.data_areas
     }
@@ -76,7 +76,7 @@ impl ImageSurvey {
 pub(crate) struct Survey<'a> {
     folder: &'a Path,
     memory: Memory,
-    /// That of the image before, for the next one.
+    /// The cache of the previous image, for reuse by the next one.
     cache: CacheMemory,
     images_left: usize,
     pub(super) uses: Vec<Arc<Use>>,
@@ -84,22 +84,22 @@ pub(crate) struct Survey<'a> {
     pub(super) versions: Versions,
 }
 
-/// Bytes of memory for each use. While an image is surveyed, nothing of its counting is in memory yet.
+/// Bytes of memory for each purpose. While an image is surveyed, no memory is needed yet for counting it.
 struct Memory {
-    /// Of the disk of an image, until all are surveyed.
+    /// Cache of an image's disk, until all images are surveyed.
     cache: usize,
     sort: usize,
-    /// Of the allocation maps of an image. They go before most of the rest begins.
+    /// Allocation maps of an image. They are freed before most of the rest begins.
     maps: usize,
     runs: usize,
     names: usize,
-    /// What is left for the owners of all images that are still to come.
+    /// Remaining memory for the owners of all further images.
     owners: usize,
 }
 
 impl<'a> Survey<'a> {
-    /// Returns a survey of images whose names have `name_bytes`. It takes less than seven sixteenths of `memory_bytes`
-    /// while it looks into an image, and a sixteenth until the end.
+    /// Returns a survey of images whose names have lengths of `name_bytes`. It takes less than seven sixteenths of
+    /// `memory_bytes` during the survey of an image, and a sixteenth until the end.
     pub(crate) fn new(folder: &'a Path, memory_bytes: u64, name_bytes: Vec<usize>) -> Survey<'a> {
         let images = name_bytes.len();
         let bytes = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
@@ -123,11 +123,11 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Reads what the blocks of a disk belong to. Where the guest cannot be read, nothing is known of any block, and a
-    /// doubt says why.
+    /// Finds the owners of the blocks of a disk. If the guest cannot be read, all blocks have the unknown owner, and a
+    /// doubt gives the reason.
     ///
     /// # Errors
-    /// Those of the disk and of temporary files, and the user's wish to stop.
+    /// Those of the disk and of temporary files, and an interruption by the user.
     pub(crate) fn read(
         &mut self,
         disk: &dyn Disk,
@@ -158,12 +158,12 @@ impl<'a> Survey<'a> {
         Ok((ImageSurvey { owners, doubts: doubts.into_sentences(), has_writer, data_areas }, blocks))
     }
 
-    /// Frees what only further images would need.
+    /// Frees memory that only further images would need.
     pub(crate) fn end(&mut self) {
         self.cache = CacheMemory::of_pages(PAGE_BYTES);
     }
 
-    /// Returns the group that a block of an image belongs to, by the number of its owner.
+    /// Returns the group of a block of an image, by the number of its owner.
     pub(crate) fn group(&self, image: &ImageSurvey, owner: u16) -> Option<GroupName> {
         self.uses.get(image.owners.get(usize::from(owner))?.use_).map(|use_| use_.group)
     }
@@ -201,7 +201,7 @@ impl<'a> Survey<'a> {
         let (names, runs, blocks) = self.own_blocks(&guest, map, names, by_file, &causes)?;
         drop(guest);
         self.cache = cached.into_memory();
-        // Memory is shared out among the images that are still to come.
+        // The memory is divided among the remaining images.
         let mut left = self.memory.owners / self.images_left.max(1);
         let before = left;
         let kept = keep_largest(&names, &blocks, |name| {
@@ -214,7 +214,7 @@ impl<'a> Survey<'a> {
         Ok((kept, runs, data_areas))
     }
 
-    /// Returns the owners in their order, the runs of their blocks, and how many blocks each has.
+    /// Returns the sorted owners, the runs of their blocks, and the number of blocks of each.
     fn own_blocks(
         &self,
         guest: &Guest<'_>,
@@ -246,7 +246,7 @@ impl<'a> Survey<'a> {
         Ok((names, runs, blocks))
     }
 
-    /// Returns the memory that a name takes which no image before has.
+    /// Returns the memory of a name if no earlier image has it.
     fn new_use_bytes(&self, name: &OwnerName) -> usize {
         let use_ = Use { group: name.group, part: name.part.clone(), sub: name.sub.clone() };
         if self.numbers.contains_key(&use_) { 0 } else { USE_BYTES + name.text_bytes() }

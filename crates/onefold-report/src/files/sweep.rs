@@ -1,4 +1,5 @@
-//! The use of each byte of a disk: the map of the disk, and over it the files in the order of the disk.
+//! Finds the use of each byte of a disk: takes the map of the disk, and overlays it with the files in the order of the
+//! disk.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,12 +15,12 @@ use super::blocks::BlockWriter;
 pub(super) struct RunOwner {
     pub(super) rank: u32,
     pub(super) is_free: bool,
-    /// Whether files that lie there own it: metadata and what is outside of file systems are not theirs.
+    /// Whether files at this place own it. Metadata and bytes outside of file systems do not belong to files.
     pub(super) takes_files: bool,
 }
 
-/// Writes the owners of all bytes: that of the map's run, or the first of the files that lie there by their rank.
-/// `extents` have a first byte, a rank and a byte after the last, in order; `runs` cover the disk.
+/// Writes the owners of all bytes: the owner of the map's run, or the first file at that place by rank. `extents` have
+/// a first byte, a rank and a byte after the last, in order. `runs` cover the disk.
 ///
 /// # Errors
 /// Those of temporary files.
@@ -51,15 +52,15 @@ pub(super) fn sweep(
     Ok(())
 }
 
-/// The files at a place of the disk. However many extents lie there, each owner is kept once.
+/// The files at a place of the disk. Each owner is kept once, however many extents it has there.
 struct Files {
     extents: Peekable<Merge>,
-    /// Where the extents of each owner end that have begun.
+    /// The end of each owner's extents among those that have begun.
     active: BTreeMap<u64, u64>,
 }
 
 impl Files {
-    /// Takes all extents that begin at or before `place`; returns where the next one begins, which is behind it.
+    /// Takes all extents that begin at or before `place`. Returns the start of the next extent.
     fn go_to(&mut self, place: u64) -> io::Result<u64> {
         loop {
             match self.extents.peek() {
@@ -75,7 +76,8 @@ impl Files {
         }
     }
 
-    /// Returns the first owner with an extent at `place`, and where that ends; the end of all where there is none.
+    /// Returns the first owner with an extent at `place`, and the end of that extent. If there is none, returns the end
+    /// of everything.
     fn first(&mut self, place: u64) -> (u64, Option<u32>) {
         while let Some(first) = self.active.first_entry() {
             if *first.get() > place {

@@ -1,4 +1,4 @@
-//! Names for what is no file: metadata, free blocks, swap, and what is not read.
+//! Names for bytes outside of files: metadata, free blocks, swap, and bytes that are not read.
 
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_guest::content::VolumeContent;
@@ -9,17 +9,17 @@ use onefold_guest::volume::{DiskRange, VolumeOrigin};
 use super::analysis::{GroupName, MisalignedCause};
 use super::names::{OwnerName, UNKNOWN};
 
-/// The name of allocated blocks that no file has.
+/// The name of allocated blocks that belong to no file.
 const OF_NO_FILE: &str = "allocated, of no file";
-/// The name of files that no directory lists: deleted ones that were open, and those of damaged directories.
+/// The name of files that no directory lists: deleted files that were still open, and files of damaged directories.
 const WITHOUT_NAME: &str = "without a name";
 
-/// Returns the owner of the files of a volume that have no name.
+/// Returns the owner of a volume's files that have no name.
 pub(super) fn nameless(cause: Option<MisalignedCause>) -> OwnerName {
     OwnerName::new(GroupName::Files, WITHOUT_NAME, "", cause)
 }
 
-/// Returns the owner of a use of the disk's map; `causes` are those of the volumes.
+/// Returns the owner for a use in the disk's map; `causes` are those of the volumes.
 pub(super) fn owner_of(guest: &Guest<'_>, use_: DiskUse, causes: &[Option<MisalignedCause>]) -> OwnerName {
     let DiskUse::Volume(at, class) = use_ else {
         return OwnerName::new(GroupName::Gaps, "between volumes", "", None);
@@ -41,7 +41,7 @@ pub(super) fn owner_of(guest: &Guest<'_>, use_: DiskUse, causes: &[Option<Misali
     }
 }
 
-/// Returns what a volume holds, in a word or two.
+/// Returns the kind of a volume's content, in a word or two.
 fn held(content: &VolumeContent<'_>) -> &'static str {
     match content {
         VolumeContent::FileSystem(system) => system.facts().kind.name(),
@@ -64,7 +64,7 @@ fn table_name(kind: TableKind) -> &'static str {
     }
 }
 
-/// Returns the name of a volume as people read it.
+/// Returns the name of a volume for users.
 pub(super) fn volume_name(origin: &VolumeOrigin) -> String {
     match origin {
         VolumeOrigin::WholeDisk => "the whole disk".to_owned(),
@@ -73,7 +73,7 @@ pub(super) fn volume_name(origin: &VolumeOrigin) -> String {
     }
 }
 
-/// Returns why the bytes of a volume lie across blocks; `None` where they do not, or nothing is known of them.
+/// Returns why the bytes of a volume cross blocks; `None` if they do not or nothing is known about them.
 pub(super) fn misaligned_cause(volume: &GuestVolume<'_>) -> Option<MisalignedCause> {
     let begins_within = |range: &DiskRange| !range.start_bytes.is_multiple_of(BLOCK_BYTES_U64);
     if volume.volume.ranges.iter().any(begins_within) {
@@ -87,9 +87,9 @@ pub(super) fn misaligned_cause(volume: &GuestVolume<'_>) -> Option<MisalignedCau
     (!system.blocks_start().is_multiple_of(BLOCK_BYTES_U64)).then_some(MisalignedCause::DataArea)
 }
 
-/// Returns the byte of the disk at which the data area of a FAT begins, where the volume lies there in one piece. In a
-/// volume of several pieces, moving it would push the end of each piece into the next one, which lies elsewhere: the
-/// view of a moved disk has no such places.
+/// Returns the byte of the disk at which the data area of a FAT begins, if the volume is contiguous there. If a volume
+/// has several pieces, moving the data area would push the end of each piece into the next one, which is elsewhere. The
+/// view of a moved disk cannot represent that.
 pub(super) fn data_area(volume: &GuestVolume<'_>) -> Option<u64> {
     let [range] = volume.volume.ranges[..] else { return None };
     let start = volume.file_system()?.blocks_start();

@@ -1,16 +1,16 @@
-//! Which images have which versions of a package, in bounded memory.
+//! Finds the versions of each package in all images, in bounded memory.
 
 use std::collections::BTreeMap;
 
 use super::analysis::{PackageVersion, PackageVersions};
 
-/// Memory of a package, and of a version, besides its text.
+/// Memory of a package, and of a version, without its text.
 const NAME_BYTES: usize = 100;
 /// Memory of an image that has a version.
 const IMAGE_BYTES: usize = 8;
-/// Memory of the name of an image in a result, besides its text.
+/// Memory of the name of an image in a result, without its text.
 const STRING_BYTES: usize = 24;
-/// How often such a name is in memory: in the result, and in the document that is made of it.
+/// Number of copies of such a name in memory: in the result, and in the document that is made of it.
 const COPIES: usize = 2;
 
 /// The versions of the packages of all images.
@@ -26,24 +26,24 @@ pub(super) struct Versions {
 }
 
 impl Versions {
-    /// Returns an empty list that takes about `memory_bytes`, with the names that images have in its result; they have
-    /// `name_bytes`.
+    /// Returns an empty list. It takes about `memory_bytes`, including the names of images in its result, whose lengths
+    /// are `name_bytes`.
     pub(super) fn new(memory_bytes: usize, name_bytes: Vec<usize>) -> Versions {
         Versions { packages: BTreeMap::new(), bytes_left: memory_bytes, name_bytes, image: 0, is_full: false }
     }
 
-    /// Begins with the packages of an image.
+    /// Begins the packages of an image.
     pub(super) fn begin(&mut self, image: usize) {
         self.image = u32::try_from(image).unwrap_or(u32::MAX);
         self.is_full = false;
     }
 
-    /// Returns whether a package of the image at hand found no room.
+    /// Returns whether the current image has a package for which there was no memory.
     pub(super) fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// Notes that the image at hand has a package. A package of several architectures counts once.
+    /// Records a package of the current image. A package of several architectures counts once.
     pub(super) fn add(&mut self, name: &str, version: &str) {
         let of_version = 2 * NAME_BYTES + name.len() + version.len();
         let bytes = match self.packages.get(name) {
@@ -53,7 +53,7 @@ impl Versions {
                 Some(_) if versions.len() > 1 => IMAGE_BYTES + self.told_bytes(self.image),
                 Some(_) => IMAGE_BYTES,
                 None => {
-                    // With its second version, a package comes into the result, and all of its images do.
+                    // With its second version, a package enters the result, and so do all images with that package.
                     let before = versions.values().filter(|_| versions.len() == 1).flatten();
                     let told = before.map(|image| self.told_bytes(*image)).fold(0, usize::saturating_add);
                     of_version.saturating_add(self.told_bytes(self.image)).saturating_add(told)
@@ -69,13 +69,13 @@ impl Versions {
         versions.entry(version.to_owned()).or_default().push(self.image);
     }
 
-    /// Returns the memory that the name of an image takes for each version that it has in the result.
+    /// Returns the memory for the name of an image in each version of the result that lists it.
     fn told_bytes(&self, image: u32) -> usize {
         let name_bytes = usize::try_from(image).ok().and_then(|at| self.name_bytes.get(at)).copied().unwrap_or(0);
         COPIES * (STRING_BYTES + name_bytes)
     }
 
-    /// Returns the packages with several versions among the images that `name_of` has a name for.
+    /// Returns the packages with several versions among the images for which `name_of` returns a name.
     pub(super) fn several(&self, name_of: &dyn Fn(usize) -> Option<String>) -> Vec<PackageVersions> {
         let version = |(version, images): (&String, &Vec<u32>)| {
             let images = images.iter().filter_map(|image| name_of(usize::try_from(*image).ok()?)).collect();
