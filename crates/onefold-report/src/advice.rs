@@ -1,16 +1,16 @@
-//! The plain recommendation at the end of a report.
+//! The recommendation at the end of a report.
 
 use onefold_block::size::human;
 
 use crate::analysis::Ways;
 use crate::sampled_analysis::{Range, SampledWays};
 
-/// Savings below this are not worth a change.
+/// Savings below this amount do not justify a change.
 const WORTH_BYTES: u64 = 1 << 30;
-/// So are savings below this part of what is used now, in percent.
+/// Neither do savings below this percentage of the space that is used now.
 const WORTH_PERCENT: u64 = 10;
 
-/// Returns what to do, in a sentence or two.
+/// Returns the recommendation, in a sentence or two.
 pub(crate) fn advise(ways: &Ways) -> String {
     if ways.now_bytes == 0 && ways.pool_bytes == 0 {
         return "Nothing was found to store.".to_owned();
@@ -41,7 +41,7 @@ pub(crate) fn advise(ways: &Ways) -> String {
     format!("Use a pool: {would}. {left_where_they_are}")
 }
 
-/// Returns what to do as far as a sample can tell: only what holds for all of its ranges.
+/// Returns the recommendation that a sample supports: only statements that hold for all of its ranges.
 pub(crate) fn advise_by_sample(ways: &SampledWays) -> String {
     let (now, pool) = (ways.now_bytes, ways.pool_bytes);
     if now == 0 && pool.high == 0 {

@@ -1,4 +1,4 @@
-//! What an analysis found. All sizes are in bytes and add up; how is said at each structure.
+//! Results of an analysis. All sizes are in bytes. The documentation of each structure says which sizes add up.
 
 use onefold_guest::Partition;
 use serde::Serialize;
@@ -12,29 +12,29 @@ pub struct Analysis {
     pub total: Total,
     /// Each image, in the given order.
     pub images: Vec<ImageReport>,
-    /// What could not be read and is in no number.
+    /// Images that could not be read. No figure includes them.
     pub left_out: Vec<LeftOut>,
     /// The same images with blocks of 4 KiB to 1 MiB.
     pub block_sizes: Vec<BlockSize>,
-    /// The same with zeros put before every image; empty unless asked for.
+    /// The same with zeros put before every image; empty unless requested.
     pub shifts: Vec<Shift>,
-    /// What moving partitions to whole blocks would bring.
+    /// Savings from moving partitions to whole blocks.
     pub realignment: Realignment,
-    /// The blocks of 4 KiB that are there most often, the most repeated first.
+    /// The most frequent blocks of 4 KiB, the most repeated first.
     pub top_blocks: Vec<TopBlockReport>,
-    /// How storage grows as the images are added in the given order.
+    /// Growth of the storage as the images are added in the given order.
     pub growth: Vec<Growth>,
-    /// Averages of the groups that were named.
+    /// Averages of the named groups.
     pub groups: Vec<GroupReport>,
-    /// Which of the first images resemble which.
+    /// Similarity of the first images to each other.
     pub similarity: Similarity,
     /// How sequential a deduplicated layout would be.
     pub runs: Runs,
-    /// What each way of storing the images would take.
+    /// Space that each way of storing the images would take.
     pub ways: Ways,
-    /// What the analysis itself took.
+    /// Effort of the analysis itself.
     pub effort: Effort,
-    /// What the bytes belong to, where that was asked for.
+    /// What the bytes belong to, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<FilesAnalysis>,
 }
@@ -44,13 +44,13 @@ pub struct Analysis {
 pub struct Total {
     /// Lengths, each rounded up to blocks of 4 KiB.
     pub apparent_bytes: u64,
-    /// What the images' files occupy now.
+    /// Space that the images' files occupy now.
     pub allocated_bytes: u64,
     /// Holes and blocks of zeros.
     pub zero_bytes: u64,
-    /// Different blocks of 4 KiB that are not zero: what a pool stores.
+    /// Distinct blocks of 4 KiB that are not zero: a pool stores these.
     pub distinct_bytes: u64,
-    /// Equal to some block that is counted in `distinct_bytes`.
+    /// Blocks that equal some block in `distinct_bytes`.
     pub saved_bytes: u64,
 }
 
@@ -59,62 +59,62 @@ pub struct Total {
 pub struct ImageReport {
     /// Its name.
     pub name: String,
-    /// The group it was put in.
+    /// The group to which it was assigned.
     pub group: Option<String>,
-    /// Whether somebody wrote to it meanwhile: then its numbers are of no single moment.
+    /// Whether the image was written during the analysis. Its numbers then describe no single moment.
     pub changed_meanwhile: bool,
     /// Length, rounded up to blocks of 4 KiB.
     pub apparent_bytes: u64,
-    /// What its files occupy now.
+    /// Space that its files occupy now.
     pub allocated_bytes: u64,
     /// Holes and blocks of zeros.
     pub zero_bytes: u64,
     /// Equal to another block of the same image.
     pub repeated_within_bytes: u64,
-    /// Different blocks that are not zero.
+    /// Distinct blocks that are not zero.
     pub distinct_bytes: u64,
-    /// Of these: in other images too.
+    /// Of these: blocks that other images also have.
     pub shared_with_others_bytes: u64,
-    /// Of these: in no other image.
+    /// Of these: blocks that no other image has.
     pub only_here_bytes: u64,
-    /// Of the distinct ones: in no image before this one.
+    /// Of the distinct ones: blocks that no earlier image has.
     pub new_bytes: u64,
     /// The image's map in a pool.
     pub map_bytes: u64,
-    /// What a pool needs to keep this image besides all others: the blocks that are only here, their part of the pool's
-    /// fixed metadata, and the map.
+    /// Space that a pool needs to keep this image in addition to all others: the blocks that are only here, their part
+    /// of the pool's fixed metadata, and the map.
     pub marginal_bytes: u64,
-    /// What deleting it from a pool would free: the same without fixed metadata, which stays.
+    /// Space that its deletion from a pool would free: the same without fixed metadata, which stays.
     pub freed_bytes: u64,
 }
 
-/// An image that is in no number.
+/// An image that no figure includes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
     /// Its name.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// What blocks of one size would bring: `nonzero = distinct + saved`.
+/// Result for one block size: `nonzero = distinct + saved`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BlockSize {
     /// The size.
     pub block_bytes: u64,
     /// Blocks that are not zero.
     pub nonzero_bytes: u64,
-    /// Different ones among them.
+    /// Distinct ones among them.
     pub distinct_bytes: u64,
-    /// The rest of them.
+    /// The others.
     pub saved_bytes: u64,
     /// Fingerprints, bitmaps and maps that Onefold would keep for them.
     pub metadata_bytes: u64,
-    /// Different ones among them where only blocks at the same offset can be shared: the least that linked clones need.
+    /// Distinct ones among them if only blocks at the same offset can be shared: the minimum that linked clones need.
     pub linked_clone_bytes: u64,
-    /// How often the most repeated block is there.
+    /// Number of places of the most repeated block.
     pub repeats_max: u64,
-    /// How many different blocks are there at most so many times.
+    /// Numbers of distinct blocks by their number of places, cumulative.
     pub repeats: Vec<RepeatsAtMost>,
 }
 
@@ -123,29 +123,29 @@ pub struct BlockSize {
 pub struct RepeatsAtMost {
     /// A number of places.
     pub times: u64,
-    /// Different blocks that are in at most so many.
+    /// Distinct blocks that are in at most this many places.
     pub blocks: u64,
 }
 
 /// All images with zeros put before them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Shift {
-    /// How many zeros.
+    /// Number of zeros, in bytes.
     pub shift_bytes: u64,
-    /// What each block size would bring then.
+    /// Result for each block size.
     pub block_sizes: Vec<BlockSize>,
 }
 
-/// What moving partitions to whole blocks would bring, in blocks of 4 KiB.
+/// Savings from moving partitions to whole blocks, in blocks of 4 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Realignment {
-    /// Partitions that begin inside a block. Where there are none, nothing would change.
+    /// Partitions that begin inside a block. If there are none, nothing would change.
     pub misaligned: Vec<Misaligned>,
-    /// Blocks that are not zero, with all partitions moved.
+    /// Blocks that are not zero, after all partitions are moved.
     pub nonzero_bytes: u64,
-    /// Different ones among them.
+    /// Distinct ones among them.
     pub distinct_bytes: u64,
-    /// What a pool would store less.
+    /// Space that a pool would save in addition.
     pub gained_bytes: u64,
 }
 
@@ -154,9 +154,9 @@ pub struct Realignment {
 pub struct Misaligned {
     /// The image.
     pub image: String,
-    /// Where the partition begins.
+    /// Start of the partition.
     pub start_bytes: u64,
-    /// How long it is.
+    /// Length of the partition.
     pub length_bytes: u64,
 }
 
@@ -166,16 +166,16 @@ impl Misaligned {
     }
 }
 
-/// A block that is there often.
+/// A frequent block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TopBlockReport {
-    /// How often.
+    /// Number of its places.
     pub times: u64,
-    /// What its repetitions take without sharing.
+    /// Space that its repetitions take without sharing.
     pub repeated_bytes: u64,
     /// The first image that has it.
     pub image: String,
-    /// Where it is first in that image.
+    /// Offset of its first place in that image.
     pub offset_bytes: u64,
 }
 
@@ -184,13 +184,13 @@ pub struct TopBlockReport {
 pub struct Growth {
     /// The image.
     pub name: String,
-    /// Blocks that are not zero of all images so far: what storing without sharing takes.
+    /// Blocks of all images so far that are not zero. Storage without sharing takes this space.
     pub nonzero_bytes: u64,
-    /// Different ones among them.
+    /// Distinct ones among them.
     pub distinct_bytes: u64,
 }
 
-/// A group of images by itself.
+/// A group of images on its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GroupReport {
     /// Its name.
@@ -199,27 +199,28 @@ pub struct GroupReport {
     pub images: u64,
     /// Blocks that are not zero.
     pub nonzero_bytes: u64,
-    /// Different ones among them, counted within the group.
+    /// Distinct ones among them, counted within the group.
     pub distinct_bytes: u64,
 }
 
-/// Likeness of images: contents that both have, of those that one of them has.
+/// Similarity of images: contents that both have, divided by those that at least one of them has.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Similarity {
-    /// The images that are compared, by their place in `images`, the like beside each other. At most the first 64.
+    /// The compared images as indices into `images`, with similar ones next to each other. At most the first 64.
     pub order: Vec<usize>,
-    /// For each of them, in that order, its likeness to each: 0 to 1.
+    /// For each of them, in that order, its similarity to each image: 0 to 1.
     pub likeness: Vec<Vec<f64>>,
-    /// For each of them, what it has in common with each.
+    /// For each of them, the bytes that it has in common with each image.
     pub common_bytes: Vec<Vec<u64>>,
 }
 
-/// Runs of shared blocks that lie together where their contents were first: what reading such an image feels.
+/// Runs of shared blocks that are adjacent at the first places of their contents. They show how sequential reads of
+/// such an image are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Runs {
-    /// How many runs.
+    /// Number of runs.
     pub runs: u64,
-    /// Blocks in them: all that is stored at an earlier place.
+    /// Blocks in them: all blocks that are stored at an earlier place.
     pub shared_bytes: u64,
     /// Their mean length.
     pub mean_bytes: u64,
@@ -230,18 +231,18 @@ pub struct Runs {
 /// Runs that are longer than half of `at_most_bytes`, and not longer than that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RunsOfLength {
-    /// The longest.
+    /// Maximum length.
     pub at_most_bytes: u64,
-    /// How many.
+    /// Number of runs.
     pub runs: u64,
-    /// What is in them.
+    /// Bytes in these runs.
     pub shared_bytes: u64,
 }
 
-/// What the images take now, and what they would take otherwise.
+/// Space that the images take now and would take in other forms.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Ways {
-    /// What their files occupy now.
+    /// Space that their files occupy now.
     pub now_bytes: u64,
     /// In a pool: distinct blocks and metadata.
     pub pool_bytes: u64,
@@ -249,20 +250,20 @@ pub struct Ways {
     pub pool_fixed_bytes: u64,
     /// Of these: file maps.
     pub pool_map_bytes: u64,
-    /// With equal blocks shared by the file system that they lie on, where they are plain files, and an index to find
-    /// them; other formats stay as they are.
+    /// With equal blocks shared by their file system if the images are plain files, and an index to find the blocks.
+    /// Images in other formats stay unchanged.
     pub sharing_bytes: u64,
-    /// As linked clones of each other, at 4 KiB: the least they would need.
+    /// As linked clones of each other, at 4 KiB: the minimum that they would need.
     pub linked_clone_bytes: u64,
-    /// What to do, in a sentence or two.
+    /// Recommendation in a sentence or two.
     pub recommendation: String,
 }
 
-/// What an analysis took.
+/// Effort of an analysis.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Effort {
-    /// What was read, holes left out.
+    /// Bytes that were read, without holes.
     pub read_bytes: u64,
-    /// What was written into temporary files meanwhile.
+    /// Bytes that were written to temporary files.
     pub spilled_bytes: u64,
 }

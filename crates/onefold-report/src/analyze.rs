@@ -25,10 +25,10 @@ use crate::scan::Hasher;
 use crate::top::TopBlock;
 use crate::top_paths::TopPaths;
 
-/// More threads than this have not been tried.
+/// Maximum number of threads. More have not been tested.
 const THREADS_MAX: usize = 8;
 
-/// Analyses `images`. Those that cannot be read are left out and named in the result.
+/// Analyses `images`. Images that cannot be read are left out and named in the result.
 ///
 /// # Errors
 /// When the user stops it, or temporary files cannot be written.
@@ -48,8 +48,8 @@ pub fn analyze(images: &[Image], options: &Options, progress: &dyn Progress) -> 
     Ok(analysis)
 }
 
-/// Analyses `images` by reading `share` of their regions. Those that cannot be read are left out and named in the
-/// result. Groups and shifts are not looked at.
+/// Analyses `images` by reading `share` of their regions. Images that cannot be read are left out and named in the
+/// result. Groups and shifts are ignored.
 ///
 /// # Errors
 /// When the user stops it, or temporary files cannot be written.
@@ -97,7 +97,7 @@ fn files(images: &[Image], found: &Walked, analysis: &Analysis, survey: &Survey<
     files
 }
 
-/// Adds what moving volumes and data areas to whole blocks would bring.
+/// Adds the savings from moving volumes and data areas to whole blocks.
 fn add_gains(found: &Walked, analysis: &Analysis, files: &mut FilesAnalysis) {
     let has_moved = !analysis.realignment.misaligned.is_empty();
     let surveys = found.read.iter().filter_map(|read| read.as_ref().ok()?.survey.as_ref());
@@ -112,16 +112,16 @@ fn add_gains(found: &Walked, analysis: &Analysis, files: &mut FilesAnalysis) {
     }
 }
 
-/// What was found in one walk over all images.
+/// Result of one pass over all images.
 struct Walked {
     read: Vec<Read>,
     counts: Counts,
     runs: RunCount,
-    /// Only of a sample; empty otherwise.
+    /// Filled only for a sample.
     histogram: Histogram,
-    /// Only where files are asked about; empty otherwise.
+    /// Filled only if owners of blocks are requested.
     owners: OwnerCounts,
-    /// The paths of files that have the most repeated blocks, by their places in the list of these.
+    /// The paths of files that have the most repeated blocks, by index into the list of these blocks.
     paths: BTreeMap<usize, Vec<u8>>,
     spilled_bytes: u64,
 }
@@ -160,7 +160,7 @@ impl Walked {
     }
 }
 
-/// Reads `images`, or `sample` of them, and counts what is in them.
+/// Reads `images`, or `sample` of them, and counts their blocks.
 fn walk(
     images: &[Image],
     options: &Options,
@@ -184,7 +184,7 @@ fn walk(
     let read = Reading { images, options, sample, hasher: Hasher::new(options.key), told, held_bytes: memory.held };
     let read = read.all(&mut batches, survey.as_deref_mut())?;
     let survey = survey.as_deref();
-    // Sorted side by side, as they were filled.
+    // Batches are sorted in parallel, as they were filled.
     let sorted: Vec<Vec<Row>> = thread::scope(|scope| {
         let sorting: Vec<_> = batches.into_iter().map(|batch| scope.spawn(|| batch.finish())).collect();
         sorting.into_iter().map(|thread| thread.join().expect("sorting does not panic")).collect()
@@ -226,7 +226,7 @@ fn has_path(survey: &Survey<'_>, read: &[Read], block: &TopBlock, places: &BTree
     matches!(group, Some(GroupName::Packages | GroupName::Files))
 }
 
-/// Bytes of memory for each use.
+/// Bytes of memory for each purpose.
 struct Memory {
     whole: usize,
     records: usize,
@@ -236,8 +236,9 @@ struct Memory {
 }
 
 impl Memory {
-    /// Shares `bytes` out; an eighth is for all else. Runs and offsets are counted when all images have been read.
-    /// Until then a survey takes up to seven sixteenths, beside the records, and contents that wait for it a little.
+    /// Divides `bytes`; an eighth is reserved for other purposes. Runs and offsets are counted after all images have
+    /// been read. Until then a survey takes up to seven sixteenths, in addition to the records, and contents that wait
+    /// for it take a little.
     fn of(bytes: u64, has_survey: bool) -> Memory {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let records = if has_survey { bytes / 64 * 27 } else { bytes / 16 * 9 };
@@ -249,7 +250,7 @@ fn counted(image: &Image, read: &Read) -> Counted {
     Counted { is_whole: read.is_ok(), group: image.group, is_plain: image.is_plain }
 }
 
-/// What is counted only where it is asked for.
+/// Counts that are only made on request.
 struct Besides<'a> {
     histogram: Option<&'a mut Histogram>,
     owners: Option<&'a mut OwnerCounts>,
@@ -265,7 +266,7 @@ struct Counting<'a> {
 }
 
 impl Counting<'_> {
-    /// Returns all counts and what was spilled for them, or nothing where the user wants to stop.
+    /// Returns all counts and the number of spilled bytes, or nothing if the user wants to stop.
     fn all(
         &self,
         records: &Sorter,

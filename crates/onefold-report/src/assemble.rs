@@ -1,4 +1,4 @@
-//! From counts of blocks to the report in bytes.
+//! Converts counts of blocks to the report in bytes.
 
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_guest::Partition;
@@ -16,10 +16,10 @@ use crate::runs::RunCount;
 use crate::scan::SHIFT_VARIANTS;
 use crate::sizes::{SIZES, block_bytes};
 
-/// All that was found, as counts.
+/// All results of an analysis, as counts.
 pub(crate) struct Findings<'a> {
     pub(crate) images: &'a [Image],
-    /// What was learned of each image.
+    /// Result of reading each image.
     pub(crate) read: &'a [Read],
     pub(crate) groups: &'a [String],
     pub(crate) counts: &'a Counts,
@@ -27,7 +27,7 @@ pub(crate) struct Findings<'a> {
     pub(crate) spilled_bytes: u64,
 }
 
-/// Returns the report on what was found.
+/// Returns the report on these results.
 pub(crate) fn assemble(findings: &Findings<'_>) -> Analysis {
     let images: Vec<ImageReport> = findings.whole().map(|(at, whole)| findings.image(at, whole)).collect();
     let map_nodes = findings.whole().map(|(_, whole)| whole.scanned.map_nodes).sum();
@@ -66,7 +66,7 @@ fn bytes(blocks: u64) -> u64 {
 }
 
 impl Findings<'_> {
-    /// Returns the images that count, with their place among all.
+    /// Returns the images that count, each with its index among all images.
     fn whole(&self) -> impl Iterator<Item = (usize, &Whole)> {
         self.read.iter().enumerate().filter_map(|(at, read)| Some((at, read.as_ref().ok()?)))
     }
@@ -83,7 +83,7 @@ impl Findings<'_> {
             changed_meanwhile: whole.has_changed,
             apparent_bytes,
             allocated_bytes: image.allocated_bytes,
-            // A file that grows while it is read has no more blocks than it was long.
+            // If a file grows while it is read, only blocks within its initial length count.
             zero_bytes: apparent_bytes.saturating_sub(bytes(count.references)),
             repeated_within_bytes: bytes(count.references - count.distinct),
             distinct_bytes: bytes(count.distinct),
@@ -124,10 +124,10 @@ impl Findings<'_> {
             .collect()
     }
 
-    /// Returns the likeness of the compared images that count.
+    /// Returns the similarity of the compared images that count.
     fn similarity(&self) -> Similarity {
         let overlaps = &self.counts.overlaps;
-        // Results name images by their place among those that count.
+        // Results refer to images by their index among those that count.
         let mut place = vec![None; self.read.len()];
         self.whole().enumerate().for_each(|(index, (at, _))| place[at] = Some(index));
         let order: Vec<usize> = overlaps.order().into_iter().filter(|&at| place[at].is_some()).collect();
@@ -201,7 +201,7 @@ fn sizes_of(variants: &[VariantCount], map_nodes: u64) -> Vec<BlockSize> {
             nonzero_bytes: bytes(count.references),
             distinct_bytes: bytes(count.distinct),
             saved_bytes: bytes(count.references - count.distinct),
-            // A map of larger blocks has fewer nodes in the same measure.
+            // A map of larger blocks has proportionally fewer nodes.
             metadata_bytes: cost::fixed_bytes(count.distinct) + (cost::map_bytes(map_nodes) >> level),
             linked_clone_bytes: bytes(count.distinct_at_offset),
             repeats_max: count.repeats.max(),

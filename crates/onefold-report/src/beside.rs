@@ -1,5 +1,5 @@
-//! The survey of an image beside the pass over its blocks: both begin together, and the blocks get their owners when
-//! the survey is over.
+//! The survey of an image in parallel to the pass over its blocks: both begin together, and the blocks get their owners
+//! when the survey is over.
 
 use std::sync::mpsc;
 
@@ -12,7 +12,7 @@ use crate::scan_error::ScanError;
 /// What the blocks of an image belong to, and the owner of each.
 pub(crate) type Surveyed = Result<(ImageSurvey, Option<BlockOwners>), ScanError>;
 
-/// The survey of an image whose blocks are read meanwhile.
+/// A survey that runs while the blocks of the image are read.
 pub(crate) struct Beside {
     surveyed: mpsc::Receiver<Surveyed>,
     has_moved: bool,
@@ -21,8 +21,8 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
-    /// Returns the survey that comes from `surveyed`; `has_moved` says whether the image has partitions that begin
-    /// inside a block.
+    /// Wraps the survey whose result comes through `surveyed`. `has_moved` says whether the image has partitions that
+    /// begin inside a block.
     pub(crate) fn new(surveyed: mpsc::Receiver<Surveyed>, has_moved: bool) -> Beside {
         Beside { surveyed, has_moved, survey: None, failed: None }
     }
@@ -51,14 +51,14 @@ impl Beside {
         }
     }
 
-    /// Returns what the pass over the blocks found, and the survey. Where both failed, an image is left out for the
-    /// reason that the survey has, whichever failed first.
+    /// Returns the results of the pass over the blocks and of the survey. If both failed, the survey's error is the
+    /// reason why the image is left out, whichever failed first.
     pub(crate) fn end(
         mut self,
         scanned: Result<Scanned, ScanError>,
     ) -> Result<(Scanned, Option<ImageSurvey>), ScanError> {
         if matches!(scanned, Err(ScanError::Disk(_))) && self.survey.is_none() && self.failed.is_none() {
-            // What it fails with is kept.
+            // An error of the survey is stored.
             let _ = self.ask(Wait::Yes);
         }
         match self.failed {
@@ -86,7 +86,7 @@ mod tests {
         }
     }
 
-    /// Which of the two threads fails first is chance, and must not be seen in the result.
+    /// Which of the two threads fails first is random, and must not affect the result.
     #[test]
     fn where_both_fail_the_reason_is_that_of_the_survey() {
         for is_asked in [false, true] {

@@ -1,7 +1,7 @@
-//! What the records of a piece take along besides contents: the lists that they belong to, and what owns their blocks.
+//! Additional fields of the records of a piece besides contents: their lists, and the owners of the blocks.
 //!
-//! Both come from the survey of the image. Where that goes on while the blocks are read, contents wait for it here, as
-//! far as there is memory for them.
+//! Both come from the survey of the image. If the survey is still running while the blocks are read, contents wait for
+//! it here, within a memory limit.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,10 +11,10 @@ use crate::record::{Content, Lists};
 use crate::scan_error::ScanError;
 use crate::sizes::PIECE_BLOCKS;
 
-/// Memory that a piece takes while it waits, besides what its vector and its owners are kept with.
+/// Memory of a waiting piece, in addition to the memory of its vector and its owners.
 const HELD_PIECE_BYTES: usize = PIECE_BLOCKS * size_of::<Option<Content>>() + size_of::<PieceOwners>() + 256;
 
-/// What the records of a piece take along.
+/// Lists and owners for the records of a piece.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) lists: Lists,
@@ -22,7 +22,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Returns the owner of a block, by its place in the piece.
+    /// Returns the owner of a block, by its index in the piece.
     pub(crate) fn owner(&self, block: usize) -> u16 {
         self.owners.as_ref().and_then(|owners| owners.get(block)).copied().unwrap_or(0)
     }
@@ -35,35 +35,36 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// Returns claims of these lists and owners; without owners, all blocks belong to owner 0.
+    /// Returns claims of these lists and owners. Without owners, all blocks belong to owner 0.
     pub(crate) fn new(lists: Lists, owners: Option<BlockOwners>) -> Claims {
         Claims { lists, owners }
     }
 
-    /// Returns the claim of the piece that begins at block `first`, behind the pieces before.
+    /// Returns the claim of the piece that begins at block `first`. It must come after all earlier pieces.
     fn piece(&mut self, first: u64) -> io::Result<Claim> {
         let owners = self.owners.as_mut().map(|owners| owners.piece(first)).transpose()?;
         Ok(Claim { lists: self.lists, owners })
     }
 }
 
-/// Whether to wait for what is not there yet.
+/// Whether to wait for the survey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Return at once.
+    /// Return immediately.
     No,
-    /// Return when it is there.
+    /// Wait for the survey to finish.
     Yes,
 }
 
-/// Returns the claims of an image once its survey is over: `None` only where it is not, and must not be waited for.
+/// Returns the claims of an image once its survey is over. Returns `None` only if the survey is still running and the
+/// caller must not wait.
 pub(crate) type Ask<'a> = &'a mut (dyn FnMut(Wait) -> Result<Option<Claims>, ScanError> + Send);
 
-/// Where claims come from.
+/// Origin of the claims.
 pub(crate) enum Source<'a> {
-    /// They are there.
+    /// The claims are known.
     Known(Claims),
-    /// A survey that goes on has them later. Contents may take about `held_bytes` meanwhile.
+    /// A running survey will provide them. Until then, contents may take about `held_bytes`.
     Awaited { ask: Ask<'a>, held_bytes: usize },
 }
 
@@ -75,12 +76,12 @@ pub(crate) struct Hashed {
     pub(crate) contents: Vec<Option<Content>>,
 }
 
-/// Gives pieces their claims. Pieces come in the order of the disk, and their contents in any order.
+/// Assigns claims to pieces. Pieces come in the order of the disk, and their contents in any order.
 pub(crate) struct ClaimQueue<'a> {
     source: Source<'a>,
     /// Pieces that came before there were claims, by their first blocks.
     unclaimed: Vec<u64>,
-    /// The claims of these, once they are known.
+    /// The claims of these pieces, once they are known.
     claims: BTreeMap<u64, Claim>,
     held: Vec<Hashed>,
 }
@@ -95,7 +96,7 @@ impl<'a> ClaimQueue<'a> {
         matches!(self.source, Source::Awaited { .. })
     }
 
-    /// Returns whether no further piece may come before there are claims.
+    /// Returns whether the queue accepts no further pieces until there are claims.
     pub(crate) fn is_full(&self) -> bool {
         match &self.source {
             Source::Known(_) => false,
@@ -103,7 +104,7 @@ impl<'a> ClaimQueue<'a> {
         }
     }
 
-    /// Takes the claims, if there were none and the survey is over.
+    /// Fetches the claims if there were none and the survey is over.
     ///
     /// # Errors
     /// Those of the survey.
@@ -117,7 +118,7 @@ impl<'a> ClaimQueue<'a> {
         Ok(())
     }
 
-    /// Returns the claim of the next piece; `None` where it is not known yet.
+    /// Returns the claim of the next piece; `None` if it is not known yet.
     ///
     /// # Errors
     /// Those of temporary files.
@@ -131,8 +132,8 @@ impl<'a> ClaimQueue<'a> {
         }
     }
 
-    /// Returns the contents of a piece that came before there were claims, with its claim. Where there still are none,
-    /// it keeps the contents.
+    /// Returns the contents of a piece that came before there were claims, with its claim. If there are still no
+    /// claims, the queue keeps the contents.
     pub(crate) fn claimed(&mut self, hashed: Hashed) -> Option<(Hashed, Claim)> {
         match self.claims.remove(&hashed.first) {
             Some(claim) => Some((hashed, claim)),
@@ -143,7 +144,7 @@ impl<'a> ClaimQueue<'a> {
         }
     }
 
-    /// Returns contents that waited for their claim, if it is known.
+    /// Returns contents that waited for their claim, once the claim is known.
     pub(crate) fn next_held(&mut self) -> Option<(Hashed, Claim)> {
         if self.is_waiting() {
             return None;
@@ -161,7 +162,7 @@ mod tests {
 
     const PIECES: u64 = 5;
 
-    /// Returns the claims of pieces in which owners change at odd places.
+    /// Returns the claims of pieces whose owners change at irregular places.
     fn claims() -> Claims {
         let mut runs = OrderedWriter::new(std::path::Path::new("/nowhere"), 1 << 20);
         (0..40).for_each(|run| runs.push([run * 33, (run + 1) * 33, run % 7]).unwrap());
@@ -198,7 +199,7 @@ mod tests {
                 let hashed = |piece: u64| Hashed { first: first_of(piece), contents: Vec::new() };
                 (0..before).for_each(|piece| assert!(queue.piece(first_of(piece)).unwrap().is_none()));
                 queue.arrive(Wait::No).unwrap();
-                // Contents come in any order, some when the survey is over.
+                // Contents come in any order, some after the survey.
                 (0..hashed_before).rev().for_each(|piece| assert!(queue.claimed(hashed(piece)).is_none()));
                 assert!(queue.is_waiting() && queue.next_held().is_none());
                 queue.arrive(Wait::Yes).unwrap();

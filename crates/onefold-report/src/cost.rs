@@ -1,4 +1,4 @@
-//! What a pool needs besides the blocks themselves.
+//! Space that a pool needs in addition to the blocks themselves.
 
 use onefold_block::BLOCK_BYTES_U64;
 
@@ -6,7 +6,7 @@ use onefold_block::BLOCK_BYTES_U64;
 const GROUP_BLOCKS: u64 = 32_768;
 /// Of these: the bitmap, and 193 pages of fingerprints.
 const GROUP_FIXED_BLOCKS: u64 = 194;
-/// What a host's index of shared blocks takes for each content (DeDe's average entry).
+/// Bytes per content in a host's index of shared blocks (DeDe's average entry).
 const INDEX_ENTRY_BYTES: u64 = 23;
 
 /// Returns a pool's fixed metadata for `blocks` stored blocks: their share of bitmaps and fingerprint stores.
@@ -15,7 +15,7 @@ pub(crate) fn fixed_bytes(blocks: u64) -> u64 {
     u64::try_from(stores.div_ceil(u128::from(GROUP_BLOCKS - GROUP_FIXED_BLOCKS))).unwrap_or(u64::MAX)
 }
 
-/// Returns the size of a file map with so many nodes.
+/// Returns the size of a file map with this many nodes.
 pub(crate) fn map_bytes(nodes: u64) -> u64 {
     nodes.saturating_mul(BLOCK_BYTES_U64)
 }

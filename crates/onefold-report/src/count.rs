@@ -1,4 +1,4 @@
-//! Counting: records come sorted, so that all places of one content follow each other.
+//! Counts records. They come sorted, so all places of one content are adjacent.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,43 +13,44 @@ use crate::similarity::Overlaps;
 use crate::top::{TOP_COUNT, Top, TopBlock};
 use onefold_sort::{Merge, SortBatch};
 
-/// What is counted for one grid of blocks.
+/// Counts for one grid of blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VariantCount {
     /// Blocks that are not zero.
     pub(crate) references: u64,
-    /// Different contents among them.
+    /// Distinct contents among them.
     pub(crate) distinct: u64,
-    /// Different pairs of content and offset: what clones would share that nobody ever rewrote elsewhere.
+    /// Distinct pairs of content and offset: these could be shared by clones whose blocks were never moved to other
+    /// offsets.
     pub(crate) distinct_at_offset: u64,
-    /// How often contents are there.
+    /// Distribution of the numbers of places of contents.
     pub(crate) repeats: Repeats,
 }
 
-/// What is counted for one image, in blocks of 4 KiB.
+/// Counts for one image, in blocks of 4 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ImageCount {
     /// Blocks that are not zero.
     pub(crate) references: u64,
-    /// Different contents among them.
+    /// Distinct contents among them.
     pub(crate) distinct: u64,
-    /// Of these: in no other image.
+    /// Of these: contents that no other image has.
     pub(crate) only_here: u64,
-    /// Of these: in no image before it.
+    /// Of these: contents that no earlier image has.
     pub(crate) new: u64,
 }
 
-/// What is counted for one group of images, in blocks of 4 KiB.
+/// Counts for one group of images, in blocks of 4 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupCount {
     pub(crate) references: u64,
     pub(crate) distinct: u64,
 }
 
-/// What is known of an image before counting.
+/// Properties of an image that are known before counting.
 #[derive(Clone, Debug)]
 pub(crate) struct Counted {
-    /// Whether its records count: it was read to its end.
+    /// Whether the image was read completely, so that its records count.
     pub(crate) is_whole: bool,
     pub(crate) group: Option<usize>,
     pub(crate) is_plain: bool,
@@ -58,44 +59,44 @@ pub(crate) struct Counted {
 /// All counts.
 #[derive(Debug)]
 pub(crate) struct Counts {
-    /// By variant; those that were not looked at are empty.
+    /// Counts by variant. Variants that were not read are empty.
     pub(crate) variants: Vec<VariantCount>,
     pub(crate) images: Vec<ImageCount>,
     pub(crate) groups: Vec<GroupCount>,
-    /// With all partitions moved to whole blocks.
+    /// Counts with all partitions moved to whole blocks.
     pub(crate) realigned_references: u64,
     pub(crate) realigned_distinct: u64,
-    /// With the data areas of FAT moved to whole blocks, too.
+    /// Count with the data areas of FAT moved to whole blocks, too.
     pub(crate) data_areas_distinct: u64,
-    /// In images that are plain files.
+    /// Counts for images that are plain files.
     pub(crate) plain_references: u64,
     pub(crate) plain_distinct: u64,
     pub(crate) overlaps: Overlaps,
     pub(crate) top: Vec<TopBlock>,
-    /// Of the blocks there, where they are first: their places, where owners are counted.
+    /// Places of the most repeated blocks, by their first place, if owners are counted.
     pub(crate) top_places: BTreeMap<(usize, u64), OwnedPlaces>,
 }
 
-/// Where rows go that have to be sorted once more.
+/// Outputs for rows that must be sorted again.
 pub(crate) struct Further<'a, 'b> {
-    /// Shared blocks: place, and place of the first block of that content.
+    /// Shared blocks: the block's place, and the place of the first block with this content.
     pub(crate) runs: &'a mut SortBatch<'b>,
     /// Contents with very many places: variant and number of the content, offset.
     pub(crate) offsets: &'a mut SortBatch<'b>,
-    /// Offsets of one content that are kept at hand, before they go there.
+    /// Maximum number of offsets of one content in memory. If there are more, all of them go to `offsets`.
     pub(crate) offsets_max: usize,
-    /// Of a sample: in how many of its regions contents are.
+    /// Numbers of regions that contain each content. Only for a sample.
     pub(crate) histogram: Option<&'a mut Histogram>,
-    /// What the blocks of 4 KiB belong to.
+    /// Owners of the blocks of 4 KiB.
     pub(crate) owners: Option<&'a mut OwnerCounts>,
-    /// Gets the most repeated blocks and their places, once, as soon as they are known.
+    /// Receives the most repeated blocks and their places once, as soon as they are known.
     pub(crate) on_top: OnTop<'a>,
 }
 
-/// Takes the most repeated blocks, the most repeated first, and their places, where owners are counted.
+/// Takes the most repeated blocks, the most repeated first, and their places if owners are counted.
 pub(crate) type OnTop<'a> = &'a mut dyn FnMut(&[TopBlock], &BTreeMap<(usize, u64), OwnedPlaces>);
 
-/// Counts all of `records`. Stops when `progress`, which is told of rows, says so.
+/// Counts all of `records`. Reports the number of rows to `progress`, and stops if it says so.
 pub(crate) fn count<'a>(
     records: Merge,
     images: &'a [Counted],
@@ -121,12 +122,12 @@ pub(crate) fn count<'a>(
     Ok(ControlFlow::Continue(counts))
 }
 
-/// The content at hand, and all counts.
+/// The current content, and all counts.
 struct Counter<'a, 'b> {
     images: &'a [Counted],
     further: Further<'a, 'b>,
     counts: Counts,
-    /// Until all blocks of 4 KiB as they lie are counted.
+    /// `Some` until all blocks of 4 KiB at their original places are counted.
     top: Option<Top>,
     current: Group,
     /// Contents seen so far.
@@ -137,17 +138,17 @@ struct Counter<'a, 'b> {
 #[derive(Default)]
 struct Group {
     variant: u8,
-    /// Nothing before the first.
+    /// `None` before the first content.
     content: Option<Content>,
-    /// Place of the first block, as the images are.
+    /// Place of the first block in the unmoved images.
     first: Option<(usize, u64)>,
     references: u64,
-    /// Offsets of this content, while they are few.
+    /// Offsets of this content, while there are few.
     offsets: Vec<u64>,
     offsets_are_filed: bool,
-    /// Images with this content, in order, each once; only for 4 KiB as they lie.
+    /// Images with this content, each once and in order. Only for 4 KiB blocks at their original places.
     holders: Vec<usize>,
-    /// Regions with this content; only of a sample.
+    /// Regions with this content. Only for a sample.
     places: Places,
     realigned_references: u64,
     is_with_data_areas: bool,
@@ -155,7 +156,7 @@ struct Group {
 }
 
 impl Group {
-    /// Begins with another content; its lists keep their memory.
+    /// Starts another content. Its lists keep their memory.
     fn start(&mut self, variant: u8, content: Content) {
         let (mut offsets, mut holders) = (std::mem::take(&mut self.offsets), std::mem::take(&mut self.holders));
         let mut places = std::mem::take(&mut self.places);
@@ -197,7 +198,7 @@ impl<'a, 'b> Counter<'a, 'b> {
             self.current.start(record.variant, record.content);
         }
         let group = &mut self.current;
-        // Larger blocks are not asked about.
+        // Larger blocks are not counted for this purpose.
         if record.variant == 0 && record.lists.has(Lists::REALIGNED) {
             group.realigned_references += 1;
         }
@@ -234,7 +235,7 @@ impl<'a, 'b> Counter<'a, 'b> {
         Ok(())
     }
 
-    /// Counts the content at hand, all of whose places are known.
+    /// Counts the current content, all of whose places are known.
     fn close(&mut self) {
         let group = &mut self.current;
         if group.realigned_references > 0 {
@@ -256,7 +257,7 @@ impl<'a, 'b> Counter<'a, 'b> {
         }
         if let Some(histogram) = &mut self.further.histogram {
             histogram.add_content(group.variant, &group.places);
-            // Those that are filed are counted with the others of that kind.
+            // Offsets that are filed are counted later, together with those of other contents.
             if !group.offsets_are_filed {
                 group.offsets.iter().for_each(|&offset| histogram.add_offset(group.variant, offset));
             }
@@ -300,7 +301,7 @@ impl<'a, 'b> Counter<'a, 'b> {
         }
     }
 
-    /// Tells the most repeated blocks, once.
+    /// Reports the most repeated blocks, once.
     fn settle_top(&mut self) {
         let Some(top) = self.top.take() else { return };
         let counts = &mut self.counts;
@@ -310,7 +311,8 @@ impl<'a, 'b> Counter<'a, 'b> {
     }
 }
 
-/// Notes an offset of a content; where there are too many, all of them are sorted with others of that kind.
+/// Records an offset of a content. If there are too many, all of them are filed and sorted with those of other
+/// contents.
 fn note_offset(group: &mut Group, offset: u64, group_no: u64, further: &mut Further<'_, '_>) -> io::Result<()> {
     let key = u64::from(group.variant) << 56 | group_no;
     if group.offsets_are_filed {
@@ -326,7 +328,7 @@ fn note_offset(group: &mut Group, offset: u64, group_no: u64, further: &mut Furt
     Ok(())
 }
 
-/// Adds what was filed: the different offsets of contents with very many places.
+/// Adds the filed counts: the distinct offsets of contents with very many places.
 pub(crate) fn count_filed_offsets(
     offsets: Merge,
     variants: &mut [VariantCount],
