@@ -1,7 +1,6 @@
-//! What a sampled analysis found. Sizes are in bytes; what was not counted but told from the sample is a range.
+//! Results of a sampled analysis. Sizes are in bytes. A figure that is estimated from the sample is a range.
 //!
-//! Which figures of an [`Analysis`](crate::Analysis) are not here is on purpose: a sample tells nothing sound about
-//! them.
+//! Some figures of an [`Analysis`](crate::Analysis) are omitted on purpose, because a sample does not support them.
 
 use std::fmt;
 
@@ -10,70 +9,70 @@ use serde::Serialize;
 
 use crate::analysis::{Effort, LeftOut, Misaligned};
 
-/// A figure that was told from a sample: what it is about, and what it is not below and not above.
+/// A figure that is estimated from a sample: its best guess and its bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Range {
-    /// It is hardly less.
+    /// The true figure is hardly smaller.
     pub low: u64,
     /// The best guess.
     pub best: u64,
-    /// It is hardly more.
+    /// The true figure is hardly larger.
     pub high: u64,
 }
 
-/// The same for a part of a whole, from 0 to 1.
+/// A range for a part of a whole, from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ShareRange {
-    /// It is hardly less.
+    /// The true figure is hardly smaller.
     pub low: f64,
     /// The best guess.
     pub best: f64,
-    /// It is hardly more.
+    /// The true figure is hardly larger.
     pub high: f64,
 }
 
 /// All findings about a set of images of which a sample was read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SampledAnalysis {
-    /// What was read, and how far the ranges can be trusted.
+    /// Amount that was read, and reliability of the ranges.
     pub sample: SampleReport,
     /// All images together.
     pub total: SampledTotal,
     /// Each image, in the given order.
     pub images: Vec<SampledImage>,
-    /// What could not be read and is in no number.
+    /// Images that could not be read. No figure includes them.
     pub left_out: Vec<LeftOut>,
     /// The same images with blocks of 4 KiB to 1 MiB.
     pub block_sizes: Vec<SampledBlockSize>,
     /// Partitions that begin inside a block of 4 KiB.
     pub misaligned: Vec<Misaligned>,
-    /// What each way of storing the images would take.
+    /// Space that each way of storing the images would take.
     pub ways: SampledWays,
-    /// What the analysis itself took.
+    /// Effort of the analysis itself.
     pub effort: Effort,
 }
 
-/// What was read.
+/// The sample that was read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SampleReport {
-    /// The part of regions that was to be read, from 0 to 1.
+    /// The requested part of regions, from 0 to 1.
     pub share: f64,
-    /// Length of a region: the same ones are read in every image.
+    /// Length of a region. The same regions are read in every image.
     pub region_bytes: u64,
     /// Regions in which some image may hold data.
     pub regions: u64,
     /// Of these: in the sample.
     pub regions_read: u64,
-    /// The part of what may hold data that was read, from 0 to 1.
+    /// The part of the possible data that was read, from 0 to 1.
     pub read_share: f64,
-    /// How often a range holds the true figure, at the least: of all samples that could have been drawn, from 0 to 1.
+    /// Minimum probability that a range contains the true figure, over all possible samples, from 0 to 1.
     pub confidence: f64,
-    /// Whether there are too few regions for ranges that say much.
+    /// Whether there are too few regions for useful ranges.
     pub is_small: bool,
 }
 
 impl SampledAnalysis {
-    /// What is not in it, in a sentence.
+    /// Figures that are not included, in a sentence.
     pub const NOT_TOLD: &str = "What each image shares with others and costs, how often blocks repeat, likeness, growth, \
                                 runs, groups, and what realigning brings needs all to be read: leave out --sample.";
 }
@@ -93,24 +92,24 @@ impl fmt::Display for SampleReport {
     }
 }
 
-/// All images together: `apparent = zero + distinct + saved`, of which the best guesses add up.
+/// All images together: `apparent = zero + distinct + saved`, which holds for the best guesses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SampledTotal {
     /// Lengths, each rounded up to blocks of 4 KiB.
     pub apparent_bytes: u64,
-    /// What the images' files occupy now.
+    /// Space that the images' files occupy now.
     pub allocated_bytes: u64,
-    /// What is no hole: it may be zero or not.
+    /// Bytes outside of holes. They may be zero or not.
     pub data_bytes: u64,
     /// Holes and blocks of zeros.
     pub zero_bytes: Range,
     /// Blocks of 4 KiB that are not zero.
     pub nonzero_bytes: Range,
-    /// Different ones among them: what a pool stores.
+    /// Distinct ones among them: a pool stores these.
     pub distinct_bytes: Range,
-    /// The rest of them.
+    /// The others.
     pub saved_bytes: Range,
-    /// The rest of them, as a part of them.
+    /// The others, as a part of the blocks that are not zero.
     pub saved_share: ShareRange,
 }
 
@@ -119,47 +118,47 @@ pub struct SampledTotal {
 pub struct SampledImage {
     /// Its name.
     pub name: String,
-    /// Whether somebody wrote to it meanwhile: then its numbers are of no single moment.
+    /// Whether the image was written during the analysis. Its numbers then describe no single moment.
     pub changed_meanwhile: bool,
     /// Length, rounded up to blocks of 4 KiB.
     pub apparent_bytes: u64,
-    /// What its files occupy now.
+    /// Space that its files occupy now.
     pub allocated_bytes: u64,
-    /// What is no hole.
+    /// Bytes outside of holes.
     pub data_bytes: u64,
-    /// What was read of it.
+    /// Bytes that were read.
     pub read_bytes: u64,
     /// Holes and blocks of zeros.
     pub zero_bytes: Range,
 }
 
-/// What blocks of one size would bring.
+/// Result for one block size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SampledBlockSize {
     /// The size.
     pub block_bytes: u64,
     /// Blocks that are not zero.
     pub nonzero_bytes: Range,
-    /// Different ones among them.
+    /// Distinct ones among them.
     pub distinct_bytes: Range,
-    /// What is saved, as a part of what is not zero.
+    /// Saved part of the blocks that are not zero.
     pub saved_share: ShareRange,
-    /// Different ones where only blocks at the same offset can be shared: the least that linked clones need.
+    /// Distinct ones among them if only blocks at the same offset can be shared: the minimum that linked clones need.
     pub linked_clone_bytes: Range,
 }
 
-/// What the images take now, and what they would take otherwise.
+/// Space that the images take now and would take in other forms.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SampledWays {
-    /// What their files occupy now.
+    /// Space that their files occupy now.
     pub now_bytes: u64,
     /// In a pool: distinct blocks and metadata.
     pub pool_bytes: Range,
-    /// With equal blocks shared by the file system that they lie on, and an index to find them; nothing where some
-    /// image is no plain file.
+    /// With equal blocks shared by their file system, and an index to find the blocks; `None` if some image is not a
+    /// plain file.
     pub sharing_bytes: Option<Range>,
-    /// As linked clones of each other, at 4 KiB: the least they would need.
+    /// As linked clones of each other, at 4 KiB: the minimum that they would need.
     pub linked_clone_bytes: Range,
-    /// What to do, in a sentence or two.
+    /// Recommendation in a sentence or two.
     pub recommendation: String,
 }

@@ -1,4 +1,4 @@
-//! From a sample's counts to the report in bytes.
+//! Converts a sample's counts to the report in bytes.
 
 use std::collections::BTreeMap;
 
@@ -19,17 +19,17 @@ use crate::sampled_analysis::{
 };
 use crate::sizes::{SIZES, block_bytes};
 
-/// How often a range holds the true figure, at the least. `tests/sampled.rs` measures it.
+/// Minimum probability that a range contains the true figure. `tests/sampled.rs` measures it.
 const CONFIDENCE: f64 = 0.95;
-/// With fewer regions in the sample, ranges are too wide to say much.
+/// With fewer regions in the sample, ranges are too wide to be useful.
 const REGIONS_MIN: u64 = 100;
-/// The best guess is half way between bounds that keep so little away, which lean to where the evidence is.
+/// The best guess is the middle between bounds with this small caution, which lean towards the evidence.
 const GUESS: f64 = 1.0;
-/// Entries of a map leaf, and blocks of a file that needs none.
+/// Number of entries of a map leaf, and number of blocks of a file that needs no leaf.
 const LEAF_BLOCKS: u64 = 508;
 const INLINE_BLOCKS: u64 = 12;
 
-/// An image that was sampled to its end.
+/// An image whose sample was read completely.
 pub(crate) struct SampledWhole<'a> {
     pub(crate) name: &'a str,
     pub(crate) is_plain: bool,
@@ -40,7 +40,7 @@ pub(crate) struct SampledWhole<'a> {
     pub(crate) extent: &'a Extent,
 }
 
-/// All that was found in a sample, as counts.
+/// All results of a sample, as counts.
 pub(crate) struct SampledFindings<'a> {
     pub(crate) sample: &'a Sample,
     pub(crate) images: Vec<SampledWhole<'a>>,
@@ -51,7 +51,7 @@ pub(crate) struct SampledFindings<'a> {
     pub(crate) spilled_bytes: u64,
 }
 
-/// Returns the report on what was found.
+/// Returns the report on these results.
 pub(crate) fn assemble(findings: SampledFindings<'_>) -> SampledAnalysis {
     let mut cover = Cover::default();
     findings.images.iter().for_each(|image| cover.add(&image.extent.cover));
@@ -96,13 +96,13 @@ fn regions_of(grounds: &BTreeMap<usize, Ground>) -> u64 {
     count(grounds.values().map(|ground| ground.regions).sum())
 }
 
-/// Returns a number that was told as a count; what is below nothing is nothing.
+/// Converts an estimated count to a number. Negative values become zero.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is meant to stop at both ends")]
 fn count(number: f64) -> u64 {
     number.round() as u64
 }
 
-/// A range of counts, not yet rounded.
+/// A range of counts before rounding.
 #[derive(Clone, Copy)]
 struct Counts {
     low: f64,
@@ -111,10 +111,10 @@ struct Counts {
 }
 
 impl Counts {
-    /// Anything; as a guess, nothing is shared.
+    /// Any value. The best guess is that nothing is shared.
     const UNKNOWN: Counts = Counts { low: f64::NEG_INFINITY, best: f64::INFINITY, high: f64::INFINITY };
 
-    /// Returns the range within what is certain, in units of `bytes`.
+    /// Returns the range in units of `bytes`, clamped to the certain limits `least` and `most`.
     fn within(self, least: u64, most: u64, bytes: u64) -> Range {
         let most = most.max(least);
         let within = |number: f64| count(number).clamp(least, most);
@@ -134,12 +134,12 @@ impl Range {
     }
 }
 
-/// What figures are told from.
+/// Basis of the estimates.
 pub(super) struct Estimates<'a> {
     pub(super) known: Known<'a>,
     pub(super) certificates: Certificates,
     pub(super) histogram: &'a Histogram,
-    /// Blocks that are not whole: the last one of each image.
+    /// Blocks that are incomplete: the last one of each image.
     pub(super) tails: u64,
 }
 
@@ -149,7 +149,8 @@ impl Estimates<'_> {
         Evidence::new(self.known, self.histogram.buckets(size), seen.distinct, region_blocks)
     }
 
-    /// Returns bounds of the distinct contents, less `references` of the blocks that are not zero.
+    /// Returns bounds of the number of distinct contents, minus `references` times the number of blocks that are not
+    /// zero.
     fn distinct_less(&self, evidence: &Evidence, references: f64) -> Counts {
         if self.is_blind() {
             return Counts::UNKNOWN;
@@ -165,7 +166,7 @@ impl Estimates<'_> {
     pub(super) fn size(&self, size: u8, seen: &VariantCount) -> SampledBlockSize {
         let evidence = self.evidence(size, seen);
         let bytes = block_bytes(size);
-        // Blocks that were not read, if all of their regions are full in all images.
+        // Unread blocks, if all of their regions are full in all images.
         let unread = self.unread_blocks();
         let nonzero = self.part(&evidence, REFERENCES).within(seen.references, seen.references + unread, bytes);
         let most = (nonzero.high / bytes).min(seen.distinct + unread);
@@ -181,12 +182,12 @@ impl Estimates<'_> {
         }
     }
 
-    /// Tells whether no region of the sample has data: then nothing is known but what can be at all.
+    /// Returns whether no region of the sample has data. Then only the absolute limits are known.
     fn is_blind(&self) -> bool {
         self.known.grounds.is_empty()
     }
 
-    /// Returns the bounds of one part of what the sample shows.
+    /// Returns the bounds of one part of the evidence.
     fn part(&self, evidence: &Evidence, at: usize) -> Counts {
         if self.is_blind() {
             return Counts::UNKNOWN;
@@ -197,16 +198,16 @@ impl Estimates<'_> {
         Counts { low: best - away, best, high: best + away }
     }
 
-    /// Returns how many blocks may be full that were not read.
+    /// Returns how many unread blocks may be full.
     fn unread_blocks(&self) -> u64 {
         let read: f64 = self.known.grounds.values().map(|ground| ground.data_bytes).sum();
         let unread = (self.known.whole.data_bytes - read).max(0.0);
-        // Data may lie so that each block of 4 KiB of it fills a larger block.
+        // In the worst case, each block of 4 KiB of data occupies a different larger block.
         if unread > 0.0 { count((unread / BLOCK_BYTES_U64 as f64).ceil()) + self.tails } else { 0 }
     }
 
-    /// Returns what is saved of what is not zero. Both are told from the same sample, so their ratio is surer than
-    /// both.
+    /// Returns the saved part of the blocks that are not zero. Both figures come from the same sample, so their ratio
+    /// is more certain than either.
     fn saved_share(&self, evidence: &Evidence, distinct: Range, nonzero: Range, bytes: u64) -> ShareRange {
         let blocks = (nonzero.best / bytes) as f64;
         if blocks < 1.0 || self.is_blind() {
@@ -215,7 +216,8 @@ impl Estimates<'_> {
         let ratio = (distinct.best as f64 / nonzero.best as f64).min(1.0);
         let off = self.distinct_less(evidence, ratio);
         let best = 1.0 - ratio;
-        // No wider than what follows from both by themselves: near what is certain, they are surer.
+        // The range is no wider than the one that follows from the two separate ranges, which are more certain near the
+        // limits.
         let least = 1.0 - distinct.high as f64 / nonzero.low.max(1) as f64;
         let most = 1.0 - distinct.low as f64 / nonzero.high as f64;
         ShareRange {
@@ -249,7 +251,7 @@ impl Estimates<'_> {
     }
 }
 
-/// Returns what is left of `whole` without `part`.
+/// Returns the difference between `whole` and `part`.
 fn turned(whole: u64, part: Range) -> Range {
     let left = part.map(|bytes| whole.saturating_sub(bytes));
     Range { low: left.high, best: left.best, high: left.low }
@@ -271,7 +273,7 @@ fn sampled_image(image: &SampledWhole<'_>, part: f64) -> SampledImage {
     }
 }
 
-/// Returns how many of an image's blocks of data are not zero: as many as in the regions that were read.
+/// Returns how many of an image's blocks of data are not zero, estimated from the regions that were read.
 fn full_blocks(read: &Blocks, data: u64, part: f64) -> Range {
     let all = data as f64;
     if read.data < 1.0 {
@@ -280,7 +282,7 @@ fn full_blocks(read: &Blocks, data: u64, part: f64) -> Range {
     let ratio = read.full / read.data;
     let rest = read.full_full - 2.0 * ratio * read.data_full + ratio * ratio * read.data_data;
     let region = read.data / read.regions;
-    // As for all images together: some regions more than were read may differ by all they have.
+    // As for all images together: `UNSEEN` additional regions may differ by their whole content.
     let measured = (1.0 - part) * rest.max(0.0) * read.regions / (read.regions - 1.0).max(1.0);
     let variance = doubt(read.regions - 1.0) * (measured + UNSEEN * region * region);
     let away = CAUTION * variance.sqrt() * (all / read.data);
@@ -295,7 +297,7 @@ fn full_blocks(read: &Blocks, data: u64, part: f64) -> Range {
 
 fn ways(findings: &SampledFindings<'_>, total: &SampledTotal, base: &SampledBlockSize) -> SampledWays {
     let map_max: u64 = findings.images.iter().map(|image| cost::map_bytes(image.extent.map_nodes_max)).sum();
-    // No leaf has more than its entries, and few blocks need none.
+    // No leaf has more than its entries, and a few blocks need no leaf.
     let blocks =
         (total.nonzero_bytes.low / BLOCK_BYTES_U64).saturating_sub(INLINE_BLOCKS * findings.images.len() as u64);
     let map_min = cost::map_bytes(blocks / LEAF_BLOCKS).min(map_max);

@@ -1,25 +1,26 @@
-//! Bounds for the number of different contents in the whole, from how often contents are in the sample.
+//! Bounds for the number of distinct contents in the whole, from the numbers of regions that contain them in the
+//! sample.
 //!
-//! A content that is in `k` regions of the whole is in `j` of the sample with the chance `B(j; k)` of a binomial. Let
+//! A content in `k` regions of the whole is in `j` regions of the sample with the binomial probability `B(j; k)`. Let
 //! each content that was seen in `j` regions count for `c(j)`. On average, a content in `k` regions then counts for
 //!
 //! ```text
 //! g(k) = sum over j of c(j) B(j; k)
 //! ```
 //!
-//! If `g(k) >= 1` for every `k`, the sum over all contents that were seen is on average not below the number of all
-//! contents, seen or not; if `g(k) <= 1` for every `k`, it is not above. Such weights are a certificate: they hold
-//! whatever the images are, and the sum's own noise is measured (`evidence.rs`). Of all certificates the one is taken
-//! whose sum, moved by its noise, bounds closest: a convex problem in few unknowns. Its dual is the question that
-//! Harnik, Khaitzin and Sotnikov ask a linear programme ("Estimating Unseen Deduplication", FAST 2016, after Valiant
-//! and Valiant): which numbers of contents could have given this sample, within the noise?
+//! If `g(k) >= 1` for every `k`, the sum over all seen contents is on average not below the number of all contents,
+//! seen or not. If `g(k) <= 1` for every `k`, it is not above. Such weights are a certificate: they hold for all
+//! images, and the noise of the sum is measured (`evidence.rs`). The chosen certificate is the one whose sum, moved by
+//! its noise, gives the tightest bound: a convex problem with few unknowns. Its dual is the question that Harnik,
+//! Khaitzin and Sotnikov pose as a linear programme ("Estimating Unseen Deduplication", FAST 2016, after Valiant and
+//! Valiant): which numbers of contents could have given this sample, within the noise?
 //!
-//! Contents in more regions of the sample than are told apart count for one each.
+//! Contents in more regions of the sample than are distinguished count for one each.
 
 use super::evidence::{Evidence, MORE, PARTS, REFERENCES, Weights};
 use crate::histogram::TOLD_APART;
 
-/// Which side a bound is on.
+/// Side of a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Below,
@@ -39,20 +40,21 @@ type Unknowns = [f64; TOLD_APART];
 #[derive(Clone, Debug)]
 pub(super) struct Certificates {
     part: f64,
-    /// For numbers `k` of regions, close enough to each other: the chances to be in none to [`TOLD_APART`] of the
-    /// sample, given that it is not more.
+    /// For numbers `k` of regions at close enough intervals: the probabilities to be in none to [`TOLD_APART`] regions
+    /// of the sample, given that the number is not larger.
     chances: Vec<[f64; TOLD_APART + 1]>,
 }
 
-/// Contents in so many regions that chances are below this are told by `c` of more than are told apart.
+/// Numbers of regions with a smaller probability are ignored: such contents are in more regions of the sample than are
+/// distinguished.
 const CHANCE_MIN: f64 = 1e-12;
-/// From this number of regions on, chances change slowly enough to leave numbers out.
+/// Up to this number of regions, each number is used. Beyond it, probabilities change slowly enough to skip numbers.
 const EACH_UP_TO: f64 = 40.0;
-/// Steps from there on.
+/// Factor between numbers beyond it.
 const STEP: f64 = 1.04;
 
 impl Certificates {
-    /// Returns the problem where a region is read with the chance `part`.
+    /// Returns the problem if a region is read with probability `part`.
     pub(super) fn new(part: f64) -> Certificates {
         let mut chances = Vec::new();
         let mut k = 1.0_f64;
@@ -66,8 +68,8 @@ impl Certificates {
         }
     }
 
-    /// Returns a bound of the number of contents and `references` times the blocks that are not zero, which keeps
-    /// `caution` standard deviations away from what the sample shows.
+    /// Returns a bound of the number of contents plus `references` times the number of blocks that are not zero. The
+    /// bound keeps a distance of `caution` standard deviations from the evidence.
     pub(super) fn bound(&self, evidence: &Evidence, side: Side, references: f64, caution: f64) -> f64 {
         let problem = Problem { certificates: self, evidence, side, references, caution };
         let weights = problem.weights(&problem.solved());
@@ -75,10 +77,10 @@ impl Certificates {
     }
 }
 
-/// Returns the chances of a content in `k` regions to be in 0, 1, ... [`TOLD_APART`] of the sample, and their sum.
+/// Returns the probabilities that a content in `k` regions is in 0, 1, ... [`TOLD_APART`] of the sample, and their sum.
 fn chances_of(k: f64, part: f64) -> ([f64; TOLD_APART + 1], f64) {
     let mut line = [0.0; TOLD_APART + 1];
-    // Relative to the largest, so that none of those that matter is lost.
+    // Relative to the largest value, so that no relevant one underflows.
     let mut logarithm = k * (-part).ln_1p();
     let odds = part / (1.0 - part);
     for (j, chance) in line.iter_mut().enumerate() {
@@ -90,7 +92,7 @@ fn chances_of(k: f64, part: f64) -> ([f64; TOLD_APART + 1], f64) {
     (line, sum)
 }
 
-/// One bound that is looked for.
+/// One bound to compute.
 struct Problem<'a> {
     certificates: &'a Certificates,
     evidence: &'a Evidence,
@@ -99,10 +101,10 @@ struct Problem<'a> {
     caution: f64,
 }
 
-/// Rounds of the search; in each the certificate may come closer to its limits by [`FASTER`].
+/// Rounds of the search. In each, the certificate may come closer to its limits by [`FASTER`].
 const ROUNDS: u32 = 5;
 const FASTER: f64 = 30.0;
-/// Steps in a round, at most.
+/// Maximum number of steps in a round.
 const STEPS_MAX: usize = 50;
 
 impl Problem<'_> {
@@ -116,8 +118,8 @@ impl Problem<'_> {
         weights
     }
 
-    /// Returns a certificate to begin with, which any sample has: for a bound above, each place of a content for
-    /// itself; for one below, only what was seen.
+    /// Returns an initial certificate, which exists for any sample: for an upper bound, each place of a content counts
+    /// separately; for a lower bound, only seen contents count.
     fn first(&self) -> Unknowns {
         let mut first = [-0.01; TOLD_APART];
         if self.side == Side::Above {
@@ -128,8 +130,8 @@ impl Problem<'_> {
         first
     }
 
-    /// Returns how far a certificate is from its limit for each number of regions: `g(k) - 1` or `1 - g(k)`, by the
-    /// chance to be in no more regions of the sample than are told apart.
+    /// Returns the distance of a certificate from its limit for each number of regions: `g(k) - 1` or `1 - g(k)`,
+    /// divided by the probability to be in no more regions of the sample than are distinguished.
     fn slacks<'a>(&'a self, unknowns: &'a Unknowns) -> impl Iterator<Item = (f64, &'a [f64; TOLD_APART + 1])> {
         self.certificates.chances.iter().map(move |line| {
             let sum: f64 = unknowns.iter().zip(&line[1..]).map(|(unknown, chance)| unknown * chance).sum();
@@ -137,14 +139,15 @@ impl Problem<'_> {
         })
     }
 
-    /// Returns what is to be as small as it can be, in parts of `scale`: the bound, or minus the bound.
+    /// Returns the value to minimise, in units of `scale`: the bound, or minus the bound.
     fn objective(&self, unknowns: &Unknowns, scale: f64) -> f64 {
         let weights = self.weights(unknowns);
         let sum = self.side.sign() * self.evidence.sum(&weights);
         (sum + self.caution * self.evidence.deviation(&weights)) / scale
     }
 
-    /// Searches by an interior-point method: every step stays a certificate, so wherever it ends, the bound holds.
+    /// Searches by an interior-point method. After every step the unknowns are still a certificate, so the bound holds
+    /// wherever the search ends.
     fn solved(&self) -> Unknowns {
         let mut unknowns = self.first();
         let scale = (0..TOLD_APART).map(|at| self.evidence.values[at].max(0.0) * (at + 1) as f64).sum::<f64>()
@@ -161,14 +164,14 @@ impl Problem<'_> {
         unknowns
     }
 
-    /// Returns what a step makes smaller: the objective, and a wall before the limits of certificates.
+    /// Returns the value that a step reduces: the objective, and a barrier before the limits of certificates.
     fn height(&self, unknowns: &Unknowns, weight: f64, scale: f64) -> f64 {
         let wall: f64 =
             self.slacks(unknowns).map(|(slack, _)| if slack > 0.0 { -slack.ln() } else { f64::INFINITY }).sum();
         weight * self.objective(unknowns, scale) + wall
     }
 
-    /// Takes a step of Newton's method; tells whether it was worth it.
+    /// Takes a step of Newton's method. Returns whether the step was worthwhile.
     fn step(&self, unknowns: &mut Unknowns, weight: f64, scale: f64) -> bool {
         let (gradient, curvature) = self.derivatives(unknowns, weight, scale);
         let Some(direction) = solve(curvature, gradient.map(|slope| -slope)) else { return false };
@@ -218,7 +221,7 @@ impl Problem<'_> {
 
 type Square = [[f64; TOLD_APART]; TOLD_APART];
 
-/// Solves `square * x = right` for a square that is positive definite (Cholesky), scaled to ones on its diagonal.
+/// Solves `square * x = right` for a positive definite matrix (Cholesky), scaled to ones on its diagonal.
 fn solve(mut square: Square, mut right: Unknowns) -> Option<Unknowns> {
     let mut scales = [0.0; TOLD_APART];
     for (at, scale) in scales.iter_mut().enumerate() {

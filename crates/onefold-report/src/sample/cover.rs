@@ -1,4 +1,4 @@
-//! What is known of images without reading them: which of their regions may hold data.
+//! Facts about images that are known without reading them: which of their regions may hold data.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,28 +9,28 @@ use super::{REGION_BYTES, Sample};
 use crate::histogram::bucket_of;
 use crate::map_nodes::MapNodes;
 
-/// Where one image, or all of them, may hold data.
+/// Places where one image, or all of them, may hold data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cover {
     /// Bytes that may hold data.
     pub(crate) data_bytes: u64,
-    /// Regions that may hold some: a bit each, in words that exist only where they do.
+    /// Regions that may hold data: one bit each, in words that exist only if one of their bits is set.
     regions: BTreeMap<u64, u64>,
     /// Bytes that may hold data in regions of the sample, by bucket.
     sampled_bytes: BTreeMap<usize, u64>,
 }
 
-/// What the regions of one bucket are, whatever they hold.
+/// Known facts about the regions of one bucket, independent of their content.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Ground {
     /// Regions of the sample in which some image may hold data.
     pub(crate) regions: f64,
-    /// Bytes that may, in all images.
+    /// Bytes that may hold data, in all images.
     pub(crate) data_bytes: f64,
 }
 
 impl Cover {
-    /// Notes that `data`, within one region, may hold something.
+    /// Records that `data`, within one region, may hold data.
     pub(crate) fn note(&mut self, region: u64, data: &Range<u64>, is_sampled: bool) {
         let bytes = data.end - data.start;
         self.data_bytes = self.data_bytes.saturating_add(bytes);
@@ -56,7 +56,7 @@ impl Cover {
         self.regions.values().map(|bits| u64::from(bits.count_ones())).sum()
     }
 
-    /// Returns what lies in the sample, by bucket; those that nothing lies in are left out.
+    /// Returns the regions of the sample, by bucket. Empty buckets are left out.
     pub(crate) fn grounds(&self, sample: &Sample) -> BTreeMap<usize, Ground> {
         let mut grounds: BTreeMap<usize, Ground> = BTreeMap::new();
         let regions = self
@@ -73,7 +73,7 @@ impl Cover {
     }
 }
 
-/// Notes in `nodes` all blocks that `data` touches.
+/// Records in `nodes` all blocks that `data` touches.
 pub(crate) fn note_mapped(nodes: &mut MapNodes, data: &Range<u64>) {
     nodes.note_range(data.start / BLOCK_BYTES_U64, data.end.div_ceil(BLOCK_BYTES_U64));
 }

@@ -1,7 +1,8 @@
-//! Whether ranges hold what they say they hold: sets of many kinds, each sampled many times.
+//! Checks whether ranges contain the true figures as often as they promise: many kinds of sets, each sampled many
+//! times.
 //!
-//! A set is a list of numbers for each image here, which stand for blocks; 16 blocks are a region, as those of 64 KiB
-//! are.
+//! A set here is a list of numbers for each image. The numbers represent blocks; 16 blocks are a region, like 16 blocks
+//! of 64 KiB.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -20,7 +21,7 @@ use crate::sizes::block_bytes;
 /// Blocks of 64 KiB.
 const SIZE: u8 = 4;
 const REGION_BLOCKS: usize = 16;
-/// A number that stands for a block of zeros; a hole is one in a region of nothing else.
+/// A number that represents a block of zeros. It represents a hole if the whole region is zero.
 const ZERO: u32 = 0;
 
 type Images = Vec<Vec<u32>>;
@@ -52,7 +53,7 @@ fn files(fresh: &mut Fresh, random: &Random, count: usize, longest: usize) -> Ve
     (0..count).map(|_| fresh.run(1 + random.below(longest))).collect()
 }
 
-/// Returns an image of files, each of which `choose` picks, as long as `blocks`.
+/// Returns an image with a length of `blocks`, whose files are chosen by `choose`.
 fn image_of(files: &[Vec<u32>], blocks: usize, choose: &dyn Fn() -> usize) -> Vec<u32> {
     let mut image = Vec::new();
     while image.len() < blocks {
@@ -68,7 +69,7 @@ fn shuffled<T>(random: &Random, list: &mut [T]) {
     }
 }
 
-/// Returns an image of new contents, each of which is in it that many times, of at least `blocks` blocks.
+/// Returns an image of new contents, each of which is in it this many times, with at least `blocks` blocks.
 fn repeated(fresh: &mut Fresh, random: &Random, times: usize, blocks: usize) -> Vec<u32> {
     let mut image = Vec::new();
     while image.len() < blocks {
@@ -79,7 +80,7 @@ fn repeated(fresh: &mut Fresh, random: &Random, times: usize, blocks: usize) -> 
     image
 }
 
-/// Returns sets of all kinds, of images of `regions` regions.
+/// Returns sets of all kinds, of images with `regions` regions.
 fn kinds(regions: usize) -> Vec<(&'static str, Images)> {
     let random = Random(SeededRandom::new(11));
     let mut fresh = Fresh::default();
@@ -154,7 +155,7 @@ fn kinds(regions: usize) -> Vec<(&'static str, Images)> {
     kinds
 }
 
-/// Distinct blocks, blocks that are not zero, and pairs of content and offset.
+/// Counts distinct blocks, blocks that are not zero, and pairs of content and offset.
 fn counted(images: &Images) -> (u64, u64, u64) {
     let mut offsets = HashSet::new();
     let mut references = 0;
@@ -168,7 +169,7 @@ fn counted(images: &Images) -> (u64, u64, u64) {
     (distinct.len() as u64, references, offsets.len() as u64)
 }
 
-/// Returns what one sample of `images` tells.
+/// Returns the estimates of one sample of `images`.
 fn sampled(images: &Images, sample: &Sample) -> SampledBlockSize {
     let (mut cover, mut histogram) = (Cover::default(), Histogram::new());
     let mut contents: HashMap<u32, (Places, HashSet<usize>)> = HashMap::new();
@@ -214,7 +215,7 @@ fn width(range: Range, truth: u64) -> f64 {
     (range.high - range.low) as f64 / truth as f64
 }
 
-/// Returns what a sample would tell that is surer of itself.
+/// Returns estimates with narrower ranges.
 fn narrow(mut found: SampledBlockSize, part: f64) -> SampledBlockSize {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between two sizes")]
     let towards = |end: u64, best: u64| (best as f64 + (end as f64 - best as f64) * part) as u64;
@@ -227,8 +228,8 @@ fn narrow(mut found: SampledBlockSize, part: f64) -> SampledBlockSize {
     found
 }
 
-/// Samples sets of all kinds with `seeds` keys, prints how often and how closely ranges hold the truth, and returns the
-/// kinds where it is too seldom. Ranges are narrowed to a part of themselves before.
+/// Samples sets of all kinds with `seeds` keys, and prints how often and how closely ranges contain the truth. Returns
+/// the kinds for which that is too rare. Ranges are first narrowed to a part of their width.
 fn measured(regions: usize, share: f64, seeds: u8, narrowed: f64) -> Vec<String> {
     let mut failed = Vec::new();
     println!(
@@ -263,7 +264,8 @@ fn measured(regions: usize, share: f64, seeds: u8, narrowed: f64) -> Vec<String>
             wide_share * 100.0,
             off * 100.0
         );
-        // As many as nineteen of twenty give by chance in all but one of a thousand runs.
+        // Minimum number of hits. With a probability of 95 percent, fewer occur by chance only in one of a thousand
+        // runs.
         let least = f64::from(seeds) * 0.95 - 3.1 * (f64::from(seeds) * 0.95 * 0.05).sqrt();
         if within.iter().any(|&count| f64::from(count) < least) {
             failed.push(format!("{kind}: {within:?} of {seeds}"));

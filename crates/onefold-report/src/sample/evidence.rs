@@ -1,19 +1,19 @@
-//! What a sample shows of blocks of one size, and how far chance may have moved it.
+//! Evidence of a sample about blocks of one size, and its possible random error.
 //!
-//! Every figure here is a sum over contents or blocks of what they count for. Let `f` be such a sum, made from the
-//! sample `S`, and `d(r)` what `f` would lose without the region `r`. Regions are in the sample independently, each
-//! with chance `p`, so by the inequality of Efron and Stein
+//! Every figure here is a weighted sum over contents or blocks. Let `f` be such a sum from the sample `S`, and `d(r)`
+//! the amount that `f` would lose without the region `r`. Regions are in the sample independently, each with
+//! probability `p`, so by the inequality of Efron and Stein
 //!
 //! ```text
 //! variance of f  <=  sum over all r of p (1 - p) E[d(r)^2]  =  E[ sum over r in S of (1 - p) d(r)^2 ]
 //! ```
 //!
-//! and the last sum is what the sample itself shows. It counts a region with all that is in it, so that blocks that go
-//! together are no more than one chance. What is known of all regions, how many there are and how much data they may
-//! hold, explains part of each `d(r)`: that part is known for the whole, so it is put right and varies no more.
+//! The sample itself shows the last sum. It counts a region with its whole content, so blocks that belong together are
+//! a single random event. The number of all regions and the amount of data that they may hold are known, and explain
+//! part of each `d(r)`. That part is known for the whole, so it is corrected and adds no variance.
 //!
-//! A sample that shows something nowhere, or in few regions, shows no variation either. As many regions more as make up
-//! for that ([`UNSEEN`]) are taken to vary by as much as a region can.
+//! If a sample shows something in no region or in few, it shows no variance either. To compensate, [`UNSEEN`]
+//! additional regions are assumed to vary by the maximum of a region.
 
 use std::collections::BTreeMap;
 
@@ -21,32 +21,33 @@ use super::cover::Ground;
 use super::least_squares::fit;
 use crate::histogram::{Bucket, TOLD_APART};
 
-/// Contents in one region of the sample, in two, and so on; contents in more than are told apart; blocks that are not
-/// zero in the whole; pairs of content and offset in the whole.
+/// Contents in one region of the sample, in two, and so on; contents in more regions than are distinguished; blocks of
+/// the whole that are not zero; pairs of content and offset in the whole.
 pub(super) const PARTS: usize = TOLD_APART + 3;
-/// Contents in more regions than are told apart.
+/// Contents in more regions than are distinguished.
 pub(super) const MORE: usize = TOLD_APART;
 pub(super) const REFERENCES: usize = TOLD_APART + 1;
 pub(super) const AT_OFFSET: usize = TOLD_APART + 2;
 
-/// Where nothing was seen, up to 3 may be expected (19 times in 20). With the [`CAUTION`] there is, two more vary by
-/// that.
+/// If nothing was seen, up to 3 may be expected (19 times in 20). With the given [`CAUTION`], two additional regions
+/// vary by that amount.
 pub(super) const UNSEEN: f64 = 2.0;
-/// Standard deviations that bounds keep away. It would be 97.5 in 100, if chance were normal and its deviation known.
+/// Distance of the bounds in standard deviations. It would give 97.5 percent for a normal distribution with a known
+/// deviation.
 pub(super) const CAUTION: f64 = 2.24;
 
 /// Weights of parts in a sum.
 pub(super) type Weights = [f64; PARTS];
 
-/// What a sample shows of blocks of one size.
+/// Evidence of a sample about blocks of one size.
 #[derive(Clone, Debug)]
 pub(super) struct Evidence {
     pub(super) values: [f64; PARTS],
-    /// How parts vary, by two.
+    /// Covariance of the parts.
     pub(super) noise: [[f64; PARTS]; PARTS],
 }
 
-/// What is known about all regions.
+/// Known facts about all regions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'a> {
     /// The part of regions that is in the sample.
@@ -58,7 +59,7 @@ pub(super) struct Known<'a> {
 }
 
 impl Evidence {
-    /// Returns what `buckets` show; a region has `region_blocks`, and `distinct` contents were seen in all.
+    /// Returns the evidence of `buckets`. A region has `region_blocks`, and `distinct` contents were seen in total.
     pub(super) fn new(known: Known<'_>, buckets: &[Bucket], distinct: u64, region_blocks: f64) -> Evidence {
         let rows: Vec<([f64; 2], [f64; PARTS], &Bucket)> = known
             .grounds
@@ -67,7 +68,7 @@ impl Evidence {
             .collect();
         let regions: f64 = known.grounds.values().map(|ground| ground.regions).sum();
         let data_bytes: f64 = known.grounds.values().map(|ground| ground.data_bytes).sum();
-        // How much more the sample has than its share.
+        // Excess of the sample over its share.
         let excess = [regions - known.part * known.whole.regions, data_bytes - known.part * known.whole.data_bytes];
 
         let mut values = seen(&rows, distinct);
@@ -98,7 +99,7 @@ impl Evidence {
         self.values.iter().zip(weights).map(|(value, weight)| value * weight).sum()
     }
 
-    /// Returns how each part adds to the variance of a sum of parts: half of its slope.
+    /// Returns the contribution of each part to the variance of a sum of parts: half of its slope.
     pub(super) fn slopes(&self, weights: &Weights) -> [f64; PARTS] {
         self.noise.map(|line| line.iter().zip(weights).map(|(noise, weight)| noise * weight).sum())
     }
@@ -110,13 +111,13 @@ impl Evidence {
     }
 }
 
-/// Returns by how much a variance counts more that was told from few, as Student's distribution is wider than the
-/// normal one: about as much as it is at the [`CAUTION`] there is.
+/// Returns the factor for a variance that was estimated from few regions, because Student's distribution is wider than
+/// the normal one. It is approximately right for the given [`CAUTION`].
 pub(super) fn doubt(others: f64) -> f64 {
     (1.0 + 3.0 / others.max(1.0)).powi(2)
 }
 
-/// Returns what each part would lose without the regions of a bucket: a content in two regions would be in one.
+/// Returns the loss of each part without the regions of a bucket: a content in two regions would be in one.
 fn losses(bucket: &Bucket, part: f64) -> [f64; PARTS] {
     let mut losses = [0.0; PARTS];
     for (loss, pair) in losses.iter_mut().zip(bucket.contents.windows(2)) {
@@ -128,7 +129,7 @@ fn losses(bucket: &Bucket, part: f64) -> [f64; PARTS] {
     losses
 }
 
-/// Returns the parts as the sample has them.
+/// Returns the parts in the sample.
 fn seen(rows: &[([f64; 2], [f64; PARTS], &Bucket)], distinct: u64) -> [f64; PARTS] {
     let mut seen = [0.0; PARTS];
     for (at, seen) in seen.iter_mut().enumerate().take(TOLD_APART) {
@@ -142,10 +143,11 @@ fn seen(rows: &[([f64; 2], [f64; PARTS], &Bucket)], distinct: u64) -> [f64; PART
     seen
 }
 
-/// Returns what a region may have of each part: as much as one that was seen.
+/// Returns the maximum of each part in a region: as much as in any region that was seen.
 ///
-/// Of contents that are there once or twice it may have as many as one image has blocks there, even if none of that
-/// kind was seen. What is there more often would mostly have been seen twice: it may have as much as repeats in one
+/// The number of contents with one or two places may be the number of an image's blocks in a region, even if no such
+/// content was seen. Contents with more places would mostly have been seen twice. Their maximum is the number of
+/// repeating contents in a region that was seen.
 /// that was.
 fn most_in_a_region(rows: &[([f64; 2], [f64; PARTS], &Bucket)], part: f64, region_blocks: f64) -> [f64; PARTS] {
     let highest =

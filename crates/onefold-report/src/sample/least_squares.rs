@@ -1,13 +1,12 @@
-//! What two known quantities of each region explain of the others.
+//! Fits the other quantities of regions by two known ones.
 
-/// How much each of two known quantities counts for, by least squares.
+/// Coefficients of the two known quantities, by least squares.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Fit {
     pub(super) weights: [f64; 2],
 }
 
-/// Fits `value` of each row by its two `known` quantities. Where one of them tells what the other does, only the second
-/// counts.
+/// Fits `value` of each row by its two `known` quantities. If they are linearly dependent, only the second one counts.
 pub(super) fn fit(rows: impl Iterator<Item = ([f64; 2], f64)>) -> Fit {
     let (mut aa, mut ab, mut bb, mut ay, mut by) = (0.0, 0.0, 0.0, 0.0, 0.0);
     for ([a, b], y) in rows {
@@ -28,7 +27,7 @@ pub(super) fn fit(rows: impl Iterator<Item = ([f64; 2], f64)>) -> Fit {
 }
 
 impl Fit {
-    /// Returns the value that goes with `known`.
+    /// Returns the value for `known`.
     pub(super) fn of(&self, known: [f64; 2]) -> f64 {
         self.weights[0] * known[0] + self.weights[1] * known[1]
     }

@@ -1,8 +1,8 @@
-//! A sampled analysis: the same regions of every image are read, and the whole is told from them, with bounds.
+//! A sampled analysis: reads the same regions of every image, and estimates the whole from them, with bounds.
 //!
-//! Whether a region is read is drawn from a secret key and the region's place alone. So images that are clones of each
-//! other show all of what they share in the regions that are read, and each region is in the sample or not
-//! independently of all others, which is what the bounds rest on (`certificate.rs`).
+//! A secret key and the region's place alone decide whether a region is read. So clones show all of the content that
+//! they share in these regions. Each region is in the sample independently of all others, which is the basis of the
+//! bounds (`certificate.rs`).
 
 mod assemble;
 mod certificate;
@@ -19,8 +19,8 @@ pub(crate) use sampled::{Extent, Sampled};
 
 use crate::sizes::PIECE_BYTES;
 
-/// Length of a region: the largest block size, so that blocks of all sizes are seen whole, and long enough that a disk
-/// spends about as much time reading it as getting there.
+/// Length of a region. It is the largest block size, so that blocks of all sizes are read whole. It is also long enough
+/// that a disk spends about as much time reading a region as seeking to it.
 pub(crate) const REGION_BYTES: u64 = PIECE_BYTES;
 
 /// The part of all regions that is read.
@@ -28,21 +28,20 @@ pub(crate) const REGION_BYTES: u64 = PIECE_BYTES;
 pub struct Share(f64);
 
 impl Share {
-    /// What is read unless somebody asks for another share: a twenty-fifth, so that even a disk that has to move its
-    /// heads for each region is done in a tenth of the time.
+    /// Default share: one in 25, so that even a disk that must seek for each region needs only a tenth of the time.
     pub const USUAL: Share = Share(0.04);
-    /// With less, hardly anything could be told.
+    /// With a smaller share, hardly anything can be estimated.
     pub const MIN: Share = Share(0.001);
-    /// With more, reading all takes hardly longer.
+    /// With a larger share, reading everything takes hardly longer.
     pub const MAX: Share = Share(0.5);
 
-    /// Returns the share `part` of the whole, where it is one that can be used.
+    /// Returns the share `part` of the whole, if it is within the limits.
     #[must_use]
     pub fn new(part: f64) -> Option<Share> {
         (Share::MIN.0..=Share::MAX.0).contains(&part).then_some(Share(part))
     }
 
-    /// Returns the share as a part of one.
+    /// Returns the share as a fraction of one.
     #[must_use]
     pub fn part(self) -> f64 {
         self.0
@@ -56,11 +55,11 @@ pub(crate) struct Sample {
     share: Share,
 }
 
-/// Keeps the choice of regions apart from the fingerprints, which have the same key.
+/// Separates the choice of regions from the fingerprints, which use the same key.
 const CHOICE_CONTEXT: &str = "onefold 2026-11-22 analysis, choice of regions";
 
 impl Sample {
-    /// Returns the sample of one analysis; `key` is secret, so that nobody prepares images for what is read.
+    /// Returns the sample of one analysis. `key` is secret, so that nobody can prepare images for the chosen regions.
     pub(crate) fn new(key: [u8; 32], share: Share) -> Sample {
         Sample { key: blake3::derive_key(CHOICE_CONTEXT, &key), share }
     }
@@ -69,11 +68,11 @@ impl Sample {
         self.share
     }
 
-    /// Tells whether `region` is read, in whatever image.
+    /// Returns whether `region` is read. The answer is the same for all images.
     pub(crate) fn has(&self, region: u64) -> bool {
         let digest = blake3::keyed_hash(&self.key, &region.to_le_bytes());
         let number = u64::from_le_bytes(*digest.as_bytes().first_chunk().expect("32 bytes have a first 8"));
-        // 2^64 is a number that f64 has; what is lost below is far less than a share can be told by.
+        // An f64 can represent 2^64. Its rounding errors below are far smaller than the resolution of a share.
         (number as f64) < self.share.0 * 2_f64.powi(64)
     }
 }

@@ -1,4 +1,4 @@
-//! An image of which only the regions of a sample are seen, and what is learned on the way.
+//! A view of an image that shows only the regions of a sample, and records facts about the image.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,9 +12,9 @@ use super::cover::{note_mapped, region_at};
 use super::{Cover, REGION_BYTES, Sample};
 use crate::map_nodes::MapNodes;
 
-/// A disk that seems to hold nothing outside a sample's regions.
+/// A disk that appears empty outside of a sample's regions.
 ///
-/// It is made for one pass that goes forward and reads a region as a whole, as `scan` does.
+/// It supports one forward pass that reads each region as a whole, like `scan`.
 pub(crate) struct Sampled<'a> {
     disk: &'a dyn Disk,
     sample: &'a Sample,
@@ -30,26 +30,26 @@ struct Counting {
     pending: HashMap<u64, f64>,
 }
 
-/// How far the disk's own data has been looked for.
+/// Progress of the search for the disk's own data.
 #[derive(Default)]
 struct Walk {
-    /// Data that was found and not yet gone through.
+    /// Data that was found but not yet processed.
     ahead: Range<u64>,
     cover: Cover,
     nodes: MapNodes,
 }
 
-/// What an image may hold, and about how much of it is not zero.
+/// The data that an image may hold, and approximately how much of it is not zero.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Extent {
     pub(crate) cover: Cover,
-    /// Nodes of its map, if none of its data were zeros: the most that there can be.
+    /// Maximum number of nodes of its map, which it has if none of its data is zero.
     pub(crate) map_nodes_max: u64,
     pub(crate) blocks: Blocks,
 }
 
-/// Sums over the regions of one image that were read, for a ratio and what it varies by: `data` is how many blocks of a
-/// region may hold something, `full` how many do.
+/// Sums over the regions of one image that were read, for a ratio and its variance: `data` is how many blocks of a
+/// region may hold data, `full` how many do.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Blocks {
     pub(crate) regions: f64,
@@ -65,7 +65,7 @@ impl<'a> Sampled<'a> {
         Sampled { disk, sample, walk: Mutex::default(), blocks: Mutex::default() }
     }
 
-    /// Returns what the pass found, when it has ended.
+    /// Returns the result of the pass after its end.
     pub(crate) fn into_extent(self) -> Extent {
         let walk = self.walk.into_inner();
         Extent { cover: walk.cover, map_nodes_max: walk.nodes.count(), blocks: self.blocks.into_inner().blocks }
@@ -73,7 +73,7 @@ impl<'a> Sampled<'a> {
 }
 
 impl Walk {
-    /// Returns what data is next, and its region; looks for it on the disk, from `offset` on, where none is known.
+    /// Returns the next data and its region. If none is known, searches the disk from `offset` on.
     fn peek(&mut self, disk: &dyn Disk, offset: u64) -> Result<Option<(u64, Range<u64>)>, DiskError> {
         if self.ahead.is_empty() {
             let Some(data) = disk.next_data(offset.max(self.ahead.end))? else { return Ok(None) };
@@ -85,7 +85,7 @@ impl Walk {
         Ok(Some((region, self.ahead.start..end)))
     }
 
-    /// Goes past data that `peek` returned.
+    /// Marks data that `peek` returned as processed.
     fn pass(&mut self, region: u64, data: &Range<u64>, is_sampled: bool) {
         self.cover.note(region, data, is_sampled);
         self.ahead.start = data.end;
@@ -105,7 +105,7 @@ impl Disk for Sampled<'_> {
             if !is_sampled {
                 continue;
             }
-            // All of the region is read now, so all that it may hold is counted now.
+            // The whole region is read now, so all data that it may hold is counted now.
             let mut data_bytes = first.end - first.start;
             while let Some((_, more)) = walk.peek(self.disk, offset)?.filter(|(next, _)| *next == region) {
                 walk.pass(region, &more, true);
@@ -127,7 +127,7 @@ impl Disk for Sampled<'_> {
 
 impl Counting {
     fn add(&mut self, region: u64, full: f64) {
-        // A file that changes while it is read may have filled what was a hole.
+        // A file that changes during the read may have filled a former hole.
         let data = self.pending.remove(&region).unwrap_or_default().max(full);
         self.blocks.regions += 1.0;
         self.blocks.data += data;
