@@ -9,15 +9,15 @@ use crate::sampled_analysis::{Range, SampledBlockSize, SampledWays};
 const LEFT: f64 = 54.0;
 const RIGHT: f64 = WIDTH - 14.0;
 const PLOT_HEIGHT: f64 = 220.0;
-/// Images that are drawn one by one; a longer list is in the table.
+/// Maximum number of images that are drawn individually. The table has the whole list.
 const BARS_MAX: usize = 100;
 
-/// Returns `part` of `whole` in percent.
+/// Returns `part` as a percentage of `whole`.
 pub(super) fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 
-/// A plot with its axes: places for values on both.
+/// A plot with axes, which converts values to places on both of them.
 struct Plot {
     top: f64,
     x_count: usize,
@@ -25,7 +25,7 @@ struct Plot {
 }
 
 impl Plot {
-    /// Draws axes below `top`: `places` from left to right, and round numbers upward.
+    /// Draws axes below `top`: `places` from left to right, and round numbers on the vertical axis.
     fn draw(drawing: &mut Drawing, top: f64, places: &[String], highest: f64, unit: &dyn Fn(f64) -> String) -> Plot {
         let ticks = ticks(highest);
         let plot = Plot { top, x_count: places.len(), y_max: ticks.last().copied().unwrap_or(1.0) };
@@ -33,7 +33,7 @@ impl Plot {
             drawing.line((LEFT, plot.y(tick)), (RIGHT, plot.y(tick)));
             drawing.text(LEFT - 6.0, plot.y(tick) + 4.0, Anchor::End, "tick", &unit(tick));
         }
-        // As many names as there is room for.
+        // Only as many names as there is room for.
         let step = places.len().div_ceil(9).max(1);
         for (at, place) in places.iter().enumerate().step_by(step) {
             drawing.text(plot.x(at), plot.bottom() + 17.0, Anchor::Middle, "tick", place);
@@ -58,7 +58,7 @@ fn percent_tick(value: f64) -> String {
     format!("{value:.0} %")
 }
 
-/// Returns a size as short as an axis wants it.
+/// Returns a size in a short form for an axis.
 fn size_tick(value: f64) -> String {
     let units = ["B", "K", "M", "G", "T", "P"];
     let (mut value, mut unit) = (value, 0);
@@ -134,7 +134,7 @@ fn class_name(number: u64) -> String {
     }
 }
 
-/// What each image consists of.
+/// Composition of each image.
 pub(super) fn images(images: &[ImageReport]) -> String {
     let mut drawing = Drawing::new("figure-images", "What each image consists of");
     let mut y = drawing.legend(6.0, &["only here", "shared with others", "repeated within", "zeros"]);
@@ -168,7 +168,7 @@ pub(super) fn growth(found: &Analysis) -> String {
     let top = drawing.legend(6.0, &["without sharing, zeros left out", "with sharing"]);
     let places: Vec<String> = (1..=found.growth.len()).map(|number| number.to_string()).collect();
     let highest = found.growth.last().map_or(0, |step| step.nonzero_bytes);
-    // Round numbers of the unit that fits, not of bytes.
+    // Round numbers in the matching unit, not in bytes.
     let unit = 1024_f64.powf((highest.max(1) as f64).log(1024.0).floor());
     let label = |value: f64| size_tick(value * unit);
     let plot = Plot::draw(&mut drawing, top + 12.0, &places, highest as f64 / unit, &label);
@@ -204,14 +204,14 @@ pub(super) fn groups(groups: &[GroupReport]) -> String {
     drawing.finish(y + 8.0)
 }
 
-/// Which images resemble which.
+/// Similarity of images to each other.
 pub(super) fn similarity(found: &Analysis) -> String {
     let mut drawing = Drawing::new("figure-similarity", "Which images resemble which");
     let similarity = &found.similarity;
     let count = similarity.order.len().max(1);
     let (left, top) = (30.0, 24.0);
     let side = (RIGHT - left) / count as f64;
-    // Names would not fit: numbers are those of the table of images.
+    // Names would not fit: the numbers are those in the table of images.
     let step = count.div_ceil(20);
     for (row, &one) in similarity.order.iter().enumerate() {
         let at = top + row as f64 * side;
@@ -235,7 +235,7 @@ pub(super) fn similarity(found: &Analysis) -> String {
     drawing.finish(top + count as f64 * side + 6.0)
 }
 
-/// How long the runs of shared blocks are.
+/// Lengths of the runs of shared blocks.
 pub(super) fn runs(found: &Analysis) -> String {
     let mut drawing = Drawing::new("figure-runs", "Shared data by the length of its runs");
     let lengths = &found.runs.lengths;
@@ -254,7 +254,7 @@ pub(super) fn runs(found: &Analysis) -> String {
     drawing.finish(plot.bottom() + 46.0)
 }
 
-/// What each way of storing the images would take.
+/// Space that each way of storing the images would take.
 pub(super) fn ways(found: &Analysis) -> String {
     let mut drawing = Drawing::new("figure-ways", "What each way of storing takes");
     let ways = &found.ways;
@@ -279,7 +279,7 @@ pub(super) fn ways(found: &Analysis) -> String {
     drawing.finish(y + 6.0)
 }
 
-/// What each way of storing would take, as far as a sample tells: up to the least for sure, then what is not known.
+/// Space that each way of storing would take according to a sample: the certain minimum, then the uncertain part.
 pub(super) fn sampled_ways(ways: &SampledWays) -> String {
     let mut drawing = Drawing::new("figure-ways", "What each way of storing takes");
     let now = Range { low: ways.now_bytes, best: ways.now_bytes, high: ways.now_bytes };
@@ -304,12 +304,12 @@ pub(super) fn sampled_ways(ways: &SampledWays) -> String {
     drawing.finish(y + 6.0)
 }
 
-/// Returns a range as people read it.
+/// Returns a range as text.
 pub(super) fn range_text(range: Range) -> String {
     if range.low == range.high { human(range.low) } else { format!("{} to {}", human(range.low), human(range.high)) }
 }
 
-/// Savings by block size, as far as a sample tells.
+/// Savings by block size, estimated from a sample.
 pub(super) fn sampled_block_sizes(sizes: &[SampledBlockSize]) -> String {
     let mut drawing = Drawing::new("figure-block-sizes", "Savings by block size");
     let top = drawing.legend(6.0, &["saved, the best guess", "at the least", "at the most"]);

@@ -1,4 +1,4 @@
-//! The report as one page of HTML that needs nothing else: no network, no script.
+//! The report as one self-contained page of HTML, without network access or scripts.
 
 mod figures;
 mod sampled;
@@ -14,12 +14,12 @@ pub use sampled::sampled_page;
 use svg::escape;
 
 const STYLE: &str = include_str!("style.css");
-/// No script and nothing from elsewhere, even if a name found its way out of its place.
+/// Prevents scripts and external content, even if a name escaped its place in the page.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
-/// Rows of the table of images; a page of more would be hard to open.
+/// Rows of the table of images. A longer page would be hard to open.
 const ROWS_MAX: usize = 1000;
 
-/// Returns the page about `found`. `made` says when and with what, in the page's last line.
+/// Returns the page about `found`. `made` states time and program in the page's last line.
 #[must_use]
 pub fn page(found: &Analysis, made: &str) -> String {
     let title = format!("Savings of {} disk images", found.images.len());
@@ -37,7 +37,7 @@ pub fn page(found: &Analysis, made: &str) -> String {
     document(&title, &body)
 }
 
-/// Returns a whole page; `body` is escaped already.
+/// Returns a whole page; `body` is already escaped.
 fn document(title: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -48,7 +48,7 @@ fn document(title: &str, body: &str) -> String {
     )
 }
 
-/// Returns figures beside each other: heading, a sentence, drawing of each.
+/// Returns figures next to each other: the heading, a sentence and the drawing of each.
 fn figures_of(sections: Vec<(&str, String, String)>) -> String {
     let section = |(heading, words, figure): (&str, String, String)| {
         let (heading, words) = (escape(heading), escape(&words));
@@ -58,7 +58,7 @@ fn figures_of(sections: Vec<(&str, String, String)>) -> String {
     format!("<div class=\"figures\">\n{sections}</div>\n")
 }
 
-/// The figures that there is something to show in: heading, a sentence, drawing.
+/// The figures for which there is data: heading, a sentence, drawing.
 fn sections(found: &Analysis) -> Vec<(&'static str, String, String)> {
     let base = found.block_sizes.first();
     let mut sections = vec![
@@ -140,7 +140,7 @@ fn facts(found: &Analysis) -> String {
     list_of(&facts)
 }
 
-/// Returns the figures that stand out; none of them comes from an image.
+/// Returns the key figures. None of their text comes from an image.
 fn list_of(facts: &[(&str, String)]) -> String {
     let items: String =
         facts.iter().map(|(name, value)| format!("<div><dt>{name}</dt><dd>{value}</dd></div>\n")).collect();
@@ -231,7 +231,7 @@ fn size_table(found: &Analysis) -> String {
     table("Block sizes", &columns, &rows)
 }
 
-/// Returns what shifted images would share, where that was asked for.
+/// Returns the table of savings with shifted images, if requested.
 fn shift_table(found: &Analysis) -> String {
     if found.shifts.is_empty() {
         return String::new();
@@ -286,7 +286,7 @@ mod tests {
         assert!(page.contains("&lt;script&gt;"));
     }
 
-    /// With a bidirectional control in its name, an image changed how the text beside it reads.
+    /// Regression: a bidirectional control in the name of an image changed the direction of the text beside it.
     #[test]
     fn names_turn_around_and_hide_no_text() {
         let evil = "\"><script>\u{202e}\u{2066}\u{200f}\u{61c}\u{200b}\u{1b}[31m\u{9b}\n'";

@@ -1,4 +1,4 @@
-//! The page about a sample: every figure that was told from it is a range.
+//! The page about a sample: every estimated figure is a range.
 
 use onefold_block::size::human;
 
@@ -7,7 +7,7 @@ use super::{ROWS_MAX, document, figures_of, list_of, table, warning_of};
 use crate::page::svg::escape;
 use crate::sampled_analysis::{Range, SampledAnalysis, SampledBlockSize, SampledImage, ShareRange};
 
-/// Returns the page about `found`. `made` says when and with what, in the page's last line.
+/// Returns the page about `found`. `made` states time and program in the page's last line.
 #[must_use]
 pub fn sampled_page(found: &SampledAnalysis, made: &str) -> String {
     let title = format!("Savings of {} disk images, from a sample", found.images.len());
@@ -36,7 +36,7 @@ pub fn sampled_page(found: &SampledAnalysis, made: &str) -> String {
     document(&title, &body)
 }
 
-/// Returns a range as parts of a hundred.
+/// Returns a range in percent.
 fn percent_text(share: ShareRange) -> String {
     format!("{:.1} to {:.1} %", share.low * 100.0, share.high * 100.0)
 }

@@ -1,13 +1,13 @@
-//! Pieces of SVG that all figures are made of. Text is escaped here and nowhere else.
+//! Pieces of SVG for all figures. Text is escaped here and nowhere else.
 
 use std::fmt::{Display, Write};
 
 use onefold_block::shown::{ShownText, is_hidden};
 
-/// Width of every figure, in its own units. Small, so that on a phone the text can still be read.
+/// Width of every figure, in its own units. It is small, so that text is readable on a phone.
 pub(super) const WIDTH: f64 = 480.0;
 
-/// Returns text as it may stand in a page.
+/// Returns text escaped for a page.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -16,7 +16,7 @@ pub(super) fn escape(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
-            // A page has no use for them: some browsers stop at controls, and others turn around the text beside them.
+            // Some browsers stop at control characters, and others change the direction of the text beside them.
             character if is_hidden(character) => {
                 // Writing into a string does not fail.
                 let _ = write!(escaped, "{}", ShownText::line(character.encode_utf8(&mut [0; 4])));
@@ -27,8 +27,8 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
-/// Returns a text shortened to `count` characters: its end stays, which tells names in one folder apart. Escapes count
-/// as they are shown.
+/// Returns a text shortened to `count` characters. The end stays, because it distinguishes names in one folder. Escapes
+/// count with their displayed length.
 pub(super) fn shortened(text: &str, count: usize) -> String {
     let text = ShownText::line(text).to_string();
     let length = text.chars().count();
@@ -39,7 +39,7 @@ pub(super) fn shortened(text: &str, count: usize) -> String {
     format!("\u{2026}{end}")
 }
 
-/// Where a text stands against its place.
+/// Alignment of a text relative to its place.
 #[derive(Clone, Copy)]
 pub(super) enum Anchor {
     Start,
@@ -57,10 +57,10 @@ impl Anchor {
     }
 }
 
-/// A drawing that grows downward.
+/// A drawing whose height grows as elements are added.
 pub(super) struct Drawing {
     body: String,
-    /// Names the figure to those who do not see it.
+    /// Names the figure for screen readers.
     title: String,
     id: &'static str,
     class: &'static str,
@@ -72,7 +72,7 @@ impl Drawing {
         Drawing::sized(id, "", title, WIDTH)
     }
 
-    /// Returns a drawing of another width, in its own units.
+    /// Returns a drawing with a different width, in its own units.
     pub(super) fn sized(id: &'static str, class: &'static str, title: &str, width: f64) -> Drawing {
         Drawing { body: String::new(), title: title.to_owned(), id, class, width }
     }
@@ -93,7 +93,7 @@ impl Drawing {
         self.add(format_args!(r#"<line class="grid" x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}"/>"#));
     }
 
-    /// Draws a bar that stands for `value`, which a pointer shows as `tip`.
+    /// Draws a bar that represents `value`. A pointer shows `tip`.
     pub(super) fn bar(&mut self, place: [f64; 4], class: &str, value: impl Display, tip: &str) {
         let ([x, y, width, height], tip) = (place, escape(tip));
         self.add(format_args!(
@@ -101,7 +101,7 @@ impl Drawing {
         ));
     }
 
-    /// Draws a cell as dark as `part` of the whole, which is from 0 to 1.
+    /// Draws a cell whose darkness represents `part`, from 0 to 1.
     pub(super) fn cell(&mut self, place: [f64; 4], part: f64, tip: &str) {
         let ([x, y, width, height], tip) = (place, escape(tip));
         self.add(format_args!(
@@ -110,7 +110,7 @@ impl Drawing {
         ));
     }
 
-    /// Draws a rectangle that is filled as `class` says; its area stands for `value`.
+    /// Draws a rectangle filled according to `class`. Its area represents `value`.
     pub(super) fn tile(&mut self, place: [f64; 4], class: &str, value: impl Display, tip: &str) {
         let ([x, y, width, height], tip) = (place, escape(tip));
         self.add(format_args!(
@@ -118,7 +118,7 @@ impl Drawing {
         ));
     }
 
-    /// Draws the edges of tiles that belong together; the area within stands for `value`.
+    /// Draws the edges of tiles that belong together. The area inside represents `value`.
     pub(super) fn outline(&mut self, place: [f64; 4], class: &str, value: impl Display) {
         let [x, y, width, height] = place;
         self.add(format_args!(
@@ -126,7 +126,7 @@ impl Drawing {
         ));
     }
 
-    /// Draws what a text stands on.
+    /// Draws the background of a text.
     pub(super) fn plate(&mut self, place: [f64; 4]) {
         let [x, y, width, height] = place;
         self.add(format_args!(
@@ -134,7 +134,7 @@ impl Drawing {
         ));
     }
 
-    /// Draws a curve through points, each with the value that it stands for.
+    /// Draws a curve through points, each with the value that it represents.
     pub(super) fn curve(&mut self, series: usize, points: &[(f64, f64, String)]) {
         let corners: Vec<String> = points.iter().map(|(x, y, _)| format!("{x:.1},{y:.1}")).collect();
         self.add(format_args!(r#"<polyline class="curve s{series}" points="{}"/>"#, corners.join(" ")));
@@ -146,7 +146,7 @@ impl Drawing {
         }
     }
 
-    /// Draws what colours mean, one below the other; returns where the next thing may begin.
+    /// Draws the legend of colours, one below the other. Returns where the next element may begin.
     pub(super) fn legend(&mut self, mut y: f64, names: &[&str]) -> f64 {
         for (series, name) in names.iter().enumerate() {
             self.add(format_args!(r#"<rect class="f{series}" x="8" y="{y:.1}" width="12" height="12"/>"#));
@@ -156,7 +156,7 @@ impl Drawing {
         y
     }
 
-    /// Returns the whole figure, `height` high.
+    /// Returns the whole figure with this height.
     pub(super) fn finish(self, height: f64) -> String {
         let (title, id, width) = (escape(&self.title), self.id, self.width);
         let class = if self.class.is_empty() { String::new() } else { format!(" class=\"{}\"", self.class) };

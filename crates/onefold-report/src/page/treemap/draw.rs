@@ -9,11 +9,12 @@ use crate::files::ShareBytes;
 use crate::page::figures::percent;
 use crate::page::svg::{Anchor, Drawing};
 
-/// Colours of the part that other images have: the first up to a fifth, and so on.
+/// Number of colours for the part that other images share: the first is for up to a fifth, and so on.
 pub(super) const TONES: u64 = 5;
-/// Rectangles narrower than this would be rounded to another area, and nobody sees them.
+/// Minimum side of a rectangle. The area of a narrower one would be rounded to another value, and it would be
+/// invisible.
 const SIDE_MIN: f64 = 0.05;
-/// Between the edge of a rectangle and its label.
+/// Distance between the edge of a rectangle and its label.
 const MARGIN: f64 = 6.0;
 
 const GROUP: Font = Font { class: "group", size: 13.0, line: 18.0, is_bold: true };
@@ -30,7 +31,7 @@ pub(super) struct Shape {
     pub(super) height: f64,
 }
 
-/// A node and its place. The places of its parts are together its own.
+/// A node and its place. The places of its parts fill its own place.
 struct Placed<'a> {
     node: &'a Node,
     frame: Frame,
@@ -55,12 +56,12 @@ pub(super) fn tone(share: ShareBytes) -> u64 {
     u64::try_from(fifths).unwrap_or(TONES).min(TONES - 1)
 }
 
-/// Returns bytes, and the part of them that other images have.
+/// Returns bytes, and the part of them that other images share.
 fn numbers(share: ShareBytes) -> String {
     format!("{} · {:.0} %", human(share.bytes), percent(share.shared_with_others_bytes, share.bytes))
 }
 
-/// Draws groups, their parts and the parts of these. `title` is for those who do not see the drawing.
+/// Draws groups, their parts and the parts of these. `title` is for screen readers.
 pub(super) fn treemap(groups: &[Node], shape: Shape, title: &str) -> String {
     let mut drawing = Drawing::sized(shape.id, shape.class, title, shape.width);
     let placed = place(groups, Frame::of(shape.width, shape.height));
@@ -92,7 +93,7 @@ fn draw_tiles(drawing: &mut Drawing, placed: &Placed<'_>, path: &str) {
     placed.parts.iter().for_each(|part| draw_tiles(drawing, part, &path));
 }
 
-/// Writes the name of a group on a tab in its corner, if it fits; returns the place of the tab.
+/// Writes the name of a group on a tab in its corner, if it fits. Returns the place of the tab.
 fn draw_tab(drawing: &mut Drawing, group: &Placed<'_>) -> Option<Frame> {
     let (node, frame) = (group.node, group.frame);
     let tab_height = GROUP.line + 2.0;
@@ -112,7 +113,7 @@ fn draw_tab(drawing: &mut Drawing, group: &Placed<'_>) -> Option<Frame> {
 fn label_part(drawing: &mut Drawing, part: &Placed<'_>, tab: Option<Frame>) {
     let share = part.node.share;
     let mut lines = Lines::new(part.parts.first().unwrap_or(part), tab);
-    // A folder without the name of its package would say nothing.
+    // A folder's name is useless without the name of its package.
     if !lines.write(drawing, PART, &part.node.name) {
         return;
     }
@@ -133,7 +134,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Begins below the tab, if that is in the way.
+    /// Starts below the tab, if the tab overlaps.
     fn new(placed: &Placed<'_>, tab: Option<Frame>) -> Lines {
         let frame = placed.frame;
         let below = tab.filter(|tab| frame.overlaps(tab)).map_or(frame.y, |tab| tab.bottom());
@@ -144,13 +145,13 @@ impl Lines {
         self.frame.width - 2.0 * MARGIN
     }
 
-    /// Writes the text, or its beginning; returns whether there was room for it.
+    /// Writes the text or its beginning. Returns whether there was room.
     fn write(&mut self, drawing: &mut Drawing, font: Font, text: &str) -> bool {
         let text = font.beginning(text, self.room());
         self.put(drawing, font, text)
     }
 
-    /// Writes the text if all of it fits.
+    /// Writes the text if it fits completely.
     fn write_whole(&mut self, drawing: &mut Drawing, font: Font, text: &str) -> bool {
         let text = font.whole(text, self.room());
         self.put(drawing, font, text)

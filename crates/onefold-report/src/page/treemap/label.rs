@@ -1,24 +1,24 @@
-//! Whether a text fits into a rectangle, for any font that a browser may take: widths are those of a wide one.
+//! Decides whether a text fits into a rectangle in any font of a browser, by the widths of a wide font.
 
 use onefold_block::shown::ShownText;
 
-/// A text that is cut keeps this many characters at the least; less says nothing.
+/// Minimum number of characters of a truncated text. A shorter text is meaningless.
 const CHARACTERS_MIN: usize = 5;
 
 /// A size of text in a drawing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Font {
-    /// The class that gives it to the text.
+    /// The CSS class of the text.
     pub(super) class: &'static str,
     /// Height of the letters, in units of the drawing.
     pub(super) size: f64,
-    /// From one line to the next.
+    /// Distance between lines.
     pub(super) line: f64,
     pub(super) is_bold: bool,
 }
 
 impl Font {
-    /// Returns the width that the text has at the most.
+    /// Returns the maximum width of the text.
     pub(super) fn width(self, text: &str) -> f64 {
         text.chars().map(|character| self.advance(character)).sum()
     }
@@ -31,19 +31,19 @@ impl Font {
             'm' | 'M' | 'w' | 'W' | '@' | '%' | '…' => 1.02,
             'a'..='z' | '0'..='9' => 0.65,
             'A'..='Z' => 0.83,
-            // Symbols, and letters of other scripts, some of which are as wide as high.
+            // Symbols, and letters of other scripts, some of which are as wide as they are high.
             _ => 1.1,
         };
         part * self.size * if self.is_bold { 1.12 } else { 1.0 }
     }
 
-    /// Returns the text as it is shown, if it fits into `room`.
+    /// Returns the text in its displayed form, if it fits into `room`.
     pub(super) fn whole(self, text: &str, room: f64) -> Option<String> {
         let text = ShownText::line(text).to_string();
         (self.width(&text) <= room).then_some(text)
     }
 
-    /// Returns the text as it is shown, or its beginning with an ellipsis, if that fits into `room`.
+    /// Returns the text in its displayed form, or its beginning with an ellipsis, if that fits into `room`.
     pub(super) fn beginning(self, text: &str, room: f64) -> Option<String> {
         let text = ShownText::line(text).to_string();
         let mut width = 0.0;

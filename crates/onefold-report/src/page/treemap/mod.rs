@@ -1,4 +1,4 @@
-//! What the bytes of the images belong to, as a treemap and as a table with the same numbers.
+//! Owners of the bytes of images, as a treemap and as a table with the same numbers.
 
 mod draw;
 mod label;
@@ -15,7 +15,7 @@ use crate::page::svg::escape;
 use draw::{Shape, TONES, treemap};
 use tree::{Limit, drawn, groups, sum};
 
-/// The drawings, of which a page shows the one that its width is for, and how much each of them shows.
+/// The drawings and their levels of detail. A page shows the drawing for its width.
 const SHAPES: [(Shape, Limit); 3] = [
     (
         Shape { id: "figure-files-wide", class: "wide", width: 1000.0, height: 580.0 },
@@ -31,7 +31,7 @@ const SHAPES: [(Shape, Limit); 3] = [
     ),
 ];
 
-/// Returns the section, which is empty where all bytes are zero.
+/// Returns the section. It is empty if all bytes are zero.
 pub(super) fn section(files: &FilesAnalysis) -> String {
     let bytes = &files.total;
     let [(_, most), ..] = SHAPES;
@@ -53,7 +53,7 @@ pub(super) fn section(files: &FilesAnalysis) -> String {
     )
 }
 
-/// Returns the colours with the parts that they stand for, in words, so that nobody has to tell colours apart.
+/// Returns the colours with their meaning in words, so that readers need not distinguish colours.
 fn legend() -> String {
     let step = 100 / TONES;
     let tones: String = (0..TONES)
@@ -62,7 +62,7 @@ fn legend() -> String {
     format!("<p class=\"scale\"><span class=\"soft\">other images have</span>{tones}</p>\n")
 }
 
-/// Returns the drawing in words: what it is, and the numbers of the groups.
+/// Returns a description of the drawing: its title, and the numbers of the groups.
 fn description(bytes: &BytesUse) -> String {
     let all = sum(bytes.groups.iter().map(|group| group.share)).bytes;
     let group = |group: &crate::files::GroupShare| {

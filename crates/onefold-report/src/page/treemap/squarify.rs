@@ -1,8 +1,8 @@
-//! Places rectangles in a frame: the area of each is in proportion to its size, and most are nearly square.
+//! Divides a frame into rectangles: the area of each is proportional to its size, and most are nearly square.
 //!
 //! The method is that of M. Bruls, K. Huizing and J. J. van Wijk, "Squarified Treemaps", Data Visualization 2000: rows
-//! are laid along the shorter side of what is left of the frame, and a row takes another rectangle as long as that
-//! improves the worst of its aspect ratios. The rectangles together are the frame; nothing is left between them.
+//! are laid along the shorter side of the remaining frame. A row takes another rectangle as long as that improves the
+//! worst of its aspect ratios. The rectangles cover the whole frame without gaps.
 
 /// A rectangle.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -27,7 +27,7 @@ impl Frame {
         self.y + self.height
     }
 
-    /// Returns its place as drawings take it: the corner, and the sides.
+    /// Returns the rectangle in the form for drawings: corner and sides.
     pub(super) fn sides(&self) -> [f64; 4] {
         [self.x, self.y, self.width, self.height]
     }
@@ -45,7 +45,7 @@ impl Frame {
         self.width.min(self.height)
     }
 
-    /// Lays a row of rectangles with these areas along the shorter side; returns what is left of the frame.
+    /// Lays a row of rectangles with these areas along the shorter side. Returns the rest of the frame.
     fn lay(self, row: &[f64], placed: &mut Vec<Frame>) -> Frame {
         let side = self.shorter_side();
         let sum: f64 = row.iter().sum();
@@ -73,8 +73,8 @@ impl Frame {
     }
 }
 
-/// Returns a rectangle in `frame` for each size. Sizes in falling order give the best aspect ratios; a size of zero
-/// gives an empty rectangle.
+/// Returns a rectangle in `frame` for each size. Descending sizes give the best aspect ratios. A size of zero gives an
+/// empty rectangle.
 pub(super) fn squarify(frame: Frame, sizes: &[u64]) -> Vec<Frame> {
     let sum: f64 = sizes.iter().map(|size| *size as f64).sum();
     let scale = if sum > 0.0 { frame.area() / sum } else { 0.0 };
@@ -89,7 +89,7 @@ pub(super) fn squarify(frame: Frame, sizes: &[u64]) -> Vec<Frame> {
     placed
 }
 
-/// Returns how many of the next areas, of which there is at least one, the next row takes along `side`.
+/// Returns how many of the next areas (at least one) the next row takes along `side`.
 fn row_length(areas: &[f64], side: f64) -> usize {
     let (mut sum, mut largest, mut smallest, mut worst) = (0.0, 0.0_f64, f64::INFINITY, f64::INFINITY);
     for (count, &area) in areas.iter().enumerate() {
@@ -98,7 +98,7 @@ fn row_length(areas: &[f64], side: f64) -> usize {
         smallest = smallest.min(area);
         let (side, whole) = (side * side, sum * sum);
         let next = (side * largest / whole).max(whole / (side * smallest));
-        // Sizes of zero have no aspect ratio, and none is made worse by ending the row.
+        // Sizes of zero have no aspect ratio, and the end of a row does not make any ratio worse.
         if count > 0 && (next > worst || next.is_nan()) {
             return count;
         }
@@ -116,7 +116,7 @@ mod tests {
         (frame.width / frame.height).max(frame.height / frame.width)
     }
 
-    /// Asserts that the rectangles are the frame, and each as large as its size.
+    /// Asserts that the rectangles cover the frame, and that the area of each matches its size.
     fn check(frame: Frame, sizes: &[u64]) -> Vec<Frame> {
         let placed = squarify(frame, sizes);
         assert_eq!(placed.len(), sizes.len());
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn sizes_as_those_of_files_give_nearly_square_rectangles() {
-        // Each is a part of the one before, as sizes of packages are.
+        // Each size is a fraction of the previous one, like sizes of packages.
         for (count, fall) in [(10, 70), (40, 90), (200, 97), (100, 100)] {
             let sizes: Vec<u64> =
                 std::iter::successors(Some(1 << 40), |size| Some(size * fall / 100)).take(count).collect();

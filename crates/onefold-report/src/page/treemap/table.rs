@@ -8,7 +8,7 @@ use super::{escape, percent};
 
 const COLUMNS: [&str; 6] = ["what", "bytes", "other images have", "only in one image", "repeated within", "of all"];
 
-/// Returns the table of groups, parts and folders, each level further to the right.
+/// Returns the table of groups, parts and folders, with one level of indentation for each.
 pub(super) fn table(groups: &[Node]) -> String {
     let all = sum(groups.iter().map(|group| group.share)).bytes;
     let mut rows = String::new();

@@ -55,7 +55,7 @@ fn each_fifth_has_its_colour() {
     assert_eq!(draw::tone(more_than_all), TONES - 1);
 }
 
-/// Names come from inside images, whose owner may be anybody.
+/// Names come from inside images, whose owner may be hostile.
 #[test]
 fn names_of_the_guest_stay_text_and_turn_no_text_around() {
     let evil = "\"><script>\u{202e}\u{2066}\u{200f}\u{1b}[31m</text></svg>";

@@ -1,26 +1,26 @@
-//! The tree that is drawn: groups, packages, folders, the small ones of each counted together.
+//! The tree for the drawing: groups, packages and folders. The small ones of each are counted together.
 
 use crate::files::{BytesUse, OTHERS, PartShare, ShareBytes};
 
-/// Something with bytes, and what it consists of.
+/// A node with its bytes and its parts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) share: ShareBytes,
-    /// The largest first. Empty, or together as many bytes as the node.
+    /// The largest first. Either empty, or together as many bytes as the node.
     pub(super) parts: Vec<Node>,
 }
 
-/// The smallest node that is kept for itself.
+/// Limits for the nodes that are kept separately.
 #[derive(Clone, Copy)]
 pub(super) struct Limit {
-    /// Part of all bytes that a node has at the least: one of so many.
+    /// Minimum part of all bytes that a node must have: one in this many.
     pub(super) one_of: u64,
-    /// Nodes that are kept at the most, groups and others apart.
+    /// Maximum number of nodes, without groups and "others".
     pub(super) count: usize,
 }
 
-/// Returns the groups in their order, each with its largest parts and what the others are together.
+/// Returns the groups in their order, each with its largest parts and the sum of the others.
 pub(super) fn groups(bytes: &BytesUse, limit: Limit) -> Vec<Node> {
     let smallest_bytes = smallest(bytes, limit);
     let group = |group: &crate::files::GroupShare| Node {
@@ -31,7 +31,7 @@ pub(super) fn groups(bytes: &BytesUse, limit: Limit) -> Vec<Node> {
     bytes.groups.iter().filter(|group| group.share.bytes > 0).map(group).collect()
 }
 
-/// Returns the bytes that a part has to have if it is to be kept for itself.
+/// Returns the minimum bytes of a part that is kept separately.
 fn smallest(bytes: &BytesUse, limit: Limit) -> u64 {
     let all = sum(bytes.groups.iter().map(|group| group.share)).bytes;
     let floor = (all / limit.one_of.max(1)).max(1);
@@ -43,7 +43,8 @@ fn smallest(bytes: &BytesUse, limit: Limit) -> u64 {
     if sizes.len() <= limit.count {
         return floor;
     }
-    // Of those that are all alike, none is kept: it could not be said which.
+    // If several parts have the size at the limit, none of them is kept, because a choice among them would be
+    // arbitrary.
     let (_, largest_left_out, _) = sizes.select_nth_unstable_by(limit.count, |a, b| b.cmp(a));
     largest_left_out.saturating_add(1)
 }
@@ -58,10 +59,10 @@ pub(super) fn sum(shares: impl Iterator<Item = ShareBytes>) -> ShareBytes {
     })
 }
 
-/// Returns the parts of `whole` with at least `smallest_bytes`, the largest first, and what the others are together.
+/// Returns the parts of `whole` with at least `smallest_bytes`, the largest first, and the sum of the others.
 fn parts(whole: ShareBytes, parts: &[PartShare], smallest_bytes: u64) -> Vec<Node> {
     let there = || parts.iter().filter(|part| part.share.bytes > 0);
-    // A drawing of parts that are more or less than the whole would lie.
+    // The drawing would be wrong if the sum of the parts differed from the whole.
     if sum(there().map(|part| part.share)).bytes != whole.bytes {
         return Vec::new();
     }
@@ -84,14 +85,14 @@ fn node(part: &PartShare, smallest_bytes: u64) -> Node {
     Node { name: part.name.clone(), share: part.share, parts: parts(part.share, &part.parts, smallest_bytes) }
 }
 
-/// Returns small parts as one; their number is in its name if it is known.
+/// Combines small parts into one. Its name includes their number, if known.
 fn others(small: &[&PartShare]) -> Node {
     let is_counted = small.iter().all(|part| part.name != OTHERS);
     let name = if is_counted { format!("{} {OTHERS}", small.len()) } else { OTHERS.to_owned() };
     Node { name, share: sum(small.iter().map(|part| part.share)), parts: Vec::new() }
 }
 
-/// Returns groups in falling order for a drawing: those that are smaller than one of `one_of` are together.
+/// Returns groups in descending order for a drawing. Groups that are smaller than one in `one_of` are combined.
 pub(super) fn drawn(mut groups: Vec<Node>, one_of: u64) -> Vec<Node> {
     let all = sum(groups.iter().map(|group| group.share)).bytes;
     let small: Vec<Node> = groups.extract_if(.., |group| group.share.bytes < all / one_of.max(1)).collect();
