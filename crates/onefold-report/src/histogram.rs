@@ -1,27 +1,28 @@
-//! In how many regions of the sample each content is: what the whole is told from.
+//! Number of regions of the sample that contain each content. Figures for the whole are estimated from it.
 
 use crate::sizes::SIZES;
 
-/// Contents in so many regions of the sample, or fewer, are told apart by that number. Those in more are in so many
-/// regions of the whole that next to none of their kind went unseen.
+/// Contents in up to this number of regions of the sample are distinguished by the number. Contents in more regions of
+/// the sample are in so many regions of the whole that almost none of them went unseen.
 pub(crate) const TOLD_APART: usize = 8;
-/// Regions share counts where there are more: it bounds memory to 3 MiB, and only makes bounds wider.
+/// Number of buckets. If there are more regions, several share a bucket. This bounds memory to 3 MiB, and only makes
+/// bounds wider.
 const BUCKETS: usize = 4096;
 
-/// Returns the bucket of a region; neighbours are in different ones.
+/// Returns the bucket of a region. Neighbours have different buckets.
 pub(crate) fn bucket_of(region: u64) -> usize {
-    // The upper bits of a product with a number without pattern (2^64 divided by the golden ratio).
+    // The upper bits of a product with an irregular number (2^64 divided by the golden ratio).
     usize::try_from(region.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - BUCKETS.trailing_zeros())).expect("few bits")
 }
 
-/// What one region, or several of one bucket, hold in blocks of one size.
+/// Content of one region, or of several regions of one bucket, in blocks of one size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bucket {
-    /// Contents here that are in one region of the sample, in two, and so on to one more than are told apart.
+    /// Contents here by their number of regions in the sample: one, two, and so on, up to one more than [`TOLD_APART`].
     pub(crate) contents: [u64; TOLD_APART + 1],
     /// Blocks that are not zero, in all images.
     pub(crate) references: u64,
-    /// Different pairs of content and offset.
+    /// Distinct pairs of content and offset.
     pub(crate) at_offset: u64,
 }
 
@@ -74,20 +75,20 @@ fn region_of(size: u8, index: u64) -> u64 {
 /// The regions that hold one content, as far as they matter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Places {
-    /// Each once; there is one more than matter where there are too many.
+    /// Each region once. If there are too many, one more than [`TOLD_APART`] is kept.
     regions: Vec<u64>,
 }
 
 impl Places {
-    /// Forgets all, and keeps the memory.
+    /// Removes all regions, and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.regions.clear();
     }
 
-    /// Notes that the content is at the block `index`.
+    /// Records that the content is at block `index`.
     pub(crate) fn note(&mut self, size: u8, index: u64) {
         let region = region_of(size, index);
-        // Blocks come in the order of an image: mostly it is the last one again.
+        // Blocks come in the order of an image, so the region is usually the last one again.
         if self.regions.last() != Some(&region)
             && self.regions.len() <= TOLD_APART + 1
             && !self.regions.contains(&region)

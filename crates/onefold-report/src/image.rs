@@ -1,12 +1,12 @@
-//! The images of an analysis, which somebody else opens.
+//! The images of an analysis. The caller opens them.
 
 use onefold_disk::{Disk, DiskError};
 
-/// An image that is open: its disk, and whether somebody changes it meanwhile.
+/// An open image: its disk, and a check whether it changes meanwhile.
 pub struct WatchedDisk {
     /// Its bytes.
     pub disk: Box<dyn Disk>,
-    /// Tells whether somebody changed the image since it was opened: then its numbers are of no single moment.
+    /// Returns whether the image has changed since it was opened. Its numbers then describe no single moment.
     pub has_changed: Box<dyn Fn() -> bool + Send>,
     /// Whether a machine had the image open for writing when it was opened.
     pub has_writer: bool,
@@ -18,22 +18,22 @@ impl std::fmt::Debug for WatchedDisk {
     }
 }
 
-/// What opens an image when its turn comes. It may be called several times.
+/// Function that opens an image when its turn comes. It may be called several times.
 pub type Open = Box<dyn Fn() -> Result<WatchedDisk, DiskError> + Sync>;
 
-/// An image that is to be analysed.
+/// An image to analyse.
 pub struct Image {
     /// Its name, as results show it.
     pub name: String,
-    /// About how long it is, for the time left; opening it tells exactly.
+    /// Approximate length, for the estimate of the remaining time. The exact length is known after opening.
     pub about_bytes: u64,
-    /// What its files occupy now.
+    /// Space that its files occupy now.
     pub allocated_bytes: u64,
     /// Its group: an index into the names of groups.
     pub group: Option<usize>,
     /// Whether its blocks lie in a plain file, so that a file system could share them there.
     pub is_plain: bool,
-    /// Whether opening it makes a copy of it, which takes room until it is closed: no two such images are open at once.
+    /// Whether opening it makes a copy, which takes space until it is closed. No two such images are open at once.
     pub is_copied: bool,
     /// Opens it.
     pub open: Open,

@@ -1,8 +1,8 @@
-//! Savings analysis: what a set of disk images would take where equal blocks exist once, before anything is changed.
+//! Savings analysis: the space that a set of disk images would take if equal blocks existed once. It changes nothing.
 //!
-//! Every byte is read once, or those of a sample, and becomes one record for each block size; the records are sorted
-//! outside memory where they do not fit, and all figures come out of one walk over them in order of content. Decision
-//! 10 says why.
+//! Every byte, or every byte of a sample, is read once and becomes one record for each block size. Records that do not
+//! fit into memory are sorted externally. All figures come from one pass over the records in order of content. Decision
+//! 10 gives the reasons.
 //!
 //! Nothing here writes to an image, opens one by itself, or knows a format: images come as
 //! [`Disk`](onefold_disk::Disk)s.

@@ -1,13 +1,13 @@
-//! How many nodes a pool's map of an image has: what its metadata will cost.
+//! Counts the nodes of an image's map in a pool, which determine the cost of its metadata.
 
 use std::collections::BTreeMap;
 
-/// Entries of a map node, as the pool's format has it.
+/// Entries of a map node in the pool's format.
 const FAN_OUT: u64 = 508;
-/// A file whose blocks all lie before this one has its map in its inode.
+/// A file whose blocks all lie before this block has its map in its inode.
 const INLINE_BLOCKS: u64 = 12;
 
-/// The leaves that a map of some blocks has.
+/// The leaves of a map of some blocks.
 ///
 /// A bit for each leaf, in words that exist only where blocks are: a terabyte of data takes at most 64 KiB here.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(crate) struct MapNodes {
 }
 
 impl MapNodes {
-    /// Notes that block `index` is stored.
+    /// Records that block `index` is stored.
     pub(crate) fn note(&mut self, index: u64) {
         let leaf = index / FAN_OUT;
         *self.leaves.entry(leaf / 64).or_default() |= 1 << (leaf % 64);
@@ -26,7 +26,7 @@ impl MapNodes {
         self.is_mapped = true;
     }
 
-    /// Notes that all blocks from `first` on and before `end` are stored.
+    /// Records that all blocks from `first` on and before `end` are stored.
     pub(crate) fn note_range(&mut self, first: u64, end: u64) {
         let mut index = first;
         while index < end {
@@ -38,7 +38,7 @@ impl MapNodes {
         }
     }
 
-    /// Returns the nodes of all levels.
+    /// Returns the number of nodes of all levels.
     pub(crate) fn count(&self) -> u64 {
         if !self.is_mapped || self.highest < INLINE_BLOCKS {
             return 0;
@@ -49,7 +49,7 @@ impl MapNodes {
             .flat_map(|(word, bits)| (0..64).filter(move |bit| bits & (1 << bit) != 0).map(move |bit| word * 64 + bit));
         let mut level: Vec<u64> = leaves.collect();
         let mut count = level.len() as u64;
-        // The tree is as tall as the highest block needs.
+        // The highest block determines the height of the tree.
         let mut highest = self.highest / FAN_OUT;
         while highest > 0 {
             for node in &mut level {

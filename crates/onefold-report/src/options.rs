@@ -1,4 +1,4 @@
-//! What an analysis is asked, how far it is, and why there is none.
+//! Options, progress and errors of an analysis.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -9,38 +9,38 @@ use onefold_disk::DiskError;
 
 use crate::record::IMAGES_MAX;
 
-/// Groups that can be named.
+/// Maximum number of named groups.
 pub const GROUPS_MAX: usize = 64;
-/// How to analyse.
+/// Options of an analysis.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What rows may take in memory; about 16 MiB of buffers come besides.
+    /// Memory for rows. About 16 MiB of buffers come in addition.
     pub memory_bytes: u64,
-    /// Where rows go that do not fit into memory. The files there have no names.
+    /// Folder for rows that do not fit into memory. The files there have no names.
     pub folder: PathBuf,
-    /// A secret for the fingerprints: nobody can prepare images whose different blocks look equal.
+    /// A secret key for the fingerprints. It prevents anyone from preparing images whose different blocks look equal.
     pub key: [u8; 32],
     /// Names of the groups, at most [`GROUPS_MAX`].
     pub groups: Vec<String>,
-    /// Whether to look at shifted images too.
+    /// Whether to analyse shifted images too.
     pub shifts: Shifts,
-    /// Whether to tell what the blocks belong to. A sample does not.
+    /// Whether to find the owners of blocks. A sample ignores it.
     pub files: bool,
-    /// Returns why an image is left out, as results say it. An error of a disk gives no advice; a program may.
+    /// Returns the reason why an image is left out, for the results. An error of a disk gives no advice; a program may.
     pub explain: fn(&DiskError) -> String,
 }
 
-/// Whether images are looked at as they would be with sectors of zeros before them.
+/// Whether to analyse images as if there were sectors of zeros before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shifts {
-    /// Only as they are.
+    /// Only the original images.
     No,
-    /// By one to seven sectors too: each byte is read and hashed eight times.
+    /// Also shifted by one to seven sectors: each byte is read and hashed eight times.
     All,
 }
 
 impl Shifts {
-    /// Returns by how many sectors images are shifted at the most: all that a 4 KiB block has, or none.
+    /// Returns the maximum shift of images in sectors: up to the sectors of a 4 KiB block, or none.
     pub(crate) fn steps(self) -> u8 {
         match self {
             Shifts::No => 0,
@@ -49,40 +49,40 @@ impl Shifts {
     }
 }
 
-/// What is being done.
+/// Stage of an analysis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The images are read. Progress is in bytes.
     Reading,
-    /// What was read is counted. Progress is in rows, of [`ROW_BYTES`] bytes.
+    /// The records are counted. Progress is in rows, of [`ROW_BYTES`] bytes.
     Counting,
 }
 
-/// Is told how far an analysis is, by several threads.
+/// Receives the progress of an analysis from several threads.
 pub trait Progress: Sync {
-    /// Takes note of `done` of about `total`; `Break` ends the analysis.
+    /// Reports `done` of about `total`. `Break` ends the analysis.
     fn update(&self, stage: Stage, done: u64, total: u64) -> ControlFlow<()>;
 }
 
-/// Why there is no analysis.
+/// Why an analysis failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AnalyzeError {
     /// The user wanted to stop.
     #[error("interrupted")]
     Interrupted,
-    /// The temporary folder cannot hold what does not fit into memory.
+    /// The temporary folder cannot hold the data that does not fit into memory.
     #[error("cannot use the temporary folder `{}`", folder.shown())]
     Spill {
         /// The folder.
         folder: PathBuf,
-        /// Why.
+        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// More images than can be told apart.
+    /// There are more images than can be distinguished.
     #[error("{0} images are too many: {IMAGES_MAX} are the most")]
     TooManyImages(usize),
-    /// More groups than can be counted.
+    /// There are more groups than can be counted.
     #[error("{0} groups are too many: {GROUPS_MAX} are the most")]
     TooManyGroups(usize),
 }

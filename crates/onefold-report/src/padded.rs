@@ -1,4 +1,4 @@
-//! A disk as it would be with sectors of zeros before it.
+//! A disk with sectors of zeros before it.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The first stage of an analysis: each image is opened when its turn comes, and passed over once or several times.
+//! The first stage of an analysis: opens each image when its turn comes, and reads it in one or several passes.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,22 +23,22 @@ use crate::scan::{Grid, Hasher, Scanned, scan};
 use crate::scan_error::ScanError;
 
 const SECTOR_BYTES: u64 = 512;
-/// What is kept of a disk while its partition tables are read: entry after entry, a few bytes each.
+/// Cache of a disk while its partition tables are read: entry after entry, a few bytes each.
 const TABLES_CACHED_BYTES: usize = 64 << 10;
 
-/// What was learned of an image when it was read, or why nothing of it counts.
+/// Result of reading an image, or the reason why it does not count.
 pub(crate) type Read = Result<Whole, String>;
 
-/// An image that was read to its end.
+/// An image that was read completely.
 #[derive(Debug)]
 pub(crate) struct Whole {
     pub(crate) scanned: Scanned,
     /// Its partitions that begin inside a block.
     pub(crate) misaligned: Vec<Partition>,
     pub(crate) has_changed: bool,
-    /// Only of a sample.
+    /// Only for a sample.
     pub(crate) extent: Option<Extent>,
-    /// What its blocks belong to, where that is asked for.
+    /// The owners of its blocks, if requested.
     pub(crate) survey: Option<ImageSurvey>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Whole {
 pub(crate) struct Reading<'a> {
     pub(crate) images: &'a [Image],
     pub(crate) options: &'a Options,
-    /// What is read of each image; all of it without a sample.
+    /// The sample to read of each image. Without a sample, images are read completely.
     pub(crate) sample: Option<&'a Sample>,
     pub(crate) hasher: Hasher,
     pub(crate) told: Told<'a>,
@@ -55,8 +55,8 @@ pub(crate) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Reads one image after the other, with one thread for each of `batches`, which get the records. Where `survey` is
-    /// there, it takes what the blocks belong to: while they are read, and those of the next image after that.
+    /// Reads one image after another. Each of `batches` has a thread and receives its records. If there is a `survey`,
+    /// it finds the owners of blocks while they are read, and then starts with the next image.
     pub(crate) fn all(
         &self,
         batches: &mut [SortBatch<'_>],
@@ -73,17 +73,17 @@ impl Reading<'_> {
             let (end, ended) = mpsc::channel();
             let is_over = &is_over;
             let reading = scope.spawn(move || {
-                // An image is closed when the next one is asked for.
+                // The iterator closes an image when its caller asks for the next one.
                 let turns = std::iter::from_fn(|| {
                     let _ = end.send(());
                     opened.recv().ok()
                 });
                 let read = self.each(turns, batches);
-                // A survey that waits for the end of an image goes on with the channels closed, and ends.
+                // A survey that waits for the end of an image continues when the channels are closed, and ends.
                 is_over.store(true, Ordering::Relaxed);
                 read
             });
-            // The survey allocates much, in small pieces, and other threads than the first one ask the kernel for each
+            // The survey makes many small allocations, and threads other than the first one ask the kernel for each
             // page of them (glibc's arenas grow page by page).
             self.survey_all(survey, &go_on, &ended, &ahead);
             survey.end();
@@ -92,9 +92,9 @@ impl Reading<'_> {
         })
     }
 
-    /// Opens one image after the other, hands it over, and surveys it. `ended` says that the image before is closed:
-    /// once for each image in turn, the first one too. One image is open ahead of that turn and no more; of two copies
-    /// the second is made when the first is gone.
+    /// Opens one image after another, passes it on, and surveys it. `ended` says that the previous image is closed; it
+    /// does so once for each image, including the first. At most one image is open ahead of its turn. If both images
+    /// are copies, the second is made after the first is removed.
     fn survey_all(
         &self,
         survey: &mut Survey<'_>,
@@ -120,7 +120,7 @@ impl Reading<'_> {
             }
             if let Some((disk, has_writer)) = disk {
                 let found = survey.read(disk.as_ref(), at, has_writer, go_on).map_err(scan_error);
-                // Its reader is the last that has it open.
+                // The image's reader is the last owner of the disk.
                 drop(disk);
                 let _ = surveyed.send(found);
             }
@@ -136,7 +136,7 @@ impl Reading<'_> {
         let mut read = Vec::with_capacity(self.images.len());
         let mut before = 0_u64;
         for (at, image) in self.images.iter().enumerate() {
-            // How much is left is told in the given lengths, which a compressed image's own may exceed.
+            // Progress is in the given lengths, which the real length of a compressed image may exceed.
             let tell = |done: u64| self.told.update(before.saturating_add(done.min(image.about_bytes)));
             if tell(0).is_break() {
                 return Err(AnalyzeError::Interrupted);
@@ -187,8 +187,8 @@ impl Reading<'_> {
             return Ok(Whole { scanned, misaligned, has_changed: has_changed(), extent, survey: None });
         }
         let shifts = self.options.shifts.steps();
-        // Each pass is an equal part of what there is to do. Whether one goes over data areas may be known only when
-        // the first is over: what is shown then goes back a little.
+        // Each pass is an equal part of the work. Whether there is a pass for data areas may be known only after the
+        // first pass: the displayed progress then goes back a little.
         let part = |pass: u64, passes: u64| {
             move |done: u64| {
                 tell(pass.saturating_mul(image.about_bytes).saturating_add(done.min(image.about_bytes)) / passes)
@@ -234,13 +234,13 @@ fn of(lists: Lists) -> Source<'static> {
     Source::Known(Claims::new(lists, None))
 }
 
-/// An image whose turn has come, or comes next.
+/// An image whose turn has come or comes next.
 struct Opened {
     disk: Arc<dyn Disk>,
     has_changed: Box<dyn Fn() -> bool + Send>,
     has_writer: bool,
     partitions: Vec<Partition>,
-    /// Gets what its blocks belong to, where that is asked for.
+    /// Receives the owners of its blocks, if requested.
     survey: Option<mpsc::Receiver<Surveyed>>,
 }
 
@@ -252,7 +252,7 @@ fn scan_error(error: SurveyError) -> ScanError {
     }
 }
 
-/// How much of all images is read, as the user was told.
+/// Progress over all images that was reported to the user.
 pub(crate) struct Told<'a> {
     progress: &'a dyn Progress,
     bytes: AtomicU64,
@@ -260,19 +260,19 @@ pub(crate) struct Told<'a> {
 }
 
 impl<'a> Told<'a> {
-    /// Returns that nothing of `images` is read, which nobody was told yet.
+    /// Returns the progress before anything is read. The user is not notified.
     pub(crate) fn new(images: &[Image], progress: &'a dyn Progress) -> Told<'a> {
         let total = images.iter().fold(0_u64, |sum, image| sum.saturating_add(image.about_bytes));
         Told { progress, bytes: AtomicU64::new(0), total }
     }
 
-    /// Tells how much is read.
+    /// Reports the progress.
     fn update(&self, bytes: u64) -> ControlFlow<()> {
         self.bytes.store(bytes, Ordering::Relaxed);
         self.again()
     }
 
-    /// Tells the same again, to learn whether to go on.
+    /// Reports the same progress again, to learn whether to continue.
     fn again(&self) -> ControlFlow<()> {
         self.progress.update(Stage::Reading, self.bytes.load(Ordering::Relaxed), self.total)
     }

@@ -1,5 +1,5 @@
-//! A disk as it would be with each partition, and each gap between partitions, beginning at a whole block; and with the
-//! data area of each FAT doing so, too.
+//! A disk as if each partition, and each gap between partitions, began at a whole block. The data area of each FAT may
+//! be moved in the same way.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use onefold_block::BLOCK_BYTES_U64;
 use onefold_disk::{Disk, DiskError};
 use onefold_guest::Partition;
 
-/// Tells whether a partition begins inside a block.
+/// Returns whether a partition begins inside a block.
 pub(crate) fn is_misaligned(partition: &Partition) -> bool {
     !partition.start_bytes.is_multiple_of(BLOCK_BYTES_U64)
 }
@@ -19,11 +19,11 @@ pub(crate) struct Realigned<'a> {
     size_bytes: u64,
 }
 
-/// A stretch of the disk that moves as a whole.
+/// A part of the disk that moves as a whole.
 struct Part {
-    /// Where it begins here; a multiple of a block.
+    /// Its place in this view; a multiple of a block.
     start: u64,
-    /// Where it is on the disk.
+    /// Its place on the disk.
     on_disk: Range<u64>,
 }
 
@@ -34,8 +34,8 @@ impl Part {
 }
 
 impl<'a> Realigned<'a> {
-    /// Moves the parts of `disk`: its partitions, which lie within it and do not overlap, and what begins at the bytes
-    /// `areas` within them.
+    /// Moves the parts of `disk`. These are its partitions, which lie within it and do not overlap, and the parts that
+    /// begin at the bytes `areas` within partitions.
     pub(crate) fn new(disk: &'a dyn Disk, partitions: &[Partition], areas: &[u64]) -> Realigned<'a> {
         let mut ends: Vec<u64> =
             partitions.iter().flat_map(|partition| [partition.start_bytes, partition.end_bytes()]).collect();

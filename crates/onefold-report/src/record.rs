@@ -1,4 +1,4 @@
-//! One block that is not zero: what it holds and where it is, packed so that sorting brings equal contents together.
+//! One block that is not zero: its content and its place, packed so that sorting brings equal contents together.
 //!
 //! | word | bits   | field   | notes                                                                       |
 //! |------|--------|---------|-----------------------------------------------------------------------------|
@@ -10,17 +10,17 @@
 //! | 2    | 8..24  | owner   | what the block belongs to, by its number in the image; 0 without            |
 //! | 2    | 0..8   | lists   | which counts it belongs to                                                  |
 //!
-//! Order: variant, content, image, index. The first of a content's records is therefore where an ordered import of the
-//! images would store it.
+//! Order: variant, content, image, index. So the first of a content's records is where an ordered import of the images
+//! would store it.
 
 use onefold_sort::Row;
 
-/// Images that can be told apart.
+/// Maximum number of images that can be distinguished.
 pub(crate) const IMAGES_MAX: usize = 1 << 24;
-/// Blocks that an image can have: 4 PiB of them.
+/// Maximum number of blocks of an image: 4 PiB of them.
 pub(crate) const BLOCKS_MAX: u64 = 1 << 40;
 
-/// Bits of a fingerprint that are kept. With a secret key, the chance that two different blocks among 2^38 (a
+/// Bits of a fingerprint that are kept. With a secret key, the probability that two different blocks among 2^38 (a
 /// pebibyte) are taken for equal is below one in a million.
 const CONTENT_BITS: u32 = 96;
 
@@ -29,42 +29,42 @@ const CONTENT_BITS: u32 = 96;
 pub(crate) struct Content(u128);
 
 impl Content {
-    /// Returns the content that stands for these first 16 bytes of a digest.
+    /// Returns the content with these first 16 bytes of a digest.
     pub(crate) fn of_digest(digest: [u8; 16]) -> Content {
         Content(u128::from_be_bytes(digest) >> (128 - CONTENT_BITS))
     }
 
-    /// Returns it as bytes, for digests of digests.
+    /// Returns the content as bytes, for digests of digests.
     pub(crate) fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 }
 
-/// Which counts a block belongs to.
+/// The counts to which a block belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lists(u8);
 
 impl Lists {
-    /// As the images are.
+    /// Images without changes.
     pub(crate) const AS_IT_IS: Lists = Lists(1);
     /// As if every partition began at a whole block.
     pub(crate) const REALIGNED: Lists = Lists(2);
     /// As if the data area of every FAT did, too.
     pub(crate) const WITH_DATA_AREAS: Lists = Lists(4);
 
-    /// Returns all lists of both: the block lies the same way in them.
+    /// Returns the union of both: the block lies the same way in all of them.
     pub(crate) const fn and(self, other: Lists) -> Lists {
         Lists(self.0 | other.0)
     }
 
-    /// Returns the lists of blocks of partitions that lie at whole blocks, moved or not. What nothing moves lies the
-    /// same way in the lists that follow.
+    /// Returns the lists for blocks of partitions that lie at whole blocks, whether moved or not. Blocks that nothing
+    /// moves lie the same way in the lists that follow.
     pub(crate) const fn with_partitions_moved(has_data_areas: bool) -> Lists {
         if has_data_areas { Lists::REALIGNED } else { Lists::REALIGNED.and(Lists::WITH_DATA_AREAS) }
     }
 
-    /// Returns the lists of the blocks of an image as they lie. `has_moved` says whether a partition begins inside a
-    /// block, `has_data_areas` whether the data area of a FAT does.
+    /// Returns the lists for the blocks of an image at their original places. `has_moved` says whether a partition
+    /// begins inside a block, `has_data_areas` whether the data area of a FAT does.
     pub(crate) const fn as_they_lie(has_moved: bool, has_data_areas: bool) -> Lists {
         if has_moved { Lists::AS_IT_IS } else { Lists::AS_IT_IS.and(Lists::with_partitions_moved(has_data_areas)) }
     }
@@ -84,7 +84,7 @@ pub(crate) struct Record {
     /// Below [`BLOCKS_MAX`].
     pub(crate) index: u64,
     pub(crate) lists: Lists,
-    /// Only of blocks of 4 KiB as they lie, where files are asked about.
+    /// Only for blocks of 4 KiB at their original places, if owners of blocks are requested.
     pub(crate) owner: u16,
 }
 
@@ -113,7 +113,7 @@ impl Record {
     }
 }
 
-/// Returns a place in an image as one number, so that places in image order are numbers in order.
+/// Returns a place in an image as one number, which sorts in the order of images.
 pub(crate) fn place(image: usize, index: u64) -> u64 {
     (image as u64) << 40 | index
 }

@@ -1,6 +1,6 @@
-//! How often blocks repeat: the distribution behind a curve like DeDe's Figure 6.
+//! Distribution of how often blocks repeat, for a curve like DeDe's Figure 6.
 
-/// Contents by the number of places that hold them, in classes that double: 1, 2, 3 to 4, 5 to 8, and so on.
+/// Contents by their number of places, in classes that double: 1, 2, 3 to 4, 5 to 8, and so on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Repeats {
     classes: [u64; Repeats::CLASSES],
@@ -16,18 +16,19 @@ impl Default for Repeats {
 impl Repeats {
     const CLASSES: usize = 65;
 
-    /// Adds a content that is in `places` places.
+    /// Adds a content with `places` places.
     pub(crate) fn add(&mut self, places: u64) {
         self.classes[class(places)] += 1;
         self.max = self.max.max(places);
     }
 
-    /// Returns how often the most repeated content is there.
+    /// Returns the number of places of the most repeated content.
     pub(crate) fn max(&self) -> u64 {
         self.max
     }
 
-    /// Returns pairs: a number of places, and how many contents are in at most so many; up to the class of the largest.
+    /// Returns pairs of a number of places and the number of contents in at most this many, up to the class of the
+    /// largest.
     pub(crate) fn at_most(&self) -> Vec<(u64, u64)> {
         if self.max == 0 {
             return Vec::new();
@@ -43,7 +44,7 @@ impl Repeats {
     }
 }
 
-/// Returns the class of a number: the smallest power of two that is not below it.
+/// Returns the class of a number: the exponent of the smallest power of two that is not below it.
 pub(crate) fn class(number: u64) -> usize {
     number.checked_next_power_of_two().map_or(64, |power| power.trailing_zeros() as usize)
 }

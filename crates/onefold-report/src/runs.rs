@@ -1,5 +1,5 @@
-//! How sequential a deduplicated layout would be: runs of shared blocks that lie, in the same order and without gaps,
-//! where their contents were first.
+//! Measures how sequential a deduplicated layout would be. A run consists of shared blocks that follow each other, in
+//! the same order and without gaps, at the first places of their contents.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use onefold_sort::Merge;
 /// Runs of shared blocks by their length, in classes that double: 1, 2, 3 to 4, 5 to 8, and so on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunCount {
-    /// Runs, and blocks in them, of each class.
+    /// Runs, and the blocks in them, for each class.
     pub(crate) classes: Vec<(u64, u64)>,
     pub(crate) runs: u64,
     pub(crate) blocks: u64,
@@ -28,14 +28,14 @@ impl RunCount {
     }
 }
 
-/// Counts runs in rows of places and first places, which come sorted.
+/// Counts runs in sorted rows of places and first places.
 pub(crate) fn count_runs(rows: Merge) -> io::Result<RunCount> {
     let mut count = RunCount::default();
     let mut last: Option<(u64, u64)> = None;
     let mut length = 0;
     for row in rows {
         let [place, first, _] = row?;
-        // Places of two images never follow each other: no image has as many blocks as a place can tell.
+        // Places of two images never follow each other: no image has as many blocks as a place can represent.
         if last.is_some_and(|(last_place, last_first)| place == last_place + 1 && first == last_first + 1) {
             length += 1;
         } else {

@@ -1,4 +1,4 @@
-//! The pass over the data: each piece of each image is read once, its blocks become records of all block sizes.
+//! The pass over the data: reads each piece of each image once, and makes records of its blocks in all sizes.
 
 use std::ops::ControlFlow;
 use std::thread;
@@ -15,64 +15,64 @@ use crate::scan_error::ScanError;
 use crate::sizes::{Joiner, PIECE_BLOCKS, PIECE_BYTES, SIZES};
 use onefold_sort::SortBatch;
 
-/// Which blocks of a disk are looked at.
+/// The blocks of a disk to record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grid {
-    /// Variant of the 4 KiB blocks; larger sizes have the variants after it.
+    /// Variant of the 4 KiB blocks. Larger sizes have the variants after it.
     pub(crate) variant: u8,
-    /// How many sizes, from 4 KiB on.
+    /// Number of sizes, from 4 KiB on.
     pub(crate) sizes: u8,
 }
 
 impl Grid {
-    /// The blocks as they lie, in all sizes.
+    /// The blocks at their original places, in all sizes.
     pub(crate) fn plain() -> Grid {
         Grid { variant: 0, sizes: SIZES }
     }
 
-    /// The blocks of images before which `steps` sectors of zeros were put, in all sizes.
+    /// The blocks of an image after `steps` sectors of zeros, in all sizes.
     pub(crate) fn shifted(steps: u8) -> Grid {
         Grid { variant: steps * SHIFT_VARIANTS, sizes: SIZES }
     }
 
-    /// The 4 KiB blocks of an image whose partitions were moved, or data areas within them.
+    /// The 4 KiB blocks of an image after its partitions, or data areas within them, were moved.
     pub(crate) fn realigned() -> Grid {
         Grid { variant: 0, sizes: 1 }
     }
 }
 
-/// Distance of the variants of one shift from those of the next.
+/// Distance between the variants of one shift and those of the next.
 pub(crate) const SHIFT_VARIANTS: u8 = 16;
 const _: () = assert!(SIZES <= SHIFT_VARIANTS);
 
-/// Makes contents of bytes.
+/// Computes the contents of bytes.
 pub(crate) struct Hasher {
     blocks: FingerprintKey,
     joiner: Joiner,
 }
 
 impl Hasher {
-    /// Returns the hasher of one analysis; `key` is secret, so that nobody prepares blocks that look equal.
+    /// Returns the hasher of one analysis. `key` is secret, so that nobody can prepare blocks that look equal.
     pub(crate) fn new(key: [u8; 32]) -> Hasher {
         Hasher { blocks: FingerprintKey::new(key), joiner: Joiner::new(blake3::derive_key(JOIN_CONTEXT, &key)) }
     }
 }
 
-/// Keeps fingerprints of bytes apart from fingerprints of fingerprints.
+/// Separates fingerprints of bytes from fingerprints of fingerprints.
 const JOIN_CONTEXT: &str = "onefold 2026-11-22 analysis, blocks of two blocks";
 
-/// What a pass over one image found, besides records.
+/// Result of a pass over one image, besides records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scanned {
     pub(crate) size_bytes: u64,
-    /// What was read: all that may hold data.
+    /// Bytes that were read: all that may hold data.
     pub(crate) read_bytes: u64,
-    /// Nodes that a pool's map of the image has.
+    /// Nodes of the image's map in a pool.
     pub(crate) map_nodes: u64,
 }
 
-/// Passes over `disk` with one thread for each of `batches`. `source` has what records take along besides contents.
-/// `progress` is told how far in the image it is.
+/// Passes over `disk` with one thread for each of `batches`. `source` provides the other fields of records besides
+/// contents. `progress` receives the position in the image.
 pub(crate) fn scan(
     disk: &dyn Disk,
     image: usize,
@@ -111,27 +111,27 @@ pub(crate) fn scan(
     }
 }
 
-/// How far the threads are.
+/// Progress of the threads.
 struct Cursor<'a> {
     offset: u64,
     read_bytes: u64,
     nodes: MapNodes,
     claims: ClaimQueue<'a>,
-    /// Why all threads stop.
+    /// The reason why all threads stop.
     ended: Option<ScanError>,
 }
 
-/// What a thread does next.
+/// The next step of a thread.
 enum Step {
-    /// It reads the piece at this byte, whose claim may not be known yet.
+    /// Read the piece at this byte. Its claim may not be known yet.
     Read(u64, Option<Claim>),
-    /// It makes records of what waited for its claim.
+    /// Make records of contents that waited for their claim.
     Record(Hashed, Claim),
-    /// There is nothing left to do.
+    /// All work is done.
     End,
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Scan<'a, 'c> {
     disk: &'a dyn Disk,
     image: usize,
@@ -142,7 +142,7 @@ struct Scan<'a, 'c> {
 }
 
 impl Scan<'_, '_> {
-    /// Takes piece after piece until there is none, or some thread failed.
+    /// Processes pieces until none is left or a thread has failed.
     fn work(&self, batch: &mut SortBatch<'_>) {
         let mut buffer = AlignedBuffer::zeroed(PIECE_BLOCKS);
         loop {
@@ -158,8 +158,8 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Returns what a thread does next. An error stops all threads. It is kept before another thread can ask: that
-    /// would fail too, for a reason that follows from the first.
+    /// Returns the next step of a thread. An error stops all threads. It is stored before another thread can ask,
+    /// because that thread would fail too, for a reason that follows from the first.
     fn next_step(&self) -> Step {
         let mut cursor = self.cursor.lock();
         self.step_from(&mut cursor).unwrap_or_else(|error| {
@@ -186,13 +186,13 @@ impl Scan<'_, '_> {
             if !cursor.claims.is_waiting() {
                 return Ok(Step::End);
             }
-            // Nothing is left to be read meanwhile. Threads that still hash a piece wait for the lock, and have their
-            // claims then.
+            // No piece is left to read while waiting. Threads that still hash a piece wait for the lock, and get their
+            // claims afterwards.
             cursor.claims.arrive(Wait::Yes)?;
         }
     }
 
-    /// Returns the byte at which the next piece begins that may hold data.
+    /// Returns the first byte of the next piece that may hold data.
     fn next_piece(&self, cursor: &mut Cursor<'_>) -> Result<Option<u64>, ScanError> {
         if cursor.offset >= self.disk.size_bytes() {
             return Ok(None);
@@ -219,7 +219,7 @@ impl Scan<'_, '_> {
     ) -> Result<(), ScanError> {
         let left = self.disk.size_bytes().saturating_sub(start);
         let length = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
-        // The image's last block may be short: what is missing counts as zeros.
+        // The image's last block may be short. The missing bytes count as zeros.
         buffer[length..].fill(0);
         self.disk.read(start, &mut buffer[..length]).map_err(ScanError::Disk)?;
         let hashed = Hashed { first: start / BLOCK_BYTES as u64, contents: self.contents(buffer) };
@@ -304,8 +304,8 @@ mod tests {
         }
     }
 
-    /// The claims cannot be read. A second thread that came before the first one had told why used to find the survey
-    /// gone, and to tell of an interruption.
+    /// The claims cannot be read. Regression: a second thread that came before the first one had reported the reason
+    /// found the survey gone, and reported an interruption.
     #[test]
     fn the_reason_is_that_of_the_thread_that_fails_first() {
         let mut is_asked = false;
@@ -323,7 +323,7 @@ mod tests {
         let progress = |_| ControlFlow::Continue(());
         let scan =
             Scan { disk: &Zeros, image: 0, grid: Grid::plain(), hasher: &hasher, cursor: &cursor, progress: &progress };
-        // Two threads, before either goes on.
+        // Both threads take a step before either continues.
         let steps = [scan.next_step(), scan.next_step()];
         assert!(matches!(cursor.lock().ended, Some(ScanError::TooLong)));
         assert!(steps.iter().all(|step| matches!(step, Step::End)));

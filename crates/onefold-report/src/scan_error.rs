@@ -1,4 +1,4 @@
-//! Why the pass over an image has no result.
+//! Errors of the pass over an image.
 
 use std::io;
 
@@ -7,9 +7,9 @@ use onefold_disk::DiskError;
 /// Why a pass ended before its end.
 #[derive(Debug)]
 pub(crate) enum ScanError {
-    /// The image cannot be read; other images can.
+    /// The image cannot be read. Other images may be readable.
     Disk(DiskError),
-    /// The image has more blocks than can be counted; other images can have fewer.
+    /// The image has more blocks than can be counted. Other images may have fewer.
     TooLong,
     /// Rows could not be spilled.
     Spill(io::Error),

@@ -1,17 +1,18 @@
-//! Which images resemble which: how many contents each two have in common, and an order that brings the like together.
+//! Similarity of images: the number of contents that each two have in common, and an order that places similar images
+//! together.
 
 use std::collections::HashMap;
 
-/// Images that are compared with each other: the first so many.
+/// Number of images that are compared with each other: the first ones.
 pub(crate) const COMPARED_MAX: usize = 64;
-/// Sets of images that are kept before they are counted pair by pair.
+/// Maximum number of sets of images that are kept before they are counted by pairs.
 const SETS_MAX: usize = 1 << 16;
 
-/// Contents in common, for each two of the first images.
+/// Numbers of common contents, for each two of the first images.
 #[derive(Debug)]
 pub(crate) struct Overlaps {
     compared: usize,
-    /// How many contents are in exactly these images (a bit each): far fewer sets than contents.
+    /// Number of contents that are in exactly these images (one bit each). There are far fewer sets than contents.
     sets: HashMap<u64, u64>,
     common: Vec<u64>,
 }
@@ -22,7 +23,7 @@ impl Overlaps {
         Overlaps { compared, sets: HashMap::new(), common: vec![0; compared * compared] }
     }
 
-    /// Adds a content that the images `holders` have.
+    /// Adds a content of the images `holders`.
     pub(crate) fn add(&mut self, holders: &[usize]) {
         let set = holders.iter().filter(|&&image| image < self.compared).fold(0_u64, |set, image| set | 1 << image);
         if set == 0 {
@@ -34,7 +35,7 @@ impl Overlaps {
         }
     }
 
-    /// Counts what was only collected so far.
+    /// Counts the sets that were collected so far.
     pub(crate) fn settle(&mut self) {
         for (set, count) in self.sets.drain() {
             let members: Vec<usize> = (0..self.compared).filter(|image| set & (1 << image) != 0).collect();
@@ -46,21 +47,21 @@ impl Overlaps {
         }
     }
 
-    /// Returns how many contents two images have in common; of an image with itself, all that it has.
+    /// Returns how many contents two images have in common; for an image and itself, the number of its contents.
     pub(crate) fn common(&self, one: usize, other: usize) -> u64 {
         self.common[one * self.compared + other]
     }
 
-    /// Returns how alike two images are: contents that both have, of those that one of them has. From 0 to 1; images
-    /// without any content are alike.
+    /// Returns the similarity of two images: contents that both have, divided by those that at least one of them has.
+    /// From 0 to 1; images without any content are equal.
     pub(crate) fn likeness(&self, one: usize, other: usize) -> f64 {
         let both = self.common(one, other);
         let any = self.common(one, one) + self.common(other, other) - both;
         if any == 0 { 1.0 } else { both as f64 / any as f64 }
     }
 
-    /// Returns the images in an order that has the like beside each other: the two most alike clusters become one,
-    /// again and again (average linkage).
+    /// Returns the images in an order that places similar ones next to each other: repeatedly merges the two most
+    /// similar clusters (average linkage).
     pub(crate) fn order(&self) -> Vec<usize> {
         let mut clusters: Vec<Vec<usize>> = (0..self.compared).map(|image| vec![image]).collect();
         while clusters.len() > 1 {

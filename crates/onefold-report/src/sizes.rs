@@ -1,15 +1,15 @@
-//! Block sizes: the fingerprints of larger blocks come from those of the blocks they consist of, so that one hashing of
-//! the bytes serves all sizes.
+//! Block sizes. The fingerprints of larger blocks are computed from those of their parts, so the bytes are hashed once
+//! for all sizes.
 
 use onefold_block::BLOCK_BYTES_U64;
 
 use crate::record::Content;
 
-/// Block sizes that are compared: 4 KiB, and each twice the one before up to 1 MiB.
+/// Number of block sizes that are compared: 4 KiB, and each twice the previous one, up to 1 MiB.
 pub(crate) const SIZES: u8 = 9;
-/// Blocks of 4 KiB in the largest.
+/// Number of 4 KiB blocks in the largest block.
 pub(crate) const PIECE_BLOCKS: usize = 1 << (SIZES - 1);
-/// Bytes of the largest.
+/// Length of the largest block.
 pub(crate) const PIECE_BYTES: u64 = PIECE_BLOCKS as u64 * BLOCK_BYTES_U64;
 
 /// Returns the block size of `level`, which is 0 for 4 KiB.
@@ -17,14 +17,14 @@ pub(crate) fn block_bytes(level: u8) -> u64 {
     BLOCK_BYTES_U64 << level
 }
 
-/// Makes the contents of blocks that consist of two smaller ones.
+/// Computes the contents of blocks that consist of two smaller ones.
 #[derive(Clone)]
 pub(crate) struct Joiner {
     key: [u8; 32],
 }
 
 impl Joiner {
-    /// Returns a joiner whose contents nobody can foresee who does not know `key`.
+    /// Returns a joiner whose contents are unpredictable without `key`.
     pub(crate) fn new(key: [u8; 32]) -> Joiner {
         Joiner { key }
     }
@@ -42,7 +42,8 @@ impl Joiner {
         if left.is_none() && right.is_none() {
             return None;
         }
-        // No content is told from zeros by these bytes alone: a digest of sixteen zero bytes is not to be expected.
+        // These bytes alone do not distinguish a content from zeros, but no content is expected to have a digest of
+        // sixteen zero bytes.
         let bytes = |half: Option<Content>| half.map_or([0; 16], Content::to_bytes);
         let mut both = [0; 32];
         both[..16].copy_from_slice(&bytes(left));

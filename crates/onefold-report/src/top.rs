@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// As many are kept.
+/// Number of blocks that are kept.
 pub(crate) const TOP_COUNT: usize = 10;
 
-/// A content, by how often it is there and where it is first.
+/// A content with its number of places and its first place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TopBlock {
     pub(crate) references: u64,
@@ -14,17 +14,17 @@ pub(crate) struct TopBlock {
     pub(crate) index: u64,
 }
 
-/// How often a content is there, and its place, which counts the more the earlier it is.
+/// The number of places of a content, then its first place. Earlier places rank higher.
 type Rank = (u64, Reverse<(usize, u64)>);
 
-/// The most repeated contents of those offered; of equals, those that come first in the images.
+/// The most repeated contents of those that were offered. Of equal ones, those that come first in the images.
 #[derive(Debug, Default)]
 pub(crate) struct Top {
     kept: BinaryHeap<Reverse<Rank>>,
 }
 
 impl Top {
-    /// Offers a content; one that is in one place only is never among the most repeated. Returns whether it is among
+    /// Offers a content. A content with only one place is never among the most repeated. Returns whether it is among
     /// them so far.
     pub(crate) fn offer(&mut self, block: TopBlock) -> bool {
         if block.references < 2 {
@@ -35,12 +35,12 @@ impl Top {
         self.kept.len() <= TOP_COUNT || self.kept.pop() != Some(Reverse(rank))
     }
 
-    /// Returns whether the content that is first at this image and block is among the most repeated.
+    /// Returns whether the content whose first place is this image and block is among the most repeated.
     pub(crate) fn has(&self, place: (usize, u64)) -> bool {
         self.kept.iter().any(|Reverse((_, Reverse(kept)))| *kept == place)
     }
 
-    /// Returns the most repeated first.
+    /// Returns the contents, the most repeated first.
     pub(crate) fn into_sorted(self) -> Vec<TopBlock> {
         let sorted = self.kept.into_sorted_vec().into_iter();
         sorted.map(|Reverse((references, Reverse((image, index))))| TopBlock { references, image, index }).collect()

@@ -1,5 +1,5 @@
-//! The paths of the files that have the most repeated blocks. They are read from the images once more, while larger
-//! blocks are counted.
+//! The paths of the files that have the most repeated blocks. The images are read again for them, while larger blocks
+//! are counted.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,15 +11,15 @@ use crate::files::paths_of;
 use crate::image::Image;
 use crate::top::TopBlock;
 
-/// Images whose guests are read side by side.
+/// Number of images whose guests are read in parallel.
 const SIDE_BY_SIDE: usize = 2;
-/// Bytes of a disk that are kept while its files are looked for, where there is memory for that.
+/// Maximum cache of a disk while its files are searched, if there is enough memory.
 const CACHE_BYTES_MAX: usize = 8 << 20;
 
-/// The blocks of an image: the place of each among the most repeated, and its first byte.
+/// The blocks of an image: the index of each among the most repeated, and its first byte.
 type Blocks = Vec<(usize, u64)>;
 
-/// What is read for the paths of some blocks.
+/// Input for finding the paths of some blocks.
 pub(crate) struct TopPaths<'a> {
     images: &'a [Image],
     by_image: Vec<(usize, Blocks)>,
@@ -28,7 +28,7 @@ pub(crate) struct TopPaths<'a> {
 }
 
 impl<'a> TopPaths<'a> {
-    /// Returns what is read for those of the blocks in `top` that `has_path` takes. It takes up to a thirty-second of
+    /// Prepares the search for those blocks in `top` that `has_path` accepts. It takes up to a thirty-second of
     /// `memory_bytes`, and ends early once `is_over` is set.
     pub(crate) fn new(
         images: &'a [Image],
@@ -45,10 +45,10 @@ impl<'a> TopPaths<'a> {
         TopPaths { images, by_image: by_image.into_iter().collect(), cache_bytes, is_over }
     }
 
-    /// Returns the paths by the places of their blocks among the most repeated. An image that cannot be read again has
-    /// none.
+    /// Returns the paths by the indices of their blocks among the most repeated. An image that cannot be read again has
+    /// no paths.
     pub(crate) fn read(&self) -> BTreeMap<usize, Vec<u8>> {
-        // Two of them could have a copy each.
+        // Two such images would need a copy each.
         let is_copied = |image: usize| self.images.get(image).is_some_and(|image| image.is_copied);
         let has_copy = self.by_image.iter().any(|(image, _)| is_copied(*image));
         let mut found = BTreeMap::new();
