@@ -16,7 +16,7 @@ use super::rows::extent_row;
 const TIMES_MAX: u64 = 4;
 /// Maximum number of extents of an image, whatever length the image claims. Their rows take 800 MB.
 const ROWS_MAX: u64 = 1 << 25;
-/// The shortest extent that is no part of a block.
+/// The smallest length that an extent counts for.
 const SECTOR_BYTES: u64 = 512;
 
 /// Remaining allowance for the extents of an image.
