@@ -18,6 +18,14 @@ pub enum ArchiveError {
         /// The decoder's error.
         source: FormatError,
     },
+    /// A newer version of Onefold wrote an object.
+    #[error("the object `{name}` is newer than this version of Onefold")]
+    Newer {
+        /// Its name.
+        name: String,
+        /// Its version and features.
+        source: FormatError,
+    },
     /// There is no archive here.
     #[error("there is no archive here")]
     NoArchive,
@@ -90,4 +98,14 @@ pub enum ArchiveError {
         /// Error of the system.
         source: std::io::Error,
     },
+}
+
+impl ArchiveError {
+    /// Returns the error of an object, or a unit, that a decoder refuses.
+    pub(super) fn refused(name: String, source: FormatError) -> ArchiveError {
+        match source {
+            FormatError::Newer { .. } => ArchiveError::Newer { name, source },
+            _ => ArchiveError::Damaged { name, source },
+        }
+    }
 }

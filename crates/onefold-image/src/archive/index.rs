@@ -56,7 +56,9 @@ impl Index {
             }
             let segment = match read_segment(store, archive, part) {
                 Ok(segment) => segment,
-                Err(error) if is_broken(&error) => rebuild(store, archive, state, part, tables)?,
+                Err(error) if is_broken(&error) || matches!(error, ArchiveError::Newer { .. }) => {
+                    rebuild(store, archive, state, part, tables)?
+                }
                 Err(error) => return Err(error),
             };
             self.add(&segment)?;

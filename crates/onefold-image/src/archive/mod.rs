@@ -84,6 +84,9 @@ impl Archive {
     pub fn open(store: Arc<dyn Store>) -> Result<Archive, ArchiveError> {
         let [descriptor, copy] = DESCRIPTORS.map(|name| read_descriptor(&*store, name));
         let descriptor = match (descriptor, copy) {
+            (Err(newer @ ArchiveError::Newer { .. }), _) | (_, Err(newer @ ArchiveError::Newer { .. })) => {
+                return Err(newer);
+            }
             (Ok(descriptor), _) | (Err(_), Ok(descriptor)) => descriptor,
             (Err(missing), Err(other)) if is_missing(&missing) && is_missing(&other) => {
                 return Err(ArchiveError::NoArchive);
@@ -162,7 +165,7 @@ impl Archive {
             Ok(())
         })?;
         let header = header.ok_or(ArchiveError::Lost { unit: *name })?;
-        header.map_err(|source| ArchiveError::Damaged { name: format!("unit {name}"), source })
+        header.map_err(|source| ArchiveError::refused(format!("unit {name}"), source))
     }
 
     /// Returns a writer with a new name. An entry in the ledger announces the writer first.

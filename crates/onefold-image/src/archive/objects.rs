@@ -46,9 +46,9 @@ pub(super) fn is_missing(error: &ArchiveError) -> bool {
     matches!(error, ArchiveError::Store(StoreError::Missing(_)))
 }
 
-/// Adds the object's name to the error of a decoder.
+/// Names the object that a decoder refuses.
 pub(super) fn damaged(name: &ObjectName) -> impl FnOnce(FormatError) -> ArchiveError {
-    move |source| ArchiveError::Damaged { name: name.to_string(), source }
+    move |source| ArchiveError::refused(name.to_string(), source)
 }
 
 /// Returns random bytes.

@@ -326,6 +326,6 @@ impl<'a> Writer<'a> {
         if !self.archive.decode_unit(&mut decompressor()?, *chunk, &bytes, &mut plain) {
             return Err(ArchiveError::DamagedUnit { unit: *chunk, pack: pack.to_string() });
         }
-        ChunkHeader::decode(&plain).map_err(|source| ArchiveError::Damaged { name: format!("unit {chunk}"), source })
+        ChunkHeader::decode(&plain).map_err(|source| ArchiveError::refused(format!("unit {chunk}"), source))
     }
 }

@@ -4,7 +4,7 @@
 //! |--------|----------|-----------------------------------------------------------------------------------------|
 //! | 0..8   | magic    | `1foldarc`                                                                              |
 //! | 8..10  | kind     | 1 descriptor, 2 pack, 3 manifest, 4 segment, 5 ledger entry                             |
-//! | 10..12 | version  | 1; another one is refused                                                               |
+//! | 10..12 | version  | 1; another one is refused. All versions have this frame and the digest at the end       |
 //! | 12..16 | features | bits without which the object cannot be understood; none so far                        |
 //! | 16..32 | archive  | identity of the archive                                                                 |
 //! | 32..56 | name     | writer and random part; of a ledger entry 16 zeros and its number; of a descriptor zeros |
@@ -54,10 +54,28 @@ pub(super) fn numbered(number: u64) -> ObjectId {
     ObjectId { writer: WriterId([0; 16]), random: number.to_le_bytes() }
 }
 
-/// Returns the frame of an object of `length` bytes, including the frame.
-pub(super) fn frame(kind: Kind, archive: ArchiveId, id: ObjectId, length: u64) -> Vec<u8> {
+/// What an object needs of its readers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Needs {
+    pub(super) version: u16,
+    pub(super) features: u32,
+}
+
+impl Needs {
+    /// What this version of Onefold writes and reads.
+    pub(super) const KNOWN: Needs = Needs { version: VERSION, features: 0 };
+
+    /// Fails if a newer version of Onefold is needed.
+    pub(super) fn check(self, structure: &'static str) -> Result<(), FormatError> {
+        let Needs { version, features } = self;
+        if self == Needs::KNOWN { Ok(()) } else { Err(FormatError::Newer { structure, version, features }) }
+    }
+}
+
+/// Returns the frame of an object of `length` bytes, frame and all.
+pub(super) fn frame(kind: Kind, needs: Needs, archive: ArchiveId, id: ObjectId, length: u64) -> Vec<u8> {
     let mut encoder = Encoder(Vec::with_capacity(FRAME_BYTES));
-    encoder.bytes(&MAGIC).u16(kind as u16).u16(VERSION).u32(0);
+    encoder.bytes(&MAGIC).u16(kind as u16).u16(needs.version).u32(needs.features);
     encode_id(encoder.bytes(&archive.0), id);
     encoder.u64(length);
     encoder.0
@@ -66,7 +84,7 @@ pub(super) fn frame(kind: Kind, archive: ArchiveId, id: ObjectId, length: u64) -
 /// Returns an object: its frame, `body`, and the digest of both.
 pub(super) fn enclose(kind: Kind, archive: ArchiveId, id: ObjectId, body: &[u8]) -> Vec<u8> {
     let length = FRAME_BYTES + body.len() + DIGEST_BYTES;
-    let mut object = frame(kind, archive, id, length as u64);
+    let mut object = frame(kind, Needs::KNOWN, archive, id, length as u64);
     object.reserve_exact(length - object.len());
     object.extend_from_slice(body);
     let digest = blake3::hash(&object);
@@ -78,12 +96,14 @@ pub(super) fn enclose(kind: Kind, archive: ArchiveId, id: ObjectId, body: &[u8])
 /// everything except the archive.
 pub(super) fn disclose(kind: Kind, id: ObjectId, object: &[u8]) -> Result<(ArchiveId, &[u8]), FormatError> {
     let structure = kind.structure();
-    let archive = check_frame(kind, id, object, object.len() as u64)?;
+    let (archive, needs) = check_frame(kind, id, object)?;
     let body_end = object.len().checked_sub(DIGEST_BYTES).filter(|end| *end >= FRAME_BYTES);
     let (content, digest) = object.split_at(body_end.ok_or(FormatError::Length { structure })?);
     if blake3::hash(content).as_bytes() != digest {
         return Err(FormatError::Digest { structure });
     }
+    // Not before: a changed bit is no newer version.
+    needs.check(structure)?;
     Ok((archive, &content[FRAME_BYTES..]))
 }
 
@@ -93,24 +113,21 @@ pub(super) fn disclose_of(kind: Kind, archive: ArchiveId, id: ObjectId, object: 
     if of == archive { Ok(body) } else { Err(FormatError::Other { structure: kind.structure(), what: "its archive" }) }
 }
 
-/// Checks the frame of an object of `length` bytes, and returns its archive.
-pub(super) fn check_frame(kind: Kind, id: ObjectId, object: &[u8], length: u64) -> Result<ArchiveId, FormatError> {
+/// Checks kind, name and length in the frame of an object, and returns its archive and what it needs.
+pub(super) fn check_frame(kind: Kind, id: ObjectId, object: &[u8]) -> Result<(ArchiveId, Needs), FormatError> {
     let structure = kind.structure();
     let other = |what| FormatError::Other { structure, what };
     let mut decoder = Decoder::new(structure, object);
     if decoder.array()? != MAGIC || decoder.u16()? != kind as u16 {
         return Err(other("its kind"));
     }
-    let (version, features) = (decoder.u16()?, decoder.u32()?);
-    if version != VERSION || features != 0 {
-        return Err(FormatError::Newer { structure, version, features });
-    }
+    let needs = Needs { version: decoder.u16()?, features: decoder.u32()? };
     let archive = ArchiveId(decoder.array()?);
     if decode_id(&mut decoder)? != id {
         return Err(other("its name"));
     }
-    if decoder.u64()? != length {
+    if decoder.u64()? != object.len() as u64 {
         return Err(FormatError::Length { structure });
     }
-    Ok(archive)
+    Ok((archive, needs))
 }

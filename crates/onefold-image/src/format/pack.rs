@@ -5,11 +5,11 @@
 //! | frame  | 64 bytes                                                                                          |
 //! | units  | each a header of 16 bytes, and its stored bytes                                                   |
 //! | table  | for each unit, name of 32 bytes, stored bytes u32, plain bytes u32                                |
-//! | footer | number of units u32, offset of the table u32, CRC-32C of all units with headers u32, 0 u32        |
+//! | footer | bytes of the table u32, its offset u32, CRC-32C of all units with headers u32, needs              |
 //! | digest | BLAKE3 of frame, table and footer                                                                 |
 //!
-//! A reader gets the table from the end of the pack. The digest verifies the table without the units, and a unit's name
-//! verifies the unit. The CRC detects changed bytes that do not affect any unit.
+//! Needs are version u16 and features u16 of the frame once more, as the table is read from the end of the pack. Its
+//! digest vouches for the table without the units, in all versions. A unit's name vouches for the unit. The CRC finds changed bytes that mean nothing to any unit.
 //!
 //! | header | field        | notes                                        |
 //! |--------|--------------|----------------------------------------------|
@@ -19,10 +19,13 @@
 //! | 4..8   | dictionary   | 0                                            |
 //! | 8..12  | stored bytes | at most plain bytes; equal if plain          |
 //! | 12..16 | plain bytes  | 1 to 2^20                                    |
+//!
+//! A pack with another codec, seal or dictionary says so in its features: the header alone cannot tell a newer unit from
+//! a damaged one.
 
 use super::FormatError;
 use super::bytes::{Decoder, Encoder};
-use super::frame::{DIGEST_BYTES, FRAME_BYTES, Kind, check_frame, frame};
+use super::frame::{DIGEST_BYTES, FRAME_BYTES, Kind, Needs, VERSION, check_frame, frame};
 use crate::{ArchiveId, ObjectId, UnitName};
 
 /// Maximum length of the plain bytes of a unit.
@@ -70,7 +73,7 @@ pub struct TableEntry {
 
 /// Bytes of an entry of the table: name, stored and plain length.
 const ENTRY_BYTES: usize = 32 + 4 + 4;
-/// Bytes behind the table: number of entries, offset of the table, CRC-32C of all bytes between frame and table, 0, and
+/// Bytes behind the table: its length, its offset, CRC-32C of all bytes between frame and table, version, features, and
 /// the digest of frame, table and these.
 const FOOTER_BYTES: usize = 16 + DIGEST_BYTES;
 /// The last bytes of a pack that a reader of its table asks for first: they hold most tables whole.
@@ -130,7 +133,7 @@ impl PackBuilder {
     /// Returns an empty pack.
     #[must_use]
     pub fn new(archive: ArchiveId, id: ObjectId) -> PackBuilder {
-        PackBuilder { bytes: frame(Kind::Pack, archive, id, 0), table: Vec::new() }
+        PackBuilder { bytes: frame(Kind::Pack, Needs::KNOWN, archive, id, 0), table: Vec::new() }
     }
 
     /// Returns whether another unit with this many stored bytes fits.
@@ -178,7 +181,7 @@ impl PackBuilder {
             encoder.bytes(&entry.name.0).u32(entry.stored_bytes).u32(entry.plain_bytes);
         }
         let checksum = crc32c::crc32c(&encoder.0[FRAME_BYTES..table_offset]);
-        encoder.count(table.len()).u32(place(table_offset)).u32(checksum).u32(0);
+        encoder.u32(place(table.len() * ENTRY_BYTES)).u32(place(table_offset)).u32(checksum).u16(VERSION).u16(0);
         let mut bytes = encoder.0;
         let length = (bytes.len() + DIGEST_BYTES) as u64;
         bytes[FRAME_BYTES - 8..FRAME_BYTES].copy_from_slice(&length.to_le_bytes());
@@ -217,28 +220,28 @@ pub fn decode_tail(archive: ArchiveId, id: ObjectId, tail: &[u8]) -> Result<Tail
     let structure = Kind::Pack.structure();
     let content = tail.len().checked_sub(FOOTER_BYTES).ok_or(FormatError::Length { structure })?;
     let mut footer = Decoder::new(structure, &tail[content..]);
-    let (entries, table_offset, _) = (footer.u32()?, footer.u32()?, footer.u32()?);
-    footer.zeros::<4>()?;
-    let table_bytes = u64::from(entries) * ENTRY_BYTES as u64;
-    let length = u64::from(table_offset) + table_bytes + FOOTER_BYTES as u64;
+    let (table_bytes, table_offset, _) = (footer.u32()?, footer.u32()?, footer.u32()?);
+    let needs = Needs { version: footer.u16()?, features: u32::from(footer.u16()?) };
+    let wanted = u64::from(table_bytes) + FOOTER_BYTES as u64;
+    let length = u64::from(table_offset) + wanted;
     if length > PACK_BYTES_MAX || (table_offset as usize) < FRAME_BYTES {
         return Err(footer.wrong("its table lies outside of it"));
     }
-    let wanted = table_bytes + FOOTER_BYTES as u64;
     if wanted > tail.len() as u64 {
         return Ok(Tail::Longer(wanted));
     }
     let start = tail.len() - usize::try_from(wanted).expect("no more than the tail has");
-    let frame = frame(Kind::Pack, archive, id, length);
+    let frame = frame(Kind::Pack, needs, archive, id, length);
     if table_digest(&frame, &tail[start..tail.len() - DIGEST_BYTES])[..] != tail[tail.len() - DIGEST_BYTES..] {
         return Err(FormatError::Digest { structure });
     }
-    decode_table(Decoder::new(structure, &tail[start..content]), entries, table_offset).map(Tail::Table)
+    needs.check(structure)?;
+    decode_table(Decoder::new(structure, &tail[start..content]), table_offset).map(Tail::Table)
 }
 
 /// Returns the entries of a table whose units end at `table_offset`.
-fn decode_table(mut table: Decoder<'_>, entries: u32, table_offset: u32) -> Result<Vec<TableEntry>, FormatError> {
-    let entries = table.there(u64::from(entries), ENTRY_BYTES)?;
+fn decode_table(mut table: Decoder<'_>, table_offset: u32) -> Result<Vec<TableEntry>, FormatError> {
+    let entries = table.left() / ENTRY_BYTES;
     let mut decoded = Vec::with_capacity(entries);
     let mut offset = FRAME_BYTES as u64;
     for _ in 0..entries {
@@ -280,7 +283,8 @@ pub struct Pack {
 /// When the object is not a valid pack, or is another one.
 pub fn decode_pack(archive: ArchiveId, id: ObjectId, object: &[u8]) -> Result<Pack, FormatError> {
     let structure = Kind::Pack.structure();
-    if check_frame(Kind::Pack, id, object, object.len() as u64)? != archive {
+    let (of, needs) = check_frame(Kind::Pack, id, object)?;
+    if of != archive {
         return Err(FormatError::Other { structure, what: "its archive" });
     }
     let Tail::Table(table) = decode_tail(archive, id, object)? else {
@@ -288,6 +292,10 @@ pub fn decode_pack(archive: ArchiveId, id: ObjectId, object: &[u8]) -> Result<Pa
     };
     if length_of(&table) != object.len() as u64 {
         return Err(FormatError::Length { structure });
+    }
+    if needs != Needs::KNOWN {
+        // The frame has something else than the footer.
+        return Err(FormatError::Digest { structure });
     }
     let table_offset = object.len() - FOOTER_BYTES - table.len() * ENTRY_BYTES;
     let checksum = Decoder::new(structure, &object[object.len() - FOOTER_BYTES + 8..]).u32()?;

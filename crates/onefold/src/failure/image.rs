@@ -4,7 +4,6 @@ use std::io::ErrorKind;
 
 use onefold_image::archive::ArchiveError;
 use onefold_image::capture::{CaptureError, PlanError};
-use onefold_image::format::FormatError;
 use onefold_image::install::{InstallError, TargetError};
 use onefold_image::store::StoreError;
 use onefold_image::{HeaderError, InUse};
@@ -110,7 +109,7 @@ impl Failure {
 fn explain(error: &ArchiveError) -> (Exit, Option<&'static str>) {
     match error {
         ArchiveError::Store(error) | ArchiveError::Doubtful(error) => explain_store(error),
-        ArchiveError::Damaged { source: FormatError::Newer { .. }, .. } => (Exit::Failed, Some(NEWER)),
+        ArchiveError::Newer { .. } => (Exit::Failed, Some(NEWER)),
         ArchiveError::Damaged { .. }
         | ArchiveError::Ledger { .. }
         | ArchiveError::Lost { .. }
@@ -143,6 +142,8 @@ fn explain_store(error: &StoreError) -> (Exit, Option<&'static str>) {
 
 #[cfg(test)]
 mod tests {
+    use onefold_image::format::FormatError;
+
     use super::*;
 
     #[test]
@@ -158,8 +159,9 @@ mod tests {
     #[test]
     fn a_newer_archive_is_no_damage() {
         let source = FormatError::Newer { structure: "descriptor", version: 9, features: 0 };
-        let newer = ArchiveError::Damaged { name: "descriptor".to_owned(), source };
-        assert_eq!(Failure::of_archive("cannot open", &newer).exit, Exit::Failed);
+        let newer = ArchiveError::Newer { name: "descriptor".to_owned(), source };
+        let failure = Failure::of_archive("cannot open", &newer);
+        assert_eq!((failure.exit, failure.hint.as_deref()), (Exit::Failed, Some(NEWER)));
     }
 
     #[test]

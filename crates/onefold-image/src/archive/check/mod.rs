@@ -12,6 +12,7 @@ use super::state::{ImageRecord, Part};
 use super::tables::is_broken;
 use super::units::decompressor;
 use super::{Archive, ArchiveError, DESCRIPTORS, read_descriptor};
+use crate::format::FormatError;
 use crate::format::chunk_header::ChunkHeader;
 use crate::format::manifest::Manifest;
 use crate::format::pack::{TableEntry, UNIT_HEADER_BYTES};
@@ -219,6 +220,8 @@ impl Check<'_> {
                     }
                 }
                 Err(error) if is_broken(&error) => self.damage(name.to_string(), cause(&error), None),
+                // It is a hint, and what it says stands in the tables.
+                Err(ArchiveError::Newer { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -300,11 +303,14 @@ impl Check<'_> {
         };
         let mut plain = Vec::new();
         if self.archive.decode_unit(&mut decompressor()?, chunk, &bytes, &mut plain) {
-            return Ok(ChunkHeader::decode(&plain).ok());
+            return match ChunkHeader::decode(&plain) {
+                Err(source @ FormatError::Newer { .. }) => Err(ArchiveError::refused(format!("unit {chunk}"), source)),
+                header => Ok(header.ok()),
+            };
         }
         match self.archive.header(&chunk) {
             Ok(header) => Ok(Some(header)),
-            Err(ArchiveError::Store(error)) => Err(error.into()),
+            Err(error @ (ArchiveError::Store(_) | ArchiveError::Newer { .. })) => Err(error),
             Err(_) => Ok(None),
         }
     }

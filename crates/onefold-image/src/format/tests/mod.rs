@@ -45,12 +45,31 @@ fn pack_again(bytes: &[u8]) -> Result<Vec<u8>, FormatError> {
     for entry in &pack.table {
         let body = (entry.offset + UNIT_HEADER_BYTES) as usize;
         let header = UnitHeader::decode(&bytes[entry.offset as usize..body])?;
+        if (header.stored_bytes, header.plain_bytes) != (entry.stored_bytes, entry.plain_bytes) {
+            return Err(FormatError::Value { structure: "pack", what: "a header differs from the table" });
+        }
         builder.add(entry.name, header, &bytes[body..body + entry.stored_bytes as usize]);
     }
     Ok(builder.finish().0)
 }
 
-/// Recomputes the digest at the end of an object, so that the decoder gets as far as the changed bytes.
+/// Puts the CRC and the digest of a pack right, as far as its footer leads to a table.
+pub(super) fn seal_pack(pack: &mut [u8]) {
+    let Some(content) = pack.len().checked_sub(16 + DIGEST_BYTES) else { return };
+    let field = |at: usize| u32::from_le_bytes(pack[at..at + 4].try_into().unwrap()) as usize;
+    let (table_bytes, table_offset) = (field(content), field(content + 4));
+    let Some(start) = content.checked_sub(table_bytes).filter(|start| *start >= FRAME_BYTES) else { return };
+    if (FRAME_BYTES..=start).contains(&table_offset) {
+        let checksum = crc32c::crc32c(&pack[FRAME_BYTES..table_offset]);
+        pack[content + 8..content + 12].copy_from_slice(&checksum.to_le_bytes());
+    }
+    let end = pack.len() - DIGEST_BYTES;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&pack[..FRAME_BYTES]).update(&pack[start..end]);
+    pack[end..].copy_from_slice(hasher.finalize().as_bytes());
+}
+
+/// Puts the digest right that ends an object, so that its decoder sees the changed bytes behind it.
 pub(super) fn seal(object: &mut [u8]) {
     if object.len() >= FRAME_BYTES + DIGEST_BYTES {
         let end = object.len() - DIGEST_BYTES;
@@ -126,6 +145,32 @@ fn a_newer_version_says_so() {
                 _ => None,
             });
             assert_eq!(newer, Some(expected));
+            object[at] = 3;
+            assert!(matches!(
+                Manifest::decode(ARCHIVE, ID, &object),
+                Err(FormatError::Digest { .. } | FormatError::Other { .. })
+            ));
+            assert!(!matches!(Segment::decode(ARCHIVE, ID, &object), Err(FormatError::Newer { .. })));
         }
+    }
+}
+
+#[test]
+fn the_table_of_a_newer_pack_says_so_without_the_frame() {
+    let pack = samples::pack();
+    let footer = pack.len() - 36;
+    for (in_frame, in_footer, expected) in [(10, footer, (2, 0)), (12, footer + 2, (1, 2))] {
+        let mut newer = pack.clone();
+        newer[in_frame] = 2;
+        newer[in_footer] = 2;
+        assert_eq!(decode_tail(ARCHIVE, ID, &newer), Err(FormatError::Digest { structure: "pack" }), "a changed bit");
+        seal_pack(&mut newer);
+        let (version, features) = expected;
+        let error = FormatError::Newer { structure: "pack", version, features };
+        assert_eq!(decode_tail(ARCHIVE, ID, &newer[200..]), Err(error.clone()));
+        assert_eq!(decode_pack(ARCHIVE, ID, &newer), Err(error));
+        let mut differs = pack.clone();
+        differs[in_frame] = 2;
+        assert_eq!(decode_pack(ARCHIVE, ID, &differs), Err(FormatError::Digest { structure: "pack" }));
     }
 }

@@ -62,5 +62,5 @@ chunk header 11 ba7ddb5e8b8ce11a
 unit header 16 3152b642a7840fd1
 unit header 16 92046119fdcf4b7c
 unit header 16 811e93c653cc7a7e
-pack 411 5c0ccd3e2f3d2ffb
+pack 411 a7cbf72b7ffb0dbc
 ";
