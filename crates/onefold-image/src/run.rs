@@ -12,8 +12,8 @@ pub struct SectorRun {
     pub count: u64,
 }
 
-/// All runs end at or before this sector, so that 64 bits can count their bytes.
-const SECTORS_MAX: u64 = 1 << 55;
+/// All runs end at or below this sector, where the longest disk ends: its bytes can be counted in 64 bits.
+pub(crate) const SECTORS_MAX: u64 = 1 << 53;
 
 impl SectorRun {
     /// Returns whether the run is not empty and ends within the possible length of a disk.
@@ -22,7 +22,7 @@ impl SectorRun {
         self.count > 0 && self.start.checked_add(self.count).is_some_and(|end| end <= SECTORS_MAX)
     }
 
-    /// Returns the sector after the last. Runs of a decoded object end below 2^55, so this cannot overflow.
+    /// Returns the sector after the last. Runs of a decoded object end at 2^53 at most, so this cannot overflow.
     #[must_use]
     pub fn end(self) -> u64 {
         self.start + self.count

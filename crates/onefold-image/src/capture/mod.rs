@@ -38,7 +38,7 @@ use self::recent::Recent;
 use self::units::{Kept, SharedUnits, ThreadUnits};
 use crate::archive::{Archive, ArchiveError, ManifestDraft, Writer};
 use crate::format::descriptor::UnitKind;
-use crate::format::manifest::Manifest;
+use crate::format::manifest::{Manifest, REGIONS_MAX};
 use crate::format::pack;
 use crate::{ImageName, ImageVersion};
 
@@ -72,9 +72,7 @@ pub struct Captured {
 
 /// Minimum memory of a capture.
 pub const MEMORY_BYTES_MIN: usize = 64 << 20;
-/// Maximum number of regions of a disk: 64 TiB with regions of 64 MiB. Their table is in memory.
-const REGIONS_MAX: u64 = 1 << 20;
-/// Maximum number of threads, whatever the options say.
+/// Maximum number of threads, whatever is asked for.
 const THREADS_MAX: usize = 64;
 /// Plain bytes of a batch. With larger batches, threads wait longer for one another at the end. With smaller ones, they
 /// wait more often during the capture.

@@ -19,7 +19,8 @@ use super::bytes::{Decoder, Encoder};
 use super::descriptor::{UnitKind, is_region};
 use super::fields::{decode_image, decode_time, encode_image, encode_time};
 use super::frame::{Kind, disclose_of, enclose};
-use crate::{ArchiveId, ImageVersion, ObjectId, UnitName};
+use crate::run::SECTORS_MAX;
+use crate::{ArchiveId, ImageVersion, ObjectId, SECTOR_BYTES, UnitName};
 
 /// One version of one image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,9 +106,13 @@ pub struct Totals {
 }
 
 /// Maximum length of a manifest in bytes.
-pub const MANIFEST_BYTES_MAX: u64 = 512 << 20;
+pub const MANIFEST_BYTES_MAX: u64 = 256 << 20;
+/// Maximum number of regions of a disk: 64 TiB with regions of 64 MiB. In memory, each takes several times its bytes.
+pub const REGIONS_MAX: u64 = 1 << 20;
+/// Maximum number of volumes of a disk.
+const VOLUMES_MAX: usize = 1 << 16;
 /// Longest disk, in bytes.
-const DISK_BYTES_MAX: u64 = 1 << 62;
+const DISK_BYTES_MAX: u64 = SECTORS_MAX * SECTOR_BYTES;
 /// Maximum length of [`CapturedVolume::content`] in bytes.
 const CONTENT_BYTES_MAX: usize = 64;
 /// Maximum length of the reason of [`CaptureWay::Raw`] in bytes.
@@ -160,6 +165,10 @@ impl Manifest {
         let region_bytes = decoder.u64()?;
         let totals = Totals::decode(decoder)?;
         let [volumes, chunks, regions] = [decoder.u32()?, decoder.u32()?, decoder.u32()?].map(u64::from);
+        // Before any of them takes memory.
+        if volumes > VOLUMES_MAX as u64 || regions > REGIONS_MAX {
+            return Err(decoder.wrong("too many volumes or regions"));
+        }
         let volumes = decoder.there(volumes, VOLUME_BYTES_MIN)?;
         let volumes = (0..volumes).map(|_| CapturedVolume::decode(decoder)).collect::<Result<Vec<_>, _>>()?;
         let chunks = decoder.there(chunks, 32)?;
@@ -190,6 +199,9 @@ impl Manifest {
         let wrong = |what| Err(FormatError::Value { structure: Kind::Manifest.structure(), what });
         if self.size_bytes > DISK_BYTES_MAX || !is_region(self.region_bytes) || !self.units.is_valid() {
             return wrong("an impossible length");
+        }
+        if self.volumes.len() > VOLUMES_MAX || self.regions.len() as u64 > REGIONS_MAX {
+            return wrong("too many volumes or regions");
         }
         if self.image.version == 0 {
             return wrong("versions are counted from 1");

@@ -3,6 +3,7 @@
 use onefold_block::random::SeededRandom;
 
 use super::*;
+use crate::format::manifest::{REGIONS_MAX, RegionChunks, Totals};
 use crate::{SectorRun, UnitName};
 
 /// Checks that the decoder refuses the bytes, or that they are what the encoder would write. Returns whether it refuses
@@ -126,6 +127,35 @@ fn counts_of_four_thousand_million_take_no_memory() {
 }
 
 #[test]
+fn a_manifest_of_too_many_regions_or_volumes_is_refused_before_they_take_memory() {
+    let sample = Manifest::decode(ARCHIVE, ID, &samples::manifests()[0]).unwrap();
+    let of = |regions: u64| Manifest {
+        size_bytes: regions * 512,
+        region_bytes: 512,
+        totals: Totals { free_bytes: regions * 512, ..Totals::default() },
+        volumes: Vec::new(),
+        chunks: Vec::new(),
+        regions: vec![RegionChunks { first: 0, others: None }; usize::try_from(regions).unwrap()],
+        ..sample.clone()
+    };
+    let largest = of(REGIONS_MAX).encode().unwrap();
+    assert!(Manifest::decode(ARCHIVE, ID, &largest).is_ok());
+    assert!(of(REGIONS_MAX + 1).encode().is_err());
+    let mut volumes = sample.clone();
+    volumes.volumes = vec![sample.volumes[0].clone(); (1 << 16) + 1];
+    assert!(volumes.encode().is_err());
+    // Numbers that only say so: no region follows, and the number alone is what is wrong.
+    let numbers = 64 + 4 + 2 + sample.image.name.as_str().len() + 12 + 8 + 8 + 8 + 7 * 8;
+    for (at, number) in [(numbers, (1u32 << 16) + 1), (numbers + 8, (1 << 20) + 1)] {
+        let mut object = samples::manifests().remove(0);
+        object[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        seal(&mut object);
+        let error = Manifest::decode(ARCHIVE, ID, &object).unwrap_err();
+        assert!(matches!(error, FormatError::Value { what: "too many volumes or regions", .. }), "{error}");
+    }
+}
+
+#[test]
 fn a_chunk_header_says_one_content_for_each_sector() {
     let run = |start, count| SectorRun { start, count };
     let unit = |plain_bytes, runs| chunk_header::PlacedUnit { name: UnitName([1; 32]), plain_bytes, runs };
@@ -142,9 +172,9 @@ fn a_chunk_header_says_one_content_for_each_sector() {
         header(vec![unit(0, vec![])], vec![]),
         header(vec![unit(512, vec![run(5, 0), run(6, 1)])], vec![]),
         header(vec![unit((1 << 20) + 1, vec![run(0, 2049)])], vec![]),
-        header(vec![unit(512, vec![run(1 << 55, 1)])], vec![]),
+        header(vec![unit(512, vec![run(1 << 53, 1)])], vec![]),
         header(vec![unit(512, vec![run(u64::MAX, u64::MAX)])], vec![]),
-        header(vec![], vec![run(0, (1 << 55) + 1)]),
+        header(vec![], vec![run(0, (1 << 53) + 1)]),
     ];
     for header in wrong {
         assert!(header.encode().is_err(), "{header:?}");

@@ -118,7 +118,7 @@ pub(super) fn chunk_headers() -> Vec<Vec<u8>> {
         units: vec![
             unit(1, 128 << 10, vec![run(10_000_000, 200), run(5000, 56)]),
             unit(2, 700, vec![run(6000, 2)]),
-            unit(3, 1, vec![run((1 << 55) - 1, 1)]),
+            unit(3, 1, vec![run((1 << 53) - 1, 1)]),
         ],
         zeros: vec![run(0, 8), run(20_000_000, 1 << 30)],
     };

@@ -57,7 +57,7 @@ manifest 505 13567fd7eaaee6ef
 manifest 217 814e28617b4b3b88
 segment 212 e00d5a9fea494801
 segment 104 c41ddaf7d4355908
-chunk header 151 4b1a5e9b0483bffd
+chunk header 151 6f6ed344b017fd2a
 chunk header 11 ba7ddb5e8b8ce11a
 unit header 16 3152b642a7840fd1
 unit header 16 92046119fdcf4b7c
