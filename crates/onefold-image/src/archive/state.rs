@@ -22,15 +22,15 @@ pub struct ImageRecord {
     pub added: Timestamp,
 }
 
-/// A part of the index: a segment, and the packs whose units it lists.
-#[derive(Clone, Debug)]
+/// A part of the index: a segment, and the packs whose units it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) segment: ObjectId,
     pub(super) packs: Vec<ObjectId>,
 }
 
-/// Combined result of the entries up to a position.
-#[derive(Clone, Debug, Default)]
+/// What the entries up to a position say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     /// Number of entries.
     pub(super) position: u64,
@@ -105,8 +105,8 @@ impl State {
         packs.into_iter().map(|(_, pack)| pack).collect()
     }
 
-    /// Applies the next entry, whose object has the digest `digest`. Fails if its maker, having read all earlier
-    /// entries, could not have made it. After an error the state must not be used.
+    /// Takes the next entry in, whose object has the digest `digest`. An entry that its maker could not have made,
+    /// having read all before it, is an error, and the state stays as it was.
     pub(super) fn apply(&mut self, entry: &Entry, digest: [u8; 32]) -> Result<(), Wrong> {
         if entry.position != self.position || entry.previous != self.last {
             return Err("it does not follow the entry before it");
@@ -117,6 +117,7 @@ impl State {
         Ok(())
     }
 
+    /// Every check comes before the first change.
     fn change(&mut self, entry: &Entry) -> Result<(), Wrong> {
         match &entry.change {
             Change::WriterBegins { .. } => {
@@ -129,11 +130,15 @@ impl State {
             Change::ImageRemoved { image } => {
                 self.images.remove(image).ok_or("an image is removed that is not there")?;
             }
-            Change::PacksRetired { packs } => self.retire(packs)?,
+            Change::PacksRetired { packs } => {
+                self.check_live(packs)?;
+                self.retire(packs);
+            }
             Change::PacksReplaced { old, new, segment } => {
                 self.check_new(new)?;
                 self.check_owner(*segment)?;
-                self.retire(old)?;
+                self.check_live(old)?;
+                self.retire(old);
                 self.bring(entry.position, new);
                 self.parts.insert(entry.position, Part { segment: *segment, packs: new.clone() });
             }
@@ -163,16 +168,15 @@ impl State {
             return Err("an image has a version that does not follow its last");
         }
         self.check_new(packs)?;
+        if segment.is_none() && !packs.is_empty() {
+            return Err("packs come without a segment");
+        }
         let (image, manifest, digest, added) = (image.clone(), *manifest, *digest, entry.made);
         self.newest.insert(image.name.clone(), image.version);
         self.images.insert(image.clone(), ImageRecord { image, manifest, digest, packs: packs.len(), added });
         self.bring(entry.position, packs);
-        match segment {
-            Some(segment) => {
-                self.parts.insert(entry.position, Part { segment: *segment, packs: packs.clone() });
-            }
-            None if packs.is_empty() => {}
-            None => return Err("packs come without a segment"),
+        if let Some(segment) = segment {
+            self.parts.insert(entry.position, Part { segment: *segment, packs: packs.clone() });
         }
         Ok(())
     }
@@ -202,12 +206,21 @@ impl State {
         self.live.extend(packs.iter().map(|pack| (*pack, position)));
     }
 
-    fn retire(&mut self, packs: &[ObjectId]) -> Result<(), Wrong> {
+    /// Checks that packs hold units, none of them named twice.
+    fn check_live(&self, packs: &[ObjectId]) -> Result<(), Wrong> {
+        let distinct: HashSet<&ObjectId> = packs.iter().collect();
+        if distinct.len() == packs.len() && packs.iter().all(|pack| self.is_live(*pack)) {
+            Ok(())
+        } else {
+            Err("a pack is retired that holds nothing")
+        }
+    }
+
+    fn retire(&mut self, packs: &[ObjectId]) {
         for pack in packs {
-            self.live.remove(pack).ok_or("a pack is retired that holds nothing")?;
+            self.live.remove(pack);
             self.retired.insert(*pack);
         }
-        Ok(())
     }
 
     fn merge(&mut self, position: u64, old: &[ObjectId], new: ObjectId) -> Result<(), Wrong> {

@@ -241,11 +241,21 @@ fn an_entry_that_makes_no_sense_is_not_made() {
         (writer, Change::ImageRemoved { image: image(2) }),
         (writer, Change::PacksRetired { packs: vec![id(writer)] }),
         (writer, Change::PacksRetired { packs: vec![known, known] }),
+        (writer, Change::PacksRetired { packs: vec![known, id(writer)] }),
         (writer, Change::PacksReplaced { old: vec![known], new: vec![known], segment: id(writer) }),
+        (writer, Change::PacksReplaced { old: vec![known, known], new: vec![id(writer)], segment: id(writer) }),
         (writer, Change::SegmentsMerged { old: vec![id(writer)], new: id(writer) }),
         (writer, Change::WriterGivenUp { writer: WriterId([7; 16]) }),
     ];
+    let before = archive.state.read().clone();
     for (writer, change) in wrong {
+        let (previous, made) = (before.last, clock.now());
+        let archive_id = archive.descriptor().archive;
+        let entry =
+            Entry { archive: archive_id, position, previous, writer, token: [0; 16], made, change: change.clone() };
+        let mut state = before.clone();
+        assert!(state.apply(&entry, [1; 32]).is_err());
+        assert_eq!(state, before, "{change:?} leaves everything as it was");
         let appended = append(&archive, writer, &clock, &random, change.clone());
         assert!(matches!(appended, Err(ArchiveError::Ledger { .. })), "{change:?}: {appended:?}");
     }
