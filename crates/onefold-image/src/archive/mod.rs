@@ -236,9 +236,7 @@ impl Archive {
         if !self.index.read().is_of(&state) {
             self.index.write().read_on(&*self.store, self.descriptor.archive, &state, &self.tables)?;
         }
-        let mut places = self.index.read().places(name);
-        places.retain(|place| state.holds(place.pack, name));
-        Ok(places)
+        Ok(self.index.read().places(name, |pack| state.holds(pack, name)))
     }
 
     /// Returns the table of a pack.

@@ -32,7 +32,7 @@ pub struct IndexEntry {
 pub struct Segment {
     /// The packs that its entries refer to.
     pub packs: Vec<ObjectId>,
-    /// Its entries, in the order of prefix, pack and offset.
+    /// Its entries, in the order of prefix, pack and offset, none of them twice.
     pub entries: Vec<IndexEntry>,
 }
 
@@ -87,8 +87,9 @@ impl Segment {
         if (self.packs.len() * ID_BYTES + self.entries.len() * ENTRY_BYTES) as u64 > SEGMENT_BYTES_MAX - 1024 {
             return Err(FormatError::Length { structure });
         }
-        if !self.entries.is_sorted_by_key(|entry| (entry.prefix, entry.pack, entry.offset)) {
-            return Err(wrong("its entries are out of order"));
+        let key = |entry: &IndexEntry| (entry.prefix, entry.pack, entry.offset);
+        if !self.entries.is_sorted_by(|one, next| key(one) < key(next)) {
+            return Err(wrong("its entries are out of order, or there twice"));
         }
         let is_valid = |entry: &IndexEntry| {
             (entry.pack as usize) < self.packs.len()

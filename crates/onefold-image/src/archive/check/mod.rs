@@ -238,26 +238,37 @@ impl Check<'_> {
             Err(error) => return Err(error),
         };
         let mut region = 0;
+        let mut sectors_left = manifest.size_bytes.div_ceil(SECTOR_BYTES);
         for (number, chunk) in (0u32..).zip(&manifest.chunks) {
             while manifest.regions.get(region + 1).is_some_and(|next| next.first <= number) {
                 region += 1;
             }
-            self.chunk(&manifest, number, *chunk, region as u64)?;
+            let sectors = self.chunk(&manifest, number, *chunk, region as u64)?;
+            let Some(left) = sectors_left.checked_sub(sectors) else {
+                // A manifest may name one chunk without end.
+                let name = Folder::Manifests.object(record.manifest).to_string();
+                self.damage(name, "its chunks have more sectors than the disk", Some(&record.image));
+                break;
+            };
+            sectors_left = left;
         }
         Ok(())
     }
 
-    /// Checks a chunk that begins in `region` according to the manifest.
-    fn chunk(&mut self, manifest: &Manifest, number: u32, chunk: UnitName, region: u64) -> Result<(), ArchiveError> {
+    /// Checks a chunk, which begins in `region` by the manifest. Returns how many sectors it has; 1 if nobody knows.
+    fn chunk(&mut self, manifest: &Manifest, number: u32, chunk: UnitName, region: u64) -> Result<u64, ArchiveError> {
         let is_known = self.sound_headers.contains(&(chunk, region));
         let Some(header) = self.header(chunk)? else {
-            return self.lost(chunk, &manifest.image);
+            self.lost(chunk, &manifest.image)?;
+            return Ok(1);
         };
+        let runs = header.units.iter().flat_map(|unit| &unit.runs).chain(&header.zeros);
+        let sectors = runs.map(|run| run.count).sum::<u64>().max(1);
         if let Err(what) = check_place(manifest, number, &header, region) {
             self.damage(format!("chunk {number} of {}", manifest.image), what, Some(&manifest.image));
         }
         if is_known {
-            return Ok(());
+            return Ok(sectors);
         }
         let mut is_sound = true;
         for unit in &header.units {
@@ -269,7 +280,7 @@ impl Check<'_> {
         if is_sound {
             self.sound_headers.insert((chunk, region));
         }
-        Ok(())
+        Ok(sectors)
     }
 
     /// Records that an image needs a unit of which no pack has an intact copy. If the index places the unit in a

@@ -146,6 +146,41 @@ fn lies_of_the_index_mislead_nobody() {
     assert!(whole > 50 && broken > 50, "{whole} {broken}");
 }
 
+#[test]
+fn a_segment_that_lists_the_pack_of_another_hides_no_unit() {
+    let (objects, images) = sample();
+    let archive = Archive::open(Arc::new(MemoryStore::of(objects.clone()))).unwrap();
+    let parts: Vec<_> = archive.state.read().parts.values().cloned().collect();
+    let (id, name) = (archive.descriptor().archive, Folder::Segments.object(parts[0].segment));
+    let mut segment = Segment::decode(id, parts[0].segment, &objects[&name]).unwrap();
+    for more in [parts[1].packs.clone(), segment.packs.clone()] {
+        let before = segment.packs.clone();
+        segment.packs.extend(more);
+        let mut changed = objects.clone();
+        changed.insert(name.clone(), segment.encode(id, parts[0].segment).unwrap());
+        segment.packs = before;
+        assert_eq!(read_all(&changed, &images), 2);
+        let damages = damaged_objects(&changed);
+        assert!(damages.iter().any(|damage| damage.object == name.as_str()), "{damages:?}");
+    }
+}
+
+#[test]
+fn a_manifest_that_names_a_chunk_again_and_again_is_damage() {
+    let (objects, _) = sample();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::of(objects));
+    let archive = Archive::open(store).unwrap();
+    let (clock, random) = (ManualClock::starting_at(5), SeededRandom::new(24));
+    let mut writer = archive.writer(&clock, &random, "host").unwrap();
+    let mut draft = add_all(&archive, &mut writer, "mail", &units(&random, 3));
+    draft.chunks = vec![draft.chunks[0]; 500_000];
+    let (mail, manifest) = writer.commit(draft).unwrap();
+    let damages = archive.check(CheckOptions::default(), &mut |_, _| ()).unwrap().damages;
+    let [damage] = &damages[..] else { panic!("{damages:?}") };
+    assert_eq!(damage.object, Folder::Manifests.object(manifest.id).to_string());
+    assert_eq!((damage.what.as_str(), &damage.images), ("its chunks have more sectors than the disk", &vec![mail]));
+}
+
 /// Makes an object one of version 2, as a newer version of Onefold would write it.
 fn newer(name: &ObjectName, object: &mut [u8]) {
     let end = object.len() - 32;

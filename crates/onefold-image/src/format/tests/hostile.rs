@@ -127,6 +127,14 @@ fn counts_of_four_thousand_million_take_no_memory() {
 }
 
 #[test]
+fn a_segment_has_each_entry_once() {
+    let sample = Segment::decode(ARCHIVE, ID, &samples::segments()[0]).unwrap();
+    let mut twice = sample.clone();
+    twice.entries.insert(1, sample.entries[0]);
+    assert!(twice.encode(ARCHIVE, ID).is_err());
+}
+
+#[test]
 fn a_manifest_of_too_many_regions_or_volumes_is_refused_before_they_take_memory() {
     let sample = Manifest::decode(ARCHIVE, ID, &samples::manifests()[0]).unwrap();
     let of = |regions: u64| Manifest {
