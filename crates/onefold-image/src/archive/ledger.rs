@@ -11,7 +11,9 @@ use crate::ArchiveId;
 use crate::format::ledger::{ENTRY_BYTES_MAX, Entry};
 use crate::store::{Created, ObjectName, Store, StoreError};
 
-/// Maximum number of attempts to create an object while the store answers with errors.
+/// The beginning of the names of entries.
+const ENTRIES: &str = "ledger/";
+/// How often a creation is tried whose answer is an error.
 const ATTEMPTS: u32 = 5;
 /// Pause after the first failed attempt. Each further pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -36,20 +38,34 @@ fn next(store: &dyn Store, position: u64) -> Result<Option<(ObjectName, Vec<u8>)
     }
 }
 
-/// Checks that no entry follows a missing one. A writer that appended to such a ledger would make a second entry for
-/// one position.
-pub(super) fn check_end(store: &dyn Store, state: &State) -> Result<(), ArchiveError> {
-    let last = state.position.checked_sub(1).map(Entry::object_name);
-    let following = store.list("ledger/", last.as_ref())?;
-    match following.first() {
-        // It appeared while the ledger was read.
-        Some(entry) if entry.name == Entry::object_name(state.position) => Ok(()),
-        Some(_) => Err(ArchiveError::Ledger { position: state.position, what: "it is missing, and others follow it" }),
-        None => Ok(()),
+/// What is wrong with a ledger that has a hole.
+pub(super) const HOLE: &str = "it is missing, and others follow it";
+
+/// Returns the position of a missing entry that others follow, if the entries that `state` knows end there. Whoever
+/// added to such a ledger would make a second entry of that number. What stands before the hole can be read.
+pub(super) fn hole(store: &dyn Store, state: &State) -> Result<Option<u64>, ArchiveError> {
+    let mut after = state.position.checked_sub(1).map(Entry::object_name);
+    loop {
+        let listed = store.list(ENTRIES, after.as_ref())?;
+        let Some(last) = listed.last() else {
+            return Ok(None);
+        };
+        if let Some(entry) = listed.iter().find(|listed| is_entry(&listed.name)) {
+            // The next one came while the ledger was read.
+            let follows = entry.name == Entry::object_name(state.position);
+            return Ok((!follows).then_some(state.position));
+        }
+        after = Some(last.name.clone());
     }
 }
 
-/// Creates an object that must be exactly `bytes`. Returns whether it is. If not, another object was there first.
+/// Returns whether an object has the name of an entry: other files may lie beside them.
+fn is_entry(name: &ObjectName) -> bool {
+    let number = name.as_str().strip_prefix(ENTRIES).unwrap_or_default();
+    number.len() == 16 && number.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Makes an object that must be exactly `bytes`. Returns whether it is; otherwise another was there first.
 ///
 /// An error from the store proves nothing: the object may exist already or appear later. The function retries the same
 /// creation, so an object that appears late is the intended one. "Exists" does not say who made the object. Its bytes

@@ -53,6 +53,8 @@ pub struct Archive {
     state: RwLock<State>,
     index: RwLock<Index>,
     tables: Tables,
+    /// A missing entry that others follow: the archive is read up to it, and nothing is added.
+    hole: Option<u64>,
 }
 
 impl Archive {
@@ -77,7 +79,8 @@ impl Archive {
         Archive::with(store, descriptor)
     }
 
-    /// Opens an archive: reads the descriptor or its copy, then the ledger.
+    /// Opens an archive: reads the descriptor, or its copy, and the ledger up to the first entry that is missing. If
+    /// others follow that one, nothing can be added, and [`Archive::check`] says so.
     ///
     /// # Errors
     /// When there is no archive, when it is damaged, or the store fails.
@@ -98,9 +101,9 @@ impl Archive {
 
     fn with(store: Arc<dyn Store>, descriptor: Descriptor) -> Result<Archive, ArchiveError> {
         let (state, index) = (RwLock::default(), RwLock::default());
-        let archive = Archive { store, descriptor, state, index, tables: Tables::default() };
+        let mut archive = Archive { store, descriptor, state, index, tables: Tables::default(), hole: None };
         archive.refresh()?;
-        ledger::check_end(&*archive.store, &archive.state.read())?;
+        archive.hole = ledger::hole(&*archive.store, &archive.state.read())?;
         Ok(archive)
     }
 
@@ -216,6 +219,9 @@ impl Archive {
         if state.position != position {
             // Another thread has read further entries meanwhile.
             return Ok(false);
+        }
+        if self.hole == Some(position) {
+            return Err(ArchiveError::Ledger { position, what: ledger::HOLE });
         }
         let previous = state.last;
         let (archive, token) = (self.descriptor.archive, random_bytes(random)?);

@@ -14,6 +14,7 @@ use super::units::decompressor;
 use super::{Archive, ArchiveError, DESCRIPTORS, read_descriptor};
 use crate::format::FormatError;
 use crate::format::chunk_header::ChunkHeader;
+use crate::format::ledger::Entry;
 use crate::format::manifest::Manifest;
 use crate::format::pack::{TableEntry, UNIT_HEADER_BYTES};
 use crate::store::{ByteRange, ObjectName, StoreError};
@@ -111,6 +112,9 @@ impl Archive {
             sound_headers: HashSet::new(),
         };
         check.descriptors()?;
+        if let Some(position) = super::ledger::hole(self.store(), &self.state.read())? {
+            check.damage(Entry::object_name(position).to_string(), super::ledger::HOLE, None);
+        }
         let total = (check.packs.len() + images.len()) as u64;
         check.packs(&mut |done| on_progress(done, total))?;
         check.segments(&parts)?;

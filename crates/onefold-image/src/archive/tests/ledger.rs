@@ -198,12 +198,39 @@ fn an_archive_is_made_once() {
 }
 
 #[test]
-fn a_ledger_with_a_missing_entry_takes_no_other() {
+fn a_ledger_with_a_missing_entry_is_read_up_to_it_and_takes_no_other() {
     let (store, archive, random) = archive(9);
+    let content = units(&random, 1);
+    let (web, _) = capture(&archive, &random, "web", &content);
     capture(&archive, &random, "web", &units(&random, 1));
-    capture(&archive, &random, "web", &units(&random, 1));
-    store.delete(&Entry::object_name(1)).unwrap();
-    assert!(matches!(Archive::open(store), Err(ArchiveError::Ledger { position: 1, .. })));
+    let (missing, second) = (Entry::object_name(2), Entry::object_name(1));
+    let entry = store.get(&missing, ByteRange::Whole).unwrap();
+    store.delete(&missing).unwrap();
+    let older = Archive::open(Arc::clone(&store)).unwrap();
+    assert_eq!(contents(&older, &web).unwrap(), content);
+    assert_eq!(older.images().len(), 1);
+    let clock = ManualClock::starting_at(5);
+    let is_refused = |added: Option<ArchiveError>| matches!(added, Some(ArchiveError::Ledger { position: 2, .. }));
+    assert!(is_refused(older.writer(&clock, &random, "host").err()));
+    assert!(is_refused(older.remove(&web, &clock, &random).err()));
+    let damages = older.check(CheckOptions::default(), &mut |_, _| ()).unwrap().damages;
+    assert_eq!(damages.iter().map(|damage| damage.object.as_str()).collect::<Vec<_>>(), [missing.as_str()]);
+    store.delete(&second).unwrap();
+    assert_eq!(Archive::open(Arc::clone(&store)).unwrap().images(), []);
+    store.put(&missing, &[&entry]).unwrap();
+    assert_eq!(Archive::open(store).unwrap().images(), [], "the first hole counts");
+}
+
+#[test]
+fn files_beside_the_entries_are_no_entries() {
+    let (store, archive, random) = archive(13);
+    let (web, _) = capture(&archive, &random, "web", &units(&random, 1));
+    for stray in ["ledger/0000000000000002.bak", "ledger/0000000000000005.bak", "ledger/00000000000000ag", "ledger/a"] {
+        store.put(&ObjectName::new(stray).unwrap(), &[b"stray"]).unwrap();
+    }
+    let archive = Archive::open(store).unwrap();
+    assert_eq!(archive.check(CheckOptions::default(), &mut |_, _| ()).unwrap().damages, []);
+    archive.remove(&web, &ManualClock::starting_at(5), &random).unwrap();
 }
 
 #[test]
