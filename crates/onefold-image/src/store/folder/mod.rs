@@ -12,7 +12,7 @@ pub(crate) mod power_cut;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -51,13 +51,24 @@ impl FolderStore {
             Some(above) if !above.as_os_str().is_empty() => above,
             _ => Path::new("."),
         };
-        match rustix::fs::mkdir(path, rustix::fs::Mode::RWXU) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::EXIST) => return FolderStore::open(path),
-            Err(error) => return Err(failed("make", &path.shown())(error.into())),
-        }
-        Beneath::open(above).and_then(|above| above.sync_folder("")).map_err(failed("make", &path.shown()))?;
+        let made = rustix::fs::mkdir(path, rustix::fs::Mode::RWXU).map_err(io::Error::from);
+        let sync = || Beneath::open(above).and_then(|above| above.sync_folder(""));
+        settle(made, sync).map_err(failed("make", &path.shown()))?;
         FolderStore::open(path)
+    }
+}
+
+/// Makes the name of a folder durable that was made, or was there: who made it may have died before this. A user who
+/// was given a folder may lack the right to do so.
+fn settle(made: io::Result<()>, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let existed = match made {
+        Ok(()) => false,
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => true,
+        Err(error) => return Err(error),
+    };
+    match sync() {
+        Err(error) if existed && error.kind() == ErrorKind::PermissionDenied => Ok(()),
+        synced => synced,
     }
 }
 
@@ -244,36 +255,40 @@ impl<F: Files> Listing<'_, F> {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         };
-        let mut entries = Vec::new();
-        for name in names {
-            if ObjectName::new(&format!("{path}{name}")).is_none() || !self.may_have(&format!("{path}{name}")) {
+        let paths = names.into_iter().map(|name| format!("{path}{name}"));
+        let mut entries: BTreeSet<String> = paths
+            .filter(|path| ObjectName::new(path).is_some() && self.may_have(path) && self.may_follow(path))
+            .collect();
+        while self.found.len() < LIST_MAX
+            && let Some(entry) = entries.pop_first()
+        {
+            if entry.ends_with('/') {
+                self.folder(&entry)?;
                 continue;
             }
-            match self.files.find(folder, &name) {
-                Ok(Found::File(length_bytes)) => entries.push((format!("{path}{name}"), Some(length_bytes))),
-                Ok(Found::Folder) => entries.push((format!("{path}{name}/"), None)),
-                Ok(Found::Other) => {}
+            // Only now, as folders may have many objects that are not wanted.
+            match self.files.find(folder, split_path(&entry).1) {
+                Ok(Found::File(length_bytes)) if entry.starts_with(self.prefix) && entry.as_str() > self.after => {
+                    self.found.extend(ObjectName::new(&entry).map(|name| Listed { name, length_bytes }));
+                }
+                Ok(Found::Folder) => {
+                    entries.insert(entry + "/");
+                }
+                Ok(Found::File(_) | Found::Other) => {}
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
-            }
-        }
-        entries.sort_unstable();
-        for (path, length_bytes) in entries {
-            if self.found.len() == LIST_MAX {
-                break;
-            }
-            match (length_bytes, ObjectName::new(&path)) {
-                (Some(length_bytes), Some(name)) if path.starts_with(self.prefix) && path.as_str() > self.after => {
-                    self.found.push(Listed { name, length_bytes });
-                }
-                (None, _) if path.as_str() > self.after || self.after.starts_with(&path) => self.folder(&path)?,
-                _ => {}
             }
         }
         Ok(())
     }
 
-    /// Returns whether this object, or one below it, can match the prefix.
+    /// Returns whether this object, or one below it, can come after the one behind which the listing begins.
+    fn may_follow(&self, path: &str) -> bool {
+        let below = format!("{path}/");
+        below.as_str() > self.after || self.after.starts_with(&below)
+    }
+
+    /// Returns whether this object, or one below it, can have the prefix.
     fn may_have(&self, path: &str) -> bool {
         path.starts_with(self.prefix) || self.prefix.starts_with(path)
     }

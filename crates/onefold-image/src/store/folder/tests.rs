@@ -78,6 +78,41 @@ fn a_listing_is_bounded() {
 }
 
 #[test]
+fn a_listing_asks_only_for_what_it_returns() {
+    let store = Folder::new(Failing::default(), Box::new(SeededRandom::new(2)));
+    for number in 0..1030 {
+        store.put(&name(&format!("ledger/{number:016x}")), &[b"x"]).unwrap();
+    }
+    let asked = |after: Option<&ObjectName>| {
+        *store.files.found.lock() = 0;
+        (store.list("ledger/", after).unwrap().len(), *store.files.found.lock())
+    };
+    let entry = |number: u64| name(&format!("ledger/{number:016x}"));
+    // Beside them the folder, and the one behind which the listing begins.
+    assert_eq!(asked(None), (1000, 1001));
+    assert_eq!(asked(Some(&entry(1000))), (29, 31));
+    assert_eq!(asked(Some(&entry(1029))), (0, 2));
+}
+
+#[test]
+fn the_name_of_a_folder_is_made_durable_whoever_made_it() {
+    let synced = Mutex::new(0);
+    let sync = |answer: io::Result<()>| {
+        *synced.lock() += 1;
+        answer
+    };
+    let exists = || Err(ErrorKind::AlreadyExists.into());
+    settle(Ok(()), || sync(Ok(()))).unwrap();
+    settle(exists(), || sync(Ok(()))).unwrap();
+    assert_eq!(*synced.lock(), 2);
+    for kind in [ErrorKind::PermissionDenied, ErrorKind::StorageFull] {
+        assert_eq!(settle(exists(), || sync(Err(kind.into()))).is_ok(), kind == ErrorKind::PermissionDenied);
+        assert!(settle(Ok(()), || sync(Err(kind.into()))).is_err());
+        assert!(settle(Err(kind.into()), || panic!("there is none")).is_err());
+    }
+}
+
+#[test]
 fn leftovers_and_foreign_things_are_no_objects() {
     let folder = tempfile::tempdir().unwrap();
     let outside = tempfile::tempdir().unwrap();
@@ -159,6 +194,8 @@ fn a_full_or_failing_file_system_leaves_nothing_half_written() {
 struct Failing {
     files: Recorded,
     fails: Mutex<&'static str>,
+    /// Number of calls of `find`.
+    found: Mutex<usize>,
 }
 
 impl Failing {
@@ -217,6 +254,7 @@ impl Files for Failing {
     }
 
     fn find(&self, folder: &str, name: &str) -> io::Result<Found> {
+        *self.found.lock() += 1;
         self.files.find(folder, name)
     }
 }
