@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use zstd::bulk;
+use zstd::zstd_safe::find_frame_compressed_size;
 
 use crate::format::pack::{Codec, UNIT_BYTES_MAX, UnitHeader};
 
@@ -77,6 +78,8 @@ impl Decompressor {
         }
         match header.codec {
             Codec::Plain => plain.extend_from_slice(stored),
+            // One frame and nothing else: the library would take more of them, and skip what says it is to be skipped.
+            Codec::Zstd if find_frame_compressed_size(stored) != Ok(stored.len()) => {}
             Codec::Zstd => {
                 // The library fills the whole buffer that it is given, so the buffer has exactly this length.
                 plain.resize(header.plain_bytes as usize, 0);
@@ -136,6 +139,49 @@ mod tests {
         let mut plain = Vec::new();
         assert!(Decompressor::new().unwrap().decompress(header, &stored, &mut plain));
         assert_eq!(plain, expected);
+    }
+
+    /// A frame of one raw block that says its window has 2^`log` bytes, and does not say its length.
+    fn frame_of(log: u8, block: &[u8]) -> Vec<u8> {
+        let header = u32::try_from(block.len()).unwrap() << 3 | 1;
+        [&[0x28, 0xb5, 0x2f, 0xfd, 0, (log - 10) << 3][..], &header.to_le_bytes()[..3], block].concat()
+    }
+
+    fn reads(stored: &[u8], expected: &[u8]) -> bool {
+        let [stored_bytes, plain_bytes] = [stored.len(), expected.len()].map(|length| u32::try_from(length).unwrap());
+        let (mut decompressor, mut plain) = (Decompressor::new().unwrap(), Vec::new());
+        let header = UnitHeader { codec: Codec::Zstd, stored_bytes, plain_bytes };
+        let is_read = decompressor.decompress(header, stored, &mut plain);
+        assert!(plain.capacity() <= 2 * expected.len(), "no window takes memory");
+        assert!(!is_read || plain == expected);
+        is_read
+    }
+
+    #[test]
+    fn a_giant_window_takes_no_memory() {
+        let frame = frame_of(20, &[7; 50]);
+        assert!(frame.len() == 59 && !reads(&frame, &[7; 50]), "what got longer is no unit");
+        let repeated = |log: u8| [&[0x28, 0xb5, 0x2f, 0xfd, 0, (log - 10) << 3][..], &[0x23, 0x1f, 0, 9]].concat();
+        assert!(reads(&repeated(20), &[9; 996]));
+        assert!(reads(&repeated(31), &[9; 996]), "2 GiB, of which nothing is used");
+        assert!(!reads(&repeated(41), &[9; 996]), "no library has such a window");
+    }
+
+    #[test]
+    fn a_unit_is_one_frame_and_nothing_else() {
+        let mut compressor = Compressor::new(LEVEL).unwrap();
+        let mut frame = |plain: &[u8]| {
+            let mut stored = Vec::new();
+            compressor.compress(plain, &mut stored).unwrap();
+            stored
+        };
+        let (one, other) = (frame(&[1; 3000]), frame(&[2; 2000]));
+        let skippable = [0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3];
+        assert!(reads(&one, &[1; 3000]));
+        assert!(!reads(&[&one[..], &other].concat(), &[[1; 3000].as_slice(), &[2; 2000]].concat()));
+        assert!(!reads(&[&one[..], &skippable].concat(), &[1; 3000]));
+        assert!(!reads(&[&skippable[..], &one].concat(), &[1; 3000]));
+        assert!(!reads(&[&one[..], &[0]].concat(), &[1; 3000]));
     }
 
     #[test]
