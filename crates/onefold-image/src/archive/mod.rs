@@ -187,7 +187,8 @@ impl Archive {
     /// Removes an image by an entry in the ledger. A collector may then delete units that only this image needed.
     ///
     /// # Errors
-    /// When there is no such image, or the store fails.
+    /// When there is no such image, or the store fails. The image is there then, or, after
+    /// [`ArchiveError::Doubtful`], may be.
     pub fn remove(&self, image: &ImageVersion, clock: &dyn Clock, random: &dyn Random) -> Result<(), ArchiveError> {
         let writer = WriterId(random_bytes(random)?);
         loop {
@@ -205,8 +206,8 @@ impl Archive {
         }
     }
 
-    /// Appends an entry at a position. Its maker has read all entries before that position. Returns false if another
-    /// entry is there. The maker then reads that entry and decides again.
+    /// Adds an entry at a position, up to which its maker has read all others. Returns false if another is there; then
+    /// the maker reads it and decides anew. After any error but [`ArchiveError::Doubtful`] there is no such entry.
     fn append(
         &self,
         position: u64,
@@ -231,7 +232,13 @@ impl Archive {
         let digest = *blake3::hash(&object).as_bytes();
         state.apply(&entry, digest).map_err(|what| ArchiveError::Ledger { position, what })?;
         let is_ours = ledger::create_exactly(&*self.store, Some(clock), &Entry::object_name(position), &object)?;
-        self.refresh()?;
+        if is_ours {
+            // Nothing may fail from here on: the change is made.
+            let mut current = self.state.write();
+            if current.position == position {
+                *current = state;
+            }
+        }
         Ok(is_ours)
     }
 

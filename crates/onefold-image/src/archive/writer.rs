@@ -202,9 +202,9 @@ impl<'a> Writer<'a> {
     /// version, the image gets the next one.
     ///
     /// # Errors
-    /// [`ArchiveError::Retired`] if packs on which the image relies were removed meanwhile. The caller must add the
-    /// units that the error names, and call this again. Otherwise when the manifest is invalid, the writer was given
-    /// up, or the store fails.
+    /// [`ArchiveError::Retired`] if packs that it relies on went meanwhile: the units that it names have to be added,
+    /// and this is called again. Otherwise when the manifest makes no sense, the writer was given up, or the store
+    /// fails. There is no image then; after [`ArchiveError::Doubtful`] nobody knows, and this writer is of no more use.
     pub fn commit(&mut self, draft: ManifestDraft) -> Result<(ImageVersion, Manifest), ArchiveError> {
         self.put_packs()?;
         let segment = self.put_segment()?;

@@ -92,8 +92,9 @@ const RUNS_BETWEEN: u32 = 4096;
 /// Maximum number of attempts to store units again after packs that the image relies on were removed.
 const ATTEMPTS: u32 = 10;
 
-/// Captures a disk as the next version of an image. The image is durable when this returns. After an error the archive
-/// has the same images as before. A collector deletes the packs of the failed capture after the writer is given up.
+/// Captures a disk as the next version of an image. When this returns, the image is durable. After an error the
+/// archive has the images of before; only after [`ArchiveError::Doubtful`] it may have the new one. Packs that were put
+/// are collected when the writer is given up.
 ///
 /// # Errors
 /// When the source cannot be read or changes during the capture, temporary files or the archive fail, or `progress`
