@@ -105,7 +105,7 @@ impl ArchivedDisk {
         let mut map = RegionMap::default();
         for index in self.chunks_of(region) {
             let Some(name) = self.manifest.chunks.get(index) else { continue };
-            let header = self.archive.header(name).map_err(other)?;
+            let header = self.archive.header(name).map_err(|error| self.failed(error))?;
             check(name, &header, self.manifest.size_bytes).map_err(other)?;
             map.add(&header, &range, self.manifest.size_bytes);
             if map.places.len() as u64 > places_max {
@@ -122,7 +122,11 @@ impl ArchivedDisk {
         }
     }
 
-    /// Fills `into` with the bytes from `offset` on, all within one region.
+    fn failed(&self, error: ArchiveError) -> DiskError {
+        other(self.archive.of_image(&self.manifest.image, error))
+    }
+
+    /// Fills `into` from `offset` within one region.
     fn read_in(&self, map: &RegionMap, offset: u64, into: &mut [u8]) -> Result<(), DiskError> {
         let end = offset + into.len() as u64;
         let first = map.places.partition_point(|place| place.end <= offset);
@@ -150,7 +154,7 @@ impl ArchivedDisk {
             self.units.lock().insert(wanted[index].name, Arc::from(plain), plain.len());
             Ok::<(), ArchiveError>(())
         };
-        self.archive.read_units(&wanted, &mut fill).map_err(other)
+        self.archive.read_units(&wanted, &mut fill).map_err(|error| self.failed(error))
     }
 }
 

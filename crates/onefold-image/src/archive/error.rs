@@ -69,7 +69,13 @@ pub enum ArchiveError {
         /// The image.
         image: ImageVersion,
     },
-    /// Packs that the image relies on were removed during its capture. These units must be added again.
+    /// An image was removed while it was read, and packs that only it needed are gone.
+    #[error("the image {image} was removed meanwhile")]
+    Removed {
+        /// The image.
+        image: ImageVersion,
+    },
+    /// While an image was captured, packs went that it relies on: these units have to be added again.
     #[error("{} units that the image needs were removed meanwhile", .0.len())]
     Retired(Vec<UnitName>),
     /// The writer was silent for so long that another host gave it up.

@@ -143,10 +143,11 @@ impl Archive {
     /// to this archive and this image.
     ///
     /// # Errors
-    /// When the manifest is damaged or is another one, or the store fails.
+    /// When it is damaged or another, the image was removed meanwhile, or the store fails.
     pub fn manifest(&self, image: &ImageRecord) -> Result<Manifest, ArchiveError> {
         let name = Folder::Manifests.object(image.manifest);
-        let object = read_whole(&*self.store, &name, MANIFEST_BYTES_MAX)?;
+        let object =
+            read_whole(&*self.store, &name, MANIFEST_BYTES_MAX).map_err(|error| self.of_image(&image.image, error))?;
         if *blake3::hash(&object).as_bytes() != image.digest {
             return Err(damaged(&name)(FormatError::Digest { structure: "manifest" }));
         }
@@ -155,6 +156,17 @@ impl Archive {
             return Err(damaged(&name)(FormatError::Other { structure: "manifest", what: "its image" }));
         }
         Ok(manifest)
+    }
+
+    /// Returns why an image cannot be read: `error`, unless that is for the image's removal since the ledger was read.
+    #[must_use]
+    pub fn of_image(&self, image: &ImageVersion, error: ArchiveError) -> ArchiveError {
+        let may_be_collected =
+            is_missing(&error) || matches!(error, ArchiveError::Lost { .. } | ArchiveError::DamagedUnit { .. });
+        if may_be_collected && self.refresh().is_ok() && !self.state.read().images.contains_key(image) {
+            return ArchiveError::Removed { image: image.clone() };
+        }
+        error
     }
 
     /// Returns the header of a chunk.

@@ -13,6 +13,8 @@ use crate::{ObjectId, UnitName};
 const GAP_BYTES: u64 = 64 << 10;
 /// Maximum length of one read, in bytes. A longer unit is read alone.
 const READ_BYTES: u64 = 4 << 20;
+/// How often units are looked up, if the ledger says something new each time.
+const LOOKUPS_MAX: u32 = 10;
 
 /// A unit to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,28 +111,34 @@ impl Archive {
         self.read(wanted, true, &mut |index, header, stored| each(index, header, stored).map(|()| true))
     }
 
-    /// Reads units from one place after another until `accept` takes them. A missing pack may have been retired since
-    /// the last read of the ledger, so the function reads the ledger once more.
+    /// Reads units from one place after the other until `accept` takes them. Packs that are gone may have been retired
+    /// since the ledger was read. So, where a unit is in none of its places, the ledger is read on, and if it says
+    /// anything new, all units that are left are looked up anew.
     fn read<E: From<ArchiveError>>(
         &self,
         wanted: &[WantedUnit],
         confirm: bool,
         accept: &mut impl FnMut(usize, UnitHeader, &[u8]) -> Result<bool, E>,
     ) -> Result<(), E> {
+        let mut looked = self.state.read().position;
         let mut rest = self.jobs(wanted, 0..wanted.len(), confirm)?;
-        let mut refreshed = false;
+        let mut lookups = 1;
         while !rest.is_empty() {
             let (left, failed) = self.read_round(wanted, rest, accept)?;
             rest = left;
-            if failed.is_empty() {
+            let Some(first) = failed.first() else {
                 continue;
-            }
-            if refreshed {
-                return Err(self.lost(wanted[failed[0]].name)?.into());
-            }
-            refreshed = true;
+            };
             self.refresh()?;
-            rest.extend(self.jobs(wanted, failed.into_iter(), confirm)?);
+            let position = self.state.read().position;
+            if position == looked || lookups == LOOKUPS_MAX {
+                return Err(self.lost(wanted[*first].name)?.into());
+            }
+            looked = position;
+            lookups += 1;
+            // The places of the others are as old.
+            let indices: Vec<usize> = rest.iter().map(|job| job.index).chain(failed).collect();
+            rest = self.jobs(wanted, indices.into_iter(), confirm)?;
         }
         Ok(())
     }

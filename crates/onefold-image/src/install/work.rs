@@ -93,8 +93,11 @@ impl<'a> Job<'a> {
                 scope.spawn(|| self.work(step, &shared));
             }
         });
-        let (done, error) = shared.outcome.into_inner();
-        error.map_or(Ok(done), Err)
+        match shared.outcome.into_inner() {
+            (done, None) => Ok(done),
+            (_, Some(InstallError::Archive(error))) => Err(self.archive.of_image(&self.manifest.image, error).into()),
+            (_, Some(error)) => Err(error),
+        }
     }
 
     /// Fails if the user has interrupted the work.

@@ -1,6 +1,9 @@
 //! What entries may say, and how writers react to the entries of others.
 
+use onefold_disk::Disk;
+
 use super::*;
+use crate::ArchivedDisk;
 use crate::format::ledger::Change;
 use crate::store::faulty::FaultyStore;
 
@@ -93,6 +96,84 @@ fn a_capture_names_each_unit_that_went_where_its_header_stayed() {
     assert_eq!(contents(&archive, &mail).unwrap(), more);
 }
 
+/// Stores the units of packs in another one, as a host would that collects, and deletes the old ones.
+fn replace(store: &Arc<dyn Store>, archive: &Archive, random: &dyn Random, old: &[ObjectId], number: u8) {
+    let new = ObjectId { writer: COLLECTOR, random: [number; 8] };
+    let mut pack = PackBuilder::new(archive.descriptor().archive, new);
+    let mut entries: Vec<IndexEntry> = Vec::new();
+    for id in old {
+        let table = archive.table(*id).unwrap();
+        let bytes = store.get(&Folder::Packs.object(*id), ByteRange::Whole).unwrap();
+        for unit in table.iter() {
+            let prefix = unit.name.prefix();
+            if entries.iter().any(|entry| entry.prefix == prefix) {
+                continue;
+            }
+            let start = unit.offset as usize;
+            let header = UnitHeader::decode(&bytes[start..start + 16]).unwrap();
+            let placed = pack.add(unit.name, header, &bytes[start + 16..start + 16 + unit.stored_bytes as usize]);
+            let (offset, stored_bytes) = (placed.offset, placed.stored_bytes);
+            entries.push(IndexEntry { prefix, pack: 0, offset, stored_bytes });
+        }
+    }
+    entries.sort_by_key(|entry| entry.prefix);
+    let segment = Segment { packs: vec![new], entries };
+    store.put(&Folder::Packs.object(new), &[&pack.finish().0]).unwrap();
+    let object = segment.encode(archive.descriptor().archive, new).unwrap();
+    store.put(&Folder::Segments.object(new), &[&object]).unwrap();
+    say(store, random, Change::PacksReplaced { old: old.to_vec(), new: vec![new], segment: new });
+    old.iter().for_each(|pack| store.delete(&Folder::Packs.object(*pack)).unwrap());
+}
+
+#[test]
+fn a_reader_looks_all_units_up_anew_where_packs_with_copies_were_replaced() {
+    let (store, archive, random) = archive(13);
+    let clock = ManualClock::starting_at(5);
+    let content = units(&random, 2);
+    // The second unit is in two packs, as two writers do not know of each other.
+    let mut writers = [(); 2].map(|()| archive.writer(&clock, &random, "host").unwrap());
+    let drafts = [&content[..], &content[1..]];
+    let drafts = [0, 1].map(|number: usize| add_all(&archive, &mut writers[number], "web", drafts[number]));
+    for (writer, draft) in writers.iter_mut().zip(drafts) {
+        writer.commit(draft).unwrap();
+    }
+    let name = |number: usize| archive.descriptor().key.name(&content[number]);
+    for (number, order) in (1..).zip([[0, 1], [1, 0]]) {
+        let reader = Archive::open(Arc::clone(&store)).unwrap();
+        reader.stored(&name(0)).unwrap();
+        replace(&store, &archive, &random, &packs_of(&Archive::open(Arc::clone(&store)).unwrap()), number);
+        let wanted = order.map(|number| WantedUnit { name: name(number), plain_bytes: None });
+        let mut read = [Vec::new(), Vec::new()];
+        reader
+            .read_units::<ArchiveError>(&wanted, &mut |index, plain| {
+                read[order[index]] = plain.to_vec();
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(read[..], content);
+    }
+}
+
+#[test]
+fn a_reader_of_an_image_that_was_removed_and_collected_is_told_so() {
+    let (store, archive, random) = archive(14);
+    let clock = ManualClock::starting_at(5);
+    let (web, _) = capture(&archive, &random, "web", &units(&random, 3));
+    let reader = Archive::open(Arc::clone(&store)).unwrap();
+    let record = reader.find(&web.name, None).unwrap();
+    let manifest = reader.manifest(&record).unwrap();
+    archive.remove(&web, &clock, &random).unwrap();
+    let packs = packs_of(&archive);
+    say(&store, &random, Change::PacksRetired { packs: packs.clone() });
+    packs.iter().for_each(|pack| store.delete(&Folder::Packs.object(*pack)).unwrap());
+    store.delete(&Folder::Manifests.object(record.manifest)).unwrap();
+
+    assert!(matches!(reader.manifest(&record), Err(ArchiveError::Removed { .. })));
+    let disk = ArchivedDisk::new(Arc::new(reader), manifest, 1 << 20);
+    let error = disk.read(0, &mut [0; 512]).unwrap_err();
+    assert!(format!("{error:?}").contains("Removed"), "{error:?}");
+}
+
 #[test]
 fn a_capture_goes_on_where_a_pack_was_replaced() {
     let (store, archive, random) = archive(3);
@@ -104,25 +185,7 @@ fn a_capture_goes_on_where_a_pack_was_replaced() {
     let draft = add_all(&archive, &mut writer, "mail", &content);
 
     // Another host stores the same units in another pack.
-    let mut pack = PackBuilder::new(archive.descriptor().archive, ObjectId { writer: COLLECTOR, random: [1; 8] });
-    let table = archive.table(old[0]).unwrap();
-    let bytes = store.get(&Folder::Packs.object(old[0]), ByteRange::Whole).unwrap();
-    let mut entries = Vec::new();
-    for unit in table.iter() {
-        let start = unit.offset as usize;
-        let header = UnitHeader::decode(&bytes[start..start + 16]).unwrap();
-        let placed = pack.add(unit.name, header, &bytes[start + 16..start + 16 + unit.stored_bytes as usize]);
-        let (offset, stored_bytes) = (placed.offset, placed.stored_bytes);
-        entries.push(IndexEntry { prefix: unit.name.prefix(), pack: 0, offset, stored_bytes });
-    }
-    entries.sort_by_key(|entry| entry.prefix);
-    let new = ObjectId { writer: COLLECTOR, random: [1; 8] };
-    let segment = Segment { packs: vec![new], entries };
-    store.put(&Folder::Packs.object(new), &[&pack.finish().0]).unwrap();
-    let object = segment.encode(archive.descriptor().archive, new).unwrap();
-    store.put(&Folder::Segments.object(new), &[&object]).unwrap();
-    say(&store, &random, Change::PacksReplaced { old: old.clone(), new: vec![new], segment: new });
-    old.iter().for_each(|pack| store.delete(&Folder::Packs.object(*pack)).unwrap());
+    replace(&store, &archive, &random, &old, 1);
 
     let (mail, _) = writer.commit(draft).unwrap();
     assert_eq!(writer.stored_bytes(), 0);
