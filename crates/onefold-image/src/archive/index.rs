@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use super::ArchiveError;
 use super::objects::{Folder, damaged, read_whole};
 use super::state::{Part, State};
-use super::tables::{Tables, is_broken};
+use super::tables::{Tables, is_broken, is_unread};
 use crate::format::FormatError;
 use crate::format::segment::{IndexEntry, SEGMENT_BYTES_MAX, Segment};
 use crate::store::Store;
@@ -37,6 +37,8 @@ pub(super) struct Index {
     runs: Vec<Vec<IndexEntry>>,
     /// Position of the ledger state whose parts the index contains.
     position: u64,
+    /// Packs that it lacks, because neither their segment nor their table could be read.
+    unread: Vec<ObjectId>,
 }
 
 impl Index {
@@ -59,15 +61,18 @@ impl Index {
             }
             let segment = match read_segment(store, archive, part) {
                 Ok(segment) => segment,
-                Err(error) if is_broken(&error) || matches!(error, ArchiveError::Newer { .. }) => {
-                    rebuild(store, archive, state, part, tables)?
-                }
+                Err(error) if is_broken(&error) => rebuild(store, archive, state, part, tables, &mut self.unread)?,
                 Err(error) => return Err(error),
             };
             self.add(&segment)?;
         }
         self.position = state.position;
         Ok(())
+    }
+
+    /// Returns the packs whose units it does not know, because they could not be read.
+    pub(super) fn unread(&self) -> &[ObjectId] {
+        &self.unread
     }
 
     /// Returns the number of units.
@@ -158,19 +163,24 @@ pub(super) fn read_segment(store: &dyn Store, archive: ArchiveId, part: &Part) -
     Err(damaged(&name)(FormatError::Other { structure: "segment of the index", what: "its packs" }))
 }
 
-/// Rebuilds the segment of a part from the tables of its packs. Skips packs that are missing or damaged.
+/// Returns what the segment of a part would say, from the tables of its packs. Packs that are gone or damaged are left
+/// out, and so are those that cannot be read, which `unread` gets.
 fn rebuild(
     store: &dyn Store,
     archive: ArchiveId,
     state: &State,
     part: &Part,
     tables: &Tables,
+    unread: &mut Vec<ObjectId>,
 ) -> Result<Segment, ArchiveError> {
     let mut segment = Segment { packs: part.packs.clone(), entries: Vec::new() };
     for (number, pack) in (0u32..).zip(&part.packs).filter(|(_, pack)| state.is_live(**pack)) {
         let table = match tables.table(store, archive, *pack) {
             Ok(table) => table,
-            Err(error) if is_broken(&error) => continue,
+            Err(error) if is_broken(&error) => {
+                unread.extend(is_unread(&error).then_some(*pack));
+                continue;
+            }
             Err(error) => return Err(error),
         };
         segment.entries.extend(table.iter().map(|entry| IndexEntry {

@@ -98,7 +98,16 @@ impl State {
         self.live.contains_key(&pack)
     }
 
-    /// Returns all packs that hold units, in the order of the entries that added them.
+    /// Returns the parts of the index without the packs that hold nothing any more.
+    pub(super) fn live_parts(&self) -> Vec<Part> {
+        let live = |part: &Part| Part {
+            segment: part.segment,
+            packs: part.packs.iter().copied().filter(|pack| self.is_live(*pack)).collect(),
+        };
+        self.parts.values().map(live).filter(|part| !part.packs.is_empty()).collect()
+    }
+
+    /// Returns all packs that hold units, in the order of the entries that brought them along.
     pub(super) fn packs(&self) -> Vec<ObjectId> {
         let mut packs: Vec<(u64, ObjectId)> = self.live.iter().map(|(pack, brought)| (*brought, *pack)).collect();
         packs.sort_unstable();

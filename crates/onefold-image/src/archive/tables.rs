@@ -87,9 +87,14 @@ fn read_table(store: &dyn Store, archive: ArchiveId, pack: ObjectId) -> Result<V
     Err(damaged(&name)(FormatError::Length { structure: "pack" }))
 }
 
-/// Returns whether an object is missing or damaged. Other objects may make up for it.
+/// Returns whether an object is gone, damaged or cannot be read, which other objects may make up for.
 pub(super) fn is_broken(error: &ArchiveError) -> bool {
-    is_missing(error) || matches!(error, ArchiveError::Damaged { .. })
+    matches!(error, ArchiveError::Store(_) | ArchiveError::Damaged { .. })
+}
+
+/// Returns whether the store fails to read an object, which may be whole.
+pub(super) fn is_unread(error: &ArchiveError) -> bool {
+    matches!(error, ArchiveError::Store(_)) && !is_missing(error)
 }
 
 /// Returns the entry at an offset of a table.

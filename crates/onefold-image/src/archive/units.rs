@@ -1,8 +1,10 @@
 //! Reads units in as few calls as their places allow, and verifies each by its name.
 
+use std::collections::HashMap;
+
 use super::index::Place;
 use super::objects::Folder;
-use super::tables::{entry_at, is_broken};
+use super::tables::{entry_at, is_broken, is_unread};
 use super::{Archive, ArchiveError};
 use crate::compress::Decompressor;
 use crate::format::pack::{UNIT_HEADER_BYTES, UnitHeader};
@@ -38,7 +40,10 @@ pub struct StoredUnit {
     pub plain_bytes: u32,
 }
 
-/// A unit that is being read: its index among the wanted units, and the places that have not been tried yet.
+/// Packs that could not be read, and why.
+type Unread = HashMap<ObjectId, StoreError>;
+
+/// A unit on its way: which of the wanted ones, and the places where it has not been looked for yet.
 struct Job {
     index: usize,
     /// The next place to try comes last.
@@ -46,8 +51,9 @@ struct Job {
 }
 
 impl Archive {
-    /// Returns where a unit is stored; `None` if no pack has it. The table of the pack confirms the place. Of several
-    /// copies, the shortest is returned. A missing or damaged pack counts as empty.
+    /// Returns where a unit is stored; `None` if no pack has it. The pack's table confirms it, and of several copies it
+    /// is the shortest. A pack that is gone, damaged or cannot be read has nothing, so `None` does not prove that the
+    /// unit is lost.
     ///
     /// # Errors
     /// When the store fails.
@@ -123,8 +129,9 @@ impl Archive {
         let mut looked = self.state.read().position;
         let mut rest = self.jobs(wanted, 0..wanted.len(), confirm)?;
         let mut lookups = 1;
+        let mut unread = Unread::new();
         while !rest.is_empty() {
-            let (left, failed) = self.read_round(wanted, rest, accept)?;
+            let (left, failed) = self.read_round(wanted, rest, &mut unread, accept)?;
             rest = left;
             let Some(first) = failed.first() else {
                 continue;
@@ -132,7 +139,7 @@ impl Archive {
             self.refresh()?;
             let position = self.state.read().position;
             if position == looked || lookups == LOOKUPS_MAX {
-                return Err(self.lost(wanted[*first].name)?.into());
+                return Err(self.lost(wanted[*first].name, unread)?.into());
             }
             looked = position;
             lookups += 1;
@@ -173,6 +180,7 @@ impl Archive {
         &self,
         wanted: &[WantedUnit],
         jobs: Vec<Job>,
+        unread: &mut Unread,
         accept: &mut impl FnMut(usize, UnitHeader, &[u8]) -> Result<bool, E>,
     ) -> Result<(Vec<Job>, Vec<usize>), E> {
         let (mut failed, mut placed) = (Vec::new(), Vec::new());
@@ -189,7 +197,10 @@ impl Archive {
             let count = joined(placed);
             let (group, rest) = placed.split_at(count);
             placed = rest;
-            let bytes = self.read_group(group)?;
+            let bytes = self.read_group(group).unwrap_or_else(|error| {
+                unread.insert(group[0].0.pack, error);
+                Vec::new()
+            });
             for (place, job) in group {
                 let unit = unit_in(&bytes, group[0].0.offset, *place);
                 let wanted = wanted[job.index].plain_bytes;
@@ -206,18 +217,14 @@ impl Archive {
         Ok((rejected, failed))
     }
 
-    /// Reads from the first to the last unit of a group, all in one pack. A missing pack reads as empty.
-    fn read_group(&self, group: &[(Place, Job)]) -> Result<Vec<u8>, ArchiveError> {
+    /// Reads from the first to the last unit of a group, all in one pack.
+    fn read_group(&self, group: &[(Place, Job)]) -> Result<Vec<u8>, StoreError> {
         let (Some((first, _)), Some((last, _))) = (group.first(), group.last()) else {
             return Ok(Vec::new());
         };
         let offset = u64::from(first.offset);
         let range = ByteRange::From { offset, length_bytes: end(*last) - offset };
-        match self.store().get(&Folder::Packs.object(first.pack), range) {
-            Ok(bytes) => Ok(bytes),
-            Err(StoreError::Missing(_)) => Ok(Vec::new()),
-            Err(error) => Err(error.into()),
-        }
+        self.store().get(&Folder::Packs.object(first.pack), range)
     }
 
     /// Fills `plain` with the plain bytes of a unit. `bytes` holds the header and the stored bytes. Returns false if
@@ -238,12 +245,28 @@ impl Archive {
         decompressor.decompress(header, stored, plain) && self.descriptor().key.name(plain) == name
     }
 
-    /// Returns the error that explains why a unit cannot be read.
-    fn lost(&self, unit: UnitName) -> Result<ArchiveError, ArchiveError> {
-        Ok(match self.stored(&unit)? {
-            Some(stored) => ArchiveError::DamagedUnit { unit, pack: Folder::Packs.object(stored.pack).to_string() },
-            None => ArchiveError::Lost { unit },
-        })
+    /// Says why a unit cannot be read. Where a pack may have it that cannot be read, nobody knows that it is lost.
+    fn lost(&self, unit: UnitName, mut unread: Unread) -> Result<ArchiveError, ArchiveError> {
+        let mut damaged = None;
+        for place in self.places(unit)? {
+            match unread.remove(&place.pack) {
+                None | Some(StoreError::Missing(_)) => {}
+                Some(error) => return Ok(error.into()),
+            }
+            match self.table(place.pack) {
+                Ok(table) if entry_at(&table, place.offset).is_some_and(|entry| entry.name == unit) => {
+                    damaged.get_or_insert(place.pack);
+                }
+                Err(error) if is_unread(&error) => return Ok(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        if let Some(pack) = damaged {
+            return Ok(ArchiveError::DamagedUnit { unit, pack: Folder::Packs.object(pack).to_string() });
+        }
+        let unknown = self.index.read().unread().to_vec();
+        let unread = unknown.iter().find_map(|pack| self.table(*pack).err().filter(is_unread));
+        Ok(unread.unwrap_or(ArchiveError::Lost { unit }))
     }
 }
 

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use self::packs::PackFound;
 use super::index::read_segment;
 use super::objects::Folder;
-use super::state::{ImageRecord, Part};
-use super::tables::is_broken;
+use super::state::{ImageRecord, Part, State};
+use super::tables::{is_broken, is_unread};
 use super::units::decompressor;
 use super::{Archive, ArchiveError, DESCRIPTORS, read_descriptor};
 use crate::format::FormatError;
@@ -18,7 +18,7 @@ use crate::format::ledger::Entry;
 use crate::format::manifest::Manifest;
 use crate::format::pack::{TableEntry, UNIT_HEADER_BYTES};
 use crate::store::{ByteRange, ObjectName, StoreError};
-use crate::{ImageVersion, ObjectId, SECTOR_BYTES, UnitName};
+use crate::{ImageVersion, ObjectId, UnitName, placed};
 
 /// Maximum number of damages that a report lists.
 const DAMAGES_MAX: usize = 10_000;
@@ -75,6 +75,8 @@ struct Known {
 /// A running check.
 struct Check<'a> {
     archive: &'a Archive,
+    /// What the ledger said when the check began.
+    state: State,
     options: CheckOptions,
     report: CheckReport,
     packs: Vec<ObjectId>,
@@ -89,21 +91,20 @@ impl Archive {
     /// `on_progress` with the finished and total numbers of packs and images.
     ///
     /// # Errors
-    /// When the store fails. Damage is not an error: the report lists it.
+    /// When the store as a whole fails. What is damaged or cannot be read is in the report.
     pub fn check(
         &self,
         options: CheckOptions,
         on_progress: &mut dyn FnMut(u64, u64),
     ) -> Result<CheckReport, ArchiveError> {
         self.refresh()?;
-        let (images, parts, packs) = {
-            let state = self.state.read();
-            let images: Vec<ImageRecord> = state.images.values().cloned().collect();
-            let parts: Vec<Part> = state.parts.values().cloned().collect();
-            (images, parts, state.packs())
-        };
+        let state = self.state.read().clone();
+        let images: Vec<ImageRecord> = state.images.values().cloned().collect();
+        let parts = state.live_parts();
+        let packs = state.packs();
         let mut check = Check {
             archive: self,
+            state,
             options,
             report: CheckReport::default(),
             packs,
@@ -138,6 +139,25 @@ impl Check<'_> {
         images.extend(image.cloned());
     }
 
+    /// Adds the damage that an object is gone, damaged or cannot be read. Fails where that is no matter of the object.
+    fn broken(
+        &mut self,
+        object: impl Into<String>,
+        error: ArchiveError,
+        image: Option<&ImageVersion>,
+    ) -> Result<(), ArchiveError> {
+        let error = self.of_object(error)?;
+        self.damage(object, cause(&error), image);
+        Ok(())
+    }
+
+    /// Returns an error that concerns one object. Fails with any other: where not even the descriptor can be read any
+    /// more, the store as a whole fails.
+    fn of_object(&self, error: ArchiveError) -> Result<ArchiveError, ArchiveError> {
+        let answers = || DESCRIPTORS.iter().any(|name| read_descriptor(self.archive.store(), name).is_ok());
+        if is_broken(&error) && (!is_unread(&error) || answers()) { Ok(error) } else { Err(error) }
+    }
+
     fn finish(self) -> CheckReport {
         let Check { mut report, damages, .. } = self;
         let damage = |(object, (what, images)): (String, (String, BTreeSet<ImageVersion>))| Damage {
@@ -154,8 +174,7 @@ impl Check<'_> {
             match read_descriptor(self.archive.store(), name) {
                 Ok(descriptor) if descriptor == *self.archive.descriptor() => {}
                 Ok(_) => self.damage(name, "it describes another archive", None),
-                Err(error) if is_broken(&error) => self.damage(name, cause(&error), None),
-                Err(error) => return Err(error),
+                Err(error) => self.broken(name, error, None)?,
             }
         }
         Ok(())
@@ -179,8 +198,7 @@ impl Check<'_> {
                         self.damage(name, what, None);
                     }
                 }
-                Err(error) if is_broken(&error) => self.damage(name, cause(&error), None),
-                Err(error) => return Err(error),
+                Err(error) => self.broken(name, error, None)?,
             }
             done += 1;
             on_progress(done);
@@ -196,7 +214,10 @@ impl Check<'_> {
 
     fn add(&mut self, number: usize, units: &[TableEntry]) {
         let pack = u32::try_from(number).expect("fewer packs than 2^32");
-        self.known.extend(units.iter().map(|unit| {
+        // A unit that an entry calls lost is so, whatever the tables of older packs say.
+        let id = self.packs[number];
+        let held = units.iter().filter(|unit| self.state.holds(id, unit.name));
+        self.known.extend(held.map(|unit| {
             let TableEntry { name, offset, stored_bytes, plain_bytes } = *unit;
             Known { name, plain_bytes, stored_bytes, pack, offset }
         }));
@@ -215,18 +236,17 @@ impl Check<'_> {
                     for pack in &part.packs {
                         let table = match self.archive.table(*pack) {
                             Ok(table) => table,
-                            Err(error) if is_broken(&error) => continue,
-                            Err(error) => return Err(error),
+                            Err(error) => {
+                                self.broken(Folder::Packs.object(*pack).to_string(), error, None)?;
+                                continue;
+                            }
                         };
                         if !table.iter().all(|unit| places.contains(&(*pack, unit.offset, unit.name.prefix()))) {
                             self.damage(name.to_string(), format!("it lacks units of the pack {pack}"), None);
                         }
                     }
                 }
-                Err(error) if is_broken(&error) => self.damage(name.to_string(), cause(&error), None),
-                // It is a hint, and what it says stands in the tables.
-                Err(ArchiveError::Newer { .. }) => {}
-                Err(error) => return Err(error),
+                Err(error) => self.broken(name.to_string(), error, None)?,
             }
         }
         Ok(())
@@ -235,11 +255,12 @@ impl Check<'_> {
     fn image(&mut self, record: &ImageRecord) -> Result<(), ArchiveError> {
         let manifest = match self.archive.manifest(record) {
             Ok(manifest) => manifest,
-            Err(error) if is_broken(&error) => {
-                self.damage(Folder::Manifests.object(record.manifest).to_string(), cause(&error), Some(&record.image));
-                return Ok(());
+            // It was removed since the check began.
+            Err(ArchiveError::Removed { .. }) => return Ok(()),
+            Err(error) => {
+                let name = Folder::Manifests.object(record.manifest).to_string();
+                return self.broken(name, error, Some(&record.image));
             }
-            Err(error) => return Err(error),
         };
         let mut region = 0;
         let mut sectors_left = manifest.size_bytes.div_ceil(SECTOR_BYTES);
@@ -266,9 +287,8 @@ impl Check<'_> {
             self.lost(chunk, &manifest.image)?;
             return Ok(1);
         };
-        let runs = header.units.iter().flat_map(|unit| &unit.runs).chain(&header.zeros);
-        let sectors = runs.map(|run| run.count).sum::<u64>().max(1);
-        if let Err(what) = check_place(manifest, number, &header, region) {
+        let placed = placed::check(&chunk, &header, manifest.size_bytes).map_err(|error| error.what);
+        if let Err(what) = placed.and_then(|()| check_place(manifest, number, &header, region)) {
             self.damage(format!("chunk {number} of {}", manifest.image), what, Some(&manifest.image));
         }
         if is_known {
@@ -304,8 +324,8 @@ impl Check<'_> {
         plain_bytes.is_none_or(|plain_bytes| plain_bytes == unit.plain_bytes).then_some(*unit)
     }
 
-    /// Returns the header of a chunk. Looks where the tables place it, otherwise where the index does.
-    fn header(&self, chunk: UnitName) -> Result<Option<ChunkHeader>, ArchiveError> {
+    /// Returns the header of a chunk, from where the tables say; otherwise from where the index does.
+    fn header(&mut self, chunk: UnitName) -> Result<Option<ChunkHeader>, ArchiveError> {
         let Some(unit) = self.find(chunk, None) else {
             return Ok(None);
         };
@@ -313,8 +333,11 @@ impl Check<'_> {
         let length_bytes = u64::from(UNIT_HEADER_BYTES + unit.stored_bytes);
         let range = ByteRange::From { offset: u64::from(unit.offset), length_bytes };
         let bytes = match self.archive.store().get(&pack, range) {
-            Err(StoreError::Missing(_)) => Vec::new(),
-            bytes => bytes?,
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.broken(pack.to_string(), error.into(), None)?;
+                Vec::new()
+            }
         };
         let mut plain = Vec::new();
         if self.archive.decode_unit(&mut decompressor()?, chunk, &bytes, &mut plain) {
@@ -325,24 +348,20 @@ impl Check<'_> {
         }
         match self.archive.header(&chunk) {
             Ok(header) => Ok(Some(header)),
-            Err(error @ (ArchiveError::Store(_) | ArchiveError::Newer { .. })) => Err(error),
+            Err(error @ ArchiveError::Store(_)) => self.of_object(error).map(|_| None),
             Err(_) => Ok(None),
         }
     }
 }
 
-/// Checks that every reader of the disk finds the chunk through the manifest, and that the chunk stays within the disk.
+/// Checks that the manifest leads every reader of the disk to a chunk, which stays on the disk.
 fn check_place(manifest: &Manifest, number: u32, header: &ChunkHeader, region: u64) -> Result<(), &'static str> {
     if header.region != region {
         return Err("its header says another region than the manifest");
     }
-    let sectors = manifest.size_bytes.div_ceil(SECTOR_BYTES);
     let runs = header.units.iter().flat_map(|unit| &unit.runs).chain(&header.zeros);
     let mut checked = BTreeSet::from([region]);
     for run in runs {
-        if run.end() > sectors {
-            return Err("it has sectors behind the end of the disk");
-        }
         let first = run.start_bytes() / manifest.region_bytes;
         let last = (run.start_bytes() + run.length_bytes() - 1) / manifest.region_bytes;
         for other in first..=last {
@@ -365,6 +384,8 @@ fn cause(error: &ArchiveError) -> String {
     match error {
         ArchiveError::Damaged { source, .. } => source.to_string(),
         ArchiveError::Store(StoreError::Missing(_)) => "it is missing".to_owned(),
+        ArchiveError::Store(StoreError::Io { source, .. }) => format!("it cannot be read: {source}"),
+        ArchiveError::Store(StoreError::Foreign { what, .. }) => format!("it cannot be read: {what}"),
         other => other.to_string(),
     }
 }

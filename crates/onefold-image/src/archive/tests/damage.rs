@@ -244,6 +244,89 @@ fn a_check_without_data_finds_packs_that_are_missing_or_cut() {
     }
 }
 
+/// A store that cannot read one of its objects.
+#[derive(Debug)]
+struct Unreadable(MemoryStore, ObjectName);
+
+impl Store for Unreadable {
+    fn get(&self, name: &ObjectName, range: ByteRange) -> Result<Vec<u8>, StoreError> {
+        if *name == self.1 {
+            let (name, source) = (name.to_string(), std::io::Error::other("a bad sector"));
+            return Err(StoreError::Io { action: "read", name, source });
+        }
+        self.0.get(name, range)
+    }
+
+    fn put(&self, name: &ObjectName, parts: &[&[u8]]) -> Result<(), StoreError> {
+        self.0.put(name, parts)
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<Created, StoreError> {
+        self.0.create(name, bytes)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&ObjectName>) -> Result<Vec<Listed>, StoreError> {
+        self.0.list(prefix, after)
+    }
+
+    fn delete(&self, name: &ObjectName) -> Result<(), StoreError> {
+        self.0.delete(name)
+    }
+}
+
+#[test]
+fn an_object_that_cannot_be_read_costs_what_no_other_has() {
+    let (objects, images) = sample();
+    let random = SeededRandom::new(24);
+    for name in objects.keys().filter(|name| !name.as_str().starts_with("ledger/")) {
+        let store = Arc::new(Unreadable(MemoryStore::of(objects.clone()), name.clone()));
+        let archive = Archive::open(Arc::clone(&store) as Arc<dyn Store>).unwrap();
+        let mut unread = Vec::new();
+        for (image, expected) in &images {
+            match contents(&archive, image) {
+                Ok(read) => assert_eq!(read, *expected, "{name}"),
+                Err(ArchiveError::Store(StoreError::Io { .. })) => unread.push(image.clone()),
+                Err(error) => panic!("{name}: {error}"),
+            }
+        }
+        let is_needed = ["packs/", "manifests/"].iter().any(|folder| name.as_str().starts_with(folder));
+        assert_eq!(!unread.is_empty(), is_needed, "{name}");
+        for data in [false, true] {
+            let report = archive.check(CheckOptions { data }, &mut |_, _| ()).unwrap();
+            let damage = report.damages.iter().find(|damage| damage.object == name.as_str()).unwrap();
+            assert!(damage.what.contains("a bad sector"), "{damage:?}");
+            assert_eq!(damage.images, unread, "{name}");
+        }
+        // What cannot be read is stored again.
+        let (again, _) = capture(&archive, &random, "mail", &images[1].1);
+        assert_eq!(contents(&archive, &again).unwrap(), images[1].1, "{name}");
+    }
+}
+
+#[test]
+fn a_check_finds_units_that_an_entry_calls_lost_and_chunks_that_do_not_fit_their_disk() {
+    let (objects, images) = sample();
+    let random = SeededRandom::new(25);
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::of(objects));
+    let archive = Archive::open(store).unwrap();
+    let clock = ManualClock::starting_at(5);
+    let mut writer = archive.writer(&clock, &random, "host").unwrap();
+    let mut draft = add_all(&archive, &mut writer, "odd", &[vec![7; 1024]]);
+    // The disk ends within the second sector, and the unit does not.
+    draft.size_bytes = 1000;
+    draft.totals.data_bytes = 1000;
+    let (odd, _) = writer.commit(draft).unwrap();
+    let lost = archive.descriptor().key.name(&images[0].1[2]);
+    let position = archive.state.read().position;
+    assert!(archive.append(position, writer.id(), &clock, &random, Change::UnitsLost { units: vec![lost] }).unwrap());
+
+    let damages = archive.check(CheckOptions::default(), &mut |_, _| ()).unwrap().damages;
+    let found: Vec<(&str, &[ImageVersion])> =
+        damages.iter().map(|damage| (damage.object.as_str(), &damage.images[..])).collect();
+    let both: Vec<ImageVersion> = images.iter().map(|(image, _)| image.clone()).collect();
+    assert_eq!(found, [("chunk 0 of odd@1", &[odd][..]), (&format!("unit {lost}"), &both)]);
+}
+
 #[test]
 fn a_check_that_the_store_fails_ends() {
     let (objects, _) = sample();

@@ -63,7 +63,8 @@ fn collect(store: &Arc<dyn Store>, random: &SeededRandom) -> Result<usize, Archi
         for chunk in archive.manifest(&record)?.chunks {
             let units = archive.header(&chunk)?.units.into_iter().map(|unit| unit.name);
             for unit in units.chain([chunk]) {
-                needed.extend(archive.stored(&unit)?.map(|stored| stored.pack));
+                let stored = archive.stored(&unit)?.ok_or(ArchiveError::Lost { unit })?;
+                needed.insert(stored.pack);
             }
         }
     }
