@@ -68,7 +68,9 @@ pub struct Writer<'a> {
     own: HashMap<UnitName, OwnUnit>,
     /// Packs of other writers on which the image relies.
     relied: HashSet<ObjectId>,
-    /// Number of ledger entries that were checked for changes to `relied`.
+    /// Chunks whose headers no pack returns, whatever tables say.
+    unreadable: HashSet<UnitName>,
+    /// Number of entries of which it has looked whether they concern what it relies on.
     looked: u64,
     stored_bytes: u64,
 }
@@ -118,6 +120,7 @@ impl<'a> Writer<'a> {
             packs,
             own,
             relied,
+            unreadable: HashSet::new(),
             looked,
             stored_bytes: 0,
         })
@@ -143,6 +146,9 @@ impl<'a> Writer<'a> {
         if let Some(own) = self.own.get(name) {
             let OwnUnit { pack, offset, stored_bytes, plain_bytes } = *own;
             return Ok(Some(StoredUnit { pack: self.packs[pack as usize], offset, stored_bytes, plain_bytes }));
+        }
+        if self.unreadable.contains(name) {
+            return Ok(None);
         }
         let stored = self.archive.stored(name)?;
         if let Some(stored) = stored {
@@ -293,7 +299,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Looks up each unit of the image again, and returns those that no pack has any more.
+    /// Looks up each unit of the image anew, and returns those that no pack has any more, and the headers of chunks that
+    /// no pack returns.
     fn look_again(&mut self, manifest: &Manifest) -> Result<Vec<UnitName>, ArchiveError> {
         self.relied.clear();
         let mut missing = Vec::new();
@@ -302,7 +309,17 @@ impl<'a> Writer<'a> {
                 missing.push(*chunk);
                 continue;
             }
-            let header = self.header(chunk)?;
+            let header = match self.header(chunk) {
+                Ok(header) => header,
+                Err(ArchiveError::Lost { .. } | ArchiveError::DamagedUnit { .. } | ArchiveError::Store(_))
+                    if !self.own.contains_key(chunk) =>
+                {
+                    self.unreadable.insert(*chunk);
+                    missing.push(*chunk);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             for unit in &header.units {
                 if self.rely(&unit.name)?.is_none() {
                     missing.push(unit.name);

@@ -238,6 +238,31 @@ fn units_that_were_lost_are_stored_again() {
 }
 
 #[test]
+fn a_header_that_no_pack_returns_is_stored_again() {
+    let (store, archive, random) = archive(15);
+    let content = units(&random, 3);
+    capture(&archive, &random, "web", &content);
+    let clock = ManualClock::starting_at(5);
+    let mut writer = archive.writer(&clock, &random, "host").unwrap();
+    let draft = add_all(&archive, &mut writer, "mail", &content);
+    // Its bytes are damaged, its table is not, and the writer has a reason to look again.
+    let chunk = archive.stored(&draft.chunks[0]).unwrap().unwrap();
+    let name = Folder::Packs.object(chunk.pack);
+    let mut pack = store.get(&name, ByteRange::Whole).unwrap();
+    pack[chunk.offset as usize + 16 + 10] ^= 1;
+    store.put(&name, &[&pack]).unwrap();
+    say(&store, &random, Change::UnitsLost { units: vec![archive.descriptor().key.name(b"another")] });
+    let Err(ArchiveError::Retired(missing)) = writer.commit(draft.clone()) else {
+        panic!("nobody could read the image");
+    };
+    assert_eq!(missing, draft.chunks);
+    let again = add_all(&archive, &mut writer, "mail", &content);
+    assert_eq!(again, draft);
+    let (mail, _) = writer.commit(again).unwrap();
+    assert_eq!(contents(&archive, &mail).unwrap(), content);
+}
+
+#[test]
 fn a_removed_image_is_gone_and_its_version_never_comes_again() {
     let (store, archive, random) = archive(7);
     let clock = ManualClock::starting_at(5);
