@@ -22,9 +22,23 @@ impl Bucket {
 
     /// Takes what costs so much time.
     pub(super) fn take(&self, now: Duration, cost: Duration) {
-        let mut paid_at = self.paid_at.lock();
-        *paid_at = (*paid_at).max(now.saturating_sub(BURST)).saturating_add(cost);
+        take(&mut self.paid_at.lock(), now, cost);
     }
+
+    /// Takes what costs so much time, where all is paid for that was taken before. Of several threads that wait for
+    /// that, one takes. Returns how long there is to wait; zero where it was taken.
+    pub(super) fn take_if_paid(&self, now: Duration, cost: Duration) -> Duration {
+        let mut paid_at = self.paid_at.lock();
+        let left = paid_at.saturating_sub(now);
+        if left.is_zero() {
+            take(&mut paid_at, now, cost);
+        }
+        left
+    }
+}
+
+fn take(paid_at: &mut Duration, now: Duration, cost: Duration) {
+    *paid_at = (*paid_at).max(now.saturating_sub(BURST)).saturating_add(cost);
 }
 
 /// Returns how long so many bytes take at a rate.

@@ -258,16 +258,23 @@ impl<'a> Pace<'a> {
     }
 
     fn take(&self, bucket: &Bucket, cost: Duration) {
-        self.wait_for(bucket);
-        bucket.take(self.clock.monotonic(), cost);
+        // Work that is to end at once takes all the same: what it does is counted.
+        if !self.wait_until_none_is_left(|| bucket.take_if_paid(self.clock.monotonic(), cost)) {
+            bucket.take(self.clock.monotonic(), cost);
+        }
     }
 
     /// Sleeps until what was taken is paid for, or the work is to end at once.
     fn wait_for(&self, bucket: &Bucket) {
+        self.wait_until_none_is_left(|| bucket.paid_at().saturating_sub(self.clock.monotonic()));
+    }
+
+    /// Sleeps as long as some time is left. Returns false where the work is to end at once before.
+    fn wait_until_none_is_left(&self, left: impl Fn() -> Duration) -> bool {
         loop {
-            let left = bucket.paid_at().saturating_sub(self.clock.monotonic());
+            let left = left();
             if left.is_zero() || (self.wish)() == Wish::StopNow {
-                return;
+                return left.is_zero();
             }
             self.clock.sleep(left.min(SLEEP_MAX));
         }

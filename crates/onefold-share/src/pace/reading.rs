@@ -33,16 +33,15 @@ impl ReadPace<'_> {
     pub(crate) fn read(&self, bytes: u64) -> Result<(), Stopped> {
         self.go_on()?;
         let Some(rate) = self.rate else { return Ok(()) };
+        let cost = bucket::time_of(bytes, rate);
         loop {
-            let left = self.reads.paid_at().saturating_sub(self.clock.monotonic());
+            let left = self.reads.take_if_paid(self.clock.monotonic(), cost);
             if left.is_zero() {
-                break;
+                return Ok(());
             }
             self.clock.sleep(left.min(SLEEP_MAX));
             self.go_on()?;
         }
-        self.reads.take(self.clock.monotonic(), bucket::time_of(bytes, rate));
-        Ok(())
     }
 
     /// A step that reads nothing of an image.
@@ -57,12 +56,28 @@ impl ReadPace<'_> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::thread;
     use std::time::Duration;
 
     use onefold_block::clock::ManualClock;
 
     use super::super::{Limits, UncountedCpu, Wish};
     use super::*;
+
+    /// A bucket that is paid for stays so until somebody takes: two threads that look before they take would both read.
+    #[test]
+    fn of_threads_that_wait_for_one_request_one_takes() {
+        let (bucket, second) = (Bucket::default(), Duration::from_secs(1));
+        let now = Duration::from_secs(100);
+        let takers = thread::scope(|scope| {
+            let takes = || bucket.take_if_paid(now, second).is_zero();
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(takes)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).filter(|took| *took).count()
+        });
+        assert_eq!(takers, 1);
+        assert_eq!(bucket.take_if_paid(now, second), second - bucket::BURST);
+        assert!(bucket.take_if_paid(now + second, second).is_zero());
+    }
 
     #[test]
     fn reads_from_inside_share_the_limit_of_their_pace_and_hear_that_the_work_ends() {
