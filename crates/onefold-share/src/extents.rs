@@ -80,7 +80,8 @@ impl Extents {
         Ok(part)
     }
 
-    /// Has the file system asked anew about a range, as far as this part has it: it has changed by what was done.
+    /// Has the file system asked anew about a range, as far as this part has it: it has changed by what was done. A
+    /// part that gets too many extents by that ends earlier; so this is for maps of which [`Extents::at`] is asked.
     pub(crate) fn renew<S: Substrate>(&mut self, substrate: &S, file: &S::File, from: u64, end: u64) {
         let (from, end) = (from.max(self.from), end.min(self.to));
         if from >= end {
@@ -92,13 +93,29 @@ impl Extents {
             self.to = self.from;
             return;
         };
-        let first = self.extents.partition_point(|extent| extent.end() <= from);
-        let behind = self.extents.partition_point(|extent| extent.offset < end);
+        self.put(part.extents, from, end);
+    }
+
+    /// Puts extents in place of all that this part has of a range.
+    fn put(&mut self, part: Vec<MappedExtent>, from: u64, end: u64) {
+        // With a neighbour on each side: what lies side by side is one extent again.
+        let first = self.extents.partition_point(|extent| extent.end() < from);
+        let behind = self.extents.partition_point(|extent| extent.offset <= end).max(first);
         let old = self.extents.get(first..behind).unwrap_or_default();
-        let before = old.first().map(|extent| cut(extent, 0, from));
-        let after = old.last().map(|extent| cut(extent, end, u64::MAX));
-        let new = before.into_iter().chain(part.extents).chain(after).filter(|extent| extent.length > 0);
-        self.extents.splice(first..behind.max(first), new.collect::<Vec<_>>());
+        let before = old.iter().map(|extent| cut(extent, 0, from));
+        let after = old.iter().map(|extent| cut(extent, end, u64::MAX));
+        let mut new: Vec<MappedExtent> = Vec::new();
+        for extent in before.chain(part).chain(after).filter(|extent| extent.length > 0) {
+            match new.last_mut().filter(|last| is_next(last, &extent)) {
+                Some(last) => last.length += extent.length,
+                None => new.push(extent),
+            }
+        }
+        self.extents.splice(first..behind, new);
+        if self.extents.len() > WINDOW_MAX {
+            self.extents.truncate(WINDOW_MAX);
+            self.to = self.end();
+        }
     }
 
     /// Returns all extents.
@@ -171,6 +188,13 @@ fn cut(extent: &MappedExtent, from: u64, end: u64) -> MappedExtent {
     MappedExtent { offset, place, length: extent.end().min(end).saturating_sub(offset), ..*extent }
 }
 
+/// Tells whether an extent goes on where another one ends, in the file and on the device.
+fn is_next(last: &MappedExtent, extent: &MappedExtent) -> bool {
+    let place = last.place.map(|place| place.saturating_add(last.length));
+    let are_alike = (last.is_shared, last.is_unwritten) == (extent.is_shared, extent.is_unwritten);
+    are_alike && last.end() == extent.offset && place.is_some() && place == extent.place
+}
+
 /// Parts of a file's map, for offsets in any order: each answer of the file system is kept, so that it is asked for
 /// once.
 #[derive(Debug, Default)]
@@ -208,6 +232,9 @@ impl ScatteredExtents {
             let before = answer.extents.len();
             answer.renew(substrate, file, from, end);
             self.kept = (self.kept + answer.extents.len()).saturating_sub(before);
+        }
+        if self.kept > SCATTERED_MAX {
+            self.forget();
         }
     }
 
@@ -275,6 +302,62 @@ mod tests {
         assert!(substrate.extents(&file, 0).is_ok());
         scattered.forget();
         assert_eq!(scattered.kept, 0);
+    }
+
+    #[test]
+    fn a_map_of_which_each_block_changes_keeps_its_bound_and_joins_what_lies_side_by_side() {
+        const BLOCKS: u64 = 200_000;
+        let extent = |block: u64, place: u64, count: u64| MappedExtent {
+            offset: block * BLOCK_BYTES_U64,
+            place: Some(place * BLOCK_BYTES_U64),
+            length: count * BLOCK_BYTES_U64,
+            is_shared: false,
+            is_unwritten: false,
+        };
+        let whole = || {
+            let one = extent(0, BLOCKS, BLOCKS);
+            Extents { to: one.end(), extents: vec![one], ..Extents::new() }
+        };
+        // Each second block lies elsewhere after it was shared.
+        let mut map = whole();
+        for block in (0..BLOCKS).step_by(2) {
+            let moved = extent(block, block / 2, 1);
+            map.put(vec![moved], moved.offset, moved.end());
+            assert!(map.extents.len() <= WINDOW_MAX, "{block}: {}", map.extents.len());
+        }
+        assert_eq!((map.extents.len(), map.to), (WINDOW_MAX, map.end()));
+        assert_eq!(map.look(2 * BLOCK_BYTES_U64).place, Some(BLOCK_BYTES_U64));
+        // All blocks go one by one to places side by side, the last first.
+        let mut map = whole();
+        for block in (0..BLOCKS).rev() {
+            let moved = extent(block, 3 * BLOCKS + block, 1);
+            map.put(vec![moved], moved.offset, moved.end());
+            assert!(map.extents.len() <= 2, "{block}: {}", map.extents.len());
+        }
+        assert_eq!(map.extents, [extent(0, 3 * BLOCKS, BLOCKS)]);
+        // What is alike, but for its place or whether it is shared, stays apart.
+        let shared = MappedExtent { is_shared: true, ..extent(5, 3 * BLOCKS + 5, 1) };
+        map.put(vec![shared], shared.offset, shared.end());
+        assert_eq!(map.extents.len(), 3);
+    }
+
+    #[test]
+    fn scattered_extents_that_grow_as_they_are_renewed_are_forgotten() {
+        let options = SimulationOptions { images: 0, ..SimulationOptions::default() };
+        let file_system = SimulatedFileSystem::new(&options);
+        let write = |block: u64| {
+            file_system.write_image(HostNo(0), "image", block * BLOCK_BYTES_U64, &[7; BLOCK_BYTES]).unwrap();
+        };
+        [0, 3].into_iter().for_each(write);
+        let substrate = file_system.observe().substrate;
+        let file = substrate.open(Path::new("image"), Access::Read).unwrap();
+        let mut scattered = ScatteredExtents::default();
+        scattered.at(&substrate, &file, 0).unwrap();
+        // As though others had filled it.
+        scattered.kept = SCATTERED_MAX;
+        write(1);
+        scattered.renew(&substrate, &file, BLOCK_BYTES_U64, 2 * BLOCK_BYTES_U64);
+        assert!(scattered.answers.is_empty() && scattered.kept == 0, "{}", scattered.kept);
     }
 
     /// Whatever is written meanwhile: a map whose changed ranges are renewed is the map that the file system has.
