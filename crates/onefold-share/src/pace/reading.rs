@@ -1,6 +1,7 @@
 //! The part of a pace that any thread may ask: how fast images are read, and whether the work is to end at once.
 
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use onefold_block::Clock;
 
@@ -15,17 +16,24 @@ pub(crate) struct ReadPace<'p> {
     clock: &'p dyn Clock,
     reads: &'p Bucket,
     stop: &'p (dyn Fn() -> bool + Sync),
+    /// Whether the part of the work is over that reads are for.
+    is_over: Option<&'p AtomicBool>,
 }
 
 impl Pace<'_> {
     /// Returns the part of this pace that any thread may ask.
     pub(crate) fn reading(&self) -> ReadPace<'_> {
         let rate = self.limits.read_bytes_per_second;
-        ReadPace { rate, clock: self.clock, reads: &self.reads, stop: self.stop }
+        ReadPace { rate, clock: self.clock, reads: &self.reads, stop: self.stop, is_over: None }
     }
 }
 
-impl ReadPace<'_> {
+impl<'p> ReadPace<'p> {
+    /// Returns the same pace for a part of the work, which is also to end at once when `is_over` becomes true.
+    pub(crate) fn until(self, is_over: &'p AtomicBool) -> ReadPace<'p> {
+        ReadPace { is_over: Some(is_over), ..self }
+    }
+
     /// Waits until so many bytes of an image may be read.
     ///
     /// # Errors
@@ -49,16 +57,18 @@ impl ReadPace<'_> {
     /// # Errors
     /// When the work is to end at once.
     pub(crate) fn go_on(&self) -> Result<(), Stopped> {
-        if (self.stop)() { Err(Stopped) } else { Ok(()) }
+        let is_over = self.is_over.is_some_and(|is_over| is_over.load(Ordering::Relaxed));
+        if is_over || (self.stop)() { Err(Stopped) } else { Ok(()) }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
     use std::thread;
     use std::time::Duration;
 
+    use onefold_block::Timestamp;
     use onefold_block::clock::ManualClock;
 
     use super::super::{Limits, UncountedCpu, Wish};
@@ -77,6 +87,42 @@ mod tests {
         assert_eq!(takers, 1);
         assert_eq!(bucket.take_if_paid(now, second), second - bucket::BURST);
         assert!(bucket.take_if_paid(now + second, second).is_zero());
+    }
+
+    /// A clock on which a part of the work is over after the first sleep.
+    struct Ending<'c> {
+        clock: ManualClock,
+        is_over: &'c AtomicBool,
+    }
+
+    impl Clock for Ending<'_> {
+        fn now(&self) -> Timestamp {
+            self.clock.now()
+        }
+
+        fn monotonic(&self) -> Duration {
+            self.clock.monotonic()
+        }
+
+        fn sleep(&self, time: Duration) {
+            self.clock.sleep(time);
+            self.is_over.store(true, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn reads_of_a_part_of_the_work_end_with_it_also_while_they_wait() {
+        let is_over = AtomicBool::new(false);
+        let clock = Ending { clock: ManualClock::starting_at(1000), is_over: &is_over };
+        let limits = Limits { read_bytes_per_second: NonZeroU64::new(1), ..Limits::default() };
+        let pace = Pace::new(limits, &clock, &UncountedCpu, &|| Wish::GoOn);
+        let reading = pace.reading().until(&is_over);
+        let began = clock.monotonic();
+        reading.read(1 << 20).unwrap();
+        // This one would wait for days.
+        assert_eq!((reading.read(1), reading.go_on()), (Err(Stopped), Err(Stopped)));
+        assert!(clock.monotonic() - began < 2 * SLEEP_MAX);
+        assert_eq!(pace.reading().go_on(), Ok(()), "other parts go on");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
-use std::thread::Scope;
+use std::thread::{self, Scope};
 use std::time::Duration;
 
 use onefold_disk::{CacheMemory, Disk};
@@ -130,9 +130,11 @@ impl<'d> Ahead<'d> {
         let batches_max = (memory_bytes / BATCH_BYTES / (threads + 1)).max(1);
         let mut ahead = Ahead { waiting: images.into(), tasks, begun: VecDeque::new(), batches_max, is_over };
         let queue = Arc::new(Mutex::new(queue));
+        // Also in the middle of a read.
+        let search = Search { read_pace: search.read_pace.until(is_over), ..search };
         for _ in 0..threads {
             let queue = Arc::clone(&queue);
-            scope.spawn(move || examine_all(&queue, &search, is_over));
+            scope.spawn(move || examine_all(&queue, &search));
             ahead.begin_next();
         }
         ahead
@@ -196,12 +198,9 @@ fn over() -> IdentifyError {
 }
 
 /// Examines images until there are no more, or the work is over.
-fn examine_all(queue: &Mutex<Receiver<Task<'_>>>, search: &Search<'_>, is_over: &AtomicBool) {
+fn examine_all(queue: &Mutex<Receiver<Task<'_>>>, search: &Search<'_>) {
     let mut memory = CacheMemory::default();
-    let go_on = || match is_over.load(Ordering::Relaxed) {
-        true => Err(StateError::Interrupted),
-        false => search.read_pace.go_on().map_err(StateError::from),
-    };
+    let go_on = || search.read_pace.go_on().map_err(StateError::from);
     loop {
         let next = queue.lock().recv();
         let Ok(Task { image: ToExamine { disk, stat, kept }, into }) = next else { return };
@@ -253,19 +252,21 @@ impl Findings for Batches {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::num::NonZeroU64;
     use std::ops::Range;
     use std::path::Path;
-    use std::thread;
+    use std::time::Instant;
 
+    use onefold_block::clock::SystemClock;
     use onefold_disk::DiskError;
     use onefold_guest::filesystem::Timestamp;
-    use onefold_substrate::Files;
+    use onefold_substrate::{CpuTime, Files};
     use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
     use super::*;
     use crate::files::{Reading, Tier};
     use crate::format::guest::{KeptClaim, Piece};
-    use crate::pace::Pace;
+    use crate::pace::{Limits, Pace, ReadPace, Wish};
 
     /// A disk of zeros, or one that cannot be read.
     struct Zeros {
@@ -290,7 +291,16 @@ mod tests {
         }
     }
 
-    /// Records the names of packages, and the number of each file with its first piece.
+    /// A process that takes no processor time.
+    struct NoCpu;
+
+    impl CpuTime for NoCpu {
+        fn used(&self) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    /// Takes down the names of packages, and the number of each file with its first piece.
     #[derive(Default)]
     struct Taken {
         packages: Vec<String>,
@@ -381,20 +391,40 @@ mod tests {
         assert!(FoundAhead(found).take(&mut Taken::default(), &|| Ok(())).is_err());
     }
 
-    #[test]
-    fn images_come_in_the_order_in_which_they_were_given() {
+    /// Returns what a file is like.
+    fn a_stat() -> FileStat {
         let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 1, ..SimulationOptions::default() });
         let host = file_system.observe();
         let created = host.substrate.create(Path::new("image")).unwrap();
-        let stat = host.substrate.stat(&created).unwrap();
-        let pace = Pace::unlimited();
-        let search = Search {
-            tiers: &Tier::ALL,
-            reading: Reading::Probes,
-            since: None,
-            cache_bytes: 1 << 20,
-            read_pace: pace.reading(),
-        };
+        host.substrate.stat(&created).unwrap()
+    }
+
+    fn search_with(read_pace: ReadPace<'_>) -> Search<'_> {
+        Search { tiers: &Tier::ALL, reading: Reading::Probes, since: None, cache_bytes: 1 << 20, read_pace }
+    }
+
+    /// At a byte per second the second read of an image waits for hours.
+    #[test]
+    fn threads_hear_within_a_read_that_the_work_is_over() {
+        let (stat, began) = (a_stat(), Instant::now());
+        let stop = || began.elapsed() > Duration::from_secs(20);
+        let limits = Limits { read_bytes_per_second: NonZeroU64::new(1), ..Limits::default() };
+        let pace = Pace::new(limits, &SystemClock, &NoCpu, &|| Wish::GoOn).stopped_by(&stop);
+        let disks = [Zeros { is_bad: false }, Zeros { is_bad: false }];
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let images = disks.iter().map(|disk| ToExamine { disk, stat: &stat, kept: None }).collect();
+            let ahead = Ahead::begin(scope, search_with(pace.reading()), (2, 1 << 20), images, &is_over);
+            thread::sleep(Duration::from_millis(50));
+            drop(ahead);
+        });
+        assert!(!stop());
+    }
+
+    #[test]
+    fn images_come_in_the_order_in_which_they_were_given() {
+        let (stat, pace) = (a_stat(), Pace::unlimited());
+        let search = search_with(pace.reading());
         let are_bad = [true, false, false, true, false, true, true, false];
         let disks = are_bad.map(|is_bad| Zeros { is_bad });
         for threads in [0, 1, 3, 20] {
