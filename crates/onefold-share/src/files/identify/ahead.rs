@@ -7,29 +7,26 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
-use std::thread::{self, Scope};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::Scope;
 use std::time::Duration;
 
 use onefold_disk::{CacheMemory, Disk};
 use onefold_substrate::{FileStat, Substrate};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::IdentifyError;
 use super::claims::Circle;
 use super::examine::{Ended, Findings, examine};
 use super::open::open_listed;
 use super::search::Search;
-use crate::format::guest::{KeptFile, KeptGuest, PhasedPieces};
+use crate::format::guest::{KeptFile, KeptGuest, PhasedPieces, Piece};
 use crate::scan::ListedFile;
 use crate::state::StateError;
 
 /// Upper bound; more examinations at once would only monopolise the disk.
 pub(in crate::files) const THREADS_MAX: usize = 4;
-/// Maximum number of files of a batch, and of pieces of all of them.
-const BATCH_FILES_MAX: usize = 256;
-const BATCH_PIECES_MAX: usize = 4096;
-/// Approximate memory of a batch, in bytes.
+/// A batch that takes so much memory is handed on. The file that made it so large comes with it.
 const BATCH_BYTES: usize = 192 << 10;
 /// Interval at which a thread that waits for findings asks whether the work goes on.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -66,7 +63,7 @@ impl<'l, S: Substrate> OpenedImage<'l, S> {
 /// An examination for a thread.
 struct Task<'d> {
     image: ToExamine<'d>,
-    into: SyncSender<Message>,
+    into: Outlet,
 }
 
 /// An image for a thread to examine.
@@ -92,29 +89,94 @@ impl<'d> ToExamine<'d> {
 #[derive(Default)]
 struct Batch {
     packages: Vec<String>,
-    files: Vec<(KeptFile, Option<[u8; 16]>, PhasedPieces)>,
-    pieces: usize,
+    files: Vec<FoundFile>,
+    /// What it takes in memory, about.
+    bytes: usize,
 }
+
+/// A file with the digest of its content, where that was read as a whole, and its pieces.
+type FoundFile = (KeptFile, Option<[u8; 16]>, PhasedPieces);
 
 enum Message {
     Found(Batch),
     End(Box<Ended>),
 }
 
-/// Findings of the examinations of some images, in the order in which the images were given.
+/// The findings of one image that wait to be taken, by their bytes.
+#[derive(Default)]
+struct Waiting {
+    now: Mutex<WaitingNow>,
+    /// Some were taken, or the image has its turn, or nothing is taken any more.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct WaitingNow {
+    bytes: usize,
+    /// Whether somebody takes what is found in this image.
+    is_taken: bool,
+    is_closed: bool,
+}
+
+impl Waiting {
+    fn change(&self, change: impl FnOnce(&mut WaitingNow)) {
+        change(&mut self.now.lock());
+        self.changed.notify_all();
+    }
+}
+
+/// Where the findings of an image go: to a [`FoundAhead`].
+struct Outlet {
+    into: Sender<Message>,
+    waiting: Arc<Waiting>,
+    /// Findings that may wait, in bytes.
+    bytes_max: usize,
+}
+
+/// Returns both ends of the way that findings of an image take. They take `bytes_max` in memory while they wait.
+fn outlet(bytes_max: usize) -> (Outlet, FoundAhead) {
+    let ((into, found), waiting) = (channel(), Arc::<Waiting>::default());
+    (Outlet { into, waiting: Arc::clone(&waiting), bytes_max }, FoundAhead { found, waiting })
+}
+
+impl Outlet {
+    /// Sends a batch once there is room for it. A batch that takes more than may wait, as one with a hostile file does,
+    /// is sent when its image has its turn.
+    fn send(&self, batch: Batch) -> Result<(), IdentifyError> {
+        let mut now = self.waiting.now.lock();
+        loop {
+            if now.is_closed {
+                return Err(over());
+            }
+            let bytes = now.bytes.saturating_add(batch.bytes);
+            if bytes <= self.bytes_max || now.is_taken && now.bytes == 0 {
+                now.bytes = bytes;
+                return self.into.send(Message::Found(batch)).map_err(|_| over());
+            }
+            self.waiting.changed.wait(&mut now);
+        }
+    }
+
+    fn end(&self, ended: Ended) {
+        // Nobody takes it any more once the work is over.
+        let _ = self.into.send(Message::End(Box::new(ended)));
+    }
+}
+
+/// What the examinations of some images find, in the order in which these were given.
 pub(in crate::files) struct Ahead<'d> {
     waiting: VecDeque<ToExamine<'d>>,
     /// The queue from which threads take their tasks.
     tasks: Sender<Task<'d>>,
-    begun: VecDeque<Receiver<Message>>,
-    /// Maximum number of batches that an examination may be ahead.
-    batches_max: usize,
+    begun: VecDeque<FoundAhead>,
+    /// Findings of an image that may wait, in bytes.
+    bytes_max: usize,
     is_over: &'d AtomicBool,
 }
 
 impl<'d> Ahead<'d> {
-    /// Begins the examination of images on threads of a scope. Waiting findings take about `memory_bytes` at most.
-    /// `is_over` is false until this is dropped.
+    /// Begins the examination of images on threads of a scope. Findings that wait take `memory_bytes` at most; beside
+    /// it there is the batch that each thread makes. `is_over` is false until this is dropped.
     pub(in crate::files) fn begin<'scope>(
         scope: &'scope Scope<'scope, 'd>,
         search: Search<'d>,
@@ -127,8 +189,8 @@ impl<'d> Ahead<'d> {
     {
         let threads = threads.min(images.len());
         let (tasks, queue) = channel();
-        let batches_max = (memory_bytes / BATCH_BYTES / (threads + 1)).max(1);
-        let mut ahead = Ahead { waiting: images.into(), tasks, begun: VecDeque::new(), batches_max, is_over };
+        let bytes_max = memory_bytes / (threads + 1);
+        let mut ahead = Ahead { waiting: images.into(), tasks, begun: VecDeque::new(), bytes_max, is_over };
         let queue = Arc::new(Mutex::new(queue));
         // Also in the middle of a read.
         let search = Search { read_pace: search.read_pace.until(is_over), ..search };
@@ -142,8 +204,8 @@ impl<'d> Ahead<'d> {
 
     fn begin_next(&mut self) {
         let Some(image) = self.waiting.pop_front() else { return };
-        let (into, found) = sync_channel(self.batches_max);
-        // Without threads, no findings are asked for.
+        let (into, found) = outlet(self.bytes_max);
+        // Without threads nothing is asked for.
         let _ = self.tasks.send(Task { image, into });
         self.begun.push_back(found);
     }
@@ -152,7 +214,7 @@ impl<'d> Ahead<'d> {
     pub(in crate::files) fn next_image(&mut self) -> Option<FoundAhead> {
         let found = self.begun.pop_front()?;
         self.begin_next();
-        Some(FoundAhead(found))
+        Some(found)
     }
 }
 
@@ -162,8 +224,17 @@ impl Drop for Ahead<'_> {
     }
 }
 
-/// The findings of a thread in an image.
-pub(in crate::files) struct FoundAhead(Receiver<Message>);
+/// What a thread finds in an image.
+pub(in crate::files) struct FoundAhead {
+    found: Receiver<Message>,
+    waiting: Arc<Waiting>,
+}
+
+impl Drop for FoundAhead {
+    fn drop(&mut self) {
+        self.waiting.change(|now| now.is_closed = true);
+    }
+}
 
 impl FoundAhead {
     /// Hands all findings to `findings`.
@@ -175,14 +246,16 @@ impl FoundAhead {
         findings: &mut dyn Findings,
         go_on: &dyn Fn() -> Result<(), IdentifyError>,
     ) -> Result<Ended, IdentifyError> {
+        self.waiting.change(|now| now.is_taken = true);
         loop {
             go_on()?;
-            match self.0.recv_timeout(LOOK_EVERY) {
+            match self.found.recv_timeout(LOOK_EVERY) {
                 Ok(Message::Found(batch)) => {
                     batch.packages.into_iter().try_for_each(|name| findings.package(name))?;
                     for (file, whole, mut pieces) in batch.files {
                         findings.file(file, whole, &mut pieces)?;
                     }
+                    self.waiting.change(|now| now.bytes = now.bytes.saturating_sub(batch.bytes));
                 }
                 Ok(Message::End(ended)) => return Ok(*ended),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -212,28 +285,34 @@ fn examine_all(queue: &Mutex<Receiver<Task<'_>>>, search: &Search<'_>) {
 
 /// Sends findings in batches.
 struct Batches {
-    into: SyncSender<Message>,
+    into: Outlet,
     batch: Batch,
 }
 
 impl Batches {
     /// Sends the current batch. Waits while the examination is too far ahead.
     fn send(&mut self) -> Result<(), IdentifyError> {
-        // The receiver is gone once the work is over.
-        self.into.send(Message::Found(std::mem::take(&mut self.batch))).map_err(|_| over())
+        self.into.send(std::mem::take(&mut self.batch))
+    }
+
+    /// Counts what a finding takes in memory, and sends all that there is where that is enough.
+    fn added(&mut self, bytes: usize) -> Result<(), IdentifyError> {
+        self.batch.bytes = self.batch.bytes.saturating_add(bytes);
+        if self.batch.bytes >= BATCH_BYTES.min(self.into.bytes_max / 2) { self.send() } else { Ok(()) }
     }
 
     fn end(mut self, ended: Ended) {
         if self.send().is_ok() {
-            let _ = self.into.send(Message::End(Box::new(ended)));
+            self.into.end(ended);
         }
     }
 }
 
 impl Findings for Batches {
     fn package(&mut self, name: String) -> Result<(), IdentifyError> {
+        let bytes = size_of::<String>() + name.capacity();
         self.batch.packages.push(name);
-        if self.batch.packages.len() >= BATCH_FILES_MAX { self.send() } else { Ok(()) }
+        self.added(bytes)
     }
 
     fn file(
@@ -242,10 +321,9 @@ impl Findings for Batches {
         whole: Option<[u8; 16]>,
         pieces: &mut PhasedPieces,
     ) -> Result<(), IdentifyError> {
-        self.batch.pieces += pieces.phases().map(|(_, pieces)| pieces.len()).sum::<usize>();
+        let room_of_pieces: usize = pieces.0.iter().map(Vec::capacity).sum();
         self.batch.files.push((file, whole, std::mem::take(pieces)));
-        let is_full = self.batch.files.len() >= BATCH_FILES_MAX || self.batch.pieces >= BATCH_PIECES_MAX;
-        if is_full { self.send() } else { Ok(()) }
+        self.added(size_of::<FoundFile>() + room_of_pieces * size_of::<Piece>())
     }
 }
 
@@ -255,6 +333,7 @@ mod tests {
     use std::num::NonZeroU64;
     use std::ops::Range;
     use std::path::Path;
+    use std::thread;
     use std::time::Instant;
 
     use onefold_block::clock::SystemClock;
@@ -265,7 +344,7 @@ mod tests {
 
     use super::*;
     use crate::files::{Reading, Tier};
-    use crate::format::guest::{KeptClaim, Piece};
+    use crate::format::guest::{KeptClaim, PIECES_MAX};
     use crate::pace::{Limits, Pace, ReadPace, Wish};
 
     /// A disk of zeros, or one that cannot be read.
@@ -346,8 +425,8 @@ mod tests {
         Ended { sums: Default::default(), is_stranger: true, facts: Err(IdentifyError::Exhausted) }
     }
 
-    /// Sends this many findings through a channel of one batch, and returns the result.
-    fn sent(packages: usize, files: u64, into: SyncSender<Message>) -> Result<(), IdentifyError> {
+    /// Sends so many findings; returns what becomes of them.
+    fn sent(packages: usize, files: u64, into: Outlet) -> Result<(), IdentifyError> {
         let mut batches = Batches { into, batch: Batch::default() };
         (0..packages).try_for_each(|number| batches.package(number.to_string()))?;
         (0..files).try_for_each(|number| {
@@ -361,11 +440,11 @@ mod tests {
 
     #[test]
     fn findings_come_in_order_however_little_may_wait() {
-        let (into, found) = sync_channel(1);
+        let (into, found) = outlet(1);
         let mut taken = Taken::default();
         let last = thread::scope(|scope| {
             scope.spawn(move || sent(700, 10_000, into).unwrap());
-            FoundAhead(found).take(&mut taken, &|| Ok(())).unwrap()
+            found.take(&mut taken, &|| Ok(())).unwrap()
         });
         assert!(last.is_stranger && matches!(last.facts, Err(IdentifyError::Exhausted)));
         assert_eq!(taken.packages, (0..700).map(|number| number.to_string()).collect::<Vec<_>>());
@@ -373,9 +452,40 @@ mod tests {
         assert_eq!(taken.files, expected.collect::<Vec<_>>());
     }
 
+    /// A hostile guest has files of half a million pieces: what waits is counted by its bytes.
+    #[test]
+    fn findings_that_wait_are_counted_by_bytes() {
+        const FILES: u64 = 8;
+        let bytes_max = 1 << 20;
+        let (into, found) = outlet(bytes_max);
+        let waiting = Arc::clone(&found.waiting);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut batches = Batches { into, batch: Batch::default() };
+                for number in 0..FILES {
+                    let mut pieces = PhasedPieces::default();
+                    let piece = |block| Piece { content: 0, block, count: 1 };
+                    let all = if number % 2 == 0 { 10 } else { PIECES_MAX as u64 };
+                    pieces.0.iter_mut().for_each(|of_phase| of_phase.extend((number..number + all).map(piece)));
+                    batches.file(file(number), None, &mut pieces).unwrap();
+                }
+                batches.end(ended());
+            });
+            // However long nobody takes them.
+            for _ in 0..20 {
+                thread::sleep(Duration::from_millis(5));
+                assert!(waiting.now.lock().bytes <= bytes_max);
+            }
+            let mut taken = Taken::default();
+            found.take(&mut taken, &|| Ok(())).unwrap();
+            assert_eq!(taken.files.iter().map(|(number, _)| *number).collect::<Vec<_>>(), Vec::from_iter(0..FILES));
+        });
+        assert_eq!(waiting.now.lock().bytes, 0);
+    }
+
     #[test]
     fn an_examination_ends_once_nothing_is_taken_and_a_lost_one_ends_the_work() {
-        let (into, found) = sync_channel(1);
+        let (into, found) = outlet(1);
         thread::scope(|scope| {
             let sender = scope.spawn(move || sent(0, 1_000_000, into));
             let asked = Cell::new(0);
@@ -383,12 +493,13 @@ mod tests {
                 asked.set(asked.get() + 1);
                 if asked.get() > 3 { Err(over()) } else { Ok(()) }
             };
-            assert!(FoundAhead(found).take(&mut Taken::default(), &stop).is_err());
+            assert!(found.take(&mut Taken::default(), &stop).is_err());
+            drop(found);
             assert!(matches!(sender.join().unwrap(), Err(IdentifyError::Stopped(_))));
         });
-        let (into, found) = sync_channel(1);
+        let (into, found) = outlet(1);
         drop(into);
-        assert!(FoundAhead(found).take(&mut Taken::default(), &|| Ok(())).is_err());
+        assert!(found.take(&mut Taken::default(), &|| Ok(())).is_err());
     }
 
     /// Returns what a file is like.
