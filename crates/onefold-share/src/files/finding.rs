@@ -83,6 +83,7 @@ pub(super) fn find<S: Substrate>(
             strangers: BTreeSet::new(),
             kept_bytes_max: keeping.map_or(0, Keeping::bytes_written_max),
             go_on: &go_on,
+            waited: &|| pass.pace.waited(),
         },
         unexamined: Vec::new(),
         others: BTreeSet::new(),

@@ -240,11 +240,13 @@ impl FoundAhead {
     /// Hands all findings to `findings`.
     ///
     /// # Errors
-    /// Errors of `findings` and of `go_on`, which is asked while this waits.
+    /// Those of `findings` and of `go_on`, which is asked while it waits. `waited` hears before that that it has
+    /// waited.
     pub(super) fn take(
         &self,
         findings: &mut dyn Findings,
         go_on: &dyn Fn() -> Result<(), IdentifyError>,
+        waited: &dyn Fn(),
     ) -> Result<Ended, IdentifyError> {
         self.waiting.change(|now| now.is_taken = true);
         loop {
@@ -258,7 +260,7 @@ impl FoundAhead {
                     self.waiting.change(|now| now.bytes = now.bytes.saturating_sub(batch.bytes));
                 }
                 Ok(Message::End(ended)) => return Ok(*ended),
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => waited(),
                 // A thread that has panicked ends the work once its scope ends.
                 Err(RecvTimeoutError::Disconnected) => return Err(over()),
             }
@@ -444,7 +446,7 @@ mod tests {
         let mut taken = Taken::default();
         let last = thread::scope(|scope| {
             scope.spawn(move || sent(700, 10_000, into).unwrap());
-            found.take(&mut taken, &|| Ok(())).unwrap()
+            found.take(&mut taken, &|| Ok(()), &|| ()).unwrap()
         });
         assert!(last.is_stranger && matches!(last.facts, Err(IdentifyError::Exhausted)));
         assert_eq!(taken.packages, (0..700).map(|number| number.to_string()).collect::<Vec<_>>());
@@ -477,7 +479,7 @@ mod tests {
                 assert!(waiting.now.lock().bytes <= bytes_max);
             }
             let mut taken = Taken::default();
-            found.take(&mut taken, &|| Ok(())).unwrap();
+            found.take(&mut taken, &|| Ok(()), &|| ()).unwrap();
             assert_eq!(taken.files.iter().map(|(number, _)| *number).collect::<Vec<_>>(), Vec::from_iter(0..FILES));
         });
         assert_eq!(waiting.now.lock().bytes, 0);
@@ -493,13 +495,13 @@ mod tests {
                 asked.set(asked.get() + 1);
                 if asked.get() > 3 { Err(over()) } else { Ok(()) }
             };
-            assert!(found.take(&mut Taken::default(), &stop).is_err());
+            assert!(found.take(&mut Taken::default(), &stop, &|| ()).is_err());
             drop(found);
             assert!(matches!(sender.join().unwrap(), Err(IdentifyError::Stopped(_))));
         });
         let (into, found) = outlet(1);
         drop(into);
-        assert!(found.take(&mut Taken::default(), &|| Ok(())).is_err());
+        assert!(found.take(&mut Taken::default(), &|| Ok(()), &|| ()).is_err());
     }
 
     /// Returns what a file is like.
@@ -512,6 +514,21 @@ mod tests {
 
     fn search_with(read_pace: ReadPace<'_>) -> Search<'_> {
         Search { tiers: &Tier::ALL, reading: Reading::Probes, since: None, cache_bytes: 1 << 20, read_pace }
+    }
+
+    /// A pace asks only now and then whether to go on, because most steps are short. A wait is not.
+    #[test]
+    fn whoever_waits_for_a_thread_hears_soon_that_the_work_is_to_end() {
+        let is_to_end = Cell::new(false);
+        let wish = || if is_to_end.get() { Wish::StopSoon } else { Wish::GoOn };
+        let pace = Pace::new(Limits::default(), &SystemClock, &NoCpu, &wish);
+        pace.boundary().unwrap();
+        is_to_end.set(true);
+        let (_into, found) = outlet(1);
+        let began = Instant::now();
+        let go_on = || pace.boundary().map_err(|stopped| IdentifyError::Stopped(stopped.into()));
+        assert!(found.take(&mut Taken::default(), &go_on, &|| pace.waited()).is_err());
+        assert!(began.elapsed() < 20 * LOOK_EVERY, "{:?}", began.elapsed());
     }
 
     /// At a byte per second the second read of an image waits for hours.
@@ -546,7 +563,7 @@ mod tests {
                 let next = || ahead.next_image();
                 std::iter::from_fn(next)
                     .map(|found| {
-                        let ended = found.take(&mut Taken::default(), &|| Ok(())).unwrap();
+                        let ended = found.take(&mut Taken::default(), &|| Ok(()), &|| ()).unwrap();
                         ended.facts.map_or(true, |facts| facts.has_unread)
                     })
                     .collect()

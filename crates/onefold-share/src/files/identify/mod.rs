@@ -71,6 +71,8 @@ pub(super) struct Identifying<'a> {
     pub(super) kept_bytes_max: usize,
     /// Asked at each path, file and extent, and ends the work with an error.
     pub(super) go_on: &'a dyn Fn() -> Result<(), StateError>,
+    /// Told after a wait, so that `go_on` looks again.
+    pub(super) waited: &'a dyn Fn(),
 }
 
 /// An image that a thread examines, and its findings.
@@ -110,9 +112,9 @@ impl Identifying<'_> {
         begun: &BegunImage<'_, '_, S>,
         rank: u32,
     ) -> Result<Examination, IdentifyError> {
-        let go_on = self.go_on;
+        let (go_on, waited) = (self.go_on, self.waited);
         let go_on = || go_on().map_err(IdentifyError::Stopped);
-        self.add_opened(substrate, begun.opened, rank, |rows| begun.found.take(rows, &go_on))
+        self.add_opened(substrate, begun.opened, rank, |rows| begun.found.take(rows, &go_on, waited))
     }
 
     /// Adds the candidates that `examine` finds in an open image.

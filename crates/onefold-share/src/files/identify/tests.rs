@@ -39,6 +39,7 @@ fn a_file_that_has_got_the_name_of_a_listed_one_is_not_read() {
         strangers: BTreeSet::new(),
         kept_bytes_max: 1 << 16,
         go_on: &|| Ok(()),
+        waited: &|| (),
     };
     let mut add = |stat| {
         let path = PathBuf::from("first");
