@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::Scope;
+use std::thread::{Builder, Scope};
 use std::time::Duration;
 
 use onefold_disk::{CacheMemory, Disk};
@@ -196,7 +196,10 @@ impl<'d> Ahead<'d> {
         let search = Search { read_pace: search.read_pace.until(is_over), ..search };
         for _ in 0..threads {
             let queue = Arc::clone(&queue);
-            scope.spawn(move || examine_all(&queue, &search));
+            // Where there are no more threads, there are fewer images at once. Without any they are examined in turn.
+            if Builder::new().spawn_scoped(scope, move || examine_all(&queue, &search)).is_err() {
+                break;
+            }
             ahead.begin_next();
         }
         ahead
