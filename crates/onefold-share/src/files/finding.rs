@@ -18,7 +18,7 @@ use super::identify::{
     Ahead, BegunImage, IdentifyError, Identifying, OpenedImage, Search, THREADS_MAX, ToExamine, disk_of,
 };
 use super::join::{Candidates, IMAGES_MAX, Joined, SourceRuns, join};
-use super::kept::Keeping;
+use super::kept::{KeptBefore, Keeping};
 use super::packages::PackageNames;
 use super::report::Examined;
 use super::{CommonSource, FilesOptions};
@@ -67,7 +67,8 @@ pub(super) fn find<S: Substrate>(
         tiers: options.tiers,
         reading: options.reading,
         since: options.since,
-        cache_bytes: (memory / 8).min(CACHE_BYTES_MAX),
+        // Each thread has a cache, and so has the one that examines images in their turn.
+        cache_bytes: (memory / 8 / (threads_of(options) + 1)).min(CACHE_BYTES_MAX),
         read_pace: pass.pace.reading(),
     };
     let mut finding = Finding {
@@ -143,13 +144,10 @@ impl<S: Substrate> Finding<'_, '_, S> {
                 Some(ToExamine::new(&image.as_ref()?.opened, disk.as_deref()?, kept))
             });
         let to_examine: Vec<_> = to_examine.collect();
-        let threads = self.threads();
-        let memory = self.options.pass.memory_bytes;
-        let cache_bytes = (memory / 8 / threads.max(1)).min(CACHE_BYTES_MAX);
-        let search = Search { cache_bytes, ..self.identifying.search };
+        let search = self.identifying.search;
+        let limits = (threads_of(self.options), self.options.pass.memory_bytes / PART_FOR_AHEAD);
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
-            let limits = (threads, memory / PART_FOR_AHEAD);
             let mut found = Ahead::begin(scope, search, limits, to_examine, &is_over);
             for (((rank, listed), image), disk) in images.iter().zip(&ahead).zip(&disks) {
                 let begun = image
@@ -162,18 +160,10 @@ impl<S: Substrate> Finding<'_, '_, S> {
         })
     }
 
-    /// Returns the number of threads that examine images ahead. It is 0 if the processor time is limited, because the
-    /// thread that uses the time has to pay for it.
-    fn threads(&self) -> usize {
-        let pass = &self.options.pass;
-        // The threads wait for the disk more than they compute.
-        if pass.pace.is_cpu_limited() { 0 } else { pass.threads.saturating_mul(2).min(THREADS_MAX) }
-    }
-
-    /// Opens those of some images that threads are to examine. Other images, and those that cannot be opened, have
+    /// Opens those of some images that are to be examined by threads. Others, and those that cannot be opened, have
     /// their turn later.
     fn open_ahead<'l>(&self, images: &[(u32, &'l ListedFile)]) -> Result<Vec<Option<AheadImage<'l, S>>>, PassError> {
-        let is_ahead = self.threads() > 0;
+        let is_ahead = threads_of(self.options) > 0;
         let mut kept_bytes = 0;
         let mut open = |&(rank, listed): &(u32, &'l ListedFile)| {
             let bytes_max = self.keeping.map_or(0, Keeping::bytes_max);
@@ -185,11 +175,14 @@ impl<S: Substrate> Finding<'_, '_, S> {
             }
             let mut kept = None;
             if let Some(keeping) = self.keeping {
-                if keeping.has_record(self.state, listed.number, &Stamp::of(&listed.stat))? {
+                kept = match keeping.kept_before(self.state, listed.number, &Stamp::of(&listed.stat))? {
+                    KeptBefore::Unchanged => return Ok(None),
+                    KeptBefore::Changed(kept) => kept,
+                };
+                kept_bytes += kept.as_ref().map_or(0, KeptGuest::bytes);
+                if kept_bytes > bytes_max {
                     return Ok(None);
                 }
-                kept = keeping.kept(self.state, listed.number)?;
-                kept_bytes += kept.as_ref().map_or(0, KeptGuest::bytes);
             }
             let opened = OpenedImage::open(self.state.substrate(), listed).ok();
             Ok(opened.map(|opened| AheadImage { opened, kept }))
@@ -240,7 +233,15 @@ impl<S: Substrate> Finding<'_, '_, S> {
     }
 }
 
-/// Returns the common volume that is the source, if this image is that volume.
+/// Returns how many threads examine images ahead; none where the processor time is limited, which is paid for by the
+/// thread that uses it.
+fn threads_of(options: &FilesOptions<'_>) -> usize {
+    let pass = &options.pass;
+    // They wait for the disk more than they compute.
+    if pass.pace.is_cpu_limited() { 0 } else { pass.threads.saturating_mul(2).min(THREADS_MAX) }
+}
+
+/// Returns the common volume that is the source, if an image is that.
 fn volume_of<'o>(options: &FilesOptions<'o>, listed: &ListedFile) -> Option<CommonSource<'o>> {
     options.common.filter(|source| *source.handle == listed.stat.handle)
 }

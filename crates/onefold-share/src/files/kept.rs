@@ -42,8 +42,15 @@ pub(super) struct Keeping {
     bytes_max: usize,
 }
 
-/// Fraction of a run's memory for one record. While a record is read or made, it takes several times its length in
-/// memory.
+/// What an earlier run kept of an image that may be examined ahead of its turn.
+pub(super) enum KeptBefore {
+    /// All that this run needs.
+    Unchanged,
+    /// What may be known still, if anything.
+    Changed(Option<KeptGuest>),
+}
+
+/// A record has this part of the memory of a run. Its bytes take some times their length while they are read or made.
 const PART_OF_MEMORY: usize = 16;
 
 impl Keeping {
@@ -104,7 +111,27 @@ impl Keeping {
         Ok(has_record)
     }
 
-    /// Adds the candidates of an image. If the image has not changed, they come from its record.
+    /// Returns what an earlier run of this kind kept of an image, where the image has another stamp now. Its head alone
+    /// is read where it has this one.
+    ///
+    /// # Errors
+    /// Those of the state folder.
+    pub(super) fn kept_before<S: Substrate>(
+        &self,
+        state: &State<'_, S>,
+        number: FileNo,
+        stamp: &Stamp,
+    ) -> Result<KeptBefore, StateError> {
+        let mut is_unchanged = false;
+        let wanted = |head: &GuestHead| {
+            is_unchanged = self.is_alike(head) && head.stamp.as_ref() == Some(stamp);
+            self.is_alike(head) && !is_unchanged
+        };
+        let kept = state.kept_guest(number, wanted, self.bytes_max)?;
+        Ok(if is_unchanged { KeptBefore::Unchanged } else { KeptBefore::Changed(kept) })
+    }
+
+    /// Adds the candidates of an image, from what is kept of it where it has not changed.
     ///
     /// # Errors
     /// See [`IdentifyError`]. No record is kept of an image that cannot be examined.
