@@ -23,9 +23,9 @@ use crate::selection::Selection;
 use crate::state::files::Marks;
 use crate::state::{State, StateError};
 
-/// Version of the examination. Raise it with each change of the guests' readers, or of the claims made about files,
-/// that changes what is found in an image. Records of other versions are not used.
-const EXAMINATION_VERSION: u32 = 2;
+/// The version of what this program finds in images. To be raised with each change of the guests' readers, or of what
+/// is claimed of files, that changes what an image is found to have: records of other versions are not used.
+const EXAMINATION_VERSION: u32 = 3;
 
 /// How a run keeps records for later runs.
 pub(super) struct Keeping {
