@@ -18,7 +18,7 @@ use super::identify::{
     Ahead, BegunImage, IdentifyError, Identifying, OpenedImage, Search, THREADS_MAX, ToExamine, disk_of,
 };
 use super::join::{Candidates, IMAGES_MAX, Joined, SourceRuns, join};
-use super::kept::{KeptBefore, Keeping};
+use super::kept::{Keeping, KeptBefore};
 use super::packages::PackageNames;
 use super::report::Examined;
 use super::{CommonSource, FilesOptions};

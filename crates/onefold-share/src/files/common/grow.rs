@@ -86,7 +86,7 @@ pub fn grow<S: Substrate + VolumeTools>(
     let HeldTwice { mut numbers, holders } = held_twice(state, growing, (&images, &key), &has, &mut report)?;
     report.candidates = numbers.len() as u64;
     let holders: Vec<_> = images.iter().zip(holders).filter(|(_, holds)| *holds).map(|(image, _)| image).collect();
-    let (additions, files) = found(substrate, growing, (&holders, &key), &mut numbers)?;
+    let (additions, files) = found(substrate, growing, (&holders, &key), (&mut numbers, &mut report.failed))?;
     let files: Vec<_> = files.iter().collect();
     let removed: Vec<_> = removed.into_iter().collect();
     report.changed = change(substrate, growing.random, &volume, &removed, &additions, &files)?;
@@ -200,12 +200,13 @@ fn is_untold(error: &io::Error) -> bool {
     matches!(error.kind(), InvalidInput | PermissionDenied | Unsupported)
 }
 
-/// Returns one file for each wanted content that an image has in whole blocks, and the images, open for reading.
+/// Returns a file for each wanted content that an image has in whole blocks, and the images, open for reading. Images
+/// that cannot be examined are added to `failed`.
 fn found<S: Substrate>(
     substrate: &S,
     growing: &Growing<'_>,
     (images, key): (&[&ListedFile], &NumberKey),
-    wanted: &mut HashSet<u64>,
+    (wanted, failed): (&mut HashSet<u64>, &mut Vec<(PathBuf, String)>),
 ) -> Result<(Vec<Addition>, Vec<S::File>), CommonError> {
     let (mut additions, mut files) = (Vec::new(), Vec::new());
     let mut pieces_left = pieces_max(growing.memory_bytes);
@@ -232,8 +233,13 @@ fn found<S: Substrate>(
                 additions.append(&mut of_image);
             }
             Err(IdentifyError::Stopped(error)) => return Err(error.into()),
-            // The first visit has reported the failure.
-            Ok(_) | Err(_) => {}
+            Ok(_) => {}
+            // One that is known by what an earlier run kept of it is visited for the first time. Of others the first
+            // visit may have reported what is wrong.
+            Err(error) if failed.iter().all(|(path, _)| *path != listed.path) => {
+                failed.push((listed.path.clone(), error.to_string()));
+            }
+            Err(_) => {}
         }
     }
     Ok((additions, files))
@@ -262,7 +268,42 @@ pub(super) fn visit<S: Substrate>(
 
 #[cfg(test)]
 mod tests {
+    use onefold_block::random::SeededRandom;
+    use onefold_substrate::Files;
+    use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
+
     use super::*;
+    use crate::domain::Domain;
+    use crate::format::FileNo;
+
+    /// What is kept of an image names its contents, but the image itself cannot be read.
+    #[test]
+    fn an_image_that_cannot_be_visited_is_reported_once() {
+        let file_system = SimulatedFileSystem::new(&SimulationOptions { images: 0, ..SimulationOptions::default() });
+        let substrate = file_system.observe().substrate;
+        let listed = ["first", "second"].map(|name| {
+            // Simulated files have no reader.
+            let file = substrate.create(Path::new(name)).unwrap();
+            let (path, stat) = (PathBuf::from(name), substrate.stat(&file).unwrap());
+            ListedFile { number: FileNo(1), path, stat, domain: Domain::Owner(0) }
+        });
+        let (random, pace) = (SeededRandom::new(1), Pace::unlimited());
+        let growing = Growing {
+            volume: Path::new("volume"),
+            selection: Selection::all(),
+            memory_bytes: 1 << 20,
+            temporary_folder: Path::new("/var/tmp"),
+            random: &random,
+            pace: &pace,
+        };
+        let mut failed = vec![(PathBuf::from("first"), "as the first visit said".to_owned())];
+        let images: Vec<_> = listed.iter().collect();
+        let wanted = &mut HashSet::from([7]);
+        let (additions, _) =
+            found(&substrate, &growing, (&images, &NumberKey::default()), (wanted, &mut failed)).unwrap();
+        assert!(additions.is_empty());
+        assert_eq!(failed.iter().map(|(path, _)| path.to_str().unwrap()).collect::<Vec<_>>(), ["first", "second"]);
+    }
 
     #[test]
     fn ranges_are_cut_to_what_lies_within() {
