@@ -197,13 +197,14 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
             // The map must show the ranges that are forgotten; otherwise the space that they freed would count twice.
             opened.map = Extents::narrow();
         }
-        if is_one_file && let Some(Mapped { file, map }) = &mut target.opened {
-            // The place of a later run's source, and the number of references to it, have changed.
-            for first in [part.first, source.block.0] {
-                let [from, end] = [first, first + part.count].map(|block| block * BLOCK_BYTES_U64);
+        let Some(Mapped { file, map }) = &mut target.opened else { return };
+        // Where the source of a later run lies, and who refers to it, is another matter now. The target may be one.
+        for first in std::iter::once(part.first).chain(is_one_file.then_some(source.block.0)) {
+            let [from, end] = [first, first + part.count].map(|block| block * BLOCK_BYTES_U64);
+            if is_one_file {
                 map.renew(self.state.substrate(), file, from, end);
-                self.sources.renew_map(self.state.substrate(), &facts.handle, from, end);
             }
+            self.sources.renew_map(self.state.substrate(), &facts.handle, from, end);
         }
     }
 }

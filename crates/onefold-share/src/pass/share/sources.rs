@@ -86,8 +86,10 @@ impl<S: Substrate> Sources<S> {
         }
     }
 
-    /// Updates the map of a range of a file, in bytes, which has moved, or to which other files refer now.
+    /// Takes note that a range of a file, in bytes, lies elsewhere now, or has others that refer to it. Where it is no
+    /// source of the target that is on, nothing is remembered of it.
     pub(super) fn renew_map(&mut self, substrate: &S, handle: &FileHandle, from: u64, end: u64) {
+        self.maps.remove(handle);
         let files = self.files.values_mut().filter_map(|file| file.as_mut().ok());
         for SourceFile { file, map, .. } in files.filter(|file| file.handle == *handle) {
             map.renew(substrate, file, from, end);

@@ -354,3 +354,21 @@ fn a_map_that_cannot_be_read_is_told_of_where_another_source_shares_already() {
     assert_eq!((finder.came(2, Outcome::Refused), passed.trouble.failed.len()), (10, 1));
     assert!(!passed.is_complete());
 }
+
+/// A part of the target is shared with another file, and is then the source of a run within the target. It used to count
+/// as shared with that run's target, which lies where the source lay before.
+#[test]
+fn a_target_that_has_moved_is_a_source_where_it_lies_now() {
+    let ground = Ground::new();
+    for (path, blocks) in [("one", 8), ("target", 24)] {
+        ground.write(path, 1, blocks);
+        let file = ground.host.substrate.open(Path::new(path), Access::Write).unwrap();
+        ground.host.substrate.write_at(&file, 0, &vec![9; usize::try_from(blocks * K).unwrap()]).unwrap();
+    }
+    let within = [(("target", 8), ("target", 0), 8, 1), (("target", 8), ("target", 16), 8, 3)];
+    let (passed, _) = ground.share_runs(&within);
+    assert_eq!(passed.shared.now, 16 * K, "{passed:?}");
+    let (passed, finder) = ground.share_runs(&[within[0], (("one", 0), ("target", 8), 8, 2), within[1]]);
+    let of = |key| [Outcome::Shared, Outcome::Before].map(|outcome| finder.came(key, outcome));
+    assert_eq!([of(1), of(2), of(3)], [[0, 8], [8, 0], [8, 0]], "{passed:?}");
+}
