@@ -105,7 +105,7 @@ pub struct PassOptions<'a> {
     pub batch: BatchOptions,
     /// Limits on the effort.
     pub pace: &'a Pace<'a>,
-    /// Number of threads that read and digest slots; 0 if the caller does that.
+    /// Threads that read and digest slots, and examine images; none where the caller does that.
     pub threads: usize,
     /// Whether the pass ends after the plan.
     pub is_dry_run: bool,

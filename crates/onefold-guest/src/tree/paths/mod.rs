@@ -86,8 +86,8 @@ impl PathSet {
     }
 
     /// Adds a path, which begins at the root with or without a slash. `None` where it has a name that no file has, as
-    /// `..` in a list of paths, or is longer than programs can
-    /// name it, or where the set is full: it holds a million names.
+    /// `..` in a list of paths, or is longer than programs can name it, or where the set is full: it holds a million
+    /// names.
     pub fn add(&mut self, path: &[u8]) -> Option<PathId> {
         if path.len() > PATH_BYTES_MAX {
             return None;

@@ -163,6 +163,7 @@ mod tests {
         assert_ne!(copied(2, |file| file.size_bytes += 1), same);
         assert_ne!(copied(2, |file| file.file += 1), same);
     }
+
     #[test]
     fn files_of_no_package_are_believed_equal_by_path_length_and_probes_however_short_they_are() {
         let time = Timestamp { seconds: 5, nanoseconds: 6 };

@@ -62,8 +62,8 @@ impl Visitor for Finder<'_> {
     fn failed(&mut self, _: &[u8], _: WalkError) {}
 }
 
-/// Returns a number for the first, the middle and the last block of a file: files with other numbers are not equal.
-/// Returns `None` if one of the blocks cannot be read.
+/// Returns a number for the first, the middle and the last block of a file: files with others are not equal. `None`
+/// where one of them cannot be read.
 pub(super) fn probes(system: &dyn FileSystem, file: GuestFile, size_bytes: u64) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     let mut block = [0; PROBE_BYTES];

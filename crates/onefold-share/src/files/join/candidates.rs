@@ -37,8 +37,8 @@ impl Candidates {
     }
 
     /// Adds the pieces that a file of an image has in a phase. Files with equal `content` are believed equal; only the
-    /// low 61 bits count. `phase` comes with the number of blocks of its content. `is_shared` tells whether most of the
-    /// file shares with others on the host. Returns false if the image has too many files.
+    /// low 61 bits count. `phase` comes with how many blocks its content takes. `is_shared` tells whether most of it
+    /// shares with others on the host. Returns false where the image has too many files.
     ///
     /// # Errors
     /// Errors of writing temporary files.
