@@ -3,18 +3,24 @@
 //! For devices these answers only explain a refusal in advance. Only an exclusive open proves that a device is not in
 //! use.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::{self, Metadata};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use onefold_block::Show;
-use rustix::fs::{major, minor};
+use onefold_linux::{Backing, LoopDevice};
+use rustix::fs::{major, makedev, minor};
 
 /// All mounts that this process sees.
 const MOUNTS: &str = "/proc/self/mountinfo";
-/// Maximum number of devices on top of a device that are examined.
+/// All swap space.
+const SWAPS: &str = "/proc/swaps";
+/// All block devices that are no partitions.
+const BLOCK_DEVICES: &str = "/sys/block";
+/// Maximum number of devices on a device that are looked at.
 const DEVICES_MAX: usize = 4096;
 
 /// The user of a file or a device.
@@ -28,6 +34,8 @@ pub enum InUse {
     Held(PathBuf),
     /// An unknown user.
     Unknown,
+    /// The kernel does not tell, as this file or device cannot be read.
+    Unclear(PathBuf),
 }
 
 impl fmt::Display for InUse {
@@ -37,55 +45,117 @@ impl fmt::Display for InUse {
             InUse::Swap => f.write_str("it is in use as swap space"),
             InUse::Held(device) => write!(f, "the device `{}` lies on it", device.shown()),
             InUse::Unknown => f.write_str("another program or the kernel uses it exclusively"),
+            InUse::Unclear(path) => {
+                write!(f, "it may be in use: `{}` does not tell this user whether it is", path.shown())
+            }
         }
     }
 }
 
-/// Returns the known user of a file or device, or of a partition of the device.
-pub(crate) fn holder(path: &Path, metadata: &Metadata) -> Option<InUse> {
-    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+/// Returns who is known to use an open file or device, or a partition of the device. A loop device counts, whatever the
+/// path is by which it knows its file: it neither claims what lies below it nor shows among its holders.
+pub(crate) fn holder(metadata: &Metadata) -> Option<InUse> {
+    find_holder(metadata).unwrap_or_else(Some)
+}
+
+fn find_holder(metadata: &Metadata) -> Result<Option<InUse>, InUse> {
+    let (swaps, loops) = (swaps()?, loops()?);
     if !metadata.file_type().is_block_device() {
-        let real = fs::canonicalize(path).ok()?;
-        if is_swap_file(&swaps, &real) {
-            return Some(InUse::Swap);
+        if is_swap_file(&swaps, metadata) {
+            return Ok(Some(InUse::Swap));
         }
-        return loop_over(Path::new("/sys/block"), &real).map(InUse::Held);
+        return Ok(loops_over(&loops, &[Backing::of(metadata)])?.first().map(|name| held_by(name)));
     }
-    let number = (major(metadata.rdev()), minor(metadata.rdev()));
-    let device = fs::canonicalize(format!("/sys/dev/block/{}:{}", number.0, number.1)).ok()?;
-    let mounts = fs::read_to_string(MOUNTS).unwrap_or_default();
-    parts(&device).iter().find_map(|part| {
-        let user = user_of(&number_of(part)?, &mounts, &swaps, &|_| true);
-        user.or_else(|| names_in(&part.join("holders")).next().map(|name| InUse::Held(Path::new("/dev").join(name))))
-    })
+    let mounts = read(Path::new(MOUNTS))?;
+    for part in parts(&folder_of(metadata)?)? {
+        if let Some(user) = user_of(&number_of(&part)?, &mounts, &swaps, &|_| true) {
+            return Ok(Some(user));
+        }
+        let holders = names_in(&part.join("holders"))?;
+        if let Some(name) = holders.first().or(loops_over(&loops, &backings_of(&part)?)?.first()) {
+            return Ok(Some(held_by(name)));
+        }
+    }
+    Ok(None)
 }
 
-/// Returns a user on this host that may write to a file or device now: a file system that is mounted for writing, or
-/// swap space. It is on the device itself, on one of its partitions, or on a device on top of these.
+/// Returns who on this host may write to an open file or device now: a file system that is mounted for writing, or swap
+/// space, on it, on one of its partitions, or on a device that lies on one of them.
 #[must_use]
-pub fn writer_of(path: &Path, metadata: &Metadata) -> Option<InUse> {
-    let device = match metadata.file_type().is_block_device() {
-        true => {
-            fs::canonicalize(format!("/sys/dev/block/{}:{}", major(metadata.rdev()), minor(metadata.rdev()))).ok()?
+pub fn writer_of(metadata: &Metadata) -> Option<InUse> {
+    find_writer(metadata).unwrap_or_else(Some)
+}
+
+fn find_writer(metadata: &Metadata) -> Result<Option<InUse>, InUse> {
+    let (swaps, loops, mounts) = (swaps()?, loops()?, read(Path::new(MOUNTS))?);
+    let parts_of = |name: &OsString| parts(&Path::new(BLOCK_DEVICES).join(name));
+    let mut waiting = Vec::new();
+    if metadata.file_type().is_block_device() {
+        waiting = parts(&folder_of(metadata)?)?;
+    } else {
+        for name in loops_over(&loops, &[Backing::of(metadata)])? {
+            waiting.extend(parts_of(&name)?);
         }
-        false => {
-            let real = fs::canonicalize(path).ok()?;
-            let name = loop_over(Path::new("/sys/block"), &real)?;
-            Path::new("/sys/block").join(name.file_name()?)
-        }
-    };
-    let mounts = fs::read_to_string(MOUNTS).unwrap_or_default();
-    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let mut waiting = parts(&device);
-    // Devices are stacked without circles, and seldom more than a few deep.
-    for _ in 0..DEVICES_MAX {
-        let part = waiting.pop()?;
-        if let Some(user) = number_of(&part).and_then(|number| user_of(&number, &mounts, &swaps, &is_writable)) {
-            return Some(user);
-        }
-        waiting.extend(names_in(&part.join("holders")).flat_map(|name| parts(&Path::new("/sys/block").join(name))));
     }
-    Some(InUse::Unknown)
+    // Devices lie on each other without circles, and seldom more than a few deep.
+    for _ in 0..DEVICES_MAX {
+        let Some(part) = waiting.pop() else { return Ok(None) };
+        if let Some(user) = user_of(&number_of(&part)?, &mounts, &swaps, &is_writable) {
+            return Ok(Some(user));
+        }
+        let above = [names_in(&part.join("holders"))?, loops_over(&loops, &backings_of(&part)?)?].concat();
+        for name in above {
+            waiting.extend(parts_of(&name)?);
+        }
+    }
+    Ok(Some(InUse::Unknown))
+}
+
+fn held_by(name: &OsString) -> InUse {
+    InUse::Held(Path::new("/dev").join(name))
+}
+
+fn unclear(path: impl Into<PathBuf>) -> InUse {
+    InUse::Unclear(path.into())
+}
+
+fn read(path: &Path) -> Result<String, InUse> {
+    fs::read_to_string(path).map_err(|_| unclear(path))
+}
+
+/// Returns what the kernel says about swap space; nothing if it has no such thing.
+fn swaps() -> Result<String, InUse> {
+    match fs::read_to_string(SWAPS) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(unclear(SWAPS)),
+        text => Ok(text.unwrap_or_default()),
+    }
+}
+
+fn loops() -> Result<Vec<LoopDevice>, InUse> {
+    onefold_linux::loop_devices().map_err(|_| unclear(BLOCK_DEVICES))
+}
+
+/// Returns the loop devices that lie on one of these. One that does not tell counts as nobody's only if another is found.
+fn loops_over(loops: &[LoopDevice], backings: &[Backing]) -> Result<Vec<OsString>, InUse> {
+    let over = loops.iter().filter(|device| backings.contains(&device.backing));
+    let names: Vec<OsString> = over.map(|device| device.name.clone()).collect();
+    match loops.iter().find(|device| device.backing == Backing::Unknown) {
+        Some(device) if names.is_empty() => Err(unclear(Path::new("/dev").join(&device.name))),
+        _ => Ok(names),
+    }
+}
+
+/// Returns the folder of a device in `/sys`.
+fn folder_of(metadata: &Metadata) -> Result<PathBuf, InUse> {
+    let link = PathBuf::from(format!("/sys/dev/block/{}:{}", major(metadata.rdev()), minor(metadata.rdev())));
+    fs::canonicalize(&link).map_err(|_| unclear(link))
+}
+
+/// Returns what a loop device may lie on that reaches into a device: itself, and the disk that it is a partition of.
+fn backings_of(part: &Path) -> Result<Vec<Backing>, InUse> {
+    let disk = part.parent().filter(|_| part.join("partition").exists());
+    let numbers = [Some(part), disk].into_iter().flatten().map(number_of);
+    numbers.map(|number| number.map(|(major, minor)| Backing::Device(makedev(major, minor)))).collect()
 }
 
 /// Returns the mount or the swap space on a device. `counts` decides which mounts count.
@@ -103,20 +173,21 @@ fn is_writable(line: &str) -> bool {
 }
 
 /// Returns the folder of a device in `/sys`, and those of its partitions.
-fn parts(device: &Path) -> Vec<PathBuf> {
-    let mut parts = vec![device.to_owned()];
-    let entries = fs::read_dir(device).into_iter().flatten().flatten();
-    parts.extend(entries.map(|entry| entry.path()).filter(|path| path.join("partition").exists()));
-    parts
+fn parts(device: &Path) -> Result<Vec<PathBuf>, InUse> {
+    let partitions = names_in(device)?.into_iter().map(|name| device.join(name));
+    let partitions = partitions.filter(|path| path.join("partition").exists());
+    Ok(std::iter::once(device.to_owned()).chain(partitions).collect())
 }
 
-fn names_in(folder: &Path) -> impl Iterator<Item = OsString> {
-    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name())
+fn names_in(folder: &Path) -> Result<Vec<OsString>, InUse> {
+    let entries = fs::read_dir(folder).map_err(|_| unclear(folder))?;
+    entries.map(|entry| entry.map(|entry| entry.file_name()).map_err(|_| unclear(folder))).collect()
 }
 
 /// Returns the number of the device that has this folder in `/sys`.
-fn number_of(device: &Path) -> Option<(u32, u32)> {
-    parse_number(&fs::read_to_string(device.join("dev")).ok()?)
+fn number_of(device: &Path) -> Result<(u32, u32), InUse> {
+    let path = device.join("dev");
+    parse_number(&read(&path)?).ok_or(unclear(path))
 }
 
 fn parse_number(text: &str) -> Option<(u32, u32)> {
@@ -132,22 +203,39 @@ fn mounted_at(line: &str, device: (u32, u32)) -> Option<PathBuf> {
 
 /// Returns the device number of a line of `/proc/swaps`, if it is about a device.
 fn number_of_swap(line: &str) -> Option<(u32, u32)> {
-    let metadata = fs::metadata(line.split_ascii_whitespace().next()?).ok()?;
+    let metadata = metadata_of_swap(line)?;
     metadata.file_type().is_block_device().then(|| (major(metadata.rdev()), minor(metadata.rdev())))
 }
 
-fn is_swap_file(swaps: &str, path: &Path) -> bool {
-    swaps.lines().skip(1).any(|line| line.split_ascii_whitespace().next().is_some_and(|name| Path::new(name) == path))
+/// Tells whether a file is swap space. What cannot be found by the path that the kernel shows is no danger: the kernel lets
+/// nobody write to a swap file.
+fn is_swap_file(swaps: &str, file: &Metadata) -> bool {
+    let found = swaps.lines().skip(1).filter_map(metadata_of_swap);
+    found.into_iter().any(|swap| (swap.dev(), swap.ino()) == (file.dev(), file.ino()))
 }
 
-/// Returns the loop device whose backing file is at `path`.
-fn loop_over(devices: &Path, path: &Path) -> Option<PathBuf> {
-    fs::read_dir(devices).ok()?.flatten().find_map(|entry| {
-        use std::os::unix::ffi::OsStrExt;
-        let backing = fs::read(entry.path().join("loop/backing_file")).ok()?;
-        let backing = backing.strip_suffix(b"\n").unwrap_or(&backing);
-        (backing == path.as_os_str().as_bytes()).then(|| Path::new("/dev").join(entry.file_name()))
-    })
+/// Returns the file or device of a line of `/proc/swaps`.
+fn metadata_of_swap(line: &str) -> Option<Metadata> {
+    fs::metadata(OsStr::from_bytes(&unescape(line.split_ascii_whitespace().next()?))).ok()
+}
+
+/// Decodes the form in which the kernel writes spaces and the like in paths: three octal digits behind a backslash.
+fn unescape(text: &str) -> Vec<u8> {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((first, behind)) = rest.split_first() {
+        let code = behind.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(code) if *first == b'\\' => {
+                bytes.push(code);
+                rest = &behind[3..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    bytes
 }
 
 #[cfg(test)]
@@ -165,20 +253,34 @@ mod tests {
         assert_eq!(user((98, 8), &|_| true), None);
         assert_eq!(user((98, 9), &|_| true), Some(InUse::Mounted(PathBuf::from("/mnt/b"))));
         assert_eq!(user((98, 9), &is_writable), None, "mounted read-only");
-        let swaps = "Filename\tType\tSize\n/var/swap   file  5 0 -2\n";
-        assert!(is_swap_file(swaps, Path::new("/var/swap")));
-        assert!(!is_swap_file(swaps, Path::new("/var/swa")) && !is_swap_file(swaps, Path::new("Filename")));
     }
 
     #[test]
-    fn a_file_below_a_loop_device_is_held() {
-        let sys = tempfile::tempdir().unwrap();
-        for name in ["loop0/loop", "loop1/loop", "vda"] {
-            fs::create_dir_all(sys.path().join(name)).unwrap();
-        }
-        fs::write(sys.path().join("loop1/loop/backing_file"), "/srv/a b.raw\n").unwrap();
-        assert_eq!(loop_over(sys.path(), Path::new("/srv/a b.raw")), Some(PathBuf::from("/dev/loop1")));
-        assert_eq!(loop_over(sys.path(), Path::new("/srv/a")), None);
+    fn a_swap_file_is_known_by_its_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let [swap, link, other] = ["a swap", "link", "other"].map(|name| folder.path().join(name));
+        fs::write(&swap, "").unwrap();
+        fs::write(&other, "").unwrap();
+        fs::hard_link(&swap, &link).unwrap();
+        let shown = swap.to_str().unwrap().replace(' ', "\\040");
+        let swaps = format!("Filename\tType\tSize\n{shown}   file  5 0 -2\n/none file 5 0 -2\n");
+        let is_swap = |path: &Path| is_swap_file(&swaps, &fs::metadata(path).unwrap());
+        assert!(is_swap(&swap) && is_swap(&link) && !is_swap(&other));
+        assert_eq!(unescape("a\\040\\134b\\04"), b"a \\b\\04");
+    }
+
+    #[test]
+    fn a_loop_device_that_does_not_tell_is_no_answer() {
+        let loops = |backings: &[Backing]| -> Vec<LoopDevice> {
+            let named = (0..).map(|number| OsString::from(format!("loop{number}")));
+            named.zip(backings).map(|(name, backing)| LoopDevice { name, backing: *backing }).collect()
+        };
+        let (file, disk) = (Backing::File { device: 1, inode: 2 }, Backing::Device(3));
+        assert_eq!(loops_over(&loops(&[disk, file]), &[file]), Ok(vec!["loop1".into()]));
+        assert_eq!(loops_over(&loops(&[Backing::Unknown, disk]), &[disk]), Ok(vec!["loop1".into()]));
+        assert_eq!(loops_over(&loops(&[disk]), &[file]), Ok(vec![]));
+        let unknown = loops_over(&loops(&[disk, Backing::Unknown]), &[file]);
+        assert_eq!(unknown, Err(InUse::Unclear("/dev/loop1".into())));
     }
 
     #[test]
@@ -190,7 +292,7 @@ mod tests {
             let number = line.split(' ').nth(2).and_then(parse_number);
             // A file system on several disks has a device number of its own.
             if number == Some((major(metadata.rdev()), minor(metadata.rdev()))) {
-                assert!(matches!(holder(Path::new(disk), &metadata), Some(InUse::Mounted(_))), "{disk}");
+                assert!(matches!(holder(&metadata), Some(InUse::Mounted(_))), "{disk}");
             }
         }
     }
@@ -202,6 +304,7 @@ mod tests {
             (InUse::Swap, "swap"),
             (InUse::Held(PathBuf::from("/dev/dm-0")), "`/dev/dm-0`"),
             (InUse::Unknown, "exclusively"),
+            (InUse::Unclear(PathBuf::from("/dev/loop1")), "`/dev/loop1`"),
         ] {
             assert!(holder.to_string().contains(words), "{holder}");
         }

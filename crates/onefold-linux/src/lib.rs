@@ -21,6 +21,7 @@ mod copy_hint;
 mod cpu;
 mod file;
 mod locks;
+mod loops;
 mod machine;
 mod map;
 mod mounts;
@@ -39,7 +40,8 @@ mod whole_first;
 
 pub use cpu::ProcessCpu;
 pub use file::LinuxFile;
-pub use locks::is_byte_locked;
+pub use locks::{is_byte_locked, lock_whole};
+pub use loops::{Backing, LoopDevice, loop_devices};
 pub use machine::LinuxMachine;
 pub use package_tools::DpkgDeb;
 pub use probe::ProbeError;

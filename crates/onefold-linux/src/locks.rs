@@ -1,4 +1,4 @@
-//! Finds locks without taking one: asks the kernel about a byte of an open file, or reads its list of all locks.
+//! Finds locks, mostly without taking one: asks the kernel about a byte of an open file, or reads its list of all locks.
 //!
 //! On a busy machine the list takes long to read: the kernel waits until no processor is setting a lock. The list names
 //! a file by its inode number and by the device of its file system. On Btrfs, `stat` reports another device for a file,
@@ -28,6 +28,21 @@ type LockedFile = (u32, u32, u64);
 /// If the file's file system cannot answer.
 pub fn is_byte_locked(file: impl AsFd, offset: u64) -> io::Result<bool> {
     Ok(sys::locks::is_byte_locked(file, offset)?)
+}
+
+/// Locks a whole file, open for writing, against every other opening of it: with `flock(2)`, and with a write lock on all of
+/// its bytes, which conflicts with the locks of QEMU. Both end when the file is closed. Returns `false` if somebody else
+/// holds a lock on any byte.
+///
+/// # Errors
+/// If the file's file system has no locks.
+pub fn lock_whole(file: impl AsFd) -> io::Result<bool> {
+    let flocked = rustix::fs::flock(file.as_fd(), rustix::fs::FlockOperation::NonBlockingLockExclusive);
+    match flocked.and_then(|()| sys::locks::lock_whole(file)) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
 }
 
 /// Returns the locked files of a folder.
@@ -111,6 +126,24 @@ mod tests {
         fcntl_lock(&theirs, FlockOperation::NonBlockingUnlock).unwrap();
         assert_eq!(seen(), [false, false]);
         assert!(is_byte_locked(&ours, u64::MAX).is_err());
+    }
+
+    #[test]
+    fn a_whole_file_is_locked_once_and_never_beside_a_record_lock() {
+        use rustix::fs::{FlockOperation, fcntl_lock};
+
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let open = || path.reopen().unwrap();
+        let (first, second) = (open(), open());
+        assert!(lock_whole(&first).unwrap());
+        assert!(!is_byte_locked(&first, 101).unwrap() && is_byte_locked(&second, 101).unwrap());
+        assert!(!lock_whole(&second).unwrap());
+        drop(first);
+        assert!(lock_whole(&second).unwrap());
+        drop(second);
+        let other = open();
+        fcntl_lock(&other, FlockOperation::NonBlockingLockShared).unwrap();
+        assert!(!lock_whole(open()).unwrap());
     }
 
     #[test]

@@ -18,7 +18,24 @@ refused 1 'it is mounted at' onefold image install --overwrite "$archive" web "$
 refused 1 'lies on it' onefold image install --overwrite "$archive" web "$dir/target.raw"
 mkfs_sum=$(sha256sum <"$dir/target.raw")
 umount "$dir/mounted"
+# The same file by a hard link, and by another mount of its folder.
+ln "$dir/target.raw" "$dir/link.raw"
+refused 1 'lies on it' onefold image install --overwrite "$archive" web "$dir/link.raw"
+mkdir "$dir/bound" "$dir/again"
+mount --bind "$dir/bound" "$dir/again"
+mv "$dir/link.raw" "$dir/bound"
+refused 1 'lies on it' onefold image install --overwrite "$archive" web "$dir/again/link.raw"
+umount "$dir/again"
+rm -r "$dir/bound" "$dir/again"
+# A loop device over a device neither claims that nor is among its holders.
+upper=$(losetup --find --show "$loop")
+mount "$upper" "$dir/mounted"
+refused 1 "$upper. lies on it" onefold image install --overwrite "$archive" web "$loop"
+refused 1 'it is mounted at' onefold image capture "$archive" "$loop" web
+umount "$dir/mounted"
+losetup --detach "$upper"
 losetup --detach "$loop"
+e2fsck -fn "$dir/target.raw" >"$dir/e2fsck" 2>&1 || fail "$(<"$dir/e2fsck")"
 [[ -n $mkfs_sum ]] && refused 1 'not blank' onefold image install "$archive" web "$dir/target.raw"
 truncate -s 1M "$dir/small.raw"
 refused 1 "at least $(stat --format=%s "$dir/web.raw") bytes" onefold image install "$archive" web "$dir/small.raw"

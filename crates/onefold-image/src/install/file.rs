@@ -95,7 +95,7 @@ impl FileTarget {
         if !is_device && !metadata.is_file() {
             return Err(TargetError::Kind);
         }
-        if let Some(holder) = in_use::holder(path, &metadata) {
+        if let Some(holder) = in_use::holder(&metadata) {
             return Err(TargetError::InUse(holder));
         }
         let file = open_exclusively(&handle, &metadata)?;

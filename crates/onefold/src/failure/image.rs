@@ -95,6 +95,7 @@ impl Failure {
                 InUse::Mounted(_) => "unmount it first",
                 InUse::Swap => "switch that off first, with `swapoff`",
                 InUse::Held(_) => "detach the device that lies on it first",
+                InUse::Unclear(_) => "run the command as root, where loop devices can be read",
                 InUse::Unknown => "`lsblk` and `fuser` may tell who",
             }),
             TargetError::Read(source) => Failure::of_io(error, source),
@@ -172,6 +173,7 @@ mod tests {
             TargetError::InUse(InUse::Swap),
             TargetError::InUse(InUse::Held("/dev/dm-0".into())),
             TargetError::InUse(InUse::Unknown),
+            TargetError::InUse(InUse::Unclear("/dev/loop0".into())),
             TargetError::NotBlank,
         ] {
             let failure = Failure::of_target("cannot install", &error);

@@ -103,7 +103,7 @@ fn refuse_if_used(file: &ImageFile, path: &Path) -> Outcome<()> {
     if in_use::has_writer(file) {
         return Err(refused("a virtual machine has it open for writing".to_owned()));
     }
-    match writer_of(path, file.metadata()) {
+    match writer_of(file.metadata()) {
         Some(writer) => Err(refused(writer.to_string())),
         None => Ok(()),
     }
