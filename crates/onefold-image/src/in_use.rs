@@ -32,7 +32,9 @@ pub enum InUse {
     Swap,
     /// Another device is on top of it: a volume, a RAID, a loop device.
     Held(PathBuf),
-    /// An unknown user.
+    /// Somebody holds a lock on it: a virtual machine, a pool, another installation.
+    Locked,
+    /// Somebody who does not show.
     Unknown,
     /// The kernel does not tell, as this file or device cannot be read.
     Unclear(PathBuf),
@@ -44,6 +46,7 @@ impl fmt::Display for InUse {
             InUse::Mounted(place) => write!(f, "it is mounted at `{}`", place.shown()),
             InUse::Swap => f.write_str("it is in use as swap space"),
             InUse::Held(device) => write!(f, "the device `{}` lies on it", device.shown()),
+            InUse::Locked => f.write_str("a virtual machine has it open, or another program has locked it"),
             InUse::Unknown => f.write_str("another program or the kernel uses it exclusively"),
             InUse::Unclear(path) => {
                 write!(f, "it may be in use: `{}` does not tell this user whether it is", path.shown())
@@ -64,7 +67,7 @@ fn find_holder(metadata: &Metadata) -> Result<Option<InUse>, InUse> {
         if is_swap_file(&swaps, metadata) {
             return Ok(Some(InUse::Swap));
         }
-        return Ok(loops_over(&loops, &[Backing::of(metadata)])?.first().map(|name| held_by(name)));
+        return Ok(loops_over(&loops, &[Backing::of(metadata)])?.first().map(held_by));
     }
     let mounts = read(Path::new(MOUNTS))?;
     for part in parts(&folder_of(metadata)?)? {
@@ -303,6 +306,7 @@ mod tests {
             (InUse::Mounted(PathBuf::from("/mnt")), "mounted at `/mnt`"),
             (InUse::Swap, "swap"),
             (InUse::Held(PathBuf::from("/dev/dm-0")), "`/dev/dm-0`"),
+            (InUse::Locked, "virtual machine"),
             (InUse::Unknown, "exclusively"),
             (InUse::Unclear(PathBuf::from("/dev/loop1")), "`/dev/loop1`"),
         ] {

@@ -57,6 +57,20 @@ refused 1 'a virtual machine has' onefold image install "$archive" web "$dir/mac
 exec 7>&-
 wait
 rm "$dir/qemu"
+# A file that another installation, a pool or anybody else has locked.
+cp "$dir/machine.raw" "$dir/contended.raw"
+flock --exclusive "$dir/contended.raw" sleep 30 &
+holder=$!
+is_flocked() { ! flock --nonblock "$dir/contended.raw" true; }
+wait_until 20 is_flocked
+refused 1 'another program has locked it' onefold image install --overwrite "$archive" web "$dir/contended.raw"
+kill "$holder"
+wait "$holder" 2>/dev/null || true
+
+# A dry run checks the folder of a new file, and leaves nothing.
+refused 1 'No such file' onefold image install --dry-run "$archive" web "$dir/none/new.raw"
+onefold image install --dry-run "$archive" web "$dir/new.raw"
+[[ ! -e $dir/new.raw ]] || fail "a dry run has made a file"
 
 # Sources on a file system that cannot clone: here ext4.
 truncate -s 200M "$dir/ext4.raw"

@@ -5,6 +5,7 @@ use std::io;
 use parking_lot::Mutex;
 
 use super::target::Target;
+use super::{InstallError, failed};
 
 /// Bytes at the beginning of a disk that are held back. They contain partition tables, boot loaders and superblocks.
 const HEAD_BYTES: u64 = 1 << 20;
@@ -99,6 +100,48 @@ impl Ends {
         target.write(0, first)?;
         target.sync()
     }
+
+    /// Fills `into` from `offset`: the bytes of the ends from memory, those between them from the target.
+    pub(super) fn read(&self, target: &dyn Target, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let end = offset + into.len() as u64;
+        if let Some((start, length_bytes)) = self.between(offset, end) {
+            target.read(start, part(into, start - offset, length_bytes))?;
+        }
+        for (bytes, start) in [(self.head.lock(), 0), (self.tail.lock(), self.tail_start)] {
+            let (from, to) = (offset.max(start), end.min(start + bytes.len() as u64));
+            if from < to {
+                let place = usize::try_from(from - start).unwrap_or(usize::MAX);
+                let into = part(into, from - offset, to - from);
+                into.copy_from_slice(&bytes[place..place + into.len()]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads both ends back after they were written, and compares them.
+    pub(super) fn read_back(&self, target: &dyn Target) -> Result<(), InstallError> {
+        for (bytes, start) in [(self.head.lock(), 0), (self.tail.lock(), self.tail_start)] {
+            let mut found = vec![0; bytes.len()];
+            target.read(start, &mut found).map_err(failed("read back"))?;
+            if let Some(place) = found.iter().zip(bytes.iter()).position(|(found, byte)| found != byte) {
+                return Err(InstallError::ReadBack { offset: start + place as u64 });
+            }
+        }
+        Ok(())
+    }
+
+    /// Wipes both ends after they were written, durably. The first sectors go first.
+    pub(super) fn wipe_again(&self, target: &dyn Target) -> io::Result<()> {
+        wipe(target, 0, self.head.lock().len() as u64)?;
+        wipe(target, self.tail_start, self.tail.lock().len() as u64)?;
+        target.sync()
+    }
+}
+
+/// Returns the part of a buffer at a place within it.
+fn part(buffer: &mut [u8], start: u64, length: u64) -> &mut [u8] {
+    let place = |number| usize::try_from(number).unwrap_or(usize::MAX);
+    &mut buffer[place(start)..place(start + length)]
 }
 
 /// Copies the part of `from` that an end at `start` covers; `from` belongs at `offset`. Returns the rest and its

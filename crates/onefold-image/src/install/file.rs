@@ -2,6 +2,7 @@
 
 use std::fs::{File, Metadata};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
@@ -49,6 +50,9 @@ pub enum TargetError {
     /// It cannot be opened or measured.
     #[error("it cannot be opened for writing")]
     Open(#[source] io::Error),
+    /// It cannot be locked, so others might write to it at the same time.
+    #[error("it cannot be locked")]
+    Lock(#[source] io::Error),
     /// It is neither a file nor a block device.
     #[error("it is neither a file nor a block device")]
     Kind,
@@ -82,7 +86,8 @@ impl FileTarget {
         Ok(FileTarget::new(file, length_bytes, true))
     }
 
-    /// Opens an existing file or block device. A device is held exclusively until the target is dropped.
+    /// Opens a file or a block device that exists. Until the target is dropped, a device is held exclusively, and a file is
+    /// locked against other installations, pools and virtual machines.
     ///
     /// # Errors
     /// When it cannot be opened, is in use, or is not blank and `content` refuses that.
@@ -154,9 +159,27 @@ impl FileTarget {
         }
     }
 
+    fn write_zeros(&self, start: u64, end: u64) -> io::Result<()> {
+        let mut offset = start;
+        while offset < end {
+            let length = usize::try_from(end - offset).unwrap_or(usize::MAX).min(ZEROS.len());
+            self.file.write_all_at(&ZEROS[..length], offset)?;
+            offset += length as u64;
+        }
+        Ok(())
+    }
+
     fn punch(&self, offset: u64, length_bytes: u64) -> io::Result<bool> {
         self.allocate(FallocateFlags::PUNCH_HOLE, &self.refuses.holes, offset, length_bytes)
     }
+}
+
+/// Returns the whole blocks within a range; an empty range at its start if it has none. A device makes no hole in a part of
+/// its blocks. And the kernel makes a hole past its cache of whole blocks: a thread that writes to the same block at that
+/// moment might bring old bytes back.
+fn whole_blocks(start: u64, end: u64) -> Range<u64> {
+    let (first, last) = (start.next_multiple_of(BLOCK), end / BLOCK * BLOCK);
+    if first < last { first..last } else { start..start }
 }
 
 /// Opens the file behind an `O_PATH` descriptor for reading and writing, a device exclusively.
@@ -167,6 +190,11 @@ fn open_exclusively(handle: &File, metadata: &Metadata) -> Result<File, TargetEr
     }
     let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
     match open(path.as_str(), flags, Mode::empty()) {
+        Ok(file) if metadata.is_file() => match onefold_linux::lock_whole(&file) {
+            Ok(true) => Ok(file.into()),
+            Ok(false) => Err(TargetError::InUse(InUse::Locked)),
+            Err(error) => Err(TargetError::Lock(error)),
+        },
         Ok(file) => Ok(file.into()),
         Err(Errno::BUSY) => Err(TargetError::InUse(InUse::Unknown)),
         Err(errno) => Err(TargetError::Open(errno.into())),
@@ -193,25 +221,23 @@ impl Target for FileTarget {
     }
 
     fn zero(&self, offset: u64, length_bytes: u64) -> io::Result<()> {
-        if length_bytes > ZEROS_WRITTEN_MAX {
-            if self.punch(offset, length_bytes)? {
-                return Ok(());
-            }
-            if self.allocate(FallocateFlags::ZERO_RANGE, &self.refuses.zeros, offset, length_bytes)? {
-                return Ok(());
-            }
+        let end = offset + length_bytes;
+        let whole = whole_blocks(offset, end);
+        let inside = whole.end - whole.start;
+        if inside > ZEROS_WRITTEN_MAX
+            && (self.punch(whole.start, inside)?
+                || self.allocate(FallocateFlags::ZERO_RANGE, &self.refuses.zeros, whole.start, inside)?)
+        {
+            self.write_zeros(offset, whole.start)?;
+            return self.write_zeros(whole.end, end);
         }
-        let mut done = 0;
-        while done < length_bytes {
-            let length = usize::try_from(length_bytes - done).unwrap_or(usize::MAX).min(ZEROS.len());
-            self.write(offset + done, &ZEROS[..length])?;
-            done += length as u64;
-        }
-        Ok(())
+        self.write_zeros(offset, end)
     }
 
-    fn discard(&self, offset: u64, length_bytes: u64) -> io::Result<bool> {
-        self.punch(offset, length_bytes)
+    fn discard(&self, offset: u64, length_bytes: u64) -> io::Result<u64> {
+        let whole = whole_blocks(offset, offset + length_bytes);
+        let inside = whole.end - whole.start;
+        Ok(if inside > 0 && self.punch(whole.start, inside)? { inside } else { 0 })
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -276,6 +302,34 @@ mod tests {
     }
 
     #[test]
+    fn a_file_becomes_one_target_at_a_time() {
+        let file = file_of(&[1; 4096]);
+        let first = FileTarget::open(file.path(), Content::Overwrite).unwrap();
+        let second = FileTarget::open(file.path(), Content::Overwrite);
+        assert!(matches!(second, Err(TargetError::InUse(InUse::Locked))), "{second:?}");
+        drop(first);
+        FileTarget::open(file.path(), Content::Overwrite).unwrap();
+    }
+
+    /// Seen: holes with edges of 512 bytes, beside threads that wrote to the same blocks.
+    #[test]
+    fn holes_have_whole_blocks_only() {
+        assert_eq!(whole_blocks(512, 4096 * 20 + 512), 4096..4096 * 20);
+        assert_eq!(whole_blocks(4096, 8192), 4096..8192);
+        for (start, end) in [(512, 4096), (4097, 12_287), (100, 101), (8192, 8192)] {
+            assert!(whole_blocks(start, end).is_empty(), "{start} {end}");
+        }
+        let file = file_of(&[9; 1 << 20]);
+        let target = FileTarget::open(file.path(), Content::Overwrite).unwrap();
+        let discarded = target.discard(512, (1 << 20) - 512).unwrap();
+        assert!([0, (1 << 20) - 4096].contains(&discarded), "{discarded}");
+        assert_eq!(target.discard(512, 3584).unwrap(), 0);
+        let mut head = [0; 4096];
+        target.read(0, &mut head).unwrap();
+        assert!(head == [9; 4096]);
+    }
+
+    #[test]
     fn a_target_with_content_is_refused_unless_it_is_to_be_overwritten() {
         let long = 3 << 20;
         for (at, is_blank) in [(0, false), ((1 << 20) - 1, false), (long - 1, false), (2 << 20, true)] {
@@ -285,6 +339,7 @@ mod tests {
             let opened = FileTarget::open(file.path(), Content::Refuse);
             assert_eq!(opened.is_ok(), is_blank, "{at}");
             assert!(is_blank || matches!(opened, Err(TargetError::NotBlank)));
+            drop(opened);
             assert!(FileTarget::open(file.path(), Content::Overwrite).is_ok());
         }
         assert!(FileTarget::open(file_of(&[]).path(), Content::Refuse).is_ok());

@@ -4,7 +4,9 @@
 //! writes them in the order of the disk. While some threads wait for the store or the target, others decompress. A
 //! window of plain bytes bounds the memory of a thread, whatever a header claims.
 //!
-//! Both ends of the disk are wiped first and written last ([`ends`]), so a partially installed disk never boots.
+//! Both ends of the disk are wiped first and written last ([`ends`]), so a disk that is half installed never boots. What
+//! lies between them is read back before that, and the ends afterwards: a disk that returns other bytes does not boot,
+//! either.
 
 mod ends;
 mod file;
@@ -16,6 +18,7 @@ mod work;
 
 use std::io;
 
+use onefold_block::BLOCK_BYTES;
 use onefold_block::size::human;
 use onefold_disk::OnProgress;
 
@@ -64,6 +67,8 @@ pub struct Installed {
     pub written_bytes: u64,
     /// Bytes that read as zeros as the image demands.
     pub zero_bytes: u64,
+    /// Bytes that were given back to what lies below the target.
+    pub discarded_bytes: u64,
     /// Bytes that were read back and compared.
     pub verified_bytes: u64,
 }
@@ -100,7 +105,16 @@ pub enum InstallError {
         /// First byte of the unit or of the zeros.
         offset: u64,
     },
-    /// The progress callback stopped the installation.
+    /// The ends were written, at least in part, and the target failed then. They could not be wiped again.
+    #[error("{cause}, and its ends cannot be wiped again")]
+    Unwiped {
+        /// Why the installation failed.
+        cause: Box<InstallError>,
+        /// Why the ends cannot be wiped.
+        #[source]
+        source: io::Error,
+    },
+    /// The progress callback stopped the work.
     #[error("interrupted while installing")]
     Stopped,
 }
@@ -126,38 +140,57 @@ pub fn install(
     let job = Job::new(archive, manifest, target, &ends, options, progress, total_bytes.saturating_mul(steps));
 
     ends.wipe(target).map_err(failed("write"))?;
-    let is_blank = prepare(&job, options.free)?;
+    let Prepared { is_blank, discarded_bytes } = prepare(&job, options.free)?;
     let written = job.run(Step::Write { is_blank })?;
     target.sync().map_err(failed("flush"))?;
-    ends.publish(target).map_err(failed("write"))?;
-    let mut installed =
-        Installed { written_bytes: written.data_bytes, zero_bytes: written.zero_bytes, verified_bytes: 0 };
+    let mut installed = Installed {
+        written_bytes: written.data_bytes,
+        zero_bytes: written.zero_bytes,
+        discarded_bytes,
+        verified_bytes: 0,
+    };
     if options.verify {
         let read = job.run(Step::ReadBack)?;
         installed.verified_bytes = read.data_bytes + read.zero_bytes;
     }
-    Ok(installed)
+    let published = ends.publish(target).map_err(failed("write")).and_then(|()| match options.verify {
+        true => ends.read_back(target),
+        false => Ok(()),
+    });
+    match published {
+        Ok(()) => Ok(installed),
+        Err(cause) => Err(match ends.wipe_again(target) {
+            Ok(()) => cause,
+            Err(source) => InstallError::Unwiped { cause: Box::new(cause), source },
+        }),
+    }
 }
 
-/// Treats the target's free sectors as `free` says, except for the ends, which are zeroed. Returns whether the whole
-/// target reads as zeros now.
-fn prepare(job: &Job<'_>, free: Free) -> Result<bool, InstallError> {
+/// What the target is before the image is written.
+struct Prepared {
+    /// Whether all of it reads as zeros.
+    is_blank: bool,
+    discarded_bytes: u64,
+}
+
+/// Does with the target what is to be done with its free sectors, save for the ends, which are zeros.
+fn prepare(job: &Job<'_>, free: Free) -> Result<Prepared, InstallError> {
     let target = job.target;
     if target.is_blank() || free == Free::Leave {
-        return Ok(target.is_blank());
+        return Ok(Prepared { is_blank: target.is_blank(), discarded_bytes: 0 });
     }
+    let mut discarded_bytes = 0;
     for range in [job.ends.middle(), job.manifest.size_bytes..target.length_bytes()] {
         let mut offset = range.start;
         while offset < range.end {
             job.check_interrupt()?;
-            let length_bytes = ZEROED_AT_ONCE.min(range.end - offset);
+            // Each piece but the first begins where a block does.
+            let length_bytes = (ZEROED_AT_ONCE - offset % BLOCK_BYTES as u64).min(range.end - offset);
             match free {
                 Free::Leave => {}
                 Free::Zero => target.zero(offset, length_bytes).map_err(failed("write"))?,
                 Free::Discard => {
-                    if !target.discard(offset, length_bytes).map_err(failed("discard sectors of"))? {
-                        return Ok(false);
-                    }
+                    discarded_bytes += target.discard(offset, length_bytes).map_err(failed("discard sectors of"))?;
                 }
             }
             offset += length_bytes;
@@ -165,7 +198,7 @@ fn prepare(job: &Job<'_>, free: Free) -> Result<bool, InstallError> {
     }
     // Discarded sectors may read as anything, including old bytes.
     Ends::wipe_backup_tables(target).map_err(failed("write"))?;
-    Ok(free == Free::Zero)
+    Ok(Prepared { is_blank: free == Free::Zero, discarded_bytes })
 }
 
 /// Returns a function that wraps an error of a call on the target.

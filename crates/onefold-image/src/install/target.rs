@@ -27,11 +27,12 @@ pub trait Target: Sync {
     /// As [`Target::write`].
     fn zero(&self, offset: u64, length_bytes: u64) -> io::Result<()>;
 
-    /// Discards a range, which may read as anything afterwards. Returns `false` if the target does not support that.
+    /// Gives the whole blocks of a range back to what lies below; they read as anything afterwards. Returns how many bytes
+    /// that were: 0 if the target cannot.
     ///
     /// # Errors
     /// When the target fails.
-    fn discard(&self, offset: u64, length_bytes: u64) -> io::Result<bool>;
+    fn discard(&self, offset: u64, length_bytes: u64) -> io::Result<u64>;
 
     /// Returns when all earlier changes are durable.
     ///

@@ -19,6 +19,8 @@ struct MemoryTarget {
     calls: Mutex<Vec<Call>>,
     /// A byte whose reads return a flipped bit.
     flipped: Option<u64>,
+    /// After how many flushes each write fails.
+    fails_after: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +33,7 @@ impl MemoryTarget {
     fn noise(seed: u64, length: u64) -> MemoryTarget {
         let mut bytes = vec![0; usize::try_from(length).unwrap()];
         SeededRandom::new(seed).fill(&mut bytes).unwrap();
-        MemoryTarget { bytes: Mutex::new(bytes), calls: Mutex::default(), flipped: None }
+        MemoryTarget { bytes: Mutex::new(bytes), calls: Mutex::default(), flipped: None, fails_after: None }
     }
 
     fn range(offset: u64, length: u64) -> std::ops::Range<usize> {
@@ -49,6 +51,10 @@ impl Target for MemoryTarget {
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        let flushes = self.calls.lock().iter().filter(|call| **call == Call::Sync).count();
+        if self.fails_after.is_some_and(|most| flushes >= most) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         self.bytes.lock()[Self::range(offset, from.len() as u64)].copy_from_slice(from);
         let is_zero = from.iter().all(|byte| *byte == 0);
         self.calls.lock().push(Call::Write { offset, length: from.len(), is_zero });
@@ -60,9 +66,9 @@ impl Target for MemoryTarget {
         Ok(())
     }
 
-    fn discard(&self, offset: u64, length_bytes: u64) -> io::Result<bool> {
+    fn discard(&self, offset: u64, length_bytes: u64) -> io::Result<u64> {
         self.bytes.lock()[Self::range(offset, length_bytes)].fill(0xdd);
-        Ok(true)
+        Ok(length_bytes)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -81,7 +87,7 @@ impl Target for MemoryTarget {
 }
 
 fn options(free: Free, verify: bool) -> InstallOptions {
-    InstallOptions { free, verify, threads: 3, memory_bytes: 1 << 20 }
+    InstallOptions { free, verify, threads: 3, memory_bytes: 24 << 20 }
 }
 
 fn go_on(_: Progress) -> ControlFlow<()> {
@@ -121,6 +127,9 @@ fn every_captured_byte_gets_to_its_place_and_free_sectors_are_treated_as_asked()
             let totals = image.manifest.totals;
             assert_eq!((done.written_bytes, done.zero_bytes), (totals.data_bytes, totals.zero_bytes));
             assert_eq!(done.verified_bytes, totals.data_bytes + totals.zero_bytes);
+            let middle = Ends::of(size_bytes).middle();
+            let discarded_bytes = if free == Free::Discard { middle.end - middle.start + behind } else { 0 };
+            assert_eq!(done.discarded_bytes, discarded_bytes);
             let left = |at: usize| match free {
                 Free::Leave => noise.get(at).copied(),
                 Free::Zero => Some(0),
@@ -190,14 +199,14 @@ fn a_target_that_is_too_small_is_not_touched() {
 #[test]
 fn a_stopped_installation_leaves_a_disk_that_does_not_boot() {
     let image = image(6, 3 << 20);
-    for free in [Free::Leave, Free::Zero, Free::Discard] {
+    for (free, verify) in [(Free::Leave, false), (Free::Zero, true), (Free::Discard, false), (Free::Leave, true)] {
         let calls = AtomicU64::new(0);
         let count = |_: Progress| {
             calls.fetch_add(1, Ordering::Relaxed);
             ControlFlow::Continue(())
         };
         let target = MemoryTarget::noise(6, 4 << 20);
-        install(&image.archive, &image.manifest, &target, &options(free, false), &count).unwrap();
+        install(&image.archive, &image.manifest, &target, &options(free, verify), &count).unwrap();
         let total = calls.load(Ordering::Relaxed);
         assert!(total > 10);
         for stop_at in 0..total {
@@ -207,13 +216,13 @@ fn a_stopped_installation_leaves_a_disk_that_does_not_boot() {
                 let next = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
                 if next.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             };
-            let stopped = install(&image.archive, &image.manifest, &target, &options(free, false), &stop);
-            // The order of threads varies, so the last calls of two runs may differ.
+            let stopped = install(&image.archive, &image.manifest, &target, &options(free, verify), &stop);
+            // The order of threads differs, so the last calls of two runs need not be the same ones.
             if let Err(error) = stopped {
                 assert!(matches!(error, InstallError::Stopped), "{error}");
                 let bytes = target.bytes.lock();
                 let ends = bytes[..1 << 20].iter().chain(&bytes[(3 << 20) - 33 * 512..3 << 20]);
-                assert!(ends.copied().all(|byte| byte == 0), "{free:?} {stop_at}");
+                assert!(ends.copied().all(|byte| byte == 0), "{free:?} {verify} {stop_at}");
             } else {
                 assert!(stop_at + 8 > total, "{stop_at} of {total}");
             }
@@ -221,24 +230,51 @@ fn a_stopped_installation_leaves_a_disk_that_does_not_boot() {
     }
 }
 
+/// Between the ends, a free sector may hold anything. In the ends all was written.
 #[test]
-fn a_target_that_returns_another_bit_is_found_out_unless_it_is_free() {
+fn a_target_that_returns_another_bit_is_found_out_and_does_not_boot() {
     let image = image(7, 2 << 20);
+    let middle = Ends::of(2 << 20).middle();
     let mut counts = [0, 0];
     for (offset, sector) in (0_u64..).step_by(512).zip(&image.sectors).step_by(37) {
         let flipped = Some(offset + 100);
         let target = MemoryTarget { flipped, ..MemoryTarget::noise(7, 2 << 20) };
         let installed = install(&image.archive, &image.manifest, &target, &options(Free::Leave, true), &go_on);
-        match sector {
-            Some(_) => assert!(matches!(installed, Err(InstallError::ReadBack { .. })), "{offset}"),
-            None => assert!(installed.is_ok(), "{offset}"),
+        let is_free = sector.is_none() && middle.contains(&offset);
+        counts[usize::from(is_free)] += 1;
+        if is_free {
+            assert!(installed.is_ok(), "{offset}");
+            continue;
         }
-        counts[usize::from(sector.is_some())] += 1;
+        assert!(matches!(installed, Err(InstallError::ReadBack { .. })), "{offset}");
+        let bytes = target.bytes.lock();
+        let mut ends = bytes[..1 << 20].iter().chain(&bytes[(2 << 20) - 33 * 512..]);
+        assert!(ends.all(|byte| *byte == 0), "{offset}");
+        let calls = target.calls.lock();
+        let is_published = |call: &Call| matches!(call, Call::Write { offset: 4096, length, .. } if *length > 4096);
+        // What lies between the ends was read before they were written.
+        assert_eq!(calls.iter().any(is_published), !middle.contains(&offset), "{offset}");
+        assert_eq!(calls.last(), Some(&Call::Sync), "{offset}");
     }
     assert!(counts.iter().all(|count| *count > 10), "{counts:?}");
 }
 
-/// Every unit is verified by its name: a flipped bit is an error, and all bytes that were written before it are right.
+#[test]
+fn a_target_that_fails_with_its_ends_written_and_cannot_be_wiped_says_so() {
+    let image = image(9, 2 << 20);
+    for (fails_after, is_unwiped) in [(0, false), (1, false), (2, true), (3, true), (4, false)] {
+        let target = MemoryTarget { fails_after: Some(fails_after), ..MemoryTarget::noise(9, 2 << 20) };
+        match install(&image.archive, &image.manifest, &target, &options(Free::Leave, true), &go_on) {
+            Ok(_) => assert_eq!(fails_after, 4),
+            Err(InstallError::Unwiped { cause, .. }) => {
+                assert!(is_unwiped && matches!(*cause, InstallError::Target { action: "write", .. }));
+            }
+            Err(error) => assert!(!is_unwiped && matches!(error, InstallError::Target { .. }), "{error}"),
+        }
+    }
+}
+
+/// Every unit is verified by its name: a flipped bit is an error, and all that was written until then is right.
 #[test]
 fn damage_of_a_pack_writes_no_wrong_byte() {
     use crate::store::{ByteRange, Store};

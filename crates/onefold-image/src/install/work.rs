@@ -22,7 +22,9 @@ const WINDOW_BYTES_MIN: u64 = 1 << 20;
 const WINDOW_BYTES_MAX: u64 = 8 << 20;
 /// A window takes this many times its bytes: its buffer, the stored bytes, the bytes of one unit, and a reserve.
 const WINDOW_SHARE: u64 = 4;
-/// Bytes of zeros that are read back at once.
+/// A thread takes at least so many bytes: a window, its header, and what is read of the store.
+const THREAD_BYTES_MIN: u64 = 8 << 20;
+/// Zeros that are read back at once.
 const ZEROS_READ: usize = 256 << 10;
 
 /// The threads' work on each chunk.
@@ -33,7 +35,7 @@ pub(super) enum Step {
         /// Whether the target still reads as zeros.
         is_blank: bool,
     },
-    /// Read its places and verify the bytes by the units' names.
+    /// Read its places and compare them with its names. Those in the ends are not written yet.
     ReadBack,
 }
 
@@ -74,7 +76,8 @@ impl<'a> Job<'a> {
         progress: OnProgress<'a>,
         total_bytes: u64,
     ) -> Job<'a> {
-        let threads = options.threads.clamp(1, manifest.chunks.len().max(1));
+        let fitting = usize::try_from(options.memory_bytes / THREAD_BYTES_MIN).unwrap_or(usize::MAX);
+        let threads = options.threads.min(fitting).clamp(1, manifest.chunks.len().max(1));
         let share = options.memory_bytes / threads as u64 / WINDOW_SHARE;
         let window_bytes = share.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
         let done_bytes = AtomicU64::new(0);
@@ -160,7 +163,7 @@ impl<'a> Job<'a> {
 
     /// Reads the places of a window back, and verifies the bytes by the units' names.
     fn read_back(&self, window: &mut Window<'_>) -> Result<(), InstallError> {
-        window.read(|offset, into| self.target.read(offset, into)).map_err(failed("read back"))?;
+        window.read(|offset, into| self.ends.read(self.target, offset, into)).map_err(failed("read back"))?;
         let key = &self.archive.descriptor().key;
         let mut plain = Vec::new();
         for (index, unit) in window.units.iter().enumerate() {
@@ -199,7 +202,7 @@ impl<'a> Job<'a> {
         while offset < range.end {
             self.check_interrupt()?;
             let length = usize::try_from(range.end - offset).unwrap_or(usize::MAX).min(buffer.len());
-            self.target.read(offset, &mut buffer[..length]).map_err(failed("read back"))?;
+            self.ends.read(self.target, offset, &mut buffer[..length]).map_err(failed("read back"))?;
             if !is_zero(&buffer[..length]) {
                 return Err(InstallError::ReadBack { offset });
             }

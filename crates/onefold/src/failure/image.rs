@@ -20,6 +20,8 @@ pub(crate) enum Left {
     Nothing,
     /// A target that was overwritten in part.
     Incomplete,
+    /// A target whose ends are written and cannot be wiped again.
+    Bootable,
 }
 
 impl Failure {
@@ -43,6 +45,9 @@ impl Failure {
         let (state, again) = match left {
             Left::Nothing => ("no file is left behind", "run the command again"),
             Left::Incomplete => ("the target is incomplete and does not boot", "install again with --overwrite"),
+            Left::Bootable => {
+                ("the target may boot: its first sectors cannot be wiped again", "install again with --overwrite")
+            }
         };
         match cause {
             InstallError::TooSmall { needed_bytes, .. } => Failure::new(error)
@@ -61,8 +66,13 @@ impl Failure {
             }
             InstallError::ReadBack { .. } => Failure { exit: Exit::Damage, ..Failure::new(error) }
                 .because(cause)
+                .because_of(state)
                 .hint("do not use the target: its disk, its cable or the memory of this machine loses data"),
-            InstallError::Stopped => Failure::new(error).because(cause).because_of(state).hint(again),
+            InstallError::Unwiped { cause: first, .. } => Failure::of_install(error, first, Left::Bootable)
+                .hint("wipe the target before a machine starts from it: `wipefs --all`"),
+            InstallError::Stopped => {
+                Failure { exit: Exit::Interrupted, ..Failure::new(error) }.because(cause).because_of(state).hint(again)
+            }
         }
     }
 
@@ -90,11 +100,15 @@ impl Failure {
     pub(crate) fn of_target(error: impl Into<String>, cause: &TargetError) -> Failure {
         match cause {
             TargetError::Open(source) => Failure::of_io(error, source),
+            TargetError::Lock(_) => Failure::new(error)
+                .because(cause)
+                .hint("put the target on a file system that has locks, or give a new file"),
             TargetError::Kind => Failure::usage(error).because(cause).hint("give a disk, a partition or a file"),
             TargetError::InUse(holder) => Failure::new(error).because(cause).hint(match holder {
                 InUse::Mounted(_) => "unmount it first",
                 InUse::Swap => "switch that off first, with `swapoff`",
                 InUse::Held(_) => "detach the device that lies on it first",
+                InUse::Locked => "stop the machine, or wait for the other program",
                 InUse::Unclear(_) => "run the command as root, where loop devices can be read",
                 InUse::Unknown => "`lsblk` and `fuser` may tell who",
             }),
@@ -166,6 +180,27 @@ mod tests {
     }
 
     #[test]
+    fn an_interrupted_installation_has_its_own_code() {
+        let failure = Failure::of_install("cannot install", &InstallError::Stopped, Left::Incomplete);
+        assert_eq!(failure.exit, Exit::Interrupted);
+        assert!(failure.hint.is_some_and(|hint| hint.contains("--overwrite")));
+    }
+
+    #[test]
+    fn a_target_that_returns_other_bytes_is_told_to_boot_or_not() {
+        let told = |error: InstallError| {
+            let failure = Failure::of_install("cannot install", &error, Left::Incomplete);
+            assert_eq!(failure.exit, Exit::Damage);
+            failure.causes.concat()
+        };
+        let damaged = told(InstallError::ReadBack { offset: 5 });
+        assert!(damaged.contains("at byte 5") && damaged.contains("does not boot"), "{damaged}");
+        let cause = Box::new(InstallError::ReadBack { offset: 5 });
+        let unwiped = told(InstallError::Unwiped { cause, source: ErrorKind::Other.into() });
+        assert!(unwiped.contains("at byte 5") && unwiped.contains("may boot"), "{unwiped}");
+    }
+
+    #[test]
     fn each_refused_target_says_what_to_do() {
         for error in [
             TargetError::Kind,
@@ -173,6 +208,7 @@ mod tests {
             TargetError::InUse(InUse::Swap),
             TargetError::InUse(InUse::Held("/dev/dm-0".into())),
             TargetError::InUse(InUse::Unknown),
+            TargetError::InUse(InUse::Locked),
             TargetError::InUse(InUse::Unclear("/dev/loop0".into())),
             TargetError::NotBlank,
         ] {

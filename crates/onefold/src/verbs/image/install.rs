@@ -59,7 +59,15 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
         Some(installed) => {
             let verified = if arguments.verify { ", read back and equal" } else { "" };
             let (written, zero) = (human(installed.written_bytes), human(installed.zero_bytes));
-            format!("installed {} on {}: {written} of data, {zero} of zeros{verified}", record.image, target.shown())
+            let discarded = match (arguments.free, installed.discarded_bytes) {
+                // A new file has nothing to give back.
+                (FreeSectors::Discard, 0) if is_new => String::new(),
+                (FreeSectors::Discard, 0) => ", nothing discarded: the target takes no discards".to_owned(),
+                (FreeSectors::Discard, bytes) => format!(", {} discarded", human(bytes)),
+                _ => String::new(),
+            };
+            let text = format!("installed {} on {}: {written} of data, {zero} of zeros", record.image, target.shown());
+            text + &discarded + verified
         }
     };
     let is_dry = installed.is_none();
@@ -71,6 +79,7 @@ pub(super) fn run(arguments: &InstallArgs, talk: Talk) -> Outcome<Report> {
         "size_bytes": size_bytes,
         "written_bytes": installed.written_bytes,
         "zero_bytes": installed.zero_bytes,
+        "discarded_bytes": installed.discarded_bytes,
         "verified_bytes": installed.verified_bytes,
         "seconds": started.elapsed().as_secs_f64(),
     });
@@ -110,10 +119,11 @@ impl Work<'_> {
 
 /// Installs to a file that is not there yet; `None` after a dry run.
 fn install_new(work: &Work<'_>, arguments: &InstallArgs) -> Outcome<Option<Installed>> {
+    // A folder that takes no file is found out by a dry run, too. A file without a name leaves nothing behind.
+    let output = UnpublishedFile::create(&arguments.target, NEW_FILE_MODE)?;
     if arguments.dry_run {
         return Ok(None);
     }
-    let output = UnpublishedFile::create(&arguments.target, NEW_FILE_MODE)?;
     let target = FileTarget::blank(output.descriptor()?, work.manifest.size_bytes);
     let target = target.map_err(|error| Failure::of_io(&work.cannot, &error))?;
     let installed = work.install(&target, Left::Nothing)?;
