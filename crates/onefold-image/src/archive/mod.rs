@@ -63,13 +63,23 @@ impl Archive {
     /// # Errors
     /// When the store contains objects, breaks its contract or fails, or there is no randomness.
     pub fn create(store: Arc<dyn Store>, units: UnitKind, random: &dyn Random) -> Result<Archive, ArchiveError> {
+        Archive::create_with_regions(store, units, REGION_BYTES, random)
+    }
+
+    /// As [`Archive::create`], with regions of another length: tests have small disks.
+    pub(crate) fn create_with_regions(
+        store: Arc<dyn Store>,
+        units: UnitKind,
+        region_bytes: u64,
+        random: &dyn Random,
+    ) -> Result<Archive, ArchiveError> {
         let listed = store.list("", None)?;
         if let Some(found) = listed.iter().find(|listed| !listed.name.as_str().starts_with(PROBES)) {
             return Err(ArchiveError::NotEmpty { name: found.name.to_string() });
         }
         probe::check(&*store, random)?;
         let archive = ArchiveId(random_bytes(random)?);
-        let descriptor = Descriptor { archive, key: UnitKey(random_bytes(random)?), units, region_bytes: REGION_BYTES };
+        let descriptor = Descriptor { archive, key: UnitKey(random_bytes(random)?), units, region_bytes };
         let object = descriptor.encode()?;
         for name in DESCRIPTORS.map(descriptor_name) {
             if !ledger::create_exactly(&*store, None, &name, &object)? {

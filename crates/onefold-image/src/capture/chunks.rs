@@ -18,6 +18,8 @@ const OTHERS_SUM_MAX: usize = 1 << 22;
 #[derive(Debug)]
 pub(super) struct ChunkCutter {
     region_sectors: u64,
+    /// The region of the last chunk. No later chunk has an earlier one.
+    region: u64,
     header: ChunkHeader,
     is_empty: bool,
     stored_bytes: u64,
@@ -30,6 +32,7 @@ impl ChunkCutter {
     pub(super) fn new(region_bytes: u64) -> ChunkCutter {
         ChunkCutter {
             region_sectors: (region_bytes / SECTOR_BYTES).max(1),
+            region: 0,
             header: ChunkHeader::default(),
             is_empty: true,
             stored_bytes: 0,
@@ -37,7 +40,7 @@ impl ChunkCutter {
         }
     }
 
-    /// Adds a unit, which begins after the previous one. Returns the chunk that ends before it, if any.
+    /// Adds a unit. Most begin behind the one before; what lies behind the end of a file may begin anywhere. Returns the chunk that ends before it, if one does.
     pub(super) fn add_unit(&mut self, unit: PlacedUnit, stored_bytes: u32) -> Option<ChunkHeader> {
         let stored_bytes = u64::from(stored_bytes) + u64::from(UNIT_HEADER_BYTES);
         let start = unit.runs.first().map_or(0, |run| run.start);
@@ -46,14 +49,14 @@ impl ChunkCutter {
         ended
     }
 
-    /// Adds sectors that must read as zero. Their first run begins after the previous unit. Returns the chunk that ends
-    /// before them, if any.
+    /// Adds sectors that must read as zero. Returns the chunk that ends before them, if one does.
     pub(super) fn add_zeros(&mut self, runs: &[SectorRun]) -> Option<ChunkHeader> {
         let start = runs.first()?.start;
-        // Runs of zeros are often adjacent.
+        let region = self.region_of(start);
+        // Zeros often follow one another.
         if let ([run], Some(last)) = (runs, self.header.zeros.last_mut())
             && last.end() == run.start
-            && self.header.region == start / self.region_sectors
+            && self.header.region == region
         {
             last.count += run.count;
             return None;
@@ -63,14 +66,20 @@ impl ChunkCutter {
         ended
     }
 
-    /// Makes room for a unit or zeros that begin at `start`. Returns the chunk that ends here, if any.
+    /// Returns the region of a chunk that has what begins at a sector: that of the chunk before at least. The regions
+    /// of the disk find their own chunks by that order, and list those of other regions.
+    fn region_of(&self, start: u64) -> u64 {
+        (start / self.region_sectors).max(self.region)
+    }
+
+    /// Makes room for what begins at a sector; returns the chunk that ends for it, if one does.
     fn make_room(&mut self, start: u64, stored_bytes: u64, header_bytes: usize) -> Option<ChunkHeader> {
-        let region = start / self.region_sectors;
+        let region = self.region_of(start);
         let fits = self.header.region == region
             && self.stored_bytes + stored_bytes <= CHUNK_STORED_BYTES_MAX
             && self.header_bytes + header_bytes <= HEADER_BYTES_MAX;
         let ended = if fits { None } else { self.finish() };
-        self.header.region = region;
+        (self.region, self.header.region) = (region, region);
         self.is_empty = false;
         self.stored_bytes += stored_bytes;
         self.header_bytes += header_bytes;
@@ -201,6 +210,37 @@ mod tests {
         assert_eq!(third.zeros, [zeros(1020, 4003)[0], zeros(7000, 1)[0]]);
         assert_eq!(cutter.finish().unwrap().region, 5);
         assert_eq!(cutter.finish(), None);
+    }
+
+    /// The rest of a file's last unit may lie far before the unit.
+    #[test]
+    fn what_begins_before_the_chunk_is_found_in_its_own_region() {
+        let region_bytes = 1000 * SECTOR_BYTES;
+        for behind_in_zeros in [false, true] {
+            let mut cutter = ChunkCutter::new(region_bytes);
+            let mut chunks: Vec<ChunkHeader> = Vec::new();
+            chunks.extend(cutter.add_unit(unit(10, 1), 1));
+            chunks.extend(cutter.add_unit(unit(5100, 1), 1_000_000));
+            // It has no room in the chunk of the unit before.
+            chunks.extend(if behind_in_zeros {
+                cutter.add_zeros(&zeros(20, 1))
+            } else {
+                cutter.add_unit(unit(20, 1), 100_000)
+            });
+            chunks.extend(cutter.add_unit(unit(5200, 1), 1_000_000));
+            chunks.extend(cutter.finish());
+            let mut table = RegionTable::new(6 * region_bytes, region_bytes);
+            chunks.iter().for_each(|chunk| table.add(chunk));
+            let regions = table.finish();
+            assert_eq!(chunks.iter().map(|chunk| chunk.region).collect::<Vec<_>>(), [0, 5, 5, 5][..chunks.len()]);
+            let at = chunks.iter().position(|chunk| {
+                chunk.zeros == zeros(20, 1) || chunk.units.iter().any(|unit| unit.runs == zeros(20, 1))
+            });
+            let at = u32::try_from(at.unwrap()).unwrap();
+            assert!(at > 0);
+            assert_eq!(regions[0].others.as_deref(), Some(&[at][..]));
+            assert_eq!((regions[0].first, regions[1].first, regions[5].first), (0, 1, 1));
+        }
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub(super) struct Collector<'c, K> {
     chunks: Vec<UnitName>,
     totals: Totals,
     volume_bytes: Vec<u64>,
-    /// The first sector of the last item.
+    /// The last of all first sectors so far.
     reached: u64,
     /// Buffer for the stored bytes of a header.
     stored: Vec<u8>,
@@ -169,7 +169,7 @@ impl<'c, K: Keep> Collector<'c, K> {
     }
 
     fn note_reached(&mut self, runs: &[SectorRun]) {
-        self.reached = runs.first().map_or(self.reached, |run| run.start);
+        self.reached = runs.first().map_or(self.reached, |run| self.reached.max(run.start));
     }
 
     fn bytes(&self, runs: &[SectorRun]) -> u64 {

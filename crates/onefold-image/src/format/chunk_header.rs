@@ -27,9 +27,9 @@ pub const CHUNK_STORED_BYTES_MAX: u64 = 1 << 20;
 /// The header of one chunk. It is stored like a unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChunkHeader {
-    /// Number of the region of the disk in which the chunk begins.
+    /// Number of the region of the disk in which the chunk begins; that of the chunk before if that is a later one.
     pub region: u64,
-    /// Its units in the order of their first sectors.
+    /// Its units, nearly in the order of their first sectors.
     pub units: Vec<PlacedUnit>,
     /// Sectors that must read as zero; in order, without overlap.
     pub zeros: Vec<SectorRun>,

@@ -217,7 +217,7 @@ fn a_fragmented_file_gives_the_units_of_a_whole_one() {
         debugfs -R 'stat large' pieces 2>/dev/null | grep -o -E '\\([0-9]+(-[0-9]+)?\\):' | wc -l";
     let extents: u64 = images.script(script, &[]).trim().parse().unwrap();
     assert!(extents > 200, "{extents} extents");
-    let bench = Bench::new(FILES);
+    let bench = Bench::with_regions(FILES, 512 << 10);
     let whole = bench.capture("whole", &MemoryDisk::new(images.read("whole")));
     assert!(whole.totals.new_bytes > 4_000_000);
     let pieces = bench.capture("pieces", &MemoryDisk::new(images.read("pieces")));

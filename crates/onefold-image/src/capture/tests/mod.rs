@@ -18,6 +18,8 @@ use onefold_disk::{Disk, DiskError};
 use super::*;
 use crate::archive::CheckOptions;
 use crate::compress::LEVEL;
+use crate::disk::ArchivedDisk;
+use crate::format::descriptor::REGION_BYTES;
 use crate::format::manifest::{CaptureWay, Totals};
 use crate::store::{MemoryStore, ObjectName, Store};
 use crate::testing::{MemoryDisk, assert_regions, install};
@@ -28,7 +30,7 @@ const FIXED: UnitKind = UnitKind::Fixed { unit_bytes: 32 << 10 };
 /// An archive in memory.
 struct Bench {
     store: Arc<MemoryStore>,
-    archive: Archive,
+    archive: Arc<Archive>,
     random: SeededRandom,
     folder: tempfile::TempDir,
     threads: usize,
@@ -37,9 +39,15 @@ struct Bench {
 
 impl Bench {
     fn new(units: UnitKind) -> Bench {
+        Bench::with_regions(units, REGION_BYTES)
+    }
+
+    /// An archive whose images have many regions even where they are short.
+    fn with_regions(units: UnitKind, region_bytes: u64) -> Bench {
         let random = SeededRandom::new(1);
         let store = Arc::new(MemoryStore::default());
-        let archive = Archive::create(Arc::clone(&store) as Arc<dyn Store>, units, &random).unwrap();
+        let shared = Arc::clone(&store) as Arc<dyn Store>;
+        let archive = Arc::new(Archive::create_with_regions(shared, units, region_bytes, &random).unwrap());
         let folder = tempfile::tempdir().unwrap();
         Bench { store, archive, random, folder, threads: 3, scope: Scope::Allocated }
     }
@@ -101,7 +109,27 @@ impl Bench {
             }
         }
         assert_eq!(free_bytes, manifest.totals.free_bytes);
+        self.assert_read_in_place(manifest, disk);
         noise
+    }
+
+    /// Asserts that an image reads in place as it is installed over zeros, as a whole and in pieces.
+    fn assert_read_in_place(&self, manifest: &Manifest, disk: &[u8]) {
+        let mut installed = vec![0; disk.len()];
+        install(&self.archive, manifest, &mut installed);
+        let archived = ArchivedDisk::new(Arc::clone(&self.archive), manifest.clone(), 1 << 20);
+        let mut read = vec![1; disk.len()];
+        archived.read(0, &mut read).unwrap();
+        let differs = installed.iter().zip(&read).position(|(installed, read)| installed != read);
+        assert_eq!(differs, None, "the first byte that differs");
+        let mut read = vec![0; disk.len()];
+        let mut offset = 0;
+        while let Some(data) = archived.next_data(offset).unwrap() {
+            let [start, end] = [data.start, data.end].map(|at| usize::try_from(at).unwrap());
+            archived.read(data.start, &mut read[start..end]).unwrap();
+            offset = data.end;
+        }
+        assert!(installed == read, "what lies outside of data is zero");
     }
 
     fn objects(&self) -> BTreeMap<ObjectName, Vec<u8>> {

@@ -11,7 +11,10 @@ use super::*;
 use crate::testing::MemoryDisk;
 use crate::{SECTOR_BYTES, SectorRun};
 
-/// Returns a disk with noise, zeros, holes, compressible text, and repeated parts.
+/// Regions so short that each of these disks has many.
+const SMALL_REGION_BYTES: u64 = 64 << 10;
+
+/// Returns a disk with noise, zeros, holes, text that compresses, and parts that repeat.
 fn disk(random: &SeededRandom, size: usize) -> MemoryDisk {
     let mut disk = MemoryDisk::new(vec![0; size]);
     let mut at = 0;
@@ -38,7 +41,7 @@ fn disk(random: &SeededRandom, size: usize) -> MemoryDisk {
 fn raw_disks_return_whole_with_every_kind_of_unit() {
     let kinds = [FILES, FIXED, UnitKind::Fixed { unit_bytes: 4096 }, UnitKind::Files { unit_bytes: 1 << 20 }];
     for (seed, units) in (0..8).zip(kinds.into_iter().cycle()) {
-        let bench = Bench::new(units);
+        let bench = Bench::with_regions(units, SMALL_REGION_BYTES);
         let random = SeededRandom::new(seed);
         let size = usize::try_from(3_000_000 + random.below(6_000_000)).unwrap();
         let mut disk = disk(&random, size);
@@ -107,7 +110,7 @@ fn ranges(random: &SeededRandom, gap: u64, length: u64, end: u64) -> Vec<Range<u
 fn exactly_what_is_taken_returns() {
     for seed in 0..12 {
         let units = [FILES, FIXED, UnitKind::Files { unit_bytes: 8192 }][usize::try_from(seed % 3).unwrap()];
-        let bench = Bench::new(units);
+        let bench = Bench::with_regions(units, SMALL_REGION_BYTES);
         let random = SeededRandom::new(seed);
         let disk = disk(&random, usize::try_from(2_000_000 + random.below(3_000_000)).unwrap());
         let end = disk.size_bytes().div_ceil(SECTOR_BYTES);
@@ -141,7 +144,7 @@ fn exactly_what_is_taken_returns() {
 /// Captures some runs of a disk whose files have these extents.
 fn planned(bench: &Bench, disk: &MemoryDisk, runs: &[Range<u64>], extents: &[PlacedExtent]) -> Manifest {
     let clock = ManualClock::starting_at(7);
-    let archive = &bench.archive;
+    let archive: &Archive = &bench.archive;
     let options = CaptureOptions {
         name: ImageName::new("planned").unwrap(),
         began: clock.now(),
