@@ -61,7 +61,9 @@ impl Index {
             }
             let segment = match read_segment(store, archive, part) {
                 Ok(segment) => segment,
-                Err(error) if is_broken(&error) => rebuild(store, archive, state, part, tables, &mut self.unread)?,
+                Err(error) if is_broken(&error) || matches!(error, ArchiveError::Newer { .. }) => {
+                    rebuild(store, archive, state, part, tables, &mut self.unread)?
+                }
                 Err(error) => return Err(error),
             };
             self.add(&segment)?;

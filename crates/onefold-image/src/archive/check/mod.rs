@@ -18,7 +18,7 @@ use crate::format::ledger::Entry;
 use crate::format::manifest::Manifest;
 use crate::format::pack::{TableEntry, UNIT_HEADER_BYTES};
 use crate::store::{ByteRange, ObjectName, StoreError};
-use crate::{ImageVersion, ObjectId, UnitName, placed};
+use crate::{ImageVersion, ObjectId, SECTOR_BYTES, UnitName, placed};
 
 /// Maximum number of damages that a report lists.
 const DAMAGES_MAX: usize = 10_000;
@@ -246,6 +246,8 @@ impl Check<'_> {
                         }
                     }
                 }
+                // It is a hint, and the tables have its facts.
+                Err(ArchiveError::Newer { .. }) => {}
                 Err(error) => self.broken(name.to_string(), error, None)?,
             }
         }
@@ -287,6 +289,8 @@ impl Check<'_> {
             self.lost(chunk, &manifest.image)?;
             return Ok(1);
         };
+        let runs = header.units.iter().flat_map(|unit| &unit.runs).chain(&header.zeros);
+        let sectors = runs.map(|run| run.count).fold(0, u64::saturating_add).max(1);
         let placed = placed::check(&chunk, &header, manifest.size_bytes).map_err(|error| error.what);
         if let Err(what) = placed.and_then(|()| check_place(manifest, number, &header, region)) {
             self.damage(format!("chunk {number} of {}", manifest.image), what, Some(&manifest.image));
@@ -348,6 +352,7 @@ impl Check<'_> {
         }
         match self.archive.header(&chunk) {
             Ok(header) => Ok(Some(header)),
+            Err(error @ ArchiveError::Newer { .. }) => Err(error),
             Err(error @ ArchiveError::Store(_)) => self.of_object(error).map(|_| None),
             Err(_) => Ok(None),
         }
