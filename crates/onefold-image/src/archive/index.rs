@@ -1,6 +1,7 @@
 //! The index: maps the first bytes of a unit's name to places in packs. It is only a hint. This version keeps all of it
 //! in memory.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use super::ArchiveError;
@@ -12,10 +13,9 @@ use crate::format::segment::{IndexEntry, SEGMENT_BYTES_MAX, Segment};
 use crate::store::Store;
 use crate::{ArchiveId, ObjectId, UnitName};
 
-/// Maximum number of units in an archive up to which a capture may add more. They take 384 MiB of memory.
-const UNITS_MAX: usize = 16 << 20;
-/// Maximum number of units that are read. Concurrent captures may together exceed `UNITS_MAX`, and their units must
-/// stay readable.
+/// Maximum number of units that a capture may bring an archive to: 384 MiB of memory.
+pub(super) const UNITS_MAX: usize = 16 << 20;
+/// Maximum number of units that are read. Copies that a collection makes come before it retires the old ones.
 const UNITS_READ_MAX: usize = 4 * UNITS_MAX;
 
 /// Maximum number of places where a unit is looked for. Writers that do not know of each other store a unit once each.
@@ -55,7 +55,8 @@ impl Index {
         state: &State,
         tables: &Tables,
     ) -> Result<(), ArchiveError> {
-        for part in state.parts.values() {
+        self.forget(state);
+        for part in &state.live_parts() {
             if part.packs.iter().all(|pack| self.numbers.contains_key(pack)) {
                 continue;
             }
@@ -66,10 +67,28 @@ impl Index {
                 }
                 Err(error) => return Err(error),
             };
-            self.add(&segment)?;
+            self.add(&segment, |pack| state.is_live(pack))?;
         }
         self.position = state.position;
         Ok(())
+    }
+
+    /// Drops the entries of packs that hold nothing any more.
+    fn forget(&mut self, state: &State) {
+        let gone = self.numbers.iter().filter(|(pack, _)| !state.is_live(**pack));
+        let gone: HashSet<u32> = gone.map(|(_, number)| *number).collect();
+        if gone.is_empty() {
+            return;
+        }
+        self.numbers.retain(|pack, _| state.is_live(*pack));
+        self.unread.retain(|pack| state.is_live(*pack));
+        let mut runs = std::mem::take(&mut self.runs);
+        for run in &mut runs {
+            run.retain(|entry| !gone.contains(&entry.pack));
+            run.shrink_to_fit();
+        }
+        runs.sort_by_key(|run| Reverse(run.len()));
+        runs.into_iter().for_each(|run| self.add_run(run));
     }
 
     /// Returns the packs whose units it does not know, because they could not be read.
@@ -82,26 +101,31 @@ impl Index {
         self.runs.iter().map(Vec::len).sum()
     }
 
-    /// Fails if a capture that has added `added` units must not add another one.
-    pub(super) fn check_room(&self, added: usize) -> Result<(), ArchiveError> {
-        check_room(self.units(), added)
+    /// Fails if a capture that has added `added` units may not add another to an archive of at most `units_max`.
+    pub(super) fn check_room(&self, added: usize, units_max: usize) -> Result<(), ArchiveError> {
+        check_room(self.units(), added, units_max)
     }
 
-    /// Adds the entries of a segment.
-    fn add(&mut self, segment: &Segment) -> Result<(), ArchiveError> {
+    /// Adds the entries of a segment whose packs are live.
+    fn add(&mut self, segment: &Segment, is_live: impl Fn(ObjectId) -> bool) -> Result<(), ArchiveError> {
         if self.units() + segment.entries.len() > UNITS_READ_MAX {
             return Err(ArchiveError::TooLarge { units_max: UNITS_READ_MAX });
         }
-        let numbers: Vec<u32> = segment.packs.iter().map(|pack| self.number(*pack)).collect();
-        let renumbered = |entry: &IndexEntry| IndexEntry { pack: numbers[entry.pack as usize], ..*entry };
-        self.runs.push(segment.entries.iter().map(renumbered).collect());
+        let number = |pack: &ObjectId| is_live(*pack).then(|| self.number(*pack));
+        let numbers: Vec<Option<u32>> = segment.packs.iter().map(number).collect();
+        let renumbered = |entry: &IndexEntry| numbers[entry.pack as usize].map(|pack| IndexEntry { pack, ..*entry });
+        self.add_run(segment.entries.iter().filter_map(renumbered).collect());
+        Ok(())
+    }
+
+    fn add_run(&mut self, run: Vec<IndexEntry>) {
+        self.runs.push(run);
         while let [.., longer, shorter] = &self.runs[..]
             && longer.len() < 2 * shorter.len()
         {
             let (shorter, longer) = (self.runs.pop().unwrap_or_default(), self.runs.pop().unwrap_or_default());
             self.runs.push(merge(&longer, &shorter));
         }
-        Ok(())
     }
 
     fn number(&mut self, pack: ObjectId) -> u32 {
@@ -130,8 +154,8 @@ impl Index {
     }
 }
 
-fn check_room(known: usize, added: usize) -> Result<(), ArchiveError> {
-    if known + added < UNITS_MAX { Ok(()) } else { Err(ArchiveError::TooLarge { units_max: UNITS_MAX }) }
+fn check_room(known: usize, added: usize, units_max: usize) -> Result<(), ArchiveError> {
+    if known + added < units_max { Ok(()) } else { Err(ArchiveError::TooLarge { units_max }) }
 }
 
 /// Merges two sorted runs.
@@ -227,7 +251,7 @@ mod tests {
     fn units_are_found_in_all_parts_the_shortest_form_first() {
         let mut index = Index::default();
         for pack in 0..50u8 {
-            index.add(&segment(pack, &[u64::from(pack), 1000, 2000 + u64::from(pack % 5)])).unwrap();
+            index.add(&segment(pack, &[u64::from(pack), 1000, 2000 + u64::from(pack % 5)]), |_| true).unwrap();
             let lengths: Vec<usize> = index.runs.iter().map(Vec::len).collect();
             assert!(lengths.windows(2).all(|two| two[0] >= 2 * two[1]), "{lengths:?}");
             assert!(index.runs.iter().all(|run| run.is_sorted_by_key(|entry| entry.prefix)));
@@ -246,17 +270,17 @@ mod tests {
 
     #[test]
     fn captures_stop_before_an_archive_has_more_units_than_are_read() {
-        assert!(check_room(UNITS_MAX - 2, 1).is_ok());
+        assert!(check_room(UNITS_MAX - 2, 1, UNITS_MAX).is_ok());
         for (known, added) in [(UNITS_MAX - 1, 1), (UNITS_MAX, 0), (0, UNITS_MAX), (UNITS_READ_MAX, 0)] {
-            assert!(matches!(check_room(known, added), Err(ArchiveError::TooLarge { .. })));
+            assert!(matches!(check_room(known, added, UNITS_MAX), Err(ArchiveError::TooLarge { .. })));
         }
     }
 
     #[test]
     fn a_unit_with_places_without_end_is_looked_for_in_some_of_them_that_are_live() {
         let mut index = Index::default();
-        index.add(&segment(1, &[7; 5000])).unwrap();
-        index.add(&segment(2, &[7; 3])).unwrap();
+        index.add(&segment(1, &[7; 5000]), |_| true).unwrap();
+        index.add(&segment(2, &[7; 3]), |_| true).unwrap();
         assert_eq!(index.places(name(7), |_| true).len(), PLACES_MAX);
         let live = index.places(name(7), |pack| pack == id(2));
         assert_eq!(live.len(), 3, "those of packs that are gone take no room");

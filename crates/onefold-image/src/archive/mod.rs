@@ -26,7 +26,7 @@ pub use state::ImageRecord;
 pub use units::{StoredUnit, WantedUnit};
 pub use writer::{ManifestDraft, Writer};
 
-use self::index::{Index, Place};
+use self::index::{Index, Place, UNITS_MAX};
 use self::objects::{Folder, damaged, is_missing, random_bytes, read_whole};
 use self::probe::PROBES;
 use self::state::State;
@@ -36,6 +36,7 @@ use crate::format::chunk_header::ChunkHeader;
 use crate::format::descriptor::{Descriptor, REGION_BYTES, UnitKind};
 use crate::format::ledger::{Change, Entry};
 use crate::format::manifest::{MANIFEST_BYTES_MAX, Manifest};
+use crate::format::pack::PACK_BYTES;
 use crate::store::{ObjectName, Store};
 use crate::{ArchiveId, ImageName, ImageVersion, ObjectId, UnitKey, UnitName, WriterId};
 
@@ -43,6 +44,17 @@ use crate::{ArchiveId, ImageName, ImageVersion, ObjectId, UnitKey, UnitName, Wri
 const DESCRIPTOR_BYTES_MAX: u64 = 4096;
 /// Names of the descriptor and its copy.
 const DESCRIPTORS: [&str; 2] = ["descriptor", "descriptor.copy"];
+
+/// Bounds of what writers add.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Length at which a pack is finished, in bytes.
+    pack_bytes: u64,
+    /// Maximum number of units in an archive up to which a capture may add more.
+    units_max: usize,
+}
+
+const LIMITS: Limits = Limits { pack_bytes: PACK_BYTES, units_max: UNITS_MAX };
 
 /// An open archive. Threads share it.
 #[derive(Debug)]
@@ -55,6 +67,7 @@ pub struct Archive {
     tables: Tables,
     /// A missing entry that others follow: the archive is read up to it, and nothing is added.
     hole: Option<u64>,
+    limits: Limits,
 }
 
 impl Archive {
@@ -111,7 +124,8 @@ impl Archive {
 
     fn with(store: Arc<dyn Store>, descriptor: Descriptor) -> Result<Archive, ArchiveError> {
         let (state, index) = (RwLock::default(), RwLock::default());
-        let mut archive = Archive { store, descriptor, state, index, tables: Tables::default(), hole: None };
+        let tables = Tables::default();
+        let mut archive = Archive { store, descriptor, state, index, tables, hole: None, limits: LIMITS };
         archive.refresh()?;
         archive.hole = ledger::hole(&*archive.store, &archive.state.read())?;
         Ok(archive)
@@ -268,10 +282,16 @@ impl Archive {
     /// first.
     fn places(&self, name: UnitName) -> Result<Vec<Place>, ArchiveError> {
         let state = self.state.read();
-        if !self.index.read().is_of(&state) {
-            self.index.write().read_on(&*self.store, self.descriptor.archive, &state, &self.tables)?;
-        }
+        self.read_index(&state)?;
         Ok(self.index.read().places(name, |pack| state.holds(pack, name)))
+    }
+
+    /// Reads the index on to what `state` says.
+    fn read_index(&self, state: &State) -> Result<(), ArchiveError> {
+        if !self.index.read().is_of(state) {
+            self.index.write().read_on(&*self.store, self.descriptor.archive, state, &self.tables)?;
+        }
+        Ok(())
     }
 
     /// Returns the table of a pack.

@@ -60,6 +60,8 @@ pub struct Writer<'a> {
     archive: &'a Archive,
     seams: Seams<'a>,
     id: WriterId,
+    /// Length at which a pack is finished, in bytes.
+    pack_bytes: u64,
     /// The pack that is being filled. It is the last of `packs`.
     pack: Option<PackBuilder>,
     /// Finished packs that are not known to be durable.
@@ -115,6 +117,7 @@ impl<'a> Writer<'a> {
             archive,
             seams: Seams { clock, random },
             id,
+            pack_bytes: archive.limits.pack_bytes,
             pack,
             puts,
             packs,
@@ -130,6 +133,11 @@ impl<'a> Writer<'a> {
     #[must_use]
     pub fn id(&self) -> WriterId {
         self.id
+    }
+
+    /// Finishes packs at this length, in bytes, if it is less than the usual one. One pack is put while another is filled.
+    pub(crate) fn limit_packs(&mut self, pack_bytes: u64) {
+        self.pack_bytes = self.archive.limits.pack_bytes.min(pack_bytes);
     }
 
     /// Returns how many bytes the writer's units take in packs, including headers and tables.
@@ -169,8 +177,8 @@ impl<'a> Writer<'a> {
         if self.own.contains_key(&name) {
             return Ok(());
         }
-        self.archive.index.read().check_room(self.own.len())?;
-        let is_over = |pack: &PackBuilder| pack.is_full() || !pack.fits(header.stored_bytes);
+        self.archive.index.read().check_room(self.own.len(), self.archive.limits.units_max)?;
+        let is_over = |pack: &PackBuilder| pack.length_bytes() >= self.pack_bytes || !pack.fits(header.stored_bytes);
         if self.puts.has_failed() {
             self.puts.settle()?;
         }
@@ -221,6 +229,7 @@ impl<'a> Writer<'a> {
                 let state = self.archive.state.read();
                 (state.position, state.next_version(&manifest.image.name))
             };
+            self.check_room()?;
             self.check_relied(&manifest)?;
             manifest.image.version = version.unwrap_or(0);
             manifest.id = new_id(self.id, self.seams.random)?;
@@ -278,6 +287,15 @@ impl<'a> Writer<'a> {
             chunks,
             regions,
         })
+    }
+
+    /// Checks that the archive has room for the units that the writer added, beside those that others added meanwhile.
+    fn check_room(&self) -> Result<(), ArchiveError> {
+        let Some(others) = self.own.len().checked_sub(1) else {
+            return Ok(());
+        };
+        self.archive.read_index(&self.archive.state.read())?;
+        self.archive.index.read().check_room(others, self.archive.limits.units_max)
     }
 
     /// Checks that no host gave the writer up, and that all packs on which the image relies still hold the same units.

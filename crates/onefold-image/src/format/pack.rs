@@ -30,7 +30,7 @@ use crate::{ArchiveId, ObjectId, UnitName};
 
 /// Maximum length of the plain bytes of a unit.
 pub const UNIT_BYTES_MAX: u32 = 1 << 20;
-/// Length at which a pack is finished.
+/// Length at which a pack is finished. A writer with little memory finishes it sooner.
 pub const PACK_BYTES: u64 = 32 << 20;
 /// Maximum length of a pack in bytes.
 pub const PACK_BYTES_MAX: u64 = 64 << 20;
@@ -144,10 +144,10 @@ impl PackBuilder {
         bytes as u64 + unit <= PACK_BYTES_MAX
     }
 
-    /// Returns whether the pack has reached its intended length.
+    /// Returns its length so far, in bytes.
     #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.bytes.len() as u64 >= PACK_BYTES
+    pub fn length_bytes(&self) -> u64 {
+        self.bytes.len() as u64
     }
 
     /// Returns whether it has no unit.

@@ -132,7 +132,9 @@ fn explain(error: &ArchiveError) -> (Exit, Option<&'static str>) {
         ArchiveError::NoArchive => (Exit::Failed, Some("check the path; `onefold archive create` makes a new archive")),
         ArchiveError::NotEmpty { .. } => (Exit::Failed, Some("give an empty folder, or one that is not there yet")),
         ArchiveError::Unfit { .. } => (Exit::Failed, Some("put the archive on another file system")),
-        ArchiveError::NoImage { .. } | ArchiveError::Removed { .. } => (Exit::Failed, Some("`onefold image list` shows what is there")),
+        ArchiveError::NoImage { .. } | ArchiveError::Removed { .. } => {
+            (Exit::Failed, Some("`onefold image list` shows what is there"))
+        }
         ArchiveError::Retired(_) | ArchiveError::GivenUp { .. } => {
             (Exit::Failed, Some("run the command again: what is stored already is not stored twice"))
         }

@@ -263,6 +263,30 @@ fn a_header_that_no_pack_returns_is_stored_again() {
 }
 
 #[test]
+fn captures_at_once_do_not_bring_an_archive_beyond_its_bound() {
+    let (store, mut archive, random) = archive(16);
+    archive.limits.units_max = 10;
+    let clock = ManualClock::starting_at(5);
+    let mut writers = [(); 2].map(|()| archive.writer(&clock, &random, "host").unwrap());
+    let content = [4, 5].map(|count| units(&random, count));
+    let drafts = [0, 1].map(|number: usize| add_all(&archive, &mut writers[number], "web", &content[number]));
+    let [first, second] = writers.each_mut();
+    let (image, _) = first.commit(drafts[0].clone()).unwrap();
+    assert!(matches!(second.commit(drafts[1].clone()), Err(ArchiveError::TooLarge { units_max: 10 })));
+    assert_eq!(contents(&Archive::open(Arc::clone(&store)).unwrap(), &image).unwrap(), content[0]);
+    // Five units more are just as many as fit, and what is known needs no room.
+    capture(&archive, &random, "web", &content[1][..4]);
+    capture(&archive, &random, "web", &content[1][..4]);
+    let mut full = archive.writer(&clock, &random, "host").unwrap();
+    assert!(matches!(try_add_all(&archive, &mut full, "web", &content[1]), Err(ArchiveError::TooLarge { .. })));
+    // What packs had that went needs no room either.
+    let packs = packs_of(&archive);
+    say(&store, &random, Change::PacksRetired { packs });
+    archive.refresh().unwrap();
+    capture(&archive, &random, "web", &content[1]);
+}
+
+#[test]
 fn a_removed_image_is_gone_and_its_version_never_comes_again() {
     let (store, archive, random) = archive(7);
     let clock = ManualClock::starting_at(5);
