@@ -16,8 +16,8 @@ use crate::room::left_for_others;
 
 pub(super) const FOLDER: &str = "guests";
 
-/// Minimum free space for writing a record, as a multiple of the space that a pass leaves for others. A pass needs some
-/// for its own records, and sharing frees space only afterwards.
+/// Minimum space that stays free beside a record, as a multiple of the space that a pass leaves for others. A pass
+/// needs some for its own records, and sharing frees space only afterwards.
 const ROOM_FACTOR: u64 = 8;
 
 impl<S: Substrate> State<'_, S> {
