@@ -1,4 +1,5 @@
-//! Which files a pass works on: a list of their numbers, 4 bytes each, in order, in frames of which the last is empty.
+//! Claims: the files on which a pass works. A list of their numbers, 4 bytes each, in order, in frames of which the
+//! last is empty.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,7 +12,7 @@ use super::{FileNo, FormatError};
 /// Writes a claim into an empty file. It need not outlive its host.
 ///
 /// # Errors
-/// No space; those of the device.
+/// No space; errors of the device.
 pub(crate) fn write<S: Substrate>(
     substrate: &S,
     file: S::File,

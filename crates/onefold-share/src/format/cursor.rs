@@ -1,7 +1,8 @@
-//! With which file the next scan begins: one small file. Nothing but the order of the files depends on it.
+//! The scan cursor: the file with which the next scan begins, in one small file. Only the order of the files depends on
+//! it.
 //!
-//! The subject is zero. One frame, the last: the path below the root, at most 4096 bytes. Scans go on with the first
-//! file that is not before that path, and come to those before it at the end.
+//! The subject is zero. One frame, the last: the path below the root, at most 4096 bytes. A scan begins with the first
+//! file that is not before that path, and handles the files before it at the end.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -16,10 +17,10 @@ use super::record::{Frame, RecordHeader, RecordKind, RecordReader, RecordWriter}
 /// Writes the cursor to an empty file and makes it durable.
 ///
 /// # Errors
-/// No space; those of the device.
+/// No space; errors of the device.
 ///
 /// # Panics
-/// When the path is longer than any that is kept in a mark.
+/// If the path is longer than those that marks keep.
 pub fn write<S: Substrate>(substrate: &S, file: S::File, identity: [u8; 16], path: &Path) -> std::io::Result<()> {
     assert!(Mark::is_path_kept(path), "a path of {} bytes", path.as_os_str().len());
     let header = RecordHeader { kind: RecordKind::Cursor, identity, subject: 0 };

@@ -1,34 +1,34 @@
-//! Entries of the index, as a shard holds them: in order of their digests, at most one for each.
+//! Entries of the index, as stored in a shard: in order of their digests, at most one for each.
 //!
 //! | bytes  | field  | notes                                                                          |
 //! |--------|--------|--------------------------------------------------------------------------------|
 //! | 0..12  | digest |                                                                                |
 //! | 12..17 | place  | big-endian; the top bit tells whether the rest is a slot, or a block of a file |
-//! | 17..21 | file   | only where the place is a block: the file's number, little-endian              |
+//! | 17..21 | file   | only if the place is a block: the file's number, little-endian                |
 //!
 //! So an entry has 17 or 21 bytes; DeDe's have 22 and 30 (section 4.1).
 
 use super::{FileBlock, FileNo, FingerprintPrefix, FormatError, Slot};
 
-/// Most bytes of an entry.
+/// Maximum length of an entry, in bytes.
 pub(crate) const ENTRY_BYTES_MAX: usize = UNIQUE_BYTES;
 const SHARED_BYTES: usize = 17;
 const UNIQUE_BYTES: usize = 21;
 const SHARED: u8 = 1 << 7;
 
-/// What the index knows of a content.
+/// The index's entry for a content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
     /// Its digest.
     pub digest: FingerprintPrefix,
-    /// Where it can be found.
+    /// The place where it can be found.
     pub place: Place,
 }
 
 /// Where a content can be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// At one place of an image, when it was last seen. It may have been overwritten since.
+    /// At one place of an image, as last seen. It may have been overwritten since.
     Unique(FileNo, FileBlock),
     /// In an arena slot, where nobody overwrites it.
     Shared(Slot),
@@ -50,10 +50,10 @@ impl Entry {
         }
     }
 
-    /// Returns the first entry of these bytes, and how many they are; none at their end.
+    /// Returns the first entry in these bytes, and its length; `None` at their end.
     ///
     /// # Errors
-    /// `Damaged` where they end within an entry.
+    /// `Damaged` if they end within an entry.
     #[inline]
     pub fn decode(bytes: &[u8]) -> Result<Option<(Entry, usize)>, FormatError> {
         const CUT: FormatError = FormatError::Damaged("an entry of the index ends too early");

@@ -1,8 +1,8 @@
-//! What a run over guest files has concluded, in `guests/run`: as long as no image changes, the next run would find the
-//! same.
+//! The conclusion of a run over guest files, in `guests/run`: as long as no image changes, the next run would conclude
+//! the same.
 //!
-//! The subject is the number of the search: all that decides what a run finds, besides the images. The first frame is
-//! the head:
+//! The subject is the number of the search, which stands for everything except the images that decides what a run
+//! finds. The first frame is the head:
 //!
 //! | bytes  | field     | notes                                                                            |
 //! |--------|-----------|----------------------------------------------------------------------------------|
@@ -24,7 +24,7 @@
 //! The last frame is empty. A run whose text would be longer than [`RUN_BYTES_MAX`] is not kept. Images are in order of
 //! their numbers.
 //!
-//! Names of packages are those of guests, which may say what they like.
+//! Names of packages come from guests, and are not trusted.
 
 use onefold_block::Timestamp;
 use onefold_substrate::Substrate;
@@ -34,32 +34,32 @@ use super::number::{push_number, take_number};
 use super::record::{Frame, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordReader, RecordWriter};
 use super::{FileNo, FormatError};
 
-/// Longest text.
+/// Maximum length of the text, in bytes.
 pub const RUN_BYTES_MAX: usize = 16 << 20;
-/// Longest name of a package, and longest reason, in bytes.
+/// Maximum length of a package's name, and of a reason, in bytes.
 pub const TEXT_BYTES_MAX: usize = 4096;
-/// The most sums.
+/// Maximum number of sums.
 pub const SUMS_MAX: usize = 256;
-/// The most items of another list. Each one takes memory beside its text.
+/// Maximum number of items of another list. Each takes memory beside its text.
 pub const ITEMS_MAX: usize = 1 << 18;
 const HEAD_BYTES: usize = 16;
 
-/// What a run has concluded.
+/// The conclusion of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FilesRun {
-    /// A number for all that decides what a run finds, besides the images.
+    /// Number that stands for everything except the images that decides what a run finds.
     pub search: u64,
-    /// When the run began that has looked at everything.
+    /// When the run that has looked at everything began.
     pub looked_at: Timestamp,
-    /// What it has counted.
+    /// Its sums.
     pub sums: Vec<u64>,
     /// All images of its selection, in order of their numbers.
     pub images: Vec<RunImage>,
     /// Images that cannot be examined, and why.
     pub failures: Vec<(FileNo, String)>,
-    /// Whose claims were not followed any more.
+    /// Images and pairs of images whose claims were not followed any more.
     pub given_up: Vec<RunGivenUp>,
-    /// Packages with files that are believed equal to others, and how many bytes.
+    /// Packages with files that are believed equal to others, and the bytes of these files.
     pub packages: Vec<(String, u64)>,
 }
 
@@ -68,11 +68,11 @@ pub struct FilesRun {
 pub struct RunImage {
     /// Its number.
     pub number: FileNo,
-    /// What it was like.
+    /// Its stamp.
     pub stamp: Stamp,
-    /// A number for its sharing domain.
+    /// Number that stands for its sharing domain.
     pub domain: u64,
-    /// Whether it was examined: then there is a record of its guest.
+    /// Whether it was examined, so that there is a record of its guest.
     pub is_examined: bool,
 }
 
@@ -83,12 +83,12 @@ pub struct RunGivenUp {
     pub tier: u8,
     /// An image.
     pub one: FileNo,
-    /// The other image; none if the first one is known to be at fault.
+    /// The other image; `None` if the first one is known to be at fault.
     pub other: Option<FileNo>,
 }
 
 impl FilesRun {
-    /// Returns the text of all lists; none if it would be longer than any that is kept.
+    /// Returns the text of all lists; `None` if it would be longer than the maximum.
     #[must_use]
     pub fn text(&self) -> Option<Vec<u8>> {
         let lists = [self.images.len(), self.failures.len(), self.given_up.len(), self.packages.len()];
@@ -126,7 +126,7 @@ impl FilesRun {
         (bytes.len() <= RUN_BYTES_MAX).then_some(bytes)
     }
 
-    /// Returns the run with these lists; none if the text is of no run.
+    /// Returns the run with these lists; `None` if the text is invalid.
     #[must_use]
     pub fn of_text(search: u64, looked_at: Timestamp, mut text: &[u8]) -> Option<FilesRun> {
         let from = &mut text;
@@ -184,8 +184,8 @@ fn take_text(from: &mut &[u8]) -> Option<String> {
     Some(std::str::from_utf8(text).ok()?.to_owned())
 }
 
-/// Takes a list of at most so many items. Each takes a byte at least, so nothing is set aside for items that are not
-/// there.
+/// Takes a list of at most `items_max` items. Each item takes at least a byte, so no memory is allocated for items that
+/// do not exist.
 fn take_list<T>(from: &mut &[u8], items_max: usize, mut take: impl FnMut(&mut &[u8]) -> Option<T>) -> Option<Vec<T>> {
     let count = usize::try_from(take_number(from)?).ok().filter(|count| *count <= items_max)?;
     (0..count).map(|_| take(from)).collect()
@@ -194,7 +194,7 @@ fn take_list<T>(from: &mut &[u8], items_max: usize, mut take: impl FnMut(&mut &[
 /// Writes a run with its text to an empty file and makes it durable.
 ///
 /// # Errors
-/// No space; those of the device.
+/// No space; errors of the device.
 pub fn write<S: Substrate>(
     substrate: &S,
     file: S::File,
@@ -212,7 +212,7 @@ pub fn write<S: Substrate>(
     record.finish(&[]).map(drop)
 }
 
-/// Reads a run; none if its text is longer than `bytes_max`.
+/// Reads a run; `None` if its text is longer than `bytes_max`.
 ///
 /// # Errors
 /// See [`FormatError`].
@@ -284,7 +284,7 @@ mod tests {
         SimulatedFileSystem::new(&options).observe().substrate
     }
 
-    /// Returns what is read of a run with this text.
+    /// Writes a run with this text, and reads it back.
     fn read_back(run: &FilesRun, text: &[u8], bytes_max: usize) -> Result<Option<FilesRun>, FormatError> {
         let (substrate, path) = (substrate(), Path::new("run"));
         write(&substrate, substrate.create(path).unwrap(), UUID, run, text).unwrap();
@@ -330,7 +330,7 @@ mod tests {
         let items = |items: u32| FilesRun { failures: vec![(FileNo(items), String::new()); items as usize], ..run() };
         let most = u32::try_from(ITEMS_MAX).unwrap();
         assert!(items(most).text().is_some() && items(most + 1).text().is_none());
-        // Each item is short, and all of them are longer than any text.
+        // Each item is short, but all of them together are too long for a text.
         let names = RUN_BYTES_MAX / TEXT_BYTES_MAX + 1;
         assert!(FilesRun { packages: vec![("p".repeat(TEXT_BYTES_MAX), 1); names], ..run() }.text().is_none());
     }
@@ -346,7 +346,7 @@ mod tests {
         assert!(matches!(read_back(&run(), &longer, usize::MAX), Err(FormatError::Damaged(_))));
         let turned = FilesRun { images: vec![image(2), image(1)], ..run() };
         assert!(matches!(read_back(&turned, &turned.text().unwrap(), usize::MAX), Err(FormatError::Damaged(_))));
-        // A list that says that it has very many items takes no memory for them.
+        // A list that claims very many items takes no memory for them.
         assert!(matches!(read_back(&run(), &[0xff, 0xff, 0xff, 0xff, 0xf], 9), Err(FormatError::Damaged(_))));
     }
 }

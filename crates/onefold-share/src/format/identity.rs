@@ -1,4 +1,4 @@
-//! `identity`: what makes fingerprints of one state folder comparable, and its files recognisable. Written once.
+//! `identity`: makes the fingerprints of one state folder comparable, and its files recognisable. Written once.
 //!
 //! One frame, the last:
 //!
@@ -20,12 +20,12 @@ use super::record::{Frame, RecordHeader, RecordKind, RecordReader, RecordWriter}
 const ALGORITHM_BLAKE3: u16 = 1;
 const PAYLOAD_BYTES: usize = 2 + FingerprintKey::BYTES;
 
-/// Who a state folder is.
+/// The identity of a state folder.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// UUID: each file of the folder names it.
+    /// UUID that each file of the folder names.
     pub uuid: [u8; 16],
-    /// What fingerprints are made with. A secret: who knows it can prepare blocks that cost comparisons for nothing.
+    /// Key of fingerprints. It is secret: anybody who knows it can prepare blocks that cost useless comparisons.
     pub key: [u8; FingerprintKey::BYTES],
 }
 
@@ -39,7 +39,7 @@ impl Identity {
     /// Writes the identity to an empty file.
     ///
     /// # Errors
-    /// No space; those of the device.
+    /// No space; errors of the device.
     pub fn write<S: Substrate>(&self, substrate: &S, file: S::File) -> std::io::Result<()> {
         let header = RecordHeader { kind: RecordKind::Identity, identity: self.uuid, subject: 0 };
         let mut payload = ALGORITHM_BLAKE3.to_le_bytes().to_vec();
@@ -51,7 +51,7 @@ impl Identity {
     /// Reads the identity.
     ///
     /// # Errors
-    /// See [`FormatError`]; `Damaged` where the algorithm is not known.
+    /// See [`FormatError`]; `Damaged` if the algorithm is not known.
     pub fn read<S: Substrate>(substrate: &S, file: S::File) -> Result<Identity, FormatError> {
         let mut reader = RecordReader::open(substrate, file, RecordKind::Identity, None)?;
         let uuid = reader.identity();

@@ -1,12 +1,12 @@
-//! Intents: what a host is about to share in an image, where a share that is cut short leaves a hole. From them the
-//! hole is filled again.
+//! Intents: the shares that a host is about to make in an image, on file systems where an interrupted share leaves a
+//! hole. An intent names the blocks from which the hole is filled again.
 //!
-//! The subject is the number of the image file. One frame, the last. Empty, it says that nothing is declared;
+//! The subject is the number of the image file. One frame, the last. If it is empty, nothing is declared;
 //! otherwise:
 //!
 //! | bytes  | field      | notes                                                                |
 //! |--------|------------|----------------------------------------------------------------------|
-//! | 0..12  | modified   | when the content of the image changed last: seconds, 8 bytes signed, and nanoseconds, 4 bytes |
+//! | 0..12  | modified   | when the content of the image last changed: seconds, 8 bytes signed, and nanoseconds, 4 bytes |
 //! | 12..14 | handle     | length of the image's handle, at most 132                            |
 //! | 14..16 | path       | length of its path, at most 4096                                     |
 //! | 16..18 | runs       | how many, 1 to [`RUNS_MAX`]                                          |
@@ -18,12 +18,12 @@
 //! | bytes  | field      | notes                                                                |
 //! |--------|------------|----------------------------------------------------------------------|
 //! | 0..8   | block      | the first one, in the image                                          |
-//! | 8..16  | slot       | the one that it is to share with; the others follow                  |
+//! | 8..16  | slot       | the slot to share with; the others follow                            |
 //! | 16..20 | count      | of blocks, at least one, all within one arena file                   |
-//! | 20..24 | checksum   | CRC-32C over what they hold                                          |
+//! | 20..24 | checksum   | CRC-32C over their content                                           |
 //!
-//! The file is written in place. Who reads it while it is written finds a wrong checksum. So does who comes after a
-//! host that died while it wrote: it had not begun to share, or was done with it.
+//! The file is written in place. A host that reads it during a write finds a wrong checksum. So does a host that reads
+//! it after its writer died in a write: the writer had not begun to share, or was done.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -37,7 +37,7 @@ use super::record::{
 };
 use super::{FileBlock, FileNo, FormatError, Slot};
 
-/// Most runs of one intent.
+/// Maximum number of runs of one intent.
 pub const RUNS_MAX: usize = 2048;
 
 const FIXED_BYTES: usize = 24;
@@ -48,16 +48,16 @@ const _: () = assert!(
     "an intent fits a frame"
 );
 
-/// What a host is about to share in one image.
+/// The shares that a host is about to make in one image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intent {
     /// The image's number.
     pub number: FileNo,
-    /// The image itself.
+    /// The image's handle.
     pub handle: FileHandle,
-    /// Where it was, below the root; for messages, and empty where it was too long.
+    /// Its path, below the root; for messages, and empty if it was too long.
     pub path: PathBuf,
-    /// When its content changed last.
+    /// When its content last changed.
     pub modified: Timestamp,
     /// The blocks, at least one run and at most [`RUNS_MAX`].
     pub runs: Vec<IntentRun>,
@@ -66,10 +66,10 @@ pub struct Intent {
 /// An intent as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredIntent {
-    /// What it says.
+    /// The intent.
     pub intent: Intent,
-    /// Whether its file names another state folder: the identity was lost, or replaced. Its holes are holes all the
-    /// same.
+    /// Whether its file names another state folder, because the identity was lost, or replaced. Its holes are holes all
+    /// the same.
     pub is_foreign: bool,
 }
 
@@ -80,9 +80,9 @@ pub struct IntentRun {
     pub first: FileBlock,
     /// The first slot.
     pub slot: Slot,
-    /// How many, at least one.
+    /// The number of blocks, at least one.
     pub count: u32,
-    /// CRC-32C over what they hold.
+    /// CRC-32C over their content.
     pub checksum: u32,
 }
 
@@ -93,10 +93,10 @@ impl IntentRun {
     }
 }
 
-/// Writes an intent over the one before, or that there is none, and makes it durable. Returns the file.
+/// Overwrites the previous intent, with another one or with none, and makes it durable. Returns the file.
 ///
 /// # Errors
-/// No space; those of the device. Either of the two may be what is read then, or a wrong checksum.
+/// No space; errors of the device. A reader may then find the old intent, the new one, or a wrong checksum.
 pub fn write<S: Substrate>(
     intent: Option<&Intent>,
     substrate: &S,
@@ -109,7 +109,7 @@ pub fn write<S: Substrate>(
     Ok(RecordWriter::new(substrate, file, &header).finish(&payload)?.0)
 }
 
-/// Reads an intent; none if nothing is declared.
+/// Reads an intent; `None` if nothing is declared.
 ///
 /// # Errors
 /// See [`FormatError`].
@@ -117,7 +117,7 @@ pub fn read<S: Substrate>(substrate: &S, file: &S::File, identity: &[u8; 16]) ->
     own(read_declared(substrate, file, identity)?)
 }
 
-/// Reads an intent of whatever state folder; none if nothing is declared.
+/// Reads an intent of any state folder; `None` if nothing is declared.
 ///
 /// # Errors
 /// As [`decode_declared`].
@@ -128,11 +128,11 @@ pub(crate) fn read_declared<S: Substrate>(
 ) -> Result<Option<DeclaredIntent>, FormatError> {
     let mut bytes = vec![0; ONLY_FRAME_BYTES_MAX];
     let length = substrate.read_at(file, 0, &mut bytes)?;
-    // As it was made: nothing was ever declared in it.
+    // An empty file is new: nothing was ever declared in it.
     if length == 0 { Ok(None) } else { decode_declared(&bytes[..length], identity) }
 }
 
-/// Returns the intent of a whole file; none if nothing is declared.
+/// Returns the intent of a whole file; `None` if nothing is declared.
 ///
 /// # Errors
 /// See [`FormatError`].
@@ -140,10 +140,10 @@ pub fn decode(bytes: &[u8], identity: &[u8; 16]) -> Result<Option<Intent>, Forma
     own(decode_declared(bytes, identity)?)
 }
 
-/// Returns the intent of a whole file, of whatever state folder; none if nothing is declared.
+/// Returns the intent of a whole file, of any state folder; `None` if nothing is declared.
 ///
 /// # Errors
-/// See [`FormatError`]; `Foreign` for a damaged file of another state folder, since nobody knows what it names.
+/// See [`FormatError`]; `Foreign` for a damaged file of another state folder, because it is unknown what it names.
 pub fn decode_declared(bytes: &[u8], identity: &[u8; 16]) -> Result<Option<DeclaredIntent>, FormatError> {
     let (header, rest) = header_of(bytes, RecordKind::Intent)?;
     let is_foreign = header.identity != *identity;
@@ -166,7 +166,7 @@ fn own(declared: Option<DeclaredIntent>) -> Result<Option<Intent>, FormatError> 
 }
 
 impl Intent {
-    /// Returns the path as it can be written.
+    /// Returns the path in a form that can be written.
     #[must_use]
     pub(crate) fn kept_path(path: &Path) -> PathBuf {
         if path.as_os_str().len() <= PATH_BYTES_MAX { path.to_owned() } else { PathBuf::new() }
@@ -286,7 +286,7 @@ mod tests {
         }
         let longer = [bytes.clone(), vec![0; 24]].concat();
         assert!(Intent::decode(FileNo(7), &longer).is_err());
-        // Nanoseconds, lengths, padding; a block, a slot and a count beyond all.
+        // Nanoseconds, lengths, padding; a block, a slot and a count beyond their limits.
         for (at, value) in
             [(11, 0xff), (12, 200), (13, 1), (15, 0xff), (16, 3), (20, 1), (45, 1), (53, 1), (54, 0), (57, 1)]
         {

@@ -1,17 +1,17 @@
-//! Write logs: which blocks of a file were written, and with what. Notes that may be stale, lost or there twice.
+//! Write logs: the written blocks of a file, and their contents. The notes may be stale, lost or repeated.
 //! Merge requests have the same format, as a kind of their own.
 //!
-//! The subject is the file's number. Each frame but the last holds runs, in order of their blocks and apart:
+//! The subject is the file's number. Each frame but the last holds disjoint runs, in order of their blocks:
 //!
 //! | bytes   | field   | notes                                        |
 //! |---------|---------|----------------------------------------------|
 //! | 0..5    | block   | first block of the run, little-endian        |
-//! | 5..7    | count   | blocks, at least 1; the top bit is set where no digests follow: the blocks were changed, and what they hold is not known |
-//! | 7..10   | more    | only where no digests follow: bits 15 to 38 of the count, so that one run tells of all blocks that a file can have |
-//! | 7..     | digests | otherwise: one of 12 bytes for each block; zeros where the block is zero |
+//! | 5..7    | count   | blocks, at least 1; the top bit is set if no digests follow: the blocks were changed, and their content is not known |
+//! | 7..10   | more    | only if no digests follow: bits 15 to 38 of the count, so that one run can cover all blocks of a file |
+//! | 7..     | digests | otherwise: one of 12 bytes for each block; zeros if the block is zero |
 //!
-//! The last frame holds the number of blocks in all, 8 bytes. So a log of 1 MiB tells of about 340 MiB that were
-//! written in sequence, and of 215 MiB that were written block by block (DeDe, section 3.1: 150 MB).
+//! The last frame holds the number of blocks in all, 8 bytes. So a log of 1 MiB covers about 340 MiB that were
+//! written in sequence, or 215 MiB that were written block by block (DeDe, section 3.1: 150 MB).
 //!
 //! | version | |
 //! |---------|-|
@@ -28,12 +28,12 @@ use super::record::{Frame, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordRe
 use super::{FileBlock, FileNo, FingerprintPrefix, FormatError};
 
 const RUN_HEADER_BYTES: usize = 7;
-/// In the count of a run: no digests follow.
+/// Flag in the count of a run: no digests follow.
 const CHANGED: u16 = 1 << 15;
-/// Most blocks of a run with digests, and of one without.
+/// Maximum number of blocks of a run with digests, and mask of the count's low bits in a run without.
 const RUN_BLOCKS_MAX: u16 = CHANGED - 1;
 const CHANGED_BLOCKS_MAX: u64 = (1 << 39) - 1;
-/// Bits of a count that are before those that only a run without digests has.
+/// Number of bits of a count before those that only a run without digests has.
 const COUNT_BITS: u32 = 15;
 const MORE_BYTES: usize = 3;
 const _: () =
@@ -44,16 +44,16 @@ const _: () =
 pub struct Written {
     /// The block.
     pub block: FileBlock,
-    /// Its content then; none if it was zero.
+    /// Its content then; `None` if it was zero.
     pub digest: Option<FingerprintPrefix>,
 }
 
-/// Who says that a block has a content.
+/// The source of the statement that a block has a content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogKind {
-    /// Somebody who saw it written, or read it: what the index said of the block before is no longer so.
+    /// A host that saw the block written, or read it: the index's earlier statement about the block no longer holds.
     Log,
-    /// A host that could not share in the file itself, and knows of the block from the index.
+    /// A host that could not share in the file itself, and knows the block from the index.
     Request,
 }
 
@@ -66,22 +66,22 @@ impl LogKind {
     }
 }
 
-/// What a log tells of one block, or of several.
+/// A note of a log about one block, or about several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// A block was written, and what with is known.
+    /// A block was written, and its content is known.
     Written(Written),
-    /// Blocks were changed, and what they hold is not known: whatever was known of them is so no more.
+    /// Blocks were changed, and their content is not known. Earlier knowledge of them no longer holds.
     Changed {
-        /// The first of them.
+        /// The first block.
         first: FileBlock,
-        /// How many, at least one.
+        /// The number of blocks, at least one.
         count: u64,
     },
 }
 
 impl Note {
-    /// Returns the first block that it tells of, and how many there are.
+    /// Returns its first block, and its number of blocks.
     #[must_use]
     pub fn blocks(&self) -> (FileBlock, u64) {
         match *self {
@@ -97,14 +97,14 @@ impl From<Written> for Note {
     }
 }
 
-/// No content has this digest but one in 2^96: it stands for a zero block, which has none.
+/// Stands for a zero block, which has no digest. A content has this digest with a probability of 2^-96.
 const ZERO: FingerprintPrefix = FingerprintPrefix([0; FingerprintPrefix::BYTES]);
 
 /// Writes a log.
 pub struct LogWriter<'a, S: Substrate> {
     record: RecordWriter<'a, S>,
     payload: Vec<u8>,
-    /// Where the run that may go on has its header, its first block and its length so far.
+    /// The place of the open run's header, its first block, and its length so far.
     run: Option<(usize, u64, u16)>,
     /// The block behind the last one.
     next: u64,
@@ -123,10 +123,10 @@ impl<'a, S: Substrate> LogWriter<'a, S> {
     /// Adds a note.
     ///
     /// # Errors
-    /// No space; those of the device.
+    /// No space; errors of the device.
     ///
     /// # Panics
-    /// When it is of no block, or of one that does not come after those before, or of one that no file has.
+    /// If it has no block, a block that does not come after the previous ones, or a block that no file has.
     pub fn push(&mut self, note: Note) -> io::Result<()> {
         let (first, count) = match note {
             Note::Written(written) => (written.block.0, 1),
@@ -178,7 +178,7 @@ impl<'a, S: Substrate> LogWriter<'a, S> {
         if self.payload.len() + bytes > PAYLOAD_BYTES_MAX { self.flush() } else { Ok(()) }
     }
 
-    /// Ends the log and makes it durable. Returns how many blocks it tells of, and its length in bytes.
+    /// Ends the log and makes it durable. Returns its number of blocks, and its length in bytes.
     ///
     /// # Errors
     /// As [`LogWriter::push`].
@@ -198,10 +198,10 @@ impl<'a, S: Substrate> LogWriter<'a, S> {
     }
 }
 
-/// Reads a log to its end and hands each note on, in order of the blocks. Returns the file that it is of.
+/// Reads a log to its end and calls `each` with each note, in order of the blocks. Returns the file that the log is of.
 ///
 /// # Errors
-/// See [`FormatError`]; what was handed on before was in the log. The error of `each` is `E`.
+/// See [`FormatError`]; the notes passed on before were in the log. An error of `each` is an `E`.
 pub fn read_log<S: Substrate, E: From<FormatError>>(
     substrate: &S,
     log: S::File,
@@ -244,16 +244,16 @@ impl<'a, S: Substrate> LogReader<'a, S> {
         Ok(LogReader { record, file: FileNo(file), ahead: VecDeque::new(), next: 0, blocks: 0, is_at_end: false })
     }
 
-    /// Returns the file that it is of.
+    /// Returns the file that the log is of.
     #[must_use]
     pub fn file(&self) -> FileNo {
         self.file
     }
 
-    /// Returns the next note, in order of the blocks; none behind the last.
+    /// Returns the next note, in order of the blocks; `None` behind the last.
     ///
     /// # Errors
-    /// See [`FormatError`]; what was returned before was in the log.
+    /// See [`FormatError`]; the notes returned before were in the log.
     pub(crate) fn next_note(&mut self) -> Result<Option<Note>, FormatError> {
         while self.ahead.is_empty() && !self.is_at_end {
             let mut payload = match self.record.next_frame()? {
@@ -285,7 +285,7 @@ impl<'a, S: Substrate> LogReader<'a, S> {
 struct Run<'a> {
     first: u64,
     count: u64,
-    /// None where what was written is not known.
+    /// `None` if the written content is not known.
     digests: Option<&'a [[u8; FingerprintPrefix::BYTES]]>,
     rest: &'a [u8],
 }

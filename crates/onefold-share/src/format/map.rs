@@ -1,13 +1,13 @@
-//! Kept maps: where the data of an image file lay when it was read, one file for each in `maps/`, named by the image's
-//! number.
+//! Kept maps: the places of an image file's data when it was read. Each image has one file in `maps/`, named by the
+//! image's number.
 //!
-//! The subject is the file's number. Each frame but the last holds extents, in order and apart, each as three numbers:
+//! The subject is the file's number. Each frame but the last holds disjoint extents, in order, each as three numbers:
 //!
 //! | number | notes                                                                       |
 //! |--------|-----------------------------------------------------------------------------|
 //! | gap    | bytes from the end of the extent before, or from the file's beginning       |
-//! | length | in bytes, not zero, times four; and 1 where the place is known, 2 where the extent is only set aside |
-//! | place  | only where it is known: bytes from where the last known place ended, modulo 2^64, zigzag |
+//! | length | in bytes, not zero, times four; and 1 if the place is known, 2 if the extent is unwritten |
+//! | place  | only if it is known: bytes from where the last known place ended, modulo 2^64, zigzag |
 //!
 //! Numbers are those of `number`, zigzag those that may be negative. The last frame holds the number of extents, 8
 //! bytes.
@@ -20,13 +20,13 @@ use super::number::{push_number, take_number, unzigzag, zigzag};
 use super::record::{Frame, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordReader, RecordWriter};
 use super::{FileNo, FormatError};
 
-/// Most extents of a kept map.
+/// Maximum number of extents of a kept map.
 pub const EXTENTS_MAX: usize = 1 << 20;
-/// Bytes that an extent takes at most.
+/// Maximum length of an extent, in bytes.
 const EXTENT_BYTES_MAX: usize = 30;
 const HAS_PLACE: u64 = 1;
 const IS_UNWRITTEN: u64 = 2;
-/// Bytes behind which no extent goes: so lengths can be written with two bits more.
+/// Maximum end of an extent, in bytes, so that lengths can be written with two more bits.
 const END_MAX: u64 = 1 << 62;
 
 /// A run of a file's data and where it lay.
@@ -36,14 +36,14 @@ pub struct KeptExtent {
     pub offset: u64,
     /// Length in bytes.
     pub length: u64,
-    /// Place on the device, in bytes, as the file system tells it; none if it tells none.
+    /// Place on the device, in bytes, as the file system reports it; `None` if it reports none.
     pub place: Option<u64>,
-    /// Whether it is set aside and reads as zeros.
+    /// Whether it is unwritten space, which reads as zeros.
     pub is_unwritten: bool,
 }
 
 impl KeptExtent {
-    /// Offset of the first byte behind it.
+    /// Returns the offset of the first byte behind it.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.offset + self.length
@@ -59,10 +59,10 @@ impl KeptExtent {
 /// Writes a kept map to an empty file and makes it durable. Returns its length in bytes.
 ///
 /// # Errors
-/// No space; those of the device.
+/// No space; errors of the device.
 ///
 /// # Panics
-/// When extents are not in order and apart, or too many.
+/// If extents overlap, are not in order, or are too many.
 pub fn write<S: Substrate>(
     substrate: &S,
     file: S::File,
@@ -89,7 +89,7 @@ pub fn write<S: Substrate>(
     Ok(record.finish(&(extents.len() as u64).to_le_bytes())?.1)
 }
 
-/// Reads a kept map. Returns the number of its file, and the extents, in order and apart.
+/// Reads a kept map. Returns the number of its file, and the extents, disjoint and in order.
 ///
 /// # Errors
 /// See [`FormatError`].
@@ -118,7 +118,7 @@ pub fn read<S: Substrate>(
     Ok((FileNo(number), extents))
 }
 
-/// What the next extent is told against.
+/// State against which the next extent is encoded.
 #[derive(Default)]
 struct Position {
     end: u64,

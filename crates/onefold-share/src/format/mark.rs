@@ -1,4 +1,4 @@
-//! Marks: what is known of an image file, one small file for each in `files/`, named by its number.
+//! Marks: the knowledge about an image file. Each image has one small file in `files/`, named by its number.
 //!
 //! The subject is the file's number. One frame, the last:
 //!
@@ -7,7 +7,7 @@
 //! | 0..8   | length     | of the file when it was scanned, in bytes                        |
 //! | 8..20  | modified   | then: seconds, 8 bytes signed, and nanoseconds, 4 bytes          |
 //! | 20..32 | changed    | the same                                                         |
-//! | 32     | state      | 1 if the above is of a scan; 0 if none came to its end           |
+//! | 32     | state      | 1 if a scan noted the above; 0 if no scan was complete           |
 //! | 33     | flags      | 1: the file had no hole when it was first read; 2: the time of change above was ahead of the clock then |
 //! | 34..36 | handle     | length of the file's handle, at most 132                         |
 //! | 36..38 | path       | length of its path, at most 4096                                 |
@@ -18,15 +18,15 @@
 //!
 //! | bytes | field  | notes                                                                            |
 //! |-------|--------|----------------------------------------------------------------------------------|
-//! | 0..2  | kind   | 1: the domain; 2 and 3: how far the file is read ([`super::reading`]); 4: the last log. Readers skip kinds that they do not know |
-//! | 2..4  | length | of what follows, in bytes                                                        |
+//! | 0..2  | kind   | 1: the domain; 2 and 3: how far the file is read ([`super::reading`]); 4: the last log. Readers skip unknown kinds |
+//! | 2..4  | length | of the data, in bytes                                                            |
 //! | 4..   |        | domain: user numbers of tenant and owner (4 bytes each), and the encoded domain  |
 //! |       |        | last log: the number that orders it among the logs of its file, 8 bytes          |
 //!
 //! Each mark has a domain, and keeps it: a file that comes into another domain gets another mark, with another number.
 //!
-//! A file that is gone has no path. Its times, if it has any, are when that was seen; passes look after it once more
-//! then.
+//! A file that is gone has no path. Its times, if it has any, say when that was seen. Passes then collect its blocks
+//! once more.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -47,36 +47,35 @@ const DOMAIN_FIELD: u16 = 1;
 /// Kind of the field with the last log.
 const LAST_LOG_FIELD: u16 = 4;
 
-/// What is known of an image file.
+/// A mark: the knowledge about an image file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// Its number.
     pub number: FileNo,
-    /// The file itself.
+    /// The handle of the file.
     pub handle: FileHandle,
-    /// Where it was when it was last seen, below the root.
+    /// Its path when it was last seen, below the root.
     pub path: PathBuf,
-    /// What it was like before it was last read to its end; none before the first time.
+    /// Its stamp before it was last read to its end; `None` before the first time.
     pub scanned: Option<Stamp>,
-    /// What was noted of it besides.
+    /// Further notes.
     pub flags: MarkFlags,
-    /// The domain that its number belongs to; and who tenant and owner were when it was last looked at.
+    /// The domain that its number belongs to, and its tenant and owner at the last look.
     pub membership: Membership,
-    /// How far it is read, where it is not as it was.
+    /// How far it is read, if it has changed.
     pub reading: Reading,
-    /// The number that orders the last log which the writer of this mark knew, among the logs of the file; none where
-    /// no scan has noted one. A log with a higher number is of a host that did not come to write the mark.
+    /// The number that orders the last log which the writer of this mark knew, among the logs of the file; `None` if no
+    /// scan has noted one. A log with a higher number comes from a host that did not get to write the mark.
     pub last_log: Option<u64>,
 }
 
-/// What a mark notes of a file in single bits. Bits that are not known are zero, so that marks of earlier versions have
-/// none.
+/// Notes of a mark in single bits. Unknown bits are zero, so that marks of earlier versions have none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MarkFlags {
-    /// The file had no hole when it was first read: its room was reserved, and its zeros stay blocks.
+    /// The file had no hole when it was first read: its space was reserved, and its zeros stay blocks.
     pub is_reserved: bool,
     /// The time of its last change was ahead of the clock when it was read. It is read once more when the clock has
-    /// come there.
+    /// reached that time.
     pub is_ahead: bool,
 }
 
@@ -93,14 +92,14 @@ impl MarkFlags {
     }
 }
 
-/// What tells that a file was changed.
+/// Values that change with each change of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Length in bytes.
     pub length: u64,
-    /// When its content changed last.
+    /// When its content last changed.
     pub modified: Timestamp,
-    /// When anything about it changed last: whoever sets the time above does not set this one.
+    /// When anything about it last changed. Setting the time above also changes this one, which nobody can set.
     pub changed: Timestamp,
 }
 
@@ -143,13 +142,13 @@ impl Mark {
         self.path.as_os_str().is_empty()
     }
 
-    /// Returns since when the file is known to be gone, as long as what it shared has to be looked after.
+    /// Returns since when the file is known to be gone, as long as the blocks that it shared have to be collected.
     #[must_use]
     pub(crate) fn gone_since(&self) -> Option<Timestamp> {
         self.scanned.filter(|_| self.is_forgotten()).map(|stamp| stamp.modified)
     }
 
-    /// Returns whether the mark can be written: paths longer than the kernel takes are not.
+    /// Returns whether the mark can be written: paths longer than the kernel accepts cannot.
     #[must_use]
     pub fn is_path_kept(path: &Path) -> bool {
         path.as_os_str().len() <= PATH_BYTES_MAX
@@ -158,10 +157,10 @@ impl Mark {
     /// Writes the mark to an empty file and makes it durable.
     ///
     /// # Errors
-    /// No space; those of the device.
+    /// No space; errors of the device.
     ///
     /// # Panics
-    /// When the path is longer than any that can be opened.
+    /// If the path is longer than any that can be opened.
     pub fn write<S: Substrate>(&self, substrate: &S, file: S::File, identity: [u8; 16]) -> std::io::Result<()> {
         let header = RecordHeader { kind: RecordKind::Mark, identity, subject: u64::from(self.number.0) };
         RecordWriter::new(substrate, file, &header).finish(&self.encode())?;
@@ -258,7 +257,7 @@ fn put_field(bytes: &mut Vec<u8>, kind: u16, field: &[u8]) {
     bytes.extend_from_slice(field);
 }
 
-/// Returns the kind and the bytes of the first field, and what is behind it.
+/// Returns the kind and the bytes of the first field, and the bytes behind it.
 fn take_field(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let ([a, b, c, d], rest) = bytes.split_first_chunk()?;
     let (field, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes([*c, *d])))?;
@@ -325,7 +324,7 @@ mod tests {
         assert_eq!(Mark::decode(FileNo(7), &logged.encode()).unwrap(), logged);
     }
 
-    /// A later part of the same version adds fields; one that is not known is skipped.
+    /// A later revision of the same version adds fields; an unknown field is skipped.
     #[test]
     fn fields_come_in_order_and_unknown_ones_are_skipped() {
         let with = |fields: &[(u16, &[u8])]| {

@@ -1,7 +1,8 @@
-//! Every file that sharing keeps: layout, encode, decode. One module for each, all inside the same frames (`record`).
+//! The formats of all files of sharing: layout, encode, decode. One module for each, all inside the same frames
+//! (`record`).
 //!
-//! What is decoded here was written by another host, an older version, or somebody who may write the state folder: it
-//! gives a value or a [`FormatError`], never a panic, and never more memory than a frame.
+//! The decoded bytes were written by another host, an older version, or anybody who may write to the state folder.
+//! Decoding returns a value or a [`FormatError`]. It never panics, and never takes more memory than a frame.
 
 pub(crate) mod claim;
 pub mod cursor;
@@ -31,18 +32,18 @@ pub enum FormatError {
     /// Reading it failed.
     #[error("reading it failed: {0}")]
     Io(#[from] io::Error),
-    /// It is not what it should be; it is dropped, and what it held is found again.
+    /// It is damaged. It is dropped, and its contents are found again.
     #[error("it is damaged: {0}")]
     Damaged(&'static str),
     /// It belongs to another state folder, or to one that was deleted meanwhile.
     #[error("it belongs to another state folder")]
     Foreign,
-    /// It was written by an earlier version of this program, in a way that is of no use any more.
+    /// It was written by an earlier version of this program, in a format that is no longer of use.
     #[error("it has format version {found}; this program reads versions from {oldest} on")]
     Older {
         /// Its version.
         found: u16,
-        /// The oldest that is understood.
+        /// The oldest version that is understood.
         oldest: u16,
     },
     /// It was written by a later version of this program, and is left alone.
@@ -50,21 +51,21 @@ pub enum FormatError {
     Newer {
         /// Its version.
         found: u16,
-        /// The newest that is understood.
+        /// The newest version that is understood.
         known: u16,
     },
 }
 
 impl FormatError {
-    /// Returns whether the file is of no use to any version, so that it may be removed.
+    /// Returns whether the file is useless to any version, so that it may be removed.
     #[must_use]
     pub(crate) fn is_worthless(&self) -> bool {
         matches!(self, FormatError::Damaged(_) | FormatError::Foreign | FormatError::Older { .. })
     }
 }
 
-/// The first 96 bits of a fingerprint: what logs and index keep. Equal ones are compared by value before anything is
-/// shared, so the other bits would only save a call in 2^32 blocks of 2^64.
+/// The first 96 bits of a fingerprint, which logs and index keep. Contents with equal prefixes are compared by value
+/// before anything is shared, so the other bits would only save a call in 2^32 blocks of 2^64.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FingerprintPrefix(pub [u8; FingerprintPrefix::BYTES]);
 
@@ -80,14 +81,14 @@ impl FingerprintPrefix {
         FingerprintPrefix(bytes)
     }
 
-    /// Returns the first eight bytes as a number that is in the order of the digests.
+    /// Returns the first eight bytes as a number. Numbers are in the order of the digests.
     #[must_use]
     pub fn first_word(self) -> u64 {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         u64::from_be_bytes([a, b, c, d, e, f, g, h])
     }
 
-    /// Returns all of it as a number that is in the order of the digests.
+    /// Returns all of it as a number. Numbers are in the order of the digests.
     #[must_use]
     pub fn number(self) -> u128 {
         let mut bytes = [0; 16];
@@ -108,7 +109,7 @@ impl fmt::Debug for FingerprintPrefix {
     }
 }
 
-/// Number of a file in `files/`. It is seldom given out again: only by a host that has not seen the higher ones.
+/// Number of a file in `files/`. It is rarely given out again: only by a host that has not seen the higher ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileNo(pub u32);
 
@@ -123,34 +124,35 @@ impl fmt::Display for FileNo {
 pub struct FileBlock(pub u64);
 
 impl FileBlock {
-    /// The highest number and one.
+    /// The highest number plus one.
     pub const LIMIT: u64 = 1 << 39;
 }
 
-/// Where a shared block has its stable name: a block of an arena file.
+/// The stable name of a shared block: a block of an arena file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(u64);
 
 impl Slot {
-    /// Slots of an arena file: 1 GiB. The kernel keeps the whole map of a file in memory once it is asked for a part.
+    /// Number of slots of an arena file: 1 GiB. The kernel keeps the whole map of a file in memory once a part is asked
+    /// for.
     pub(crate) const IN_FILE: u64 = 1 << 18;
-    /// The highest number of a slot and one.
+    /// The highest number of a slot plus one.
     pub const LIMIT: u64 = 1 << 39;
 
-    /// Returns a slot of an arena file, if there can be such a one.
+    /// Returns a slot of an arena file, if it is within the limits.
     #[must_use]
     pub fn new(arena: u32, index: u64) -> Option<Slot> {
         let slot = u64::from(arena).checked_mul(Slot::IN_FILE)?.checked_add(index)?;
         (index < Slot::IN_FILE && slot < Slot::LIMIT).then_some(Slot(slot))
     }
 
-    /// Returns the slot of a number, which may be anybody's.
+    /// Returns the slot with a number from any source, if the number is valid.
     #[must_use]
     pub(crate) fn from_number(number: u64) -> Option<Slot> {
         (number < Slot::LIMIT).then_some(Slot(number))
     }
 
-    /// Returns the number of the slot among all of all arena files.
+    /// Returns the number of the slot among the slots of all arena files.
     #[must_use]
     pub fn number(self) -> u64 {
         self.0
@@ -162,7 +164,7 @@ impl Slot {
         u32::try_from(self.0 / Slot::IN_FILE).expect("below 2^21")
     }
 
-    /// Returns its place in the arena file, in blocks.
+    /// Returns its index in the arena file, in blocks.
     #[must_use]
     pub fn index(self) -> u64 {
         self.0 % Slot::IN_FILE

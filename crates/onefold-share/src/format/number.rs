@@ -1,17 +1,17 @@
-//! Numbers that take as many bytes as they need: seven bits in each byte, the lowest first; the top bit is set in all
-//! bytes but the last (LEB128). Zigzag is twice a number that is not negative, and -2x - 1 of one that is.
+//! Numbers of variable length: seven bits in each byte, the lowest first; the top bit is set in all bytes but the last
+//! (LEB128). Zigzag maps a number x that is not negative to 2x, and a negative one to -2x - 1.
 
-/// Returns the zigzag number of one that is negative where its top bit is set.
+/// Returns the zigzag form of a number, which is negative if its top bit is set.
 pub(super) fn zigzag(number: u64) -> u64 {
     (number << 1) ^ (number.cast_signed() >> 63).cast_unsigned()
 }
 
-/// Returns the number that a zigzag number stands for.
+/// Returns the number with a zigzag form.
 pub(super) fn unzigzag(number: u64) -> u64 {
     (number >> 1) ^ (number & 1).wrapping_neg()
 }
 
-/// Adds a number.
+/// Appends a number.
 pub(super) fn push_number(mut number: u64, into: &mut Vec<u8>) {
     loop {
         let low = u8::try_from(number & 0x7f).expect("seven bits");
@@ -23,7 +23,7 @@ pub(super) fn push_number(mut number: u64, into: &mut Vec<u8>) {
     }
 }
 
-/// Takes a number; none if it is cut, longer than 64 bits, or not written as short as it can be.
+/// Takes a number; `None` if it is truncated, longer than 64 bits, or not in its shortest form.
 pub(super) fn take_number(from: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {

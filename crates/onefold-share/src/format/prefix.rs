@@ -1,4 +1,4 @@
-//! Which digests a shard holds: those that begin with the same bits.
+//! The prefix of a shard: all digests of a shard begin with the same bits.
 
 use std::fmt;
 
@@ -15,12 +15,12 @@ pub struct Prefix {
 impl Prefix {
     /// The prefix of all digests.
     pub const WHOLE: Prefix = Prefix { bits: 0, count: 0 };
-    /// Shards are not split further: there would be more of them than anybody opens.
+    /// Maximum length of a prefix. With longer ones, there would be more shards than a process can open.
     pub(crate) const BITS_MAX: u8 = 12;
     /// The name of [`Prefix::WHOLE`].
     const WHOLE_NAME: &str = "whole";
 
-    /// Returns the prefix of a name: `whole`, or its bits as digits.
+    /// Returns the prefix with a name: `whole`, or its bits as digits.
     #[must_use]
     pub fn parse(name: &str) -> Option<Prefix> {
         if name == Prefix::WHOLE_NAME {
@@ -46,7 +46,7 @@ impl Prefix {
         Prefix { bits: digest.first_word() & longest.mask(), ..longest }
     }
 
-    /// Returns the two prefixes that are longer by one bit; none if that would be too many.
+    /// Returns the two prefixes that are longer by one bit; `None` if they would be too long.
     #[must_use]
     pub fn halves(self) -> Option<[Prefix; 2]> {
         if self.count == Prefix::BITS_MAX {
@@ -80,7 +80,7 @@ impl Prefix {
         self.bits | !self.mask()
     }
 
-    /// Returns by how many bits it is longer than another one that covers it.
+    /// Returns by how many bits it is longer than another prefix that covers it.
     #[must_use]
     pub(crate) fn bits_behind(self, other: Prefix) -> u8 {
         self.count.saturating_sub(other.count)

@@ -1,6 +1,6 @@
 //! How far an image file is read: two fields of its mark.
 //!
-//! The field of kind 2, where anything of it is not zero:
+//! The field of kind 2, if any part of it is not zero:
 //!
 //! | bytes  | field      | notes                                                                   |
 //! |--------|------------|-------------------------------------------------------------------------|
@@ -8,17 +8,17 @@
 //! | 1..8   | -          | zero                                                                    |
 //! | 8..16  | generation | of the file system at the last look ([`onefold_substrate::Sharing::generation`]) |
 //! | 16..24 | cursor     | where the next turn goes on, in bytes                                   |
-//! | 24..32 | left       | bytes from the cursor on, round about, that complete the round          |
+//! | 24..32 | left       | bytes from the cursor on, with wrap-around, that complete the round     |
 //! | 32..64 | stamp      | length and times of the file when the round began, as in the mark       |
 //!
-//! The field of kind 3, where something is to be read again: up to 256 entries, in order and apart
+//! The field of kind 3, if any range is to be read again: up to 256 disjoint entries, in order
 //!
 //! | bytes  | field      | notes                                                                   |
 //! |--------|------------|-------------------------------------------------------------------------|
 //! | 0..8   | offset     | in bytes, of a block                                                    |
 //! | 8..16  | length     | in bytes, whole blocks                                                  |
 //! | 16..24 | due        | when the range is read again: seconds since 1970, signed                |
-//! | 24..28 | pause      | in seconds; the next one is twice as long; 0 where nothing failed       |
+//! | 24..28 | pause      | in seconds; the next one is twice as long; 0 if nothing failed          |
 //! | 28     | state      | 1: the range was read since, and the entry is forgotten at `due`        |
 //! | 29..32 | -          | zero                                                                    |
 
@@ -35,11 +35,11 @@ pub(super) const AGAIN_FIELD: u16 = 3;
 
 const READING_BYTES: usize = 64;
 const AGAIN_BYTES: usize = 32;
-/// Most entries of a file. Where there are more, the nearest become one.
+/// Maximum number of entries of a file. Beyond it, the nearest are merged.
 pub(crate) const AGAIN_MAX: usize = 256;
-/// The first and the longest pause after a failure, in seconds.
+/// The first pause after a failure, in seconds.
 pub(crate) const PAUSE_MIN: u32 = 60;
-/// See [`PAUSE_MIN`].
+/// The longest pause after a failure, in seconds.
 pub(crate) const PAUSE_MAX: u32 = 24 * 3600;
 const FILE_BYTES_MAX: u64 = FileBlock::LIMIT * BLOCK_BYTES_U64;
 
@@ -48,22 +48,22 @@ const FILE_BYTES_MAX: u64 = FileBlock::LIMIT * BLOCK_BYTES_U64;
 pub struct Reading {
     /// Whether the file was read to its end once. Otherwise it was read up to the cursor.
     pub is_known: bool,
-    /// The file system's generation at the last look; none if it tells none, or no look was made.
+    /// The file system's generation at the last look; `None` if it reports none, or no look was made.
     pub generation: Option<u64>,
     /// Where the next turn goes on, in bytes.
     pub cursor: u64,
-    /// The round that is under way: what has to be read before the whole is known as it was at one moment.
+    /// The current round: the part that has to be read before the whole file is known as it was at one moment.
     pub round: Option<Round>,
-    /// Ranges to be read again, in order and apart.
+    /// Ranges to be read again, disjoint and in order.
     pub again: Vec<Again>,
 }
 
 /// A way round a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// What the file was like when it began.
+    /// The stamp of the file when it began.
     pub stamp: Stamp,
-    /// Bytes from the cursor on, and from the file's beginning on after its end, that are still to be read.
+    /// Bytes that are still to be read, from the cursor to the file's end and on from its beginning.
     pub left: u64,
 }
 
@@ -74,11 +74,11 @@ pub struct Again {
     pub offset: u64,
     /// Length in bytes.
     pub length: u64,
-    /// When, in seconds since 1970.
+    /// When it is read again, in seconds since 1970.
     pub due: i64,
-    /// The pause before that, in seconds; 0 where nothing has failed.
+    /// The pause before that, in seconds; 0 if nothing has failed.
     pub pause: u32,
-    /// The range was read since: only the pause is remembered, until `due`.
+    /// The range was read since. Only the pause is remembered, until `due`.
     pub is_read: bool,
 }
 
@@ -117,7 +117,7 @@ impl Again {
 }
 
 impl Reading {
-    /// Returns the field of kind 2; none if all of it would be zero.
+    /// Returns the field of kind 2; `None` if all of it would be zero.
     pub(super) fn encode(&self) -> Option<[u8; READING_BYTES]> {
         let mut bytes = [0; READING_BYTES];
         let bits = [self.is_known, self.generation.is_some(), self.round.is_some()];
@@ -131,7 +131,7 @@ impl Reading {
         (bytes != [0; READING_BYTES]).then_some(bytes)
     }
 
-    /// Takes in the field of kind 2.
+    /// Decodes the field of kind 2 into this.
     pub(super) fn decode(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
         let bytes: &[u8; READING_BYTES] =
             bytes.try_into().map_err(|_| FormatError::Damaged("how far it is read has a wrong length"))?;
@@ -148,16 +148,16 @@ impl Reading {
         Ok(())
     }
 
-    /// Returns the field of kind 3; none if nothing is to be read again.
+    /// Returns the field of kind 3; `None` if nothing is to be read again.
     ///
     /// # Panics
-    /// When there are more than [`AGAIN_MAX`] ranges.
+    /// If there are more than [`AGAIN_MAX`] ranges.
     pub(super) fn encode_again(&self) -> Option<Vec<u8>> {
         assert!(self.again.len() <= AGAIN_MAX, "{} ranges to be read again", self.again.len());
         (!self.again.is_empty()).then(|| self.again.iter().flat_map(Again::encode).collect())
     }
 
-    /// Takes in the field of kind 3.
+    /// Decodes the field of kind 3 into this.
     pub(super) fn decode_again(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
         const ODD: FormatError = FormatError::Damaged("a range that is to be read again is none");
         let (entries, rest) = bytes.as_chunks();
@@ -173,19 +173,19 @@ impl Reading {
         Ok(())
     }
 
-    /// Returns whether a range is to be read now, whether the file changes or not.
+    /// Returns whether a range is due to be read, whether the file changes or not.
     #[must_use]
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         self.again.iter().any(|again| !again.is_read && again.due <= now.seconds)
     }
 
-    /// Returns ranges that could not be read, or shared, when that was tried last.
+    /// Returns the ranges that could not be read, or shared, at the last attempt.
     pub fn failed(&self) -> impl Iterator<Item = &Again> {
         self.again.iter().filter(|again| !again.is_read && again.pause > 0)
     }
 
-    /// Has a range read again: at once, or after a pause where it failed. The pause is twice that of the last failure.
-    /// Returns whether the failure is new.
+    /// Schedules another reading of a range: at once, or after a pause if it failed. The pause is twice that of the
+    /// last failure. Returns whether the failure is new.
     pub fn read_again(&mut self, range: Range<u64>, has_failed: bool, now: Timestamp) -> bool {
         if range.is_empty() {
             return false;
@@ -205,7 +205,8 @@ impl Reading {
         has_failed && last.is_none()
     }
 
-    /// Takes note that a range was read. Pauses are remembered for as long again and a day, should it fail once more.
+    /// Notes that a range was read. Pauses are remembered for the same time again plus a day, in case the range fails
+    /// once more.
     pub(crate) fn was_read(&mut self, range: &Range<u64>, now: Timestamp) {
         let remembered = |again: &Again| {
             let (start, end) = (again.offset.max(range.start), again.range().end.min(range.end));
@@ -234,7 +235,7 @@ impl Reading {
         self.bound();
     }
 
-    /// Drops what is behind the end of the file, in bytes.
+    /// Drops the parts behind the end of the file, in bytes.
     pub fn cut(&mut self, end: u64) {
         self.remove(&(end..FILE_BYTES_MAX));
     }
@@ -270,7 +271,7 @@ impl Reading {
         (one.due, one.pause, one.is_read) == (other.due, other.pause, other.is_read)
     }
 
-    /// Has the nearest ranges become one as long as there are too many: what is between is read again for nothing.
+    /// Merges the nearest ranges as long as there are too many. The gaps between them are read without need.
     fn bound(&mut self) {
         while self.again.len() > AGAIN_MAX {
             let gap = |place: &usize| self.again[place + 1].offset - self.again[*place].range().end;
@@ -331,7 +332,7 @@ mod tests {
         assert_eq!(pauses[11..], [86_400; 3]);
         reading.was_read(&(0..100 * K), at(now));
         assert!(!reading.is_due(at(i64::MAX)) && reading.failed().count() == 0);
-        // What fails again soon goes on where the pauses were; what does so late begins anew.
+        // A range that fails again soon continues with its last pause; one that fails late begins anew.
         let mut later = reading.clone();
         assert!(!reading.read_again(8 * K..9 * K, true, at(now + 100)));
         later.was_read(&(0..K), at(now + 3 * 86_400));
@@ -350,7 +351,7 @@ mod tests {
         assert_eq!(reading, Reading::default());
     }
 
-    /// Against a set of blocks.
+    /// Compares with a set of blocks.
     #[test]
     fn ranges_stay_in_order_apart_and_few() {
         let random = SeededRandom::new(7);

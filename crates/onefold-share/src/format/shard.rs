@@ -1,12 +1,12 @@
 //! A part of the index: entries in order of their digests.
 //!
-//! The subject is the generation, its top bit set where the shard is split: its entries belong to its two halves from
+//! The subject is the generation. Its top bit is set if the shard is split: its entries belong to its two halves from
 //! then on, and each half has them until it has a generation of its own. Each frame but the last holds whole entries
-//! (`entry`), those of all frames in one order. The last frame holds the number of unique and of shared entries, 8
-//! bytes each.
+//! (`entry`); the entries of all frames are in one order. The last frame holds the number of unique and of shared
+//! entries, 8 bytes each.
 //!
-//! A batch, what a pass publishes before its end, is written alike: its subject is its number, and all of its entries
-//! are shared ones, of any digests.
+//! A batch, which a pass publishes before its end, has the same format. Its subject is its number, and all of its
+//! entries are shared ones, of any digests.
 
 use std::io;
 use std::ops::AddAssign;
@@ -19,7 +19,7 @@ use super::record::{
 };
 use super::{FingerprintPrefix, FormatError};
 
-/// In the subject: the shard is split.
+/// Flag in the subject: the shard is split.
 const SPLIT: u64 = 1 << 63;
 
 const OUT_OF_ORDER: FormatError = FormatError::Damaged("its entries are out of order");
@@ -30,23 +30,23 @@ pub(crate) const EMPTY_BYTES: u64 = (HEADER_BYTES + 2 * FRAME_HEADER_BYTES + 16)
 /// The highest number of a generation.
 pub const GENERATION_MAX: u64 = SPLIT - 1;
 
-/// How many entries of each kind there are.
+/// Counts of entries of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntryCounts {
-    /// Contents that are at one place.
+    /// Contents at one place.
     pub unique: u64,
     /// Contents that have an arena slot.
     pub shared: u64,
 }
 
 impl EntryCounts {
-    /// Returns how many there are in all.
+    /// Returns the total.
     #[must_use]
     pub fn all(self) -> u64 {
         self.unique + self.shared
     }
 
-    /// Counts one more.
+    /// Counts one more entry.
     pub fn count(&mut self, entry: &Entry) {
         match entry.place {
             Place::Unique(..) => self.unique += 1,
@@ -71,7 +71,7 @@ pub struct ShardWriter<'a, S: Substrate> {
 }
 
 impl<'a, S: Substrate> ShardWriter<'a, S> {
-    /// Begins a generation in an empty file; `is_split` where its entries are to belong to its halves.
+    /// Begins a generation in an empty file; `is_split` if its entries are to belong to its halves.
     #[must_use]
     pub fn new(
         substrate: &'a S,
@@ -98,10 +98,10 @@ impl<'a, S: Substrate> ShardWriter<'a, S> {
     /// Adds an entry.
     ///
     /// # Errors
-    /// No space; those of the device.
+    /// No space; errors of the device.
     ///
     /// # Panics
-    /// When its digest is not above the one before.
+    /// If its digest is not above the previous one.
     pub fn push(&mut self, entry: &Entry) -> io::Result<()> {
         assert!(self.last.is_none_or(|last| last < entry.digest), "{} after {:?}", entry.digest, self.last);
         self.last = Some(entry.digest);
@@ -114,18 +114,18 @@ impl<'a, S: Substrate> ShardWriter<'a, S> {
         Ok(())
     }
 
-    /// Adds entries as they are in another shard, which is many times as fast as one by one.
+    /// Adds encoded entries of another shard, which is many times as fast as one by one.
     ///
     /// # Errors
-    /// No space; those of the device.
+    /// No space; errors of the device.
     ///
     /// # Panics
-    /// When the digest of the first is not above the one before.
+    /// If the digest of the first is not above the previous one.
     pub(crate) fn push_stretch(&mut self, stretch: &Stretch<'_>) -> io::Result<()> {
         let Some((first, last)) = stretch.ends else { return Ok(()) };
         assert!(self.last.is_none_or(|before| before < first), "{first} after {:?}", self.last);
         self.last = Some(last);
-        // It is of one frame, so that it fits an empty one. Frames may be as short as this makes some of them.
+        // It is part of one frame, so it fits into an empty one. This may make some frames very short.
         if self.payload.len() + stretch.bytes.len() > PAYLOAD_BYTES_MAX {
             self.record.frame(&self.payload)?;
             self.payload.clear();
@@ -135,7 +135,7 @@ impl<'a, S: Substrate> ShardWriter<'a, S> {
         Ok(())
     }
 
-    /// Ends the shard and makes it durable. Returns what it holds, and its length in bytes.
+    /// Ends the shard and makes it durable. Returns its counts, and its length in bytes.
     ///
     /// # Errors
     /// As [`ShardWriter::push`].
@@ -148,10 +148,10 @@ impl<'a, S: Substrate> ShardWriter<'a, S> {
     }
 }
 
-/// Entries that follow on each other in a shard, as they lie there.
+/// Consecutive entries of a shard, in their encoded form.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stretch<'a> {
-    /// At most a frame's payload.
+    /// At most the payload of a frame.
     bytes: &'a [u8],
     counts: EntryCounts,
     /// The first digest and the last one.
@@ -159,7 +159,7 @@ pub struct Stretch<'a> {
 }
 
 impl Stretch<'_> {
-    /// Returns how many entries it has of each kind.
+    /// Returns its counts of entries of each kind.
     #[must_use]
     pub(crate) fn counts(&self) -> EntryCounts {
         self.counts
@@ -169,7 +169,7 @@ impl Stretch<'_> {
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
         let mut rest = self.bytes;
         std::iter::from_fn(move || {
-            // They were decoded before, when it was found where they end.
+            // They were decoded before, to find their end.
             let (entry, length) = Entry::decode(rest).ok()??;
             rest = &rest[length..];
             Some(entry)
@@ -229,7 +229,7 @@ impl<'a, S: Substrate> ShardReader<'a, S> {
         self.record.subject()
     }
 
-    /// Returns which generation it is.
+    /// Returns its generation.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.record.subject() & !SPLIT
@@ -253,8 +253,8 @@ impl<'a, S: Substrate> ShardReader<'a, S> {
         self.last
     }
 
-    /// Returns the next entries, as long as their digests, as numbers, are below `limit`, and only of what is in
-    /// memory. None of them says nothing: [`ShardReader::next_entry`] goes on.
+    /// Returns the next entries, as long as their digests, as numbers, are below `limit`, and only those in memory. An
+    /// empty result has no meaning: [`ShardReader::next_entry`] goes on.
     ///
     /// # Errors
     /// As [`ShardReader::next_entry`].
@@ -279,10 +279,10 @@ impl<'a, S: Substrate> ShardReader<'a, S> {
         Ok(Stretch { bytes: &self.payload[from..self.taken], counts, ends })
     }
 
-    /// Returns the next entry; none behind the last.
+    /// Returns the next entry; `None` behind the last.
     ///
     /// # Errors
-    /// See [`FormatError`]. What was returned before was in the shard.
+    /// See [`FormatError`]. The entries returned before were in the shard.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, FormatError> {
         loop {
             if let Some((entry, length)) = Entry::decode(&self.payload[self.taken..])? {
@@ -370,7 +370,7 @@ mod tests {
                 while let Some(entry) = one.next_entry().unwrap() {
                     shard.push(&entry).unwrap();
                     found.push(entry);
-                    // Often none, often within a frame, now and then all that is left of it.
+                    // Often none, often within a frame, sometimes the rest of the frame.
                     let limit =
                         entry.digest.number() + u128::from(random.below(20) * random.below(20) * random.below(60));
                     let stretch = one.take_below(limit).unwrap();

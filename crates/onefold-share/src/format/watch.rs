@@ -1,4 +1,4 @@
-//! What a watch does: written by it alone, in place, and read by who asks. Nothing depends on it.
+//! The status of a watch. Only the watch writes it, in place; anybody may read it. Nothing depends on it.
 //!
 //! The subject is zero. One frame, the last:
 //!
@@ -8,19 +8,19 @@
 //! | 4       | phase      | [`WatchPhase`]                                                      |
 //! | 5       | -          | zero                                                                |
 //! | 6..8    | host       | length of the host's name, at most 255                              |
-//! | 8..10   | trouble    | length of what went wrong last, at most 1024; 0 if nothing did since |
+//! | 8..10   | trouble    | length of the last failure, at most 1024; 0 if work succeeded since |
 //! | 10..12  | -          | zero                                                                |
-//! | 12..16  | interval   | seconds between two looks: an older `updated` is of one that hangs  |
+//! | 12..16  | interval   | seconds between two looks: a watch with an older `updated` hangs    |
 //! | 16..24  | updated    | seconds since 1970, signed                                          |
 //! | 24..32  | owned      | images whose locks it keeps, because they are open on its host      |
-//! | 32..40  | waiting    | blocks in logs that wait for a pass, about                          |
-//! | 40..48  | passes     | that came to their end since it began                               |
+//! | 32..40  | waiting    | approximate number of blocks in logs that wait for a pass           |
+//! | 40..48  | passes     | completed since the watch began                                     |
 //! | 48..56  | passed     | when the last one ended: seconds since 1970, signed; 0 if none did  |
 //! | 56..64  | shared     | by all of them, in bytes                                            |
 //! | 64..72  | freed      | of that, in bytes                                                   |
 //! | 72..    |            | the host's name and the trouble, as UTF-8                           |
 //!
-//! Whoever reads it while it is written finds a wrong checksum, and reads it again.
+//! A process that reads it during a write finds a wrong checksum, and reads it again.
 
 use onefold_substrate::Substrate;
 
@@ -31,7 +31,7 @@ const FIXED_BYTES: usize = 72;
 const HOST_BYTES_MAX: usize = 255;
 const TROUBLE_BYTES_MAX: usize = 1024;
 
-/// What a watch does at the moment.
+/// The current activity of a watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WatchPhase {
     /// It waits for files to change.
@@ -41,7 +41,7 @@ pub enum WatchPhase {
     OutsideWindows,
     /// It waits for the load of its host to fall.
     LoadTooHigh,
-    /// It reads what has changed.
+    /// It reads changes.
     Scanning,
     /// It shares.
     Sharing,
@@ -67,14 +67,14 @@ impl WatchPhase {
     }
 }
 
-/// What a watch does, and has done since it began.
+/// The status of a watch, and its work since it began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchStatus {
     /// Its process number on its host.
     pub process: u32,
     /// The name of its host.
     pub host: String,
-    /// What it does.
+    /// Its activity.
     pub phase: WatchPhase,
     /// Seconds between two of its looks.
     pub interval_seconds: u32,
@@ -82,25 +82,25 @@ pub struct WatchStatus {
     pub updated: i64,
     /// Images whose locks it keeps, because they are open for writing on its host.
     pub owned: u64,
-    /// Blocks in logs that wait for a pass, about.
+    /// Approximate number of blocks in logs that wait for a pass.
     pub waiting_blocks: u64,
-    /// Passes that came to their end.
+    /// Number of completed passes.
     pub passes: u64,
-    /// When the last of them did, in seconds since 1970; 0 before the first.
+    /// When the last of them ended, in seconds since 1970; 0 before the first.
     pub last_pass: i64,
-    /// Bytes that were shared by them.
+    /// Bytes that they shared.
     pub shared_bytes: u64,
-    /// Bytes that came free by that, as maps tell.
+    /// Bytes that they freed, as maps show.
     pub freed_bytes: u64,
-    /// What went wrong last, if nothing went well since.
+    /// The last failure, if nothing succeeded since.
     pub trouble: Option<String>,
 }
 
 impl WatchStatus {
-    /// Writes the status over the one before. Returns the file.
+    /// Writes the status over the previous one. Returns the file.
     ///
     /// # Errors
-    /// No space; those of the device.
+    /// No space; errors of the device.
     pub fn write<S: Substrate>(&self, substrate: &S, file: S::File, identity: [u8; 16]) -> std::io::Result<S::File> {
         let header = RecordHeader { kind: RecordKind::Watch, identity, subject: 0 };
         Ok(RecordWriter::new(substrate, file, &header).finish(&self.encode())?.0)
@@ -109,7 +109,7 @@ impl WatchStatus {
     /// Reads a status.
     ///
     /// # Errors
-    /// See [`FormatError`]; `Damaged` also where it was just being written.
+    /// See [`FormatError`]; `Damaged` also while it is being written.
     pub fn read<S: Substrate>(substrate: &S, file: S::File, identity: &[u8; 16]) -> Result<WatchStatus, FormatError> {
         let mut reader = RecordReader::open(substrate, file, RecordKind::Watch, Some(identity))?;
         let Some(Frame::Last(payload)) = reader.next_frame()? else {
@@ -174,7 +174,7 @@ impl WatchStatus {
     }
 }
 
-/// Returns the beginning of a text that has at most so many bytes.
+/// Returns the longest beginning of a text that has at most `bytes_max` bytes.
 fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }

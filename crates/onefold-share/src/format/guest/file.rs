@@ -1,15 +1,15 @@
-//! A file of a guest, as it is kept: what is claimed of it, and where it lies.
+//! A kept file of a guest: the claim about it, and its places.
 //!
 //! | field | notes |
 //! |---|---|
-//! | package | its place in the list of packages, and one; 0 of a file of no package |
-//! | claim | one byte: 1 or 4 an MD5 digest, 16 bytes, 4 where its content may enter a common volume; 2 a path, 8 bytes; 3 a path and probes, 8 bytes each |
+//! | package | its index in the list of packages, plus one; 0 for a file of no package |
+//! | claim | one byte: 1 or 4 an MD5 digest, 16 bytes, 4 if its content may enter a common volume; 2 a path, 8 bytes; 3 a path and probes, 8 bytes each |
 //! | tree, system, file | its tree, the file system in it, and its number there |
 //! | generation, size | of its inode |
 //! | modified, changed | each as seconds, zigzag, and nanoseconds |
 //! | created | one byte, whether it is recorded; then as the others |
 //! | phases | one byte, a bit for each phase that has pieces |
-//! | pieces | for each such phase: how many, then of each how far its content begins behind the end of the piece before, zigzag; the same of its block; and its length in blocks |
+//! | pieces | for each such phase: how many, then for each the distance of its content from the end of the previous piece, zigzag; the same for its block; and its length in blocks |
 //!
 //! Fields without a length in bytes are numbers of `number`.
 
@@ -18,22 +18,22 @@ use onefold_guest::filesystem::Timestamp;
 use super::super::FileBlock;
 use super::super::number::{push_number, take_number, unzigzag, zigzag};
 
-/// Units of a phase in a block.
+/// Number of units of a phase in a block.
 pub const PHASES: usize = 8;
-/// Blocks of a file that are candidates, at most: 4 TiB.
+/// Maximum number of blocks of a candidate file: 4 TiB.
 pub const CONTENT_BLOCKS_MAX: u64 = 1 << 30;
 
-/// Pieces of one file in one phase, at most. Only a hostile guest has more in a file.
+/// Maximum number of pieces of one file in one phase. Only a hostile guest has more in a file.
 pub const PIECES_MAX: usize = 1 << 16;
 
 /// Consecutive blocks of a content that are consecutive blocks of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Piece {
-    /// Which block of the content is the first.
+    /// The first block, as a block of the content.
     pub content: u64,
-    /// Where it lies in the image.
+    /// The first block, as a block of the image.
     pub block: u64,
-    /// How many they are.
+    /// The number of blocks.
     pub count: u64,
 }
 
@@ -42,30 +42,31 @@ pub struct Piece {
 pub struct PhasedPieces(pub [Vec<Piece>; PHASES]);
 
 impl PhasedPieces {
-    /// Forgets all pieces.
+    /// Removes all pieces.
     pub(crate) fn clear(&mut self) {
         self.0.iter_mut().for_each(Vec::clear);
     }
 
-    /// Returns each phase that has pieces, with these.
+    /// Returns each phase that has pieces, with its pieces.
     pub fn phases(&self) -> impl Iterator<Item = (u64, &[Piece])> {
         let all = (0..).zip(&self.0).map(|(phase, pieces)| (phase, pieces.as_slice()));
         all.filter(|(_, pieces)| !pieces.is_empty())
     }
 }
 
-/// What is claimed of a file.
+/// The claim about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptClaim {
     /// A package database records this MD5 digest.
     Digest([u8; 16]),
-    /// So, too, of a package that is installed, and it is no configuration file: its content may enter a common volume.
+    /// The same, for a file of an installed package that is not a configuration file: its content may enter a common
+    /// volume.
     Content([u8; 16]),
     /// It belongs to no package.
     Path {
         /// The number of its path.
         path: u64,
-        /// The number of its first, middle and last block, where these were read.
+        /// The number of its first, middle and last block, if these were read.
         probes: Option<u64>,
     },
 }
@@ -73,30 +74,30 @@ pub enum KeptClaim {
 /// A file of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptFile {
-    /// Its package, by its place in the list of those of the image.
+    /// Its package, by its index in the list of the image.
     pub package: Option<u32>,
-    /// What is claimed of it.
+    /// The claim about it.
     pub claim: KeptClaim,
-    /// Its tree: the place among all systems of the guest.
+    /// Its tree: the index among all systems of the guest.
     pub tree: u32,
-    /// Its file system, by its place in the tree.
+    /// Its file system, by its index in the tree.
     pub system: u32,
-    /// Its number there.
+    /// Its number in that file system.
     pub file: u64,
-    /// What tells it from an earlier file with that number.
+    /// Distinguishes it from an earlier file with that number.
     pub generation: u64,
     /// Its length in bytes.
     pub size_bytes: u64,
-    /// When its content changed.
+    /// When its content last changed.
     pub modified: Timestamp,
-    /// When its record changed.
+    /// When its record last changed.
     pub changed: Timestamp,
-    /// When it was made, where this is recorded.
+    /// When it was created, if this is recorded.
     pub created: Option<Timestamp>,
 }
 
 impl KeptFile {
-    /// Adds the bytes of a file and its pieces.
+    /// Appends the bytes of a file and its pieces.
     pub(super) fn encode(&self, pieces: &PhasedPieces, into: &mut Vec<u8>) {
         push_number(self.package.map_or(0, |package| u64::from(package) + 1), into);
         match self.claim {
@@ -135,7 +136,7 @@ impl KeptFile {
         }
     }
 
-    /// Takes a file, and puts its pieces in place of those that are there; none if it is no file.
+    /// Takes a file, and replaces the given pieces by its own; `None` if the bytes are no file.
     pub(super) fn decode(from: &mut &[u8], pieces: &mut PhasedPieces) -> Option<KeptFile> {
         let package = match take_number(from)? {
             0 => None,
@@ -187,7 +188,7 @@ fn take_pieces(from: &mut &[u8], pieces: &mut Vec<Piece>) -> Option<()> {
     Some(())
 }
 
-/// Takes so many bytes.
+/// Takes `COUNT` bytes.
 pub(super) fn take<const COUNT: usize>(from: &mut &[u8]) -> Option<[u8; COUNT]> {
     let (bytes, rest) = from.split_first_chunk()?;
     *from = rest;

@@ -1,18 +1,18 @@
-//! Kept guests: what the guest of an image says of its files, and where these lie in the image. Each image has one file
-//! in `guests/`, named by the image's number.
+//! Kept guests: the claims of an image's guest about its files, and the places of these files in the image. Each image
+//! has one file in `guests/`, named by the image's number.
 //!
 //! The subject is the file's number. The first frame is the head:
 //!
 //! | bytes   | field     | notes                                                                       |
 //! |---------|-----------|-----------------------------------------------------------------------------|
 //! | 0..32   | stamp     | of the image before it was examined, as in marks                            |
-//! | 32      | state     | 1 if the stamp tells of each later change; 0 if the image has to be examined |
+//! | 32      | state     | 1 if the stamp shows each later change; 0 if the image has to be examined    |
 //! | 33      | flags     | 1: a package database was found                                             |
-//! | 34      | tiers     | by what files were believed equal, a bit for each number                    |
+//! | 34      | tiers     | by which files were believed equal, a bit for each number                   |
 //! | 35..40  | -         | zero                                                                        |
 //! | 40..48  | hashing   | the writer's hash of its version of the examination and of a fixed text: only equal hashes use a record |
-//! | 48..56  | databases | a number for the volumes and the stamps of their package databases          |
-//! | 56..128 | counts    | what was examined: nine sums, 8 bytes each                                  |
+//! | 48..56  | databases | number that stands for the volumes and the stamps of their package databases |
+//! | 56..128 | counts    | of the examination: nine sums, 8 bytes each                                 |
 //! | 128..132 | packages | how many                                                                   |
 //! | 132..136 | files    | how many                                                                   |
 //!
@@ -20,7 +20,7 @@
 //! The last frame is empty. A file that would be longer than [`GUEST_BYTES_MAX`] is not kept, nor is one with more than
 //! [`PACKAGES_MAX`] packages. No name is empty.
 //!
-//! Names of packages, paths and times are those of a guest, which may say what it likes.
+//! Names of packages, paths and times come from a guest, and are not trusted.
 
 mod file;
 
@@ -32,50 +32,50 @@ use super::number::{push_number, take_number};
 use super::record::{Frame, PAYLOAD_BYTES_MAX, RecordHeader, RecordKind, RecordReader, RecordWriter};
 use super::{FileNo, FormatError};
 
-/// Longest text of packages and files.
+/// Maximum length of the text of packages and files.
 pub const GUEST_BYTES_MAX: usize = 32 << 20;
-/// Longest name of a package, in bytes.
+/// Maximum length of a package's name, in bytes.
 pub const NAME_BYTES_MAX: usize = 4096;
-/// The most packages that the record of one image may hold. Debian offers half of this number.
+/// Maximum number of packages in the record of one image. Debian offers half of this number.
 pub const PACKAGES_MAX: usize = 150_000;
-/// Sums of what was examined.
+/// Number of sums of an examination.
 pub const COUNTS: usize = 9;
 const HEAD_BYTES: usize = 136;
 const HAS_PACKAGES: u8 = 1;
 
-/// What is kept of an image, but for its packages and files.
+/// The head of an image's record, which has everything except packages and files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuestHead {
-    /// What the image was like before it was examined; none if a later change may not show.
+    /// The stamp of the image before it was examined; `None` if a later change might not show.
     pub stamp: Option<Stamp>,
     /// Whether a package database was found.
     pub has_packages: bool,
-    /// By what files were believed equal, a bit for each number of a tier.
+    /// The tiers by which files were believed equal, a bit for each number of a tier.
     pub tiers: u8,
-    /// How the writer examines images, and makes numbers of texts.
+    /// Number that stands for the way the writer examines images, and makes numbers of texts.
     pub hashing: u64,
-    /// A number for the volumes and the stamps of their package databases.
+    /// Number that stands for the volumes and the stamps of their package databases.
     pub databases: u64,
-    /// What was examined.
+    /// Sums of the examination.
     pub counts: [u64; COUNTS],
 }
 
-/// What is kept of an image.
+/// The record of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptGuest {
-    /// All but packages and files.
+    /// The head.
     pub head: GuestHead,
-    /// Names of packages, by their places: name, version and architecture.
+    /// Names of packages, by index: name, version and architecture.
     pub packages: Vec<String>,
     /// Its files.
     pub files: KeptFiles,
 }
 
 impl KeptGuest {
-    /// Returns the length of its packages and files in bytes, about.
+    /// Returns the approximate length of its packages and files, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        // Before each name is its length.
+        // Each name has its length before it.
         self.packages.iter().map(|name| name.len() + 2).sum::<usize>() + self.files.bytes()
     }
 }
@@ -112,7 +112,7 @@ impl KeptFiles {
         Ok(())
     }
 
-    /// Returns the files of a text, once each is found to be one of a package of those that there are, or of none.
+    /// Returns the files in a text, after a check that each belongs to an existing package, or to none.
     fn of(bytes: Vec<u8>, count: u32, packages: usize) -> Option<KeptFiles> {
         let (mut rest, mut pieces) = (&bytes[..], PhasedPieces::default());
         for _ in 0..count {
@@ -125,13 +125,13 @@ impl KeptFiles {
     }
 }
 
-/// Writes what is kept of an image to an empty file and makes it durable. Returns its length in bytes.
+/// Writes the record of an image to an empty file and makes it durable. Returns its length in bytes.
 ///
 /// # Errors
-/// No space; those of the device.
+/// No space; errors of the device.
 ///
 /// # Panics
-/// When a name is empty or longer than [`NAME_BYTES_MAX`], when there are more than [`PACKAGES_MAX`] of them, or all of
+/// If a name is empty or longer than [`NAME_BYTES_MAX`], if there are more than [`PACKAGES_MAX`] of them, or if all of
 /// it is longer than [`GUEST_BYTES_MAX`].
 pub fn write<S: Substrate>(
     substrate: &S,
@@ -159,7 +159,7 @@ pub fn write<S: Substrate>(
     Ok(record.finish(&[])?.1)
 }
 
-/// Reads what is kept of an image. Returns the number of its file, and what is kept unless the head is not `wanted` or
+/// Reads the record of an image. Returns the number of its file, and the record, unless the head is not `wanted` or
 /// packages and files have more than `bytes_max` bytes.
 ///
 /// # Errors
@@ -230,7 +230,7 @@ impl GuestHead {
         bytes
     }
 
-    /// Returns the head, and how many packages and files there are.
+    /// Returns the head, and the numbers of packages and files.
     fn decode(bytes: &[u8; HEAD_BYTES]) -> Result<(GuestHead, u32, u32), FormatError> {
         let stamp = Stamp::decode(bytes.first_chunk().expect("the first of them"));
         let stamp = match bytes[32] {
@@ -332,14 +332,14 @@ mod tests {
             });
             assert_eq!((next, visited.is_err()), (u64::from(files.min(3)), files >= 3));
             assert_eq!(read(&substrate, open(), &UUID, |_| false, usize::MAX).unwrap(), (FileNo(5), None));
-            // Both names have a byte of length each.
+            // Each of the two names has a length of one byte.
             let bytes = guest.files.bytes() + 2 + "a 1 amd64".len() + "ü 2 all".len();
             let within = |bytes_max| read(&substrate, open(), &UUID, |_| true, bytes_max).unwrap().1;
             assert_eq!((within(bytes), within(bytes - 1)), (Some(guest), None));
         }
     }
 
-    /// Each name takes memory beside its text: 32 MiB of empty ones took 800 MB.
+    /// Each name takes memory beside its text. Regression: 32 MiB of empty names took 800 MB.
     #[test]
     fn a_guest_has_only_so_many_packages() {
         let substrate = substrate();

@@ -1,4 +1,4 @@
-//! What all files of the state folder have in common: a header, and frames that each have a checksum.
+//! The common format of all files of the state folder: a header, and frames with a checksum each.
 //!
 //! Header, 64 bytes:
 //!
@@ -8,8 +8,8 @@
 //! | 8..10  | kind     | `RecordKind`                                             |
 //! | 10..12 | version  | of the kind's format                                     |
 //! | 12..16 | -        | zero                                                     |
-//! | 16..32 | identity | UUID of the state folder: a file of another one is seen  |
-//! | 32..40 | subject  | what the file is about; the kind's own                   |
+//! | 16..32 | identity | UUID of the state folder, to recognise foreign files     |
+//! | 32..40 | subject  | subject of the file; its meaning depends on the kind     |
 //! | 40..60 | -        | zero                                                     |
 //! | 60..64 | checksum | CRC-32C over bytes 0..60                                 |
 //!
@@ -21,7 +21,7 @@
 //! | 4..8   | checksum | CRC-32C over the frame's number (8 bytes) and the payload |
 //! | 8..    | payload  | at most 64 KiB                                           |
 //!
-//! A file without its last frame is one that was not written to its end. Integers are little-endian.
+//! A file without its last frame was not written completely. Integers are little-endian.
 
 mod reader;
 mod writer;
@@ -31,23 +31,23 @@ pub(crate) use writer::RecordWriter;
 
 use super::FormatError;
 
-/// Most bytes of a payload.
+/// Maximum length of a payload, in bytes.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 10;
 /// Length of the header.
 pub const HEADER_BYTES: usize = 64;
 pub(crate) const FRAME_HEADER_BYTES: usize = 8;
 const MAGIC: [u8; 8] = *b"onefold\x1a";
 const LAST: u32 = 1 << 31;
-/// Read or written at once.
+/// Size of one read or write, in bytes.
 const BUFFER_BYTES: usize = 1 << 20;
 const _: () = assert!(BUFFER_BYTES >= FRAME_HEADER_BYTES + PAYLOAD_BYTES_MAX, "a frame fits the buffer");
 
-/// What a file of the state folder is.
+/// The kind of a file of the state folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordKind {
     /// `identity`.
     Identity,
-    /// What is known of an image file, in `files/`.
+    /// The mark of an image file, in `files/`.
     Mark,
     /// A write log, in `logs/`.
     Log,
@@ -55,21 +55,21 @@ pub(crate) enum RecordKind {
     Shard,
     /// A merge request, in `requests/`.
     Request,
-    /// What a watch does, in `watches/`.
+    /// The status of a watch, in `watches/`.
     Watch,
-    /// What a host is about to share, in `intents/`.
+    /// The shares that a host is about to make, in `intents/`.
     Intent,
-    /// Where the data of an image file lay when it was read, in `maps/`.
+    /// The places of an image file's data when it was read, in `maps/`.
     Map,
-    /// With which file the next scan begins.
+    /// The file with which the next scan begins.
     Cursor,
     /// Entries that a pass published before its end, in `batches/`.
     Batch,
-    /// Which files a pass works on, in `claims/`.
+    /// The files on which a pass works, in `claims/`.
     Claim,
-    /// What an image's guest says of its files, in `guests/`.
+    /// The record of an image's guest, in `guests/`.
     Guest,
-    /// What a run over guest files has concluded.
+    /// The conclusion of a run over guest files.
     FilesRun,
 }
 
@@ -117,14 +117,14 @@ impl RecordKind {
     }
 }
 
-/// What a header says beyond what is the same in all files of a kind.
+/// The fields of a header that differ between files of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
-    /// What the file is.
+    /// The kind of the file.
     pub kind: RecordKind,
     /// UUID of the state folder.
     pub identity: [u8; 16],
-    /// What the file is about.
+    /// The subject of the file.
     pub subject: u64,
 }
 
@@ -143,7 +143,7 @@ impl RecordHeader {
         bytes
     }
 
-    /// Returns the header of a file that should be of this kind; whose it is, the caller looks at.
+    /// Returns the header of a file that should be of this kind. The caller checks the identity.
     ///
     /// # Errors
     /// `Damaged`, `Older` and `Newer`.
@@ -171,7 +171,7 @@ impl RecordHeader {
     }
 }
 
-/// Returns the header of a file that has one frame, of whatever state folder, and the bytes behind it.
+/// Returns the header of a file with one frame, of any state folder, and the bytes behind it.
 ///
 /// # Errors
 /// As [`RecordHeader::decode`].
@@ -181,7 +181,7 @@ pub(crate) fn header_of(bytes: &[u8], kind: RecordKind) -> Result<(RecordHeader,
     Ok((RecordHeader::decode(header, kind)?, rest))
 }
 
-/// Returns the payload of the only frame of a file, from the bytes behind its header. What is behind the frame is left
+/// Returns the payload of the only frame of a file, from the bytes behind its header. Bytes behind the frame are left
 /// over from a longer one.
 ///
 /// # Errors
@@ -200,7 +200,7 @@ pub(crate) fn only_frame(rest: &[u8]) -> Result<&[u8], FormatError> {
     Ok(payload)
 }
 
-/// Most bytes of a file that has one frame.
+/// Maximum length of a file with one frame, in bytes.
 pub(crate) const ONLY_FRAME_BYTES_MAX: usize = HEADER_BYTES + FRAME_HEADER_BYTES + PAYLOAD_BYTES_MAX;
 
 fn checksum(number: u64, payload: &[u8]) -> u32 {
@@ -211,7 +211,8 @@ fn checksum(number: u64, payload: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// What was made without domains is dropped, and found again by reading; what does not depend on them stays.
+    /// Files that were made without domains are dropped, and their contents are found again by reading. Files that do
+    /// not depend on domains stay.
     #[test]
     fn files_from_before_there_were_domains_are_of_no_use() {
         for (kind, old, is_older) in [

@@ -1,4 +1,4 @@
-//! Reading a file frame by frame.
+//! Reads a file frame by frame.
 
 use onefold_substrate::Substrate;
 
@@ -7,9 +7,10 @@ use super::{
 };
 use crate::format::FormatError;
 
-/// Read first: marks are no longer, and a megabyte of zeros for each of them would cost more than they do.
+/// Size of the first read. Marks are no longer, and filling a megabyte with zeros for each of them would cost more than
+/// reading them.
 const FIRST_BYTES: usize = 8 << 10;
-/// The disk is asked for so much ahead of what is read.
+/// Distance that the disk is asked to read ahead.
 const AHEAD_BYTES: u64 = 4 << 20;
 
 /// Reads a file of the state folder from its beginning to its end.
@@ -18,13 +19,13 @@ pub(crate) struct RecordReader<'a, S: Substrate> {
     file: S::File,
     header: RecordHeader,
     buffer: Vec<u8>,
-    /// What of the buffer was read.
+    /// Number of bytes in the buffer.
     filled: usize,
-    /// What of that was returned.
+    /// Number of these bytes that were returned.
     taken: usize,
-    /// Where the next bytes are read from.
+    /// Offset of the next read.
     offset: u64,
-    /// Up to where the disk was asked for data.
+    /// Offset up to which the disk was asked to read ahead.
     prefetched: u64,
     frames: u64,
     is_last_read: bool,
@@ -33,7 +34,7 @@ pub(crate) struct RecordReader<'a, S: Substrate> {
 /// A payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
-    /// One of those before the last.
+    /// A payload before the last one.
     Inner(&'a [u8]),
     /// The last one.
     Last(&'a [u8]),
@@ -72,7 +73,7 @@ impl<'a, S: Substrate> RecordReader<'a, S> {
         Ok(reader)
     }
 
-    /// Returns what the file is about, as its header says.
+    /// Returns the subject in the header.
     #[must_use]
     pub(crate) fn subject(&self) -> u64 {
         self.header.subject
@@ -84,7 +85,7 @@ impl<'a, S: Substrate> RecordReader<'a, S> {
         self.header.identity
     }
 
-    /// Returns the next frame; none behind the last.
+    /// Returns the next frame; `None` behind the last.
     ///
     /// # Errors
     /// See [`FormatError`].
@@ -118,7 +119,7 @@ impl<'a, S: Substrate> RecordReader<'a, S> {
             self.filled -= self.taken;
             self.taken = 0;
             let room = if self.offset == 0 { FIRST_BYTES } else { BUFFER_BYTES };
-            // Grows once: to fill it with zeros each time would take as long as a part of what is done with it.
+            // Grows only once: filling it with zeros each time would cost as much as some of the work on it.
             self.buffer.resize(self.buffer.len().max(room).max(count), 0);
             let read = self.substrate.read_at(&self.file, self.offset, &mut self.buffer[self.filled..])?;
             self.filled += read;
@@ -133,9 +134,10 @@ impl<'a, S: Substrate> RecordReader<'a, S> {
         Ok(bytes)
     }
 
-    /// Has the disk read on while what was read is worked on; the kernel does so by itself where asking does nothing.
+    /// Lets the disk read ahead during the work on the bytes that were read. Where asking does nothing, the kernel
+    /// reads ahead by itself.
     fn prefetch(&mut self) {
-        // Where the buffer was not filled, the file ends; and a short one was read as a whole.
+        // If the buffer was not filled, the file ends; and a short file was read as a whole.
         if self.filled < BUFFER_BYTES {
             return;
         }

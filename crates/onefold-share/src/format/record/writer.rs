@@ -1,4 +1,4 @@
-//! Writing a file frame by frame.
+//! Writes a file frame by frame.
 
 use std::io;
 
@@ -6,19 +6,19 @@ use onefold_substrate::Substrate;
 
 use super::{BUFFER_BYTES, FRAME_HEADER_BYTES, LAST, PAYLOAD_BYTES_MAX, RecordHeader, checksum};
 
-/// The disk is asked to write whenever there is so much that it was not asked for: a long file is nearly durable when
-/// its last byte was written, and the disk was busy meanwhile.
+/// Amount of new data after which the disk is asked to write. So a long file is nearly durable when its last byte is
+/// written, and the disk is busy meanwhile.
 const WRITE_BACK_BYTES: u64 = 8 << 20;
 
 /// Writes a file of the state folder from its beginning to its end.
 pub(crate) struct RecordWriter<'a, S: Substrate> {
     substrate: &'a S,
     file: S::File,
-    /// What was not written yet.
+    /// Bytes that were not written yet.
     buffer: Vec<u8>,
-    /// Where it goes.
+    /// Offset of these bytes.
     offset: u64,
-    /// Up to where the disk was asked to write.
+    /// Offset up to which the disk was asked to write.
     written_back: u64,
     frames: u64,
 }
@@ -33,10 +33,10 @@ impl<'a, S: Substrate> RecordWriter<'a, S> {
     /// Adds a frame.
     ///
     /// # Errors
-    /// No space; those of the device.
+    /// No space; errors of the device.
     ///
     /// # Panics
-    /// When the payload has more than [`PAYLOAD_BYTES_MAX`] bytes.
+    /// If the payload has more than [`PAYLOAD_BYTES_MAX`] bytes.
     pub(crate) fn frame(&mut self, payload: &[u8]) -> io::Result<()> {
         self.append(payload, 0)
     }
