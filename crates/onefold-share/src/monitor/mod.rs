@@ -1,19 +1,18 @@
-//! The write monitor (DeDe, section 3.1): by this a door tells what is written to an image, so that no scan has to find
-//! out.
+//! The write monitor (DeDe, section 3.1). A door reports the writes to an image to it, so that no scan has to find
+//! them.
 //!
-//! The calls that tell ([`Monitor::wrote`] and those beside it) take a lock for a moment and do no I/O: a log that
-//! cannot be written, or a reader that is late, never keeps a writer waiting. What was told is kept in memory, the last
-//! word about each block, and becomes a write log now and then ([`Monitor::tick`], [`Monitor::work`],
-//! [`Monitor::flush`]). A block of which only a part was written is noted as changed: what the index says of it is not
-//! believed then.
+//! The calls that report ([`Monitor::wrote`] and those beside it) take a lock for a moment and do no I/O. A log that
+//! cannot be written, or a slow reader, never keeps a writer waiting. Reports are kept in memory, the last one for each
+//! block, and become a write log from time to time ([`Monitor::tick`], [`Monitor::work`], [`Monitor::flush`]). A block
+//! that was written in part is noted as changed: the index's entry for it no longer counts.
 //!
-//! All of this are notes. A monitor that dies loses its own, and the image, whose times have changed, is read by the
-//! next scan. Where memory does not suffice, or something could not be read, what blocks hold is forgotten, and a scan
-//! reads the image once it is closed. Only one that was told of everything since the image was last known as a whole
-//! says so when it closes, and spares the scan the reading.
+//! All of these are notes. If a monitor dies, its notes are lost, and the next scan reads the image, whose times have
+//! changed. If memory does not suffice, or a block could not be read, the contents of blocks are forgotten, and a scan
+//! reads the image once it is closed. A monitor that received a report of every change since the image was last
+//! completely known says so when it closes, and saves the scan the reading.
 //!
-//! As long as it is open it has the lock of the image: a door owns its image. [`Monitor::lend`] lets the owner's own
-//! pass work on it.
+//! As long as a monitor is open, it has the lock of the image: a door owns its image. [`Monitor::lend`] lets the
+//! owner's own pass work on it.
 
 mod notes;
 mod policy;
@@ -46,17 +45,17 @@ use crate::state::{State, StateError};
 pub use self::policy::{Hashing, MonitorPolicy};
 pub use self::report::{Closed, MonitorCounts, MonitorError, Ticked};
 
-/// Read at once of what was told of without its content: a megabyte.
+/// Blocks of one read of data whose content was not reported: a megabyte.
 const PIECE_BLOCKS: u64 = 256;
-/// Pieces that a tick reads at most, so that it comes to an end beside writers.
+/// Maximum number of pieces that a tick reads, so that it finishes beside writers.
 const TICK_PIECES: u32 = 16;
 
-/// Watches what is written to one image. Any number of threads may tell it.
+/// Watches the writes to one image. Any number of threads may report to it.
 pub struct Monitor<S: Substrate> {
     number: FileNo,
     handle: FileHandle,
     path: PathBuf,
-    /// For reading what was told of without its content.
+    /// For reading data whose content was not reported.
     file: S::File,
     key: FingerprintKey,
     clock: Arc<dyn Clock>,
@@ -64,26 +63,26 @@ pub struct Monitor<S: Substrate> {
     opened: Opened,
     // Lock order: `log`, then `told`; `lock` alone.
     told: Mutex<Told>,
-    /// Wakes workers when there is something to be logged.
+    /// Wakes workers when there are notes to be logged.
     due: Condvar,
-    /// The order of the last log. Held while one is written: they come one after the other.
+    /// The order of the last log. Held while a log is written, so that logs are written one at a time.
     log: Mutex<LogOrder>,
     lock: Mutex<ImageLock<S>>,
 }
 
 /// The image's lock.
 struct ImageLock<S: Substrate> {
-    /// None while it is lent, or when another host took it meanwhile.
+    /// `None` while it is lent, or if another host took it meanwhile.
     held: Option<Held<S>>,
-    /// How often it is lent at the moment. As long as it is, nobody takes it back.
+    /// The number of current loans. As long as there are any, the lock is not taken back.
     lent: u32,
 }
 
-/// What was known of the image when it was opened.
+/// Knowledge about the image when it was opened.
 #[derive(Clone, Copy, Debug)]
 struct Opened {
     scanned: Option<Stamp>,
-    /// Whether the image was then as it had been scanned.
+    /// Whether the image was then unchanged since its scan.
     is_current: bool,
 }
 
@@ -106,7 +105,7 @@ impl<S: Substrate> Monitor<S> {
         let Some(lock) = state.try_lock(&Subject::File(handle.clone()))? else {
             return Err(MonitorError::Elsewhere { path: path.to_owned() });
         };
-        // As it is now that nobody else works on it.
+        // Its state now that no other host works on it.
         let stat = state.substrate().stat(&file).map_err(failed)?;
         let before = files.of(&handle).map(|mark| mark.membership.clone());
         let membership = DomainRules::of(state)?.membership(path, &file, &stat, before.as_ref()).map_err(failed)?;
@@ -146,8 +145,8 @@ impl<S: Substrate> Monitor<S> {
         &self.handle
     }
 
-    /// Returns its path when it was opened. Who scans leaves it out as long as it is watched: all of it would be read
-    /// for what is told here anyway.
+    /// Returns its path when it was opened. A scan leaves the image out as long as it is watched: it would read
+    /// everything that is reported here anyway.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -159,20 +158,21 @@ impl<S: Substrate> Monitor<S> {
         &self.key
     }
 
-    /// Tells whether the image was known as a whole when it was opened, and nothing was lost track of since. Where not,
-    /// a scan that has it lent once ([`Monitor::lend`]) makes it known.
+    /// Returns whether the image was completely known when it was opened, and nothing was lost track of since. If not,
+    /// a scan to which it is lent once ([`Monitor::lend`]) makes it known.
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.opened.is_current && !self.told.lock().is_lossy
     }
 
-    /// Returns what was done so far.
+    /// Returns the counts so far.
     #[must_use]
     pub fn counts(&self) -> MonitorCounts {
         self.told.lock().counts
     }
 
-    /// Tells that `bytes` were written at an offset. By policy, the caller's thread hashes them: a microsecond a block.
+    /// Reports that `bytes` were written at an offset. Depending on the policy, the caller's thread hashes them: a
+    /// microsecond a block.
     pub fn wrote(&self, offset: u64, bytes: &[u8]) {
         let range = ByteRange::new(offset, bytes.len() as u64);
         let whole = range.whole_blocks();
@@ -187,14 +187,14 @@ impl<S: Substrate> Monitor<S> {
         self.tell(range, |told| told.written(whole.start, &digests));
     }
 
-    /// Tells with what whole blocks were written: digests made with [`Monitor::key`], none where a block is zero.
+    /// Reports the content of written whole blocks: digests made with [`Monitor::key`], `None` for zero blocks.
     pub fn wrote_digests(&self, first: FileBlock, digests: &[Option<FingerprintPrefix>]) {
         let length = (digests.len() as u64).saturating_mul(BLOCK_BYTES_U64);
         let range = ByteRange::new(first.0.saturating_mul(BLOCK_BYTES_U64), length);
         self.tell(range, |told| told.written(first.0, digests));
     }
 
-    /// Tells that something was written and the bytes are not at hand. They are read later.
+    /// Reports a write whose bytes are not at hand. They are read later.
     pub fn wrote_unseen(&self, offset: u64, length: u64) {
         let range = ByteRange::new(offset, length);
         let whole = range.whole_blocks();
@@ -205,8 +205,9 @@ impl<S: Substrate> Monitor<S> {
         });
     }
 
-    /// Tells that a range reads as zeros now and takes no room: it was punched out, or only set aside. Zeros that were
-    /// written as data are told of by [`Monitor::wrote`], an image that became longer by [`Monitor::truncated`].
+    /// Reports that a range now reads as zeros and takes no space: it was punched out, or is only allocated.
+    /// [`Monitor::wrote`] reports zeros that were written as data, and [`Monitor::truncated`] an image that became
+    /// longer.
     pub fn zeroed(&self, offset: u64, length: u64) {
         let within = self.told.lock().length.saturating_sub(offset);
         let range = ByteRange::new(offset, length.min(within));
@@ -218,7 +219,7 @@ impl<S: Substrate> Monitor<S> {
         });
     }
 
-    /// Tells that the image has another length.
+    /// Reports a new length of the image.
     pub fn truncated(&self, length: u64) {
         let mut told = self.told.lock();
         let (from, to) = (told.length.min(length), told.length.max(length));
@@ -226,7 +227,7 @@ impl<S: Substrate> Monitor<S> {
             told.part(from / BLOCK_BYTES_U64);
         }
         if length < told.length {
-            // What is gone; also where the image grows again, with zeros.
+            // The range that is gone, even if the image grows again, with zeros.
             let gone = ByteRange::new(from, to - from);
             let first = gone.whole_blocks().start;
             let end = to.div_ceil(BLOCK_BYTES_U64).min(FileBlock::LIMIT);
@@ -238,8 +239,8 @@ impl<S: Substrate> Monitor<S> {
         self.noted(told);
     }
 
-    /// Tells that the image may have been changed anywhere, and how is not known: nothing that is known of it is
-    /// believed, and it will be scanned.
+    /// Reports that the image may have been changed anywhere. Knowledge about it no longer counts, and it will be
+    /// scanned.
     pub fn lost_track(&self) {
         let mut told = self.told.lock();
         told.is_lossy = true;
@@ -249,11 +250,11 @@ impl<S: Substrate> Monitor<S> {
         self.noted(told);
     }
 
-    /// Does some of what is to be done: reads and hashes up to 16 MiB of what is unseen, by policy, and writes a log
-    /// when there is enough for one. May be called by any thread, and by several.
+    /// Does some of the pending work: reads and hashes up to 16 MiB of unseen data, as the policy allows, and writes a
+    /// log when there is enough for one. May be called by any thread, and by several.
     ///
     /// # Errors
-    /// Errors of the state folder. What could not be logged is kept, as far as there is memory.
+    /// Errors of the state folder. Notes that could not be logged are kept, as far as there is memory.
     pub fn tick(&self, state: &State<'_, S>) -> Result<Ticked, StateError> {
         self.take_back(state)?;
         let mut ticked = Ticked::default();
@@ -270,12 +271,12 @@ impl<S: Substrate> Monitor<S> {
         Ok(ticked)
     }
 
-    /// Logs all that was told until now, once it is read.
+    /// Logs all reports up to now, once their data is read.
     ///
     /// # Errors
     /// As [`Monitor::tick`].
     pub fn flush(&self, state: &State<'_, S>) -> Result<(), StateError> {
-        // What is told meanwhile is not waited for.
+        // Later reports are not waited for.
         let unseen_bytes = self.told.lock().notes.unseen_blocks().saturating_mul(BLOCK_BYTES_U64);
         let mut read_bytes = 0;
         while read_bytes < unseen_bytes {
@@ -289,8 +290,8 @@ impl<S: Substrate> Monitor<S> {
         Ok(())
     }
 
-    /// Does what is to be done, until [`Monitor::end`]. For threads of the caller's own, each with the state folder
-    /// opened for itself; as many as are to hash, or none. `failed` is told of errors; what failed is tried again.
+    /// Does pending work until [`Monitor::end`]. For threads of the caller, each with its own open state folder; as
+    /// many as are to hash, or none. `failed` gets errors; failed work is tried again.
     pub fn work(&self, state: &State<'_, S>, failed: &mut dyn FnMut(StateError)) {
         loop {
             let mut told = self.told.lock();
@@ -307,7 +308,7 @@ impl<S: Substrate> Monitor<S> {
                     Ok(_) => break,
                     Err(error) => {
                         failed(error);
-                        // A full file system is not asked again and again.
+                        // A full file system is not tried again and again.
                         let mut told = self.told.lock();
                         if !told.is_ending {
                             self.due.wait_for(&mut told, self.policy.interval);
@@ -319,14 +320,14 @@ impl<S: Substrate> Monitor<S> {
         }
     }
 
-    /// Has all who [`Monitor::work`] return.
+    /// Ends all calls of [`Monitor::work`].
     pub fn end(&self) {
         self.told.lock().is_ending = true;
         self.due.notify_all();
     }
 
-    /// Lets go of the image's lock while `work` is done, so that a scan or a pass of this host has the file. Another
-    /// host may have it first; then its pass does the work, which harms nobody, and the lock is taken back later.
+    /// Releases the image's lock during `work`, so that a scan or a pass of this host has the file. If another host
+    /// takes the lock first, its pass does the work, which is harmless, and the lock is taken back later.
     ///
     /// # Errors
     /// Errors of the state folder, when the lock is taken back.
@@ -341,8 +342,8 @@ impl<S: Substrate> Monitor<S> {
         Ok(result)
     }
 
-    /// Logs all that was told, and lets go of the image. Where all changes since it was last scanned were told of, the
-    /// image counts as scanned as it is now.
+    /// Logs all reports, and releases the image. If all changes since its last scan were reported, the image counts as
+    /// scanned in its present state.
     ///
     /// # Errors
     /// Errors of the state folder: the image will be scanned then.
@@ -352,7 +353,7 @@ impl<S: Substrate> Monitor<S> {
         Ok(Closed { is_known, counts: self.counts() })
     }
 
-    /// Takes the image's lock again, if it was lent and nobody has it.
+    /// Takes the image's lock again, if it was lent and no other host has it.
     fn take_back(&self, state: &State<'_, S>) -> Result<(), StateError> {
         let mut lock = self.lock.lock();
         if lock.held.is_none() && lock.lent == 0 {
@@ -361,13 +362,13 @@ impl<S: Substrate> Monitor<S> {
         Ok(())
     }
 
-    /// Notes what changed of a range: its whole blocks by `note`, its ends as blocks of which a part was written.
+    /// Notes a change of a range: its whole blocks by `note`, its ends as blocks that were written in part.
     fn tell(&self, range: ByteRange, note: impl FnOnce(&mut Told)) {
         if range.is_empty() {
             return;
         }
         let mut told = self.told.lock();
-        // What was behind the end of the image is zeros now, up to where it goes on.
+        // The range behind the end of the image reads as zeros now, up to the new data.
         if range.offset > told.length && !told.length.is_multiple_of(BLOCK_BYTES_U64) {
             let last = told.length / BLOCK_BYTES_U64;
             told.part(last);
@@ -378,7 +379,7 @@ impl<S: Substrate> Monitor<S> {
         self.noted(told);
     }
 
-    /// Looks after the bounds once something was noted.
+    /// Enforces the bounds after a note.
     fn noted(&self, mut told: parking_lot::MutexGuard<'_, Told>) {
         if told.since.is_none() {
             told.since = Some(self.clock.monotonic());

@@ -1,15 +1,14 @@
-//! What a monitor knows and has not logged: runs of blocks, apart and in order, of which the last word about a block
-//! counts.
+//! The notes of a monitor that are not logged: disjoint runs of blocks, in order. The last note about a block counts.
 //!
-//! Bounded: where there are too many runs, what blocks hold is forgotten, and then which of near ones were changed.
-//! That a block was changed is never forgotten.
+//! Bounded: if there are too many runs, first the contents of blocks are forgotten, and then which of several near
+//! blocks were changed. That a block was changed is never forgotten.
 
 use std::collections::BTreeMap;
 
 use crate::format::log::{Note, Written};
 use crate::format::{FileBlock, FingerprintPrefix};
 
-/// What a run costs, in bytes: 32 in nodes of a tree that are half full.
+/// Memory of a run, in bytes: 32 in nodes of a tree that are half full.
 pub(super) const RUN_BYTES: usize = 64;
 
 /// All notes.
@@ -17,32 +16,32 @@ pub(super) const RUN_BYTES: usize = 64;
 pub(super) struct Notes {
     runs: BTreeMap<u64, Run>,
     unseen_blocks: u64,
-    /// Where unseen blocks are looked for next, so that those of a busy place do not keep others waiting.
+    /// Where the next search for unseen blocks begins, so that blocks of a busy place do not delay others.
     cursor: u64,
 }
 
-/// Blocks of which the same is known.
+/// Blocks with the same state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
-    /// At least one; exactly one where the content is known.
+    /// At least one; exactly one if the content is known.
     count: u64,
     what: What,
 }
 
-/// What is known of blocks that were changed.
+/// State of changed blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
-    /// The content: none where it is zero.
+    /// The content is known: `None` if the block is zero.
     Written(Option<FingerprintPrefix>),
-    /// Nothing, and nobody will look.
+    /// The content is unknown, and will not be read.
     Changed,
-    /// Nothing; they are read later.
+    /// The content is unknown, and will be read later.
     Unseen,
-    /// Nothing; somebody reads them now, who was given this number.
+    /// The content is unknown, and the reading with this number reads it now.
     Reading(u64),
 }
 
-/// Blocks that somebody was given to read.
+/// Blocks that were given out to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unseen {
     pub(super) first: u64,
@@ -76,7 +75,7 @@ impl Notes {
         self.set(first, count, What::Unseen);
     }
 
-    /// Gives out at most so many consecutive blocks that wait to be read. `number` must be one that was not used
+    /// Gives out at most `blocks_max` consecutive blocks that wait to be read. `number` must be one that was not used
     /// before.
     pub(super) fn take_unseen(&mut self, blocks_max: u64, number: u64) -> Option<Unseen> {
         if self.unseen_blocks == 0 {
@@ -91,12 +90,12 @@ impl Notes {
         Some(Unseen { first, count, number })
     }
 
-    /// Takes in what was read of blocks that were given out, of as many of the first of them as there are digests.
-    /// Those that were changed meanwhile are left as they are; the others count as changed.
+    /// Takes in the digests of blocks that were given out, as many of the first blocks as there are digests. Blocks
+    /// that were changed meanwhile keep their state; the others count as changed.
     pub(super) fn read(&mut self, unseen: Unseen, digests: &[Option<FingerprintPrefix>]) {
         let end = unseen.first + unseen.count;
         let mut at = unseen.first;
-        // What was noted meanwhile may reach beyond the end.
+        // A later note may reach beyond the end.
         while at < end
             && let Some((&first, &run)) = self.runs.range(at..end).next()
         {
@@ -104,7 +103,7 @@ impl Notes {
             if run.what != What::Reading(unseen.number) {
                 continue;
             }
-            // A run that was cut lies within what was given out still: only what is noted anew is not.
+            // The rest of a cut run still lies within the blocks that were given out; only new notes do not.
             for block in first..at {
                 match usize::try_from(block - unseen.first).ok().and_then(|index| digests.get(index)) {
                     Some(digest) => self.written(block, *digest),
@@ -117,7 +116,8 @@ impl Notes {
         }
     }
 
-    /// Takes out what can be logged, in order: all but what is still to be read.
+    /// Removes and returns the notes that can be logged, in order: all except those of blocks that are still to be
+    /// read.
     pub(super) fn take(&mut self) -> Vec<Note> {
         let is_waiting = |run: &Run| matches!(run.what, What::Unseen | What::Reading(_));
         let (waiting, taken): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -130,7 +130,7 @@ impl Notes {
         taken.into_iter().map(note).collect()
     }
 
-    /// Puts back what could not be logged, beneath what was noted since.
+    /// Puts back notes that could not be logged, beneath newer ones.
     pub(super) fn put_back(&mut self, notes: Vec<Note>) {
         let newer = std::mem::take(&mut self.runs);
         self.unseen_blocks = 0;
@@ -145,8 +145,8 @@ impl Notes {
         }
     }
 
-    /// Forgets what blocks hold, and joins runs across gaps, the smaller ones first, until there are at most
-    /// `runs_max`. Returns how many blocks are less known than before.
+    /// Forgets the contents of blocks, and joins runs across gaps, the smaller ones first, until there are at most
+    /// `runs_max`. Returns how many blocks are less well known than before.
     pub(super) fn shed(&mut self, runs_max: usize) -> u64 {
         let mut shed = 0;
         let mut runs: Vec<(u64, u64)> = Vec::with_capacity(self.runs.len());
@@ -178,13 +178,13 @@ impl Notes {
         shed
     }
 
-    /// Says of blocks what is known of them now.
+    /// Sets the state of blocks.
     fn set(&mut self, first: u64, count: u64, what: What) {
         self.cut(first, first + count);
         if what == What::Unseen {
             self.unseen_blocks += count;
         }
-        // What is not known one by one is one run as long as it can be.
+        // Blocks without individual contents are one run as long as possible.
         let is_run = matches!(what, What::Changed | What::Unseen);
         if is_run
             && let Some((&before, run)) = self.runs.range_mut(..first).next_back()
@@ -197,7 +197,7 @@ impl Notes {
         self.runs.insert(first, Run { count, what });
     }
 
-    /// Drops what is known of blocks.
+    /// Drops the state of blocks.
     fn cut(&mut self, first: u64, end: u64) {
         if let Some((&before, run)) = self.runs.range_mut(..first).next_back()
             && before + run.count > first
@@ -237,7 +237,7 @@ mod tests {
         (number > 0).then(|| FingerprintPrefix([u8::try_from(number).unwrap(); FingerprintPrefix::BYTES]))
     }
 
-    /// Notes and a naive list of the last word about each block.
+    /// Notes and a naive list of the last note about each block.
     #[derive(Default)]
     struct Pair {
         notes: Notes,
@@ -333,7 +333,7 @@ mod tests {
                     10 => {
                         let taken = pair.take();
                         if random.below(2) == 0 {
-                            // Something is noted before the log turns out not to be written.
+                            // Something is noted before writing the log fails.
                             pair.notes.written(first, digest(1));
                             pair.naive.insert(first, What::Written(digest(1)));
                             for (block, what) in taken.iter().flat_map(blocks_of) {

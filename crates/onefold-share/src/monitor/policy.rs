@@ -1,41 +1,40 @@
-//! How a monitor goes about it: what is hashed when, and how much is kept in memory.
+//! The policy of a monitor: when blocks are hashed, and how much is kept in memory.
 
 use std::time::Duration;
 
 use super::notes::RUN_BYTES;
 
-/// How a monitor goes about it.
+/// The policy of a monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MonitorPolicy {
     /// When blocks are hashed.
     pub hashing: Hashing,
-    /// Memory for what was noted and not yet logged, in bytes. Where it does not suffice, what blocks hold is
-    /// forgotten, and the image is read as a whole by a later scan.
+    /// Memory for notes that are not logged yet, in bytes. If it does not suffice, the contents of blocks are
+    /// forgotten, and a later scan reads the whole image.
     pub memory_bytes: usize,
-    /// What was noted waits at most so long until it is logged, as far as there is somebody who does it.
+    /// Maximum time that a note waits to be logged, as long as a thread does the work.
     pub flush_after: Duration,
-    /// A worker looks for something to do so often.
+    /// Interval at which a worker looks for work.
     pub interval: Duration,
 }
 
 /// When blocks are hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hashing {
-    /// As they are written, by the writer. A block that is written in part is left unknown until a scan reads it.
+    /// During the write, by the writer. A block that is written in part stays unknown until a scan reads it.
     InBand,
-    /// Later, by a worker or a tick, which reads them; those that were written in part as well.
+    /// Later, by a worker or a tick, which reads the blocks; those that were written in part as well.
     Deferred,
-    /// As they are written as long as not more than so many bytes a second are, and later, at that rate, what is
-    /// beyond.
+    /// During the write, up to this rate; the rest is hashed later, at the same rate.
     Adaptive {
-        /// Bytes a second.
+        /// The rate, in bytes a second.
         bytes_per_second: u64,
     },
 }
 
 impl Default for MonitorPolicy {
-    /// 16 MiB of memory, what is written at up to 200 MB a second is hashed at once, and a log every ten minutes at
-    /// least.
+    /// Returns a policy with 16 MiB of memory, immediate hashing of up to 200 MB a second, and a log at least every ten
+    /// minutes.
     fn default() -> MonitorPolicy {
         MonitorPolicy {
             hashing: Hashing::Adaptive { bytes_per_second: 200_000_000 },
@@ -46,27 +45,27 @@ impl Default for MonitorPolicy {
     }
 }
 
-/// Runs that make about 1 MiB of log.
+/// Number of runs that make about 1 MiB of log.
 const LOG_RUNS: usize = 1 << 16;
 
 impl MonitorPolicy {
-    /// Returns how many runs are kept at most.
+    /// Returns the maximum number of runs that are kept.
     pub(super) fn runs_max(&self) -> usize {
         (self.memory_bytes / RUN_BYTES).max(4)
     }
 
-    /// Returns from how many runs on a log is written.
+    /// Returns the number of runs from which on a log is written.
     pub(super) fn log_runs(&self) -> usize {
-        // What is noted while it is written needs room, too.
+        // Notes that come during the writing need room, too.
         LOG_RUNS.min(self.runs_max() / 2)
     }
 }
 
-/// How many bytes may be hashed, by a policy.
+/// Budget of bytes that may be hashed under a policy.
 #[derive(Debug)]
 pub(super) struct Budget {
     hashing: Hashing,
-    /// What of a second's bytes is left, and as of when.
+    /// The bytes left of a second's budget, and the time for which that holds.
     left: u64,
     at: Duration,
 }
@@ -77,7 +76,7 @@ impl Budget {
         Budget { hashing, left, at: now }
     }
 
-    /// Returns whether what is written now is hashed now.
+    /// Returns whether data that is being written is hashed at once.
     pub(super) fn takes_in_band(&mut self, bytes: u64, now: Duration) -> bool {
         match self.hashing {
             Hashing::InBand => true,
@@ -86,7 +85,7 @@ impl Budget {
         }
     }
 
-    /// Returns whether what was written before is read and hashed now.
+    /// Returns whether data that was written before is read and hashed now.
     pub(super) fn takes_deferred(&mut self, bytes: u64, now: Duration) -> bool {
         match self.hashing {
             Hashing::InBand | Hashing::Deferred => true,
@@ -103,11 +102,11 @@ impl Budget {
         let Hashing::Adaptive { bytes_per_second } = self.hashing else { return true };
         let passed = now.saturating_sub(self.at);
         self.at = now;
-        // After a second, all of it is there again.
+        // After a second, all of the budget is there again.
         let passed_ns = u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX).min(1_000_000_000);
         let gained = u128::from(bytes_per_second) * u128::from(passed_ns) / 1_000_000_000;
         self.left = self.left.saturating_add(u64::try_from(gained).unwrap_or(u64::MAX)).min(bytes_per_second);
-        // Whatever is more than a second's worth has its turn when that is there.
+        // A request for more than a second's budget has its turn when the whole budget is there.
         if self.left < bytes.min(bytes_per_second) {
             return false;
         }
@@ -131,7 +130,7 @@ mod tests {
         for now in 0..10_000 {
             taken += if budget.takes_in_band(400_000, ms(now)) { 400_000 } else { 0 };
         }
-        // And a second's worth that was there at the beginning.
+        // Plus the budget of a second that was there at the beginning.
         assert!((1090 * MB..=1100 * MB).contains(&taken), "{taken}");
         assert!(!budget.takes_deferred(MB, ms(10_001)) && budget.takes_deferred(100 * MB, ms(60_000)));
         assert!(!budget.takes_in_band(MB, ms(60_000)), "what was not used for long is not saved up");

@@ -1,4 +1,4 @@
-//! What a monitor tells about itself.
+//! Reports of a monitor about itself.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,44 +8,44 @@ use onefold_block::Show;
 use crate::state::StateError;
 use crate::state::logs::Logged;
 
-/// What a monitor did.
+/// Work of a monitor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MonitorCounts {
-    /// Whole blocks hashed as they were told of, or told of with their digest.
+    /// Whole blocks that were hashed when they were reported, or reported with their digest.
     pub in_band_blocks: u64,
     /// Blocks read and hashed later.
     pub deferred_blocks: u64,
     /// Blocks that were written in part.
     pub parts: u64,
-    /// Blocks of which was forgotten what they hold, or that they had not changed, for want of memory.
+    /// Blocks whose content, or whose being unchanged, was forgotten for want of memory.
     pub shed_blocks: u64,
     /// Reads that failed.
     pub failed_reads: u64,
     /// Logs that were written.
     pub logs: u64,
-    /// Blocks that they tell of.
+    /// Blocks in these logs.
     pub logged_blocks: u64,
-    /// Their length, in bytes.
+    /// Length of these logs, in bytes.
     pub log_bytes: u64,
 }
 
-/// What a tick did.
+/// Result of a tick.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ticked {
     /// Bytes that were read to be hashed.
     pub read_bytes: u64,
     /// The log, if one was written.
     pub logged: Option<Logged>,
-    /// Whether there is more to be done at once.
+    /// Whether more work is due at once.
     pub is_behind: bool,
 }
 
-/// How a monitor came to its end.
+/// Result of closing a monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// Whether the image is known as a whole: the next scan does not read it. Otherwise it does.
+    /// Whether the image is completely known, so that the next scan does not read it.
     pub is_known: bool,
-    /// What was done.
+    /// The work done.
     pub counts: MonitorCounts,
 }
 
@@ -57,7 +57,7 @@ pub enum MonitorError {
     File {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// Its lock is taken.
@@ -66,7 +66,7 @@ pub enum MonitorError {
         /// Its path.
         path: PathBuf,
     },
-    /// The state folder.
+    /// The state folder failed.
     #[error(transparent)]
     State(#[from] StateError),
 }

@@ -21,7 +21,7 @@ const K: u64 = BLOCK_BYTES_U64;
 
 type Sim = SimulatedSubstrate<'static>;
 
-/// A file system without other images, and a file of its own that a door writes to.
+/// A file system without other images, and a file to which a door writes.
 struct Ground {
     file_system: SimulatedFileSystem,
     host: Host<'static>,
@@ -46,7 +46,7 @@ impl Ground {
         self.settle();
     }
 
-    /// Has so much time pass that a change is seen to come later.
+    /// Lets enough time pass for a change to be seen as later.
     fn settle(&self) {
         self.file_system.pass(Duration::from_secs(1));
     }
@@ -70,7 +70,7 @@ fn pass_all(state: &State<'_, Sim>, files: &mut Marks) -> Passed {
     pass(state, files, &options).unwrap()
 }
 
-/// Returns what the index says.
+/// Returns the entries of the index.
 fn index(state: &State<'_, Sim>) -> BTreeMap<FingerprintPrefix, Place> {
     let mut entries = BTreeMap::new();
     state
@@ -94,12 +94,12 @@ fn in_band() -> MonitorPolicy {
     MonitorPolicy { hashing: Hashing::InBand, ..MonitorPolicy::default() }
 }
 
-/// A door that writes to the image and tells of all that it does, with a copy of what the image is to hold.
+/// A door that writes to the image and reports all its writes, with a copy of the expected content of the image.
 struct Door<'a> {
     ground: &'a Ground,
     file: <Sim as Files>::File,
     copy: Vec<u8>,
-    /// Blocks that nobody has looked at since a part of them was written.
+    /// Blocks that were not read since a part of them was written.
     unknown: BTreeSet<u64>,
     reads_parts: bool,
 }
@@ -167,7 +167,7 @@ impl Door<'_> {
         }
     }
 
-    /// Returns the digests of all whole blocks that are known, but for zeros.
+    /// Returns the digests of all whole blocks that are known, except zeros.
     fn digests(&self, key: &FingerprintKey) -> BTreeSet<FingerprintPrefix> {
         let blocks = self.copy.chunks_exact(BLOCK_BYTES).zip(0..).filter(|(block, _)| !is_zero(block));
         let known = blocks.filter(|(_, number)| !self.unknown.contains(number));
@@ -228,12 +228,12 @@ fn the_index_after_a_monitor_is_the_one_after_a_scan() {
             door.check(&state, number, &format!("seed {seed}, round {round}"));
         }
         let is_known = monitor.close(&state, &mut files).unwrap().is_known;
-        // A pass that found something out of date wants it read again; there is nothing out of date here.
+        // A pass that found something out of date would schedule another reading; nothing is out of date here.
         assert!(is_known, "seed {seed}");
         let length = door.copy.len() as u64;
         let scanned = scan_all(&state, &mut files);
         assert!(scanned.read_bytes == 0 && scanned.unchanged == u64::from(length >= K), "seed {seed}: {scanned:?}");
-        // And the scan, once it is made to read, says the same.
+        // A forced scan finds the same.
         door.unknown.clear();
         let expected = door.digests(&state.key(&Domain::Owner(0)));
         let known = index(&state);
@@ -259,7 +259,7 @@ fn a_mebibyte_of_logs_tells_of_150_of_blocks() {
         for number in 0..blocks {
             let mut digest = [1; FingerprintPrefix::BYTES];
             digest[..8].copy_from_slice(&u64::to_le_bytes(number));
-            // Each is written twice, and the last time counts.
+            // Each block is written twice, and the last write counts.
             monitor.wrote_digests(FileBlock(number * step), &[None]);
             monitor.wrote_digests(FileBlock(number * step), &[Some(FingerprintPrefix(digest))]);
             monitor.tick(&state).unwrap();
@@ -270,7 +270,7 @@ fn a_mebibyte_of_logs_tells_of_150_of_blocks() {
         assert!((2..10).contains(&counts.logs), "{what}: {counts:?}");
         let ratio = counts.logged_blocks * K / counts.log_bytes;
         assert!(ratio >= 150, "{what}: {ratio} MB in a log of 1 MB");
-        // A log by itself, of a few blocks, as it is written every ten minutes.
+        // A separate log of a few blocks, like those that are written every ten minutes.
         for number in 0..12 {
             monitor.wrote_digests(FileBlock(number * step), &[Some(FingerprintPrefix([1; 12]))]);
         }
@@ -298,7 +298,7 @@ fn what_does_not_fit_into_memory_is_scanned() {
     assert!(monitor.counts().shed_blocks > 0 && !monitor.is_known(), "{:?}", monitor.counts());
     monitor.flush(&state).unwrap();
     monitor.lend(&state, || pass_all(&state, &mut files)).unwrap();
-    // Whatever lies between the first and the last that did not fit may have changed; all behind is as it was.
+    // All blocks between the first and the last that did not fit may have changed; those behind are unchanged.
     let known = index(&state);
     let is_there =
         |number| known.contains_key(&FingerprintPrefix::of(state.key(&Domain::Owner(0)).fingerprint(&block(number))));
@@ -325,7 +325,7 @@ fn an_image_is_the_monitors_until_it_is_lent_or_closed() {
     assert_eq!(scan_all(&state, &mut files).passed_over, 1);
     assert_eq!(monitor.lend(&state, || pass_all(&state, &mut files)).unwrap().logs, 1);
     assert_eq!(scan_all(&state, &mut files).passed_over, 1);
-    // Another host is faster: the monitor goes on, and has it back when that is done.
+    // Another host is faster: the monitor goes on, and takes the lock back when that host is done.
     let other = monitor.lend(&state, || state.try_lock(&Subject::File(monitor.handle().clone())).unwrap()).unwrap();
     assert!(other.is_some());
     drop(other);
@@ -335,7 +335,7 @@ fn an_image_is_the_monitors_until_it_is_lent_or_closed() {
     assert_eq!(scan_all(&state, &mut files).passed_over, 0);
 }
 
-/// Threads that work for the monitor do not take the image's lock from who has it lent.
+/// Threads that work for the monitor do not take the image's lock from the borrower.
 #[test]
 fn what_is_lent_stays_lent_whatever_ticks() {
     let ground = Ground::new();
@@ -352,7 +352,7 @@ fn what_is_lent_stays_lent_whatever_ticks() {
     assert!(monitor.lend(&state, || monitor.lend(&state, lent).unwrap() && lent()).unwrap() && !free());
 }
 
-/// What has to hold for an image to count as scanned when it is closed.
+/// The conditions under which an image counts as scanned when it is closed.
 #[test]
 fn an_image_is_known_only_if_all_was_told() {
     type Meanwhile = fn(&Ground, &State<'_, Sim>, &mut Marks, &Monitor<Sim>);
@@ -400,7 +400,7 @@ fn an_image_is_known_only_if_all_was_told() {
         ground.settle();
         assert_eq!(scan_all(&state, &mut files).read_bytes, if is_known { 0 } else { 5 * K }, "{what}");
     }
-    // Who dies has told nothing.
+    // A monitor that dies has logged nothing.
     let ground = Ground::new();
     ground.create(&(1..=5).flat_map(block).collect::<Vec<u8>>());
     let state = ground.state();

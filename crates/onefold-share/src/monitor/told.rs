@@ -1,4 +1,4 @@
-//! What was told and not logged, and the ranges that writers tell of.
+//! Reports that are not logged yet, and the ranges that writers report.
 
 use std::time::Duration;
 
@@ -9,24 +9,24 @@ use super::policy::Budget;
 use super::report::MonitorCounts;
 use crate::format::{FileBlock, FingerprintPrefix};
 
-/// What was told and not logged.
+/// Reports that are not logged yet.
 pub(super) struct Told {
     pub(super) notes: Notes,
     pub(super) budget: Budget,
-    /// Length of the image, for all that was told, in bytes.
+    /// Length of the image according to the reports, in bytes.
     pub(super) length: u64,
-    /// Since when there is something.
+    /// Since when there are reports.
     pub(super) since: Option<Duration>,
     /// The number of the last reading.
     pub(super) reading: u64,
-    /// Whether something is less known than a scan would know it.
+    /// Whether some block is less well known than after a scan.
     pub(super) is_lossy: bool,
     pub(super) is_ending: bool,
     pub(super) counts: MonitorCounts,
 }
 
 impl Told {
-    /// Notes with what whole blocks were written.
+    /// Notes the content of written whole blocks.
     pub(super) fn written(&mut self, first: u64, digests: &[Option<FingerprintPrefix>]) {
         let blocks = (first..FileBlock::LIMIT).zip(digests);
         blocks.for_each(|(block, digest)| self.notes.written(block, *digest));
@@ -46,7 +46,7 @@ impl Told {
         }
     }
 
-    /// Forgets something where there is too much.
+    /// Forgets contents if there are too many runs.
     pub(super) fn keep_within(&mut self, runs_max: usize) {
         if self.notes.len() > runs_max {
             self.counts.shed_blocks += self.notes.shed(runs_max / 4);
@@ -55,7 +55,7 @@ impl Told {
     }
 }
 
-/// A range of an image, as far as there can be blocks.
+/// A range of an image, within the limits of block numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ByteRange {
     pub(super) offset: u64,
@@ -72,13 +72,13 @@ impl ByteRange {
         self.offset == self.end
     }
 
-    /// Returns the blocks that lie in it as a whole; an empty range where none does.
+    /// Returns the whole blocks in it; an empty range if there are none.
     pub(super) fn whole_blocks(&self) -> std::ops::Range<u64> {
         let (first, end) = (self.offset.div_ceil(BLOCK_BYTES_U64), self.end / BLOCK_BYTES_U64);
         first..end.max(first)
     }
 
-    /// Returns the blocks of which a part lies in it.
+    /// Returns the blocks that lie in it only in part.
     pub(super) fn parts(&self) -> [Option<u64>; 2] {
         let cut = |at: u64| (!at.is_multiple_of(BLOCK_BYTES_U64)).then_some(at / BLOCK_BYTES_U64);
         let (first, last) = (cut(self.offset), cut(self.end));

@@ -1,5 +1,5 @@
-//! What a monitor does besides listening: it reads what it was not told the content of, writes logs, and notes at the
-//! end what is known of its image.
+//! The work of a monitor besides listening: it reads blocks whose content was not reported, writes logs, and notes at
+//! the end whether its image is known.
 
 use onefold_block::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use onefold_substrate::Substrate;
@@ -15,10 +15,10 @@ use crate::state::files::{Marks, Noted};
 use crate::state::logs::Logged;
 use crate::state::{State, StateError};
 
-/// How often the end waits until a change that comes later would be seen.
+/// Maximum number of times that the end waits until a later change would show.
 const SETTLE_TRIES: u32 = 3;
 
-/// Whether the policy is asked before something is read.
+/// Whether the policy is asked before a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Haste {
     ByPolicy,
@@ -26,8 +26,7 @@ pub(super) enum Haste {
 }
 
 impl<S: Substrate> Monitor<S> {
-    /// Reads a piece of what is unseen. Returns how much that was, in bytes; none if there is nothing to be read
-    /// now.
+    /// Reads a piece of the unseen blocks. Returns its length in bytes; 0 if there is nothing to be read now.
     pub(super) fn read_piece(&self, state: &State<'_, S>, haste: Haste) -> u64 {
         let unseen = {
             let mut told = self.told.lock();
@@ -73,13 +72,13 @@ impl<S: Substrate> Monitor<S> {
         Ok(())
     }
 
-    /// Logs all that is not to be read first.
+    /// Logs all notes except those of blocks that have to be read first.
     pub(super) fn write_log(&self, state: &State<'_, S>) -> Result<Logged, StateError> {
         let mut order = self.log.lock();
         let notes = {
             let mut told = self.told.lock();
             let notes = told.notes.take();
-            // What waits to be read is as old as it is: it is looked at again by then.
+            // Blocks that still wait to be read get a new waiting time: they are looked at again by then.
             told.since = (told.notes.len() > 0).then(|| self.clock.monotonic());
             notes
         };
@@ -110,8 +109,9 @@ impl<S: Substrate> Monitor<S> {
             (told.is_lossy, told.notes.len() == 0)
         };
         let Some(mark) = files.reload(state, self.number)?.cloned() else { return Ok(false) };
-        // Who scanned it meanwhile began with what was there then, and what came later was told of here. Where
-        // something was left undone that may succeed another time, the mark says that it is to be scanned.
+        // A host that scanned the image meanwhile began with its content at that time, and later changes were reported
+        // here. If some work was left undone that may succeed another time, the mark says that the image is to be
+        // scanned.
         let is_base_known = match mark.scanned {
             None => false,
             scanned if scanned == self.opened.scanned => self.opened.is_current,
@@ -123,14 +123,14 @@ impl<S: Substrate> Monitor<S> {
         if is_lossy || !is_base_known || !all_told {
             return Ok(false);
         }
-        // What a crash takes back must not look as if it were known.
+        // A write that a crash reverts must not look as if it were known.
         state.substrate().sync(&self.file).map_err(StateError::at(&self.path))?;
         let mut last = None;
         for _ in 0..SETTLE_TRIES {
             let stat = state.substrate().stat(&self.file).map_err(StateError::at(&self.path))?;
             let stamp = Stamp::of(&stat);
-            // The next change may get the same time as the last one. One that is ahead has stayed for a tick of
-            // whatever clock.
+            // The next change may get the same time as the last one. A time that is ahead has stayed the same for a
+            // tick of any clock.
             let age = Age::of(&stamp, state.now()?);
             if age == Age::Settled || (age == Age::Ahead && last == Some(stamp)) {
                 let flags = MarkFlags { is_ahead: age == Age::Ahead, ..mark.flags };
