@@ -1,4 +1,4 @@
-//! Filling the holes of a run from the slots that it was to share with.
+//! Fills the holes of a run from the slots that it was to share with.
 
 use std::io;
 use std::ops::Range;
@@ -11,34 +11,34 @@ use crate::extents::Extents;
 use crate::format::intent::IntentRun;
 use crate::state::{State, StateError};
 
-/// Blocks that are looked at at once.
+/// Number of blocks that are handled at once.
 const PIECE_BLOCKS: u64 = 256;
 
-/// An image of which a share may have left a part as holes. Its user has exclusive use of it.
+/// An image in which an interrupted share may have left holes. The caller has exclusive use of it.
 pub(crate) struct Holed<'a, S: Substrate> {
     pub(crate) file: &'a S::File,
     /// Its length in bytes.
     pub(crate) length: u64,
-    /// When its content changed last: filling leaves that as it was.
+    /// When its content last changed. Filling keeps this time.
     pub(crate) modified: Timestamp,
 }
 
-/// What came of a run, in blocks.
+/// Result for a run, in blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filled {
     /// Holes that were filled.
     pub(crate) filled: u64,
-    /// Blocks that are no holes, and hold something else than the slots.
+    /// Blocks that are no holes, and differ from the slots.
     pub(crate) differing: u64,
 }
 
 /// Why a run could not be filled.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FillError {
-    /// What was to be put back is nowhere any more.
+    /// The content of a hole no longer exists anywhere.
     #[error("the arena does not hold any more what was there")]
     Lost,
-    /// The device.
+    /// The device failed.
     #[error("{0}")]
     Io(#[from] io::Error),
 }
@@ -52,11 +52,12 @@ impl FillError {
     }
 }
 
-/// Makes sure that nobody else may have an image that is held for exclusive use. A call can take longer than another
-/// process waits for the image: this is asked before a call, and again before anything is done on the strength of it.
+/// Makes sure that no other process may have taken over an image that is held for exclusive use. A call can take longer
+/// than another process waits for the image. So this is asked before a call, and again before any decision that rests
+/// on its result.
 ///
 /// # Errors
-/// `ResourceBusy` where another process may have it.
+/// `ResourceBusy` if another process may have it.
 pub(crate) fn check_exclusive<S: Substrate>(substrate: &S, image: &S::File) -> io::Result<()> {
     if substrate.is_exclusive_lost(image) {
         let why = "another process has waited for it so long that it may have it";
@@ -65,7 +66,7 @@ pub(crate) fn check_exclusive<S: Substrate>(substrate: &S, image: &S::File) -> i
     Ok(())
 }
 
-/// Returns whether a part of a run is a hole, as the map says.
+/// Returns whether a part of a run is a hole, as the map shows.
 pub(crate) fn has_hole<S: Substrate>(
     substrate: &S,
     file: &S::File,
@@ -83,16 +84,16 @@ pub(crate) fn has_hole<S: Substrate>(
     Ok(false)
 }
 
-/// Fills the holes of a run. What is set aside and unwritten is none: that is somebody's wish.
+/// Fills the holes of a run. Unwritten space is not a hole: somebody allocated it on purpose.
 pub(crate) fn fill<S: Substrate>(
     state: &State<'_, S>,
     image: &Holed<'_, S>,
     run: &IntentRun,
 ) -> Result<Filled, FillError> {
-    // What is behind the end of the file was cut off by its owner.
+    // The owner has cut off the part behind the end of the file.
     let within = (image.length / BLOCK_BYTES_U64).saturating_sub(run.first.0).min(run.count.into());
-    // Slots may have been emptied by who did not see the intent in time: then its host has not asked for them, and no
-    // hole is its own.
+    // A host that did not see the intent in time may have emptied the slots. Then the sharing host has not asked for
+    // these shares, and no hole is its own.
     let lost = || {
         let kept = IntentRun { count: u32::try_from(within).expect("at most the run's"), ..*run };
         let is_holed = has_hole(state.substrate(), image.file, &mut Extents::new(), &kept)?;
@@ -131,18 +132,18 @@ struct Filler<'a, 'b, S: Substrate> {
     run: &'a IntentRun,
     map: Extents,
     filled: Filled,
-    /// What is in the image, and in the slots.
+    /// Content of the image, and of the slots.
     ours: Vec<u8>,
     theirs: Vec<u8>,
 }
 
-/// Places of a block of a piece in a buffer.
+/// Returns the range of a block of a piece in a buffer.
 fn block(index: usize) -> Range<usize> {
     index * BLOCK_BYTES..(index + 1) * BLOCK_BYTES
 }
 
 impl<S: Substrate> Filler<'_, '_, S> {
-    /// Makes sure that the slots hold what the image did.
+    /// Checks that the slots hold the previous content of the image.
     fn check_slots(&mut self) -> Result<(), FillError> {
         let (mut checksum, mut at) = (0, 0);
         while at < u64::from(self.run.count) {
@@ -181,7 +182,7 @@ impl<S: Substrate> Filler<'_, '_, S> {
         if self.ours == self.theirs {
             return Ok(());
         }
-        // Consecutive holes at once.
+        // Consecutive holes, filled at once.
         let mut holes: Option<Range<u64>> = None;
         for (index, at) in piece.enumerate() {
             let (ours, theirs) = (&self.ours[block(index)], &self.theirs[block(index)]);
@@ -199,16 +200,16 @@ impl<S: Substrate> Filler<'_, '_, S> {
         holes.map_or(Ok(()), |holes| self.fill_holes(holes))
     }
 
-    /// A hole may be the wish of a process that has the image by now.
+    /// Checks that this process still has the image. Otherwise a hole may be the wish of the process that has it now.
     fn make_sure_of_image(&self) -> io::Result<()> {
         check_exclusive(self.substrate, self.image.file)
     }
 
-    /// Sets the time of the image back to what it was. A process that got the image meanwhile may have written to it:
-    /// then the time is that of this moment, so that nobody takes the image for unchanged.
+    /// Sets the time of the image back to its previous value. A process that got the image meanwhile may have written
+    /// to it. Then the time stays that of this moment, so that nobody takes the image for unchanged.
     fn set_time_back(&self) -> io::Result<()> {
-        // A host that dies before this leaves a time that speaks of a writer: then nobody goes on without a person.
-        // Where the time cannot be set, that is all that comes of it.
+        // A host that dies before this leaves a time that shows a write: then mending goes on only after a person's
+        // decision. A failure to set the time has no other effect.
         let _ = self.substrate.set_modified(self.image.file, self.image.modified);
         self.make_sure_of_image().inspect_err(|_| {
             if let Ok(now) = self.state.now() {
@@ -232,12 +233,12 @@ impl<S: Substrate> Filler<'_, '_, S> {
             let source = At { file: &self.arena, offset: from };
             let target = At { file: self.image.file, offset: into };
             if self.substrate.clone_range(source, target, slots.len() as u64).is_err() {
-                // The call may have taken as long as it liked.
+                // The call may have taken any time.
                 self.make_sure_of_image()?;
-                // Its own blocks will do.
+                // Blocks of its own are good enough.
                 self.substrate.write_at(self.image.file, into, &slots)?;
             }
-            // What another process may have written must keep its time.
+            // The time of another process's write must be kept.
             self.make_sure_of_image()?;
             self.set_time_back()?;
             let mut found = vec![0; slots.len()];

@@ -1,17 +1,16 @@
-//! Mending: what hosts that died in the middle of a share have left as holes is filled again.
+//! Mending: fills the holes that hosts have left which died during a share.
 //!
-//! Only where a share may leave some ([`ShareSteps::Declared`](crate::policy::ShareSteps)). What was about to be shared
-//! is declared before, with the slots that hold the same bytes (`state::intents`). The order of steps, each of which
-//! may be the last one that a host does:
+//! Used only if a share may leave holes ([`ShareSteps::Declared`](crate::policy::ShareSteps)). Shares are declared
+//! first, with the slots that hold the same bytes (`state::intents`). A host may die after any of these steps:
 //!
-//! 1. The dead host's intent is locked, the image's owner lock taken, and exclusive use of the image: nobody fills it
-//!    twice, or changes it meanwhile.
-//! 2. Where the content changed last when the intent says, nobody has written since, and a hole is what the share left.
-//!    Otherwise it may be somebody's wish: that is told, and left.
-//! 3. Holes are filled from the slots, the time of the content is set back, and what is read is compared.
-//! 4. That is made durable, and then the intent retired.
+//! 1. Lock the dead host's intent, and take the image's owner lock and exclusive use of the image: no other process
+//!    fills it again, or changes it meanwhile.
+//! 2. If the content last changed when the intent says, nobody has written since, and a hole was left by the share.
+//!    Otherwise it may be intended: this is reported, and the hole is left.
+//! 3. Fill the holes from the slots, set the time of the content back, and compare the content.
+//! 4. Make that durable, and then retire the intent.
 //!
-//! Who dies at it leaves the intent. Who comes next finds fewer holes.
+//! A host that dies during this leaves the intent. The next host finds fewer holes.
 
 mod fill;
 
@@ -29,42 +28,41 @@ use crate::state::intents::{LeftIntent, TakenIntent};
 use crate::state::locks::Subject;
 use crate::state::{Notice, State, StateError};
 
-/// How long it takes until whoever has an image at the moment is looked for again.
+/// Pause between two checks whether another host still has an image.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long is waited for other hosts. One that mends has an image for a moment, one that shares for as long as its
-/// pass takes.
+/// How long to wait for other hosts. A mending host has an image for a moment, a sharing host for as long as its pass
+/// takes.
 pub struct Patience<'a> {
-    /// For waiting.
+    /// Clock for waiting.
     pub clock: &'a dyn Clock,
-    /// The longest time, for all images together.
+    /// Maximum time, for all images together.
     pub most: Duration,
-    /// Returns whether the user wants it to end.
+    /// Returns whether the user wants the waiting to end.
     pub is_stopped: &'a dyn Fn() -> bool,
 }
 
-/// What is done about images to which somebody may have written since their host died.
+/// Treatment of images to which somebody may have written since their host died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubtful {
-    /// They are told of, and left.
+    /// They are reported, and left.
     Keep,
-    /// Their holes are filled, too, and they are never told of again.
+    /// Their holes are filled, too, and they are never reported again.
     Fill,
 }
 
-/// What is done about intents of another identity: that of the state folder was lost, or replaced, since they were
-/// declared.
+/// Treatment of intents of another identity: that of the state folder was lost, or replaced, since they were declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Foreign {
     /// They are reported, and left. Their slots stay.
     Keep,
-    /// Their holes are filled as those of all others: a person has said that they belong here.
+    /// Their holes are filled like all others: a person has said that they belong here.
     Mend,
-    /// They are reported and removed. Holes stay holes, and what was in them is lost with the next sweep.
+    /// They are reported and removed. Holes stay holes, and their content is lost with the next sweep.
     GiveUp,
 }
 
-/// What a person has decided about images that mending alone does not decide about.
+/// A person's decisions about images that mending alone does not decide about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MendRules {
     /// Images to which somebody may have written since.
@@ -79,54 +77,54 @@ impl From<Doubtful> for MendRules {
     }
 }
 
-/// What mending came to.
+/// Result of mending.
 #[derive(Debug, Default)]
 pub struct Mended {
-    /// All images that dead hosts were about to share in.
+    /// All images in which dead hosts were about to share.
     pub images: Vec<MendedImage>,
 }
 
 impl Mended {
-    /// Returns the images that may have holes still.
+    /// Returns the images that may still have holes.
     pub fn waiting(&self) -> impl Iterator<Item = &MendedImage> {
         self.images.iter().filter(|image| image.became.is_waiting())
     }
 
-    /// Returns the images that may have holes still, and that no other host has, which would see to them.
+    /// Returns the images that may still have holes, except those that another host has, which handles them.
     pub fn left(&self) -> impl Iterator<Item = &MendedImage> {
         self.waiting().filter(|image| !matches!(image.became, Became::Elsewhere))
     }
 }
 
-/// An image that a dead host was about to share in.
+/// An image in which a dead host was about to share.
 #[derive(Debug)]
 pub struct MendedImage {
-    /// Where it was then, below the root of the file system.
+    /// Its path then, below the root of the file system.
     pub path: PathBuf,
-    /// Which bytes were about to be shared: offsets and lengths.
+    /// The bytes that were about to be shared: offsets and lengths.
     pub ranges: Vec<(u64, u64)>,
     /// Holes that were filled, in bytes.
     pub filled: u64,
-    /// What became of it.
+    /// Its outcome.
     pub became: Became,
 }
 
-/// What became of an image.
+/// Outcome for an image.
 #[derive(Debug)]
 pub enum Became {
-    /// It holds what it did.
+    /// It has its previous content.
     Whole,
-    /// It is no more.
+    /// It no longer exists.
     Gone,
-    /// Somebody has it open. It is left for another time.
+    /// A process has it open. It is left for another time.
     Busy,
-    /// Another host, or another run on this one, works on it. It is left to that, or for another time.
+    /// Another host, or another run on this one, works on it. It is left to that one, or for another time.
     Elsewhere,
-    /// Somebody has changed it since. It is left until somebody says that it is to be filled.
+    /// Somebody has changed it since. It is left until a person decides to fill it.
     Changed,
-    /// Somebody has changed it since, though not its time. As above.
+    /// Somebody has changed it since, though not its time. It is treated as `Changed`.
     Differing,
-    /// The arena does not hold any more what was there.
+    /// The arena no longer holds its content.
     Lost,
     /// It was declared under another identity. It is left until a person decides about it.
     Foreign,
@@ -137,22 +135,22 @@ pub enum Became {
 }
 
 impl Became {
-    /// Returns whether it may have holes still.
+    /// Returns whether the image may still have holes.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         !matches!(self, Became::Whole | Became::Gone)
     }
 }
 
-/// Mends what hosts that died have left, as far as it can be. Quick where there is nothing to be done.
+/// Mends the images of dead hosts, as far as possible. Quick if there is nothing to do.
 ///
 /// # Errors
-/// Errors of the device, where they are of the state folder; `Newer`.
+/// Errors of the device that concern the state folder; `Newer`.
 pub fn mend<S: Substrate>(state: &State<'_, S>, rules: impl Into<MendRules>) -> Result<Mended, StateError> {
     mend_within(state, rules.into(), None)
 }
 
-/// As [`mend`]; but who has an image elsewhere is waited for.
+/// Does the same as [`mend`], but waits for other hosts that have an image.
 ///
 /// # Errors
 /// As [`mend`].
@@ -179,13 +177,13 @@ fn mend_within<S: Substrate>(
             let image = match state.take_intent(&path)? {
                 TakenIntent::Gone | TakenIntent::Alive => break,
                 TakenIntent::Taken(left) => mend_left(state, left, rules)?,
-                // Another host mends it, and is not done: the image may have holes still.
+                // Another host is mending it, and is not done: the image may still have holes.
                 TakenIntent::Elsewhere(intent) => intent.map(|intent| untouched(&intent, Became::Elsewhere)),
             };
             let is_elsewhere = image.as_ref().is_some_and(|image| matches!(image.became, Became::Elsewhere));
             match (patience, ends) {
-                // Without the lock of its file: whoever has the image may be about to mend it. What he has mended is
-                // gone.
+                // Without the lock of its file: a host that has the image may be about to mend it. Its intent is gone
+                // once it is mended.
                 (Some(Patience { clock, is_stopped, .. }), Some(ends))
                     if is_elsewhere && clock.monotonic() < ends && !is_stopped() =>
                 {
@@ -201,14 +199,14 @@ fn mend_within<S: Substrate>(
     Ok(mended)
 }
 
-/// Returns what is told of an image in which nothing was done.
+/// Returns the report for an image in which nothing was done.
 fn untouched(intent: &Intent, became: Became) -> MendedImage {
     let ranges = intent.runs.iter();
     let ranges = ranges.map(|run| (run.first.0 * BLOCK_BYTES_U64, u64::from(run.count) * BLOCK_BYTES_U64)).collect();
     MendedImage { path: intent.path.clone(), ranges, filled: 0, became }
 }
 
-/// Deals with what a dead host has declared. None where that was nothing.
+/// Handles the declared shares of a dead host. `None` if there were none.
 fn mend_left<S: Substrate>(
     state: &State<'_, S>,
     left: LeftIntent<S>,
@@ -257,14 +255,14 @@ fn mend_left<S: Substrate>(
         }
     }
     image.became = mend_image(state, &file, &intent, doubtful, &mut image.filled);
-    // What was seen of an image that another process has by now is no reason to forget what was declared.
+    // If another process has the image by now, the observations are no reason to forget the intent.
     if let Err(why) = check_exclusive(state.substrate(), &file)
         && !matches!(image.became, Became::Failed(_))
     {
         image.became = Became::Failed(why);
     }
     let is_done = !image.became.is_waiting();
-    // What is lost stays lost, and need not be told of for ever.
+    // A loss is final, and need not be reported for ever.
     let is_settled = matches!(image.became, Became::Changed | Became::Differing | Became::Lost);
     if is_done || (is_settled && doubtful == Doubtful::Fill) {
         state.retire_intent(left)?;
@@ -273,7 +271,7 @@ fn mend_left<S: Substrate>(
     Ok(Some(image))
 }
 
-/// Fills the holes of an image that its user has for himself.
+/// Fills the holes of an image of which the caller has exclusive use.
 fn mend_image<S: Substrate>(
     state: &State<'_, S>,
     file: &S::File,
@@ -313,14 +311,14 @@ fn mend_image<S: Substrate>(
     }
 }
 
-/// Opens an image by what stands for it, or by its name where that cannot be done.
+/// Opens an image by its handle, or by its name if that is not possible.
 fn open<S: Substrate>(state: &State<'_, S>, intent: &Intent) -> io::Result<S::File> {
     let substrate = state.substrate();
     let by_handle = match substrate.open_handle(&intent.handle, Access::Write) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => error,
         opened => return opened,
     };
-    // It may have been renamed: then whoever may open it by its handle is waited for.
+    // If it was renamed, only a process that may open it by its handle can mend it.
     let cannot = || io::Error::new(by_handle.kind(), format!("it cannot be opened: {by_handle}"));
     let file = substrate.open(&intent.path, Access::Write).map_err(|_| cannot())?;
     if substrate.stat(&file)?.handle == intent.handle { Ok(file) } else { Err(cannot()) }
@@ -334,8 +332,8 @@ fn became_of(error: io::Error) -> Became {
     }
 }
 
-/// Deals with an intent that cannot be read. Damaged it is where its host died while it wrote it: then it had not begun
-/// to share, or was done. One of a newer version, or of another state folder, speaks of an image that may have holes.
+/// Handles an unreadable intent. It is damaged if its host died while writing it: then the host had not begun to share,
+/// or was done. An intent of a newer version, or of another state folder, names an image that may have holes.
 fn refuse<S: Substrate>(
     state: &State<'_, S>,
     left: LeftIntent<S>,
@@ -360,16 +358,16 @@ fn refuse<S: Substrate>(
     }
 }
 
-/// What is declared of an image, as who only looks sees it.
+/// Declared shares of an image, for read-only queries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declared {
     /// The image.
     pub path: PathBuf,
-    /// How many bytes of it.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
-/// Returns what is declared at the moment: by hosts that share, or that have died at it.
+/// Returns the shares that are declared at the moment, by hosts that share, or that died during it.
 ///
 /// # Errors
 /// Errors of the device; `Newer`.
