@@ -1,10 +1,11 @@
-//! Equal files of guests, in a watch: once a package database has changed, they are shared before anything is scanned.
+//! Sharing of equal guest files in a watch: once a package database has changed, files are shared before anything is
+//! scanned.
 //!
 //! A look at a database costs a look-up of a few of its files. So an update of many guests is shared a round later, and
 //! a machine that writes to its logs is examined only when something else changes.
 //!
-//! Any guest can change its database at any time, and then all images are searched. So this part of a watch has a small
-//! part of the watch's time, and what fails in it is no reason to leave out the scan.
+//! Any guest can change its database at any time, and then all images are searched. So this part of a watch gets a
+//! small part of the watch's time, and a failure in it is no reason to skip the scan.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -19,25 +20,25 @@ use crate::scan::TICK;
 use crate::state::watches::WatchFile;
 use crate::state::{State, StateError};
 
-/// After each turn of files, the watch leaves them alone for so many times as long as that took.
+/// Pause after each turn of files, as a multiple of the turn's duration.
 const PAUSE_FACTOR: u32 = 10;
 
 /// Sharing of files between the rounds of a watch.
 #[derive(Debug, Default)]
 pub(super) struct FilesTurns {
-    /// What package databases were like when files were shared last.
+    /// The package databases when files were last shared.
     databases: DatabaseLook,
-    /// When files may be shared again; none before the first time.
+    /// When files may be shared again; `None` before the first time.
     due: Option<Duration>,
-    /// Why files could not be shared in the last round that tried it. The same is not told twice in a row.
+    /// Why files could not be shared in the last round that tried. The same failure is not reported twice in a row.
     trouble: Option<String>,
-    /// Whether the end of a window cut the last try off. The round after it scans first: else a search that takes
-    /// longer than each window would keep the watch from scanning for good.
+    /// Whether the end of a window cut the last attempt off. The next round scans first. Otherwise a search that takes
+    /// longer than each window would keep the watch from ever scanning.
     was_cut: bool,
 }
 
 impl FilesTurns {
-    /// Returns what went wrong the last time.
+    /// Returns the last failure.
     pub(super) fn trouble(&self) -> Option<String> {
         self.trouble.clone()
     }
@@ -46,7 +47,7 @@ impl FilesTurns {
         self.due.is_none_or(|due| now >= due)
     }
 
-    /// Takes note of work from `began` to `now`.
+    /// Notes work from `began` to `now`.
     fn worked(&mut self, began: Duration, now: Duration) {
         self.due = Some(now.saturating_add(now.saturating_sub(began).saturating_mul(PAUSE_FACTOR)));
     }
@@ -54,7 +55,7 @@ impl FilesTurns {
 
 impl<S: Substrate> Watcher<'_, S> {
     /// Shares equal files of guests, if that is wanted, a package database has changed, and the turn of files has come.
-    /// A failure is told, and the round goes on.
+    /// A failure is reported, and the round goes on.
     ///
     /// # Errors
     /// `Interrupted`.
@@ -62,13 +63,13 @@ impl<S: Substrate> Watcher<'_, S> {
         let clock = self.surroundings.seams.clock;
         let began = clock.monotonic();
         let was_cut = std::mem::take(&mut self.files.was_cut);
-        // The end of a window is for the pass.
+        // The end of a window is reserved for the pass.
         let has_turn = !was_cut && self.files.is_due(began) && !self.gate.is_closing(self.pass_time);
         if !self.options.shares_files || !has_turn {
             return Ok(());
         }
         let outcome = self.share_changed_files(state, file);
-        // Looks count, too: those of hostile images read much.
+        // Looks count, too: looks at hostile images read much.
         self.files.worked(began, clock.monotonic());
         let trouble = match outcome {
             Ok(()) => None,
@@ -120,13 +121,13 @@ impl<S: Substrate> Watcher<'_, S> {
         (self.tell)(WatchEvent::FilesShared { changed: look.changed, report: &report, elapsed });
         let trouble = &report.passed.trouble;
         if !trouble.is_full && trouble.busy.is_empty() {
-            // Only now: a later turn shares what a failure has left.
+            // Only now: after a failure, a later turn shares the rest.
             self.files.databases = look.without(&report.unstable, &self.files.databases);
         }
         Ok(())
     }
 
-    /// Returns how blocks are shared.
+    /// Returns the options for sharing blocks.
     pub(super) fn pass_options(&self) -> PassOptions<'_> {
         PassOptions {
             selection: self.options.selection,

@@ -1,4 +1,4 @@
-//! Whether the watch may work at the moment: windows, load, and whether it was told to stop.
+//! Decides whether the watch may work at the moment: windows, load, and whether it was told to stop.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use super::{WatchOptions, Windows};
 use crate::format::watch::WatchPhase;
 use crate::pace::Wish;
 
-/// Between two looks at the time of day while it works.
+/// Interval at which the time of day is checked during work.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Of a window, so much at its end is for a pass.
+/// Fraction of a window, at its end, that is reserved for a pass.
 const WINDOW_PART_FOR_PASS: u32 = 8;
 
 pub(super) struct Gate<'a> {
@@ -22,7 +22,7 @@ pub(super) struct Gate<'a> {
     windows: &'a Windows,
     load_max: Option<f64>,
     stop: &'a dyn Fn() -> bool,
-    /// When somebody looked at the time of day last, and whether it was in a window.
+    /// When the time of day was last checked, and whether it was in a window.
     seen: Cell<Option<(Duration, bool)>>,
 }
 
@@ -36,8 +36,8 @@ impl<'a> Gate<'a> {
         Gate { clock, machine, windows: &options.windows, load_max: options.load_max, stop, seen: Cell::new(None) }
     }
 
-    /// Returns what is waited for before work may begin, if anything. Its own work raises the load, so that once it has
-    /// begun only the end of a window ends it.
+    /// Returns the reason to wait before work may begin, if there is one. The watch's own work raises the load, so once
+    /// it has begun, only the end of a window stops it.
     pub(super) fn closed(&self) -> Option<WatchPhase> {
         if !self.windows.contain(self.machine.time_of_day()) {
             return Some(WatchPhase::OutsideWindows);
@@ -46,7 +46,7 @@ impl<'a> Gate<'a> {
         is_too_high.then_some(WatchPhase::LoadTooHigh)
     }
 
-    /// Returns whether the open window ends so soon that a pass should begin, which may take about so long.
+    /// Returns whether the open window ends so soon that a pass should begin, which may take about `pass_time`.
     pub(super) fn is_closing(&self, pass_time: Duration) -> bool {
         let closes_in = self.windows.closes_in(self.machine.time_of_day());
         closes_in.is_some_and(|(left, all)| left <= (pass_time * 2).max(all / WINDOW_PART_FOR_PASS).min(all / 2))

@@ -1,11 +1,11 @@
-//! The watch: scans and passes again and again, when it may, and keeps the images that are in use on its host for
-//! itself.
+//! The watch: scans and passes repeatedly, when it may, and keeps the locks of images that are in use on its host.
 //!
-//! Each round: the locks of images that a process of this host has open for writing are taken and kept, so that other
-//! hosts leave them to it; then, if the time and the load of the machine allow, files are scanned, and a pass is made
-//! once enough waits for it. What goes wrong is told, and tried again in the next round: a daemon outlives what passes.
+//! In each round, the watch takes and keeps the locks of images that a process of this host has open for writing, so
+//! that other hosts leave them to it. Then, if the time and the load of the machine allow, it scans files, and makes a
+//! pass once enough work waits. Failures are reported, and the work is tried again in the next round: a daemon survives
+//! temporary failures.
 //!
-//! All that it knows of the machine comes through [`Machine`], clock, randomness and substrate.
+//! It learns about the machine only through [`Machine`], clock, randomness and substrate.
 
 mod files;
 mod gate;
@@ -38,17 +38,17 @@ use crate::state::{State, StateError};
 pub use self::options::{WatchEvent, WatchOptions};
 pub use self::window::{Window, WindowError, Windows};
 
-/// The longest sleep in one: who wants the watch to end is heard afterwards.
+/// Maximum length of one sleep. A request to end the watch is noticed after it.
 const SLEEP_MAX: Duration = Duration::from_millis(200);
 
-/// Logs may always have so many bytes: what is read of about 90 GiB.
+/// Length in bytes that logs may always have: those of about 90 GiB of reading.
 pub const LOG_BYTES_MIN: u64 = 256 << 20;
-/// A pass begins in the middle of a scan once so many bytes of logs wait, and they are worth it.
+/// Length of waiting logs, in bytes, from which on a pass begins in the middle of a scan, if they are worth it.
 const LOG_BYTES_WORTHWHILE: u64 = 32 << 20;
 
-/// All that a watch reaches the world through.
+/// The watch's connections to the world.
 pub struct Surroundings<'a, S: Substrate> {
-    /// Those that a run needs, too.
+    /// The connections that a run needs, too.
     pub seams: Seams<'a, S>,
     /// Processor time of this process.
     pub cpu: &'a dyn CpuTime,
@@ -61,7 +61,7 @@ pub struct Surroundings<'a, S: Substrate> {
 /// Watches until it is told to stop.
 ///
 /// # Errors
-/// When the state folder cannot be opened at first. What fails later is told, and tried again.
+/// If the state folder cannot be opened at first. Later failures are reported, and the work is tried again.
 pub fn watch<S: Substrate>(
     surroundings: &Surroundings<'_, S>,
     options: &WatchOptions<'_>,
@@ -121,24 +121,24 @@ struct Watcher<'a, S: Substrate> {
     pace: &'a Pace<'a>,
     tell: &'a mut dyn FnMut(WatchEvent<'_>),
     status: WatchStatus,
-    /// All scans since the last pass, and how long they took.
+    /// All scans since the last pass, and their duration.
     scanned: Scanned,
     scan_time: Duration,
-    /// How long the last pass took.
+    /// Duration of the last pass.
     pass_time: Duration,
     turns: Turns,
     files: FilesTurns,
-    /// Since when there have been logs that wait.
+    /// Since when logs have been waiting.
     waiting_since: Option<Duration>,
-    /// Logs that a pass has left, because others have their files, and since when they are not counted.
+    /// Logs that a pass has left because other hosts have their files, and since when they are not counted.
     left: BTreeSet<String>,
     left_since: Duration,
     /// When the last pass ended, or this began.
     passed_at: Duration,
-    /// Known images that were gone at the last look, by how many blocks they had. One round later their blocks have
-    /// been let go of by the file system, too, and who is only being renamed is there again.
+    /// Known images that were gone at the last look, by their numbers of blocks. One round later, the file system has
+    /// dropped their blocks, too, and an image that was only being renamed is there again.
     gone: BTreeMap<FileNo, u64>,
-    /// Those that a pass has left: they are somebody else's.
+    /// Gone images that a pass has left: they belong to other hosts.
     left_gone: BTreeSet<FileNo>,
     /// Images that could not be mended at the last look.
     waiting_images: Vec<PathBuf>,
@@ -147,7 +147,7 @@ struct Watcher<'a, S: Substrate> {
 }
 
 impl<S: Substrate> Watcher<'_, S> {
-    /// Works on one state folder until it is told to stop, or the folder is no more what it was.
+    /// Works on one state folder until it is told to stop, or the folder is replaced.
     fn work(&mut self, state: &State<'_, S>) -> Result<(), PassError> {
         let mut file = state.begin_watch()?;
         if !std::mem::replace(&mut self.is_begun, true) {
@@ -174,7 +174,7 @@ impl<S: Substrate> Watcher<'_, S> {
     }
 
     fn round(&mut self, state: &State<'_, S>, owner: &mut Owner, file: &mut WatchFile<'_, S>) -> Result<(), PassError> {
-        // Whatever else may wait: who uses an image with holes finds zeros.
+        // First of all, because a user of an image with holes finds zeros.
         self.mend(state)?;
         let mut files = Marks::load(state)?;
         self.own(state, owner, &files)?;
@@ -205,13 +205,13 @@ impl<S: Substrate> Watcher<'_, S> {
                 return Ok(());
             }
             self.say(file, WatchPhase::Sharing)?;
-            // Scanning took its time, and other hosts have found files meanwhile: of one that is not known, a pass
-            // takes the log for left over.
+            // Scanning took time, and other hosts have found files meanwhile. A pass takes the log of an unknown file
+            // for left over.
             files = Marks::load(state)?;
             let (waiting, began) = (self.status.waiting_blocks, self.passed_at);
             self.pass(state, &mut files)?;
             let has_ended = self.passed_at != began && waiting > 0;
-            // What is left of the scan goes on at once, unless the pass was to make the most of a window's end.
+            // The rest of the scan goes on at once, unless the pass was to use a window's end.
             looked_at += scanned.looked_at;
             let have_all_had_a_turn = looked_at >= scanned.files;
             if !scanned.is_cut_short || have_all_had_a_turn || !has_ended || self.gate.is_closing(self.pass_time) {
@@ -288,7 +288,7 @@ impl<S: Substrate> Watcher<'_, S> {
         Ok(())
     }
 
-    /// Returns whether enough waits for a pass, or has waited for long enough.
+    /// Returns whether enough work waits for a pass, or has waited long enough.
     fn is_pass_due(&mut self, state: &State<'_, S>, files: &Marks) -> Result<bool, StateError> {
         let now = self.surroundings.seams.clock.monotonic();
         if now.saturating_sub(self.left_since) >= self.options.wait_max {
@@ -306,7 +306,7 @@ impl<S: Substrate> Watcher<'_, S> {
         self.status.waiting_blocks = backlog.blocks;
         if backlog.is_empty() {
             self.waiting_since = None;
-            // Files that were deleted, and hosts that died, leave no logs: a pass looks whether there are any.
+            // Deleted files and dead hosts leave no logs, so a pass checks for them.
             return Ok(now.saturating_sub(self.passed_at) >= self.options.wait_max);
         }
         let since = *self.waiting_since.get_or_insert(now);

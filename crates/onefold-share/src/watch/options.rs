@@ -1,4 +1,4 @@
-//! What a watch is told, and what it tells.
+//! Options and reports of a watch.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,72 +11,73 @@ use crate::pass::{PassError, Passed, SpaceOptions};
 use crate::scan::Scanned;
 use crate::selection::Selection;
 
-/// What a watch does, and when.
+/// Options of a watch.
 pub struct WatchOptions<'a> {
-    /// Which files are read, shared in, and kept for this host while they are open here.
+    /// The files that are read, that share, and whose locks are kept while they are open on this host.
     pub selection: Selection<'a>,
     /// Whether equal files of guests are shared, too, once a package database has changed.
     pub shares_files: bool,
-    /// Threads that read and digest.
+    /// Number of threads that read and digest.
     pub threads: usize,
-    /// For what does not fit into memory.
+    /// Folder for data that does not fit into memory.
     pub temporary_folder: &'a Path,
     /// Memory for sorting, in bytes.
     pub memory_bytes: usize,
-    /// Shorter runs are left alone, in bytes.
+    /// Minimum length of a run, in bytes.
     pub min_run_bytes: u64,
-    /// What it does beside sharing, so that room really comes free.
+    /// Measures beside sharing that free space, and keep it free.
     pub space: SpaceOptions,
-    /// How hard it works.
+    /// Limits on the effort.
     pub limits: Limits,
-    /// Between two rounds.
+    /// Interval between two rounds.
     pub interval: Duration,
     /// When it may scan and share.
     pub windows: Windows,
-    /// It begins nothing while the load of the machine is above.
+    /// Maximum load of the machine at which the watch begins work.
     pub load_max: Option<f64>,
-    /// Files whose content changed less long ago are left for another time.
+    /// Files whose content changed more recently than this are left for another time.
     pub stable_for: Duration,
-    /// A pass waits until so much of the index, in percent, waits in logs.
+    /// A pass begins when waiting logs reach this part of the index, in percent.
     pub batch_percent: u32,
-    /// Or until logs have waited for so long.
+    /// A pass also begins when logs have waited this long.
     pub wait_max: Duration,
-    /// Of shorter files no maps are kept, in bytes ([`crate::scan::MAP_BYTES_MIN`]).
+    /// Minimum length of a file for a kept map, in bytes ([`crate::scan::MAP_BYTES_MIN`]).
     pub map_bytes_min: u64,
-    /// Logs that wait for a pass may have so many bytes; then the scan waits for it. None is a half of the index, and
-    /// at least [`LOG_BYTES_MIN`](super::LOG_BYTES_MIN).
+    /// Maximum length of logs that wait for a pass, in bytes; beyond it the scan waits for the pass. `None` means half
+    /// of the index, and at least [`LOG_BYTES_MIN`](super::LOG_BYTES_MIN).
     pub log_bytes_max: Option<u64>,
 }
 
-/// What a watch tells whoever started it.
+/// Reports of a watch to its caller.
 #[derive(Debug)]
 pub enum WatchEvent<'a> {
-    /// The state folder is open: others see that it runs.
+    /// The state folder is open, and other hosts see that the watch runs.
     Began,
-    /// A pass came to its end.
+    /// A pass was completed.
     Passed {
-        /// What was scanned since the one before.
+        /// The scans since the pass before.
         scanned: &'a Scanned,
-        /// What it did.
+        /// The results of the pass.
         passed: &'a Passed,
-        /// How long scan and pass took.
+        /// Duration of the scans and the pass.
         elapsed: Duration,
     },
     /// Equal files of guests were shared.
     FilesShared {
         /// Images whose package databases had changed, or that were new.
         changed: u64,
-        /// What was found and shared.
+        /// The files that were found and shared.
         report: &'a FilesReport,
-        /// How long it took.
+        /// Duration.
         elapsed: Duration,
     },
-    /// Images that other hosts have left with holes were mended, or cannot be yet. The same is not told twice in a row.
+    /// Images that other hosts have left with holes were mended, or cannot be mended yet. The same report does not come
+    /// twice in a row.
     Mended(&'a Mended),
     /// The window ended in the middle of the work. It goes on in the next one.
     LeftOff,
-    /// The open files of so many processes cannot be seen: their images are left to any host. Told once.
+    /// The open files of this many processes cannot be seen, so their images are left to any host. Reported once.
     Unseen(u64),
-    /// Something went wrong. It is tried again; the same is not told twice in a row.
+    /// A failure. The work is tried again; the same failure is not reported twice in a row.
     Failed(&'a PassError),
 }

@@ -1,8 +1,9 @@
-//! Images that are open on this host are this host's: other hosts leave them, or ask it.
+//! Ownership of images that are open on this host: other hosts leave them to it, or ask it.
 //!
-//! What a hypervisor locks on its images says nothing to other hosts. So the watch takes the lock of each image that a
-//! process has open for writing, and keeps it until none has. Until it has noticed, others may share in the image;
-//! that is as safe as anything, and only costs both hosts the way to each other's locks.
+//! A hypervisor's locks on its images tell other hosts nothing. So the watch takes the lock of each image that a
+//! process has open for writing, and keeps it until no process has. Before the watch notices the process, other hosts
+//! may share in the image. That is as safe as any sharing, and only costs exchanges between the hosts about each
+//! other's locks.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -25,7 +26,7 @@ impl Owner {
         self.kept.len() as u64
     }
 
-    /// Takes the locks of images that are open, and lets go of the others. Returns what is open.
+    /// Takes the locks of images that are open, and releases the others. Returns the open images.
     pub(super) fn own<S: Substrate>(
         &mut self,
         state: &State<'_, S>,
@@ -43,7 +44,7 @@ impl Owner {
             is_open
         });
         for handle in &open.handles {
-            // Who has it now may have it for the time of a pass only: it is tried again.
+            // Another host may hold it only for the time of a pass, so taking it is tried again.
             if !self.kept.contains(handle) && state.keep(&Subject::File(handle.clone()))? {
                 self.kept.insert(handle.clone());
             }

@@ -1,9 +1,10 @@
-//! How much of an image that has changed is read again in a round of the watch.
+//! How much of a changed image is read again in a round of the watch.
 //!
-//! What was written to an image is told by the processes that have it open: how much each has written in all, shared
-//! out among its images. What a process writes elsewhere counts, too, so that this is an estimate. Of an image that
-//! nobody has open it is not known, and it is read to its end once it is quiet for a second for each [`QUIET_BYTES`] of
-//! its length: an image that the kernel writes to, or another host, is not read as a whole in each pause of its writer.
+//! The amount written to an image comes from the processes that have it open: how much each has written in total,
+//! divided among its images. A process's writes to other files count, too, so this is an estimate. For an image that no
+//! process has open, the amount is not known. It is read to its end once it is quiet for a second for each
+//! [`QUIET_BYTES`] of its length: an image to which the kernel or another host writes is not read as a whole in each
+//! pause of its writer.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,13 +14,13 @@ use onefold_substrate::{FileHandle, FileStat, OpenImages};
 
 use crate::scan::Turn;
 
-/// Of an image that nobody has open, so many bytes are read again for each second without a change, at most.
+/// Maximum amount that is read again of an image that no process has open, in bytes for each second without a change.
 pub(crate) const QUIET_BYTES: u64 = 16 << 20;
 
-/// What was written to images since their last turns.
+/// Amounts written to images since their last turns.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// What each process had written in all at the last look.
+    /// The total that each process had written at the last look.
     processes: BTreeMap<u32, u64>,
     open: BTreeSet<FileHandle>,
     /// By image, in bytes, since its last turn.
@@ -27,12 +28,12 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Takes in which images are open, and how much their writers have written.
+    /// Takes in the open images, and the amounts that their writers have written.
     pub(super) fn look(&mut self, open: &OpenImages) {
         let mut processes = BTreeMap::new();
         let written = self.written.get_mut();
         for writer in &open.writers {
-            // Of one that was not seen before it is not known when it has written what.
+            // For a new process, it is not known when it has written how much.
             let before = self.processes.get(&writer.process).copied().unwrap_or(writer.written_bytes);
             // A number that was given to another process begins anew.
             let since = writer.written_bytes.checked_sub(before).unwrap_or(writer.written_bytes);
@@ -52,7 +53,7 @@ impl Turns {
         if self.open.contains(&stat.handle) {
             return Turn::Within(self.written.borrow_mut().insert(stat.handle.clone(), 0).unwrap_or(0));
         }
-        // Anybody may set the time of the content; the other one is the file system's.
+        // Anybody may set the time of the content; only the file system sets the other one.
         let quiet = now.as_nanoseconds() - stat.changed.as_nanoseconds();
         let wanted = i128::from(stat.length) * 1_000_000_000 / i128::from(QUIET_BYTES);
         if quiet >= wanted { Turn::Whole } else { Turn::Within(0) }
@@ -95,7 +96,7 @@ mod tests {
         turns.look(&open(&[(7, 9000, &[1, 2]), (8, 150, &[3, 1])]));
         assert_eq!([1, 2, 3].map(|number| of(&turns, number)), [2025, 2000, 25].map(Turn::Within));
         assert_eq!(of(&turns, 1), Turn::Within(0));
-        // Another process of the same number.
+        // Another process with the same number.
         turns.look(&open(&[(7, 300, &[1])]));
         assert_eq!(of(&turns, 1), Turn::Within(300));
     }

@@ -1,5 +1,5 @@
-//! Times of day at which a watch may work, by the clock on the wall: where it is put forward or back, windows go with
-//! it, and the one that it falls into is an hour shorter or longer.
+//! Times of day at which a watch may work, by the local clock. If the clock is put forward or back, windows move with
+//! it, and the window into which the change falls is an hour shorter or longer.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use onefold_substrate::MinuteOfDay;
 
 const MINUTES_A_DAY: u16 = 24 * 60;
 
-/// A stretch of each day, which may go over midnight.
+/// A part of each day, which may include midnight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     from: u16,
-    /// The first minute that is not in it any more; that of midnight is the day's last and one.
+    /// The first minute behind it; for midnight, the number of the day's last minute plus one.
     to: u16,
 }
 
@@ -39,12 +39,12 @@ impl FromStr for Window {
         if from == to {
             return Err(WindowError::Empty);
         }
-        // What ends at 00:00 ends with its day.
+        // A window that ends at 00:00 ends with its day.
         Ok(Window { from, to: if to == 0 { MINUTES_A_DAY } else { to } })
     }
 }
 
-/// Returns the minute that a text names; 24:00 is the end of the day.
+/// Returns the minute in a text; 24:00 is the end of the day.
 fn minute(text: &str) -> Result<u16, WindowError> {
     let is_number = |part: &str| (1..=2).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
     let (hour, minute) = text.split_once(':').ok_or(WindowError::NotAWindow)?;
@@ -70,7 +70,7 @@ impl Window {
         }
     }
 
-    /// Returns how many minutes after `at` it ends, where `at` is in it.
+    /// Returns how many minutes after `at` it ends, if `at` is in it.
     fn minutes_left(self, at: MinuteOfDay) -> u16 {
         (self.to + MINUTES_A_DAY - at.since_midnight()) % MINUTES_A_DAY
     }
@@ -81,12 +81,12 @@ impl Window {
     }
 }
 
-/// All windows; none of them is always.
+/// All windows; an empty list means always.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Windows(pub Vec<Window>);
 
 impl Windows {
-    /// Returns whether every time is in them.
+    /// Returns whether they cover every time.
     #[must_use]
     pub(crate) fn are_always(&self) -> bool {
         self.0.is_empty()
@@ -98,8 +98,8 @@ impl Windows {
         self.are_always() || self.0.iter().any(|window| window.contains(at))
     }
 
-    /// Returns how long one of them stays open, and how long it is in all: up to a minute more, as that of `at` has
-    /// begun already. None where no time is in them, or every time is.
+    /// Returns how long the window of `at` stays open, and how long it is in all. The former is up to a minute too much,
+    /// because the minute of `at` has begun already. `None` if no window has `at`, or if every time is in them.
     #[must_use]
     pub(crate) fn closes_in(&self, at: MinuteOfDay) -> Option<(Duration, Duration)> {
         let open = self.0.iter().filter(|window| window.contains(at)).max_by_key(|window| window.minutes_left(at))?;
@@ -108,8 +108,8 @@ impl Windows {
         Some((minutes(open.minutes_left(at)), minutes(if all == 0 { MINUTES_A_DAY } else { all })))
     }
 
-    /// Returns how long it is until one of them begins: up to a minute less, as that of `at` has begun already. Zero
-    /// where one is open; none if every time is in them.
+    /// Returns the time until a window opens: up to a minute less, because the minute of `at` has begun already. Zero
+    /// if one is open; `None` if they cover every time.
     #[must_use]
     pub(crate) fn opens_in(&self, at: MinuteOfDay) -> Option<Duration> {
         if self.contain(at) {
@@ -136,7 +136,7 @@ mod tests {
         Windows(texts.iter().map(|text| text.parse().unwrap()).collect())
     }
 
-    /// Every minute of the day against a walk along the window, minute by minute.
+    /// Every minute of the day is compared with a walk along the window, minute by minute.
     #[test]
     fn each_minute_is_in_a_window_or_not() {
         for (text, length) in [
