@@ -1,4 +1,4 @@
-//! Digests of many blocks, read and computed by several threads while the caller goes on.
+//! Digests of many blocks. Several threads read and compute them while the caller goes on.
 //!
 //! Threads that read by themselves keep several requests at the disk.
 
@@ -15,39 +15,40 @@ use onefold_substrate::Reader;
 
 use crate::format::FingerprintPrefix;
 
-/// Read and digested at once.
+/// Size of a piece that is read and digested at once.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
-/// Pieces that each thread has at once: one that it works on, one that waits.
+/// Pieces of each thread: one being processed, and one waiting.
 const PIECES_PER_THREAD: usize = 2;
-/// More threads than these are not made: who reads that fast wants the disk for himself.
+/// Upper bound; more threads would only monopolise the disk.
 const THREADS_MAX: usize = 4;
 
 /// Whole blocks of a file, and their digests.
 #[derive(Debug, Default)]
 pub(crate) struct Piece {
-    /// Where it lies in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// The blocks, as far as they could be read; a part of one at the end of the file is left out.
+    /// The blocks that could be read. A partial block at the end of the file is left out.
     bytes: Vec<u8>,
-    /// One for each block; none if it is zero.
+    /// One for each block; `None` if the block is zero.
     pub digests: Vec<Option<FingerprintPrefix>>,
-    /// So many bytes were read.
+    /// Number of bytes that were read.
     pub read_bytes: u64,
-    /// Blocks that could not be read, as offsets in the file, in order and apart; they have digests that say nothing.
+    /// Blocks that could not be read, as disjoint ranges of offsets in the file, in order. Their digests are
+    /// meaningless.
     pub failed: Vec<Range<u64>>,
     /// Why the first of them could not be read.
     pub why: Option<io::Error>,
 }
 
-/// Read at once where a larger read failed, in bytes.
+/// Size of the parts in which a failed larger read is tried again, in bytes.
 const PART_BYTES: usize = 64 << 10;
-/// After so many blocks of a piece that could not be read, each of which may have taken a disk seconds, the rest of it
-/// is given up.
+/// Maximum number of unreadable blocks of a piece, after which the rest is given up: each may have taken a disk
+/// seconds.
 const FAILED_BLOCKS_MAX: usize = 16;
 
 impl Piece {
-    /// Has its blocks read, of which it has room for as many as there are to be. Where that fails it is tried in parts,
-    /// so that only what cannot be read is missing.
+    /// Reads its blocks; the buffer has the length to be read. If that fails, it is tried in parts, so that only
+    /// unreadable blocks are missing.
     fn read(&mut self, read: impl Fn(u64, &mut [u8]) -> io::Result<usize>) {
         let count = match read(self.offset, &mut self.bytes) {
             Ok(count) => count,
@@ -69,7 +70,7 @@ impl Piece {
         }
     }
 
-    /// Reads part by part, and where one fails block by block. Returns how much there is, with what could not be read.
+    /// Reads part by part, and a failing part block by block. Returns the length, including unreadable blocks.
     fn read_in_parts(&mut self, read: &impl Fn(u64, &mut [u8]) -> io::Result<usize>) -> usize {
         let (length, mut failures) = (self.bytes.len(), 0);
         for part in (0..length).step_by(PART_BYTES) {
@@ -101,7 +102,7 @@ impl Piece {
         length
     }
 
-    /// Returns whether a block, by its offset in the file, could be read.
+    /// Returns whether a block, given by its offset in the file, could be read.
     #[must_use]
     pub(crate) fn is_read(&self, offset: u64) -> bool {
         !self.failed.iter().any(|range| range.contains(&offset))
@@ -112,7 +113,7 @@ impl Piece {
     }
 }
 
-/// Fills `into` with the digest of each whole block; none if it is zero.
+/// Fills `into` with the digest of each whole block; `None` if the block is zero.
 pub(crate) fn digest_blocks(key: &FingerprintKey, bytes: &[u8], into: &mut Vec<Option<FingerprintPrefix>>) {
     let blocks: Vec<&[u8]> = bytes.chunks_exact(BLOCK_BYTES).filter(|block| !is_zero(block)).collect();
     let mut fingerprints = vec![Fingerprint::default(); blocks.len()];
@@ -123,18 +124,18 @@ pub(crate) fn digest_blocks(key: &FingerprintKey, bytes: &[u8], into: &mut Vec<O
     into.extend(blocks.map(|block| if is_zero(block) { None } else { fingerprints.next().map(FingerprintPrefix::of) }));
 }
 
-/// Reads and digests pieces in the order in which they are asked for.
+/// Reads and digests pieces in the order in which they are requested.
 pub(crate) struct Digester<'scope> {
     workers: Vec<Worker>,
-    /// Whose turn it is; without workers, the pieces themselves.
+    /// The order of the workers' turns or, without workers, the pieces themselves.
     pending: VecDeque<Pending>,
     next: usize,
-    /// To be used again: to fill a new one with zeros would take as long as to digest a part of it.
+    /// Pieces for reuse: filling a new one with zeros would take as long as digesting a part of it.
     spare: Vec<Piece>,
     _scope: std::marker::PhantomData<&'scope ()>,
 }
 
-/// A piece to be digested, the key for it, and what it is to be read by, unless it was.
+/// A piece to be digested, the key for it, and its reader, unless it was read.
 type Job = (Piece, FingerprintKey, Option<Arc<dyn Reader>>);
 
 struct Worker {
@@ -148,7 +149,7 @@ enum Pending {
 }
 
 impl<'scope> Digester<'scope> {
-    /// Returns a digester with threads of a scope of its caller's; with none, the caller does the work.
+    /// Returns a digester with threads of a scope of its caller. With none, the caller does the work.
     pub(crate) fn new<'env>(threads: usize, scope: &'scope thread::Scope<'scope, 'env>) -> Digester<'scope> {
         let workers = (0..threads.min(THREADS_MAX)).map(|_| {
             let (to, work) = sync_channel::<Job>(PIECES_PER_THREAD);
@@ -175,18 +176,18 @@ impl<'scope> Digester<'scope> {
         }
     }
 
-    /// Returns whether another piece can be asked for without waiting for the first one.
+    /// Returns whether another piece can be requested without waiting for the first one.
     #[must_use]
     pub(crate) fn has_room(&self) -> bool {
         self.pending.len() < (self.workers.len() * PIECES_PER_THREAD).max(1)
     }
 
-    /// Asks for `length` bytes of a file from an offset on, in whole blocks, where there is room for it, and for their
-    /// digests by a key. A thread reads them by `reader`; where there is none, or no thread, the caller does, by
+    /// Requests `length` bytes of a file from an offset on, in whole blocks, and their digests by a key. There has to
+    /// be room for them. A thread reads them by `reader`. If there is no reader, or no thread, the caller reads them by
     /// `read`.
     ///
     /// # Panics
-    /// When a thread has panicked.
+    /// If a thread has panicked.
     pub(crate) fn ask(
         &mut self,
         key: &FingerprintKey,
@@ -202,7 +203,7 @@ impl<'scope> Digester<'scope> {
         piece.bytes.resize(length, 0);
         let reader = reader.filter(|_| !self.workers.is_empty()).map(Arc::clone);
         match &reader {
-            // Some pieces are before it.
+            // Some pieces are ahead of it.
             Some(reader) => reader.prefetch(offset, length as u64),
             None => piece.read(read),
         }
@@ -217,17 +218,17 @@ impl<'scope> Digester<'scope> {
         self.pending.push_back(Pending::With(turn));
     }
 
-    /// Adds a piece whose digests are known, behind those that were asked for, where there is room for it.
+    /// Adds a piece whose digests are known, behind the requested ones. There has to be room for it.
     pub(crate) fn put(&mut self, offset: u64, digests: Vec<Option<FingerprintPrefix>>) {
         let mut piece = Piece { offset, read_bytes: 0, why: None, digests, ..self.spare.pop().unwrap_or_default() };
         piece.failed.clear();
         self.pending.push_back(Pending::Done(piece));
     }
 
-    /// Returns the first piece that was asked for and not returned, once it has its digests.
+    /// Returns the first requested piece that was not returned yet, once it has its digests.
     ///
     /// # Panics
-    /// When a thread has panicked.
+    /// If a thread has panicked.
     pub(crate) fn take(&mut self) -> Option<Piece> {
         Some(match self.pending.pop_front()? {
             Pending::Done(piece) => piece,
@@ -235,7 +236,7 @@ impl<'scope> Digester<'scope> {
         })
     }
 
-    /// Gives a piece back, whose memory is used again.
+    /// Returns a piece to the digester, which reuses its memory.
     pub(crate) fn give_back(&mut self, piece: Piece) {
         self.spare.push(piece);
     }
@@ -290,7 +291,7 @@ mod tests {
                     let digest = |number| Some(FingerprintPrefix::of(key.fingerprint(&block(number))));
                     let number = u8::try_from(taken / 2 + 1).unwrap();
                     let (digests, read_bytes) = match taken {
-                        // Half a block is read, and is none.
+                        // Half a block is read, but does not count.
                         BLOCKS => (vec![], 2048),
                         // One block fails, and the others are there.
                         FAILS_AT => (vec![digest(number), None, digest(number + 1), None], 3 * BLOCK_BYTES as u64),

@@ -1,39 +1,40 @@
-//! Maps of files: where blocks lie, and which share their place already. Hints, never more.
+//! Maps of files: the places of blocks, and whether they are shared already. Maps are only hints.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use onefold_substrate::{MappedExtent, Substrate};
 
-/// Extents of a file that are kept at once, at most: 2 MiB of them. What is beyond is asked for again.
+/// Maximum number of extents of a file that are kept at once: 2 MiB of them. Further ones are asked for again.
 const WINDOW_MAX: usize = 1 << 15;
 
-/// Extents of a file that are kept of answers in any order, at most, and answers with nothing: about 2 MiB of them.
+/// Maximum number of extents that are kept of a file with accesses in any order, including empty answers: about 2 MiB
+/// of them.
 const SCATTERED_MAX: usize = 1 << 15;
 
 /// A part of a file's map.
 #[derive(Debug)]
 pub(crate) struct Extents {
     extents: Vec<MappedExtent>,
-    /// What the extents say all of.
+    /// The extents cover everything from here.
     from: u64,
     to: u64,
-    /// Extents that are asked for at once, at least.
+    /// Minimum number of extents that are asked for at once.
     window: usize,
 }
 
-/// What is at an offset.
+/// The map at an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Placed {
-    /// Place on the device, in bytes; none if it is not known or there is no data.
+    /// Place on the device, in bytes; `None` if it is not known or there is no data.
     pub place: Option<u64>,
-    /// How many bytes from here on lie side by side, or are a hole.
+    /// Number of bytes from here on that are consecutive on the device, or a hole.
     pub length: u64,
-    /// Whether there is data here that was written.
+    /// Whether there is written data here.
     pub is_data: bool,
-    /// Whether nothing is here, not even set aside.
+    /// Whether nothing is allocated here.
     pub is_hole: bool,
-    /// Whether others refer to it.
+    /// Whether other files refer to it.
     pub is_shared: bool,
 }
 
@@ -44,14 +45,14 @@ impl Extents {
         Extents { extents: Vec::new(), from: 0, to: 0, window: WINDOW_MAX }
     }
 
-    /// As [`Extents::new`], of which only as much is kept as comes with one answer: for offsets in any order, or a map
+    /// Does the same as [`Extents::new`], but keeps only the extents of one answer: for offsets in any order, or a map
     /// that changes.
     #[must_use]
     pub(crate) fn narrow() -> Extents {
         Extents { window: 1, ..Extents::new() }
     }
 
-    /// Returns the map of a whole file that is bounded, as an arena file is.
+    /// Returns the map of a whole file of bounded size, such as an arena file.
     ///
     /// # Errors
     /// Errors of the device.
@@ -61,7 +62,7 @@ impl Extents {
         Ok(extents)
     }
 
-    /// Returns the part of a map between two offsets, alone.
+    /// Returns only the part of a map between two offsets.
     ///
     /// # Errors
     /// Errors of the device.
@@ -123,13 +124,13 @@ impl Extents {
         self.extents.iter()
     }
 
-    /// Returns where the last extent ends, in bytes.
+    /// Returns the end of the last extent, in bytes.
     #[must_use]
     pub(crate) fn end(&self) -> u64 {
         self.extents.last().map_or(0, MappedExtent::end)
     }
 
-    /// Returns what is at an offset of the file. Cheap when offsets only rise.
+    /// Returns the map at an offset of the file. Cheap if offsets only rise.
     ///
     /// # Errors
     /// Errors of the device.
@@ -140,7 +141,7 @@ impl Extents {
         Ok(self.look(offset))
     }
 
-    /// Returns what is at an offset, of a map that was loaded as a whole.
+    /// Returns the map at an offset, for a map that was loaded completely.
     #[must_use]
     pub(crate) fn look(&self, offset: u64) -> Placed {
         let next = self.extents.partition_point(|extent| extent.end() <= offset);
@@ -166,7 +167,7 @@ impl Extents {
         (self.from, self.to) = (from, from);
         while self.extents.len() < max {
             let more = substrate.extents(file, self.to)?;
-            // A map that does not go on, as a broken file system may give, has come to its end.
+            // A map that does not advance, as a broken file system may give, has ended.
             let Some(end) = more.last().map(MappedExtent::end).filter(|end| *end > self.to) else {
                 self.to = u64::MAX;
                 break;
@@ -175,13 +176,13 @@ impl Extents {
             self.extents.extend(more.into_iter().filter(|extent| extent.end() > to && extent.length > 0));
             self.to = end;
         }
-        // Their order is what look-ups rest on.
+        // Look-ups rely on their order.
         self.extents.sort_unstable_by_key(|extent| extent.offset);
         Ok(())
     }
 }
 
-/// Returns what of an extent lies between two offsets; of length 0 where nothing does.
+/// Returns the part of an extent between two offsets, of length 0 if there is none.
 fn cut(extent: &MappedExtent, from: u64, end: u64) -> MappedExtent {
     let offset = extent.offset.max(from);
     let place = extent.place.map(|place| place.saturating_add(offset - extent.offset));
@@ -199,14 +200,14 @@ fn is_next(last: &MappedExtent, extent: &MappedExtent) -> bool {
 /// once.
 #[derive(Debug, Default)]
 pub(crate) struct ScatteredExtents {
-    /// By where each begins.
+    /// Answers by their first offset.
     answers: BTreeMap<u64, Extents>,
-    /// Extents of all answers, and one more of each.
+    /// Number of extents of all answers, plus one for each answer.
     kept: usize,
 }
 
 impl ScatteredExtents {
-    /// Returns what is at an offset of the file, as it was when the file system was asked.
+    /// Returns the map at an offset of the file, as it was when the file system was asked.
     ///
     /// # Errors
     /// Errors of the device.
@@ -226,7 +227,7 @@ impl ScatteredExtents {
         Ok(placed)
     }
 
-    /// Has the file system asked anew about a range: it has changed by what was done.
+    /// Asks the file system again about a range that was changed.
     pub(crate) fn renew<S: Substrate>(&mut self, substrate: &S, file: &S::File, from: u64, end: u64) {
         for answer in self.answers.range_mut(..end).map(|(_, answer)| answer).filter(|answer| answer.to > from) {
             let before = answer.extents.len();
@@ -238,16 +239,16 @@ impl ScatteredExtents {
         }
     }
 
-    /// Has the file system asked anew.
+    /// Drops all answers, so that the file system is asked again.
     fn forget(&mut self) {
         *self = ScatteredExtents::default();
     }
 }
 
-/// Hands on all extents of a file, in order.
+/// Calls `each` with all extents of a file, in order.
 ///
 /// # Errors
-/// Errors of the device; those of `each`, which ends it.
+/// Errors of the device; errors of `each`, which end it.
 pub(crate) fn each_extent<S: Substrate, E: From<io::Error>>(
     substrate: &S,
     file: &S::File,
@@ -256,7 +257,7 @@ pub(crate) fn each_extent<S: Substrate, E: From<io::Error>>(
     let mut next = 0;
     loop {
         let extents = substrate.extents(file, next)?;
-        // A map that does not go on has come to its end.
+        // A map that does not advance has ended.
         let Some(end) = extents.last().map(MappedExtent::end).filter(|end| *end > next) else { return Ok(()) };
         extents.iter().try_for_each(&mut each)?;
         next = end;

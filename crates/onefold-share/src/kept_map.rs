@@ -1,5 +1,5 @@
-//! Where the data of a file lay at a moment, to be compared with where it lies later. New, punched and moved ranges
-//! show; what was overwritten where it lies does not.
+//! The places of a file's data at a moment, for a comparison with later places. New, punched and moved ranges show;
+//! data that was overwritten in place does not.
 
 use std::io;
 
@@ -9,26 +9,26 @@ use crate::format::map::{EXTENTS_MAX, KeptExtent};
 use crate::pace::Pace;
 use crate::ranges::Ranges;
 
-/// What looking at an extent counts as, in bytes read: the file system reads its own records for it.
+/// Cost of looking at an extent, in bytes read: the file system reads its own records for it.
 const LOOK_BYTES: u64 = 64;
 
 /// The map of a whole file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeptMap {
-    /// In order and apart.
+    /// Disjoint and in order.
     extents: Vec<KeptExtent>,
 }
 
-/// What is another way in a later map.
+/// Differences of a later map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Differences {
-    /// Ranges that hold data, and held none, or at another place.
+    /// Ranges that hold data now, but held none, or had it at another place.
     pub(crate) changed: Ranges,
-    /// Ranges that held data, and hold none.
+    /// Ranges that held data, but hold none now.
     pub(crate) emptied: Ranges,
 }
 
-/// What is at a stretch of a file.
+/// The map of a stretch of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum There {
     Nothing,
@@ -36,7 +36,7 @@ enum There {
 }
 
 impl KeptMap {
-    /// Returns the map of these extents, which are in order and apart.
+    /// Returns the map of these extents, which have to be disjoint and in order.
     pub(crate) fn of(extents: Vec<KeptExtent>) -> KeptMap {
         KeptMap { extents }
     }
@@ -45,10 +45,10 @@ impl KeptMap {
         &self.extents
     }
 
-    /// Asks the file system for the map of a file. None where it has more extents than are kept, or no map.
+    /// Asks the file system for the map of a file. `None` if it has more extents than are kept, or no map.
     ///
     /// # Errors
-    /// Errors of the device; `Interrupted` where the work is to end.
+    /// Errors of the device; `Interrupted` if the work is to end.
     pub(crate) fn load<S: Substrate>(substrate: &S, file: &S::File, pace: &Pace<'_>) -> io::Result<Option<KeptMap>> {
         let mut map = KeptMap::default();
         loop {
@@ -58,7 +58,7 @@ impl KeptMap {
                 more => more?,
             };
             looked(pace, more.len())?;
-            // A map that does not go on has come to its end.
+            // A map that does not advance has ended.
             if more.last().is_none_or(|last| last.end() <= end) {
                 return Ok(Some(map));
             }
@@ -76,7 +76,7 @@ impl KeptMap {
         }
     }
 
-    /// Adds an extent behind the others: what reaches before their end is left out.
+    /// Adds an extent behind the others. A part of it before their end is left out.
     fn push(&mut self, extent: KeptExtent) {
         let end = self.extents.last().map_or(0, KeptExtent::end);
         let Some(cut) = Some(extent.offset.max(end)).filter(|start| *start < extent.end()) else { return };
@@ -93,13 +93,13 @@ impl KeptMap {
         }
     }
 
-    /// Returns whether there is a hole before an end. What is set aside is none.
+    /// Returns whether there is a hole before an end. Unwritten space is not a hole.
     pub(crate) fn has_gap(&self, end: u64) -> bool {
         let covered = Ranges::of(self.extents.iter().map(|extent| extent.offset..extent.end()));
         !covered.gaps_in(0..end).is_empty()
     }
 
-    /// Returns what is another way in a later map, up to an end, in whole blocks. Data without a place may be anything.
+    /// Returns the differences of a later map, up to an end, in whole blocks. Data without a place may have changed.
     pub(crate) fn differences(&self, now: &KeptMap, end: u64) -> Differences {
         let (mut changed, mut emptied) = (Vec::new(), Vec::new());
         let (mut before, mut after) = (Walk::of(self), Walk::of(now));
@@ -120,21 +120,21 @@ impl KeptMap {
         Differences { emptied: Ranges::within(emptied).minus(&changed), changed }
     }
 
-    /// Returns whether an extent lies where it lay.
+    /// Returns whether an extent is at its previous place.
     pub(crate) fn has(&self, extent: &KeptExtent) -> bool {
         let other = KeptMap { extents: vec![*extent] };
         let around = self.part(extent.offset, extent.end());
         around.differences(&other, extent.end()).changed.is_empty()
     }
 
-    /// Returns the extents that have something of a range.
+    /// Returns the extents that overlap a range.
     fn part(&self, start: u64, end: u64) -> KeptMap {
         let first = self.extents.partition_point(|extent| extent.end() <= start);
         let count = self.extents[first..].partition_point(|extent| extent.offset < end);
         KeptMap { extents: self.extents[first..first + count].to_vec() }
     }
 
-    /// Has ranges lie where these extents say, and nothing else changed. Of two that overlap the later one counts.
+    /// Sets the places of these extents, without other changes. Of two overlapping ones, the later one counts.
     pub(crate) fn lay(&mut self, extents: Vec<KeptExtent>) {
         let mut laid: Vec<KeptExtent> = Vec::with_capacity(extents.len());
         let is_in_order = extents.windows(2).all(|pair| pair[0].end() <= pair[1].offset);
@@ -158,11 +158,11 @@ impl KeptMap {
         kept.extend(laid);
         kept.sort_unstable_by_key(|extent| extent.offset);
         self.extents.clear();
-        // An extent of which nothing lies anywhere is a hole.
+        // `push` joins adjacent extents.
         kept.into_iter().for_each(|extent| self.push(extent));
     }
 
-    /// Forgets what lies from an offset on.
+    /// Drops the map from an offset on.
     pub(crate) fn cut(&mut self, end: u64) {
         self.extents.truncate(self.extents.partition_point(|extent| extent.offset < end));
         if let Some(last) = self.extents.last_mut() {
@@ -192,13 +192,13 @@ impl From<&AgedExtent> for KeptExtent {
     }
 }
 
-/// Pays for having looked at extents, and asks whether to go on.
+/// Accounts for looking at extents, and asks whether to go on.
 pub(crate) fn looked(pace: &Pace<'_>, extents: usize) -> io::Result<()> {
     pace.read(extents as u64 * LOOK_BYTES);
     pace.go_on().map_err(|_| io::ErrorKind::Interrupted.into())
 }
 
-/// A way along a map. Offsets only rise.
+/// A walk along a map. Offsets only rise.
 struct Walk<'a> {
     extents: &'a [KeptExtent],
 }
@@ -208,7 +208,7 @@ impl<'a> Walk<'a> {
         Walk { extents: &map.extents }
     }
 
-    /// Returns what is at an offset, and up to where.
+    /// Returns the map at an offset, and its end.
     fn at(&mut self, offset: u64) -> (There, u64) {
         while let Some((_, rest)) = self.extents.split_first().filter(|(first, _)| first.end() <= offset) {
             self.extents = rest;
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(differences.changed, ranges(&[(3, 5), (10, 12)]));
         assert_eq!(differences.emptied, ranges(&[(6, 8), (20, 24), (30, 35)]));
         assert_eq!(before.differences(&now, 4 * K).changed, ranges(&[(3, 4)]));
-        // Data without a place may be anything.
+        // Data without a place may have changed.
         assert_eq!(before.differences(&before, 40 * K).changed, ranges(&[(20, 24)]));
         let unwritten = map(&[KeptExtent { is_unwritten: true, ..extent(0, 10, Some(100)) }]);
         assert_eq!(unwritten.differences(&before, 10 * K).changed, ranges(&[(0, 10)]));
@@ -260,7 +260,7 @@ mod tests {
         assert!(!before.has(&extent(8, 5, Some(108))) && !before.has(&extent(20, 1, None)));
     }
 
-    /// Against a plain array of places.
+    /// Compares with a plain array of places.
     #[test]
     fn what_is_laid_lies_there_and_nothing_else_moves() {
         let random = SeededRandom::new(11);

@@ -1,10 +1,10 @@
-//! Out-of-band sharing: finds equal blocks of plain files and has their file system share them (DeDe). [`run()`] is
-//! the front door.
+//! Out-of-band sharing: finds equal blocks of plain files and has their file system share them (DeDe). [`run()`] is the
+//! entry point.
 //!
-//! Hosts that have one file system mounted share it and nothing else: no server, no messages. All that they know of
-//! each other is in one folder of that file system, and none of it is there to keep data right: blocks are only ever
-//! shared by [`Sharing::share`](onefold_substrate::Sharing::share), which compares them first.
-//! docs/decisions/0011-sharing.md and the records that it names have the frame.
+//! Hosts have only a mounted file system in common: no server, no messages. All their knowledge of each other is in one
+//! folder of that file system. None of it is needed to keep data right: blocks are only ever shared by
+//! [`Sharing::share`](onefold_substrate::Sharing::share), which compares them first. docs/decisions/0011-sharing.md and
+//! the records that it names describe the design.
 
 pub mod block_state;
 pub mod clone;

@@ -1,7 +1,8 @@
-//! Files that their owners do not want to be shared: an extended attribute says so.
+//! Opt-outs: an extended attribute by which owners exclude their files from sharing.
 //!
-//! `user.onefold.share` is `off`, or `on`. What a folder has holds for all below it; of several the nearest one counts.
-//! An opted-out file is neither read nor shared with; blocks that it shares already stay as they are.
+//! `user.onefold.share` is `off` or `on`. The attribute of a folder holds for everything below it; of several folders,
+//! the nearest one counts. An opted-out file is neither read nor shared with. Blocks that it shares already stay as
+//! they are.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,24 +16,25 @@ pub const ATTRIBUTE: &str = "user.onefold.share";
 const OFF: &[u8] = b"off";
 const ON: &[u8] = b"on";
 
-/// Tells which files are opted out. What folders say is asked once.
+/// Finds out which files are opted out. Folders are asked only once.
 pub(crate) struct OptOuts<'a, S: Substrate> {
     substrate: &'a S,
-    /// Which folder opts a folder out; none if none does.
+    /// For a folder, the folder that opts it out; `None` if there is none.
     folders: RefCell<BTreeMap<PathBuf, Option<PathBuf>>>,
 }
 
 impl<'a, S: Substrate> OptOuts<'a, S> {
-    /// Returns what has asked nothing yet.
+    /// Returns opt-outs without cached folders.
     #[must_use]
     pub(crate) fn new(substrate: &'a S) -> OptOuts<'a, S> {
         OptOuts { substrate, folders: RefCell::default() }
     }
 
-    /// Returns who opts a file out: itself, or the folder above it that has the attribute. None where it may be shared.
+    /// Returns the path that opts a file out: the file itself, or the folder above it that has the attribute. `None` if
+    /// it may be shared.
     ///
     /// # Errors
-    /// Errors of reading the file's attribute. Folders that may not be read say nothing.
+    /// Errors of reading the file's attribute. Unreadable folders count as having none.
     pub(crate) fn of(&self, file: &Path) -> io::Result<Option<PathBuf>> {
         match choice(self.substrate, file)? {
             Some(Choice::Off) => Ok(Some(file.to_owned())),
@@ -41,7 +43,7 @@ impl<'a, S: Substrate> OptOuts<'a, S> {
         }
     }
 
-    /// Has folders asked anew.
+    /// Drops cached folders, so that they are asked again.
     pub(crate) fn forget(&self) {
         self.folders.borrow_mut().clear();
     }
@@ -70,13 +72,13 @@ enum Choice {
     On,
 }
 
-/// Returns what a file or folder says itself. Whatever is not `on` was meant as `off`.
+/// Returns the choice of a file or folder itself. Any value except `on` counts as `off`.
 fn choice<S: Substrate>(substrate: &S, path: &Path) -> io::Result<Option<Choice>> {
     let value = substrate.attribute(path, ATTRIBUTE)?;
     Ok(value.map(|value| if value.trim_ascii().eq_ignore_ascii_case(ON) { Choice::On } else { Choice::Off }))
 }
 
-/// Opts a file out, or a folder with all below it that has no word of its own.
+/// Opts a file out, or a folder with everything below it that has no attribute of its own.
 ///
 /// # Errors
 /// Errors of setting the attribute.
@@ -84,7 +86,7 @@ pub fn exclude<S: Substrate>(substrate: &S, path: &Path) -> io::Result<()> {
     substrate.set_attribute(path, ATTRIBUTE, Some(OFF))
 }
 
-/// Takes back [`exclude`]. Where a folder above opts it out, it is made an exception to that.
+/// Reverts [`exclude`]. If a folder above is opted out, the file becomes an exception.
 ///
 /// # Errors
 /// Errors of setting the attribute.
@@ -105,7 +107,7 @@ mod tests {
     use super::*;
     use onefold_testing::simulated::{SimulatedFileSystem, SimulationOptions};
 
-    /// Returns who opts files out where these have these values.
+    /// Returns the path that opts a file out, if these paths have these values.
     fn who(values: &[(&str, &str)], file: &str) -> Option<String> {
         let system = SimulatedFileSystem::new(&SimulationOptions::default());
         let substrate = system.observe().substrate;

@@ -1,22 +1,22 @@
-//! Maps the other way round: what lies at a place of the device.
+//! Maps in reverse: finds the blocks at a place of the device.
 
 use std::io;
 
 use onefold_block::BLOCK_BYTES_U64;
 use onefold_substrate::{MappedExtent, Substrate};
 
-/// Extents of a file that are kept at once: 256 MiB of them. A file in more pieces is none that this is done for.
+/// Maximum number of extents of a file that are kept at once: 256 MiB of them. Files in more pieces are not handled.
 const EXTENTS_MAX: usize = 1 << 22;
 
 /// Extents, by place.
 pub(crate) struct Places {
     extents: Vec<(u64, MappedExtent)>,
-    /// For each of them, the highest end of those up to it: several may lie at one place.
+    /// For each extent, the highest end of the extents up to it: several may be at one place.
     ends: Vec<u64>,
 }
 
 impl Places {
-    /// Returns where a file's data lies. None where it is in more pieces than are kept.
+    /// Returns the places of a file's data. `None` if the file is in too many pieces.
     ///
     /// # Errors
     /// Errors of the device.
@@ -24,7 +24,7 @@ impl Places {
         let (mut extents, mut next) = (Vec::new(), 0);
         loop {
             let more = substrate.extents(file, next)?;
-            // A map that does not go on has come to its end.
+            // A map that does not advance has ended.
             let Some(end) = more.last().map(MappedExtent::end).filter(|end| *end > next) else { break };
             let written = more.into_iter().filter(|extent| !extent.is_unwritten);
             extents.extend(written.filter_map(|extent| Some((extent.place?, extent))));
@@ -36,7 +36,7 @@ impl Places {
         Ok(Some(Places::new(extents)))
     }
 
-    /// Returns places of extents that may be of several files, each with its own idea of offsets.
+    /// Returns the places of extents, which may belong to several files, each with its own offsets.
     pub(crate) fn new(mut extents: Vec<(u64, MappedExtent)>) -> Places {
         extents.sort_unstable_by_key(|(place, _)| *place);
         let mut highest = 0;
@@ -47,7 +47,7 @@ impl Places {
         Places { ends: ends.collect(), extents }
     }
 
-    /// Returns which blocks of another file's extent and of this one lie at one place: the offsets in both.
+    /// Returns the blocks that another file's extent and this map have at one place, as offsets in both.
     pub(crate) fn within(&self, extent: &MappedExtent) -> impl Iterator<Item = (u64, u64)> {
         let place = extent.place.unwrap_or(u64::MAX);
         let end = place.saturating_add(if extent.is_unwritten { 0 } else { extent.length });
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn blocks_at_one_place_are_found_also_where_several_lie_there() {
-        // A long one over two short ones, one of which is there twice.
+        // A long extent over two short ones, one of which is there twice.
         let own = [extent(0, 100, 10), extent(20, 103, 1), extent(30, 103, 1), extent(40, 200, 4)];
         let places = Places::new(own.iter().map(|extent| (extent.place.unwrap(), *extent)).collect());
         let at = |other| {

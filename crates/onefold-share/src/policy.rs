@@ -1,53 +1,53 @@
-//! What the kinds of file systems need of sharing, besides compare-and-share: decided once, when the state folder is
-//! opened.
+//! Requirements of the kinds of file systems beyond compare-and-share. They are determined once, when the state folder
+//! is opened.
 //!
-//! | file system | a share | room comes free | what only the arena refers to |
+//! | file system | a share | space is freed | blocks to which only the arena refers |
 //! |---|---|---|---|
-//! | XFS, a pool | is one step | by blocks | is told by maps |
-//! | Btrfs | is one step | by whole extents | is told by maps, for whole extents |
-//! | OCFS2 | is two steps | by blocks | is found by comparing maps |
+//! | XFS, a pool | is one step | by blocks | are shown by maps |
+//! | Btrfs | is one step | by whole extents | are shown by maps, for whole extents |
+//! | OCFS2 | is two steps | by blocks | are found by comparing maps |
 
 use onefold_substrate::Abilities;
 
 /// How hosts share on a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharePolicy {
-    /// What a share is.
+    /// The steps of a share.
     pub steps: ShareSteps,
-    /// What comes free once nothing of it is referred to.
+    /// The unit in which space is freed once nothing refers to it.
     pub freed: FreedUnit,
-    /// How it is found out that only the arena refers to a block.
+    /// How unneeded slots are found, to whose blocks only the arena refers.
     pub unneeded: UnneededSlots,
-    /// Whether a map tells of a block that nobody else refers to it.
+    /// Whether a map shows that a block has only one reference left.
     pub tells_last_reference: bool,
 }
 
-/// What a share is.
+/// The steps of a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShareSteps {
     /// One step: a host that dies leaves the range unshared or shared.
     One,
-    /// Two steps, with a hole between them. A host declares what it is about to share, with exclusive use of the
-    /// image, and other hosts fill the holes of dead hosts. State that another user could have written is not used, as
-    /// it names what is put into holes.
+    /// Two steps, with a hole between them. A host declares what it is about to share, with exclusive use of the image,
+    /// and other hosts fill the holes of dead hosts. State that another user could have written is not used, because it
+    /// names the blocks that are put into holes.
     Declared,
 }
 
-/// What comes free as one.
+/// The unit in which space is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FreedUnit {
     /// Each block.
     Block,
-    /// A whole extent. What still refers to the rest of it is moved away.
+    /// A whole extent. The remaining references to it are moved away.
     Extent,
 }
 
-/// How it is found out that only the arena refers to a block.
+/// How unneeded slots are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnneededSlots {
     /// By the maps of arena files.
     Told,
-    /// By the maps of all images, which are compared with those of arena files now and then.
+    /// By the maps of all images, which are compared with those of arena files from time to time.
     Compared,
     /// Not at all: images may share without being seen.
     Unknown,
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(facts(xfs), (ShareSteps::One, FreedUnit::Block, UnneededSlots::Told, true));
         assert_eq!(facts(btrfs), (ShareSteps::One, FreedUnit::Extent, UnneededSlots::Told, false));
         assert_eq!(facts(ocfs2), (ShareSteps::Declared, FreedUnit::Block, UnneededSlots::Compared, false));
-        // Images may share there without being seen: no slot is known to be unneeded.
+        // Images may share there without being seen, so no slot is known to be unneeded.
         assert_eq!(policy(false, false, false).unneeded, UnneededSlots::Unknown);
     }
 }

@@ -1,4 +1,4 @@
-//! Ranges of a file, in bytes: in order, apart, none of them empty.
+//! Ranges of a file, in bytes: in order, disjoint, and none of them empty.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use onefold_block::BLOCK_BYTES_U64;
 pub(crate) struct Ranges(Vec<Range<u64>>);
 
 impl Ranges {
-    /// Returns all that is in any of these.
+    /// Returns the union of these ranges.
     pub(crate) fn of(ranges: impl IntoIterator<Item = Range<u64>>) -> Ranges {
         let mut ranges: Vec<Range<u64>> = ranges.into_iter().filter(|range| !range.is_empty()).collect();
         ranges.sort_unstable_by_key(|range| range.start);
@@ -23,7 +23,7 @@ impl Ranges {
         Ranges(merged)
     }
 
-    /// Returns all blocks that have something of these.
+    /// Returns all blocks that overlap these ranges.
     pub(crate) fn around(ranges: impl IntoIterator<Item = Range<u64>>) -> Ranges {
         let whole = |range: Range<u64>| {
             let end = range.end.div_ceil(BLOCK_BYTES_U64).saturating_mul(BLOCK_BYTES_U64);
@@ -32,7 +32,7 @@ impl Ranges {
         Ranges::of(ranges.into_iter().filter(|range| !range.is_empty()).map(whole))
     }
 
-    /// Returns the blocks that are within these as a whole.
+    /// Returns the whole blocks within these ranges.
     pub(crate) fn within(ranges: impl IntoIterator<Item = Range<u64>>) -> Ranges {
         let whole = |range: Range<u64>| {
             let start = range.start.div_ceil(BLOCK_BYTES_U64).saturating_mul(BLOCK_BYTES_U64);
@@ -49,7 +49,7 @@ impl Ranges {
         self.0.iter()
     }
 
-    /// Returns how many bytes they have together.
+    /// Returns their total length in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.iter().map(|range| range.end - range.start).sum()
     }
@@ -62,7 +62,7 @@ impl Ranges {
         Ranges(self.0.iter().flat_map(|range| other.gaps_in(range.clone())).collect())
     }
 
-    /// Returns what is before an offset, and what is not.
+    /// Returns the parts before an offset, and from it on.
     pub(crate) fn split(&self, at: u64) -> (Ranges, Ranges) {
         let part = |bounds: Range<u64>| {
             let cut = |range: &Range<u64>| range.start.max(bounds.start)..range.end.min(bounds.end);
@@ -84,12 +84,12 @@ impl Ranges {
         gaps
     }
 
-    /// Has the nearest become one as long as there are more than `most`.
+    /// Merges the nearest ranges as long as there are more than `most`.
     pub(crate) fn bounded(mut self, most: usize) -> Ranges {
         if self.0.len() > most {
             let mut gaps: Vec<u64> = self.0.windows(2).map(|pair| pair[1].start - pair[0].end).collect();
             gaps.sort_unstable_by(|one, other| other.cmp(one));
-            // As many gaps stay as there may be ranges, less one.
+            // The number of gaps that stay is one less than that of ranges.
             let least = gaps.get(most.saturating_sub(1)).copied().unwrap_or(0);
             let mut merged: Vec<Range<u64>> = Vec::with_capacity(most);
             for range in self.0 {

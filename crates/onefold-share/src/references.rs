@@ -1,4 +1,4 @@
-//! How often shared blocks are referred to: the maps of all known files beside that of the arena.
+//! Counts the references to shared blocks: compares the maps of all known files with that of the arena.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,13 +13,14 @@ use crate::places::Places;
 use crate::state::files::Marks;
 use crate::state::{State, StateError};
 
-/// Arena files up to which it is counted: 16 MiB of counts, and 300 MiB of extents where each slot lies by itself.
+/// Maximum number of arena files for counting: 16 MiB of counts, and 300 MiB of extents if each slot is an extent of
+/// its own.
 const ARENAS_MAX: usize = 16;
 
-/// How many shared blocks are referred to how often, by known files.
+/// Numbers of shared blocks, by how often known files refer to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct References {
-    /// Slots that hold a block, by the number of blocks of files that lie at its place.
+    /// Slots that hold a block, by the number of blocks of files at its place.
     pub slots: BTreeMap<u32, u64>,
     /// Files that could not be mapped, and are not counted.
     pub unmapped: u64,
@@ -27,7 +28,7 @@ pub struct References {
     pub absent: u64,
 }
 
-/// Counts references. None where there are too many shared blocks for it to be done on the way.
+/// Counts references. `None` if there are too many shared blocks to count them in passing.
 ///
 /// # Errors
 /// Errors of the device.
@@ -82,7 +83,7 @@ pub fn count<S: Substrate>(state: &State<'_, S>, files: &Marks) -> Result<Option
     Ok(Some(references))
 }
 
-/// Hands on the extents of a file that is where its mark says. Returns whether it is.
+/// Calls `each` with the extents of a file, if it is where its mark says. Returns whether it is.
 fn each_extent_of<S: Substrate>(substrate: &S, mark: &Mark, mut each: impl FnMut(&MappedExtent)) -> io::Result<bool> {
     let file = substrate.open(&mark.path, Access::Read)?;
     if substrate.stat(&file)?.handle != mark.handle {

@@ -1,10 +1,10 @@
-//! How much room of a file system its other users need: guests' writes fail where sharing and its notes take all of it.
+//! The space of a file system that other users need: guests' writes would fail if sharing and its notes took all of it.
 
-/// Of all room, the part that is left for others, and its bounds in bytes.
+/// Fraction of all space that is left for others, and its bounds in bytes.
 const LEFT_PART: u64 = 1024;
 const LEFT_LEAST: u64 = 4 << 20;
 const LEFT_MOST: u64 = 64 << 20;
-/// Of a file system so small that the least would be much of it.
+/// Fraction for a file system so small that the lower bound would be a large part of it.
 const LEFT_SMALL_PART: u64 = 50;
 
 /// Returns how many bytes of a file system of `total` bytes are left for others.

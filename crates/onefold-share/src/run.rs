@@ -1,9 +1,9 @@
-//! The front door: a run opens the state folder, fills the holes that dead hosts have left, reads what changed, and
-//! has the file system share what is equal.
+//! The entry point: a run opens the state folder, fills the holes that dead hosts have left, reads changes, and has the
+//! file system share equal blocks.
 //!
 //! Equal files of guests may be shared before that, so that less is read.
 //!
-//! `share run` and `pool dedup` are one run each. The watch does the same steps again and again on one state folder.
+//! `share run` and `pool dedup` are one run each. The watch repeats the same steps on one state folder.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,20 +19,20 @@ use crate::scan::{ScanOptions, Scanned, TICK, scan};
 use crate::state::files::Marks;
 use crate::state::{Notice, State, StateError};
 
-/// All that sharing reaches the world through, but for the machine that a watch looks at.
+/// The connections of sharing to the world, except the machine that a watch looks at.
 pub struct Seams<'a, S: Substrate> {
     /// The file system.
     pub substrate: &'a S,
-    /// The time that passes.
+    /// The clock.
     pub clock: &'a dyn Clock,
-    /// For names and keys.
+    /// Source of names and keys.
     pub random: &'a dyn Random,
-    /// Called with what a user may want to know.
+    /// Called with notices for the user.
     pub notices: &'a dyn Fn(Notice),
 }
 
 impl<'a, S: Substrate> Seams<'a, S> {
-    /// Opens the state folder of the substrate's user, and makes it where there is none.
+    /// Opens the state folder of the substrate's user, and makes it if there is none.
     ///
     /// # Errors
     /// See [`StateError`].
@@ -41,46 +41,46 @@ impl<'a, S: Substrate> Seams<'a, S> {
     }
 }
 
-/// What a run does, and how.
+/// Options of a run.
 pub struct RunOptions<'a> {
-    /// What is found by the records of guests and shared first, if anything is; of the same files as the pass, as a
-    /// rule.
+    /// Options for files that are found by the records of guests and shared first, if that is wanted; usually for the
+    /// same files as the pass.
     pub files: Option<&'a FilesOptions<'a>>,
-    /// What is read, and how.
+    /// Options of the scan.
     pub scan: ScanOptions<'a>,
-    /// What is shared, and how. A dry run fills no holes either.
+    /// Options of the pass. A dry run fills no holes either.
     pub pass: PassOptions<'a>,
-    /// How long the run waits for other hosts that work on images with holes, for all of them together.
+    /// How long the run waits for other hosts that work on images with holes, for all images together.
     pub mend_wait: Duration,
     /// Called as each step begins.
     pub step: &'a dyn Fn(RunStep),
 }
 
-/// A step of a run that takes long.
+/// A long step of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunStep {
-    /// Equal files of guests are found. Holes are filled by now.
+    /// Equal files of guests are being found. Holes are filled by now.
     Files,
-    /// What changed is read. Holes are filled by now.
+    /// Changes are being read. Holes are filled by now.
     Scan,
-    /// What is equal is shared.
+    /// Equal blocks are being shared.
     Pass,
 }
 
-/// What a run did.
+/// Report of a run.
 #[derive(Debug)]
 pub struct RunReport {
     /// Images that dead hosts may have left with holes, wherever they are: no selection leaves any of them out.
     pub mended: Mended,
-    /// What was found by the records of guests, if that was asked for.
+    /// Files that were found by the records of guests, if that was asked for.
     pub files: Option<FilesReport>,
-    /// What was read.
+    /// Results of the scan.
     pub scanned: Scanned,
-    /// How long that took.
+    /// Duration of the scan.
     pub scan_time: Duration,
-    /// What was shared.
+    /// Results of the pass.
     pub passed: Passed,
-    /// Where the settings of domains are, or would be, below the root of the file system.
+    /// Path of the settings of domains, whether they exist or not, below the root of the file system.
     pub settings: PathBuf,
 }
 
@@ -90,9 +90,9 @@ pub struct RunReport {
 /// See [`PassError`]: those of the state folder at any step, the others while blocks are shared.
 pub fn run<S: Substrate>(seams: &Seams<'_, S>, options: &RunOptions<'_>) -> Result<RunReport, PassError> {
     let state = seams.open()?;
-    // What is read of an image that was not mended is not what it holds.
+    // An image that was not mended does not read as its real content.
     let mended = if options.pass.is_dry_run { Mended::default() } else { mend(&state, seams.clock, options)? };
-    // What files share by now lies at one place, and is read once.
+    // Files that share by now are at one place, and are read once.
     let by_files = options.files.map(|files| {
         (options.step)(RunStep::Files);
         share_files(&state, files)
@@ -103,7 +103,7 @@ pub fn run<S: Substrate>(seams: &Seams<'_, S>, options: &RunOptions<'_>) -> Resu
         seams.clock.sleep(2 * TICK);
     }
     (options.step)(RunStep::Scan);
-    // Limits are on the scan and the pass.
+    // The limits are for the scan and the pass.
     options.scan.pace.begin();
     options.pass.pace.begin();
     let mut files = Marks::load(&state)?;

@@ -1,10 +1,10 @@
-//! What a run may read and change: one set of files, decided once from the command line.
+//! The selection: the files that a run may read and change, decided once from the command line.
 //!
-//! The scan, the pass (its dry run, too) and the watch ask the same selection. A file outside of it is neither a source
-//! nor a target, its logs stay for a run that includes it, and its entries stay in the index without a look at it. Only
-//! mending goes beyond it: a hole that a dead host left is filled wherever it is.
+//! The scan, the pass (its dry run, too) and the watch use the same selection. A file outside it is neither a source
+//! nor a target. Its logs stay for a run that includes it, and its entries stay in the index unchecked. Only mending
+//! goes beyond the selection: a hole that a dead host left is filled wherever it is.
 //!
-//! A selection goes by the names of files. Opt-outs ([`crate::opt_out`]) are another thing: they go with the file, and
+//! A selection depends on the names of files. Opt-outs ([`crate::opt_out`]) are different: they belong to the file, and
 //! bind all runs.
 
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ pub struct Selection<'a> {
 }
 
 impl<'a> Selection<'a> {
-    /// Returns the selection of all files below some files and folders of which `wants` says so. Paths are below the
-    /// root of the file system. `wants` is asked about each file, and about each folder on the way from the root to it:
-    /// what it says of a folder holds for all below.
+    /// Returns the selection of all files below some files and folders for which `wants` returns true. Paths are below
+    /// the root of the file system. `wants` is asked about each file, and about each folder on the way from the root to
+    /// it. Its answer for a folder holds for everything below.
     #[must_use]
     pub fn new(roots: &'a [PathBuf], wants: &'a dyn Fn(&Path, ListedKind) -> bool) -> Selection<'a> {
         Selection { roots, wants }
@@ -34,19 +34,19 @@ impl<'a> Selection<'a> {
         Selection { roots: ALL, wants: &|_, _| true }
     }
 
-    /// Returns the files and folders that it begins at.
+    /// Returns the files and folders at which it begins.
     #[must_use]
     pub fn roots(&self) -> &'a [PathBuf] {
         self.roots
     }
 
-    /// Returns whether a file, or a folder with all in it, is wanted, where the folder that it is in is.
+    /// Returns whether a file, or a folder with everything in it, is wanted, if its folder is.
     #[must_use]
     pub fn wants(&self, path: &Path, kind: ListedKind) -> bool {
         (self.wants)(path, kind)
     }
 
-    /// Returns whether a scan that begins at the roots would come to a file of this name.
+    /// Returns whether a scan that begins at the roots would reach a file of this name.
     #[must_use]
     pub fn contains(&self, file: &Path) -> bool {
         self.roots.iter().any(|root| {

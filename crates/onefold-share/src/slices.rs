@@ -1,23 +1,23 @@
-//! Maps of whole extents: in which of them the data of a file lies. Hints, as all maps.
+//! Maps of whole extents: the extents in which a file's data is. Like all maps, they are hints.
 
 use std::io;
 
 use onefold_substrate::{Slice, Substrate};
 
-/// Slices of a file that are kept at once, at most, but for those of one answer more: 2 MiB of them.
+/// Maximum number of slices of a file that are kept at once, beside those of one further answer: 2 MiB of them.
 const WINDOW_MAX: usize = 1 << 15;
 
 /// A part of a file's map of slices.
 #[derive(Debug, Default)]
 pub(crate) struct Slices {
     slices: Vec<Slice>,
-    /// What the slices say all of.
+    /// The slices cover everything from here.
     from: u64,
     to: u64,
 }
 
 impl Slices {
-    /// Returns the slices that have something of a range, in order. Cheap when offsets only rise.
+    /// Returns the slices that overlap a range, in order. Cheap if offsets only rise.
     ///
     /// # Errors
     /// Errors of [`WholeExtents::slices`].
@@ -50,7 +50,7 @@ impl Slices {
             self.slices.extend(more.into_iter().filter(|slice| slice.end() > to));
             self.to = next;
         }
-        // Their order is what look-ups rest on.
+        // Look-ups rely on their order.
         self.slices.sort_unstable_by_key(|slice| slice.offset);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What is known, what is pending, and who works on it: told by looking only, beside whatever runs.
+//! The status of sharing: known files, pending work, and current locks. It is read without disturbing running work.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,89 +20,89 @@ use crate::state::files::Marks;
 use crate::state::watches::SeenWatch;
 use crate::state::{State, StateError};
 
-/// All of it.
+/// The status of a state folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Image files.
     pub files: FileCounts,
-    /// The domains that they were seen in last; of those that are there.
+    /// The domains in which existing files were seen last.
     pub domains: BTreeMap<Domain, DomainCounts>,
     /// Logs that the next pass takes in.
     pub waiting: Waiting,
-    /// Entries of the index; none if a part of it is damaged.
+    /// Entries of the index; `None` if a part of it is damaged.
     pub entries: Option<EntryCounts>,
-    /// What the index takes.
+    /// The files of the index.
     pub index: Stored,
     /// The arena.
     pub arena: ArenaCounts,
-    /// Locks that are held; none if the file system does not tell.
+    /// Locks that are held; `None` if the file system does not report them.
     pub locks: Option<Vec<LockHeld>>,
-    /// What watches say of themselves, on whichever host.
+    /// The status of watches, on any host.
     pub watches: Vec<SeenWatch>,
-    /// Files that hosts left half written, and the next run removes; none if that cannot be told.
+    /// Number of half-written files of hosts, which the next run removes; `None` if that is not known.
     pub left_over: Option<u64>,
-    /// What hosts share at the moment, where they declare that, or have died at.
+    /// Shares that hosts have declared, and are making or died during.
     pub declared: Vec<Declared>,
 }
 
-/// How many image files are as what. The first is the sum of the others but the bytes.
+/// Numbers of image files by state. The first is the sum of the others, except those of bytes and `failing`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileCounts {
-    /// That have been seen, ever.
+    /// Files that have ever been seen.
     pub known: u64,
-    /// That are as they were when they were read.
+    /// Files that are as they were when they were read.
     pub current: u64,
-    /// That changed since, or were not read to their end.
+    /// Files that changed since, or were not read to their end.
     pub changed: u64,
-    /// That are opted out.
+    /// Files that are opted out.
     pub opted_out: u64,
-    /// That are not where they were, or not at all any more.
+    /// Files that have moved or are gone.
     pub gone: u64,
-    /// That cannot be opened.
+    /// Files that cannot be opened.
     pub unreadable: u64,
-    /// Among those that are there: of which ranges could not be read, or shared, and are tried again after pauses. In
-    /// no sum.
+    /// Existing files with ranges that could not be read, or shared, and are tried again after pauses. Not part of the
+    /// sum.
     pub failing: u64,
-    /// What these ranges are in all, in bytes.
+    /// Total length of these ranges, in bytes.
     pub failing_bytes: u64,
-    /// Length of those that are there, in bytes.
+    /// Length of existing files, in bytes.
     pub bytes: u64,
 }
 
-/// What is in the arena.
+/// Contents of the arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArenaCounts {
     /// Arena files.
     pub files: u64,
     /// Slots that hold a block.
     pub slots: u64,
-    /// Of them: nobody else refers to the block, or, where room comes free by whole extents, to any of its extent. None
-    /// where the file system does not tell.
+    /// Slots with a block to which nothing else refers or, if space is freed by whole extents, to whose extent nothing
+    /// else refers. `None` if the file system does not report this.
     pub unneeded: Option<u64>,
 }
 
-/// A lock that somebody has.
+/// A held lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHeld {
-    /// Of what.
+    /// The subject of the lock.
     pub subject: LockSubject,
-    /// The process, if it is one of this host's.
+    /// The process, if it is on this host.
     pub process: Option<u32>,
 }
 
-/// What a lock is of.
+/// The subject of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockSubject {
     /// An image file, by its path.
     Image(PathBuf),
-    /// Something else, as its lock is called: a part of the index, an arena file, an image that is not known.
+    /// Another subject, by the name of the lock: a part of the index, an arena file, an unknown image.
     Other(String),
 }
 
-/// Looks at everything that a state folder has.
+/// Reads the status of a state folder.
 ///
 /// # Errors
-/// Errors of the device; `Newer`. Damaged files are told of as notices.
+/// Errors of the device; `Newer`. Damaged files are reported as notices.
 pub fn status<S: Substrate>(state: &State<'_, S>) -> Result<Status, StateError> {
     let files = Marks::load(state)?;
     let work = state.work()?;
@@ -133,7 +133,7 @@ pub fn status<S: Substrate>(state: &State<'_, S>) -> Result<Status, StateError> 
     })
 }
 
-/// What a file is in comparison with its mark.
+/// The state of a file in comparison with its mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// As it was when it was read.
@@ -145,7 +145,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// Returns what a file with this stamp is.
+    /// Returns the standing of a file with this stamp.
     #[must_use]
     pub fn of(mark: &Mark, now: Stamp) -> Standing {
         match mark.scanned {
@@ -209,7 +209,7 @@ fn count_slots<S: Substrate>(state: &State<'_, S>) -> Result<ArenaCounts, StateE
     Ok(counts)
 }
 
-/// Returns what the lock of this name is of.
+/// Returns the subject of the lock with this name.
 fn subject(name: &std::path::Path, files: &Marks) -> LockSubject {
     let name = name.to_str().map_or_else(|| name.shown().to_string(), str::to_owned);
     let image = name.strip_prefix("file.").and_then(|handle| {

@@ -1,15 +1,15 @@
-//! The state of each block of an image, by the maps of the host: template, own, common or shared (FBS, Figure 1).
+//! The state of each block of an image, from the maps of the host: template, own, common or shared (FBS, Figure 1).
 //!
-//! | state | the block lies | becomes |
+//! | state | the place of the block | becomes |
 //! |---|---|---|
-//! | template | where the image's template has the block of the same number | own, by a write |
-//! | own | where no other image and no common volume has a block | common by a pass, shared where no volume takes it |
-//! | common | where a common volume has a block, too | own, by a write or when the volume drops the block |
-//! | shared | where another block of an image lies, too | own, by a write |
+//! | template | that of the same block of the image's template | own, by a write |
+//! | own | no other image and no common volume has a block there | common by a pass, or shared if no volume takes it |
+//! | common | a common volume has a block there, too | own, by a write or when the volume drops the block |
+//! | shared | another block of an image is there, too | own, by a write |
 //!
-//! The first that is true counts, in the order template, common, shared, own. No state is stored: it follows from the
-//! maps alone. Only the template of a clone is recorded (`template`). An arena slot is no image: a block that only a
-//! slot refers to as well is own.
+//! The first state that applies counts, in the order template, common, shared, own. No state is stored: it follows from
+//! the maps alone. Only the template of a clone is recorded (`template`). An arena slot is not an image: a block to which
+//! only its image and a slot refer is own.
 //!
 //! [`count()`] reads the maps of all known files once. Their extents are sorted by place (`rows`), in bounded memory,
 //! and `sweep` counts how many files have each place.
@@ -34,17 +34,17 @@ use crate::state::{State, StateError};
 /// The state of a block that holds data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockState {
-    /// It lies where the template of its image has the block of the same number.
+    /// It is at the place where the template of its image has the block of the same number.
     Template,
-    /// No other block of an image or a common volume lies there.
+    /// No other block of an image or a common volume is at its place.
     Own,
-    /// A block of a common volume lies there, too.
+    /// A block of a common volume is at its place, too.
     Common,
-    /// Another block of an image lies there, too.
+    /// Another block of an image is at its place, too.
     Shared,
 }
 
-/// How many bytes are in which state.
+/// Number of bytes in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateBytes {
     /// In the state `Template`.
@@ -65,20 +65,20 @@ pub struct StateBytes {
 pub struct ImageStates {
     /// The image.
     pub path: PathBuf,
-    /// Its template; `None` where none is known.
+    /// Its template; `None` if none is known.
     pub template: Option<PathBuf>,
-    /// Its blocks. Holes and blocks that were only set aside are none.
+    /// Its blocks, except holes and unwritten ones.
     pub bytes: StateBytes,
 }
 
-/// A common volume, and how much of it images use.
+/// A common volume, and the part of it that images use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeUse {
     /// The volume.
     pub path: PathBuf,
-    /// What it holds, in bytes.
+    /// The contents that it holds, in bytes.
     pub held: u64,
-    /// What of that images refer to, in bytes. A pass drops the rest, unless a user added it.
+    /// The part of them to which images refer, in bytes. A pass drops the rest, unless a user added it.
     pub used: u64,
 }
 
@@ -94,17 +94,17 @@ pub struct States {
     /// Known files that are not where the last scan found them: moved, replaced or removed. They are not among the
     /// images, and count as no reference.
     pub absent: u64,
-    /// Images whose recorded template is neither a known file nor the named one. Their blocks count as if none was
+    /// Images whose recorded template is neither a known file nor the named one. Their blocks count as if none were
     /// recorded.
     pub unknown_templates: u64,
 }
 
-/// How states are counted.
+/// Options for counting states.
 #[derive(Clone, Copy, Debug)]
 pub struct CountOptions<'a> {
-    /// The template of all images for which none is recorded.
+    /// The template of all images without a recorded one.
     pub since: Option<&'a Path>,
-    /// For what does not fit into memory.
+    /// Folder for data that does not fit into memory.
     pub temporary_folder: &'a Path,
     /// Memory for sorting, in bytes.
     pub memory_bytes: usize,
@@ -116,10 +116,10 @@ pub enum CountError {
     /// The template that the user named cannot be opened.
     #[error("{0}")]
     Template(io::Error),
-    /// A temporary file.
+    /// A temporary file failed.
     #[error("{0}")]
     Temporary(io::Error),
-    /// The state folder.
+    /// The state folder failed.
     #[error(transparent)]
     State(#[from] StateError),
 }
@@ -168,21 +168,21 @@ pub fn count<S: Substrate>(state: &State<'_, S>, options: &CountOptions<'_>) -> 
     Ok(states)
 }
 
-/// What was added of a file.
+/// Result of adding a file.
 enum Added {
     /// All of it.
     Whole,
     /// All of it, but its recorded template is not known.
     WithoutTemplate,
-    /// Nothing: another file has its name.
+    /// Nothing, because another file has its name.
     Absent,
 }
 
 /// Why a file has no rows, or not all of them.
 enum AddError {
-    /// The file, or its map.
+    /// The file, or its map, could not be read.
     Map(io::Error),
-    /// A temporary file. This ends the work.
+    /// A temporary file failed. This ends the work.
     Temporary(io::Error),
 }
 

@@ -1,7 +1,7 @@
 //! Extents of all files as rows that are sorted by place.
 //!
-//! A row is the place, the length, and the file with flags. Parts of an image that lie where its template has them are
-//! counted when they are added; their rows are references that others see.
+//! A row has the place, the length, and the file with flags. Parts of an image that are at the places of its template
+//! are counted when they are added. Their rows are references for other images.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,17 +13,17 @@ use super::template::TemplateImage;
 use super::{AddError, StateBytes};
 use crate::extents::{Extents, each_extent};
 
-/// Bits of a row's last word below the file.
+/// Number of bits below the file in a row's last word.
 const FILE_SHIFT: u32 = 3;
 const SHARED_BIT: u64 = 4;
 const KIND_MASK: u64 = 3;
 
-/// What an extent is part of.
+/// The kind of file that an extent is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// An image.
     Image,
-    /// An image, where it has the blocks of its template.
+    /// An image, at a place of its template's same block.
     OfTemplate,
     /// A common volume.
     Volume,
@@ -59,7 +59,7 @@ pub(super) struct PlacedExtent {
     /// The file, by its index.
     pub(super) file: usize,
     pub(super) kind: Kind,
-    /// Whether the file system says that others refer to it.
+    /// Whether the file system reports that other files refer to it.
     pub(super) is_told_shared: bool,
 }
 
@@ -75,26 +75,26 @@ impl PlacedExtent {
         PlacedExtent { place, length, file, kind: Kind::of_bits(last), is_told_shared: last & SHARED_BIT != 0 }
     }
 
-    /// Returns where it ends. A map may say anything.
+    /// Returns its end. A map may report any length.
     pub(super) fn end(&self) -> u64 {
         self.place.saturating_add(self.length)
     }
 }
 
-/// A file, and what is counted of it.
+/// A file and its counts.
 pub(super) struct CountedFile {
     pub(super) path: PathBuf,
     pub(super) kind: Kind,
-    /// Of an image: its template.
+    /// For an image: its template.
     pub(super) template: Option<PathBuf>,
-    /// Of an image.
+    /// For an image: its bytes by state.
     pub(super) bytes: StateBytes,
-    /// Of a volume: what it holds.
+    /// For a volume: the bytes that it holds.
     pub(super) held: u64,
-    /// Of a volume: what of that images have.
+    /// For a volume: the bytes of these to which images refer.
     pub(super) used: u64,
-    /// Of an image or a volume: whether its map was read to its end. Otherwise its rows are references, and nothing is
-    /// said of it.
+    /// For an image or a volume: whether its map was read to its end. Otherwise its rows are only references, and it is
+    /// not reported.
     pub(super) is_whole: bool,
 }
 
@@ -168,7 +168,7 @@ impl Rows {
         })
     }
 
-    /// Returns the place of an extent that holds data; counts it where it has none.
+    /// Returns the place of an extent that holds data. Counts an extent without a place.
     fn place_of(&mut self, extent: &MappedExtent, at: usize) -> Option<u64> {
         if extent.is_unwritten {
             return None;
@@ -206,7 +206,7 @@ impl Rows {
     }
 }
 
-/// Returns an extent as it lies at its place.
+/// Returns a whole extent at its place.
 fn whole(extent: &MappedExtent, place: u64, file: usize, kind: Kind) -> PlacedExtent {
     PlacedExtent { place, length: extent.length, file, kind, is_told_shared: extent.is_shared }
 }

@@ -1,4 +1,4 @@
-//! Goes over extents in the order of their places, and counts by which files each place is referred to.
+//! Goes over extents in the order of their places, and counts which files refer to each place.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -7,22 +7,22 @@ use onefold_sort::Row;
 
 use super::rows::{CountedFile, Kind, PlacedExtent};
 
-/// Extents that may lie over one place. Further ones are counted as unplaced. They take 32 MiB.
+/// Maximum number of extents over one place. Further ones are counted as unplaced. They take 32 MiB.
 const OPEN_MAX: usize = 1 << 18;
 
-/// Lengths of what the sweep has passed, by what lies there. An extent is counted by the difference between its end
-/// and its begin.
+/// Lengths that the sweep has passed, by the references to their places. An extent is counted by the difference between
+/// the lengths at its end and at its begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Passed {
-    /// A common volume lies there.
+    /// Places of a common volume.
     common: u64,
-    /// No volume, and two or more parts of images.
+    /// Places without a volume, and with two or more parts of images.
     shared: u64,
-    /// No volume, one part of an image, and an arena slot.
+    /// Places without a volume, and with one part of an image and an arena slot.
     with_slot: u64,
-    /// One part of an image, and nothing else that is known.
+    /// Places with one part of an image, and no other known reference.
     alone: u64,
-    /// A part of an image, whatever else.
+    /// Places with a part of an image, whatever else is there.
     used: u64,
 }
 
@@ -65,18 +65,18 @@ impl PartialEq for Open {
 
 impl Eq for Open {}
 
-/// The sweep. Its work is that of a sort, however many extents lie over each other.
+/// The sweep. Its cost is that of a sort, however many extents overlap.
 #[derive(Debug)]
 pub(super) struct Sweep {
-    /// Extents over the present place, the one that ends first on top.
+    /// Extents over the current place, the one that ends first on top.
     open: BinaryHeap<Reverse<Open>>,
-    /// How many of them are parts of images, of volumes and of arena files.
+    /// Number of these that are parts of images, of volumes and of arena files.
     images: u64,
     volumes: u64,
     slots: u64,
     at: u64,
     passed: Passed,
-    /// Whether the file system stops telling a block as shared when the other references are gone.
+    /// Whether the file system stops reporting a block as shared when the other references are gone.
     tells_last_reference: bool,
     open_max: usize,
 }
@@ -109,7 +109,7 @@ impl Sweep {
         self.open.push(Reverse(Open { extent, begin: self.passed }));
     }
 
-    /// Counts what is left after the last extent.
+    /// Counts the rest after the last extent.
     pub(super) fn finish(mut self, files: &mut [CountedFile]) {
         self.pass(u64::MAX, files);
     }
@@ -122,7 +122,7 @@ impl Sweep {
         }
     }
 
-    /// Goes on to a place, and counts the extents that end before.
+    /// Advances to a place, and counts the extents that end before it.
     fn pass(&mut self, place: u64, files: &mut [CountedFile]) {
         while self.open.peek().is_some_and(|Reverse(first)| first.extent.end() <= place) {
             let Some(Reverse(Open { extent, begin })) = self.open.pop() else { break };
@@ -151,11 +151,11 @@ impl Sweep {
         *used += if self.images > 0 { length } else { 0 };
     }
 
-    /// Counts a file's extent that has come to its end.
+    /// Counts a file's extent at its end.
     fn count(&self, file: &mut CountedFile, extent: &PlacedExtent, passed: Passed) {
         match extent.kind {
             Kind::Image => {
-                // With files that are not known: a snapshot, or a copy that nobody has read.
+                // Shared with unknown files: a snapshot, or a copy that was never read.
                 let is_shared = extent.is_told_shared && self.tells_last_reference;
                 let bytes = &mut file.bytes;
                 let alone = if is_shared { &mut bytes.shared } else { &mut bytes.own };
@@ -203,7 +203,7 @@ mod tests {
         files
     }
 
-    /// What each file has, place by place.
+    /// The counts of each file, computed place by place.
     fn expected(extents: &[PlacedExtent], kinds: &[Kind], tells: bool) -> Vec<CountedFile> {
         let mut files = files(kinds);
         for place in 0..PLACES {
@@ -268,7 +268,7 @@ mod tests {
         }
     }
 
-    /// A map that lies about lengths and places overflows nothing.
+    /// A map with wrong lengths and places overflows nothing.
     #[test]
     fn extents_past_the_last_place_are_counted_as_far_as_places_go() {
         let extent = |place, length| PlacedExtent { place, length, file: 0, kind: Kind::Image, is_told_shared: false };

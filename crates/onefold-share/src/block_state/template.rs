@@ -1,8 +1,8 @@
-//! The template of an image: the image that it was cloned from.
+//! The template of an image: the image from which it was cloned.
 //!
-//! `share clone` records it in an attribute of the clone, by the template's handle. So the record moves with the file,
-//! and stays when the state folder is deleted. It is a hint of the file's owner: a wrong one has the image compared
-//! with the wrong map, and nothing else.
+//! `share clone` records the template's handle in an attribute of the clone. So the record moves with the file, and
+//! stays when the state folder is deleted. It is a hint of the file's owner: if it is wrong, the image is compared with
+//! the wrong map, and nothing else happens.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ pub(crate) fn record<S: Substrate>(substrate: &S, clone: &Path, template: &FileH
     substrate.set_attribute(clone, ATTRIBUTE, Some(template.to_string().as_bytes()))
 }
 
-/// An image that others were made from.
+/// An image from which others were made.
 #[derive(Debug)]
 pub struct TemplateImage<F> {
     pub(crate) path: PathBuf,
@@ -31,7 +31,7 @@ pub struct TemplateImage<F> {
 }
 
 impl<F> TemplateImage<F> {
-    /// Opens the image of a path.
+    /// Opens the image at a path.
     ///
     /// # Errors
     /// Errors of opening a file.
@@ -44,9 +44,9 @@ impl<F> TemplateImage<F> {
 
 /// Finds the templates of images.
 pub(crate) struct Templates<'a, F> {
-    /// Known files, by their handles as attributes have them.
+    /// Known files, by their handles in the form of the attribute.
     paths: BTreeMap<String, &'a Path>,
-    /// The template of images for which none is recorded.
+    /// The template of images without a recorded one.
     named: Option<TemplateImage<F>>,
 }
 
@@ -64,12 +64,12 @@ impl<'a, F> Templates<'a, F> {
         Templates { paths, named: None }
     }
 
-    /// Has an image be the template of all images for which none is recorded.
+    /// Makes an image the template of all images without a recorded one.
     pub(crate) fn with_named(self, named: Option<TemplateImage<F>>) -> Templates<'a, F> {
         Templates { named, ..self }
     }
 
-    /// Returns the template of an open file. The named image does not take the place of another one that is recorded.
+    /// Returns the template of an open file. A recorded template takes precedence over the named image.
     pub(crate) fn of<S: Substrate<File = F>>(&self, substrate: &S, file: &F, handle: &FileHandle) -> Template<'_, F> {
         let template = match substrate.attribute_of(file, ATTRIBUTE).unwrap_or_default() {
             Some(value) => self.recorded(substrate, value),
@@ -78,7 +78,7 @@ impl<'a, F> Templates<'a, F> {
         if template.image().is_some_and(|image| image.handle == *handle) { Template::None } else { template }
     }
 
-    /// Returns the template that an attribute records: the named image, or a known file.
+    /// Returns the template in an attribute: the named image, or a known file.
     fn recorded<S: Substrate<File = F>>(&self, substrate: &S, value: Vec<u8>) -> Template<'_, F> {
         let Ok(value) = String::from_utf8(value) else { return Template::Unknown };
         if let Some(named) = self.named.as_ref().filter(|named| named.handle.to_string() == value) {
@@ -94,16 +94,16 @@ impl<'a, F> Templates<'a, F> {
 pub(crate) enum Template<'a, F> {
     /// None is recorded, and the user named none.
     None,
-    /// One is recorded, and neither a known file nor the image that the user named is it.
+    /// One is recorded, but it is neither a known file nor the image that the user named.
     Unknown,
-    /// The one that is recorded for it.
+    /// The recorded one.
     Recorded(TemplateImage<F>),
     /// The one that the user named.
     Named(&'a TemplateImage<F>),
 }
 
 impl<F> Template<'_, F> {
-    /// Returns the image, where it is known.
+    /// Returns the image, if it is known.
     pub(crate) fn image(&self) -> Option<&TemplateImage<F>> {
         match self {
             Template::None | Template::Unknown => None,
@@ -112,7 +112,7 @@ impl<F> Template<'_, F> {
         }
     }
 
-    /// Returns whether the block at an offset lies at this place in the template.
+    /// Returns whether the block at an offset has this place in the template.
     ///
     /// # Errors
     /// Errors of the template's map.

@@ -1,4 +1,4 @@
-//! What is counted of clones whose templates, or which themselves, are not where the last scan has listed them.
+//! Counts for clones if they, or their templates, are not where the last scan has listed them.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -12,7 +12,7 @@ use crate::explain::explain;
 use crate::scan::list;
 use crate::selection::Selection;
 
-/// Blocks of the template, which lies beside the folder that was scanned.
+/// Number of blocks of the template, which is beside the folder that was scanned.
 const BLOCKS: u64 = 8;
 const TEMPLATE: &str = "gold.raw";
 

@@ -1,8 +1,7 @@
-//! The digests of a file's blocks, in order of the blocks, from what is known: its logs, and the index the other way
-//! round.
+//! The known digests of a file's blocks, in order of the blocks: from its logs, and from the index in reverse.
 //!
-//! Entries of unique blocks name the file. Those of shared ones name slots: the map of the arena says which blocks of
-//! the file lie there. What neither knows is left out; it is as unknown of the file itself.
+//! Entries of unique blocks name the file. Entries of shared blocks name slots; the map of the arena shows which blocks
+//! of the file are there. Blocks that neither knows are left out; their digests are not known for the source either.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -35,7 +34,7 @@ impl Digests {
     pub(super) fn next(&mut self) -> io::Result<Option<Written>> {
         for row in &mut self.rows {
             let [block, high, low] = row?;
-            // A block may be told of twice.
+            // A block may be reported twice.
             if self.last == Some(block) || block >= self.end {
                 continue;
             }
@@ -47,7 +46,7 @@ impl Digests {
     }
 }
 
-/// In the last word of a row: the block is zero.
+/// Flag in the last word of a row: the block is zero.
 const ZERO: u64 = 1 << 63;
 
 fn digest_words(digest: FingerprintPrefix) -> [u64; 2] {
@@ -62,7 +61,7 @@ fn digest_of(high: u64, low: u64) -> FingerprintPrefix {
     FingerprintPrefix(bytes)
 }
 
-/// Returns what is known of a file's blocks. None where it is damaged, or reading the file is less work.
+/// Returns the known digests of a file's blocks. `None` if they are damaged, or if reading the file is less work.
 pub(super) fn of_file<S: Substrate>(
     state: &State<'_, S>,
     file: &S::File,
@@ -78,7 +77,8 @@ pub(super) fn of_file<S: Substrate>(
     let part = options.memory_bytes / 2;
     let (mut blocks_batch, mut slots_batch) = (blocks.batch(part), slots.batch(part));
 
-    // Logs before the index: what a pass takes in meanwhile is there twice then, and not missing.
+    // Logs before the index: the contents of a log that a pass takes in meanwhile are then there twice, and not
+    // missing.
     let told = state.each_logged(number, |block, digest| -> Result<(), StateError> {
         let [high, low] = digest.map_or([0, ZERO], digest_words);
         blocks_batch.push([block.0, high, low]).map_err(in_temporary)
@@ -116,8 +116,7 @@ pub(super) fn of_file<S: Substrate>(
     Ok(Some(Digests { rows, last: None, end: stat.length / BLOCK_BYTES_U64 }))
 }
 
-/// Brings blocks that lie in slots and digests of slots together. In the first word, a slot's digest comes before its
-/// blocks.
+/// Joins blocks in slots with digests of slots. By the first word of the rows, a slot's digest comes before its blocks.
 fn join(slots: Merge, blocks: &mut SortBatch<'_>) -> io::Result<()> {
     let mut known: Option<Row> = None;
     for row in slots {
@@ -133,8 +132,7 @@ fn join(slots: Merge, blocks: &mut SortBatch<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes down which blocks of a file lie in which slots, and returns the slots. None where the file is in too many
-/// pieces.
+/// Records which blocks of a file are in which slots, and returns the slots. `None` if the file is in too many pieces.
 fn slots_of<S: Substrate>(
     state: &State<'_, S>,
     file: &S::File,

@@ -1,18 +1,19 @@
-//! Clones of templates that are known from the start: nobody has to read them.
+//! Clones of templates whose content is known from the start, so that no scan has to read them.
 //!
-//! A clone that is left to the next scan is as good, and costs reading it. So where anything is in doubt, that is what
-//! is done with it. In order:
+//! A clone that is left to the next scan is as good, but has to be read. So this is done in all cases of doubt. In
+//! order:
 //!
-//! 1. The clone is made, of one moment of the source, under a name that nobody looks for. The source is recorded as its
+//! 1. Make the clone, of one moment of the source, under a temporary name that no scan lists. Record the source as its
 //!    template, whatever is known of either.
-//! 2. Afterwards the source still has the times that it had before it was read last: so that, and nothing else, is what
-//!    the clone holds. A write in between would have changed them, and through whatever door: times are the kernel's.
-//! 3. The clone's lock is taken, and its number, with a mark that says it was never read. Whoever finds it from here on
-//!    leaves it alone, or, where the lock was lost, reads it.
-//! 4. It gets its name.
-//! 5. What is known of the source's blocks becomes a log of the clone's: or a block that is shared anew in the source
-//!    would stay in the clone as it was. The next pass finds these blocks shared already.
-//! 6. If nobody has written to the clone meanwhile, its mark says now that it was read.
+//! 2. Check that the source still has the times that it had before it was last read. Then the clone holds exactly the
+//!    content that was read. A write in between would have changed the times, through whatever door: the kernel sets
+//!    them.
+//! 3. Take the clone's lock, and a number with a mark that says it was never read. A host that finds the clone from
+//!    here on leaves it alone or, if the lock was lost, reads it.
+//! 4. Give the clone its name.
+//! 5. Write the known digests of the source's blocks into a log of the clone. Without it, a block that is shared anew
+//!    in the source would stay as it was in the clone. The next pass finds these blocks shared already.
+//! 6. If nobody has written to the clone meanwhile, change its mark to say that it was read.
 
 mod digests;
 
@@ -38,26 +39,26 @@ use crate::state::maps::MAPS_BYTES_MAX;
 use crate::state::{State, StateError};
 use crate::status::Standing;
 
-/// Kernels note times in ticks of at most ten milliseconds: what is written after two of them has another time.
+/// Kernels note times in ticks of at most ten milliseconds: a write after two of them gets another time.
 const TICKS: Duration = Duration::from_millis(20);
-/// Beginning of the names that clones have before they get theirs.
+/// Prefix of the temporary names of clones.
 const SCRATCH: &str = ".onefold-clone.";
 
-/// How a clone is made.
+/// Options of a clone.
 pub struct CloneOptions<'a> {
-    /// What becomes of a file that has the target's name.
+    /// Treatment of an existing file with the target's name.
     pub existing: Existing,
-    /// For what does not fit into memory.
+    /// Folder for data that does not fit into memory.
     pub temporary_folder: &'a Path,
     /// Memory for sorting, in bytes.
     pub memory_bytes: usize,
-    /// To wait for times to pass.
+    /// Clock for waiting until times have passed.
     pub clock: &'a dyn Clock,
-    /// For a name that nobody has.
+    /// Source of unused names.
     pub random: &'a dyn Random,
 }
 
-/// What becomes of a file that has the target's name.
+/// Treatment of an existing file with the target's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
     /// It stays, and no clone is made.
@@ -71,18 +72,18 @@ pub enum Existing {
 pub struct Cloned {
     /// Length in bytes.
     pub bytes: u64,
-    /// What is known of it.
+    /// How far its content is known.
     pub known: Known,
-    /// Why its template is not recorded; `None` where it is. Its blocks are counted as shared then.
+    /// Why its template is not recorded; `None` if it is. Without a record, its blocks are counted as shared.
     pub unrecorded: Option<io::Error>,
 }
 
-/// What is known of a clone.
+/// How far the content of a clone is known.
 #[derive(Debug)]
 pub enum Known {
-    /// As much as of its source: so many of its blocks. Nobody has to read it.
+    /// As far as that of its source: this number of its blocks. It need not be read.
     Blocks(u64),
-    /// Nothing, and the next scan reads it.
+    /// Not at all; the next scan reads it.
     LeftToScan(Unknown),
 }
 
@@ -93,19 +94,19 @@ pub enum Unknown {
     NoState,
     /// The source was never read, or is to be read again.
     SourceUnread,
-    /// The source changed since it was read, or while it was cloned.
+    /// The source changed after it was read, or while it was cloned.
     SourceChanged,
-    /// The clone belongs to another domain than the source: what is known of the source's blocks says nothing there.
+    /// The clone belongs to another domain than the source, so the digests of the source's blocks are of no use.
     OtherDomain,
-    /// Somebody has written to the clone already, or works on it.
+    /// Another process has already written to the clone, or works on it.
     CloneInUse,
-    /// What is known of the source is damaged, or more work to look up than to read.
+    /// The knowledge about the source is damaged, or more work to look up than reading the clone.
     NotWorthIt,
     /// Something failed.
     Failed(StateError),
 }
 
-/// Why there is no clone. Nothing is left of it.
+/// Why there is no clone. All traces of it were removed.
 #[derive(Debug, thiserror::Error)]
 pub enum CloneError {
     /// The source cannot be opened.
@@ -113,19 +114,19 @@ pub enum CloneError {
     Source {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         why: io::Error,
     },
-    /// There is something of the target's name.
+    /// Something with the target's name exists.
     #[error("`{}` exists", path.shown())]
     Exists {
         /// Its path.
         path: PathBuf,
     },
-    /// A host may have left holes in the source, which were the clone's too, and nobody knew of those.
+    /// A host may have left holes in the source. The clone would have them, too, and no host would know.
     #[error("a host that shared in it has died, or shares in it now: it may have holes that are to be mended")]
     Unmended,
-    /// The source bears the target's name.
+    /// The source has the target's name.
     #[error("source and target are one file")]
     Same,
     /// The file system does not clone this file.
@@ -136,16 +137,16 @@ pub enum CloneError {
     Target {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         why: io::Error,
     },
 }
 
 /// Makes a clone of a file. Times and owner are those of a new file, its permissions those of the source as far as the
-/// umask lets them.
+/// umask allows.
 ///
 /// # Errors
-/// See [`CloneError`]. That nothing is known of the clone is no error.
+/// See [`CloneError`]. If nothing is known of the clone, this is no error.
 pub fn clone<S: Substrate>(
     substrate: &S,
     state: Option<&State<'_, S>>,
@@ -166,8 +167,8 @@ pub fn clone<S: Substrate>(
     };
     look_for_holes()?;
     if let Some(state) = in_two_steps {
-        // A clone of an image that is in no tree of references would make one, apart from all others. Where it cannot
-        // be taken into the common one, the two share with each other alone.
+        // A clone of an image that is in no tree of references would make a tree of its own. If the image cannot join
+        // the common tree, the two share only with each other.
         let _ = state.take_into_tree(&from);
     }
     let scratch = scratch_path(target, options.random).map_err(of_target)?;
@@ -177,7 +178,7 @@ pub fn clone<S: Substrate>(
     let made = substrate.stat(&clone).map_err(of_target)?;
     let after = substrate.stat(&from).map_err(of_source)?;
     substrate.sync(&clone).map_err(of_target)?;
-    // A host may have begun to share meanwhile, and died at it.
+    // A host may have begun to share meanwhile, and died during it.
     look_for_holes()?;
 
     let mut introduction = Introduction::new(state, source, &from, &before, &after);
@@ -191,13 +192,13 @@ pub fn clone<S: Substrate>(
             linked => linked.map_err(of_target)?,
         },
     }
-    // A link leaves the first name, which goes here.
+    // A link keeps the first name, which is removed here.
     drop(unnamed);
     let known = introduction.finish(&clone, &from, &made, target, options);
     Ok(Cloned { bytes: made.length, known, unrecorded })
 }
 
-/// Looks at what bears the target's name. It may change at once: the name is taken in one step later.
+/// Checks the file with the target's name. It may change at once: the name is taken in one step later.
 fn check_target<S: Substrate>(
     substrate: &S,
     target: &Path,
@@ -208,13 +209,12 @@ fn check_target<S: Substrate>(
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Ok(file) if substrate.stat(&file).is_ok_and(|stat| stat.handle == source.handle) => Err(CloneError::Same),
         _ if existing == Existing::Replace => Ok(()),
-        // Whatever it is that cannot be opened, it is there.
+        // Whatever it is that cannot be opened, it exists.
         _ => Err(CloneError::Exists { path: target.to_owned() }),
     }
 }
 
-/// Returns a path beside the target that nobody has. Renames do not leave a subvolume, so it is not in the state
-/// folder.
+/// Returns an unused path beside the target. It is not in the state folder, because renames cannot leave a subvolume.
 fn scratch_path(target: &Path, random: &dyn Random) -> io::Result<PathBuf> {
     let mut number = [0; 8];
     random.fill(&mut number)?;
@@ -222,7 +222,7 @@ fn scratch_path(target: &Path, random: &dyn Random) -> io::Result<PathBuf> {
     Ok(target.parent().unwrap_or(Path::new("")).join(name))
 }
 
-/// A file that goes unless it gets another name.
+/// A file that is removed unless it gets another name.
 struct Unnamed<'a, S: Substrate> {
     substrate: &'a S,
     path: Option<PathBuf>,
@@ -231,15 +231,15 @@ struct Unnamed<'a, S: Substrate> {
 impl<S: Substrate> Drop for Unnamed<'_, S> {
     fn drop(&mut self) {
         if let Some(path) = self.path.take() {
-            // After a rename it is gone. What cannot be removed is an image as any other.
+            // After a rename the path no longer exists. A file that cannot be removed is an image like any other.
             let _ = self.substrate.remove(&path);
         }
     }
 }
 
-/// The way of a clone into the state folder.
+/// The registration of a clone in the state folder.
 enum Introduction<'a, 'b, S: Substrate> {
-    /// It may go on.
+    /// It may continue.
     Open { state: &'a State<'b, S>, files: Marks, domains: DomainRules<'b, S>, source: FileNo, clone: Option<Taken<S>> },
     /// It is left to the scan.
     Ended(Unknown),
@@ -252,7 +252,7 @@ struct Taken<S: Substrate> {
 }
 
 impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
-    /// Returns one that goes on if the source was before the clone and is after it what it was when it was read.
+    /// Returns an open registration, if the source had the same times before and after cloning as when it was read.
     fn new(
         state: Option<&'a State<'b, S>>,
         source: &Path,
@@ -325,11 +325,11 @@ impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
                 return Ok(Known::LeftToScan(Unknown::NotWorthIt));
             };
             let at = StateError::at(target);
-            // So that a scan finds what is written to it from now on. Taken before the look at its times.
+            // With it, a scan finds later writes. It is loaded before the look at the times.
             let map =
                 (made.length >= MAP_BYTES_MIN).then(|| KeptMap::load(state.substrate(), file, &Pace::unlimited()));
             let map = map.and_then(Result::ok).flatten();
-            // Getting a name has changed one of its times, and it is not known when. The other one tells of writes.
+            // Naming the clone has changed one of its times, at an unknown moment. The other time shows writes.
             let stat = state.substrate().stat(file).map_err(at)?;
             if (stat.modified, stat.length) != (made.modified, made.length) {
                 return Ok(Known::LeftToScan(Unknown::CloneInUse));
@@ -339,7 +339,7 @@ impl<'a, 'b, S: Substrate> Introduction<'a, 'b, S> {
             if let Some(map) = map {
                 state.write_map(clone.number, &map, MAPS_BYTES_MAX / 64)?;
             }
-            // What was reserved in the source is in the clone.
+            // Space that was reserved in the source is also reserved in the clone.
             let flags = MarkFlags {
                 is_reserved: files.get(source).is_some_and(|mark| mark.flags.is_reserved),
                 is_ahead: false,

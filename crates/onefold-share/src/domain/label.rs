@@ -1,7 +1,7 @@
-//! Labels: an administrator's word about the domain of a file, or of a folder with all below it.
+//! Labels: an administrator's choice of the domain of a file, or of a folder with everything below it.
 //!
 //! A label is the attribute `trusted.onefold.domain`. Only a process with `CAP_SYS_ADMIN` can set or read such
-//! attributes, so that a user cannot put files of others into a domain of his own.
+//! attributes, so a user cannot put files of others into a domain of their own.
 
 use std::io;
 use std::path::Path;
@@ -13,10 +13,10 @@ use super::{Domain, DomainNameError};
 
 /// Name of the attribute.
 pub const ATTRIBUTE: &str = "trusted.onefold.domain";
-/// Value of the attribute where files are to belong to their owners' domains, whatever a folder above says.
+/// Value of the attribute that puts files into their owners' domains, whatever a folder above says.
 pub(crate) const BY_OWNER: &str = "owner";
 
-/// What a label says.
+/// The meaning of a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Label {
     /// Files belong to this domain.
@@ -35,7 +35,7 @@ impl Label {
         if text == BY_OWNER { Ok(Label::ByOwner) } else { text.parse().map(Label::Domain) }
     }
 
-    /// Returns the value that an attribute has for this label.
+    /// Returns the attribute's value for this label.
     #[must_use]
     pub fn value(&self) -> String {
         match self {
@@ -45,7 +45,7 @@ impl Label {
     }
 }
 
-/// Gives a file or folder a label, or takes its label away.
+/// Gives a file or folder a label, or removes its label.
 ///
 /// # Errors
 /// Errors of setting the attribute.
@@ -53,10 +53,10 @@ pub fn set<S: Substrate>(substrate: &S, path: &Path, label: Option<&Label>) -> i
     substrate.set_attribute(path, ATTRIBUTE, label.map(Label::value).as_ref().map(String::as_bytes))
 }
 
-/// Returns the label that a value is, where there is one; `of` is what has it, for the error.
+/// Returns the label in a value, if there is one. `of` is the path of its file, for the error.
 ///
 /// # Errors
-/// `InvalidData` where it names no domain: an administrator wanted something, and nobody knows what.
+/// `InvalidData` if it names no domain: it is unknown what the administrator wanted.
 pub(super) fn read(value: Option<Vec<u8>>, of: &Path) -> io::Result<Option<Label>> {
     let Some(value) = value else { return Ok(None) };
     Label::parse(&value).map(Some).map_err(|why| {

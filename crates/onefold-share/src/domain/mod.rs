@@ -1,14 +1,14 @@
 //! Sharing domains of plain files: which files may share blocks with each other.
 //!
-//! Sharing tells. A user who writes a guess into a file of his own, and sees in a map that the block became shared,
-//! knows that another file holds it. So files share blocks within a domain only. The key that a file is fingerprinted
-//! with is derived from its domain: equal blocks of two domains have unrelated digests, and meet nowhere.
+//! Sharing reveals contents. A user may write a guess into an own file. If a map then shows the block as shared,
+//! another file holds it. So files share blocks only within a domain. The key with which a file is fingerprinted is
+//! derived from its domain: equal blocks of two domains have unrelated digests, and never meet.
 //!
 //! | rule, the first that applies | domain |
 //! |---|---|
 //! | the file's own attribute [`label::ATTRIBUTE`] | the domain that it names |
 //! | the attribute of the nearest folder above it, for a file with one name | the domain that it names |
-//! | a machine's file with one name, in a folder of libvirt's that root alone may write to | `libvirt` |
+//! | a machine's file with one name, in a folder of libvirt's to which only root may write | `libvirt` |
 //! | otherwise | its tenant's |
 //!
 //! A file's *tenant* is its owner, with one exception: libvirt gives an image to the user of its machines while a
@@ -16,9 +16,9 @@
 //! that was noted for it. Every other change of the owner gives it the new owner as tenant. The
 //! [settings](settings::Settings) join domains, and name more machine users.
 //!
-//! A domain of a file counts from the moment at which the file is read in it. A file whose domain has changed is
-//! neither read from nor shared into until then, and gets a new number: nothing that was known of it under the old one
-//! is used again. What it shares already stays so.
+//! The domain of a file counts from the moment at which the file is read in it. A file whose domain has changed is
+//! neither a source nor a target until then. It gets a new number, and knowledge under the old one is never used again.
+//! Blocks that it shares already stay shared.
 
 pub mod label;
 pub mod rules;
@@ -31,7 +31,7 @@ use onefold_block::FingerprintKey;
 
 pub use self::rules::{Cause, DomainRules, FoundDomain};
 
-/// Longest name of a domain, in bytes.
+/// Maximum length of a domain's name, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 /// First byte of an encoded domain.
 const OWNER: u8 = 0;
@@ -64,7 +64,7 @@ pub enum DomainNameError {
     /// There is no text.
     #[error("the name of a domain is missing")]
     Empty,
-    /// It has too many bytes.
+    /// It is too long.
     #[error("it has {bytes} bytes; names of domains have {NAME_BYTES_MAX} at most")]
     Long {
         /// Its length in bytes.
@@ -113,7 +113,7 @@ impl FromStr for Domain {
 
     /// Returns the domain of a text: a user's number, or a name.
     fn from_str(text: &str) -> Result<Domain, DomainNameError> {
-        // `parse` would take a sign, too.
+        // `parse` would accept a sign, too.
         if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
             return text.parse().map(Domain::Owner).map_err(|_| DomainNameError::First);
         }
@@ -137,11 +137,11 @@ impl Domain {
     /// Name of the one domain of a file system that keeps domains apart by itself.
     pub const POOL: &'static str = "pool";
 
-    /// Longest encoding, in bytes.
+    /// Maximum length of the encoding, in bytes.
     #[cfg(test)]
     const ENCODED_BYTES_MAX: usize = 1 + NAME_BYTES_MAX;
 
-    /// Returns the domain of a name of this module's.
+    /// Returns the domain of a name that this module defines.
     pub(crate) fn built_in(name: &str) -> Domain {
         Domain::Named(DomainName(name.into()))
     }
@@ -166,14 +166,14 @@ impl Domain {
         }
     }
 
-    /// Returns the key that blocks of the domain's files are fingerprinted with, where the state folder has this one.
+    /// Returns the key with which blocks of the domain's files are fingerprinted, given the key of the state folder.
     #[must_use]
     pub fn key(&self, state_key: &[u8; FingerprintKey::BYTES]) -> FingerprintKey {
         FingerprintKey::derive_for(state_key, &self.encode())
     }
 }
 
-/// The domain that a file belongs to, and what that was decided by.
+/// The domain of a file, and the facts that decided it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     /// The domain.
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(Domain::decode(&[&[1][..], &[b'a'; 65]].concat()), None);
     }
 
-    /// What is stored was made with these keys: they never change.
+    /// Stored digests were made with these keys: they never change.
     #[test]
     fn keys_match_the_stored_vectors() {
         let state_key = std::array::from_fn(|index| u8::try_from(index).unwrap());

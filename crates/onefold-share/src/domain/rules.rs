@@ -11,26 +11,26 @@ use super::label::{self, ATTRIBUTE, Label};
 use super::settings::Settings;
 use super::{Domain, Membership};
 
-/// Users that libvirt runs machines as, beside root.
+/// Users as which libvirt runs machines, beside root.
 const MACHINE_USERS: [&str; 2] = ["libvirt-qemu", "qemu"];
-/// The folders in which libvirt keeps images, one in the other.
+/// The folders in which libvirt keeps images, the second within the first.
 const LIBVIRT_FOLDERS: [&str; 2] = ["libvirt", "images"];
 
-/// The rules of a file system at one moment. What folders say is asked once, so a scan or a pass makes its own.
+/// The rules of a file system at one moment. Folders are asked only once, so a scan or a pass makes its own rules.
 pub struct DomainRules<'a, S: Substrate> {
     substrate: &'a S,
     settings: Settings,
     machine_users: BTreeSet<u32>,
-    /// The label that holds for what is in a folder, and the folder that has it.
+    /// For a folder, the label that applies to its files, and the folder with that label.
     labels: RefCell<BTreeMap<PathBuf, Option<(Label, PathBuf)>>>,
-    /// Whether root alone may write to a folder.
+    /// Whether only root may write to a folder.
     guarded: RefCell<BTreeMap<PathBuf, bool>>,
 }
 
-/// A file's domain, and why it is that one.
+/// A file's domain, and the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundDomain {
-    /// The domain, and by what it was decided.
+    /// The domain, and the facts that decided it.
     pub membership: Membership,
     /// The rule.
     pub cause: Cause,
@@ -63,10 +63,10 @@ impl<'a, S: Substrate> DomainRules<'a, S> {
         DomainRules { substrate, settings, machine_users, labels, guarded }
     }
 
-    /// Returns the domain of an open file. `before` is what was noted of it the last time.
+    /// Returns the domain of an open file. `before` is the membership that was noted of it last.
     ///
     /// # Errors
-    /// Errors of reading its label; `InvalidData` where a label names no domain. A file without a domain is not to be
+    /// Errors of reading its label; `InvalidData` if a label names no domain. A file without a domain is not to be
     /// shared.
     pub fn find(
         &self,
@@ -89,8 +89,8 @@ impl<'a, S: Substrate> DomainRules<'a, S> {
             _ => stat.owner,
         };
         let own = label::read(self.substrate.attribute_of(file, ATTRIBUTE)?, path)?;
-        // A name in a folder may be a link that somebody else made there to a file that is not his. So the folders of a
-        // file with several names say nothing about it.
+        // A name in a folder may be a link that another user made there to a file of somebody else. So the folders of a
+        // file with several names do not decide its domain.
         let has_one_name = stat.names <= 1;
         let label = match own {
             Some(label) => Some((label, path.to_owned())),
@@ -107,7 +107,7 @@ impl<'a, S: Substrate> DomainRules<'a, S> {
         })
     }
 
-    /// Returns the label that holds for what is in a folder, and which folder has it.
+    /// Returns the label that applies to files in a folder, and the folder that has it.
     ///
     /// # Errors
     /// As [`DomainRules::find`].
@@ -115,7 +115,7 @@ impl<'a, S: Substrate> DomainRules<'a, S> {
         self.label_of(folder)
     }
 
-    /// As [`DomainRules::find`], without the reason.
+    /// Does the same as [`DomainRules::find`], without the reason.
     ///
     /// # Errors
     /// As [`DomainRules::find`].
@@ -129,12 +129,12 @@ impl<'a, S: Substrate> DomainRules<'a, S> {
         Ok(self.find(path, file, stat, before)?.membership)
     }
 
-    /// Returns whether a user runs machines, so that a file that becomes this user's keeps its tenant.
+    /// Returns whether a user runs machines, so that a file that is given to this user keeps its tenant.
     fn is_machine_user(&self, user: u32) -> bool {
         self.machine_users.contains(&user)
     }
 
-    /// Returns the label that holds in a folder. Folders that may not be read have none.
+    /// Returns the label that applies in a folder. Folders that may not be read have none.
     fn label_of(&self, folder: &Path) -> io::Result<Option<(Label, PathBuf)>> {
         if let Some(known) = self.labels.borrow().get(folder) {
             return Ok(known.clone());
@@ -152,8 +152,8 @@ impl<'a, S: Substrate> DomainRules<'a, S> {
         Ok(found)
     }
 
-    /// Tells whether a file is in a folder of libvirt's, and root alone may write to that folder and to all below it on
-    /// the way to the file: nobody else can have put the file there.
+    /// Returns whether a file is in a folder of libvirt's, and only root may write to that folder and to all below it
+    /// on the way to the file, so that nobody else can have put the file there.
     fn is_in_libvirts(&self, path: &Path) -> io::Result<bool> {
         let mounted_at: Vec<Component<'_>> = self.substrate.mounted_at().components().collect();
         let folder = path.parent().unwrap_or(Path::new(""));
@@ -173,7 +173,7 @@ impl<'a, S: Substrate> DomainRules<'a, S> {
         Ok(true)
     }
 
-    /// Returns whether root alone may write to a folder.
+    /// Returns whether only root may write to a folder.
     fn is_guarded(&self, folder: PathBuf) -> io::Result<bool> {
         if let Some(known) = self.guarded.borrow().get(&folder) {
             return Ok(*known);

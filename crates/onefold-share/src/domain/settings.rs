@@ -1,4 +1,4 @@
-//! Settings of an administrator: which domains are one, and which users run machines.
+//! Settings of an administrator: which domains are joined, and which users run machines.
 //!
 //! The file `domains` in the state folder. Plain text, one rule a line:
 //!
@@ -9,7 +9,7 @@
 //! machine-users 900
 //! ```
 //!
-//! Users stand there by number, as the file system has them: other hosts may know them by other names. The file must
+//! Users are given by number, as the file system stores them: other hosts may know them by other names. The file must
 //! belong to the user that runs the command, and nobody else may be able to write to it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,22 +20,22 @@ use super::{Domain, DomainName, DomainNameError};
 
 /// Name of the file in the state folder.
 pub const FILE: &str = "domains";
-/// Longest file that is read, in bytes.
+/// Maximum length of the file, in bytes.
 pub(crate) const BYTES_MAX: usize = 64 << 10;
-/// Permissions by which others may write.
+/// Permission bits that let others write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// What an administrator has set for a file system.
+/// Settings of an administrator for a file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     joined: BTreeMap<Domain, DomainName>,
     machine_users: BTreeSet<u32>,
 }
 
-/// Why settings are not used. Nothing is shared without them: they may keep files apart.
+/// Why settings are not used. Without them nothing is shared, because they may keep files apart.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// The file belongs to somebody else.
+    /// The file belongs to another user.
     #[error("it belongs to user {owner}, not to user {expected}; look at it, and `chown {expected}` it")]
     Foreign {
         /// Its owner's user number.
@@ -52,26 +52,26 @@ pub enum SettingsError {
     /// The file has other names, by which others may reach it.
     #[error("it has {names} names; make it anew, with one")]
     Linked {
-        /// How many.
+        /// The number of names.
         names: u32,
     },
     /// The file is too long.
     #[error("it is longer than {BYTES_MAX} bytes")]
     Long,
-    /// A line is none that there is.
+    /// A line is invalid.
     #[error("line {line}: {why}")]
     Line {
         /// Its number, from 1 on.
         line: usize,
-        /// What is wrong with it.
+        /// The error.
         why: LineError,
     },
 }
 
-/// What is wrong with a line of the settings.
+/// The error in a line of the settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
-    /// It is no rule.
+    /// It is not a rule.
     #[error("lines are `join DOMAIN... = NAME`, `machine-users NUMBER...`, or begin with `#`")]
     Unknown,
     /// It is not text.
@@ -83,13 +83,13 @@ pub enum LineError {
     /// A word should be the number of a user.
     #[error("users stand here by number")]
     NotUser,
-    /// A domain is joined twice, or others are joined into one that is joined itself.
+    /// A domain is joined twice, or others are joined into a domain that is joined itself.
     #[error("a domain is joined once, into one that is not joined itself")]
     JoinedTwice,
 }
 
 impl Settings {
-    /// Returns the settings of a file's bytes.
+    /// Returns the settings in a file's bytes.
     ///
     /// # Errors
     /// `Long`, `Line`.
@@ -138,7 +138,7 @@ impl Settings {
         for domain in domains {
             let domain: Domain = domain.parse()?;
             let is_target = |domain: &Domain| self.joined.values().any(|into| *domain == Domain::Named(into.clone()));
-            // A domain stays in one that bears its name.
+            // A domain stays in one that has its name.
             if domain == Domain::Named(name.clone()) {
                 continue;
             }
@@ -152,7 +152,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns the domain that a domain is joined into; none if it stands for itself.
+    /// Returns the domain into which a domain is joined; `None` if it stands for itself.
     #[must_use]
     pub fn joined(&self, domain: &Domain) -> Option<Domain> {
         self.joined.get(domain).map(|name| Domain::Named(name.clone()))
@@ -165,7 +165,7 @@ impl Settings {
     }
 }
 
-/// Returns whether only a user can have written a file.
+/// Checks that only a user can have written a file.
 pub(crate) fn check_trust(found: &Protection, user: UserNo) -> Result<(), SettingsError> {
     let Protection { owner, mode, links } = *found;
     if owner != user {
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(Settings::parse(&vec![b'\n'; BYTES_MAX + 1]), Err(SettingsError::Long));
     }
 
-    /// Whatever stands there: settings or an error, and none that joins a domain into one that is joined itself.
+    /// Any text gives settings or an error, and never settings that join a domain into one that is joined itself.
     #[test]
     fn hostile_settings_are_refused_or_clear() {
         let words = ["join", "machine-users", "=", "1", "2", "a", "b", "c", "#", "\n", "\n", "owner", "\0", "\u{e9}"];

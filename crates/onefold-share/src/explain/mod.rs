@@ -1,4 +1,4 @@
-//! Why a block is shared, or is not: what its file, the file system, logs and index say of it, and a verdict.
+//! Explains why a block is shared, or is not: the facts from its file, the file system, logs and index, and a verdict.
 
 mod run;
 mod sharers;
@@ -30,86 +30,86 @@ pub use self::run::EqualRun;
 pub use self::sharers::{Sharer, Sharers};
 pub use self::verdict::Verdict;
 
-/// All that can be said of a block.
+/// All facts about a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
     /// The block.
     pub block: FileBlock,
-    /// What is there.
+    /// Its content.
     pub held: Held,
-    /// Whether the room of its file was reserved, so that its zeros stay blocks.
+    /// Whether the space of its file was reserved, so that its zeros stay blocks.
     pub is_reserved: bool,
-    /// Where it lies on the device, in bytes; none if the file system does not say.
+    /// Its place on the device, in bytes; `None` if the file system does not report it.
     pub place: Option<u64>,
-    /// Whether it was written and the map does not show it yet: it is in memory only, and has no place. Nothing is
-    /// written back for an answer, for a guest that writes to the file would wait for that.
+    /// Whether it was written and the map does not show it yet: it is only in memory, and has no place. Nothing is
+    /// written back for an answer, because a guest that writes to the file would wait for that.
     pub is_unsettled: bool,
-    /// Whether the file system says that others refer to it.
+    /// Whether the file system reports other references to it.
     pub is_told_shared: bool,
-    /// Whether it says so of a whole extent where others refer to any part of that.
+    /// Whether the file system reports this for a whole extent if others refer to any part of it.
     pub is_told_by_extent: bool,
-    /// Who lies at the same place, of all that is known.
+    /// Known blocks at the same place.
     pub sharers: Sharers,
-    /// Its digest; none if it is all zeros, or there is no state folder.
+    /// Its digest; `None` if it is all zeros, or there is no state folder.
     pub digest: Option<FingerprintPrefix>,
-    /// What its file is; none if it was never seen.
+    /// The standing of its file; `None` if the file was never seen.
     pub standing: Option<Standing>,
-    /// The domain of its file; none if there is no state folder.
+    /// The domain of its file; `None` if there is no state folder.
     pub domain: Option<FoundDomain>,
-    /// Whether a log that waits for a pass tells of it with the content that it has.
+    /// Whether a log that waits for a pass reports it with its present content.
     pub is_logged: bool,
-    /// What the index says of its content.
+    /// The index's entry for its content.
     pub index: IndexSays,
-    /// Who opts the file out.
+    /// The path that opts the file out.
     pub opted_out: Option<PathBuf>,
     /// Why the file system would refuse it.
     pub refusal: Option<Refusal>,
     /// Its state; `None` for a block without a place, for a block of a common volume, and on Btrfs without a state
     /// folder if the map calls its extent shared.
     pub state: Option<BlockState>,
-    /// The template of its file, as far as it is known.
+    /// The template of its file, if it is known.
     pub template: Option<PathBuf>,
     /// Whether its file has a recorded template that is neither a known file nor the named one.
     pub is_template_unknown: bool,
-    /// The run of blocks around it that are equal to what the index names, and do not lie there; none if the index
-    /// names nothing else that is equal.
+    /// The run of blocks around it that equal the blocks in the index's place, and are at other places; `None` if the
+    /// index names no other equal block.
     pub run: Option<EqualRun>,
 }
 
-/// What is in a block.
+/// Content of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// Nothing: it is in a hole.
+    /// None: it is in a hole.
     Hole,
-    /// Nothing yet: it is set aside, and reads as zeros.
+    /// None yet: it is unwritten, and reads as zeros.
     SetAside,
     /// Zeros that were written.
     Zeros,
     /// Data.
     Data,
-    /// The file ends in it, after so many bytes.
+    /// The file ends in it, after this many bytes.
     Part(u64),
 }
 
-/// What the index says of a content.
+/// The index's entry for a content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IndexSays {
-    /// There is none, or it does not know it.
+    /// There is no index, or it does not know the content.
     Nothing,
-    /// This very block has it, and no other.
+    /// It names this very block.
     ThisBlock,
-    /// Another block had it when it was last read.
+    /// It names another block, which had the content when it was last read.
     OtherBlock {
-        /// The file; none if it is gone.
+        /// The file; `None` if it is gone.
         path: Option<PathBuf>,
         /// The block.
         block: FileBlock,
         /// Whether the block still holds it.
         is_equal: bool,
     },
-    /// An arena slot has it.
+    /// It names an arena slot.
     Slot {
-        /// Which.
+        /// The slot.
         slot: Slot,
         /// Whether the slot still holds it.
         is_equal: bool,
@@ -128,13 +128,13 @@ pub enum ExplainError {
         /// Its length.
         length: u64,
     },
-    /// The state folder.
+    /// The state folder failed.
     #[error(transparent)]
     State(#[from] StateError),
 }
 
-/// Says all there is to say of the block of a file that has the byte at `offset`. Without a state folder it is what the
-/// file system says. `since` is the template of the file if no other one is recorded for it.
+/// Returns all facts about the block of a file that has the byte at `offset`. Without a state folder, these are the
+/// facts from the file system. `since` is the template of the file if no other one is recorded for it.
 ///
 /// # Errors
 /// See [`ExplainError`].
@@ -162,12 +162,12 @@ pub fn explain<S: Substrate>(
     Ok(explained)
 }
 
-/// The block that is asked about.
+/// The block in question.
 struct Asked<'a, F> {
     path: &'a Path,
     file: F,
     stat: FileStat,
-    /// Where it begins, in bytes.
+    /// Its offset, in bytes.
     at: u64,
 }
 
@@ -177,7 +177,7 @@ impl<F> Asked<'_, F> {
     }
 }
 
-/// Returns what the file system says of a block, and its content.
+/// Returns the file system's facts about a block, and its content.
 fn look_at<S: Substrate>(substrate: &S, asked: &Asked<'_, S::File>) -> Result<(Explained, Vec<u8>), ExplainError> {
     let placed = place_of(substrate, &asked.file, asked.at)?;
     let mut bytes = vec![0; BLOCK_BYTES];
@@ -215,7 +215,7 @@ fn look_at<S: Substrate>(substrate: &S, asked: &Asked<'_, S::File>) -> Result<(E
     Ok((explained, bytes))
 }
 
-/// Adds what the state folder says of a block.
+/// Adds the state folder's facts about a block.
 fn ask<S: Substrate>(
     state: &State<'_, S>,
     files: &Marks,
@@ -250,7 +250,7 @@ fn ask<S: Substrate>(
     Ok(())
 }
 
-/// Adds the state of a block, by its place and the files that have it, too.
+/// Adds the state of a block, from its place and the other files there.
 fn find_state<S: Substrate>(
     substrate: &S,
     templates: &Templates<'_, S::File>,
@@ -282,10 +282,10 @@ fn find_state<S: Substrate>(
     Ok(())
 }
 
-/// What is at an offset, as the map has it at this moment.
+/// Returns the block at an offset, as the map shows it at this moment.
 fn place_of<S: Substrate>(substrate: &S, file: &S::File, at: u64) -> io::Result<PlacedBlock> {
     let Placed { place, is_data, is_shared, .. } = match Extents::new().at(substrate, file, at) {
-        // A file system without maps.
+        // The file system has no maps.
         Err(error) if error.kind() == io::ErrorKind::Unsupported => {
             Placed { place: None, length: BLOCK_BYTES_U64, is_data: true, is_hole: false, is_shared: false }
         }
@@ -302,7 +302,7 @@ struct PlacedBlock {
     is_set_aside: bool,
 }
 
-/// Returns whether a log says that a block has this content; none is zeros.
+/// Returns whether a log reports a block with this content; `None` means zeros.
 fn is_logged<S: Substrate>(
     state: &State<'_, S>,
     file: FileNo,
@@ -317,7 +317,7 @@ fn is_logged<S: Substrate>(
     Ok(is_logged)
 }
 
-/// The block that is being explained.
+/// The block to be explained.
 struct Around<'a, S: Substrate> {
     file: &'a S::File,
     block: FileBlock,
@@ -331,7 +331,7 @@ struct Index<'a, 'b, S: Substrate> {
 }
 
 impl<S: Substrate> Index<'_, '_, S> {
-    /// Notes what the index says, and the run of equal blocks where it names another place.
+    /// Adds the index's entry, and the run of equal blocks if the entry names another place.
     fn fill(
         &self,
         explained: &mut Explained,
@@ -366,7 +366,7 @@ impl<S: Substrate> Index<'_, '_, S> {
         Ok(())
     }
 
-    /// Opens a file by its number, if it is where it was.
+    /// Opens a file by its number, if it is at its path.
     fn open(&self, number: FileNo) -> Option<(S::File, PathBuf)> {
         let mark = self.files.get(number)?;
         let file = self.state.substrate().open(&mark.path, Access::Read).ok()?;
@@ -375,7 +375,7 @@ impl<S: Substrate> Index<'_, '_, S> {
     }
 }
 
-/// Returns whether a block of a file holds these bytes. What cannot be read does not.
+/// Returns whether a block of a file holds these bytes. An unreadable block does not.
 fn holds<S: Substrate>(substrate: &S, file: &S::File, block: u64, bytes: &[u8]) -> bool {
     let mut found = vec![0; bytes.len()];
     let count = substrate.read_at(file, block.saturating_mul(BLOCK_BYTES_U64), &mut found);

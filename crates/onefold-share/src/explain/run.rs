@@ -1,4 +1,4 @@
-//! How long the run of equal blocks around a block is: short ones are left alone where that is wanted.
+//! Measures the run of equal blocks around a block: options may exclude short runs.
 
 use std::io;
 
@@ -7,15 +7,15 @@ use onefold_substrate::Substrate;
 
 use crate::extents::Extents;
 
-/// Blocks that are looked at in each direction, at most: 16 MiB of them.
+/// Maximum number of blocks that are looked at in each direction: 16 MiB of them.
 const BLOCKS_MAX: u64 = 4096;
 
-/// Consecutive blocks that are equal to consecutive ones elsewhere, and lie at other places.
+/// Consecutive blocks that equal consecutive blocks elsewhere, at other places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EqualRun {
-    /// How many, at least one.
+    /// Their number, at least one.
     pub blocks: u64,
-    /// Whether there may be more: not all was looked at.
+    /// Whether there may be more, because not all were looked at.
     pub is_cut: bool,
 }
 
@@ -43,7 +43,7 @@ pub(super) fn run_around<S: Substrate>(
     Ok(EqualRun { blocks: before + 1 + behind, is_cut: before == BLOCKS_MAX || behind == BLOCKS_MAX })
 }
 
-/// Two files, and where their blocks lie.
+/// Two files, and the places of their blocks.
 struct Pair<'a, S: Substrate> {
     substrate: &'a S,
     files: [&'a S::File; 2],

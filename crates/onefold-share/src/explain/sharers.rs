@@ -1,4 +1,4 @@
-//! Who lies at a place of the device: found in the maps of all files that are known.
+//! Finds the blocks at a place of the device, in the maps of all known files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use crate::format::{FileBlock, Slot};
 use crate::state::files::Marks;
 use crate::state::{State, StateError};
 
-/// Who refers to a block.
+/// References to a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sharers {
     /// Other blocks of known files, in order of their numbers.
     pub blocks: Vec<Sharer>,
     /// Arena slots.
     pub slots: Vec<Slot>,
-    /// Known files that could not be opened or mapped: they may refer to it, too.
+    /// Known files that could not be opened or mapped. They may refer to it, too.
     pub unmapped: u64,
-    /// Known files that are not where the last scan found them: they may refer to it, too.
+    /// Known files that are not where the last scan found them. They may refer to it, too.
     pub absent: u64,
 }
 
@@ -30,14 +30,14 @@ pub struct Sharers {
 pub struct Sharer {
     /// The file.
     pub path: PathBuf,
-    /// Where in it, in bytes.
+    /// The offset in the file, in bytes.
     pub offset: u64,
     /// Whether the file is a common volume.
     pub is_common: bool,
 }
 
 impl Sharers {
-    /// Returns whether there is nobody.
+    /// Returns whether there are no references.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty() && self.slots.is_empty()
@@ -52,7 +52,7 @@ impl Sharers {
         }
     }
 
-    /// Adds what the common volume of a folder has at a place, if that volume is not known otherwise.
+    /// Adds the blocks of a folder's common volume at a place, if that volume is not known otherwise.
     pub(super) fn add_volume_of<S: Substrate>(&mut self, substrate: &S, folder: &Path, place: u64) -> io::Result<()> {
         let Ok(path) = common::find(substrate, folder) else { return Ok(()) };
         if self.blocks.iter().any(|sharer| sharer.path == path) {
@@ -65,7 +65,7 @@ impl Sharers {
     }
 }
 
-/// Finds all who refer to the block at a place, but for the one that is asked about.
+/// Finds all references to the block at a place, except that of the block in question.
 pub(super) fn find<S: Substrate>(
     state: &State<'_, S>,
     files: &Marks,
@@ -106,12 +106,12 @@ pub(super) fn find<S: Substrate>(
     Ok(sharers)
 }
 
-/// Returns where a file has what lies at a place.
+/// Returns the offsets at which a file has blocks at a place.
 fn offsets_at<S: Substrate>(substrate: &S, file: &S::File, place: u64) -> io::Result<Vec<u64>> {
     let (mut offsets, mut next) = (Vec::new(), 0);
     loop {
         let extents = substrate.extents(file, next)?;
-        // A map that does not go on has come to its end.
+        // A map that does not advance has ended.
         let Some(end) = extents.last().map(MappedExtent::end).filter(|end| *end > next) else { return Ok(offsets) };
         offsets.extend(extents.iter().filter_map(|extent| offset_at(extent, place)));
         next = end;

@@ -1,4 +1,4 @@
-//! The one reason that is given for a block, of all that could be.
+//! The verdict: the one reason that is given for a block.
 
 use onefold_substrate::Refusal;
 
@@ -8,11 +8,11 @@ use crate::status::Standing;
 /// Why a block is as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is shared with what is known.
+    /// It is shared with known files.
     Shared,
-    /// It is shared, with something that is not known: a snapshot, a copy that nobody has looked at.
+    /// It is shared with something unknown: a snapshot, or a copy that was never looked at.
     SharedWithOthers,
-    /// There is nothing to be shared: a hole, or set aside.
+    /// There is nothing to share: a hole, or unwritten space.
     Nothing,
     /// The file ends in it: only whole blocks are shared.
     PartOfBlock,
@@ -28,7 +28,7 @@ pub enum Verdict {
     Changed,
     /// It was read, and the next pass takes it in.
     Waits,
-    /// Its file is refused by the file system.
+    /// The file system refuses its file.
     Refused(Refusal),
     /// Zeros that no pass could make a hole.
     Zeros,
@@ -38,20 +38,20 @@ pub enum Verdict {
     NoPlace,
     /// No other block with its content is known.
     OnlyCopy,
-    /// It lies in an arena slot, and no other known file does: those that had its content were overwritten, or left
-    /// alone.
+    /// It is in an arena slot, but in no other known file: the other blocks with its content were overwritten, or
+    /// skipped.
     OnlyInArena,
-    /// The index names another block, which holds something else by now.
+    /// The index names another block, which has other content by now.
     OnlyStale,
     /// The index does not know its content, though the file was read.
     Forgotten,
-    /// An equal one is known, and a pass did not share them: the run is short, or one of the files was busy, or another
-    /// host's.
+    /// An equal block is known, but a pass did not share them: the run is short, or one of the files was busy, or
+    /// belongs to another host.
     LeftAlone,
 }
 
 impl Explained {
-    /// Returns why the block is shared, or is not. `has_state` tells whether there is a state folder.
+    /// Returns why the block is shared, or is not. `has_state` says whether there is a state folder.
     #[must_use]
     pub fn verdict(&self, has_state: bool) -> Verdict {
         match self.held {
@@ -59,7 +59,7 @@ impl Explained {
             Held::Part(_) => return Verdict::PartOfBlock,
             Held::Zeros | Held::Data => {}
         }
-        // The arena alone is no other file: it has the block of who is asked about.
+        // The arena alone is not another file: it has the block of the file in question.
         if !self.sharers.blocks.is_empty() {
             return Verdict::Shared;
         }
@@ -94,7 +94,7 @@ impl Explained {
             IndexSays::Nothing => Verdict::Forgotten,
         };
         match verdict {
-            // Most likely it is another part of the extent.
+            // Most likely another part of the extent is shared.
             Verdict::OnlyCopy if self.is_told_by_extent => verdict,
             Verdict::OnlyCopy | Verdict::OnlyStale | Verdict::Forgotten if is_told => Verdict::SharedWithOthers,
             verdict => verdict,

@@ -1,13 +1,13 @@
-//! How much a call is asked to do at once, learned from how long calls took.
+//! The size of calls, learned from their durations.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use onefold_block::BLOCK_BYTES_U64;
 
-/// Asked for first, before anything is known: eight times less than a call gets at most as a rule.
+/// Size of the first calls, before anything is known: an eighth of the usual maximum.
 const FIRST_BYTES: u64 = 128 << 10;
-/// Where growing ends by itself; the file system's own most is far below.
+/// Where growing ends by itself; the file system's own maximum is far below.
 const BYTES_MAX: u64 = 1 << 30;
 
 /// The size of the calls of one kind.
@@ -23,17 +23,17 @@ impl Default for CallSize {
 }
 
 impl CallSize {
-    /// Returns how much the next call may be asked to do.
+    /// Returns the size of the next call, at most `most`.
     pub(super) fn bytes(&self, most: u64) -> u64 {
         self.bytes.get().min(most.max(BLOCK_BYTES_U64))
     }
 
     /// Halves the size after a call that took more than half of the ceiling. Adds an eighth after one of full size that
-    /// took less than an eighth: between the two there is room for calls that are slower than others.
+    /// took less than an eighth. The range between the two leaves room for slower calls.
     pub(super) fn learn(&self, bytes: u64, took: Duration, ceiling: Duration) {
         let size = self.bytes.get();
         let learned = if took > ceiling / 2 {
-            // What was asked for by less than the size, because there was no more, was still too much.
+            // A call below the size, because there was no more to do, was still too large.
             size.min(bytes) / 2
         } else if took < ceiling / 8 && bytes >= size / 2 {
             (size + (size / 8).max(BLOCK_BYTES_U64)).min(BYTES_MAX)

@@ -1,17 +1,16 @@
-//! Limits on how hard scan and pass work: bytes a second, processor time, and how long a single call keeps files
+//! Limits on the effort of scan and pass: bytes a second, processor time, and how long a single call keeps files
 //! locked.
 //!
-//! The scan and the pass ask before each read and each call of the file system. Nobody else sleeps, and nobody else
-//! decides how much is asked for at once. Without limits nothing is measured and nothing waits.
+//! The scan and the pass ask before each read and each call of the file system. Only this module sleeps, and decides
+//! how much a call is asked to do. Without limits nothing is measured and nothing waits.
 //!
-//! **What holds.** In any stretch of time, reads are at most its length and [`BURST`] at the rate, and one request; so
-//! are clones and shares. What threads read is paid for when they are asked: after the disk has stood still, what waits
-//! then (two requests of 1 MiB for each thread) comes at once. Processor time is measured and paid for afterwards:
-//! after a phase that asks nobody for a while, more is waited for. The size of calls follows how long they took, so
-//! that the ceiling of a stall is what calls keep to as a rule; the kernel has no way to end one that takes longer.
+//! **Guarantees.** In any period, reads are at most the period plus [`BURST`] at the rate, plus one request; so are
+//! clones and shares. Reads of threads are paid for when they are requested. So after the disk has stood still, the
+//! waiting requests (two of 1 MiB for each thread) come at once. Processor time is measured and paid for afterwards:
+//! after a phase that does not ask for a while, the wait is longer. The size of calls follows their durations, so calls
+//! usually stay below the ceiling of a stall. The kernel has no way to end a call that takes longer.
 //!
-//! **What is not counted**: Onefold's own records (logs, index, temporary files), which are read and written in
-//! sequence.
+//! **Not counted**: Onefold's own records (logs, index, temporary files), which are read and written in sequence.
 
 mod bucket;
 mod call_size;
@@ -31,7 +30,7 @@ use self::call_size::CallSize;
 pub use self::bucket::BURST;
 pub(crate) use self::reading::ReadPace;
 
-/// The processor time of work without a limit on it: nobody asks.
+/// The processor time of work without a limit on it, which is never asked for.
 struct UncountedCpu;
 
 impl CpuTime for UncountedCpu {
@@ -40,32 +39,32 @@ impl CpuTime for UncountedCpu {
     }
 }
 
-/// The longest sleep in one: who wants the work to stop is heard afterwards.
+/// Maximum length of one sleep. A request to stop is noticed after it.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
-/// Steps that do not read and do not call between two looks at whether to go on.
+/// Number of steps without a read or call between two checks whether to go on.
 const STEPS_BETWEEN_LOOKS: u32 = 64;
 
-/// How hard scan and pass may work. The default is without limits.
+/// Limits on the effort of scan and pass. The default has no limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of images that are read in a second.
+    /// Maximum bytes of images read per second.
     pub read_bytes_per_second: Option<NonZeroU64>,
-    /// Bytes that the file system is asked to clone or to share in a second.
+    /// Maximum bytes per second that the file system is asked to clone or to share.
     pub share_bytes_per_second: Option<NonZeroU64>,
-    /// Processor time of all threads, in percent of one core.
+    /// Maximum processor time of all threads, in percent of one core.
     pub cpu_percent: Option<NonZeroU32>,
-    /// How long one call that clones or shares should take at most: its files are locked meanwhile.
+    /// Target for the duration of one call that clones or shares, during which its files are locked.
     pub stall_max: Option<Duration>,
 }
 
-/// Whether whoever started the work wants it to go on.
+/// Whether the caller wants the work to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// It goes on.
     GoOn,
     /// It ends before the next file is read, or the next range shared.
     StopSoon,
-    /// It ends at once; what was read of a file is lost.
+    /// It ends at once; unfinished reading of a file is lost.
     StopNow,
 }
 
@@ -92,18 +91,18 @@ pub struct CallCounts {
     pub shares: u64,
 }
 
-/// Keeps work within its limits. One for all that is to be limited together.
+/// Keeps work within its limits. One pace for all work that is limited together.
 pub struct Pace<'a> {
     limits: Limits,
     clock: &'a dyn Clock,
     cpu: &'a dyn CpuTime,
     wish: &'a dyn Fn() -> Wish,
-    /// Tells any thread whether the work is to end at once.
+    /// Returns whether the work is to end at once. Any thread may ask.
     stop: &'a (dyn Fn() -> bool + Sync),
     reads: Bucket,
     shares: Bucket,
     work: Bucket,
-    /// Processor time when it was looked at last.
+    /// Processor time at the last look.
     cpu_seen: Cell<Duration>,
     clones_at_once: CallSize,
     shares_at_once: CallSize,
@@ -113,8 +112,8 @@ pub struct Pace<'a> {
 }
 
 impl<'a> Pace<'a> {
-    /// Returns a pace that waits on a clock, and ends waiting where `wish` says that the work should stop. `wish` is
-    /// asked often, and should be cheap.
+    /// Returns a pace that waits on a clock, and ends waiting if `wish` says that the work should stop. `wish` is asked
+    /// often, and should be cheap.
     #[must_use]
     pub fn new(limits: Limits, clock: &'a dyn Clock, cpu: &'a dyn CpuTime, wish: &'a dyn Fn() -> Wish) -> Pace<'a> {
         Pace {
@@ -134,25 +133,25 @@ impl<'a> Pace<'a> {
         }
     }
 
-    /// Returns the pace with a question that any thread may ask: whether the work is to end at once. The readers of
-    /// guests ask it at each read, between two looks at the wish. It should be cheap.
+    /// Returns the pace with a callback that any thread may call: whether the work is to end at once. The readers of
+    /// guests call it at each read, between two calls of the wish. It should be cheap.
     #[must_use]
     pub fn stopped_by(self, stop: &'a (dyn Fn() -> bool + Sync)) -> Pace<'a> {
         Pace { stop, ..self }
     }
 
-    /// Returns a pace without limits, which never tells anybody to stop.
+    /// Returns a pace without limits, which never stops the work.
     #[must_use]
     pub fn unlimited() -> Pace<'static> {
         Pace::new(Limits::default(), &SystemClock, &UncountedCpu, &|| Wish::GoOn)
     }
 
-    /// Returns whether processor time is limited. It is paid for by the thread that asks this pace.
+    /// Returns whether processor time is limited. The thread that asks this pace pays for it.
     pub(crate) fn is_cpu_limited(&self) -> bool {
         self.limits.cpu_percent.is_some()
     }
 
-    /// Waits until so many bytes of an image may be read.
+    /// Waits until this many bytes of an image may be read.
     pub fn read(&self, bytes: u64) {
         self.pay_for_work();
         if let Some(rate) = self.limits.read_bytes_per_second {
@@ -160,7 +159,7 @@ impl<'a> Pace<'a> {
         }
     }
 
-    /// Returns how much the next call may be asked to do, at most `most`: whole blocks, one at least.
+    /// Returns the size of the next call, at most `most`: whole blocks, at least one.
     #[must_use]
     pub fn call_bytes(&self, kind: CallKind, most: u64) -> u64 {
         if self.limits.stall_max.is_some() { self.size(kind).bytes(most) } else { most }
@@ -172,7 +171,7 @@ impl<'a> Pace<'a> {
         self.calls.get()
     }
 
-    /// Makes a call once it may be made, counts it, and learns from how long it took.
+    /// Makes a call once it may be made, counts it, and learns from its duration.
     pub fn call<R>(&self, kind: CallKind, bytes: u64, call: impl FnOnce() -> R) -> R {
         self.pay_for_work();
         if let Some(rate) = self.limits.share_bytes_per_second {
@@ -195,40 +194,40 @@ impl<'a> Pace<'a> {
         self.calls.set(calls);
     }
 
-    /// Processor time that was used until now is not paid for.
+    /// Excludes the processor time that was used until now.
     pub(crate) fn begin(&self) {
         if self.limits.cpu_percent.is_some() {
             self.cpu_seen.set(self.cpu.used());
         }
     }
 
-    /// Returns whether the work is to end at once. Pays for nothing, and so never waits.
+    /// Returns whether the work is to end at once. Never waits.
     pub(crate) fn is_stopped(&self) -> bool {
         (self.wish)() == Wish::StopNow
     }
 
-    /// A step in the middle of a file.
+    /// Makes a step in the middle of a file.
     ///
     /// # Errors
-    /// When the work is to end at once.
+    /// If the work is to end at once.
     pub fn go_on(&self) -> Result<(), Stopped> {
         if self.look() == Wish::StopNow { Err(Stopped) } else { Ok(()) }
     }
 
-    /// A step before which work may well end: between two files, or two ranges.
+    /// Makes a step at which work may well end: between two files, or two ranges.
     ///
     /// # Errors
-    /// When the work is to end.
+    /// If the work is to end.
     pub(crate) fn boundary(&self) -> Result<(), Stopped> {
         if self.look() == Wish::GoOn { Ok(()) } else { Err(Stopped) }
     }
 
-    /// Somebody has waited: the next step asks whether to go on.
+    /// Notes that the caller has waited, so that the next step asks whether to go on.
     pub fn waited(&self) {
         self.steps.set(0);
     }
 
-    /// Asks whether to go on, if it is long ago that somebody did; then work that only computes is paid for, too.
+    /// Asks whether to go on, if that was last done long ago. Work that only computes is paid for then, too.
     fn look(&self) -> Wish {
         let left = self.steps.get();
         if left > 0 {
@@ -243,7 +242,7 @@ impl<'a> Pace<'a> {
         wish
     }
 
-    /// Waits for the processor time that was used. Reads and calls take long: the next step asks whether to go on.
+    /// Waits for the processor time that was used. Reads and calls take long, so the next step asks whether to go on.
     fn pay_for_work(&self) {
         self.steps.set(0);
         self.pay();
@@ -264,7 +263,7 @@ impl<'a> Pace<'a> {
         }
     }
 
-    /// Sleeps until what was taken is paid for, or the work is to end at once.
+    /// Sleeps until everything taken is paid for, or the work is to end at once.
     fn wait_for(&self, bucket: &Bucket) {
         self.wait_until_none_is_left(|| bucket.paid_at().saturating_sub(self.clock.monotonic()));
     }

@@ -1,4 +1,4 @@
-//! The part of a pace that any thread may ask: how fast images are read, and whether the work is to end at once.
+//! The part of a pace that any thread may use: the limit on reads, and whether the work is to end at once.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,8 +8,7 @@ use onefold_block::Clock;
 use super::bucket::{self, Bucket};
 use super::{Pace, SLEEP_MAX, Stopped};
 
-/// Paces reads that come from inside of long work, which cannot hand a [`Pace`] down to them. They count against the
-/// limit of that pace.
+/// Paces reads within long work that cannot pass a [`Pace`] down to them. They count against the limit of that pace.
 #[derive(Clone, Copy)]
 pub(crate) struct ReadPace<'p> {
     rate: Option<NonZeroU64>,
@@ -21,7 +20,7 @@ pub(crate) struct ReadPace<'p> {
 }
 
 impl Pace<'_> {
-    /// Returns the part of this pace that any thread may ask.
+    /// Returns the part of this pace that any thread may use.
     pub(crate) fn reading(&self) -> ReadPace<'_> {
         let rate = self.limits.read_bytes_per_second;
         ReadPace { rate, clock: self.clock, reads: &self.reads, stop: self.stop, is_over: None }
@@ -37,7 +36,7 @@ impl<'p> ReadPace<'p> {
     /// Waits until so many bytes of an image may be read.
     ///
     /// # Errors
-    /// When the work is to end at once.
+    /// If the work is to end at once.
     pub(crate) fn read(&self, bytes: u64) -> Result<(), Stopped> {
         self.go_on()?;
         let Some(rate) = self.rate else { return Ok(()) };
@@ -52,10 +51,10 @@ impl<'p> ReadPace<'p> {
         }
     }
 
-    /// A step that reads nothing of an image.
+    /// Makes a step that reads nothing of an image.
     ///
     /// # Errors
-    /// When the work is to end at once.
+    /// If the work is to end at once.
     pub(crate) fn go_on(&self) -> Result<(), Stopped> {
         let is_over = self.is_over.is_some_and(|is_over| is_over.load(Ordering::Relaxed));
         if is_over || (self.stop)() { Err(Stopped) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! The pace on a clock of its own: time passes only where somebody works or sleeps.
+//! The pace on a clock of its own: time passes only during work or sleep.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// A machine whose time and processor time the test moves on. Sleeps last somewhat too long, as real ones do.
+/// A machine whose time and processor time the test advances. Sleeps last a little too long, as real ones do.
 #[derive(Default)]
 struct Machine {
     wall_ns: AtomicU64,
@@ -23,7 +23,7 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 impl Machine {
-    /// Works for so long, with so many threads.
+    /// Works for this time, with this many threads.
     fn work(&self, time: Duration, threads: u64) {
         let ns = nanoseconds(time);
         self.wall_ns.fetch_add(ns, Ordering::Relaxed);
@@ -77,7 +77,7 @@ fn reads_keep_to_their_rate_over_minutes() {
             let piece = (1 + random.below(16)) * BLOCK_BYTES_U64;
             pace.read(piece);
             bytes += piece;
-            // Somewhat of the time goes into the reads themselves, and now and then they hang for less than a burst.
+            // A part of the time goes into the reads themselves, and sometimes they hang for less than a burst.
             machine.wait(Duration::from_nanos(piece) + Duration::from_millis(50 * u64::from(random.below(5000) == 0)));
         }
         assert_near(bytes as f64 / machine.monotonic().as_secs_f64(), per_second as f64);
@@ -112,7 +112,7 @@ fn a_pause_gives_no_more_than_a_burst() {
             pace.read(64 << 10);
             bytes += 64 << 10;
         }
-        // What a burst is, what the millisecond gives, and the request that was too much.
+        // A burst, the amount of the millisecond, and the request that was too much.
         assert!(bytes <= MIB + (10 << 10) + (128 << 10), "{bytes} at once");
     }
 }
@@ -128,7 +128,7 @@ fn processor_time_keeps_to_its_share() {
             match round % 3 {
                 0 => pace.read(MIB),
                 1 => pace.call(CallKind::Share, MIB, || machine.work(Duration::from_millis(2), 1)),
-                // A stretch that asks nobody but whether to go on.
+                // A stretch that only asks whether to go on.
                 _ => {
                     for _ in 0..random.below(200) {
                         machine.work(Duration::from_micros(100), threads);
@@ -144,7 +144,7 @@ fn processor_time_keeps_to_its_share() {
     }
 }
 
-/// Makes calls on a file system that takes so long for a block, and returns how large they were.
+/// Makes calls on a file system that takes `ns_a_block` for a block, and returns their sizes.
 fn calls(pace: &Pace<'_>, machine: &Machine, count: usize, ns_a_block: u64) -> Vec<u64> {
     let call = |_| {
         let bytes = pace.call_bytes(CallKind::Share, MIB);
@@ -166,15 +166,15 @@ fn calls_grow_slowly_and_shrink_at_once() {
     assert!(fast[0] == 128 << 10 && fast.is_sorted() && fast.last() == Some(&MIB), "{fast:?}");
     assert!(fast.windows(2).all(|pair| pair[1] - pair[0] <= pair[0] / 8), "{fast:?}");
 
-    // A block takes a millisecond: a call of 1 MiB lasts 256 of them.
+    // A block takes a millisecond, so a call of 1 MiB takes 256 of them.
     let slow = calls(&pace, &machine, 60, 1_000_000);
     let settled = &slow[8..];
     assert!(settled.iter().all(|bytes| *bytes <= 20 * BLOCK_BYTES_U64), "{slow:?}");
     assert!(settled.iter().all(|bytes| bytes % BLOCK_BYTES_U64 == 0 && *bytes > 0), "{slow:?}");
 
-    // However slow, it goes on block by block.
+    // However slow it is, it goes on block by block.
     assert_eq!(calls(&pace, &machine, 20, 1_000_000_000).last(), Some(&BLOCK_BYTES_U64));
-    // One slow call does not stay.
+    // One slow call has no lasting effect.
     assert_eq!(calls(&pace, &machine, 200, 1000).last(), Some(&MIB));
     // Clones have their own size.
     assert_eq!(pace.call_bytes(CallKind::Clone, MIB), 128 << 10);
@@ -227,13 +227,13 @@ fn whoever_wants_it_to_stop_waits_for_one_sleep_at_most() {
     let pace = Pace::new(limits, &machine, &machine, &wish);
     pace.read(MIB);
     ends.set((Duration::from_secs(3), Wish::StopNow));
-    // This one has more than four minutes to wait for.
+    // This read would have to wait for more than four minutes.
     pace.read(MIB);
     assert!(machine.monotonic() < Duration::from_secs(3) + 2 * SLEEP_MAX, "{:?}", machine.monotonic());
     assert!(Duration::from_nanos(machine.longest_sleep_ns.load(Ordering::Relaxed)) <= SLEEP_MAX);
     assert_eq!((pace.go_on(), pace.boundary()), (Err(Stopped), Err(Stopped)));
 
-    // Who wants it to stop soon is heard between two files, and not within one.
+    // A request to stop soon is noticed between two files, and not within one.
     ends.set((Duration::ZERO, Wish::StopSoon));
     let pace = Pace::new(Limits::default(), &machine, &machine, &wish);
     for _ in 0..3 {
@@ -242,7 +242,7 @@ fn whoever_wants_it_to_stop_waits_for_one_sleep_at_most() {
         pace.read(MIB);
         assert_eq!(pace.boundary(), Err(Stopped));
     }
-    // Steps that only compute are not asked each time, but before long.
+    // Steps that only compute do not ask each time, but soon.
     let steps = (0..).take_while(|_| pace.boundary().is_ok()).count();
     assert!(steps <= STEPS_BETWEEN_LOOKS as usize, "{steps} steps");
 }
@@ -261,7 +261,7 @@ fn asking_whether_work_is_stopped_pays_for_nothing() {
     assert_eq!(machine.monotonic(), Duration::from_secs(10), "time passed by the work alone");
     is_asked.set(true);
     assert!(pace.is_stopped());
-    // The debt is there still: it is paid for where work asks whether to go on.
+    // The debt remains: it is paid when work asks whether to go on.
     is_asked.set(false);
     pace.go_on().unwrap();
     assert_near(machine.monotonic().as_secs_f64(), 1000.0);
