@@ -8,8 +8,8 @@
 //! | shared | another block of an image is there, too | own, by a write |
 //!
 //! The first state that applies counts, in the order template, common, shared, own. No state is stored: it follows from
-//! the maps alone. Only the template of a clone is recorded (`template`). An arena slot is not an image: a block to which
-//! only its image and a slot refer is own.
+//! the maps alone. Only the template of a clone is recorded (`template`). An arena slot is not an image: a block to
+//! which only its image and a slot refer is own.
 //!
 //! [`count()`] reads the maps of all known files once. Their extents are sorted by place (`rows`), in bounded memory,
 //! and `sweep` counts how many files have each place.
