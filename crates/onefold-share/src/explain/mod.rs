@@ -71,7 +71,7 @@ pub struct Explained {
     pub template: Option<PathBuf>,
     /// Whether its file has a recorded template that is neither a known file nor the named one.
     pub is_template_unknown: bool,
-    /// The run of blocks around it that equal the blocks in the index's place, and are at other places; `None` if the
+    /// The run of blocks around it that equal those at the index's place, but are stored elsewhere; `None` if the
     /// index names no other equal block.
     pub run: Option<EqualRun>,
 }

@@ -1,6 +1,6 @@
 //! Guest files (FBS): equal files of guests share their blocks, and no block is hashed for it.
 //!
-//! The package databases of guests say which files are equal, and the maps of their file systems say where these lie.
+//! The package databases of guests say which files are equal, and the maps of their file systems give their places.
 //! The steps are those of the paper:
 //!
 //! | step | module | is |
@@ -9,7 +9,7 @@
 //! | 3, coalesce | `join/` | sorts the rows, so that equal files come together, and cuts them into runs of whole blocks |
 //! | 2, compare | `finder` | hands the runs to the engine of `pass`, which has the file system compare and share |
 //!
-//! `kept` keeps what guests say between runs, and `concluded` what a run has found of them all. `trust` gives up claims
+//! `kept` keeps the claims of guests between runs, and `concluded` the conclusion of a run. `trust` gives up claims
 //! that are mostly wrong. `second` tries another source for ranges that the first one does not hold. Files are counted
 //! by `tier` and by `packages`. Nothing of a guest is trusted: a wrong claim costs a comparison.
 //! docs/decisions/0018-guest-files.md has the reasons.

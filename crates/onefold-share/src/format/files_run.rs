@@ -18,7 +18,7 @@
 //! | sums     | a number; what each one counts belongs to the search                                               |
 //! | images   | number, stamp as in marks (32 bytes), number of the domain (8 bytes), one byte: 1 if examined      |
 //! | failures | the image's number, the length of a text in bytes, and the text: why the image cannot be examined  |
-//! | given up | tier, image, and the other image and one, or 0 where the first one is at fault                     |
+//! | given up | tier, image, and the other image plus one, or 0 if the first one is at fault                       |
 //! | packages | bytes that are believed equal to others, the length of the name in bytes, and the name             |
 //!
 //! The last frame is empty. A run whose text would be longer than [`RUN_BYTES_MAX`] is not kept. Images are in order of

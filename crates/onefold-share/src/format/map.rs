@@ -7,7 +7,7 @@
 //! |--------|-----------------------------------------------------------------------------|
 //! | gap    | bytes from the end of the extent before, or from the file's beginning       |
 //! | length | in bytes, not zero, times four; and 1 if the place is known, 2 if the extent is unwritten |
-//! | place  | only if it is known: bytes from where the last known place ended, modulo 2^64, zigzag |
+//! | place  | only if it is known: bytes from the end of the last known place, modulo 2^64, zigzag |
 //!
 //! Numbers are those of `number`, zigzag those that may be negative. The last frame holds the number of extents, 8
 //! bytes.
@@ -29,7 +29,7 @@ const IS_UNWRITTEN: u64 = 2;
 /// Maximum end of an extent, in bytes, so that lengths can be written with two more bits.
 const END_MAX: u64 = 1 << 62;
 
-/// A run of a file's data and where it lay.
+/// A run of a file's data, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptExtent {
     /// Offset in the file, in bytes.

@@ -7,7 +7,7 @@
 //! | 0      | state      | bit 0: the file was read to its end once; bit 1: `generation` counts; bit 2: the round counts |
 //! | 1..8   | -          | zero                                                                    |
 //! | 8..16  | generation | of the file system at the last look ([`onefold_substrate::Sharing::generation`]) |
-//! | 16..24 | cursor     | where the next turn goes on, in bytes                                   |
+//! | 16..24 | cursor     | start of the next turn, in bytes                                        |
 //! | 24..32 | left       | bytes from the cursor on, with wrap-around, that complete the round     |
 //! | 32..64 | stamp      | length and times of the file when the round began, as in the mark       |
 //!

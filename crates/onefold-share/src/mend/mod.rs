@@ -42,7 +42,7 @@ pub struct Patience<'a> {
     pub is_stopped: &'a dyn Fn() -> bool,
 }
 
-/// Treatment of images to which somebody may have written since their host died.
+/// Treatment of images to which a process may have written since their host died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubtful {
     /// They are reported, and left.
@@ -65,7 +65,7 @@ pub enum Foreign {
 /// A person's decisions about images that mending alone does not decide about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MendRules {
-    /// Images to which somebody may have written since.
+    /// Images to which a process may have written since.
     pub doubtful: Doubtful,
     /// Intents of another identity.
     pub foreign: Foreign,

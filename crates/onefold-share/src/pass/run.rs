@@ -64,7 +64,7 @@ struct Work {
     dropped: SlotSet,
 }
 
-/// What a pass knows of the index and the arena after its work.
+/// Knowledge of a pass about the index and the arena after its work.
 struct Outlook {
     /// The contents of the shards.
     known: KnownShards,

@@ -1,9 +1,9 @@
-//! What of a known file has changed since the last look at it, for all that the file system tells.
+//! Finds the changes of a known file since the last look at it, as far as the file system shows them.
 //!
 //! | file system | how | what it misses |
 //! |---|---|---|
-//! | tells generations ([`Sharing::generation`]) | extents of parts that were touched, which are newer or lie elsewhere than in the kept map | nothing |
-//! | tells maps | the present map beside the kept one | what was overwritten where it lies |
+//! | reports generations ([`Sharing::generation`]) | extents of touched parts that are newer, or at another place than in the kept map | nothing |
+//! | reports maps | compares the present map with the kept one | data that was overwritten in place |
 //! | neither, or the map is too large to be kept | - | everything |
 
 use std::io;

@@ -147,7 +147,7 @@ struct Scan<'a, 'b, S: Substrate> {
     places: ReadPlaces,
 }
 
-/// What a scan does after a file.
+/// The next action of a scan after a file.
 enum Next {
     GoOn,
     /// Another host is reading the file. It may have finished by the time that all other files are done.

@@ -66,7 +66,7 @@ fn folder(kind: LogKind) -> &'static str {
 pub struct LogOrder(u64);
 
 impl LogOrder {
-    /// Returns the number, as marks have it; 0 where there is no log.
+    /// Returns the number in the form of marks; 0 if there is no log.
     pub(crate) fn number(self) -> u64 {
         self.0
     }

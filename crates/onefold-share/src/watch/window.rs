@@ -98,8 +98,8 @@ impl Windows {
         self.are_always() || self.0.iter().any(|window| window.contains(at))
     }
 
-    /// Returns how long the window of `at` stays open, and how long it is in all. The former is up to a minute too much,
-    /// because the minute of `at` has begun already. `None` if no window has `at`, or if every time is in them.
+    /// Returns how long the window of `at` stays open, and how long it is in all. The former is up to a minute too
+    /// much, because the minute of `at` has begun already. `None` if no window has `at`, or if every time is in them.
     #[must_use]
     pub(crate) fn closes_in(&self, at: MinuteOfDay) -> Option<(Duration, Duration)> {
         let open = self.0.iter().filter(|window| window.contains(at)).max_by_key(|window| window.minutes_left(at))?;

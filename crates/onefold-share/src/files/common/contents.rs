@@ -1,4 +1,4 @@
-//! What a common volume holds, by its own record: the file `/onefold/contents` in the volume.
+//! The contents of a common volume, from its own record: the file `/onefold/contents` in the volume.
 //!
 //! | line | is |
 //! |---|---|

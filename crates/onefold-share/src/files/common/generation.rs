@@ -38,7 +38,7 @@ pub const LENGTH_MIN: u64 = 16 << 20;
 /// Makes an empty volume of `length` bytes, which belongs to `owner`.
 ///
 /// # Errors
-/// See [`CommonError`]; `Exists` where the path is taken.
+/// See [`CommonError`]; `Exists` if the path is taken.
 pub fn create<S: Substrate + VolumeTools>(
     substrate: &S,
     random: &dyn Random,
@@ -88,7 +88,7 @@ pub fn remove<S: Substrate + VolumeTools>(
 /// Checks the file system in a volume, and compares all contents with their digests. Returns how many bytes were read.
 ///
 /// # Errors
-/// `Damaged`, and others as [`CommonError`] says.
+/// `Damaged`, and others; see [`CommonError`].
 pub fn check<S: Substrate + VolumeTools>(substrate: &S, volume: &Volume<S::File>) -> Result<u64, CommonError> {
     let damaged = |why: String| CommonError::Damaged { path: volume.path.clone(), why };
     substrate.check_volume(&volume.file, volume.owner).map_err(|error| match error {

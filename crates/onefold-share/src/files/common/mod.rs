@@ -2,12 +2,12 @@
 //!
 //! | module | is |
 //! |---|---|
-//! | `contents` | the record of what a volume holds, which is a file in it |
+//! | `contents` | the record of a volume's contents, which is a file in it |
 //! | `names`, `commands` | paths in a volume, and the commands of `debugfs` that make its metadata |
-//! | `volume` | a volume that is found, opened and read |
+//! | `volume` | finds, opens and reads a volume |
 //! | `generation` | the next generation of a volume: a clone that is changed, checked, and renamed into place |
 //! | `draft`, `plan`, `reading` | that clone, what changes in it, and how it is read back |
-//! | `add`, `archive`, `grow`, `held` | content that a user adds, and what a pass finds and drops |
+//! | `add`, `archive`, `grow`, `held` | content that a user adds, and content that a pass finds and drops |
 //!
 //! A volume is never changed in place. docs/decisions/0020-common-volume.md has the reasons.
 

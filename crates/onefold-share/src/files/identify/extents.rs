@@ -12,7 +12,7 @@ use super::IdentifyError;
 use super::examine::Examiner;
 
 impl Examiner<'_> {
-    /// Adds the places of a file to its pieces. Returns false where the image claims more bytes than it may.
+    /// Adds the places of a file to its pieces. Returns false if the image claims more bytes than it may.
     pub(super) fn add_extents(
         &mut self,
         system: &dyn FileSystem,

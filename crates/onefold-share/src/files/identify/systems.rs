@@ -9,7 +9,7 @@ use onefold_guest::volume::VolumeReader;
 
 use super::IdentifyError;
 
-/// A tree of a guest, and where the bytes of its file systems lie.
+/// A tree of a guest, and the volumes of its file systems.
 pub(super) struct System<'g> {
     /// Its index among all systems of the guest.
     pub(super) at: u32,

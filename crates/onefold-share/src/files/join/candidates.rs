@@ -10,9 +10,9 @@ use super::rows::{FILES_MAX, Instance, PIECE_BLOCKS_MAX, RANK_MAX};
 use crate::files::tier::Label;
 use crate::format::guest::Piece;
 
-/// Added to the rank of a file that shares no blocks on the host.
+/// Added to the rank of a file most of whose blocks are not shared on the host.
 const OWN_RANK: u64 = 256;
-/// Added to the rank of a file with content that has no piece. It would be a source with gaps.
+/// Added to the rank of a file with content that has no piece: it becomes a source only if all others have gaps, too.
 const GAP_RANK: u64 = 512;
 
 /// Takes candidates of all images in any order.

@@ -1,9 +1,10 @@
 //! Step 3 of the paper, first half: sorting brings files that are believed equal together, and they become runs.
 //!
-//! In a group of files that are believed equal, the first in the order of rows is the source of all others: the file in
-//! the fewest pieces, and of equal ones that of the image with the lowest number. The first file of another image is
-//! their second source (`second`). So the number of runs grows with the number of files, not with its square, and all
-//! hosts choose alike.
+//! In a group of files that are believed equal, the first in the order of rows is the source of all others. Files of a
+//! common volume come first, then files without gaps before others, files that share on the host before others, and
+//! files in fewer pieces before others. Of equal ones, that of the image with the lowest number comes first. The first
+//! file of another image is their second source (`second`). So the number of runs grows with the number of files, not
+//! with its square, and all hosts choose alike.
 
 mod candidates;
 mod rows;

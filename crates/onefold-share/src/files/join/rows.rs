@@ -1,10 +1,10 @@
-//! Rows of candidates: for each file and each way in which it lies on the host's blocks, a head and its pieces.
+//! Rows of candidates: for each file and each phase in which it has pieces, a head and these pieces.
 //!
 //! | bits of the row | are |
 //! |---|---|
-//! | 0..61 | what the file is believed to equal: files with one number are candidates of each other |
+//! | 0..61 | number of the content: files with one number are candidates of each other |
 //! | 61..64 | its phase: where the host's blocks begin in the content, in units of 512 bytes |
-//! | 64..74 | its rank as a source: how many pieces it has, and whether some of its content has no piece |
+//! | 64..74 | its rank as a source: how many pieces it has, whether most of it is unshared on the host, and whether some of its content has no piece |
 //! | 74..92 | its image, by the rank of its number |
 //! | 92..112 | its number among the files of the image |
 //! | 112 | 0 in a head, 1 in a piece |

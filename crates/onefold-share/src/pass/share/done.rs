@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// in order.
 const RANGES_MAX: usize = 1 << 16;
 
-/// What earlier runs have found for a range of blocks, or done with it.
+/// Result of earlier runs for a range of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     /// No right run has reached it.

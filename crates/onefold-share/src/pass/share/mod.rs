@@ -83,7 +83,7 @@ pub(super) struct Noted {
     pub(super) suspects: SlotSet,
     /// Files whose times were set to their current values to make these durable: their stamps before and after.
     pub(super) retimed: BTreeMap<FileNo, StampChange>,
-    /// Places where it is cheap to see how much of an extent that lost blocks is left.
+    /// Places at which the rest of an extent that lost blocks can be measured cheaply.
     pub(super) remnants: Remnants,
 }
 
@@ -159,7 +159,7 @@ struct Sharer<'a, 'b, 'i, S: Substrate> {
     buffers: [Vec<u8>; 2],
 }
 
-/// What a stretch of a run needs.
+/// The action that a stretch of a run needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stretch {
     /// Both sides are at one place.
@@ -265,7 +265,7 @@ impl<S: Substrate> Sharer<'_, '_, '_, S> {
         })
     }
 
-    /// Returns what the beginning of a run needs, and how many blocks of it. `None` if it cannot be shared at all.
+    /// Returns the action for the beginning of a run, and how many blocks of it. `None` if it cannot be shared at all.
     fn stretch(&mut self, run: &Run) -> io::Result<Option<(Stretch, u64)>> {
         if self.is_apart(run) {
             return Ok(None);

@@ -24,7 +24,7 @@ const KNOWN_BLOCKS_MIN: u64 = 16;
 /// Number of blocks of a piece.
 const PIECE_BLOCKS: usize = PIECE_BYTES / onefold_block::BLOCK_BYTES;
 
-/// Data of a file, in whole blocks; empty where there is none.
+/// Data of a file, in whole blocks; empty if there is none.
 struct Data {
     from: u64,
     to: u64,
