@@ -6,12 +6,10 @@
 //! maps, the result is a hint: emptying a slot is safe, whichever file refers to its block. But if an entry is dropped
 //! while a process shares with its slot, the block of that process's file is unknown to the index. So the order is:
 //!
-//! 1. Take `locks/maps`, so that one host at a time does this. The time of that file is the time of the last
-//!    collection.
+//! 1. Take `locks/maps`, so that one host at a time does this. Its file's time is that of the last collection.
 //! 2. Take the locks of the arena files, and those for emptying their slots. A host that shares in two steps checks
 //!    these locks after it has declared its shares, and leaves the shares for another time.
-//! 3. Read all intents: a host that declared before the locks were taken may be sharing. The slots that it names are
-//!    needed.
+//! 3. Read all intents. A host that declared earlier may be sharing; the slots that it names are needed.
 //! 4. Read the maps. They show all shares of hosts that were finished before, and whose intents are gone.
 //! 5. Drop the entries that name unneeded slots.
 //! 6. Empty the slots, as all slots that no entry names. The locks are held until then.
@@ -295,9 +293,8 @@ fn row(extent: &MappedExtent, what: u64) -> Option<onefold_sort::Row> {
     Some([place, extent.length, what])
 }
 
-/// Calls back with the blocks of `ours` at places where `theirs` has nothing: runs by first block and count, within the
-/// slots that each row of `ours` names. Both lists have places and lengths in bytes, in order of the places; ranges of
-/// one list may overlap.
+/// Calls `each` with the blocks of `ours` at places where `theirs` has nothing: runs of slots that rows of `ours` name.
+/// Both lists have places and lengths in bytes, in order of the places; ranges of one list may overlap.
 fn apart(
     ours: impl Iterator<Item = io::Result<onefold_sort::Row>>,
     theirs: Merge,
