@@ -152,8 +152,8 @@ impl<'a, S: Substrate> DomainRules<'a, S> {
         Ok(found)
     }
 
-    /// Returns whether a file is in a folder of libvirt's, and only root may write to that folder and to all below it
-    /// on the way to the file, so that nobody else can have put the file there.
+    /// Returns whether a file is in a folder of libvirt's, in which nobody but root can have put it: only root may
+    /// write to that folder, and to all folders below it on the way to the file.
     fn is_in_libvirts(&self, path: &Path) -> io::Result<bool> {
         let mounted_at: Vec<Component<'_>> = self.substrate.mounted_at().components().collect();
         let folder = path.parent().unwrap_or(Path::new(""));

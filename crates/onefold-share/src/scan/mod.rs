@@ -5,8 +5,8 @@
 //! changes, the file has a *turn* in each scan (`turn`): a stretch of it is read, and the next turn goes on behind it.
 //! Holes and unwritten blocks cost nothing. A place that this scan has read before is not read again (`places`).
 //!
-//! A scan that ends early, because it is told to or because enough is known for a pass, notes the file that it has
-//! reached, and the next one goes on there.
+//! A scan ends early if it is told to, or if enough is known for a pass. Then it notes the file that it has reached,
+//! and the next scan goes on there.
 
 mod age;
 mod blocks;

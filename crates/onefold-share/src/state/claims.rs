@@ -1,7 +1,7 @@
 //! Claims: which pass works on which files' logs. Each pass has a file that names the files, from before it reads the
 //! logs until its end.
 //!
-//! An owner's lock would do as well, but it would have to be held from the first log to the last call, for hours, and
+//! An owner's lock would do as well. But it would have to be held from the first log to the last call, for hours, and
 //! each lock is an open file. So the lock of an image is taken only while its blocks are shared, and a claim keeps
 //! other passes from planning the same work. A claim holds as long as its host is present. It only saves work.
 

@@ -5,8 +5,9 @@
 //! fills the holes (`mend`). The slots that an intent names may have the only copy of the blocks in a hole. So the
 //! order is:
 //!
-//! 1. A sharing host declares first. Then it makes sure that no host is emptying slots of these arena files, by taking
-//!    the lock for it, and after that, that the files which it has open still have their names (`State::keeps_slots`).
+//! 1. A sharing host declares first. Then it takes the lock for emptying slots of these arena files, so that no host is
+//!    emptying any. After that, it checks that the files which it has open still have their names
+//!    (`State::keeps_slots`).
 //! 2. A host that empties slots takes that lock first, and then reads all intents. An arena file without any slot left
 //!    is removed.
 //!
@@ -140,7 +141,7 @@ impl<'a, S: Substrate> State<'a, S> {
             }
             return self.read_intent(path).map(TakenIntent::Elsewhere);
         }
-        // The first host to take it has removed it; the content that is read here may be out of date.
+        // Another host may have taken it first and removed it. The content of the removed file no longer counts.
         match self.open_own(path, Access::Read) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(TakenIntent::Gone),
             opened => drop(opened.map_err(StateError::at(path))?),
@@ -163,8 +164,8 @@ impl<'a, S: Substrate> State<'a, S> {
     }
 
     /// Returns whether the slots of an arena file, which the caller has open, stay as long as the caller has them
-    /// declared. No host is emptying slots at the moment, a host that begins to from now on sees the earlier
-    /// declarations, and the slots can be found by the arena file's number. A removed file still has its blocks for a
+    /// declared. No host is emptying slots at the moment. A host that begins to from now on sees the earlier
+    /// declarations. The slots can be found by the arena file's number. A removed file still has its blocks for a
     /// process that has it open, but no other host finds them there. Slots that were emptied before may be back, if the
     /// host that did so has died.
     ///

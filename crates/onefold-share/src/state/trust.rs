@@ -104,8 +104,8 @@ impl fmt::Display for WritableRoot {
     }
 }
 
-/// Returns the root folder of a file system, if its rights let another user than root, or the one for whom the work is
-/// done, replace the state folder by an earlier one. `None` if they do not.
+/// Returns the root folder of a file system, if its rights let other users replace the state folder by an earlier one.
+/// Other users are all except root and the user for whom the work is done. `None` if the rights do not.
 ///
 /// # Errors
 /// Errors of the device.
