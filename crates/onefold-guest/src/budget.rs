@@ -44,12 +44,12 @@ impl Budget {
         Draw { budget: self.clone(), bytes: taken.unwrap_or_else(|left| left).min(wanted_bytes), wanted_bytes }
     }
 
-    /// Notes that a map is not what it would be with more memory.
+    /// Records that a map is not what it would be with more memory.
     pub fn note_short(&self) {
         self.shared.is_short.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that a structure of a map has no room for more rows than `rows`.
+    /// Records that a structure of a map has no room for more rows than `rows`.
     pub fn note_full(&self, rows: Rows) {
         if rows.is_capped {
             self.shared.has_too_many.store(true, Ordering::Relaxed);

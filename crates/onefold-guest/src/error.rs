@@ -61,7 +61,7 @@ pub struct Damage {
     pub place: u64,
     /// The kind of structure, such as `inode` or `group descriptor`.
     pub structure: &'static str,
-    /// What is wrong with it.
+    /// Why it is invalid.
     pub problem: &'static str,
 }
 
@@ -85,7 +85,7 @@ const DAMAGES_MAX: usize = 100;
 const KNOWN_MAX: usize = 1 << 16;
 
 impl DamageLog {
-    /// Notes a damaged part that is skipped.
+    /// Records a damaged part that is skipped.
     pub fn note(&self, damage: Damage) {
         let mut met = self.met.lock();
         if met.known.contains(&damage) {
@@ -100,7 +100,7 @@ impl DamageLog {
         }
     }
 
-    /// Notes damage and returns `None`, so that the caller skips the part; passes on every other error.
+    /// Records damage and returns `None`, so that the caller skips the part; passes on every other error.
     ///
     /// # Errors
     /// Every error but [`GuestError::Damaged`].

@@ -34,7 +34,7 @@ pub struct Swap {
     pub page_bytes: u64,
     /// Bytes that the area takes, its header included. It may be more than its volume has.
     pub size_bytes: u64,
-    /// Its UUID as `blkid` prints it; empty where there is none.
+    /// Its UUID as `blkid` prints it; empty if there is none.
     pub uuid: String,
     /// Its label; empty without one. Bytes of the guest.
     pub label: Vec<u8>,
@@ -43,7 +43,7 @@ pub struct Swap {
 }
 
 impl Swap {
-    /// Returns the swap area of a volume; `None` where there is none.
+    /// Returns the swap area of a volume; `None` if there is none.
     ///
     /// # Errors
     /// Those of reading the disk.

@@ -61,7 +61,7 @@ impl NotRead {
     }
 }
 
-/// Recognises one kind of content: `None` where the volume holds something else.
+/// Recognises one kind of content: `None` if the volume holds something else.
 type Recognise = fn(&VolumeReader<'_>) -> Result<Option<NotRead>, GuestError>;
 
 /// What wraps a volume that looks like something else at its beginning: members of arrays and encrypted volumes. The
@@ -128,7 +128,7 @@ fn recognised<'a>(reader: &VolumeReader<'a>, kind: Option<PartitionKind>) -> Res
     Ok(Fat::open_by_copy(reader.clone())?.map_or(VolumeContent::Unknown, |fat| VolumeContent::FileSystem(boxed(fat))))
 }
 
-/// Opens the file system of a volume with the reader that knows it; `None` where none does. Each reader docks here.
+/// Opens the file system of a volume with the reader that knows it; `None` if none does. Each reader docks here.
 fn file_system<'a>(reader: &VolumeReader<'a>) -> Result<Option<Box<dyn FileSystem + 'a>>, GuestError> {
     if let Some(ext) = ext::open(reader.clone())? {
         return Ok(Some(boxed(ext)));
@@ -155,7 +155,7 @@ fn boxed<'a>(file_system: impl FileSystem + 'a) -> Box<dyn FileSystem + 'a> {
 }
 
 impl VolumeContent<'_> {
-    /// Returns why capture must take the volume whole; `None` where its allocation map is exact.
+    /// Returns why capture must take the volume whole; `None` if its allocation map is exact.
     #[must_use]
     pub fn whole_because(&self) -> Option<String> {
         match self {

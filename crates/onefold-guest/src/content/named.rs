@@ -26,7 +26,7 @@ struct Signature {
     /// Where its magic is in the header.
     at: usize,
     magic: &'static [u8],
-    /// Tells more about it, from its header.
+    /// Returns more about it, from its header.
     detail: fn(Bytes<'_>) -> Option<String>,
 }
 

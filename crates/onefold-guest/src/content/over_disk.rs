@@ -28,7 +28,7 @@ const BESIDE_A_TABLE: [Recognise; 6] = [
     zfs::recognise,
 ];
 
-/// Returns what a disk is besides its partitions; `None` where it is nothing else. `reader` is that of the whole disk.
+/// Returns what a disk is besides its partitions; `None` if it is nothing else. `reader` is that of the whole disk.
 /// A disk that cannot be read leaves a doubt.
 #[must_use]
 pub fn over_disk(reader: &VolumeReader<'_>, table: &PartitionTable) -> Option<OverDisk> {

@@ -60,7 +60,7 @@ fn version_one_at(reader: &VolumeReader<'_>, version: &str, at: u64) -> Result<O
     Ok(detail.map(|detail| NotRead::new(NAME, format!("version {version}, {detail}"))))
 }
 
-/// Returns what a superblock of version 1 in `sector` says; `None` where it is none.
+/// Returns what a superblock of version 1 in `sector` says; `None` if it is none.
 fn version_one(block: Bytes<'_>, sector: u64) -> Option<String> {
     let is_one = block.le32(0)? == MAGIC && block.le32(4)? == 1 && block.le64(144)? == sector;
     let name = text(block.part(32, 32)?.0);

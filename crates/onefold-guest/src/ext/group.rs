@@ -75,7 +75,7 @@ impl Group {
     /// Returns a group from its descriptor.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Why it is invalid.
     pub(super) fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<Group, &'static str> {
         let has_sums = check_sum(superblock, number, bytes)?;
         let group = Group::fields(superblock, number, Bytes(bytes), has_sums).ok_or("it is too short")?;

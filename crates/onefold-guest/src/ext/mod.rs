@@ -45,7 +45,7 @@ pub struct Ext<'a> {
     state: State,
 }
 
-/// Opens the ext2, ext3 or ext4 file system of a volume; `None` where it holds none.
+/// Opens the ext2, ext3 or ext4 file system of a volume; `None` if it holds none.
 ///
 /// # Errors
 /// When its superblock is damaged, when it uses something that is not known here, and those of the disk.
@@ -81,7 +81,7 @@ fn decode(reader: &VolumeReader<'_>, bytes: &[u8]) -> Result<Superblock, GuestEr
 }
 
 /// Returns the copy of the superblock that the second group begins with, for groups as large as `mke2fs` makes them;
-/// `None` where there is none.
+/// `None` if there is none.
 fn copy_of_superblock(reader: &VolumeReader<'_>) -> Result<Option<Superblock>, GuestError> {
     for block_bytes in (0..=6).map(|log| 1024_u64 << log) {
         // A bitmap of one block covers a group. Blocks of 1 KiB are counted from 1.

@@ -73,7 +73,7 @@ impl<'a> Tables<'a> {
         (self.groups_end < u32::MAX).then_some(self.groups_end)
     }
 
-    /// Notes damage and returns `None`, as [`DamageLog::skip`] does, and remembers that a part of a file is missing.
+    /// Records damage and returns `None`, as [`DamageLog::skip`] does, and remembers that a part of a file is missing.
     pub(super) fn skip_file<T>(&self, outcome: Result<T, GuestError>) -> Result<Option<T>, GuestError> {
         let found = self.damage.skip(outcome)?;
         if found.is_none() {

@@ -39,7 +39,7 @@ const SHA256: u8 = 1;
 const SHA512: u8 = 2;
 
 impl Tables<'_> {
-    /// Returns the fs-verity digest of a file; `None` where it has none, and where it is encrypted with the content.
+    /// Returns the fs-verity digest of a file; `None` if it has none, and where it is encrypted with the content.
     ///
     /// # Errors
     /// When the descriptor is damaged.

@@ -75,12 +75,12 @@ pub(super) enum Root {
 }
 
 impl Layout {
-    /// Returns the layout of a volume; `None` where it has no boot sector of FAT.
+    /// Returns the layout of a volume; `None` if it has no boot sector of FAT.
     pub(super) fn read(reader: &VolumeReader<'_>) -> Result<Option<Layout>, GuestError> {
         Layout::read_at(reader, 0)
     }
 
-    /// Returns the layout that the copy of the boot sector of a FAT32 describes; `None` where there is none.
+    /// Returns the layout that the copy of the boot sector of a FAT32 describes; `None` if there is none.
     pub(super) fn read_copy(reader: &VolumeReader<'_>) -> Result<Option<Layout>, GuestError> {
         for sector_bytes in COPY_SECTOR_BYTES {
             let copy = Layout::read_at(reader, COPY_SECTOR * sector_bytes)?;

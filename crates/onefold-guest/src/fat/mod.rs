@@ -62,7 +62,7 @@ struct Cursor {
 }
 
 impl<'a> Fat<'a> {
-    /// Opens the FAT volume of a reader; `None` where it is none. Where its boot sector and its tables contradict each
+    /// Opens the FAT volume of a reader; `None` if it is none. Where its boot sector and its tables contradict each
     /// other, the copy of the boot sector counts, if it has one that fits.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl<'a> Fat<'a> {
         }
     }
 
-    /// Opens a FAT32 by the copy of its boot sector, which makes it unsure; `None` where none fits. A format that was
+    /// Opens a FAT32 by the copy of its boot sector, which makes it unsure; `None` if none fits. A format that was
     /// made over a FAT32 may have left the copy: all others come before it.
     ///
     /// # Errors

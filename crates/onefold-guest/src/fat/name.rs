@@ -110,7 +110,7 @@ impl LongName {
         Some(())
     }
 
-    /// Returns the long name of the record that follows, in UTF-8, and forgets it; `None` where there is none, or it
+    /// Returns the long name of the record that follows, in UTF-8, and forgets it; `None` if there is none, or it
     /// belongs to another record. Half of a surrogate pair is encoded like a character of its own.
     pub(super) fn take_for(&mut self, short: &ShortName) -> Option<Vec<u8>> {
         let name = std::mem::take(self);

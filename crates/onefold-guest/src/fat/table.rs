@@ -209,7 +209,7 @@ pub(super) struct Chain<'t, 'a> {
 }
 
 impl Chain<'_, '_> {
-    /// Returns the cluster after `steps` others; `None` where the chain is shorter.
+    /// Returns the cluster after `steps` others; `None` if the chain is shorter.
     pub(super) fn after_steps(&mut self, steps: usize) -> Result<Option<u32>, GuestError> {
         for cluster in self.take(steps) {
             cluster?;

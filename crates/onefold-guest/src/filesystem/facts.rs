@@ -63,9 +63,9 @@ pub struct FileSystemFacts {
     pub size_bytes: u64,
     /// Bytes of its blocks that the file system counts as free.
     pub free_bytes: u64,
-    /// The number of files that it has room for; `None` where there is no limit.
+    /// The number of files that it has room for; `None` if there is no limit.
     pub files_max: Option<u64>,
-    /// The number of files in use; `None` where the file system keeps no count.
+    /// The number of files in use; `None` if the file system keeps no count.
     pub files_used: Option<u64>,
 }
 

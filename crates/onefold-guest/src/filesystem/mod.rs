@@ -95,7 +95,7 @@ pub trait FileSystem: Send + Sync {
     /// When they are damaged.
     fn attributes(&self, file: FileNumber) -> Result<Vec<ExtendedAttribute>, GuestError>;
 
-    /// Returns the digest of a file's content that the file system itself keeps (fs-verity); `None` where it keeps
+    /// Returns the digest of a file's content that the file system itself keeps (fs-verity); `None` if it keeps
     /// none. Nothing of the content is read.
     ///
     /// # Errors

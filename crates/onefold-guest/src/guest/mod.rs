@@ -142,13 +142,13 @@ impl<'a> Guest<'a> {
         self.disk
     }
 
-    /// Returns its partition table; `None` where there is none.
+    /// Returns its partition table; `None` if there is none.
     #[must_use]
     pub fn table(&self) -> Option<&PartitionTable> {
         self.table.as_ref()
     }
 
-    /// Returns why no volume of the disk is sure, in a text that may have names of the guest; `None` where each has its
+    /// Returns why no volume of the disk is sure, in a text that may have names of the guest; `None` if each has its
     /// own certainty.
     #[must_use]
     pub fn doubt(&self) -> Option<&str> {
@@ -273,7 +273,7 @@ impl<'a> GuestVolume<'a> {
         }
     }
 
-    /// Returns which of its bytes lies at byte `place` of the disk; `None` where none does.
+    /// Returns which of its bytes lies at byte `place` of the disk; `None` if none does.
     #[must_use]
     pub fn offset_of(&self, place: u64) -> Option<u64> {
         let mut offset = 0;

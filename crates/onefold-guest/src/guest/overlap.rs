@@ -66,7 +66,7 @@ fn roles(volumes: &[GuestVolume<'_>], groups: &[Group]) -> Vec<Role> {
     roles
 }
 
-/// Notes the volume of a piece where an earlier piece of another volume reaches past `from`; then the piece reaches
+/// Records the volume of a piece where an earlier piece of another volume reaches past `from`; then the piece reaches
 /// `to`.
 fn mark(overlaps: &mut [bool], roles: &[Role], reached: &mut Reached, piece: &Piece, to: u64, from: u64) {
     let (Some(role), Some(overlaps)) = (roles.get(piece.volume), overlaps.get_mut(piece.volume)) else { return };

@@ -92,7 +92,7 @@ impl Guest<'_> {
     }
 }
 
-/// Notes the classes of bytes of a volume.
+/// Records the classes of bytes of a volume.
 type NoteClasses<'c> = dyn Fn(&GuestVolume<'_>, usize, &mut [Wanted<'_>]) -> Result<(), GuestError> + 'c;
 
 /// A byte of a volume whose owner is looked for.
@@ -108,7 +108,7 @@ impl<'o> Wanted<'o> {
     }
 }
 
-/// Notes the use of each byte; both lists are in order.
+/// Records the use of each byte; both lists are in order.
 fn classify(allocation: &[Allocation], wanted: &mut [Wanted<'_>]) {
     for wanted in wanted {
         let after = allocation.partition_point(|run| run.start_bytes <= wanted.offset);
@@ -117,7 +117,7 @@ fn classify(allocation: &[Allocation], wanted: &mut [Wanted<'_>]) {
     }
 }
 
-/// Notes the files of each byte; `wanted` is in order.
+/// Records the files of each byte; `wanted` is in order.
 fn find_files(system: &dyn FileSystem, wanted: &mut [Wanted<'_>]) -> Result<(), GuestError> {
     let mut failed = None;
     system.each_file(&mut |file, stat| {

@@ -64,7 +64,7 @@ impl Segment {
         matches!(self.kind.as_str(), "striped" | "linear") && self.needs.is_empty() && !self.areas.is_empty()
     }
 
-    /// Returns the number of extents in each of its areas; `None` where that is not known.
+    /// Returns the number of extents in each of its areas; `None` if that is not known.
     pub(super) fn extents_per_area(&self) -> Option<u64> {
         match self.kind.as_str() {
             "striped" | "linear" => {
@@ -78,7 +78,7 @@ impl Segment {
 }
 
 impl Description {
-    /// Returns the group that a text describes; `None` where it describes none, or has names that no group has.
+    /// Returns the group that a text describes; `None` if it describes none, or has names that no group has.
     pub(super) fn parse(text: &[u8]) -> Option<Description> {
         // The text ends with a zero, which its length includes.
         let root = parse(text.strip_suffix(b"\0").unwrap_or(text))?;
@@ -110,7 +110,7 @@ impl Description {
 }
 
 /// Marks the volumes that keep the old content of others. A hidden volume names the two; users see the snapshot.
-/// Returns `None` where a name is too long.
+/// Returns `None` if a name is too long.
 fn mark_snapshots(group: &Section<'_>, logical: &mut [Logical]) -> Option<()> {
     let segments = group.sections("logical_volumes").flat_map(|(_, section)| &section.0);
     let pairs: HashMap<&str, &str> = segments

@@ -24,7 +24,7 @@ impl<'g, 'd> Extents<'g, 'd> {
     /// description.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// Why they are invalid.
     pub(super) fn new(
         description: &'g Description,
         volumes: &'g [&'g (VolumeReader<'d>, PhysicalVolume)],

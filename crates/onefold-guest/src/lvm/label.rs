@@ -55,7 +55,7 @@ pub struct PhysicalVolume {
 type Area = (u64, u64);
 
 impl PhysicalVolume {
-    /// Returns the physical volume in a volume; `None` where there is none.
+    /// Returns the physical volume in a volume; `None` if there is none.
     ///
     /// # Errors
     /// Those of the disk.
@@ -135,7 +135,7 @@ fn checksum(bytes: &[u8]) -> u32 {
     !hasher.finalize()
 }
 
-/// Returns the UUID and the metadata areas from the label in `sector`; `None` where it is not sound.
+/// Returns the UUID and the metadata areas from the label in `sector`; `None` if it is not sound.
 fn header(label: Bytes<'_>, sector: u64) -> Option<(String, Vec<Area>)> {
     let is_sound = label.le64(8)? == sector && checksum(label.from(20)?.0) == label.le32(16)?;
     if !is_sound || label.array(24)? != *LABEL_KIND {
@@ -171,7 +171,7 @@ fn with_dashes(uuid: [u8; 32]) -> Option<String> {
     Some(dashed)
 }
 
-/// Returns the description in a metadata area; `None` where the area is empty, or its text out of date. Adds the length
+/// Returns the description in a metadata area; `None` if the area is empty, or its text out of date. Adds the length
 /// of its text to `text_bytes`.
 fn read_area(
     reader: &VolumeReader<'_>,
@@ -203,7 +203,7 @@ struct TextPlace {
 /// The text lies outside of its area.
 struct OutsideOfArea;
 
-/// Returns where the text is, or that there is none; `None` where the header of the area is not sound.
+/// Returns where the text is, or that there is none; `None` if the header of the area is not sound.
 fn text_of(header: Bytes<'_>, place: u64, length: u64) -> Option<Option<TextPlace>> {
     let is_sound = checksum(header.part(4, SECTOR_BYTES - 4)?.0) == header.le32(0)?
         && header.array(4)? == *AREA_MAGIC

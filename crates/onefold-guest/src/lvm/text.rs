@@ -48,7 +48,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Returns the sections below a key, by name; none where there is no such key.
+    /// Returns the sections below a key, by name; none if there is no such key.
     pub(super) fn sections(&self, key: &str) -> impl Iterator<Item = (&str, &Section<'a>)> {
         let below = match self.get(key) {
             Some(Value::Section(section)) => &section.0[..],
@@ -61,7 +61,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Returns the sections and values of a text; `None` where it breaks the grammar.
+/// Returns the sections and values of a text; `None` if it breaks the grammar.
 pub(super) fn parse(text: &[u8]) -> Option<Section<'_>> {
     let mut parser = Parser { rest: text };
     let section = parser.section(0)?;

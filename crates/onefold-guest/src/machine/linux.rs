@@ -39,7 +39,7 @@ const KERNEL_PREFIXES: [&[u8]; 3] = [b"vmlinuz-", b"vmlinux-", b"Image-"];
 pub struct Kernel {
     /// Its version, as its files are named. Bytes of the guest.
     pub version: Vec<u8>,
-    /// The path of the kernel in `/boot`; `None` where there are only modules.
+    /// The path of the kernel in `/boot`; `None` if there are only modules.
     pub image: Option<Vec<u8>>,
     /// Whether there are modules for it in `/lib/modules`.
     pub has_modules: bool,

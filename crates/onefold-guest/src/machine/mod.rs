@@ -36,9 +36,9 @@ pub struct MachineVolume<'a> {
     pub origin: VolumeOrigin,
     /// Its file system.
     pub system: &'a dyn FileSystem,
-    /// The UUID of its partition, where it has one: see [`PartitionEntry`](crate::PartitionEntry).
+    /// The UUID of its partition, if it has one: see [`PartitionEntry`](crate::PartitionEntry).
     pub partition_uuid: Option<String>,
-    /// The name of its partition (GPT), where it has one.
+    /// The name of its partition (GPT), if it has one.
     pub partition_label: Option<Vec<u8>>,
 }
 

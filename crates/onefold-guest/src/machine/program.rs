@@ -58,7 +58,7 @@ impl Architecture {
         }
     }
 
-    /// Returns what a program was made for, from its first bytes; `None` where they are not known.
+    /// Returns what a program was made for, from its first bytes; `None` if they are not known.
     #[must_use]
     pub fn of_program(first: &[u8]) -> Option<Architecture> {
         let first = Bytes(first);

@@ -242,7 +242,7 @@ pub(super) struct ClusterMap<'m> {
 }
 
 impl<'m> ClusterMap<'m> {
-    /// Opens the bitmap; `None` where it is damaged, or too short for the volume.
+    /// Opens the bitmap; `None` if it is damaged, or too short for the volume.
     pub(super) fn open(ntfs: &'m Ntfs<'_>) -> Result<Option<ClusterMap<'m>>, GuestError> {
         let stream = ntfs.damage.skip(ntfs.system_stream(BITMAP_RECORD))?.flatten();
         let clusters = ntfs.mft.clusters();

@@ -64,7 +64,7 @@ pub(super) struct Boot {
     pub(super) is_backup: bool,
 }
 
-/// Returns the boot sector of a volume; `None` where the volume is no NTFS. The copy counts where the first sector is
+/// Returns the boot sector of a volume; `None` if the volume is no NTFS. The copy counts where the first sector is
 /// an NTFS's and damaged, or is nobody's.
 pub(super) fn read(volume: &VolumeReader<'_>) -> Result<Option<Boot>, GuestError> {
     if volume.size_bytes() < SECTOR_LENGTH as u64 {
@@ -106,7 +106,7 @@ pub(super) fn backup(volume: &VolumeReader<'_>) -> Result<Option<Boot>, GuestErr
     Ok(None)
 }
 
-/// Returns what a boot sector says; `None` where it is none or makes no sense.
+/// Returns what a boot sector says; `None` if it is none or makes no sense.
 fn decode(bytes: Bytes<'_>) -> Option<Geometry> {
     if bytes.array(3)? != MAKER || bytes.array(510)? != SIGNATURE {
         return None;

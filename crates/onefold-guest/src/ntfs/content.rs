@@ -19,9 +19,9 @@ pub(super) const OVERLAY_STREAM: &[u8] = b"W\0o\0f\0C\0o\0m\0p\0r\0e\0s\0s\0e\0d
 pub(super) struct Content {
     /// Its length in bytes, decoded.
     pub(super) size_bytes: u64,
-    /// Its form; `None` where the stored bytes are the content.
+    /// Its form; `None` if the stored bytes are the content.
     pub(super) form: Option<Form>,
-    /// Where it is stored; `None` where that is not here, or nowhere.
+    /// Where it is stored; `None` if that is not here, or nowhere.
     pub(super) stream: Option<Stream>,
 }
 

@@ -20,7 +20,7 @@ pub(super) const BYTES_MAX: u64 = 64 << 10;
 const DEVICE: &[u8] = b"$LXDEV";
 const NAME: usize = 8;
 
-/// Returns the major and minor number of a device in a list of entries; `None` where there is none, or no such list.
+/// Returns the major and minor number of a device in a list of entries; `None` if there is none, or no such list.
 pub(super) fn device(list: &[u8]) -> Option<(u32, u32)> {
     let mut rest = Bytes(list);
     loop {

@@ -62,7 +62,7 @@ pub(super) struct IndexRoot<'b> {
 }
 
 impl<'b> IndexRoot<'b> {
-    /// Returns the root in the value of an attribute; `None` where it makes no sense.
+    /// Returns the root in the value of an attribute; `None` if it makes no sense.
     pub(super) fn decode(value: Bytes<'b>) -> Option<IndexRoot<'b>> {
         let block_bytes = value.le32(8)?;
         let is_sound = value.le32(0)? == FILE_NAME && block_bytes.is_power_of_two();

@@ -75,7 +75,7 @@ impl<'a> Mft<'a> {
         Ok(())
     }
 
-    /// Returns a record with attributes of the MFT itself; `None` where it is damaged or another file's.
+    /// Returns a record with attributes of the MFT itself; `None` if it is damaged or another file's.
     fn own_extension(&self, reference: Reference) -> Result<Option<Record>, GuestError> {
         match self.read(reference.record()) {
             Ok(record) => Ok(record.filter(|record| record.base.is_some_and(|base| base.record() == 0))),
@@ -99,7 +99,7 @@ impl<'a> Mft<'a> {
         self.damage.iter().chain(&self.records.broken)
     }
 
-    /// Returns a record; `None` where it is not in use or past the end.
+    /// Returns a record; `None` if it is not in use or past the end.
     ///
     /// # Errors
     /// When it is damaged, and those of the disk.
@@ -130,7 +130,7 @@ impl<'a> Mft<'a> {
         Ok(record::sequence_of(&head).is_none_or(|sequence| sequence == reference.sequence()))
     }
 
-    /// Returns the record of `bytes`, which [`Mft::read_raw`] returned; `None` where it is not in use. Bytes that are
+    /// Returns the record of `bytes`, which [`Mft::read_raw`] returned; `None` if it is not in use. Bytes that are
     /// no record are damage only where they, or the MFT's map, say that a record is there.
     ///
     /// # Errors
@@ -155,7 +155,7 @@ impl<'a> Mft<'a> {
         Ok(byte.iter().all(|byte| byte >> (number % 8) & 1 == 1))
     }
 
-    /// Returns the number of records in use; `None` where the map cannot be read.
+    /// Returns the number of records in use; `None` if the map cannot be read.
     pub(super) fn used_count(&self) -> Result<Option<u64>, GuestError> {
         let Some(bitmap) = &self.bitmap else { return Ok(None) };
         let (mut used, mut piece) = (0, vec![0; PIECE_BYTES]);

@@ -84,7 +84,7 @@ pub struct Ntfs<'a> {
     directory_owners: Mutex<DirectoryOwners>,
 }
 
-/// Opens the NTFS of a volume; `None` where it holds something else.
+/// Opens the NTFS of a volume; `None` if it holds something else.
 ///
 /// A volume whose first sector is nobody's counts as NTFS if a copy of the boot sector lies at its end. Callers ask for
 /// file systems without a boot sector (ext, XFS) before: such a copy stays where one of them was made over an NTFS.

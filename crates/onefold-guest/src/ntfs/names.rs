@@ -35,7 +35,7 @@ const FLAG_REPARSE_POINT: u32 = 0x400;
 const FLAG_DIRECTORY: u32 = 0x1000_0000;
 
 impl<'b> FileName<'b> {
-    /// Returns the name in `value`; `None` where it is cut off.
+    /// Returns the name in `value`; `None` if it is cut off.
     pub(super) fn decode(value: Bytes<'b>) -> Option<FileName<'b>> {
         let length = usize::from(value.u8(64)?) * 2;
         Some(FileName {
@@ -87,7 +87,7 @@ fn three_bytes(unit: u16) -> [u8; 3] {
     [0xe0 | high, 0x80 | middle, 0x80 | low]
 }
 
-/// Returns a name in UTF-16; `None` where it is not UTF-8 as [`Units::to_utf8`] makes it.
+/// Returns a name in UTF-16; `None` if it is not UTF-8 as [`Units::to_utf8`] makes it.
 pub(super) fn from_utf8(name: &[u8]) -> Option<Vec<u16>> {
     let mut units = Vec::with_capacity(name.len());
     let mut rest = name;

@@ -61,7 +61,7 @@ const SPARSE: u16 = 0x8000;
 /// Bytes of a record up to the end of its sequence number.
 pub(super) const SEQUENCE_END: usize = 18;
 
-/// Returns the sequence number in the head of a record; `None` where it is no record.
+/// Returns the sequence number in the head of a record; `None` if it is no record.
 pub(super) fn sequence_of(head: &[u8]) -> Option<u16> {
     if head.get(..4) == Some(&SIGNATURE) { Bytes(head).le16(16) } else { None }
 }
@@ -99,7 +99,7 @@ pub(super) struct Record {
     pub(super) sequence: u16,
     /// Whether it is a directory's.
     pub(super) is_directory: bool,
-    /// The reference of its base record; `None` where it is one.
+    /// The reference of its base record; `None` if it is one.
     pub(super) base: Option<Reference>,
     bytes: Vec<u8>,
     first_attribute: usize,
@@ -107,7 +107,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Returns the record of `bytes`; `None` where it is not in use, which a record of zeros is not either. Fails with
+    /// Returns the record of `bytes`; `None` if it is not in use, which a record of zeros is not either. Fails with
     /// what is wrong.
     pub(super) fn decode(number: u64, place: u64, mut bytes: Vec<u8>) -> Result<Option<Record>, &'static str> {
         if bytes.get(..4) != Some(&SIGNATURE) {

@@ -48,7 +48,7 @@ pub(super) enum Reparse {
     Unknown,
 }
 
-/// Returns what a reparse point says; `None` where it is cut off.
+/// Returns what a reparse point says; `None` if it is cut off.
 pub(super) fn decode(value: &[u8]) -> Option<Reparse> {
     let value = Bytes(value);
     let tag = value.le32(0)?;

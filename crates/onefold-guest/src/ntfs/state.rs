@@ -26,7 +26,7 @@ const AWAKE: [[u8; 4]; 2] = [*b"wake", *b"WAKE"];
 /// What `$Volume` says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct VolumeFacts {
-    /// The version; `None` where it cannot be read.
+    /// The version; `None` if it cannot be read.
     pub(super) version: Option<(u8, u8)>,
     /// Whether a flag asks for a check.
     pub(super) is_dirty: bool,

@@ -114,7 +114,7 @@ const NOT_READ: [(&[u8], &str); 7] = [
     (b"/var/lib/pacman/local", "a pacman database"),
 ];
 
-/// Opens the package database of a system; `None` where there is none.
+/// Opens the package database of a system; `None` if there is none.
 ///
 /// # Errors
 /// When the database is of a kind that is not read, or its list of packages cannot be read.

@@ -84,7 +84,7 @@ impl Header {
     }
 }
 
-/// Returns the table whose header lies in sector `at`; `None` where there is none, or it does not match its checksums.
+/// Returns the table whose header lies in sector `at`; `None` if there is none, or it does not match its checksums.
 fn read_at(disk: &dyn Disk, at: u64, sector_bytes: u64) -> Result<Option<PartitionTable>, DiskError> {
     let place = at.checked_mul(sector_bytes);
     let end = place.and_then(|place| place.checked_add(HEADER_BYTES as u64));

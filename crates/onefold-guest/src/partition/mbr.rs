@@ -62,7 +62,7 @@ pub(super) struct BootSector {
 }
 
 impl BootSector {
-    /// Returns the sector at byte `at` of the disk; `None` where there is none, or it is not one with a table.
+    /// Returns the sector at byte `at` of the disk; `None` if there is none, or it is not one with a table.
     pub(super) fn read(disk: &dyn Disk, at: u64) -> Result<Option<BootSector>, DiskError> {
         // A disk of a single sector has no room for a partition.
         let end = at.checked_add(SECTOR_LENGTH as u64);
@@ -113,7 +113,7 @@ impl BootSector {
     }
 }
 
-/// Returns the table of a disk whose first sector is `sector`; `None` where it has no entry.
+/// Returns the table of a disk whose first sector is `sector`; `None` if it has no entry.
 pub(super) fn read(sector: &BootSector, disk: &dyn Disk) -> Result<Option<PartitionTable>, DiskError> {
     if sector.used().next().is_none() {
         return Ok(None);

@@ -80,7 +80,7 @@ pub struct PartitionEntry {
     pub number: u32,
     /// What it is meant for.
     pub kind: PartitionKind,
-    /// Its name; empty where there is none. An MBR has no names.
+    /// Its name; empty if there is none. An MBR has no names.
     pub name: String,
     /// The UUID by which Linux finds it (`PARTUUID`), in lower case: that of a GPT's entry; of an MBR, the number of
     /// the disk and that of the partition.
@@ -189,7 +189,7 @@ impl PartitionTable {
     }
 }
 
-/// Returns the partition table of a disk; `None` where there is none. Reads lie within the disk.
+/// Returns the partition table of a disk; `None` if there is none. Reads lie within the disk.
 ///
 /// # Errors
 /// Only those of reading the disk.
@@ -201,7 +201,7 @@ pub fn partition_table(disk: &dyn Disk) -> Result<Option<PartitionTable>, DiskEr
     Ok((!(sector.is_of_file_system() && table.is_contradictory())).then_some(table))
 }
 
-/// Returns the partitions of a disk, in order; none where there is no table, or one that makes no sense. Reads lie
+/// Returns the partitions of a disk, in order; none if there is no table, or one that makes no sense. Reads lie
 /// within the disk.
 ///
 /// # Errors

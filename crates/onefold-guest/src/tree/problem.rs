@@ -52,17 +52,17 @@ pub struct ProblemLog {
 const PROBLEMS_MAX: usize = 100;
 
 impl ProblemLog {
-    /// Notes a problem.
+    /// Records a problem.
     pub fn note(&self, problem: Problem) {
         self.note_with(|| problem);
     }
 
-    /// Notes the problem of a line, counted from 1. Where a text has millions of them, each takes a moment.
+    /// Records the problem of a line, counted from 1. Where a text has millions of them, each takes a moment.
     pub fn note_line(&self, path: &[u8], line: u64, problem: &'static str) {
         self.note_with(|| Problem::of_line(path, line, problem));
     }
 
-    /// Notes a problem, which is made only where it is kept.
+    /// Records a problem, which is made only where it is kept.
     fn note_with(&self, problem: impl FnOnce() -> Problem) {
         let mut met = self.met.lock();
         if met.0.len() >= PROBLEMS_MAX {
@@ -76,7 +76,7 @@ impl ProblemLog {
         }
     }
 
-    /// Notes why a file cannot be read and returns `None`; a file that does not exist is no problem.
+    /// Records why a file cannot be read and returns `None`; a file that does not exist is no problem.
     pub fn skip<T>(&self, path: &[u8], outcome: Result<T, GuestError>) -> Option<T> {
         match outcome {
             Ok(value) => Some(value),

@@ -45,7 +45,7 @@ impl Tree<'_> {
         near.into_iter().map(|(_, name)| below(&directory.path, &name)).collect()
     }
 
-    /// Returns the symbolic link at which a missing path ends, and its target as the link has it; `None` where the path
+    /// Returns the symbolic link at which a missing path ends, and its target as the link has it; `None` if the path
     /// is missing for another reason.
     #[must_use]
     pub fn broken_link(&self, path: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {

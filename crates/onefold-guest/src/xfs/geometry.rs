@@ -17,7 +17,7 @@ impl Superblock {
         u32::try_from(rest).unwrap_or(u32::MAX).min(self.group_blocks)
     }
 
-    /// Returns the linear number of the first of `count` blocks from place `first` of a group; `None` where they do not
+    /// Returns the linear number of the first of `count` blocks from place `first` of a group; `None` if they do not
     /// all lie in it.
     pub(super) fn linear(&self, group: u32, first: u32, count: u32) -> Option<u64> {
         let end = first.checked_add(count)?;
@@ -25,14 +25,14 @@ impl Superblock {
             .then(|| u64::from(group) * u64::from(self.group_blocks) + u64::from(first))
     }
 
-    /// Returns the linear number of the first of `count` blocks from block number `block`; `None` where they do not all
+    /// Returns the linear number of the first of `count` blocks from block number `block`; `None` if they do not all
     /// lie in its group.
     pub(super) fn linear_run(&self, block: u64, count: u32) -> Option<u64> {
         let (group, first) = self.split(block)?;
         self.linear(group, first, count)
     }
 
-    /// Returns the byte of the volume at which `count` blocks from block number `block` begin; `None` where they do not
+    /// Returns the byte of the volume at which `count` blocks from block number `block` begin; `None` if they do not
     /// all lie in its group.
     pub(super) fn place_of_run(&self, block: u64, count: u32) -> Option<u64> {
         Some(self.linear_run(block, count)? << self.block_log)
@@ -54,13 +54,13 @@ impl Superblock {
         self.group_log + self.block_log - self.inode_log
     }
 
-    /// Returns the number of an inode from its group and its number there; `None` where a group has no such number.
+    /// Returns the number of an inode from its group and its number there; `None` if a group has no such number.
     pub(super) fn inode_number(&self, group: u32, inode: u32) -> Option<FileNumber> {
         let bits = self.inode_bits();
         (u64::from(inode) >> bits == 0).then_some(FileNumber(u64::from(group) << bits | u64::from(inode)))
     }
 
-    /// Returns the byte of the volume at which an inode begins; `None` where there can be no such inode.
+    /// Returns the byte of the volume at which an inode begins; `None` if there can be no such inode.
     pub(super) fn inode_place(&self, inode: FileNumber) -> Option<u64> {
         let group = u32::try_from(inode.0 >> self.inode_bits()).ok()?;
         let within = inode.0 & ((1 << self.inode_bits()) - 1);

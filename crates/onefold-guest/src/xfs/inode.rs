@@ -149,7 +149,7 @@ fn form_of(form: u8) -> Option<ForkForm> {
 }
 
 impl<'b> Inode<'b> {
-    /// Decodes an inode: `None` where bytes are missing, a problem where it contradicts itself.
+    /// Decodes an inode: `None` if bytes are missing, a problem where it contradicts itself.
     fn decode(
         number: FileNumber,
         place: u64,
@@ -203,7 +203,7 @@ impl<'b> Inode<'b> {
         self.flags & FLAG_REFLINK != 0
     }
 
-    /// Returns what is known of the file; `None` where the record is too short.
+    /// Returns what is known of the file; `None` if the record is too short.
     pub(super) fn stat(&self, block_log: u32) -> Option<FileStat> {
         let bytes = self.bytes;
         let links = if bytes.u8(4)? == 1 { u32::from(bytes.be16(6)?) } else { bytes.be32(16)? };

@@ -54,7 +54,7 @@ struct Ring<'l, 'a> {
 }
 
 impl Xfs<'_> {
-    /// Returns why the log makes the volume unsure; `None` where there is nothing to recover.
+    /// Returns why the log makes the volume unsure; `None` if there is nothing to recover.
     ///
     /// # Errors
     /// Those of the disk.
@@ -119,7 +119,7 @@ impl Ring<'_, '_> {
         Ok(Bytes(&sector).be32(at).unwrap_or(0))
     }
 
-    /// Returns the first sector of an older cycle, from 1 to the length of the ring; `None` where nothing was ever
+    /// Returns the first sector of an older cycle, from 1 to the length of the ring; `None` if nothing was ever
     /// written.
     fn head(&self) -> Result<Option<u64>, GuestError> {
         let (first, last) = (self.cycle(0)?, self.cycle(self.sectors - 1)?);

@@ -196,7 +196,7 @@ impl Xfs<'_> {
         })
     }
 
-    /// Notes that a pass over all files met a block of a map.
+    /// Records that a pass over all files met a block of a map.
     ///
     /// # Errors
     /// Where another file led to it before.
@@ -208,7 +208,7 @@ impl Xfs<'_> {
         met.add(block).map_err(damage)
     }
 
-    /// Notes that a pass over all files met the blocks of a map, as far as it can be read.
+    /// Records that a pass over all files met the blocks of a map, as far as it can be read.
     ///
     /// # Errors
     /// Where another file led to one of the blocks before, and those of the disk.

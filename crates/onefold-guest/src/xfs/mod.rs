@@ -57,7 +57,7 @@ pub struct Xfs<'a> {
     is_file_lost: AtomicBool,
 }
 
-/// Opens the XFS file system of a volume; `None` where there is none. The copy in another group stands in for a damaged
+/// Opens the XFS file system of a volume; `None` if there is none. The copy in another group stands in for a damaged
 /// superblock, which makes the file system unsure.
 ///
 /// # Errors
@@ -156,7 +156,7 @@ impl Xfs<'_> {
         Ok(doubts)
     }
 
-    /// Notes damage and returns `None`, as [`DamageLog::skip`] does, and remembers that a part of a file is missing.
+    /// Records damage and returns `None`, as [`DamageLog::skip`] does, and remembers that a part of a file is missing.
     fn skip_file<T>(&self, outcome: Result<T, GuestError>) -> Result<Option<T>, GuestError> {
         let found = self.damage.skip(outcome)?;
         if found.is_none() {
@@ -165,7 +165,7 @@ impl Xfs<'_> {
         Ok(found)
     }
 
-    /// Notes damage of a part of a file.
+    /// Records damage of a part of a file.
     fn note_file(&self, damage: Damage) {
         self.damage.note(damage);
         self.is_file_lost.store(true, Ordering::Relaxed);

@@ -113,7 +113,7 @@ pub(super) struct Counters {
 }
 
 impl Superblock {
-    /// Reads the superblock at the beginning of a volume; `None` where there is none.
+    /// Reads the superblock at the beginning of a volume; `None` if there is none.
     pub(super) fn read(reader: &VolumeReader<'_>) -> Result<Option<Superblock>, GuestError> {
         if reader.size_bytes() < SECTOR_BYTES_MIN as u64 {
             return Ok(None);
@@ -141,7 +141,7 @@ impl Superblock {
         Ok(superblock)
     }
 
-    /// Returns the copy of the superblock that another group begins with; `None` where none is found. Copies have the
+    /// Returns the copy of the superblock that another group begins with; `None` if none is found. Copies have the
     /// counters of `mkfs.xfs`, and only those of the middle and the last group know the root directory.
     ///
     /// The second group is looked for where the damaged superblock says that it is, and where `mkfs.xfs` puts it in a
@@ -169,7 +169,7 @@ impl Superblock {
         Ok(None)
     }
 
-    /// Returns the copy of the superblock at byte `at` of a volume; `None` where there is none that is whole.
+    /// Returns the copy of the superblock at byte `at` of a volume; `None` if there is none that is whole.
     fn copy_at(reader: &VolumeReader<'_>, at: u64) -> Result<Option<Superblock>, GuestError> {
         let is_there = at > 0 && at.checked_add(SECTOR_BYTES_MAX as u64).is_some_and(|end| end <= reader.size_bytes());
         if !is_there || Bytes(&reader.bytes(at, SECTOR_BYTES_MIN, STRUCTURE)?).be32(0) != Some(MAGIC) {
@@ -191,7 +191,7 @@ impl Superblock {
         }
     }
 
-    /// Decodes the first 512 bytes; `None` where the numbers contradict each other.
+    /// Decodes the first 512 bytes; `None` if the numbers contradict each other.
     fn decode(bytes: Bytes<'_>) -> Option<Superblock> {
         let features = Features {
             version: bytes.be16(100)?,

@@ -12,7 +12,7 @@ const NAMED_USER: u16 = 2;
 const NAMED_GROUP: u16 = 8;
 const NO_NUMBER: u32 = u32::MAX;
 
-/// Returns the list as programs see it; `None` where the prefix of an attribute is not one of lists.
+/// Returns the list as programs see it; `None` if the prefix of an attribute is not one of lists.
 pub(super) fn shown(prefix: u8, stored: &[u8]) -> Option<Result<Vec<u8>, &'static str>> {
     matches!(prefix, 2 | 3).then(|| convert(Bytes(stored)).ok_or("an access control list makes no sense"))
 }

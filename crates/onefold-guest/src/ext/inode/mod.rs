@@ -216,7 +216,7 @@ impl Inode {
         self.bytes().part(MAP_AT, MAP_BYTES).unwrap_or(Bytes(&[]))
     }
 
-    /// Returns how many bytes hold its fields; `None` where this exceeds the inode. Attributes follow.
+    /// Returns how many bytes hold its fields; `None` if this exceeds the inode. Attributes follow.
     pub(super) fn own_bytes(&self) -> Option<usize> {
         if self.length == BASE_BYTES {
             return Some(BASE_BYTES);

@@ -68,7 +68,7 @@ impl Head {
     /// Returns the head of a journal whose map has `blocks`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Why it is invalid.
     pub(super) fn decode(bytes: &[u8], block_bytes: u64, blocks: u64) -> Result<Head, &'static str> {
         let sound = Bytes(bytes).part(0, HEAD_BYTES).ok_or("its head is too short")?;
         let (head, incompatible) = Head::fields(sound, block_bytes, blocks).ok_or("its head makes no sense")?;

@@ -92,7 +92,7 @@ fn tag(head: &Head, bytes: Bytes<'_>, at: usize) -> Option<(Tag, u32)> {
     Some((Tag { block, is_escaped: flags & ESCAPED != 0, sum }, flags))
 }
 
-/// Returns the blocks that a revocation names; `None` where it is damaged.
+/// Returns the blocks that a revocation names; `None` if it is damaged.
 pub(super) fn revocations(head: &Head, block: &[u8]) -> Option<Vec<u64>> {
     let bytes = Bytes(block);
     let used = usize::try_from(bytes.be32(HEADER_BYTES)?).ok()?;

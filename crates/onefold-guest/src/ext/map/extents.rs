@@ -176,7 +176,7 @@ fn child(bytes: Bytes<'_>, at: usize) -> Option<u64> {
     Some(u64::from(bytes.le16(at + 8)?) << 32 | u64::from(bytes.le32(at + 4)?))
 }
 
-/// Returns the extent at `at`; `None` where it is empty.
+/// Returns the extent at `at`; `None` if it is empty.
 fn extent(bytes: Bytes<'_>, at: usize) -> Option<Run> {
     let length = bytes.le16(at + 4)?;
     let block = u64::from(bytes.le16(at + 6)?) << 32 | u64::from(bytes.le32(at + 8)?);

@@ -86,7 +86,7 @@ impl Superblock {
     /// Returns the superblock.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Why it is invalid.
     pub(super) fn decode(bytes: &[u8]) -> Result<Superblock, &'static str> {
         let superblock = Superblock::fields(Bytes(bytes)).ok_or("its sizes are impossible")?;
         if superblock.features.has(features::METADATA_CSUM) {

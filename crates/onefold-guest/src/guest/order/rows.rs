@@ -52,7 +52,7 @@ pub(super) fn length_in_rows(extent: &PlacedExtent) -> u64 {
     }
 }
 
-/// Returns the rows of an extent that is no longer than [`length_in_rows`]; `None` where one of its numbers is beyond
+/// Returns the rows of an extent that is no longer than [`length_in_rows`]; `None` if one of its numbers is beyond
 /// all that disks have.
 pub(super) fn encode(extent: &PlacedExtent, number: u64) -> Option<[Row; 2]> {
     let place = extent.range.start_bytes;
@@ -73,7 +73,7 @@ pub(super) fn encode(extent: &PlacedExtent, number: u64) -> Option<[Row; 2]> {
     ])
 }
 
-/// Returns the extent of two rows; `None` where they are none.
+/// Returns the extent of two rows; `None` if they are none.
 pub(super) fn decode([first, second]: [Row; 2]) -> Option<PlacedExtent> {
     if first[0] != second[0] || first[1] >> NUMBER_SHIFT != second[1] >> NUMBER_SHIFT || second[1] & SECOND == 0 {
         return None;

@@ -207,7 +207,7 @@ fn skip_line(lines: &mut dyn BufRead, bytes_left: &mut u64) -> std::io::Result<(
     Ok(())
 }
 
-/// Returns the event of a line, `Some(None)` where it has one of another kind, and `None` where it is no line of a log.
+/// Returns the event of a line, `Some(None)` where it has one of another kind, and `None` if it is no line of a log.
 fn event_of(line: &[u8]) -> Option<Option<PackageEvent>> {
     if line.trim_ascii().is_empty() {
         return Some(None);

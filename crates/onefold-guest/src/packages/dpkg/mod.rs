@@ -83,7 +83,7 @@ struct Folders {
 }
 
 impl<'t> Dpkg<'t> {
-    /// Opens the database; `None` where there is none.
+    /// Opens the database; `None` if there is none.
     ///
     /// # Errors
     /// When its format is not known, or its list of packages cannot be read.
@@ -137,7 +137,7 @@ impl<'t> Dpkg<'t> {
         files
     }
 
-    /// Returns a file of a package and its name, where there is one: with the architecture in its name if there is such
+    /// Returns a file of a package and its name, if there is one: with the architecture in its name if there is such
     /// a file.
     fn info_file(&self, record: &Record, suffix: &str) -> Option<(Vec<u8>, GuestFile)> {
         let (name, architecture) = (&record.package.name, &record.package.architecture);
@@ -231,7 +231,7 @@ impl PackageDatabase for Dpkg<'_> {
     }
 }
 
-/// Returns the list of packages and its path; `None` where there is none. Where it is damaged, dpkg's own copy from
+/// Returns the list of packages and its path; `None` if there is none. Where it is damaged, dpkg's own copy from
 /// before the last change takes its place.
 fn read_status(tree: &Tree<'_>, problems: &ProblemLog) -> Result<Option<Text>, GuestError> {
     let path = [FOLDER, b"/status"].concat();

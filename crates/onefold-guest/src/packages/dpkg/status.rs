@@ -186,7 +186,7 @@ fn package_of(paragraph: &Paragraph<'_>) -> Result<(Package, bool), &'static str
     Ok((package, state.is_some()))
 }
 
-/// Returns how far a package is installed by its status; `None` where nothing of it is there.
+/// Returns how far a package is installed by its status; `None` if nothing of it is there.
 fn state_of(status: &[u8]) -> Result<Option<PackageState>, &'static str> {
     let state = status.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).nth(2);
     match state {

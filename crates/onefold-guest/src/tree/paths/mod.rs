@@ -121,7 +121,7 @@ impl PathSet {
         self.trie.is_full()
     }
 
-    /// Returns the file of a path after [`PathSet::resolve`]; `None` where there is none. A symbolic link at the end is
+    /// Returns the file of a path after [`PathSet::resolve`]; `None` if there is none. A symbolic link at the end is
     /// not followed.
     #[must_use]
     pub fn file(&self, path: PathId) -> Option<GuestFile> {
@@ -265,7 +265,7 @@ impl PathSet {
         Ok(())
     }
 
-    /// Notes the file of a name. Its kind is needed only where there are names below it.
+    /// Records the file of a name. Its kind is needed only where there are names below it.
     fn found(&mut self, tree: &Tree<'_>, name: u32, file: GuestFile, kind: Option<FileKind>) {
         let Some(name) = self.trie.name_mut(name) else { return };
         let has_names_below = name.has_children();

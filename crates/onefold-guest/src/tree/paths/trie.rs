@@ -76,7 +76,7 @@ impl Name {
         self.moved_to != OptionalName::NONE
     }
 
-    /// Notes that it is another name now.
+    /// Records that it is another name now.
     pub(super) fn move_to(&mut self, name: u32) {
         self.moved_to = OptionalName(name);
     }
@@ -89,7 +89,7 @@ impl Trie {
         Trie { names: vec![root], text: Vec::new(), index: HashIndex::default(), hasher: NameHasher::new() }
     }
 
-    /// Returns the number of a name below another one, which is added where it is not there. `None` where no directory
+    /// Returns the number of a name below another one, which is added where it is not there. `None` if no directory
     /// has such a name, or the trie is full.
     pub(super) fn child_or_new(&mut self, parent: u32, text: &[u8]) -> Option<u32> {
         let hash = self.hasher.hash(parent, text);

@@ -158,7 +158,7 @@ impl Xfs<'_> {
         Ok(is_kept)
     }
 
-    /// Notes that blocks are in use. One that is free as well is damage.
+    /// Records that blocks are in use. One that is free as well is damage.
     fn claim(&self, runs: &mut Runs, start: u64, count: u64, class: AllocationClass) {
         if runs.claim(start, count, class) {
             let place = start << self.superblock.block_log;

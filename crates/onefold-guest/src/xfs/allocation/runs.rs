@@ -36,7 +36,7 @@ impl Runs {
         Runs { base: Vec::new(), used: Vec::new(), runs_max, group_blocks, doubtful, is_short: false }
     }
 
-    /// Notes that blocks are in use; returns whether one of them is in a free run.
+    /// Records that blocks are in use; returns whether one of them is in a free run.
     pub(super) fn claim(&mut self, start: u64, count: u64, class: AllocationClass) -> bool {
         let end = start.saturating_add(count);
         let from = self.base.partition_point(|run| run.end <= start);

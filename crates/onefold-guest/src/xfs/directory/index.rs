@@ -164,7 +164,7 @@ impl Xfs<'_> {
         Ok(IndexBlock { bytes: block.bytes, place: block.place, level, entries, count })
     }
 
-    /// Searches a leaf for the name; `None` where the next leaf may have it.
+    /// Searches a leaf for the name; `None` if the next leaf may have it.
     fn search_leaf(
         &self,
         inode: &Inode<'_>,

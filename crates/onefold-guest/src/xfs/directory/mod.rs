@@ -165,7 +165,7 @@ impl Xfs<'_> {
         (self.superblock.block_bytes as u64) << self.superblock.directory_block_log
     }
 
-    /// Reads block `number` of a directory; `None` where it has none there.
+    /// Reads block `number` of a directory; `None` if it has none there.
     fn directory_block(&self, fork: &Fork<'_>, number: u64) -> Result<Option<DirectoryBlock>, GuestError> {
         let superblock = &self.superblock;
         let first = number << superblock.directory_block_log;
