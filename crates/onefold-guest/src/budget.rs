@@ -1,12 +1,12 @@
-//! How much memory the maps of a disk may take: one budget that all readers of the disk draw from.
+//! Memory of the maps of a disk: one budget from which all readers of the disk draw.
 //!
-//! The larger structures of a map take as many rows as their draw holds. What does not fit counts as allocated, so that
-//! a small budget costs free bytes, and never data.
+//! The larger structures of a map have as many rows as their draw can hold. Blocks without a row count as allocated, so
+//! a small budget costs free bytes, but never data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// The budget of maps that nobody gave another one.
+/// Default budget of maps.
 const DEFAULT_BYTES: usize = 256 << 20;
 
 /// Bytes of memory that maps may take. Clones draw from the same bytes.
@@ -29,14 +29,15 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Returns a budget of so many bytes.
+    /// Returns a budget of `bytes`.
     #[must_use]
     pub fn new(bytes: usize) -> Budget {
         let (is_short, has_too_many) = (AtomicBool::new(false), AtomicBool::new(false));
         Budget { shared: Arc::new(Shared { left_bytes: AtomicUsize::new(bytes), is_short, has_too_many }) }
     }
 
-    /// Draws `wanted_bytes`, or what is left where that is less. The bytes return when the draw is dropped.
+    /// Draws `wanted_bytes`, or the rest of the budget if that is less. The bytes return to the budget when the draw is
+    /// dropped.
     #[must_use]
     pub fn draw(&self, wanted_bytes: usize) -> Draw {
         let left = &self.shared.left_bytes;
@@ -44,7 +45,7 @@ impl Budget {
         Draw { budget: self.clone(), bytes: taken.unwrap_or_else(|left| left).min(wanted_bytes), wanted_bytes }
     }
 
-    /// Records that a map is not what it would be with more memory.
+    /// Records that a map would be more exact with more memory.
     pub fn note_short(&self) {
         self.shared.is_short.store(true, Ordering::Relaxed);
     }
@@ -58,14 +59,14 @@ impl Budget {
         }
     }
 
-    /// Returns whether a map has more pieces than are kept, however much memory there is: more of it counts as
+    /// Returns whether a map has more pieces than are kept with any amount of memory. More of it then counts as
     /// allocated.
     #[must_use]
     pub fn has_too_many(&self) -> bool {
         self.shared.has_too_many.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a map is not what it would be with more memory: more of it counts as allocated.
+    /// Returns whether a map would be more exact with more memory. More of it then counts as allocated.
     #[must_use]
     pub fn is_short(&self) -> bool {
         self.shared.is_short.load(Ordering::Relaxed)
@@ -80,12 +81,12 @@ pub struct Draw {
     wanted_bytes: usize,
 }
 
-/// How many rows a structure of a map may have.
+/// Capacity of a structure of a map in rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rows {
-    /// Their number.
+    /// Maximum number of rows.
     pub max: usize,
-    /// Whether more memory would not make it larger.
+    /// Whether more memory would not raise the maximum.
     is_capped: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Numbers out of bytes that nobody vouches for: a read past the end of a structure is `None`, never a panic.
+//! Reads numbers from untrusted bytes: a read past the end of a structure returns `None` and never panics.
 
-/// A structure as it was read.
+/// The bytes of a structure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 

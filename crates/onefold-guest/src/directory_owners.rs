@@ -1,15 +1,15 @@
-//! Which directory each block belongs to, of those that were read.
+//! Records the directory of each block of a directory that was read.
 //!
-//! No two directories have the same block. Without checksums a damaged image may give the blocks of one to many inodes,
-//! and a walk over all directories would read them again for each.
+//! No two directories have the same block. Without checksums, a damaged image may assign the blocks of one directory to
+//! many inodes, and a walk over all directories would read them again for each.
 
 use std::collections::BTreeMap;
 
-/// Blocks that each directory is read of whatever it shares with others: few directories are longer.
+/// Number of blocks that are read of each directory even if it shares them with others. Few directories are longer.
 pub(crate) const UNOWNED_BLOCKS: u64 = 4;
-/// Most runs of blocks whose directory is remembered, in about 50 MiB. What lies behind is not listed. Directories grow
-/// in runs, so that sound ones of any length have room. Where a block of a directory is several blocks of the volume,
-/// only its first one is claimed, and each is a run of its own.
+/// Maximum number of runs of blocks whose directory is remembered, in about 50 MiB. Blocks beyond it are not listed.
+/// Directories grow in runs, so there is room for intact ones of any length. If a block of a directory consists of
+/// several blocks of the volume, only its first one is claimed, and each is a run of its own.
 const RUNS_MAX: usize = 1 << 20;
 
 /// The directory of each block that was read, by the number of its inode.
@@ -23,7 +23,7 @@ pub(crate) struct DirectoryOwners {
 /// Consecutive blocks of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
-    /// The block after the last.
+    /// The block after the last one.
     end: u64,
     directory: u64,
 }
@@ -35,7 +35,7 @@ impl Default for DirectoryOwners {
 }
 
 impl DirectoryOwners {
-    /// Makes `directory` the owner of a block, unless there is one. Fails with what is wrong.
+    /// Makes `directory` the owner of a block, unless the block has one. Fails with the reason.
     pub(crate) fn claim(&mut self, block: u64, directory: u64) -> Result<(), &'static str> {
         let end = block.checked_add(1).ok_or("a block lies behind the end of all volumes")?;
         let before = self.runs.range_mut(..=block).next_back();

@@ -1,17 +1,17 @@
 //! Runs of blocks that must not overlap.
 //!
-//! A hostile map may lead to the same blocks again and again. A reader that follows each of them would do more work
-//! than the image has metadata.
+//! A hostile map may lead to the same blocks again and again. A reader that follows each of these entries would do more
+//! work than the image has metadata.
 
 use std::collections::BTreeMap;
 
-/// Most runs that are remembered, in about 10 MiB. Runs that follow each other count as one.
+/// Maximum number of runs that are remembered, in about 10 MiB. Adjacent runs count as one.
 const RUNS_MAX: usize = 1 << 18;
 
 /// Runs of blocks of which no two have a block in common.
 #[derive(Debug)]
 pub(crate) struct DisjointRuns {
-    /// The block after the last of each run, by its first.
+    /// The block after the last one of each run, by the run's first block.
     ends: BTreeMap<u64, u64>,
     runs_max: usize,
 }
@@ -23,7 +23,7 @@ impl Default for DisjointRuns {
 }
 
 impl DisjointRuns {
-    /// Adds `count` blocks from block `first` on. Fails with what is wrong.
+    /// Adds `count` blocks from block `first` on. Fails with the reason.
     pub(crate) fn add(&mut self, first: u64, count: u64) -> Result<(), &'static str> {
         let end = first.saturating_add(count);
         let before = self.ends.range_mut(..end).next_back();

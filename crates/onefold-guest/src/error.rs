@@ -1,4 +1,4 @@
-//! Why something in a guest cannot be read, and what was found damaged on the way.
+//! Errors of reading a guest, and damage that was found during reading.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -15,24 +15,24 @@ pub enum GuestError {
     /// A structure of the guest contradicts itself, its checksum or its place.
     #[error(transparent)]
     Damaged(#[from] Damage),
-    /// The structure is sound, but uses something that no reader here knows.
+    /// The structure is intact, but uses a feature that no reader supports.
     #[error("{0} cannot be read")]
     Unsupported(&'static str),
-    /// The content exists in another form only: encrypted or compressed.
+    /// The content exists only in another form: encrypted or compressed.
     #[error("the content is {0}, and is not decoded")]
     Encoded(Encoding),
     /// A name does not exist.
     #[error("no such file or directory")]
     NotFound,
-    /// A part of a path that has further parts is no directory.
+    /// A part of a path that has further parts is not a directory.
     #[error("not a directory")]
     NotADirectory,
-    /// A path leads through more symbolic links than a kernel follows.
+    /// A path leads through more symbolic links than a kernel would follow.
     #[error("too many levels of symbolic links")]
     TooManyLinks,
 }
 
-/// A form in which a guest keeps content that differs from the content itself.
+/// A form of stored content that differs from the content itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Encoding {
     /// Encrypted by the file system.
@@ -57,15 +57,15 @@ impl fmt::Display for Encoding {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("damaged {structure} at byte {place} of the disk: {problem}")]
 pub struct Damage {
-    /// Where the structure begins, in bytes of the disk.
+    /// Start of the structure, in bytes of the disk.
     pub place: u64,
     /// The kind of structure, such as `inode` or `group descriptor`.
     pub structure: &'static str,
-    /// Why it is invalid.
+    /// Description of the damage.
     pub problem: &'static str,
 }
 
-/// The damage that a reader met and skipped: the first of it in full, the rest as a number.
+/// Damage that a reader found and skipped: the first parts in full, the rest as a number.
 #[derive(Debug, Default)]
 pub struct DamageLog {
     met: Mutex<Met>,
@@ -74,14 +74,14 @@ pub struct DamageLog {
 #[derive(Debug, Default)]
 struct Met {
     first: Vec<Damage>,
-    /// Parts that do not count again.
+    /// Damaged parts that are already counted.
     known: HashSet<Damage>,
     count: u64,
 }
 
-/// How many damaged parts are kept in full.
+/// Maximum number of damaged parts that are kept in full.
 const DAMAGES_MAX: usize = 100;
-/// How many damaged parts are remembered, so that each counts once: a few megabytes of them.
+/// Maximum number of damaged parts that are remembered, so that each counts once. They take a few megabytes.
 const KNOWN_MAX: usize = 1 << 16;
 
 impl DamageLog {
@@ -103,7 +103,7 @@ impl DamageLog {
     /// Records damage and returns `None`, so that the caller skips the part; passes on every other error.
     ///
     /// # Errors
-    /// Every error but [`GuestError::Damaged`].
+    /// Every error except [`GuestError::Damaged`].
     pub fn skip<T>(&self, outcome: Result<T, GuestError>) -> Result<Option<T>, GuestError> {
         match outcome {
             Ok(value) => Ok(Some(value)),
@@ -121,8 +121,7 @@ impl DamageLog {
         self.met.lock().first.clone()
     }
 
-    /// Returns the number of damaged parts that were met. A part that is met again counts again once
-    /// 65,536 others are known.
+    /// Returns the number of damaged parts that were found. After 65,536 parts, a part may count more than once.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.met.lock().count

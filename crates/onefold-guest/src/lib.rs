@@ -1,14 +1,15 @@
-//! What is inside a disk image: partitions, volumes, file systems, their files and their allocation maps.
+//! The inside of a disk image: partitions, volumes, file systems, their files and their allocation maps.
 //!
-//! An image is hostile input: every loop here is bounded, every sum is checked, memory is bounded by bytes that were
-//! really read, by a constant, or by a small part of the length of a volume, and a structure that makes no sense is
-//! damage with a place. Damaged parts are skipped, and the rest is read. No parser of another language sees these
-//! bytes.
+//! An image is hostile input: every loop here is bounded and every sum is checked. Memory is bounded by the number of
+//! bytes that were really read, by a constant, or by a small part of the length of a volume. An invalid structure is
+//! reported as damage with its place. Damaged parts are skipped, and the rest is read. No parser in another language
+//! processes these bytes.
 //!
-//! Modules from below: `bytes`, `budget`, `disjoint`, `directory_owners`, `error`, `volume`, `partition`, `filesystem`
-//! (what all readers offer), then one module for each file system, and `content` (which of them a volume holds). Above
-//! them `tree` joins file systems as the guest does, `machine` recognises the system that is installed, `packages`
-//! reads its package database, and `guest` puts a whole disk together. Decision 17 says why the readers are our own.
+//! Modules from the bottom up: `bytes`, `budget`, `disjoint`, `directory_owners`, `error`, `volume`, `partition`,
+//! `filesystem` (the interface of all readers), then one module for each file system, and `content` (the kind of a
+//! volume's content). Above them, `tree` joins file systems as the guest does, `machine` recognises the installed
+//! system, `packages` reads its package database, and `guest` represents a whole disk. Decision 17 explains why Onefold
+//! has its own readers.
 
 pub mod budget;
 mod bytes;

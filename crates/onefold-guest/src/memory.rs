@@ -1,5 +1,5 @@
-//! A file system in memory: the trees of tests and of fuzz targets. Its files have the extents, and its volume has the
-//! map, that a test gives them, whatever their content is.
+//! A file system in memory: the trees of tests and of fuzz targets. The test sets the extents of its files and the map
+//! of its volume, independent of their content.
 
 use std::ops::ControlFlow;
 
@@ -16,18 +16,18 @@ pub struct MemoryFileSystem {
     state: State,
     damage: DamageLog,
     files: Vec<MemoryFile>,
-    /// How the table of files ends.
+    /// Error at the end of the table of files.
     table_error: Option<MadeError>,
     allocation: Result<Vec<Allocation>, MadeError>,
 }
 
-/// Makes an error that a test wants.
+/// Makes an error for a test.
 type MadeError = fn() -> GuestError;
 
 #[derive(Debug)]
 struct MemoryFile {
     stat: FileStat,
-    /// The content, or the target of a symbolic link. A file that is longer goes on with zeros.
+    /// The content, or the target of a symbolic link. The rest of a longer file is zeros.
     content: Vec<u8>,
     entries: Vec<(Vec<u8>, FileNumber)>,
     extents: Result<Vec<Extent>, MadeError>,
@@ -87,7 +87,7 @@ impl MemoryFileSystem {
         }
     }
 
-    /// Adds a regular file, and the directories that its path needs; replaces the file of this path.
+    /// Adds a regular file, and the directories of its path. Replaces an existing file with this path.
     pub fn write(&mut self, path: &str, content: impl AsRef<[u8]>) -> FileNumber {
         self.add(path, MemoryFile::new(FileKind::Regular, content.as_ref()))
     }
@@ -102,7 +102,7 @@ impl MemoryFileSystem {
         self.add(path, MemoryFile::new(FileKind::Directory, b""))
     }
 
-    /// Gives a file one more name, which may make a directory part of itself.
+    /// Gives a file another name. A directory may become part of itself.
     pub fn link(&mut self, directory: FileNumber, name: &[u8], file: FileNumber) {
         if let Some(directory) = self.file_mut(directory) {
             directory.entries.retain(|(known, _)| known != name);
@@ -110,12 +110,12 @@ impl MemoryFileSystem {
         }
     }
 
-    /// Returns what is known of a file, to be changed.
+    /// Returns the metadata of a file for changes.
     pub fn stat_mut(&mut self, file: FileNumber) -> Option<&mut FileStat> {
         self.file_mut(file).map(|file| &mut file.stat)
     }
 
-    /// Returns what the file system says of itself, to be changed.
+    /// Returns the facts about the file system for changes.
     pub fn facts_mut(&mut self) -> &mut FileSystemFacts {
         &mut self.facts
     }
@@ -125,14 +125,14 @@ impl MemoryFileSystem {
         self.state = state;
     }
 
-    /// Sets where a file lies.
+    /// Sets the extents of a file.
     pub fn set_extents(&mut self, file: FileNumber, extents: Vec<Extent>) {
         if let Some(file) = self.file_mut(file) {
             file.extents = Ok(extents);
         }
     }
 
-    /// Lets the map of a file fail.
+    /// Makes reads of a file's map fail.
     pub fn fail_extents(&mut self, file: FileNumber, error: fn() -> GuestError) {
         if let Some(file) = self.file_mut(file) {
             file.extents = Err(error);
@@ -144,12 +144,12 @@ impl MemoryFileSystem {
         self.allocation = Ok(allocation);
     }
 
-    /// Lets the allocation map fail.
+    /// Makes reads of the allocation map fail.
     pub fn fail_allocation(&mut self, error: fn() -> GuestError) {
         self.allocation = Err(error);
     }
 
-    /// Lets the table of files fail behind its last file.
+    /// Makes reads of the table of files fail after its last file.
     pub fn fail_table(&mut self, error: fn() -> GuestError) {
         self.table_error = Some(error);
     }

@@ -1,8 +1,7 @@
 //! Swap areas of Linux.
 //!
 //! The header is the first page (`union swap_header` in Linux' `include/linux/swap.h`, and `mm/swapfile.c`). The size
-//! of a page depends on the machine. Numbers have the byte order of the machine; the version, which is 1, gives it
-//! away.
+//! of a page depends on the machine. Numbers have the byte order of the machine, which the version number 1 reveals.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -17,28 +16,28 @@ use crate::error::GuestError;
 use crate::filesystem::{Allocation, AllocationClass, TableKind};
 use crate::volume::VolumeReader;
 
-/// The sizes of a page of the machines that Linux runs on, in bytes.
+/// The page sizes of machines on which Linux runs, in bytes.
 const PAGE_SIZES: [usize; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 const SIGNATURE_BYTES: usize = 10;
 /// Version 1 of the area; version 0 ended with Linux 2.4.
 const SIGNATURE: &[u8; SIGNATURE_BYTES] = b"SWAPSPACE2";
 const SIGNATURE_OLD: &[u8; SIGNATURE_BYTES] = b"SWAP-SPACE";
-/// The beginnings of signatures that hibernation puts in place of the usual one: the kernel's own, uswsusp, TuxOnIce.
+/// Prefixes of the signatures with which hibernation replaces the usual one: the kernel's own, uswsusp, TuxOnIce.
 const HIBERNATED: [&[u8]; 5] =
     [b"S1SUSPEND", b"S2SUSPEND", b"ULSUSPEND", b"\xed\xc3\x02\xe9\x98\x56\xe5\x0c", b"LINHIB0001"];
 
 /// A swap area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Swap {
-    /// Bytes of a page of the machine that made it.
+    /// Page size of the machine that made it, in bytes.
     pub page_bytes: u64,
-    /// Bytes that the area takes, its header included. It may be more than its volume has.
+    /// Length of the area including its header, in bytes. It may exceed the length of the volume.
     pub size_bytes: u64,
     /// Its UUID as `blkid` prints it; empty if there is none.
     pub uuid: String,
-    /// Its label; empty without one. Bytes of the guest.
+    /// Its label, in bytes of the guest; empty if there is none.
     pub label: Vec<u8>,
-    /// Whether a kernel is hibernated in it.
+    /// Whether it holds a hibernated kernel.
     pub is_hibernated: bool,
 }
 
@@ -78,12 +77,12 @@ impl Swap {
         })
     }
 
-    /// Returns the allocation map of a swap area in a volume of `volume_bytes`. Only its header is allocated: the pages
-    /// behind it mean nothing to the next kernel. A hibernated kernel, and whatever lies behind the area, is kept.
+    /// Returns the allocation map of a swap area in a volume of `volume_bytes`. Only its header is allocated, because
+    /// the next kernel ignores the pages behind it. A hibernated kernel and bytes behind the area count as allocated.
     #[must_use]
     pub fn allocation(&self, volume_bytes: u64) -> Vec<Allocation> {
         let header_end = self.page_bytes.min(volume_bytes);
-        // Without a length, and where it makes no sense, nothing says which pages belong to the area.
+        // If the length is missing or invalid, the extent of the area is unknown.
         let is_known = self.size_bytes > self.page_bytes && self.size_bytes <= volume_bytes && !self.is_hibernated;
         let end = if is_known { self.size_bytes } else { header_end };
         let rest = if self.is_hibernated { AllocationClass::Data } else { AllocationClass::Outside };

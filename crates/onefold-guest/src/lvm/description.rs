@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use super::text::{Section, Value, parse};
 
 const SECTOR_BYTES: u64 = 512;
-/// Longest name of a group or a logical volume, in bytes; LVM2 takes 127. Each logical volume has a copy of some names.
+/// Maximum length of a name of a group or a logical volume, in bytes; LVM2 allows 127. Each logical volume has a copy
+/// of some names.
 const NAME_BYTES_MAX: usize = 255;
 
 /// A volume group as one metadata area describes it. Its name and those in it are text of the guest.
@@ -23,7 +24,7 @@ pub(super) struct Description {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Physical {
     pub(super) uuid: String,
-    /// The device that it was when the metadata was written.
+    /// Its device when the metadata was written.
     pub(super) device: String,
     /// First byte of its extents.
     pub(super) start_bytes: u64,
@@ -36,7 +37,7 @@ pub(super) struct Logical {
     pub(super) name: String,
     pub(super) uuid: String,
     pub(super) is_visible: bool,
-    /// The logical volume whose old content it keeps.
+    /// The logical volume whose old content it preserves.
     pub(super) snapshot_of: Option<String>,
     /// In the order of the volume.
     pub(super) segments: Vec<Segment>,
@@ -48,18 +49,18 @@ pub(super) struct Segment {
     /// First extent of the logical volume.
     pub(super) first: u64,
     pub(super) extents: u64,
-    /// The type, by the name that LVM2 gives it.
+    /// The type, under LVM2's name.
     pub(super) kind: String,
     /// Bytes of a stripe.
     pub(super) stripe_bytes: u64,
-    /// The physical extents that it takes: which physical volume, and the first one there.
+    /// The physical extents that it takes: index of the physical volume, and the first extent there.
     pub(super) areas: Vec<(usize, u64)>,
     /// The other logical volumes that it needs.
     pub(super) needs: Vec<String>,
 }
 
 impl Segment {
-    /// Returns whether its content lies in its areas, one after the other or in stripes.
+    /// Returns whether its content is in its areas, one after another or in stripes.
     pub(super) fn is_striped(&self) -> bool {
         matches!(self.kind.as_str(), "striped" | "linear") && self.needs.is_empty() && !self.areas.is_empty()
     }
@@ -78,9 +79,9 @@ impl Segment {
 }
 
 impl Description {
-    /// Returns the group that a text describes; `None` if it describes none, or has names that no group has.
+    /// Returns the group that a text describes; `None` if it describes none, or contains invalid names.
     pub(super) fn parse(text: &[u8]) -> Option<Description> {
-        // The text ends with a zero, which its length includes.
+        // The text ends with a zero that its length includes.
         let root = parse(text.strip_suffix(b"\0").unwrap_or(text))?;
         let (name, group) = root.0.iter().find_map(|(name, value)| match value {
             Value::Section(section) => Some((name, section)),
@@ -109,7 +110,7 @@ impl Description {
     }
 }
 
-/// Marks the volumes that keep the old content of others. A hidden volume names the two; users see the snapshot.
+/// Marks the volumes that preserve the old content of others. A hidden volume names both; users see the snapshot.
 /// Returns `None` if a name is too long.
 fn mark_snapshots(group: &Section<'_>, logical: &mut [Logical]) -> Option<()> {
     let segments = group.sections("logical_volumes").flat_map(|(_, section)| &section.0);
@@ -187,12 +188,12 @@ fn segment(section: &Section<'_>, physical: &HashMap<&str, usize>) -> Option<Seg
 }
 
 /// Returns whether the text of a key may name a logical volume. Segment types have many such keys (`origin`,
-/// `thin_pool`, `cow_store`), and few others.
+/// `thin_pool`, `cow_store`), and few other keys.
 fn names_a_volume(key: &str) -> bool {
     !matches!(key, "type" | "id" | "creation_host")
 }
 
-/// Adds what a list names: physical volumes with their first extent, and logical volumes.
+/// Adds the items of a list: physical volumes with their first extent, and logical volumes.
 fn areas_of(
     list: &[Value<'_>],
     physical: &HashMap<&str, usize>,

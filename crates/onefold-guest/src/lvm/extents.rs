@@ -1,30 +1,29 @@
-//! The extents of a volume group: where those of a logical volume lie on the disk, and which ones are free.
+//! The extents of a volume group: the places of a logical volume's extents on the disk, and the free extents.
 
 use super::PhysicalVolume;
 use super::description::{Description, Logical, Segment};
 use crate::volume::{DiskRange, VolumeReader};
 
-/// Most pieces that a striped volume may be made of.
+/// Maximum number of pieces of a striped volume.
 const PIECES_MAX: u64 = 1 << 20;
-/// Most pieces that all logical volumes of a disk may be made of. Each takes about 60 bytes of memory.
+/// Maximum number of pieces of all logical volumes of a disk. Each takes about 60 bytes of memory.
 pub(super) const PIECES_OF_DISK_MAX: u64 = 2 << 20;
 
-/// The extents of a volume group whose physical volumes are all there. None lies outside of its physical volume or on
-/// its metadata, and no two parts of logical volumes share one.
+/// The extents of a volume group with all its physical volumes. All extents lie within their physical volume and
+/// outside of its metadata, and no two parts of logical volumes share one.
 pub(super) struct Extents<'g, 'd> {
     description: &'g Description,
     /// The physical volumes, in the order of the description.
     volumes: &'g [&'g (VolumeReader<'d>, PhysicalVolume)],
-    /// The extents in use: physical volume, first extent, and the one after the last; in order.
+    /// The extents in use: physical volume, first extent, and the extent after the last one; in order.
     used: Vec<(usize, u64, u64)>,
 }
 
 impl<'g, 'd> Extents<'g, 'd> {
-    /// Checks that the extents of a group make sense. `volumes` are its physical volumes in the order of the
-    /// description.
+    /// Checks the extents of a group. `volumes` are its physical volumes in the order of the description.
     ///
     /// # Errors
-    /// Why they are invalid.
+    /// The reason why they are invalid.
     pub(super) fn new(
         description: &'g Description,
         volumes: &'g [&'g (VolumeReader<'d>, PhysicalVolume)],
@@ -56,11 +55,11 @@ impl<'g, 'd> Extents<'g, 'd> {
         Ok(Extents { description, volumes, used })
     }
 
-    /// Returns where the content of a logical volume lies, in its own order. All its segments are striped. Its pieces
-    /// are taken from `pieces_left`.
+    /// Returns the places of a logical volume's content, in the volume's order. All its segments must be striped. Its
+    /// pieces are subtracted from `pieces_left`.
     ///
     /// # Errors
-    /// Why that can't be told.
+    /// The reason why the places are unknown.
     pub(super) fn ranges(&self, logical: &Logical, pieces_left: &mut u64) -> Result<Vec<DiskRange>, &'static str> {
         let mut ranges = Vec::new();
         let mut next = 0;
@@ -111,7 +110,7 @@ impl<'g, 'd> Extents<'g, 'd> {
     ) -> Result<(), &'static str> {
         let place = self.description.physical.get(physical).zip(self.volumes.get(physical));
         let (place, (reader, _)) = place.ok_or("its disk is missing")?;
-        // Within the physical volume, as the beginning has checked.
+        // It lies within the physical volume, as the constructor has checked.
         let at = place.start_bytes + first * self.description.extent_bytes + offset;
         reader.each_on_disk(at, length, &mut |range| match ranges.last_mut() {
             Some(last) if last.end_bytes() == range.start_bytes => last.length_bytes += range.length_bytes,
@@ -120,7 +119,7 @@ impl<'g, 'd> Extents<'g, 'd> {
         if ranges.len() as u64 > PIECES_MAX { Err("it has too many pieces") } else { Ok(()) }
     }
 
-    /// Returns where the free extents lie on the disk, in order.
+    /// Returns the places of the free extents on the disk, in order.
     pub(super) fn free(&self) -> Vec<DiskRange> {
         let mut free = Vec::new();
         for (at, (physical, (reader, _))) in self.description.physical.iter().zip(self.volumes).enumerate() {
@@ -140,7 +139,7 @@ impl<'g, 'd> Extents<'g, 'd> {
     }
 }
 
-/// Adds the extents that a segment takes.
+/// Adds the extents of a segment.
 fn add_used(
     used: &mut Vec<(usize, u64, u64)>,
     description: &Description,

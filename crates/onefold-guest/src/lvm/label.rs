@@ -10,7 +10,7 @@
 //! | metadata area | 20..24, 24..32, 32..40 | version 1, own place, length |
 //! | metadata area | 40.. | place of the text in the area, length, checksum, flags; zero without a text |
 //!
-//! The text lies in a ring: it goes on behind the first 512 bytes where the area ends.
+//! The text is in a ring: from the end of the area it continues behind the first 512 bytes.
 
 use std::sync::Arc;
 
@@ -26,13 +26,14 @@ const LABEL_MAGIC: &[u8] = b"LABELONE";
 const LABEL_KIND: &[u8; 8] = b"LVM2 001";
 const AREA_MAGIC: &[u8; 16] = b" LVM2 x[5A%r0N*>";
 const AREA_HEADER_BYTES: u64 = 512;
-/// The text in an area of this flag is out of date.
+/// Flag of an area whose text is out of date.
 const TEXT_IGNORED: u32 = 1;
-/// Longest text that is read: thousands of logical volumes. A parsed text takes up to 30 times as much memory.
+/// Maximum length of a text. It suffices for thousands of logical volumes. A parsed text takes up to 30 times its
+/// length in memory.
 const TEXT_BYTES_MAX: u64 = 4 << 20;
-/// Most bytes of texts that are read of all physical volumes of a disk.
+/// Maximum total length of the texts of all physical volumes of a disk.
 pub(crate) const TEXT_BYTES_OF_DISK_MAX: u64 = 4 * TEXT_BYTES_MAX;
-/// Metadata areas of a physical volume that are read. LVM2 makes two at most.
+/// Maximum number of metadata areas of a physical volume that are read. LVM2 makes at most two.
 const AREAS_MAX: usize = 4;
 const CHECKSUM_START: u32 = 0xf597_a6cf;
 
@@ -41,11 +42,11 @@ const CHECKSUM_START: u32 = 0xf597_a6cf;
 pub struct PhysicalVolume {
     /// Its UUID as LVM2 prints it.
     pub uuid: String,
-    /// The damaged labels and metadata areas. Others stood in for them, if there were any.
+    /// The damaged labels and metadata areas. Other copies replaced them, if there were any.
     pub damage: Vec<Damage>,
-    /// The newest description of its group that it holds.
+    /// The newest description of its group that it contains.
     pub(super) description: Option<Arc<Description>>,
-    /// Bytes of texts that were read of it.
+    /// Total length of the texts that were read from it.
     pub(super) text_bytes: u64,
     /// Its metadata areas, as its header names them.
     pub(super) areas: Vec<Area>,
@@ -82,7 +83,7 @@ impl PhysicalVolume {
         Ok(None)
     }
 
-    /// Keeps the description with the highest sequence number in all areas. Damaged areas are noted.
+    /// Keeps the description with the highest sequence number in all areas. Damaged areas are recorded.
     fn read_newest(&mut self, reader: &VolumeReader<'_>) -> Result<(), GuestError> {
         for area in self.areas.iter().take(AREAS_MAX) {
             match read_area(reader, *area, &mut self.text_bytes) {
@@ -100,8 +101,8 @@ impl PhysicalVolume {
         Ok(())
     }
 
-    /// Takes the texts that were read of it from the bytes that are left of a disk's limit. Where they are more, drops
-    /// its description, which counts as damage.
+    /// Subtracts the length of its texts from the rest of the disk's limit. If they exceed it, drops the description,
+    /// which counts as damage.
     pub(crate) fn charge(&mut self, reader: &VolumeReader<'_>, bytes_left: &mut u64) {
         match bytes_left.checked_sub(self.text_bytes) {
             Some(left) => *bytes_left = left,
@@ -113,29 +114,28 @@ impl PhysicalVolume {
         }
     }
 
-    /// Returns whether a range of it, from byte `start` to before `end`, meets a sector that labels lie in or a
-    /// metadata area.
+    /// Returns whether the range from byte `start` up to `end` touches a sector for labels or a metadata area.
     pub(super) fn has_metadata_in(&self, start: u64, end: u64) -> bool {
         let labels = (0, LABEL_SECTORS * SECTOR_BYTES as u64);
         let meets = |(place, length): &Area| *place < end && start < place.saturating_add(*length);
         meets(&labels) || self.areas.iter().any(meets)
     }
 
-    /// Returns the name of the group that it belongs to by its own metadata.
+    /// Returns the name of its group according to its own metadata.
     #[must_use]
     pub fn group(&self) -> Option<&str> {
         self.description.as_ref().map(|description| description.name.as_str())
     }
 }
 
-/// Returns the checksum of LVM2: CRC-32 with a start of its own, and not inverted at the end.
+/// Returns the checksum of LVM2: CRC-32 with a special initial value, and without the final inversion.
 fn checksum(bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(!CHECKSUM_START);
     hasher.update(bytes);
     !hasher.finalize()
 }
 
-/// Returns the UUID and the metadata areas from the label in `sector`; `None` if it is not sound.
+/// Returns the UUID and the metadata areas from the label in `sector`; `None` if the label is not intact.
 fn header(label: Bytes<'_>, sector: u64) -> Option<(String, Vec<Area>)> {
     let is_sound = label.le64(8)? == sector && checksum(label.from(20)?.0) == label.le32(16)?;
     if !is_sound || label.array(24)? != *LABEL_KIND {
@@ -171,7 +171,7 @@ fn with_dashes(uuid: [u8; 32]) -> Option<String> {
     Some(dashed)
 }
 
-/// Returns the description in a metadata area; `None` if the area is empty, or its text out of date. Adds the length
+/// Returns the description in a metadata area; `None` if the area is empty, or its text is out of date. Adds the length
 /// of its text to `text_bytes`.
 fn read_area(
     reader: &VolumeReader<'_>,
@@ -193,7 +193,7 @@ fn read_area(
     Description::parse(&bytes).ok_or_else(|| damage("its text describes no volume group")).map(Some)
 }
 
-/// Where an area's header says that its text is.
+/// Place of the text according to an area's header.
 struct TextPlace {
     offset: u64,
     length: u64,
@@ -203,7 +203,7 @@ struct TextPlace {
 /// The text lies outside of its area.
 struct OutsideOfArea;
 
-/// Returns where the text is, or that there is none; `None` if the header of the area is not sound.
+/// Returns the place of the text, or that there is none; `None` if the header of the area is not intact.
 fn text_of(header: Bytes<'_>, place: u64, length: u64) -> Option<Option<TextPlace>> {
     let is_sound = checksum(header.part(4, SECTOR_BYTES - 4)?.0) == header.le32(0)?
         && header.array(4)? == *AREA_MAGIC
@@ -215,7 +215,7 @@ fn text_of(header: Bytes<'_>, place: u64, length: u64) -> Option<Option<TextPlac
 }
 
 impl TextPlace {
-    /// Returns the text, which may go on at the beginning of the area's ring.
+    /// Returns the text, which may continue at the beginning of the area's ring.
     fn read(
         &self,
         reader: &VolumeReader<'_>,

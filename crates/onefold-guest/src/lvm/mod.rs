@@ -7,8 +7,9 @@
 //! | `description` | what the metadata says of a volume group |
 //! | `extents` | where the extents of logical volumes lie on the disk, and which ones are free |
 //!
-//! Linear and striped logical volumes are read. All others are named, and so are all of a group that lacks a physical
-//! volume: its newest metadata may be on the missing one. What is not read is counted whole.
+//! Linear and striped logical volumes are read. All others are named. If a group lacks a physical volume, its logical
+//! volumes are only named, too, because its newest metadata may be on the missing one. Volumes that are not read count
+//! as allocated.
 
 mod description;
 mod extents;
@@ -26,10 +27,10 @@ use crate::volume::{DiskRange, Volume, VolumeOrigin, VolumeReader};
 
 /// Maximum number of reasons that are reported for one group.
 const REASONS_MAX: usize = 4;
-/// Longest reason in bytes.
+/// Maximum length of a reason in bytes.
 const REASON_BYTES_MAX: usize = 250;
 
-/// A volume group, as far as it is on the disk.
+/// The part of a volume group that is on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeGroup {
     /// Its name. Text of the guest, as all names here.
@@ -38,17 +39,17 @@ pub struct VolumeGroup {
     pub uuid: String,
     /// The sequence number of its newest metadata.
     pub sequence: u64,
-    /// Which of the physical volumes that were given belong to it.
+    /// Which of the given physical volumes belong to it.
     pub physical: Vec<usize>,
-    /// Why nothing of the group is read, such as a missing disk; empty where its logical volumes are.
+    /// Reasons why nothing of the group is read, such as a missing disk; empty if its logical volumes are read.
     pub doubts: Vec<String>,
-    /// Why its metadata may be out of date, such as a damaged copy. Its logical volumes are read all the same, but no
-    /// map of theirs says with certainty what is free.
+    /// Reasons why its metadata may be out of date, such as a damaged copy. Its logical volumes are still read, but
+    /// none of their maps proves that a block is free.
     pub unsure: Vec<String>,
     /// Its visible logical volumes, in the order of the metadata.
     pub logical: Vec<LogicalVolume>,
-    /// Where its free extents lie on the disk, in order; empty where something is unsure. Everything else in its
-    /// physical volumes is in use.
+    /// Places of its free extents on the disk, in order; empty if anything is unsure. Everything else in its physical
+    /// volumes is in use.
     pub free: Vec<DiskRange>,
 }
 
@@ -61,21 +62,21 @@ pub struct LogicalVolume {
     pub uuid: String,
     /// Its length in bytes.
     pub size_bytes: u64,
-    /// Where its content lies.
+    /// Places of its content.
     pub mapping: LogicalMapping,
 }
 
-/// Where the content of a logical volume lies.
+/// Places of the content of a logical volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogicalMapping {
     /// In ranges of the disk.
     Read(Volume),
-    /// Somewhere that no reader here finds, for this reason.
+    /// No reader here finds the content, for this reason.
     NotRead(String),
 }
 
-/// Returns the volume groups that the physical volumes of a disk make up, by name. A physical volume that no group
-/// takes is in none of them.
+/// Returns the volume groups that the physical volumes of a disk form, by name. A physical volume without a group is in
+/// none of them.
 #[must_use]
 pub fn volume_groups(physical: &[(VolumeReader<'_>, PhysicalVolume)]) -> Vec<VolumeGroup> {
     let mut newest: BTreeMap<(&str, &str), &Description> = BTreeMap::new();
@@ -93,8 +94,8 @@ pub fn volume_groups(physical: &[(VolumeReader<'_>, PhysicalVolume)]) -> Vec<Vol
     newest.into_values().map(|description| group(description, physical, &claims, &mut pieces_left)).collect()
 }
 
-/// Returns a group. `given` are all physical volumes of the disk; `claims` says how many groups name each UUID;
-/// `pieces_left` is what all volumes of the disk may still be made of.
+/// Returns a group. `given` are all physical volumes of the disk; `claims` contains how many groups name each UUID;
+/// `pieces_left` is the rest of the limit for pieces of all volumes of the disk.
 fn group(
     description: &Description,
     given: &[(VolumeReader<'_>, PhysicalVolume)],
@@ -132,9 +133,9 @@ fn group(
 struct Members<'p, 'd> {
     doubts: Vec<String>,
     unsure: Vec<String>,
-    /// Their places among those of the disk.
+    /// Their indices among those of the disk.
     places: Vec<usize>,
-    /// All of them, in the order of the description, where there is no doubt.
+    /// All of them, in the order of the description, if there is no doubt.
     found: Vec<&'p (VolumeReader<'d>, PhysicalVolume)>,
 }
 
@@ -175,7 +176,7 @@ fn members<'p, 'd>(
     members
 }
 
-/// Keeps the first few reasons, none of them long, and says how many more there are.
+/// Keeps the first few reasons, limits their length, and adds the number of further ones.
 fn shorten(reasons: &mut Vec<String>) {
     let more = reasons.len().saturating_sub(REASONS_MAX);
     reasons.truncate(REASONS_MAX);
@@ -187,7 +188,7 @@ fn shorten(reasons: &mut Vec<String>) {
     }
 }
 
-/// Returns a text, or its beginning where it is long. Each logical volume has its own copy.
+/// Returns a text, truncated if it is long. Each logical volume has its own copy.
 fn cut(mut text: String) -> String {
     if text.len() > REASON_BYTES_MAX {
         text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
@@ -196,7 +197,7 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// Returns the names of the logical volumes that one needs.
+/// Returns the names of the logical volumes that `logical` needs.
 fn needs(logical: &Logical) -> impl Iterator<Item = &str> {
     logical.segments.iter().flat_map(|segment| &segment.needs).map(String::as_str)
 }
@@ -237,7 +238,7 @@ fn mapping(
     if let Some(origin) = &logical.snapshot_of {
         return LogicalMapping::NotRead(format!("it is a snapshot of {origin}"));
     }
-    // A snapshot reads old content from the blocks of its origin, those that are free in the origin too.
+    // A snapshot reads old content from the blocks of its origin, including those that are free in the origin.
     if needed.contains(logical.name.as_str()) {
         return LogicalMapping::NotRead("another volume of its group is made of it".to_owned());
     }

@@ -1,4 +1,4 @@
-//! Groups of made-up descriptions over one disk of zeros.
+//! Groups with artificial descriptions on one disk of zeros.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn physical(uuid: &str, start: u64, text: Option<&str>) -> Given {
     (reader, volume)
 }
 
-/// Returns the text of a group of extents of 1 MiB. Its one volume takes the first 4 of the first disk.
+/// Returns the text of a group with extents of 1 MiB. Its only volume takes the first 4 of the first disk.
 fn text(name: &str, disks: &[&str], start_sectors: u64) -> String {
     let disk = |(at, uuid): (usize, &&str)| {
         format!("pv{at} {{ id = \"{uuid}\" device = \"/dev/{uuid}\" pe_start = {start_sectors} pe_count = 8 }}\n")

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-/// Deepest nesting that is read. Real metadata has four levels.
+/// Maximum nesting. Real metadata has four levels.
 const DEPTH_MAX: usize = 16;
 
 /// A value.
@@ -13,7 +13,7 @@ pub(super) enum Value<'a> {
     Text(Cow<'a, str>),
     List(Vec<Value<'a>>),
     Section(Section<'a>),
-    /// A number with a fraction, or one out of range.
+    /// A number with a fraction, or out of range.
     Other,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Returns the sections and values of a text; `None` if it breaks the grammar.
+/// Parses the sections and values of a text; `None` if it violates the grammar.
 pub(super) fn parse(text: &[u8]) -> Option<Section<'_>> {
     let mut parser = Parser { rest: text };
     let section = parser.section(0)?;
@@ -73,7 +73,7 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// Takes the entries up to the closing brace, which stays, or the end of the text.
+    /// Parses the entries up to the closing brace, which it leaves, or to the end of the text.
     fn section(&mut self, depth: usize) -> Option<Section<'a>> {
         let mut entries = Vec::new();
         loop {
@@ -132,7 +132,7 @@ impl<'a> Parser<'a> {
         (length > 0).then(|| String::from_utf8_lossy(self.take(length)))
     }
 
-    /// Takes a text in quotes. A backslash takes the next byte as it is.
+    /// Parses a quoted text. A backslash escapes the next byte.
     fn quoted(&mut self) -> Option<Cow<'a, str>> {
         self.takes(b'"');
         let plain = self.rest.iter().position(|byte| b"\"\\".contains(byte))?;
@@ -161,7 +161,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Takes `byte` if it comes next.
+    /// Consumes `byte` if it comes next.
     fn takes(&mut self, byte: u8) -> bool {
         let is_next = self.rest.first() == Some(&byte);
         if is_next {
@@ -174,7 +174,7 @@ impl<'a> Parser<'a> {
         self.take(1).first()
     }
 
-    /// Takes up to `length` bytes.
+    /// Consumes up to `length` bytes.
     fn take(&mut self, length: usize) -> &'a [u8] {
         let (taken, rest) = self.rest.split_at(length.min(self.rest.len()));
         self.rest = rest;

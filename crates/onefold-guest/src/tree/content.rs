@@ -6,7 +6,7 @@ use super::{GuestFile, Links, Tree};
 use crate::error::GuestError;
 use crate::filesystem::{FileKind, FileNumber, FileSystem};
 
-/// Bytes that are read of a file at once.
+/// Maximum bytes of one read of a file.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// The content of a file, read from its beginning to its end. An error of the guest comes as the source of an
@@ -32,11 +32,11 @@ impl<'a> Tree<'a> {
         ContentReader { system: self.system(file.system), file: file.file, offset: 0 }
     }
 
-    /// Returns the whole content of a regular file of at most `bytes_max` bytes. Memory is taken for bytes that were
-    /// read, not for the length that the file claims.
+    /// Returns the whole content of a regular file of at most `bytes_max` bytes. The memory depends on the bytes that
+    /// were read, not on the length that the file claims.
     ///
     /// # Errors
-    /// When it is no regular file or longer than that, and those of the readers.
+    /// When the file is not regular or longer than that, and those of the readers.
     pub fn read_whole(&self, file: GuestFile, bytes_max: usize) -> Result<Vec<u8>, GuestError> {
         let stat = self.stat(file)?;
         if stat.kind != FileKind::Regular {
@@ -62,7 +62,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Returns the whole content of the file that a path leads to.
+    /// Returns the whole content of the file at a path.
     ///
     /// # Errors
     /// Those of [`Tree::find`] and [`Tree::read_whole`].
@@ -70,7 +70,7 @@ impl<'a> Tree<'a> {
         self.read_whole(self.find(path, Links::Follow)?.file, bytes_max)
     }
 
-    /// As [`Tree::read_path`], with the steps that paths may still take: see [`Tree::find_within`].
+    /// As [`Tree::read_path`], with a limit on the steps of paths: see [`Tree::find_within`].
     ///
     /// # Errors
     /// Those of [`Tree::find_within`] and [`Tree::read_whole`].

@@ -1,27 +1,27 @@
-//! A set of files in little memory: a bit for each, 64 neighbours in a word.
+//! A set of files in little memory: one bit for each file, 64 neighbours in a word.
 
 use std::collections::HashMap;
 
 use super::GuestFile;
 
-/// Groups of 64 file numbers of which some are in a set: about 50 MiB of them. Ten million files that are neighbours
-/// take a sixth of it.
+/// Maximum number of groups of 64 file numbers with a member in the set. They take about 50 MiB. Ten million files with
+/// consecutive numbers take a sixth of it.
 const WORDS_MAX: usize = 1 << 20;
 
-/// A set of files of a tree, of at least a million files, and of 64 times as many where they are neighbours.
+/// A set of files of a tree: of at least a million files, or of 64 times as many with consecutive numbers.
 #[derive(Debug, Default)]
 pub struct FileSet {
     words: HashMap<GuestFile, u64>,
 }
 
-/// What came of an insertion into a [`FileSet`].
+/// Result of an insertion into a [`FileSet`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Insertion {
-    /// The file is in the set now, and was not before.
+    /// The file was not in the set before, and is now.
     New,
     /// The file was in the set before.
     Known,
-    /// The set has no room for it, so that nothing is known of it.
+    /// The set has no room, so it is unknown whether the file was inserted before.
     Full,
 }
 

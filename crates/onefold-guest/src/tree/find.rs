@@ -1,76 +1,77 @@
-//! Paths through symbolic links and mounts, as a process of the guest would follow them.
+//! Paths through symbolic links and mounts, followed as a process of the guest would follow them.
 
 use super::{GuestFile, Tree};
 use crate::error::GuestError;
 use crate::filesystem::{FileKind, FileStat, SEARCHED_BYTES_MAX};
 
-/// Symbolic links that one path may lead through, as in Linux.
+/// Maximum number of symbolic links in one path, as in Linux.
 const LINKS_MAX: u32 = 40;
-/// Bytes of a path, and of the target of a link, that are followed, as in Linux.
+/// Maximum length of a path, and of the target of a link, as in Linux.
 pub(crate) const PATH_BYTES_MAX: usize = 4096;
 
-/// The most steps that the look-up of one path may take. A name takes one step, and each [`STEP_BYTES`] of the
-/// directory that has it take one more, since not all directories have an index. A path through a dozen giant
-/// directories takes a fifth of the limit.
+/// Maximum number of steps for the look-up of one path. A name takes one step, plus one for each [`STEP_BYTES`] of its
+/// directory, because not all directories have an index. A path through a dozen giant directories takes a fifth of the
+/// limit.
 pub(super) const STEPS_MAX: u64 = 1 << 22;
 const STEP_BYTES: u64 = 4096;
-/// What one directory takes at most: it may say that it has 2^60 bytes, of which readers search only so many.
+/// Maximum number of steps for one directory. It may claim 2^60 bytes, but readers search only a limited number of
+/// them.
 const DIRECTORY_STEPS_MAX: u64 = SEARCHED_BYTES_MAX / STEP_BYTES;
 
-/// Returns the steps that the bytes of a directory take where a name is looked up in it.
+/// Returns the steps for the bytes of a directory in which a name is looked up.
 fn look_up_steps(stat: &FileStat) -> u64 {
     (stat.size_bytes / STEP_BYTES).min(DIRECTORY_STEPS_MAX)
 }
 
-/// What is done about a symbolic link at the end of a path.
+/// Treatment of a symbolic link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Links {
-    /// The file that it leads to is meant.
+    /// The result is the file to which it leads.
     Follow,
-    /// The link is meant.
+    /// The result is the link itself.
     Keep,
 }
 
-/// A file that a path leads to.
+/// The file at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The file.
     pub file: GuestFile,
-    /// What is known of it.
+    /// Its metadata.
     pub stat: FileStat,
-    /// Its path without symbolic links on the way, `.` and `..`; `/` for the root.
+    /// Its path without symbolic links, `.` and `..`; `/` for the root.
     pub path: Vec<u8>,
 }
 
 impl Tree<'_> {
-    /// Returns the steps that the bytes of a directory take where a name is looked up in it. A directory whose length
-    /// is not known takes the steps of the longest possible directory.
+    /// Returns the steps for the bytes of a directory in which a name is looked up. A directory of unknown length takes
+    /// the steps of the longest possible directory.
     pub(super) fn look_up_steps(&self, directory: GuestFile) -> u64 {
         self.stat(directory).map_or(DIRECTORY_STEPS_MAX, |stat| look_up_steps(&stat))
     }
 
-    /// Returns the steps that the bytes of a directory take where all of its names are listed.
+    /// Returns the steps for the bytes of a directory whose names are all listed.
     pub(super) fn listing_steps(&self, directory: GuestFile) -> u64 {
         self.stat(directory).map_or(DIRECTORY_STEPS_MAX, |stat| stat.size_bytes / STEP_BYTES)
     }
 
-    /// Returns the file of a path. A path without a leading slash begins at the root, too, and `..` at the root stays
+    /// Returns the file at a path. A path without a leading slash also begins at the root, and `..` at the root stays
     /// there.
     ///
     /// # Errors
     /// [`GuestError::NotFound`], [`GuestError::NotADirectory`], [`GuestError::TooManyLinks`],
-    /// [`GuestError::Unsupported`] for a path of more than 4096 bytes and for one that leads through giant directories
-    /// again and again, and those of the readers.
+    /// [`GuestError::Unsupported`] for a path of more than 4096 bytes or one that repeatedly leads through giant
+    /// directories, and those of the readers.
     pub fn find(&self, path: &[u8], links: Links) -> Result<Found, GuestError> {
         let mut steps_left = STEPS_MAX;
         self.find_within(path, links, &mut steps_left)
     }
 
-    /// As [`Tree::find`]. Takes a step for each name that it follows from `steps_left`, and one more for each 4 KiB of
-    /// the directory that the name is looked up in. Many paths of a guest share these steps.
+    /// As [`Tree::find`]. Subtracts a step from `steps_left` for each name that it follows, and one more for each 4 KiB
+    /// of the directory that contains the name. Many paths of a guest share these steps.
     ///
     /// # Errors
-    /// Those of [`Tree::find`], and [`GuestError::Unsupported`] when no step is left.
+    /// Those of [`Tree::find`], and [`GuestError::Unsupported`] if no step is left.
     pub(crate) fn find_within(&self, path: &[u8], links: Links, steps_left: &mut u64) -> Result<Found, GuestError> {
         if path.len() > PATH_BYTES_MAX {
             return Err(GuestError::Unsupported("a path of more than 4096 bytes"));
@@ -83,7 +84,7 @@ impl Tree<'_> {
                 _ => 1 + look_up_steps(&way.here().stat),
             };
             let Some(left) = steps_left.checked_sub(steps) else {
-                // Shorter paths that share them find none left, either.
+                // Shorter paths that share the steps must not find any left, either.
                 *steps_left = 0;
                 return Err(GuestError::Unsupported("a path that leads through so many names and long directories"));
             };
@@ -104,12 +105,12 @@ impl Tree<'_> {
     }
 }
 
-/// The names that are still to be followed: those of the path, and before them those of links that were met.
+/// The names that remain to be followed: first those of links on the way, then those of the path.
 struct Ahead {
-    /// Texts and where each goes on; the last comes first.
+    /// Texts and the next byte of each. The last text comes first.
     texts: Vec<(Vec<u8>, usize)>,
     links: u32,
-    /// Whether a slash came after the name that was taken last, and no name has come since.
+    /// Whether a slash came after the last name, and no name has come since.
     ended_in_slash: bool,
 }
 
@@ -136,12 +137,12 @@ impl Ahead {
         None
     }
 
-    /// Returns whether no name and no slash comes any more: the name taken last is the end of the path.
+    /// Returns whether neither a name nor a slash remains, so that the last name is the end of the path.
     fn is_at_end(&self) -> bool {
         self.texts.iter().all(|(text, at)| *at >= text.len())
     }
 
-    /// Puts the target of a link before everything else.
+    /// Puts the target of a link before all other names.
     fn follow(&mut self, target: Vec<u8>) -> Result<(), GuestError> {
         self.links += 1;
         if self.links > LINKS_MAX {
@@ -155,7 +156,7 @@ impl Ahead {
     }
 }
 
-/// The directories from the root to where a path has led so far, which may be a file at last.
+/// The directories from the root to the current place of a path, which may finally be a file.
 struct Way<'t, 'a> {
     tree: &'t Tree<'a>,
     root: Step,
@@ -166,7 +167,7 @@ struct Way<'t, 'a> {
 struct Step {
     file: GuestFile,
     stat: FileStat,
-    /// Length of the path of the directory that it lies in.
+    /// Length of the path of its parent directory.
     path_before: usize,
 }
 
@@ -186,7 +187,7 @@ impl<'t, 'a> Way<'t, 'a> {
         }
     }
 
-    /// Goes on to a name in the directory, or puts the target of the link there ahead.
+    /// Enters a name in the directory, or puts the target of the link there before the other names.
     fn enter(&mut self, name: &[u8], ahead: &mut Ahead, links: Links) -> Result<(), GuestError> {
         let system = self.here().file.system;
         let reader = self.tree.system(system);
@@ -312,7 +313,8 @@ mod tests {
         assert!(matches!(tree.find(b"/41", Links::Follow), Err(GuestError::TooManyLinks)));
     }
 
-    /// A path of a name and `..`, again and again, read a directory of 16 MiB without an index for each of its names.
+    /// Regression: a path that alternated a name and `..` read a directory of 16 MiB without an index for each of its
+    /// names.
     #[test]
     fn a_path_leads_through_a_long_directory_a_few_times_only() {
         let mut system = tree_of_links();

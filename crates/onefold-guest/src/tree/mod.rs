@@ -1,4 +1,4 @@
-//! The tree of a guest as the guest sees it: several file systems, one below the other, and paths through them.
+//! The tree of a guest as the guest sees it: several mounted file systems, and paths through them.
 //!
 //! | module | is |
 //! |---|---|
@@ -8,9 +8,9 @@
 //! | `walk` | everything below a directory, in bounded memory |
 //! | `content` | the bytes of a file as a stream, and small files whole |
 //! | `similar` | names that a missing path may have meant |
-//! | `problem` | what could not be read on the way |
+//! | `problem` | files and lines that could not be read |
 //!
-//! Names are bytes of the guest. Nothing here writes, and a link of the guest never leads out of it.
+//! Names are bytes of the guest. Nothing here writes, and links of the guest never lead outside of it.
 
 mod content;
 mod file_set;
@@ -33,7 +33,7 @@ pub use walk::{Crossing, Visitor, WalkEntry, WalkError, WalkStep};
 use crate::error::GuestError;
 use crate::filesystem::{DirectoryEntry, FileKind, FileNumber, FileStat, FileSystem};
 
-/// Which file system of a tree: 0 is the one that has the root.
+/// Index of a file system in a tree. 0 is the file system of the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SystemIndex(pub u32);
 
@@ -46,12 +46,12 @@ pub struct GuestFile {
     pub file: FileNumber,
 }
 
-/// File systems that are seen as one tree.
+/// File systems that form one tree.
 pub struct Tree<'a> {
     systems: Vec<&'a dyn FileSystem>,
     root: GuestFile,
-    /// Directories that something is mounted on, and the directory that is seen in their place. No value is a key: a
-    /// mount on a mount changes the value.
+    /// Directories on which something is mounted, and the directory that is visible in their place. No value is also a
+    /// key: a mount on a mount changes the value.
     mounts: HashMap<GuestFile, GuestFile>,
 }
 
@@ -64,16 +64,16 @@ impl<'a> Tree<'a> {
         Tree { systems, root, mounts: HashMap::new() }
     }
 
-    /// Mounts a file system on the directory of a path. What was seen there is hidden from now on.
+    /// Mounts a file system on the directory of a path. It hides the previous content from now on.
     ///
     /// # Errors
-    /// When the path leads to no directory.
+    /// When the path does not lead to a directory.
     pub fn mount(&mut self, path: &[u8], system: &'a dyn FileSystem) -> Result<SystemIndex, GuestError> {
         let mut steps_left = find::STEPS_MAX;
         self.mount_within(path, system, &mut steps_left)
     }
 
-    /// As [`Tree::mount`], with the steps that paths may still take: see [`Tree::find_within`].
+    /// As [`Tree::mount`], with a limit on the steps of paths: see [`Tree::find_within`].
     pub(crate) fn mount_within(
         &mut self,
         path: &[u8],
@@ -90,13 +90,13 @@ impl<'a> Tree<'a> {
     /// Shows a directory of the tree in a second place, as a bind mount does.
     ///
     /// # Errors
-    /// When one of the paths leads to no directory.
+    /// When one of the paths does not lead to a directory.
     pub fn bind(&mut self, source: &[u8], path: &[u8]) -> Result<(), GuestError> {
         let mut steps_left = find::STEPS_MAX;
         self.bind_within(source, path, &mut steps_left)
     }
 
-    /// As [`Tree::bind`], with the steps that paths may still take: see [`Tree::find_within`].
+    /// As [`Tree::bind`], with a limit on the steps of paths: see [`Tree::find_within`].
     pub(crate) fn bind_within(&mut self, source: &[u8], path: &[u8], steps_left: &mut u64) -> Result<(), GuestError> {
         let (shown, covered) = (self.directory(source, steps_left)?, self.directory(path, steps_left)?);
         self.cover(covered, shown);
@@ -121,7 +121,8 @@ impl<'a> Tree<'a> {
         self.mounts.insert(covered, shown);
     }
 
-    /// Returns what is seen in the place of a file: the root of what is mounted on it, or the file.
+    /// Returns the file that is visible in the place of a file: the root of a file system mounted on it, or the file
+    /// itself.
     #[must_use]
     pub fn seen(&self, file: GuestFile) -> GuestFile {
         if self.mounts.is_empty() { file } else { self.mounts.get(&file).copied().unwrap_or(file) }
@@ -133,7 +134,7 @@ impl<'a> Tree<'a> {
         self.root
     }
 
-    /// Returns a file system of the tree. An index of another tree gives the one that has the root.
+    /// Returns a file system of the tree. An index of another tree returns the file system of the root.
     #[must_use]
     pub fn system(&self, index: SystemIndex) -> &'a dyn FileSystem {
         let at = usize::try_from(index.0).unwrap_or(usize::MAX);
@@ -146,7 +147,7 @@ impl<'a> Tree<'a> {
         &self.systems
     }
 
-    /// Returns what is known of a file.
+    /// Returns the metadata of a file.
     ///
     /// # Errors
     /// Those of [`FileSystem::stat`].
@@ -154,7 +155,7 @@ impl<'a> Tree<'a> {
         self.system(file.system).stat(file.file)
     }
 
-    /// Calls `visit` with each entry of a directory, with what is seen in its place, until it breaks.
+    /// Calls `visit` with each entry of a directory, and the file that is visible in its place, until it breaks.
     ///
     /// # Errors
     /// Those of [`FileSystem::each_entry`].

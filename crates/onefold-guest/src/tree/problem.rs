@@ -1,4 +1,4 @@
-//! What could not be read in the texts and folders of a guest.
+//! Problems in reading texts and folders of a guest.
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ use crate::error::GuestError;
 pub struct Problem {
     /// The path of the file. Bytes of the guest.
     pub path: Vec<u8>,
-    /// The number of the line from 1, where the problem is one of a line.
+    /// The number of the line from 1, if the problem concerns a line.
     pub line: Option<u64>,
-    /// What is wrong.
+    /// Description of the problem.
     pub problem: String,
 }
 
@@ -32,7 +32,7 @@ impl Problem {
 }
 
 impl fmt::Display for Problem {
-    /// Shows a path that is not UTF-8 with replacements; control characters are left to be escaped by the caller.
+    /// Shows a path that is not UTF-8 with replacement characters. The caller must escape control characters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&String::from_utf8_lossy(&self.path))?;
         if let Some(line) = self.line {
@@ -42,13 +42,13 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Problems that were met: the first of them in full, the rest as a number.
+/// Problems that were found: the first ones in full, the rest as a number.
 #[derive(Debug, Default)]
 pub struct ProblemLog {
     met: Mutex<(Vec<Problem>, u64)>,
 }
 
-/// How many problems are kept in full.
+/// Maximum number of problems that are kept in full.
 const PROBLEMS_MAX: usize = 100;
 
 impl ProblemLog {
@@ -57,12 +57,12 @@ impl ProblemLog {
         self.note_with(|| problem);
     }
 
-    /// Records the problem of a line, counted from 1. Where a text has millions of them, each takes a moment.
+    /// Records the problem of a line, counted from 1. A text may have millions of them, and each takes little time.
     pub fn note_line(&self, path: &[u8], line: u64, problem: &'static str) {
         self.note_with(|| Problem::of_line(path, line, problem));
     }
 
-    /// Records a problem, which is made only where it is kept.
+    /// Records a problem. It is only created if it is kept.
     fn note_with(&self, problem: impl FnOnce() -> Problem) {
         let mut met = self.met.lock();
         if met.0.len() >= PROBLEMS_MAX {
@@ -76,7 +76,7 @@ impl ProblemLog {
         }
     }
 
-    /// Records why a file cannot be read and returns `None`; a file that does not exist is no problem.
+    /// Records why a file cannot be read and returns `None`. A file that does not exist is not a problem.
     pub fn skip<T>(&self, path: &[u8], outcome: Result<T, GuestError>) -> Option<T> {
         match outcome {
             Ok(value) => Some(value),
@@ -94,7 +94,7 @@ impl ProblemLog {
         self.met.lock().0.clone()
     }
 
-    /// Returns the number of problems. One that is met again counts again once a hundred others are kept.
+    /// Returns the number of problems. After a hundred others, the same problem may count more than once.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.met.lock().1

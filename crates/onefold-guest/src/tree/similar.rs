@@ -1,6 +1,7 @@
-//! Why a path is missing, for hints: names that it may have meant, and a link that leads nowhere.
+//! Reasons why a path is missing, for hints: names that the user may have meant, and a link whose target does not
+//! exist.
 //!
-//! A hint takes no more steps than following one path may, and is not made of the names of a giant directory.
+//! A hint takes at most the steps of one path, and is not made from the names of a giant directory.
 
 use std::ops::ControlFlow;
 
@@ -9,30 +10,30 @@ use super::{Found, Links, Tree};
 use crate::error::GuestError;
 use crate::filesystem::{FileKind, SEARCHED_BYTES_MAX};
 
-/// Names that are returned.
+/// Maximum number of names that are returned.
 const NAMES_MAX: usize = 3;
-/// Entries of a directory that are compared.
+/// Maximum number of entries of a directory that are compared.
 const ENTRIES_MAX: usize = 20_000;
-/// Longest name that is compared, as in Linux.
+/// Maximum length of a name that is compared, as in Linux.
 const NAME_BYTES_MAX: usize = 255;
 
 impl Tree<'_> {
-    /// Returns existing paths that are similar to a missing one, the most similar first: at most three, which differ in
-    /// the first name of the path that does not exist.
+    /// Returns existing paths that are similar to a missing one, the most similar first. There are at most three. They
+    /// differ in the first name of the path that does not exist.
     #[must_use]
     pub fn similar(&self, path: &[u8]) -> Vec<Vec<u8>> {
         let Some((directory, missing)) = self.first_missing(path) else { return Vec::new() };
-        // Blocks of a directory may hold no entry that could be counted.
+        // Blocks of a directory may hold no entry that the limit would count.
         if directory.stat.size_bytes > SEARCHED_BYTES_MAX {
             return Vec::new();
         }
         let allowed = (missing.len() / 3).clamp(1, 3);
         let mut near: Vec<(usize, Vec<u8>)> = Vec::new();
         let mut looked_at = 0;
-        // An error leaves fewer names to choose from.
+        // After an error there are fewer names to choose from.
         let _ = self.each_entry(directory.file, &mut |entry, _| {
             looked_at += 1;
-            // An entry of this very name is a link that leads nowhere.
+            // An entry with the same name is a link without a target.
             if entry.name != missing
                 && let Some(distance) = distance(&missing, &entry.name, allowed)
             {
@@ -45,8 +46,8 @@ impl Tree<'_> {
         near.into_iter().map(|(_, name)| below(&directory.path, &name)).collect()
     }
 
-    /// Returns the symbolic link at which a missing path ends, and its target as the link has it; `None` if the path
-    /// is missing for another reason.
+    /// Returns the symbolic link at which a missing path ends, and its stored target; `None` if the path is missing for
+    /// another reason.
     #[must_use]
     pub fn broken_link(&self, path: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
         let (directory, missing) = self.first_missing(path)?;
@@ -55,7 +56,7 @@ impl Tree<'_> {
         (link.stat.kind == FileKind::SymbolicLink).then_some((link.path, target))
     }
 
-    /// Returns the last directory of a path that exists, and the name that it does not have.
+    /// Returns the last existing directory of a path, and the name that is missing in it.
     fn first_missing(&self, path: &[u8]) -> Option<(Found, Vec<u8>)> {
         let mut steps_left = STEPS_MAX;
         let mut found = self.find_within(b"/", Links::Follow, &mut steps_left).ok()?;
@@ -80,8 +81,8 @@ fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
     [directory, slash, name].concat()
 }
 
-/// Returns how many bytes have to be changed, added or taken away to make one name of the other; `None` for more than
-/// `allowed`. Upper and lower case of a letter count as equal, so that names of another case come first.
+/// Returns how many bytes must be changed, added or removed to turn one name into the other; `None` for more than
+/// `allowed`. Upper and lower case of a letter count as equal, so names with a different case come first.
 fn distance(one: &[u8], two: &[u8], allowed: usize) -> Option<usize> {
     if one.len().abs_diff(two.len()) > allowed || two.len() > NAME_BYTES_MAX {
         return None;
@@ -150,7 +151,8 @@ mod tests {
         assert!(similar("/etc/passwd/x").is_empty(), "no directory to look into");
     }
 
-    /// Each name of the path was followed anew with all steps of a path, and blocks without entries were never counted.
+    /// Regression: each name of the path was followed again with all steps of a path, and blocks without entries were
+    /// not counted.
     #[test]
     fn a_hint_takes_no_more_work_than_a_path() {
         let mut system = MemoryFileSystem::default();
@@ -168,7 +170,7 @@ mod tests {
         assert!(Tree::new(&system).similar(b"/et").is_empty());
     }
 
-    /// The hint for a link that leads nowhere was the link itself.
+    /// Regression: the hint for a link without a target was the link itself.
     #[test]
     fn a_link_that_leads_nowhere_is_told_and_not_similar_to_itself() {
         let mut system = MemoryFileSystem::default();

@@ -1,7 +1,8 @@
 //! Everything below a directory, in bounded memory.
 //!
-//! A directory is entered once, however many names it has: a directory that contains itself ends, and the work is
-//! linear in the entries. Nothing recurses: the directories that wait are kept in a list for each level.
+//! A walk enters each directory once, however many names it has. So a directory that contains itself does not cause an
+//! endless walk, and the work is linear in the entries. There is no recursion: each level has a list of waiting
+//! directories.
 
 use std::ops::ControlFlow;
 
@@ -9,53 +10,53 @@ use super::{FileSet, Found, GuestFile, Insertion, Tree};
 use crate::error::GuestError;
 use crate::filesystem::{DirectoryEntry, FileKind};
 
-/// Bytes of a path at which a walk goes no deeper. A path that programs can name has 4096.
+/// Maximum length of a path that a walk enters. Programs can name paths of up to 4096 bytes.
 const PATH_BYTES_MAX: usize = 64 << 10;
-/// Bytes of the names of directories that wait to be entered, with 32 for each.
+/// Maximum bytes for the names of waiting directories, with 32 bytes added for each.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
-/// Whether a walk goes on in other file systems.
+/// Whether a walk continues in other file systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crossing {
-    /// It enters what is mounted below.
+    /// Enter mounted file systems.
     Enter,
-    /// It visits the place of a mount, and does not enter it.
+    /// Visit mount points without entering them.
     Stay,
 }
 
-/// What a visitor wants next.
+/// The visitor's choice for the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalkStep {
-    /// Go on, and enter the directory if the entry is one.
+    /// Continue, and enter the entry if it is a directory.
     Enter,
-    /// Go on, and do not enter it.
+    /// Continue without entering it.
     Skip,
     /// End the walk.
     Stop,
 }
 
-/// A file that a walk comes to.
+/// A file that a walk visits.
 #[derive(Clone, Copy, Debug)]
 pub struct WalkEntry<'w> {
-    /// Its path, which begins with that of the directory where the walk began.
+    /// Its path, which begins with the path of the walk's first directory.
     pub path: &'w [u8],
     /// Its name: the end of the path.
     pub name: &'w [u8],
     /// The file.
     pub file: GuestFile,
-    /// Its kind. It is what the directory notes, where it does.
+    /// Its kind, from the directory if the directory records it.
     pub kind: FileKind,
-    /// Levels below the directory where the walk began, from 1.
+    /// Levels below the walk's first directory, from 1.
     pub depth: usize,
 }
 
-/// Why a directory or a file is left out.
+/// Why a directory or a file is skipped.
 #[derive(Debug, thiserror::Error)]
 pub enum WalkError {
     /// It cannot be read.
     #[error(transparent)]
     Guest(#[from] GuestError),
-    /// The directory has a second name, which may be inside of it.
+    /// The directory has a second name, which may be inside of itself.
     #[error("this directory was entered by another name before")]
     EnteredBefore,
     /// The path has become too long.
@@ -66,26 +67,26 @@ pub enum WalkError {
     TooMany,
 }
 
-/// What a walk calls. The entries of a directory come together, in the order of the directory; then each directory
-/// among them is entered, in the order of their names.
+/// Callbacks of a walk. The entries of a directory are visited together, in the order of the directory. Then the walk
+/// enters each directory among them, sorted by name.
 pub trait Visitor {
-    /// Is called for each file; tells how to go on.
+    /// Called for each file. Returns how to continue.
     fn visit(&mut self, entry: &WalkEntry<'_>) -> WalkStep;
 
-    /// Is called when everything below a directory has been visited: `depth` is 0 for the one where the walk began.
+    /// Called after everything below a directory was visited. `depth` is 0 for the walk's first directory.
     fn leave(&mut self, path: &[u8], depth: usize) {
         let _ = (path, depth);
     }
 
-    /// Is called for what cannot be read. The walk goes on.
+    /// Called for everything that cannot be read. The walk continues.
     fn failed(&mut self, path: &[u8], error: WalkError);
 }
 
 impl Tree<'_> {
-    /// Visits everything below a directory, which is not visited itself. Symbolic links are not followed.
+    /// Visits everything below a directory, but not the directory itself. Symbolic links are not followed.
     ///
     /// # Errors
-    /// When `from` is no directory.
+    /// When `from` is not a directory.
     pub fn walk(&self, from: &Found, crossing: Crossing, visitor: &mut dyn Visitor) -> Result<(), GuestError> {
         if from.stat.kind != FileKind::Directory {
             return Err(GuestError::NotADirectory);
@@ -106,18 +107,18 @@ struct Walk<'t, 'a> {
     crossing: Crossing,
     begun_in: GuestFile,
     path: Vec<u8>,
-    /// One for each directory from the beginning to here.
+    /// One for each directory from the first one to the current one.
     levels: Vec<Level>,
     entered: FileSet,
     waiting_bytes: usize,
 }
 
-/// A directory that was visited, and the directories in it that were not entered yet.
+/// A visited directory, and the directories in it that were not entered yet.
 struct Level {
     /// Length of its path.
     path_bytes: usize,
     names: Vec<u8>,
-    /// In the reverse order of their names.
+    /// Sorted by name in reverse order.
     waiting: Vec<Waiting>,
     waiting_bytes: usize,
 }
@@ -141,7 +142,7 @@ impl<'t, 'a> Walk<'t, 'a> {
         Walk { tree, crossing, begun_in: from.file, path, levels: Vec::new(), entered, waiting_bytes: 0 }
     }
 
-    /// Enters the next directory that waits, or leaves the deepest one.
+    /// Enters the next waiting directory, or leaves the deepest one.
     fn go_on(&mut self, visitor: &mut dyn Visitor) -> ControlFlow<()> {
         let Some(level) = self.levels.last_mut() else { return ControlFlow::Break(()) };
         self.path.truncate(level.path_bytes);
@@ -165,7 +166,7 @@ impl<'t, 'a> Walk<'t, 'a> {
         ControlFlow::Continue(())
     }
 
-    /// Visits the entries of a directory, and notes the directories among them.
+    /// Visits the entries of a directory, and records the directories among them.
     fn enter(&mut self, directory: GuestFile, visitor: &mut dyn Visitor) -> ControlFlow<()> {
         let path_bytes = self.path.len();
         let mut level = Level { path_bytes, names: Vec::new(), waiting: Vec::new(), waiting_bytes: 0 };
@@ -327,7 +328,7 @@ mod tests {
         assert_eq!(notes.visited.len(), 10);
     }
 
-    /// A chain in which each directory has the next one twice would be 2^60 paths.
+    /// A chain in which each directory contains the next one twice has 2^60 paths.
     #[test]
     fn directories_with_two_names_are_entered_once() {
         let mut system = MemoryFileSystem::default();

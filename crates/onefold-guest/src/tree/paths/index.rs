@@ -2,13 +2,13 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Places of the smallest table that is not empty: a power of two, as all sizes are.
+/// Size of the smallest non-empty table. All sizes are powers of two.
 const PLACES_MIN: usize = 1 << 10;
-/// Stands for no number in a place of the table.
+/// Represents an empty place of the table.
 const NONE: u32 = u32::MAX;
 
-/// A table of numbers by hashes, open and without deletions. At most half of its places are taken, and a number comes
-/// in the first empty place from its hash on.
+/// An open hash table of numbers without deletions. At most half of its places are used. A number is in the first place
+/// from its hash on that was empty.
 #[derive(Debug, Default)]
 pub(super) struct HashIndex {
     /// Hash and number.
@@ -17,7 +17,7 @@ pub(super) struct HashIndex {
 }
 
 impl HashIndex {
-    /// Calls `is_it` with each number of a hash; returns one for which it holds.
+    /// Calls `is_it` with each number that has a hash. Returns one for which it is true.
     pub(super) fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let mask = self.places.len().checked_sub(1)?;
         let mut at = hash as usize & mask;
@@ -45,7 +45,7 @@ impl HashIndex {
         self.count += 1;
     }
 
-    /// Takes the first empty place from a hash on, which there is.
+    /// Puts a number into the first empty place from a hash on. There must be one.
     fn put(&mut self, hash: u32, number: u32) {
         let mask = self.places.len() - 1;
         let mut at = hash as usize & mask;
@@ -58,8 +58,8 @@ impl HashIndex {
 
 /// Hashes names with secret keys, so that no guest can make them collide.
 ///
-/// Each eight bytes are multiplied into the hash, and both halves of the product are kept. The names of a guest are
-/// short and many: this takes a quarter of what the hash of the standard library takes for them.
+/// Multiplies each eight bytes into the hash, and keeps both halves of the product. The names of a guest are short and
+/// numerous: this takes a quarter of the time of the standard library's hash.
 #[derive(Debug)]
 pub(super) struct NameHasher {
     start: u64,
@@ -68,16 +68,16 @@ pub(super) struct NameHasher {
 }
 
 impl NameHasher {
-    /// Returns a hasher with keys of its own.
+    /// Returns a hasher with its own random keys.
     pub(super) fn new() -> NameHasher {
         let random = RandomState::new();
-        // An even factor would lose a bit of what it is multiplied with.
+        // An even factor would lose a bit of the other factor.
         NameHasher { start: random.hash_one(0), word: random.hash_one(1) | 1, end: random.hash_one(2) | 1 }
     }
 
     /// Returns the hash of a name below another one.
     pub(super) fn hash(&self, parent: u32, text: &[u8]) -> u32 {
-        // The length tells texts apart that zeros fill up to equal words.
+        // The length distinguishes texts that become equal words after padding with zeros.
         let mut hash = self.start ^ (u64::from(parent) << 32 | text.len() as u64 & 0xffff_ffff);
         let (words, rest) = text.as_chunks::<8>();
         for word in words {
@@ -91,7 +91,7 @@ impl NameHasher {
     }
 }
 
-/// Returns both halves of a product as one.
+/// Returns the combination of both halves of a product.
 fn multiplied(one: u64, two: u64) -> u64 {
     let product = u128::from(one) * u128::from(two);
     #[expect(clippy::cast_possible_truncation, reason = "both halves are kept")]
@@ -109,7 +109,7 @@ mod tests {
     fn all_numbers_of_a_hash_are_found() {
         let mut index = HashIndex::default();
         assert_eq!(index.find(0, |_| true), None);
-        // Hashes at the end of the table, so that numbers go on at its beginning.
+        // Hashes at the end of the table, so that numbers continue at its beginning.
         for number in 0..5000_u32 {
             index.add(u32::MAX - number % 7, number);
         }
@@ -132,7 +132,7 @@ mod tests {
         let hasher = NameHasher::new();
         let names = (0..100_000_u32).map(|number| (number % 100, format!("libx{}.so.{}", number / 1000, number / 100)));
         let hashes: HashSet<u32> = names.map(|(parent, name)| hasher.hash(parent, name.as_bytes())).collect();
-        // Of so many random numbers, one or two are equal.
+        // With this many random numbers, one or two are equal.
         assert!(hashes.len() > 99_980, "{}", hashes.len());
         let zeros: HashSet<u32> = (0..200).map(|length| hasher.hash(7, &vec![0; length])).collect();
         assert_eq!(zeros.len(), 200);

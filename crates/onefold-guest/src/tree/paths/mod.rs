@@ -1,11 +1,11 @@
-//! Very many paths at once, as package databases list them.
+//! Resolves very many paths at once, as package databases list them.
 //!
-//! The paths form a trie of their names. [`PathSet::resolve`] goes down it level by level: of each directory it looks
-//! up the names that the trie has there, in one reading. Where a name is a symbolic link with more names below it, as
-//! `/lib` on today's systems, these are moved to where the link leads, and looked for in the next round. So each
-//! directory is read once in a round, a round follows one link of every path, and there are as many rounds as a path
-//! may have links: the work is linear in directories and paths, whatever a hostile guest lists. Directories may still
-//! be long, and several paths may lead to one of them, so that a call reads 16 GiB of them at most.
+//! The paths form a trie of their names. [`PathSet::resolve`] processes it level by level: it reads each directory once
+//! and looks up the names that the trie has there. A name may be a symbolic link with further names below it, as `/lib`
+//! on current systems. These names are moved to the target of the link, and looked up in the next round. So each
+//! directory is read once per round, a round follows one link of every path, and the number of rounds is limited by the
+//! number of links in a path. The work is linear in directories and paths, whatever a hostile guest lists. Directories
+//! may still be long, and several paths may lead to one of them, so a call reads at most 16 GiB of directories.
 
 mod index;
 #[cfg(test)]
@@ -22,23 +22,24 @@ use super::{GuestFile, Links, PATH_BYTES_MAX, Problem, ProblemLog, Tree};
 use crate::error::GuestError;
 use crate::filesystem::FileKind;
 
-/// Symbolic links to directories that a set follows.
+/// Maximum number of symbolic links to directories that a set follows.
 const LINKS_MAX: usize = 1 << 16;
-/// Steps that these links take together, a name or 4 KiB of a directory each. A link of a usual system takes a dozen.
+/// Maximum total number of steps for these links. A name, or 4 KiB of a directory, takes one. A usual link takes a
+/// dozen.
 const LINK_STEPS_MAX: u64 = 1 << 20;
-/// Rounds: links that one path may lead through, as in Linux.
+/// Maximum number of rounds, which is the number of links that Linux follows in one path.
 const ROUNDS_MAX: usize = 40;
-/// So few names are looked up by the directory's own index.
+/// Maximum number of names that are looked up by the directory's own index.
 const LOOK_UPS_MAX: usize = 2;
-/// A directory of so few bytes is listed even so: an index makes no difference there.
+/// A directory of up to this length is listed in any case, because an index does not help there.
 const LISTED_BYTES_MAX: u64 = 16 << 10;
-/// What is not read: a directory after so many bytes of directories in a call.
+/// Reason to skip a directory after a call has read the maximum length of directories.
 const TOO_LONG_TOGETHER: &str = "a directory after 16 GiB of others";
-/// Readings of one directory in a call. Links of several rounds may lead to it; more come from a directory that
-/// contains itself.
+/// Maximum number of reads of one directory in a call. Links of several rounds may lead to it; a larger number means
+/// that a directory contains itself.
 const READINGS_MAX: u32 = 64;
 
-/// A path of a [`PathSet`]. Equal paths have the same.
+/// Identifier of a path in a [`PathSet`]. Equal paths have the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PathId(u32);
 
@@ -48,20 +49,20 @@ pub struct PathSet {
     trie: Trie,
     last: LastPath,
     links_followed: usize,
-    /// How many steps the links may still take.
+    /// Remaining steps for links.
     link_steps_left: u64,
-    /// How often each directory was read in this call.
+    /// Number of reads of each directory in this call.
     readings: HashMap<GuestFile, u32>,
-    /// How many steps the directories may still take in this call: one for each 4 KiB of a directory, each time that
-    /// all of it may be read.
+    /// Remaining steps for directories in this call: one for each 4 KiB of a directory, for each operation that may
+    /// read the whole directory.
     directory_steps_left: u64,
 }
 
-/// The path that was added last. Package lists are in order, so that the next one mostly begins alike.
+/// The last path that was added. Package lists are sorted, so the next one usually has a common prefix.
 #[derive(Debug, Default)]
 struct LastPath {
     path: Vec<u8>,
-    /// Where in the path each name ends, and its number.
+    /// End of each name in the path, and its number.
     ends: Vec<(usize, u32)>,
 }
 
@@ -115,33 +116,33 @@ impl PathSet {
         Some(PathId(name))
     }
 
-    /// Returns whether no further name has room.
+    /// Returns whether there is no room for another name.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.trie.is_full()
     }
 
-    /// Returns the file of a path after [`PathSet::resolve`]; `None` if there is none. A symbolic link at the end is
-    /// not followed.
+    /// Returns the file of a path after [`PathSet::resolve`]; `None` if there is none. Does not follow a symbolic link
+    /// at the end.
     #[must_use]
     pub fn file(&self, path: PathId) -> Option<GuestFile> {
         self.trie.name(self.trie.now(path.0)).and_then(|name| name.file)
     }
 
-    /// Returns a path as it was resolved: without links on the way.
+    /// Returns a resolved path: without links on the way.
     #[must_use]
     pub fn path(&self, path: PathId) -> Vec<u8> {
         self.joined(path, |number| self.trie.now(number))
     }
 
     /// Returns a path as it was added, with one slash before each name. Links that an earlier call of
-    /// [`PathSet::resolve`] followed are replaced by where they lead.
+    /// [`PathSet::resolve`] followed are replaced by their targets.
     #[must_use]
     pub fn added_path(&self, path: PathId) -> Vec<u8> {
         self.joined(path, |number| number)
     }
 
-    /// Returns the names from the root to a path, each below what `now` makes of the one above.
+    /// Returns the names from the root to a path. `now` maps each parent to its current name.
     fn joined(&self, path: PathId, now: impl Fn(u32) -> u32) -> Vec<u8> {
         let mut parts = Vec::new();
         let mut at = now(path.0);
@@ -162,8 +163,8 @@ impl PathSet {
         path
     }
 
-    /// Looks for all paths that were added. A directory that cannot be read is noted in `problems`, and what is below
-    /// it has no file.
+    /// Looks up all paths that were added. If a directory cannot be read, this is recorded in `problems`, and names
+    /// below it have no file.
     pub fn resolve(&mut self, tree: &Tree<'_>, problems: &ProblemLog) {
         self.readings.clear();
         self.directory_steps_left = STEPS_MAX;
@@ -182,7 +183,7 @@ impl PathSet {
         }
     }
 
-    /// Looks for the names below directories, level by level; returns the symbolic links that names are below of.
+    /// Looks up the names below directories, level by level. Returns the symbolic links that have names below them.
     fn go_down(&mut self, tree: &Tree<'_>, problems: &ProblemLog, open: Vec<u32>) -> Vec<u32> {
         let mut links = Vec::new();
         let mut level = open;
@@ -208,7 +209,7 @@ impl PathSet {
         links
     }
 
-    /// Looks for the names below one directory.
+    /// Looks up the names below one directory.
     fn read_directory(&mut self, tree: &Tree<'_>, directory: u32, problems: &ProblemLog) {
         let Some(file) = self.trie.name(directory).and_then(|name| name.file) else { return };
         let readings = self.readings.entry(file).or_insert(0);
@@ -223,8 +224,8 @@ impl PathSet {
         }
     }
 
-    /// Looks for the names below a directory whose file is `file`. Each look-up may read as much as a listing does,
-    /// where the index of the directory is damaged.
+    /// Looks up the names below a directory whose file is `file`. If the index of the directory is damaged, each
+    /// look-up may read as much as a listing does.
     fn read_names(&mut self, tree: &Tree<'_>, directory: u32, file: GuestFile) -> Result<(), GuestError> {
         let wanted: Vec<u32> = self.trie.children(directory).take(LOOK_UPS_MAX + 1).collect();
         let is_looked_up = wanted.len() <= LOOK_UPS_MAX;
@@ -245,8 +246,8 @@ impl PathSet {
         })
     }
 
-    /// Looks for a few names in a directory whose file is `file`. What a listing does not find is looked up all the
-    /// same: some file systems find names that differ in their letters.
+    /// Looks up a few names in a directory whose file is `file`. A name that a listing does not contain is still looked
+    /// up, because some file systems find names that differ in case.
     fn look_up(&mut self, tree: &Tree<'_>, file: GuestFile, mut wanted: Vec<u32>) -> Result<(), GuestError> {
         if tree.stat(file).is_ok_and(|stat| stat.size_bytes <= LISTED_BYTES_MAX) {
             tree.each_entry(file, &mut |entry, seen| {
@@ -274,7 +275,7 @@ impl PathSet {
         name.kind = kind;
     }
 
-    /// Moves the names below a symbolic link to where it leads; returns that directory.
+    /// Moves the names below a symbolic link to its target. Returns the target directory.
     fn follow(&mut self, tree: &Tree<'_>, link: u32, problems: &ProblemLog) -> Option<u32> {
         let path = self.path(PathId(link));
         self.links_followed += 1;
@@ -303,7 +304,7 @@ impl PathSet {
         Some(target)
     }
 
-    /// Moves everything below `from` to `into`. `None` when the set is full.
+    /// Moves everything below `from` to `into`. Returns `None` if the set is full.
     fn move_below(&mut self, from: u32, into: u32) -> Option<()> {
         let mut ahead = vec![(from, into)];
         while let Some((from, into)) = ahead.pop() {

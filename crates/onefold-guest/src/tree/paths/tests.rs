@@ -1,4 +1,4 @@
-//! Paths of a set lead where each leads alone.
+//! Paths of a set must lead to the same file as each path alone.
 
 use super::*;
 use crate::memory::MemoryFileSystem;
@@ -87,7 +87,7 @@ fn a_link_to_a_directory_above_itself_ends() {
     assert_eq!((set.path(ids[0]), problems.count()), (b"/a/x".to_vec(), 0));
 }
 
-/// Each of these paths is another one to the set, and all lead to one directory.
+/// Each of these paths is different for the set, but all lead to one directory.
 #[test]
 fn a_directory_that_contains_itself_is_not_read_for_every_path() {
     let mut system = MemoryFileSystem::default();
@@ -101,7 +101,7 @@ fn a_directory_that_contains_itself_is_not_read_for_every_path() {
     assert_eq!((found, problems.count()), (65, 1));
 }
 
-/// Each look-up may read 256 MiB, where the index of the directory is damaged.
+/// If the index of the directory is damaged, each look-up may read 256 MiB.
 #[test]
 fn giant_directories_are_read_until_their_steps_are_used() {
     let mut system = MemoryFileSystem::default();
@@ -115,12 +115,12 @@ fn giant_directories_are_read_until_their_steps_are_used() {
     let (mut set, problems) = (PathSet::new(), ProblemLog::default());
     let paths = (0..100).flat_map(|number| ["x", "y"].map(|name| format!("/d{number:02}/{name}")));
     let ids: Vec<PathId> = paths.map(|path| set.add(path.as_bytes()).unwrap()).collect();
-    // Two look-ups in a directory take 512 MiB.
+    // Two look-ups in a directory read 512 MiB.
     set.resolve(&tree, &problems);
     let found = ids.iter().filter(|id| set.file(**id).is_some()).count();
     assert_eq!((found, problems.count()), (64, 68));
     assert_eq!(problems.first()[0].to_string(), "/d32: a directory after 16 GiB of others cannot be read");
-    // A third name has all names listed, which takes half as much.
+    // With a third name, all names are listed, which reads half as much.
     let mut set = PathSet::new();
     let paths = (0..100).flat_map(|number| ["x", "y", "z"].map(|name| format!("/d{number:02}/{name}")));
     let ids: Vec<PathId> = paths.map(|path| set.add(path.as_bytes()).unwrap()).collect();
@@ -147,7 +147,7 @@ fn a_million_equal_paths_take_one_name() {
     assert!(set.trie.name(3).is_some() && set.trie.name(4).is_none());
 }
 
-/// A path through one of these links has 2002 names, so that some of the links are not followed.
+/// A path through one of these links has 2002 names, so some of the links are not followed.
 #[test]
 fn links_lead_through_so_many_names_together() {
     let mut system = MemoryFileSystem::default();
@@ -163,7 +163,7 @@ fn links_lead_through_so_many_names_together() {
     assert_eq!((found, problems.count()), (LINK_STEPS_MAX / 2002, 600 - found));
 }
 
-/// Numbers that look random and are the same in each run.
+/// Numbers that look random but are the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -172,7 +172,7 @@ impl Numbers {
         (self.0 >> 33) % bound
     }
 
-    /// Returns a path of up to five of the names that there are.
+    /// Returns a path of up to five existing names.
     fn path(&mut self) -> String {
         (0..1 + self.below(5))
             .map(|_| format!("/{}", ["a", "b", "c", "d"][usize::try_from(self.below(4)).unwrap()]))
@@ -199,7 +199,7 @@ fn random_paths_lead_to_the_same_files_together_and_alone() {
         let tree = Tree::new(&system);
         let (mut set, problems) = (PathSet::new(), ProblemLog::default());
         let mut paths: Vec<(String, PathId)> = Vec::new();
-        // The second time, some paths lead through links that were followed already.
+        // The second time, some paths lead through links that were already followed.
         for _ in 0..2 {
             for _ in 0..numbers.below(12) {
                 let path = numbers.path();

@@ -1,12 +1,12 @@
-//! The names of a set of paths: each below another one, found by a hash of both.
+//! The names of a set of paths: each has a parent name, and is found by a hash of both.
 
 use super::super::GuestFile;
 use super::index::{HashIndex, NameHasher};
 use crate::filesystem::FileKind;
 
-/// Names in a set, which take about 100 bytes each. A desktop with everything has 400,000.
+/// Maximum number of names in a set. Each takes about 100 bytes. A complete desktop has 400,000.
 const NAMES_MAX: usize = 1_000_000;
-/// No directory has a longer name.
+/// Maximum length of a name in a directory.
 const NAME_BYTES_MAX: usize = 255;
 
 /// The root, which has no name.
@@ -28,17 +28,17 @@ pub(super) struct Name {
     pub(super) parent: u32,
     start: u32,
     length: u8,
-    /// Whether names below it were added that nobody has looked for.
+    /// Whether names that were never looked up were added below it.
     pub(super) is_open: bool,
     pub(super) kind: Option<FileKind>,
     first_child: OptionalName,
     next_sibling: OptionalName,
-    /// The name that this one is now, since it was moved.
+    /// The current name after it was moved.
     moved_to: OptionalName,
     pub(super) file: Option<GuestFile>,
 }
 
-/// The number of a name, or none, in four bytes: names are so many that their size counts.
+/// The number of a name, or none, in four bytes. There are so many names that their size matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct OptionalName(u32);
 
@@ -51,7 +51,7 @@ impl OptionalName {
 }
 
 impl Name {
-    /// Returns a name of which nothing is known but where it is.
+    /// Returns a name of which only the place is known.
     fn new(parent: u32, start: u32, length: u8, next_sibling: OptionalName) -> Name {
         Name {
             parent,
@@ -76,7 +76,7 @@ impl Name {
         self.moved_to != OptionalName::NONE
     }
 
-    /// Records that it is another name now.
+    /// Records that it is now another name.
     pub(super) fn move_to(&mut self, name: u32) {
         self.moved_to = OptionalName(name);
     }
@@ -89,8 +89,8 @@ impl Trie {
         Trie { names: vec![root], text: Vec::new(), index: HashIndex::default(), hasher: NameHasher::new() }
     }
 
-    /// Returns the number of a name below another one, which is added where it is not there. `None` if no directory
-    /// has such a name, or the trie is full.
+    /// Returns the number of a name below another one, and adds the name if necessary. Returns `None` if no directory
+    /// can have such a name, or if the trie is full.
     pub(super) fn child_or_new(&mut self, parent: u32, text: &[u8]) -> Option<u32> {
         let hash = self.hasher.hash(parent, text);
         if let Some(known) = self.child_of_hash(hash, parent, text) {
@@ -110,7 +110,7 @@ impl Trie {
         Some(number)
     }
 
-    /// Marks a name and those above it: there is something to look for below.
+    /// Marks a name and its parents: there is something to look up below.
     fn open(&mut self, name: u32) {
         let mut at = name;
         while let Some(name) = self.name_mut(at)
@@ -120,7 +120,7 @@ impl Trie {
         }
     }
 
-    /// Returns the number of a name below another one, where it is there.
+    /// Returns the number of a name below another one, if it exists.
     pub(super) fn child(&self, parent: u32, text: &[u8]) -> Option<u32> {
         self.child_of_hash(self.hasher.hash(parent, text), parent, text)
     }
@@ -136,22 +136,22 @@ impl Trie {
         std::iter::successors(first, |at| self.name(*at).and_then(|name| name.next_sibling.get()))
     }
 
-    /// Returns whether no further name has room.
+    /// Returns whether there is no room for another name.
     pub(super) fn is_full(&self) -> bool {
         self.names.len() >= NAMES_MAX
     }
 
-    /// Returns what is known of a name.
+    /// Returns the known facts about a name.
     pub(super) fn name(&self, number: u32) -> Option<&Name> {
         self.names.get(number as usize)
     }
 
-    /// Returns what is known of a name, to be changed.
+    /// Returns the known facts about a name for changes.
     pub(super) fn name_mut(&mut self, number: u32) -> Option<&mut Name> {
         self.names.get_mut(number as usize)
     }
 
-    /// Returns a name itself.
+    /// Returns the text of a name.
     pub(super) fn text_of(&self, number: u32) -> &[u8] {
         self.name(number).map_or(&[], |name| self.text(name))
     }
@@ -161,7 +161,7 @@ impl Trie {
         self.text.get(start..start + usize::from(name.length)).unwrap_or_default()
     }
 
-    /// Returns the number that a name has after it was moved.
+    /// Returns the current number of a name after moves.
     pub(super) fn now(&self, number: u32) -> u32 {
         let mut at = number;
         while let Some(moved_to) = self.name(at).and_then(|name| name.moved_to.get()) {
