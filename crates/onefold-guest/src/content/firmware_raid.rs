@@ -1,4 +1,4 @@
-//! Members of arrays that firmware makes, known by a signature near the end of the disk.
+//! Members of firmware arrays, recognised by a signature near the end of the disk.
 //!
 //! | kind | sectors from the end | signature | from |
 //! |---|---|---|---|
@@ -8,20 +8,21 @@
 //! | LSI | 1 | `$XIDE$` | libblkid, `lsi_raid.c` |
 //! | Promise | several | `Promise Technology, Inc.` | libblkid, `promise_raid.c` |
 //!
-//! Sectors of Intel's and DDF's have the size of the disk's, 512 or 4096 bytes; those of the others have 512.
+//! The sectors of Intel and DDF have the sector size of the disk, 512 or 4096 bytes. The sectors of the others have
+//! 512.
 
 use super::{NotRead, head, text};
 use crate::error::GuestError;
 use crate::volume::VolumeReader;
 
-/// How a kind is known.
+/// Signature of a kind.
 struct Signature {
     name: &'static str,
     magic: &'static [u8],
     /// Distances of its sector from the end, in sectors.
     sectors: &'static [u64],
     sector_sizes: &'static [u64],
-    /// Where its version is in the sector, and how long.
+    /// Place and length of its version in the sector.
     version: Option<(usize, usize)>,
 }
 
@@ -63,14 +64,14 @@ const SIGNATURES: [Signature; 6] = [
     },
 ];
 
-/// Bytes of a sector that are read.
+/// Number of bytes of a sector that are read.
 const HEADER_BYTES: usize = 64;
 
 pub(super) fn recognise(reader: &VolumeReader<'_>) -> Result<Option<NotRead>, GuestError> {
     Ok(placed(reader)?.map(|(_, found)| found))
 }
 
-/// Recognises a member, and returns where its signature lies.
+/// Recognises a member, and returns the place of its signature.
 pub(super) fn placed(reader: &VolumeReader<'_>) -> Result<Option<(u64, NotRead)>, GuestError> {
     let size = reader.size_bytes();
     for signature in &SIGNATURES {

@@ -19,7 +19,7 @@ use crate::volume::VolumeReader;
 const NAME: &str = "LUKS";
 const MAGIC: &[u8] = b"LUKS\xba\xbe";
 const HEADER_BYTES: usize = 4096;
-/// Longest JSON that is read. Usual ones have 3 KiB.
+/// Maximum length of the JSON. Usual ones have 3 KiB.
 const JSON_BYTES_MAX: usize = 1 << 20;
 
 /// The part of the JSON that names ciphers.

@@ -1,4 +1,5 @@
-//! What a volume holds: the one place that knows all readers, and the names of everything that has none.
+//! The content of a volume. This is the only place that knows all readers, and the names of all content without a
+//! reader.
 
 mod bitlocker;
 mod firmware_raid;
@@ -23,7 +24,7 @@ use crate::swap::Swap;
 use crate::volume::VolumeReader;
 use crate::xfs;
 
-/// What a volume holds.
+/// The content of a volume.
 pub enum VolumeContent<'a> {
     /// A file system that is open for reading.
     FileSystem(Box<dyn FileSystem + 'a>),
@@ -32,22 +33,22 @@ pub enum VolumeContent<'a> {
     /// A part of a volume group of LVM2, whose logical volumes are volumes themselves
     /// ([`volume_groups`](crate::lvm::volume_groups)).
     PhysicalVolume(Box<PhysicalVolume>),
-    /// Something known that is not read.
+    /// Known content that is not read.
     NotRead(NotRead),
-    /// Nothing known. It may well hold data.
+    /// Unknown content. It may hold data.
     Unknown,
-    /// Something that cannot be opened: its root cannot be found, or the disk fails.
+    /// Content that cannot be opened: its root cannot be found, or the disk fails.
     Failed(GuestError),
 }
 
-/// Something that is recognised and not read.
+/// Content that is recognised but not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotRead {
     /// Its name, such as `LUKS` or `Btrfs`.
     pub name: &'static str,
-    /// More about it: version, cipher, label. Text of the guest, which may hold anything; empty where nothing is known.
+    /// Further details: version, cipher, label. Text of the guest, which may hold anything; empty if nothing is known.
     pub detail: String,
-    /// Whether it is encrypted, so that its blocks equal those of no other disk.
+    /// Whether it is encrypted, so that its blocks do not equal those of any other disk.
     pub is_encrypted: bool,
 }
 
@@ -61,22 +62,23 @@ impl NotRead {
     }
 }
 
-/// Recognises one kind of content: `None` if the volume holds something else.
+/// Recognises one kind of content; `None` if the volume holds something else.
 type Recognise = fn(&VolumeReader<'_>) -> Result<Option<NotRead>, GuestError>;
 
-/// What wraps a volume that looks like something else at its beginning: members of arrays and encrypted volumes. The
-/// recognition of these comes before all readers.
+/// Wrappers of volumes that may look like something else at their beginning: members of arrays and encrypted volumes.
+/// They are recognised before all readers are tried.
 const WRAPPERS: [Recognise; 5] =
     [luks::recognise, bitlocker::recognise, raid::recognise, firmware_raid::recognise, windows_dynamic::recognise];
 
-/// What has no reader. It comes before swap: where something else is on a former swap area, no page of it may be called
-/// free.
+/// Content without a reader. It is recognised before swap: if a former swap area now holds something else, none of its
+/// pages may count as free.
 const NAMED: [Recognise; 2] = [named::recognise, zfs::recognise];
 
-/// What the boot sector of an NTFS has at byte 3.
+/// The bytes at offset 3 of an NTFS boot sector.
 const NTFS_MAGIC: &[u8] = b"NTFS    ";
 
-/// Recognises what a volume holds, and opens it. `kind` is what its partition says of it, if it is a partition.
+/// Recognises and opens the content of a volume. `kind` is the type in the partition table, if the volume is a
+/// partition.
 #[must_use]
 pub fn open<'a>(reader: &VolumeReader<'a>, kind: Option<PartitionKind>) -> VolumeContent<'a> {
     recognised(reader, kind).unwrap_or_else(VolumeContent::Failed)
@@ -86,7 +88,7 @@ fn recognised<'a>(reader: &VolumeReader<'a>, kind: Option<PartitionKind>) -> Res
     if kind.is_some_and(PartitionKind::is_windows_dynamic) {
         return Ok(VolumeContent::NotRead(windows_dynamic::named(reader)?));
     }
-    // These two may leave the header of a former file system where it is.
+    // These two may leave the header of a former file system in place.
     if kind.is_some_and(PartitionKind::is_storage_spaces) {
         return Ok(VolumeContent::NotRead(NotRead::new("Windows Storage Spaces", String::new())));
     }
@@ -112,13 +114,13 @@ fn recognised<'a>(reader: &VolumeReader<'a>, kind: Option<PartitionKind>) -> Res
             return Ok(VolumeContent::NotRead(found));
         }
     }
-    // A header of swap with large pages survives the making of an NTFS. No page of that may be called free.
+    // A swap header with large pages survives the creation of an NTFS. No page of such a volume may count as free.
     let is_ntfs = head(reader, 3, NTFS_MAGIC.len())? == NTFS_MAGIC;
     if !is_ntfs && let Some(swap) = Swap::open(reader)? {
         return Ok(VolumeContent::Swap(swap));
     }
-    // Copies of boot sectors and superblocks stay where another format was made over them, so that all others come
-    // before them.
+    // Copies of boot sectors and superblocks survive when another format is made over them, so all other kinds are
+    // tried first.
     if let Some(ntfs) = ntfs::open(reader)? {
         return Ok(VolumeContent::FileSystem(boxed(ntfs)));
     }
@@ -128,7 +130,8 @@ fn recognised<'a>(reader: &VolumeReader<'a>, kind: Option<PartitionKind>) -> Res
     Ok(Fat::open_by_copy(reader.clone())?.map_or(VolumeContent::Unknown, |fat| VolumeContent::FileSystem(boxed(fat))))
 }
 
-/// Opens the file system of a volume with the reader that knows it; `None` if none does. Each reader docks here.
+/// Opens the file system of a volume with the reader that recognises it; `None` if no reader does. New readers are
+/// added here.
 fn file_system<'a>(reader: &VolumeReader<'a>) -> Result<Option<Box<dyn FileSystem + 'a>>, GuestError> {
     if let Some(ext) = ext::open(reader.clone())? {
         return Ok(Some(boxed(ext)));
@@ -136,13 +139,13 @@ fn file_system<'a>(reader: &VolumeReader<'a>) -> Result<Option<Box<dyn FileSyste
     if let Some(xfs) = xfs::open(reader.clone())? {
         return Ok(Some(boxed(xfs)));
     }
-    // FAT has no magic of its own, so that its reader comes last.
+    // FAT has no magic number, so its reader comes last.
     Ok(Fat::open(reader.clone())?.map(boxed))
 }
 
-/// Recognises what has no reader in a volume where a reader opens a file system of `kind`. ZFS and others leave the
-/// superblock of a former file system where it is. Nothing tells which of the two is the former one, so that no block
-/// may be called free.
+/// Recognises content without a reader in a volume in which a reader opens a file system of `kind`. ZFS and others
+/// leave the superblock of a former file system in place. It is unknown which of the two is the former one, so no block
+/// may count as free.
 fn beside(reader: &VolumeReader<'_>, kind: FileSystemKind) -> Result<Option<NotRead>, GuestError> {
     Ok(match named::beside(reader, kind)? {
         Some(found) => Some(found),
@@ -155,7 +158,7 @@ fn boxed<'a>(file_system: impl FileSystem + 'a) -> Box<dyn FileSystem + 'a> {
 }
 
 impl VolumeContent<'_> {
-    /// Returns why capture must take the volume whole; `None` if its allocation map is exact.
+    /// Returns why capture must take the whole volume; `None` if its allocation map is exact.
     #[must_use]
     pub fn whole_because(&self) -> Option<String> {
         match self {
@@ -171,9 +174,9 @@ impl VolumeContent<'_> {
         }
     }
 
-    /// Returns the allocation map for capture: exact runs in order that cover a volume of `volume_bytes`, or one run
-    /// that is in doubt, where capture must take the volume whole. A physical volume is taken whole, too: callers put
-    /// the free extents of its group and the maps of its logical volumes over it.
+    /// Returns the allocation map for capture: exact runs in order that cover a volume of `volume_bytes`, or one
+    /// doubtful run if capture must take the whole volume. A physical volume is also taken as a whole. Callers overlay
+    /// it with the free extents of its group and the maps of its logical volumes.
     ///
     /// # Errors
     /// Those of the disk.
@@ -181,7 +184,7 @@ impl VolumeContent<'_> {
         self.allocation_within(volume_bytes, &Budget::default())
     }
 
-    /// As [`VolumeContent::allocation`], with memory from a budget, as [`FileSystem::allocation_within`] takes it.
+    /// As [`VolumeContent::allocation`], with memory from a budget, like [`FileSystem::allocation_within`].
     ///
     /// # Errors
     /// Those of the disk.
@@ -207,13 +210,13 @@ impl std::fmt::Debug for VolumeContent<'_> {
     }
 }
 
-/// Returns `length` bytes from byte `at` of a volume, or fewer where the volume ends before.
+/// Returns `length` bytes from byte `at` of a volume, or fewer if the volume ends earlier.
 fn head(reader: &VolumeReader<'_>, at: u64, length: usize) -> Result<Vec<u8>, GuestError> {
     let room = usize::try_from(reader.size_bytes().saturating_sub(at)).unwrap_or(usize::MAX);
     reader.bytes(at.min(reader.size_bytes()), length.min(room), "header")
 }
 
-/// Returns text that ends with the first zero, in UTF-8 or nearly so.
+/// Returns the text before the first zero, with replacements for bytes that are not UTF-8.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).trim_end().to_owned()
 }

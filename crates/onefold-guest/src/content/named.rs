@@ -1,5 +1,5 @@
-//! Kinds that are known by a few bytes at a fixed place. The readers come first; a file system that its reader does not
-//! take is named here.
+//! Kinds that are recognised by a few bytes at a fixed place. The readers are tried first; a file system that its
+//! reader rejects gets its name here.
 //!
 //! | kind | from |
 //! |---|---|
@@ -18,21 +18,21 @@ use crate::error::GuestError;
 use crate::filesystem::FileSystemKind;
 use crate::volume::VolumeReader;
 
-/// How a kind is known.
+/// Signature of a kind.
 struct Signature {
     name: &'static str,
     /// First byte of its header in the volume.
     header: u64,
-    /// Where its magic is in the header.
+    /// Place of its magic number in the header.
     at: usize,
     magic: &'static [u8],
     /// Returns more about it, from its header.
     detail: fn(Bytes<'_>) -> Option<String>,
 }
 
-/// Bytes of a header that are read.
+/// Number of bytes of a header that are read.
 const HEADER_BYTES: usize = 2048;
-/// Where the superblock of ext lies, and the headers of some others.
+/// Place of the superblock of ext, and of some other headers.
 const EXT_SUPERBLOCK: u64 = 1024;
 
 const fn known(
@@ -45,7 +45,7 @@ const fn known(
     Signature { name, header, at, magic, detail }
 }
 
-/// What is recognised, in the order of certainty: long magics first.
+/// The recognised kinds, most certain ones first: long magic numbers.
 const SIGNATURES: [Signature; 31] = [
     known("Btrfs", 64 << 10, 64, b"_BHRfS_M", btrfs),
     known("bcachefs", 4096, 24, b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef", bcachefs),
@@ -84,9 +84,9 @@ pub(super) fn recognise(reader: &VolumeReader<'_>) -> Result<Option<NotRead>, Gu
     recognise_of(reader, |_| true)
 }
 
-/// Recognises what has no reader in a volume where a reader opens a file system of `kind`. It leaves out the kind
-/// itself; ext, whose reader comes first; and in a volume of ext all headers in the place of its superblock, where a
-/// counter may look like a magic.
+/// Recognises content without a reader in a volume in which a reader opens a file system of `kind`. Skips the kind
+/// itself, and ext, whose reader comes first. In a volume of ext, also skips all headers in the place of its
+/// superblock, where a counter may look like a magic number.
 pub(super) fn beside(reader: &VolumeReader<'_>, kind: FileSystemKind) -> Result<Option<NotRead>, GuestError> {
     let is_ext = matches!(kind, FileSystemKind::Ext2 | FileSystemKind::Ext3 | FileSystemKind::Ext4);
     let own = if kind == FileSystemKind::Xfs { "XFS" } else { "ext" };
@@ -96,7 +96,7 @@ pub(super) fn beside(reader: &VolumeReader<'_>, kind: FileSystemKind) -> Result<
     })
 }
 
-/// Recognises one of the kinds that `is_asked` takes.
+/// Recognises one of the kinds that `is_asked` accepts.
 fn recognise_of(
     reader: &VolumeReader<'_>,
     is_asked: impl Fn(&Signature) -> bool,

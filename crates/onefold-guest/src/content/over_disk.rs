@@ -1,5 +1,5 @@
-//! What a whole disk is that has a partition table as well: a member of an array whose table it is, or something else
-//! that was made before or after the table.
+//! Other roles of a disk with a partition table: a member of an array that owns the table, or something that was made
+//! before or after the table.
 
 use super::{NTFS_MAGIC, NotRead, bitlocker, firmware_raid, head, joined, luks, named, raid, windows_dynamic, zfs};
 use super::{Recognise, file_system};
@@ -7,18 +7,18 @@ use crate::error::GuestError;
 use crate::partition::PartitionTable;
 use crate::volume::VolumeReader;
 
-/// What a disk with a partition table is besides.
+/// Role of a disk in addition to its partition table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OverDisk {
-    /// A member of an array, whose data begins with the disk. The table is that of the array: its partitions are not
-    /// those of the disk.
+    /// A member of an array whose data begins at the start of the disk. The table belongs to the array: its partitions
+    /// are not those of the disk.
     Member(NotRead),
-    /// Something that nobody can tell from the table: one of the two is the former one. The text says what, and may
-    /// have names of the guest. The partitions can be read, but none of their bytes may be called free.
+    /// Something that cannot be ranked against the table: one of the two is out of date. The text describes it, and may
+    /// contain names of the guest. The partitions can be read, but none of their bytes may count as free.
     Doubt(String),
 }
 
-/// What may lie over a disk and leave room for an MBR in its first sector.
+/// Kinds that may occupy the whole disk and leave room for an MBR in its first sector.
 const BESIDE_A_TABLE: [Recognise; 6] = [
     raid::recognise_at_start,
     luks::recognise,
@@ -28,8 +28,8 @@ const BESIDE_A_TABLE: [Recognise; 6] = [
     zfs::recognise,
 ];
 
-/// Returns what a disk is besides its partitions; `None` if it is nothing else. `reader` is that of the whole disk.
-/// A disk that cannot be read leaves a doubt.
+/// Returns the role of a disk in addition to its partitions; `None` if it has no other. `reader` reads the whole disk.
+/// A disk that cannot be read gives a doubt.
 #[must_use]
 pub fn over_disk(reader: &VolumeReader<'_>, table: &PartitionTable) -> Option<OverDisk> {
     found(reader, table).unwrap_or_else(|error| {
@@ -40,8 +40,8 @@ pub fn over_disk(reader: &VolumeReader<'_>, table: &PartitionTable) -> Option<Ov
 fn found(reader: &VolumeReader<'_>, table: &PartitionTable) -> Result<Option<OverDisk>, GuestError> {
     for placed in [raid::placed_at_end, firmware_raid::placed] {
         let Some((at, found)) = placed(reader)? else { continue };
-        // An array keeps its superblock out of its data. In a partition of a sound table it is that of the partition,
-        // or of a former array; or the array is striped, and the partition goes on elsewhere.
+        // An array keeps its superblock outside of its data. In a partition of an intact table, the superblock belongs
+        // to that partition, or to a former array; or the array is striped, and the partition continues elsewhere.
         let is_in = table.entries.iter().any(|entry| (entry.place.start_bytes..entry.place.end_bytes()).contains(&at));
         return Ok(Some(if is_in && !table.is_contradictory() { doubt(&found) } else { OverDisk::Member(found) }));
     }

@@ -12,7 +12,7 @@
 //! | 1 | 32..64, 72..76, 92..96, 144..152 | name, level, disks, own sector |
 //! | 0.90 | 28..32, 40..44 | level, disks; in the byte order of the machine |
 //!
-//! A member of a mirror with its superblock at the end begins like the file system on it, so this comes first.
+//! A member of a mirror with its superblock at the end begins like the file system on it, so this check comes first.
 
 use super::{NotRead, head, joined, text};
 use crate::bytes::Bytes;
@@ -41,7 +41,7 @@ pub(super) fn recognise_at_start(reader: &VolumeReader<'_>) -> Result<Option<Not
     Ok(None)
 }
 
-/// Recognises a member whose data begins with it, and returns where its superblock lies.
+/// Recognises a member whose data begins at its start, and returns the place of its superblock.
 pub(super) fn placed_at_end(reader: &VolumeReader<'_>) -> Result<Option<(u64, NotRead)>, GuestError> {
     let size = reader.size_bytes();
     if let Some(at) = size.checked_sub(8 << 10).map(|at| at - at % (4 << 10))
@@ -60,7 +60,7 @@ fn version_one_at(reader: &VolumeReader<'_>, version: &str, at: u64) -> Result<O
     Ok(detail.map(|detail| NotRead::new(NAME, format!("version {version}, {detail}"))))
 }
 
-/// Returns what a superblock of version 1 in `sector` says; `None` if it is none.
+/// Describes a superblock of version 1 in `sector`; `None` if it is not one.
 fn version_one(block: Bytes<'_>, sector: u64) -> Option<String> {
     let is_one = block.le32(0)? == MAGIC && block.le32(4)? == 1 && block.le64(144)? == sector;
     let name = text(block.part(32, 32)?.0);
@@ -77,7 +77,7 @@ fn version_zero(block: Bytes<'_>) -> Option<String> {
     is_big_endian.then_some(level_and_disks(block.be32(28)?, block.be32(40)?))
 }
 
-/// Levels are signed; those below zero have names.
+/// Levels are signed. Negative ones have names.
 fn level_and_disks(level: u32, disks: u32) -> String {
     let level = match level.cast_signed() {
         -1 => "linear".to_owned(),

@@ -1,4 +1,4 @@
-//! Headers that no tool here makes, written from their published descriptions.
+//! Headers that no tool here makes. They are written from published descriptions.
 
 use std::ops::Range;
 
@@ -43,7 +43,7 @@ impl Memory {
         VolumeReader::new(self, &Volume { origin: VolumeOrigin::WholeDisk, ranges })
     }
 
-    /// Returns the name and the detail of what is recognised, and whether it is encrypted.
+    /// Returns the name and the detail of the recognised content, and whether it is encrypted.
     fn named(&self, kind: Option<PartitionKind>) -> (&'static str, String, bool) {
         let reader = self.reader();
         let content = open(&reader, kind);
@@ -132,7 +132,7 @@ fn dynamic_disks_are_known_by_their_header_or_their_partition() {
     assert_eq!(ntfs.named(Some(PartitionKind::Gpt(data))).0, "Windows dynamic disk");
 }
 
-/// Both may leave the header of a former file system.
+/// Both may leave the header of a former file system in place.
 #[test]
 fn storage_spaces_and_plain_encryption_are_known_by_their_partition() {
     let former = Memory::with(&[(3, b"NTFS    "), (1024, b"\x10\x20\xf5\xf2")]);

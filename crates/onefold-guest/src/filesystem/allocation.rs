@@ -12,7 +12,7 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// Returns the byte of the volume after its last.
+    /// Returns the byte of the volume after the last one.
     #[must_use]
     pub fn end_bytes(&self) -> u64 {
         self.start_bytes + self.length_bytes
@@ -22,8 +22,8 @@ impl Allocation {
 /// The use of a run of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AllocationClass {
-    /// Free with certainty: neither a mount, nor recovery, nor the file system's own checker reads it, provided that
-    /// the checker recovers first.
+    /// Certainly free: neither a mount, nor recovery, nor the file system's own checker reads it, provided that the
+    /// checker recovers first.
     Free,
     /// Content of files, and blocks that are allocated with no known use.
     Data,
@@ -31,7 +31,7 @@ pub enum AllocationClass {
     Table(TableKind),
     /// Counted as allocated because its map is damaged or in doubt.
     Doubtful,
-    /// Bytes of the volume that belong to no block of the file system: behind its end, or before its first block.
+    /// Bytes of the volume outside of the file system's blocks: behind its end, or before its first block.
     Outside,
 }
 

@@ -1,8 +1,8 @@
-//! What a file system is, and how far its maps can be trusted.
+//! Properties of a file system, and the reliability of its maps.
 
 use std::fmt;
 
-/// The kinds of file systems that readers here know.
+/// The kinds of file systems that have readers here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FileSystemKind {
     /// ext2: no journal.
@@ -24,7 +24,7 @@ pub enum FileSystemKind {
 }
 
 impl FileSystemKind {
-    /// Returns the name that users know, in lower case, as in `/etc/fstab`.
+    /// Returns the name for users, in lower case, as in `/etc/fstab`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -46,16 +46,16 @@ impl fmt::Display for FileSystemKind {
     }
 }
 
-/// What a file system is, and how full it is.
+/// Properties of a file system, and its usage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSystemFacts {
     /// Its kind.
     pub kind: FileSystemKind,
-    /// The features that it has, by the names that its own tools give them.
+    /// Its features, under the names of its own tools.
     pub features: Vec<String>,
-    /// Its label; empty without one. Bytes of the guest.
+    /// Its label, in bytes of the guest; empty if there is none.
     pub label: Vec<u8>,
-    /// Its UUID or serial number as tools print it (`blkid`), or nothing.
+    /// Its UUID or serial number as tools (`blkid`) print it; empty if there is none.
     pub uuid: String,
     /// Bytes of a block (a cluster).
     pub block_bytes: u64,
@@ -63,13 +63,13 @@ pub struct FileSystemFacts {
     pub size_bytes: u64,
     /// Bytes of its blocks that the file system counts as free.
     pub free_bytes: u64,
-    /// The number of files that it has room for; `None` if there is no limit.
+    /// The maximum number of files; `None` if there is no limit.
     pub files_max: Option<u64>,
     /// The number of files in use; `None` if the file system keeps no count.
     pub files_used: Option<u64>,
 }
 
-/// How far the maps of a volume can be trusted, provided that the disk does not change while it is read.
+/// Reliability of the maps of a volume, provided that the disk does not change while it is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// The file system was cleanly unmounted, or was recovered in memory.
@@ -78,14 +78,14 @@ pub enum State {
     Unsure(Vec<Doubt>),
 }
 
-/// A reason why a volume is unsure.
+/// A reason for uncertainty of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Doubt {
     /// The journal lies on another device.
     ExternalJournal,
     /// The journal has fast-commit records that were not applied.
     FastCommits,
-    /// The journal is damaged, or cannot be applied as a whole.
+    /// The journal is damaged, or cannot be replayed completely.
     JournalDamaged,
     /// The log has changes that no reader here applies.
     DirtyLog,
@@ -99,9 +99,9 @@ pub enum Doubt {
     InUse,
     /// It is longer than its volume.
     LongerThanVolume,
-    /// Metadata is damaged, so that files or maps are missing.
+    /// Metadata is damaged, so files or maps are missing.
     MetadataDamaged,
-    /// It has a feature that may change what its maps mean, and that no reader here knows.
+    /// It has a feature that no reader here knows, and that may change the meaning of its maps.
     UnknownFeature,
 }
 

@@ -2,7 +2,8 @@
 
 use crate::error::Encoding;
 
-/// The number of a file: its inode, or its MFT record. FAT, which has none, uses the place of the directory entry.
+/// The number of a file: its inode, or its MFT record. FAT has no such number; there it is the place of the directory
+/// entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileNumber(pub u64);
 
@@ -13,7 +14,7 @@ pub enum FileKind {
     Regular,
     /// A directory.
     Directory,
-    /// A symbolic link, or something that works as one (a junction).
+    /// A symbolic link, or something with the same effect (a junction).
     SymbolicLink,
     /// A character device.
     CharacterDevice,
@@ -36,17 +37,17 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
-/// What is known of a file.
+/// Metadata of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileStat {
     /// Its kind.
     pub kind: FileKind,
-    /// Permission bits with set-user-id, set-group-id and sticky (`07777`). File systems without them give what a mount
-    /// shows by default.
+    /// Permission bits with set-user-id, set-group-id and sticky (`07777`). For file systems without them, the default
+    /// of a mount.
     pub mode: u16,
-    /// The user that owns it; 0 where there is none.
+    /// The user that owns it; 0 if there is none.
     pub user: u32,
-    /// The group that owns it; 0 where there is none.
+    /// The group that owns it; 0 if there is none.
     pub group: u32,
     /// The number of its names.
     pub links: u32,
@@ -60,11 +61,11 @@ pub struct FileStat {
     pub changed: Timestamp,
     /// When the content was read.
     pub accessed: Timestamp,
-    /// When the file was made, where this is recorded.
+    /// When the file was created, if this is recorded.
     pub created: Option<Timestamp>,
     /// Number of the device for a device file: major and minor.
     pub device: Option<(u32, u32)>,
-    /// The number that tells this file from an earlier one with the same [`FileNumber`].
+    /// The number that distinguishes this file from an earlier one with the same [`FileNumber`].
     pub generation: u64,
     /// How the content is encoded, if it is.
     pub encoding: Option<Encoding>,
@@ -77,7 +78,7 @@ pub struct DirectoryEntry {
     pub name: Vec<u8>,
     /// The file.
     pub file: FileNumber,
-    /// The kind that the directory notes, where it does.
+    /// The kind, if the directory records it.
     pub kind: Option<FileKind>,
 }
 
@@ -90,8 +91,8 @@ pub struct ExtendedAttribute {
     pub value: Vec<u8>,
 }
 
-/// The digest of a file's content as fs-verity defines it: that of the root of a tree of digests, and what the tree is
-/// of. It is shown as `fsverity digest` shows it.
+/// The digest of a file's content as fs-verity defines it: the digest of the root of a tree of digests, and the
+/// parameters of the tree. It is displayed like `fsverity digest` does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerityDigest {
     /// The algorithm: `sha256` or `sha512`.
@@ -107,7 +108,7 @@ impl std::fmt::Display for VerityDigest {
     }
 }
 
-/// A part of a file's content that is stored in one piece.
+/// A contiguous part of a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// First byte of the part in the file.
@@ -127,11 +128,11 @@ pub enum ExtentKind {
     Written,
     /// The place is reserved, and the content is zeros.
     Unwritten,
-    /// The place holds the content in another form. The length is that of the stored bytes, and the offset that of the
-    /// content that they begin with, as far as the file system states it.
+    /// The place holds the content in another form. The length is that of the stored bytes. The offset is that of the
+    /// content with which they begin, as far as the file system states it.
     Encoded(Encoding),
-    /// The content lies inside a metadata structure (an inode, an MFT record): it has no block of its own.
+    /// The content is inside a metadata structure (an inode, an MFT record). It has no block of its own.
     Inline,
-    /// As [`ExtentKind::Written`], and other files of the same guest have the same blocks.
+    /// As [`ExtentKind::Written`], but other files of the same guest have the same blocks.
     Shared,
 }

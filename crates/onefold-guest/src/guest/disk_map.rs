@@ -1,4 +1,4 @@
-//! The use of all bytes of a disk: the allocation maps of its volumes, and what lies between them.
+//! The use of all bytes of a disk: the allocation maps of its volumes, and the gaps between them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,7 +12,7 @@ use crate::volume::DiskRange;
 /// A run of a disk whose bytes have the same use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DiskRun {
-    /// Where it lies.
+    /// Its place.
     pub range: DiskRange,
     /// Its use.
     pub use_: DiskUse,
@@ -21,15 +21,15 @@ pub struct DiskRun {
 /// The use of a run of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DiskUse {
-    /// A part of a volume, by its place in [`Guest::volumes`], with the use that the volume has for it. A volume that
-    /// is counted whole has [`AllocationClass::Doubtful`] throughout; its content says why.
+    /// A part of a volume, identified by its index in [`Guest::volumes`], and its use within that volume. A volume that
+    /// counts as a whole is [`AllocationClass::Doubtful`] throughout; its content gives the reason.
     Volume(usize, AllocationClass),
-    /// No volume. Boot loaders keep themselves there, so it counts as allocated.
+    /// No volume. It counts as allocated, because boot loaders may be there.
     Gap,
 }
 
 impl DiskUse {
-    /// Returns whether the bytes are free with certainty.
+    /// Returns whether the bytes are certainly free.
     #[must_use]
     pub fn is_free(self) -> bool {
         matches!(self, DiskUse::Volume(_, AllocationClass::Free))
@@ -50,13 +50,13 @@ impl Guest<'_> {
         Ok(runs)
     }
 
-    /// Calls `visit` with the use of all bytes of the disk: runs in order that cover it. A volume counts whole where
-    /// its map is not certain or cannot be made, where it overlaps another one, and where its group is not sure of it. What lies in a
-    /// physical volume and in none of the logical volumes that are read belongs to the physical volume; its free
-    /// extents are free. Only the maps of volumes that have begun and have not ended are in memory.
+    /// Calls `visit` with the use of all bytes of the disk: runs in order that cover it. A volume counts as a whole if
+    /// its map is uncertain or cannot be made, if it overlaps another volume, or if its group is not sure of it. The
+    /// parts of a physical volume that belong to no readable logical volume count for the physical volume; its free
+    /// extents are free. At any time, memory holds only the maps of volumes that have begun and not ended.
     ///
     /// # Errors
-    /// Those of the disk and of `visit`, whose first one ends the visits.
+    /// Those of the disk and of `visit`. The first error of `visit` ends the visits.
     pub fn each_run(&self, visit: &mut dyn FnMut(DiskRun) -> Result<(), GuestError>) -> Result<(), GuestError> {
         let mut joined = Joined { last: None, visit };
         let mut maps: HashMap<usize, VolumeMap> = HashMap::new();
@@ -83,8 +83,7 @@ impl Guest<'_> {
         joined.finish()
     }
 
-    /// Returns which volume each byte of the disk belongs to: runs in order that cover it. Those of volumes are in
-    /// doubt.
+    /// Returns the volume of each byte of the disk: runs in order that cover it. The runs of volumes are doubtful.
     fn volume_runs(&self) -> Vec<DiskRun> {
         let (mut runs, mut physical) = (self.free_extents(), Vec::new());
         for (at, volume) in self.volumes().iter().enumerate() {
@@ -98,7 +97,7 @@ impl Guest<'_> {
         filled(covering(runs, size_bytes), &covering(physical, size_bytes))
     }
 
-    /// Returns the free extents of groups whose physical volumes overlap nothing; none where the disk is in doubt.
+    /// Returns the free extents of groups whose physical volumes overlap nothing; none if the disk is in doubt.
     fn free_extents(&self) -> Vec<DiskRun> {
         let mut free = Vec::new();
         if self.doubt().is_some() {
@@ -116,7 +115,7 @@ impl Guest<'_> {
     }
 }
 
-/// Runs on their way to a visitor: neighbours of one use become one.
+/// Runs on their way to a visitor. Neighbours with the same use are merged.
 struct Joined<'v> {
     last: Option<DiskRun>,
     visit: &'v mut dyn FnMut(DiskRun) -> Result<(), GuestError>,
@@ -143,7 +142,7 @@ struct VolumeMap {
     allocation: Vec<Allocation>,
     /// Its ranges in the order of the disk, each with its first byte in the volume.
     pieces: Vec<(DiskRange, u64)>,
-    /// Bytes of it that were not visited yet.
+    /// Number of its bytes that were not visited yet.
     bytes_left: u64,
     /// The memory of the map.
     _draw: Draw,
@@ -163,7 +162,7 @@ impl VolumeMap {
         Ok(VolumeMap { allocation, pieces, bytes_left: volume.volume.size_bytes(), _draw: draw })
     }
 
-    /// Calls `visit` with the runs of the map that lie in a range of the disk, in the order of the disk.
+    /// Calls `visit` with the runs of the map within a range of the disk, in the order of the disk.
     fn each_in(
         &mut self,
         within: DiskRange,
@@ -189,7 +188,7 @@ impl VolumeMap {
     }
 }
 
-/// Returns runs whose gaps have the uses of others. Both cover the disk in order.
+/// Returns runs whose gaps are filled with the uses of `others`. Both cover the disk in order.
 fn filled(runs: Vec<DiskRun>, others: &[DiskRun]) -> Vec<DiskRun> {
     let mut filled = Vec::with_capacity(runs.len());
     let mut others = others.iter().peekable();
@@ -215,8 +214,8 @@ fn filled(runs: Vec<DiskRun>, others: &[DiskRun]) -> Vec<DiskRun> {
     filled
 }
 
-/// Returns runs in order that cover a disk of `size_bytes`: where sorted runs overlap, the first counts; where there is
-/// none, a gap.
+/// Returns runs in order that cover a disk of `size_bytes`. If sorted runs overlap, the first one wins. Bytes without a
+/// run become a gap.
 fn covering(runs: Vec<DiskRun>, size_bytes: u64) -> Vec<DiskRun> {
     let mut covering: Vec<DiskRun> = Vec::with_capacity(runs.len() + 1);
     let mut end = 0;

@@ -1,6 +1,6 @@
-//! A whole disk: its volumes and what they hold, the use of all its bytes, and files in the order of the disk.
+//! A whole disk: its volumes and their content, the use of all its bytes, and files in the order of the disk.
 //!
-//! Everything that leaves here is in bytes of the disk. Callers know nothing of partitions and logical volumes.
+//! All results are in bytes of the disk. Callers need not know about partitions and logical volumes.
 
 mod disk_map;
 mod order;
@@ -25,7 +25,7 @@ use crate::lvm::{LogicalMapping, TEXT_BYTES_OF_DISK_MAX, VolumeGroup, volume_gro
 use crate::partition::{PartitionEntry, PartitionProblem, PartitionTable, partition_table, volumes_of};
 use crate::volume::{Volume, VolumeOrigin, VolumeReader};
 
-/// What is not read of overlapping partitions.
+/// Description of an overlapping partition that is not read.
 const LEFT_OUT: &str = "a partition that overlaps another one, on a disk with too many descriptions of LVM2,";
 
 const MAP: &str = "allocation map";
@@ -36,44 +36,44 @@ pub struct Guest<'a> {
     table: Option<PartitionTable>,
     volumes: Vec<GuestVolume<'a>>,
     groups: Vec<Group>,
-    /// Which of the volumes share bytes with others.
+    /// For each volume, whether it shares bytes with another one.
     overlapping: Vec<bool>,
-    /// Which of the volumes are logical ones of a group that is not sure of them.
+    /// For each volume, whether it is a logical one of a group that is not sure of it.
     unsure: Vec<bool>,
-    /// Why no volume of the disk is sure.
+    /// Why no volume of the disk is certain.
     doubt: Option<String>,
-    /// What the maps of its volumes draw their memory from.
+    /// Memory for the maps of its volumes.
     budget: Budget,
 }
 
-/// A group of logical volumes, and which volumes of the disk it consists of.
+/// A group of logical volumes, and its volumes on the disk.
 #[derive(Debug)]
 pub struct Group {
     /// The group.
     pub group: VolumeGroup,
-    /// Its physical volumes, by their places in [`Guest::volumes`].
+    /// Its physical volumes, as indices into [`Guest::volumes`].
     pub physical: Vec<usize>,
-    /// Its logical volumes that are read, by their places there.
+    /// Its readable logical volumes, as indices into the same list.
     pub logical: Vec<usize>,
 }
 
-/// A volume of a disk, with what it holds.
+/// A volume of a disk, and its content.
 pub struct GuestVolume<'a> {
-    /// Where it lies.
+    /// Its place.
     pub volume: Volume,
-    /// What its table says of it, if it is a partition.
+    /// Its entry in the partition table, if it is a partition.
     pub partition: Option<PartitionEntry>,
     /// Its bytes.
     pub reader: VolumeReader<'a>,
-    /// What it holds.
+    /// Its content.
     pub content: VolumeContent<'a>,
 }
 
 impl<'a> Guest<'a> {
-    /// Opens all volumes of a disk. A volume that cannot be opened says so itself. A disk that is a member of an array
-    /// is one volume, which is not read, whatever its partition table says.
+    /// Opens all volumes of a disk. If a volume cannot be opened, its content gives the reason. A disk that is a member
+    /// of an array is a single volume, which is not read, whatever its partition table says.
     ///
-    /// The disk should keep what it read most recently ([`onefold_disk::CachedDisk`]).
+    /// The disk should cache recently read data ([`onefold_disk::CachedDisk`]).
     ///
     /// # Errors
     /// Those of reading the partition table.
@@ -91,7 +91,7 @@ impl<'a> Guest<'a> {
         let mut text_bytes_left = TEXT_BYTES_OF_DISK_MAX;
         let mut volumes = Vec::new();
         for volume in volumes_of(table.as_ref(), disk.size_bytes()) {
-            // Any number of partitions may name one place, and the texts of LVM2 there are long.
+            // Any number of partitions may name the same place, and the texts of LVM2 there may be long.
             let is_left_out = text_bytes_left == 0 && overlaps_one_before(table.as_ref(), &volume.origin);
             let content = is_left_out.then_some(VolumeContent::Failed(GuestError::Unsupported(LEFT_OUT)));
             volumes.push(GuestVolume::open(disk, volume, table.as_ref(), content, &mut text_bytes_left));
@@ -124,13 +124,13 @@ impl<'a> Guest<'a> {
         Guest { disk, table, volumes, groups, overlapping, unsure, doubt: None, budget: Budget::default() }
     }
 
-    /// Returns the guest with another budget for the memory of its allocation maps; 256 MiB without.
+    /// Returns the guest with another budget for the memory of its allocation maps. The default is 256 MiB.
     #[must_use]
     pub fn with_budget(self, budget: Budget) -> Guest<'a> {
         Guest { budget, ..self }
     }
 
-    /// Returns what its allocation maps draw their memory from.
+    /// Returns the budget from which its allocation maps draw memory.
     #[must_use]
     pub fn budget(&self) -> &Budget {
         &self.budget
@@ -148,14 +148,14 @@ impl<'a> Guest<'a> {
         self.table.as_ref()
     }
 
-    /// Returns why no volume of the disk is sure, in a text that may have names of the guest; `None` if each has its
-    /// own certainty.
+    /// Returns why no volume of the disk is certain, as a text that may contain names of the guest; `None` if each
+    /// volume has its own certainty.
     #[must_use]
     pub fn doubt(&self) -> Option<&str> {
         self.doubt.as_deref()
     }
 
-    /// Returns its groups of logical volumes. Those logical volumes that are read are volumes of the disk.
+    /// Returns its groups of logical volumes. Readable logical volumes are also volumes of the disk.
     #[must_use]
     pub fn groups(&self) -> &[Group] {
         &self.groups
@@ -168,15 +168,15 @@ impl<'a> Guest<'a> {
     }
 
     /// Returns whether a volume shares bytes of the disk with another one. Logical volumes and the physical volumes of
-    /// their own group do not count; but where such a physical volume overlaps another one, so do all logical volumes
-    /// of the group.
+    /// their own group do not count. But if such a physical volume overlaps another volume, all logical volumes of the
+    /// group overlap, too.
     #[must_use]
     pub fn overlaps(&self, at: usize) -> bool {
         self.overlapping.get(at).copied().unwrap_or(false)
     }
 }
 
-/// Returns what a disk with partitions is besides.
+/// Returns what a disk with partitions is in addition.
 fn over_disk(disk: &dyn Disk, table: Option<&PartitionTable>) -> Option<OverDisk> {
     let table = table.filter(|table| !table.entries.is_empty())?;
     let volume = Volume::whole_disk(disk.size_bytes())?;
@@ -191,7 +191,7 @@ fn overlaps_one_before(table: Option<&PartitionTable>, origin: &VolumeOrigin) ->
     table.is_some_and(|table| table.problems.iter().any(is_it))
 }
 
-/// Returns the groups that the physical volumes among some volumes make up.
+/// Returns the groups that the physical volumes among some volumes form.
 fn groups(volumes: &[GuestVolume<'_>]) -> Vec<Group> {
     let mut physical = Vec::new();
     let mut places = Vec::new();
@@ -209,7 +209,7 @@ fn groups(volumes: &[GuestVolume<'_>]) -> Vec<Group> {
 }
 
 impl<'a> GuestVolume<'a> {
-    /// Opens a volume, or takes `content` for what it holds. Texts of LVM2 are taken from `text_bytes_left`.
+    /// Opens a volume, or uses `content` as its content. Subtracts the length of LVM2 texts from `text_bytes_left`.
     fn open(
         disk: &'a dyn Disk,
         volume: Volume,
@@ -232,8 +232,8 @@ impl<'a> GuestVolume<'a> {
         GuestVolume { volume, partition, reader, content }
     }
 
-    /// Returns its allocation map, as [`VolumeContent::allocation_within`] does. Where the map cannot be made, the
-    /// volume is in doubt as a whole, and the damage is noted.
+    /// Returns its allocation map, like [`VolumeContent::allocation_within`]. If the map cannot be made, the whole
+    /// volume is doubtful, and the damage is recorded.
     ///
     /// # Errors
     /// Those of the disk.
@@ -252,7 +252,7 @@ impl<'a> GuestVolume<'a> {
         Ok(vec![Allocation { start_bytes: 0, length_bytes, class: AllocationClass::Doubtful }])
     }
 
-    /// Returns whether it is a part of a group of logical volumes, which lie in it.
+    /// Returns whether it is a physical volume of a group, which contains logical volumes.
     #[must_use]
     pub fn is_physical(&self) -> bool {
         matches!(self.content, VolumeContent::PhysicalVolume(_))
@@ -264,7 +264,7 @@ impl<'a> GuestVolume<'a> {
         matches!(self.volume.origin, VolumeOrigin::Logical { .. })
     }
 
-    /// Returns its file system, if it has one that is read.
+    /// Returns its file system, if a reader supports it.
     #[must_use]
     pub fn file_system(&self) -> Option<&dyn FileSystem> {
         match &self.content {
@@ -273,7 +273,7 @@ impl<'a> GuestVolume<'a> {
         }
     }
 
-    /// Returns which of its bytes lies at byte `place` of the disk; `None` if none does.
+    /// Returns the byte of the volume at byte `place` of the disk; `None` if the volume does not contain that place.
     #[must_use]
     pub fn offset_of(&self, place: u64) -> Option<u64> {
         let mut offset = 0;

@@ -1,12 +1,13 @@
-//! Which volumes of a disk share bytes with others, and which ones count whole.
+//! Finds volumes of a disk that share bytes with others, and so count as a whole.
 
 use super::{Group, GuestVolume};
 
-/// What tells whether two volumes may share bytes: a logical volume lies in the physical volumes of its own group.
+/// Role of a volume, which decides with whom it may share bytes: a logical volume is in the physical volumes of its own
+/// group.
 #[derive(Clone, Copy)]
 enum Role {
     Plain,
-    /// A physical volume of a group, by the group's place.
+    /// A physical volume of a group, with the group's index.
     Physical(usize),
     /// A logical volume of a group.
     Logical(usize),
@@ -20,8 +21,8 @@ struct Piece {
 }
 
 /// Returns for each volume whether it shares bytes of the disk with another one. Logical volumes and the physical
-/// volumes of their own group do not count; but where such a physical volume overlaps another one, so do all logical
-/// volumes of the group.
+/// volumes of their own group do not count. But if such a physical volume overlaps another volume, all logical volumes
+/// of the group overlap, too.
 pub(super) fn overlapping(volumes: &[GuestVolume<'_>], groups: &[Group]) -> Vec<bool> {
     let roles = roles(volumes, groups);
     let mut pieces = Vec::new();
@@ -31,12 +32,12 @@ pub(super) fn overlapping(volumes: &[GuestVolume<'_>], groups: &[Group]) -> Vec<
     }
     pieces.sort_unstable_by_key(|piece| (piece.start, piece.end, piece.volume));
     let mut overlaps = vec![false; volumes.len()];
-    // A piece meets one that begins before it where that ends behind the piece's start.
+    // A piece overlaps an earlier one that ends behind the piece's start.
     let mut reached = Reached::default();
     for piece in &pieces {
         mark(&mut overlaps, &roles, &mut reached, piece, piece.end, piece.start);
     }
-    // It meets one that begins after it where that begins before the piece's end. Places count from the other side.
+    // It overlaps a later one that begins before the piece's end. Here, places count from the other end.
     let mut reached = Reached::default();
     for piece in pieces.iter().rev() {
         mark(&mut overlaps, &roles, &mut reached, piece, !piece.start, !piece.end);
@@ -66,7 +67,7 @@ fn roles(volumes: &[GuestVolume<'_>], groups: &[Group]) -> Vec<Role> {
     roles
 }
 
-/// Records the volume of a piece where an earlier piece of another volume reaches past `from`; then the piece reaches
+/// Marks the volume of a piece if an earlier piece of another volume reaches past `from`. Then extends the reach to
 /// `to`.
 fn mark(overlaps: &mut [bool], roles: &[Role], reached: &mut Reached, piece: &Piece, to: u64, from: u64) {
     let (Some(role), Some(overlaps)) = (roles.get(piece.volume), overlaps.get_mut(piece.volume)) else { return };
@@ -74,7 +75,7 @@ fn mark(overlaps: &mut [bool], roles: &[Role], reached: &mut Reached, piece: &Pi
     reached.add(piece.volume, *role, to);
 }
 
-/// How far the pieces up to here reach.
+/// The furthest places that the pieces so far reach.
 #[derive(Default)]
 struct Reached {
     plain: Furthest,
@@ -110,7 +111,7 @@ impl Reached {
     }
 }
 
-/// How far something reaches, for the two keys that reach furthest.
+/// The furthest places of the two keys that reach furthest.
 #[derive(Default)]
 struct Furthest {
     first: Option<(usize, u64)>,
@@ -130,7 +131,7 @@ impl Furthest {
         }
     }
 
-    /// Returns how far all keys but one reach, 0 where there is none.
+    /// Returns the furthest place of all keys except one; 0 if there is none.
     fn without(&self, key: usize) -> u64 {
         let others = [self.first, self.second].into_iter().flatten().filter(|(known, _)| *known != key);
         others.map(|(_, to)| to).max().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! A disk of two volumes whose file systems are in memory: extents where a test wants them.
+//! A disk of two volumes with file systems in memory, whose extents the test chooses.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::filesystem::{Allocation, AllocationClass, Extent, ExtentKind, TableKi
 use crate::memory::MemoryFileSystem;
 use crate::volume::DiskRange;
 
-/// Bytes of the made-up disk.
+/// Length of the artificial disk.
 const DISK_BYTES: u64 = 1 << 20;
 
 struct Zeros;
@@ -34,7 +34,7 @@ fn extent(offset: u64, length_bytes: u64, place: u64, kind: ExtentKind) -> Exten
     Extent { offset, length_bytes, place, kind }
 }
 
-/// Returns a volume with files of these lengths and extents, whose numbers count from 1. A file without any is damaged.
+/// Returns a volume with files of these lengths and extents, numbered from 1. A file without extents is damaged.
 fn volume(number: u32, ranges: &[(u64, u64)], files: Vec<(u64, Vec<Extent>)>) -> GuestVolume<'static> {
     with_maps(number, ranges, |maps| {
         for (name, (size_bytes, extents)) in files.into_iter().enumerate() {
@@ -72,7 +72,7 @@ fn with_maps(number: u32, ranges: &[(u64, u64)], change: impl FnOnce(&mut Memory
     GuestVolume { volume, partition: None, reader, content: VolumeContent::FileSystem(Box::new(maps)) }
 }
 
-/// A partition, and one that lies in two pieces before and behind it.
+/// A partition, and another one in two pieces before and behind it.
 fn guest() -> Guest<'static> {
     let written = ExtentKind::Written;
     let plain = volume(
@@ -119,7 +119,7 @@ fn files_come_in_the_order_of_the_disk_whatever_fits_into_memory() {
     assert_eq!(guest.volumes()[0].file_system().unwrap().damage().count(), 1, "the damaged file is noted and left out");
 }
 
-/// Files that share one map made the temporary files grow with their product.
+/// Regression: files that shared one map made the temporary files grow with the product of their numbers.
 #[test]
 fn a_volume_with_more_extents_than_it_has_room_for_is_cut_and_the_others_are_whole() {
     let map: Vec<Extent> = (0..100).map(|at| extent(at * 4096, 4096, 4096, ExtentKind::Written)).collect();
@@ -135,7 +135,7 @@ fn a_volume_with_more_extents_than_it_has_room_for_is_cut_and_the_others_are_who
     assert_eq!((noted(0), noted(1)), (1, 0));
 }
 
-/// One such volume ended the map of all.
+/// Regression: one such volume ended the map of all volumes.
 #[test]
 fn a_map_that_cannot_be_made_is_damage_and_its_volume_counts_as_allocated() {
     let damaged = with_maps(1, &[(262_144, 131_072)], |maps| {
@@ -244,7 +244,7 @@ fn volumes_of_a_group_that_is_unsure_count_whole() {
     assert_eq!(owner.class, Some(AllocationClass::Doubtful));
 }
 
-/// The map of the first volume is cut along its pieces, between which the second one lies.
+/// The map of the first volume is split at its pieces, between which the second volume is.
 #[test]
 fn the_map_of_a_volume_in_pieces_is_in_the_order_of_the_disk() {
     let volumes = vec![

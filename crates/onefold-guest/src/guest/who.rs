@@ -1,4 +1,4 @@
-//! Who owns a byte of a disk: the reverse of a file's map.
+//! Finds the owner of a byte of a disk: the reverse of a file's map.
 
 use std::ops::ControlFlow;
 
@@ -6,7 +6,8 @@ use super::{Guest, GuestVolume};
 use crate::error::GuestError;
 use crate::filesystem::{Allocation, AllocationClass, ExtentKind, FileKind, FileNumber, FileSystem};
 
-/// Files that are told for one byte at most. More than a few share a block only in a hostile image or among clones.
+/// Maximum number of files that are returned for one byte. More than a few files share a block only in a hostile image
+/// or among clones.
 const FILES_MAX: usize = 100;
 
 /// The owner of a byte of a disk.
@@ -14,34 +15,34 @@ const FILES_MAX: usize = 100;
 pub struct Owner {
     /// The byte.
     pub place: u64,
-    /// The volume that it lies in, by its place in [`Guest::volumes`], and the byte there. Of volumes that overlap, the
-    /// first; `None` between volumes.
+    /// The index of its volume in [`Guest::volumes`], and the byte in that volume. If volumes overlap, the first one;
+    /// `None` between volumes.
     pub volume: Option<(usize, u64)>,
-    /// Its use, where the volume has a file system that is read; in doubt where the volume counts whole.
+    /// Its use, if the volume has a readable file system; doubtful if the volume counts as a whole.
     pub class: Option<AllocationClass>,
-    /// The files that have it: several where they share the block, and none for metadata and free bytes.
+    /// The files that contain it: several if they share the block, and none for metadata and free bytes.
     pub files: Vec<OwnerFile>,
 }
 
-/// A file that has a byte.
+/// A file that contains a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerFile {
     /// The file.
     pub file: FileNumber,
-    /// Its kind: the blocks of a directory are its entries.
+    /// Its kind. The blocks of a directory are its entries.
     pub file_kind: FileKind,
-    /// Which of its bytes it is. May lie past the end of the file, in the rest of the last block or in blocks behind
-    /// it.
+    /// Offset of the byte in the file. It may lie past the end of the file, in the rest of the last block or in blocks
+    /// behind it.
     pub offset: u64,
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     pub size_bytes: u64,
     /// How the part is stored.
     pub kind: ExtentKind,
 }
 
 impl Guest<'_> {
-    /// Returns the owners of bytes of the disk, in the order given. Reads the maps of all files of each volume that one
-    /// of them lies in, once.
+    /// Returns the owners of bytes of the disk, in the given order. For each volume that contains one of the bytes,
+    /// reads the maps of all files once.
     ///
     /// # Errors
     /// Those of the disk.
@@ -56,7 +57,7 @@ impl Guest<'_> {
         })
     }
 
-    /// As [`Guest::owners`], without classes, which take as long as the files.
+    /// As [`Guest::owners`], but without classes, which take as long as the files.
     ///
     /// # Errors
     /// Those of the disk.
@@ -64,7 +65,8 @@ impl Guest<'_> {
         self.owners_with(places, &|_, _, _| Ok(()))
     }
 
-    /// Returns the owners of bytes. `note_classes` gets those of one volume in order, with its place in the guest.
+    /// Returns the owners of bytes. `note_classes` receives the bytes of one volume in order, with the volume's index
+    /// in the guest.
     fn owners_with(&self, places: &[u64], note_classes: &NoteClasses<'_>) -> Result<Vec<Owner>, GuestError> {
         let mut owners: Vec<Owner> = places.iter().map(|place| self.unowned(*place)).collect();
         for (at, volume) in self.volumes().iter().enumerate() {
@@ -82,7 +84,7 @@ impl Guest<'_> {
 
     fn unowned(&self, place: u64) -> Owner {
         let volumes = || self.volumes().iter().enumerate();
-        // A logical volume lies in a physical one, which has what is left.
+        // A logical volume is in a physical one, which contains the remaining bytes.
         let found = |is_physical: bool| {
             let volumes = volumes().filter(|(_, volume)| volume.is_physical() == is_physical);
             volumes.filter_map(|(at, volume)| Some((at, volume.offset_of(place)?))).next()
@@ -95,7 +97,7 @@ impl Guest<'_> {
 /// Records the classes of bytes of a volume.
 type NoteClasses<'c> = dyn Fn(&GuestVolume<'_>, usize, &mut [Wanted<'_>]) -> Result<(), GuestError> + 'c;
 
-/// A byte of a volume whose owner is looked for.
+/// A byte of a volume whose owner is wanted.
 struct Wanted<'o> {
     offset: u64,
     owner: &'o mut Owner,
@@ -108,7 +110,7 @@ impl<'o> Wanted<'o> {
     }
 }
 
-/// Records the use of each byte; both lists are in order.
+/// Records the use of each byte. Both lists are sorted.
 fn classify(allocation: &[Allocation], wanted: &mut [Wanted<'_>]) {
     for wanted in wanted {
         let after = allocation.partition_point(|run| run.start_bytes <= wanted.offset);
@@ -117,7 +119,7 @@ fn classify(allocation: &[Allocation], wanted: &mut [Wanted<'_>]) {
     }
 }
 
-/// Records the files of each byte; `wanted` is in order.
+/// Records the files of each byte. `wanted` is sorted.
 fn find_files(system: &dyn FileSystem, wanted: &mut [Wanted<'_>]) -> Result<(), GuestError> {
     let mut failed = None;
     system.each_file(&mut |file, stat| {

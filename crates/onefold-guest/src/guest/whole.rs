@@ -1,16 +1,16 @@
-//! Why all bytes of a volume count as allocated.
+//! Reasons why all bytes of a volume count as allocated.
 
 use super::Guest;
 use crate::content::VolumeContent;
 
-/// Says that one of two volumes has a byte that the other one has, too.
+/// Reason for a volume that shares bytes with another one.
 const OVERLAPS: &str = "it overlaps another volume";
 const NO_GROUP: &str = "no description of its group was found in it";
 
 impl Guest<'_> {
-    /// Returns whether all bytes of a volume count as allocated: the disk may be something else than its partitions,
-    /// the volume overlaps another one, its own map is not certain, or its group is not sure of where its logical
-    /// volumes lie. So does each physical volume, whose group has the map.
+    /// Returns whether all bytes of a volume count as allocated. This is so if the disk may be something else than its
+    /// partitions, the volume overlaps another one, its own map is uncertain, or its group is not sure of the places of
+    /// its logical volumes. It is also so for each physical volume, because its group has the map.
     #[must_use]
     pub fn counts_whole(&self, at: usize) -> bool {
         let content = |volume: &super::GuestVolume<'_>| volume.content.whole_because();
@@ -20,8 +20,8 @@ impl Guest<'_> {
             || self.volumes.get(at).is_none_or(|v| content(v).is_some())
     }
 
-    /// Returns all reasons why a volume counts as allocated whole, in one text that may have names of the guest. `None`
-    /// where a map says which of its bytes are allocated; for a physical volume, that of its group.
+    /// Returns all reasons why a volume counts as allocated as a whole, in one text that may contain names of the
+    /// guest. Returns `None` if a map describes the allocated bytes; for a physical volume, the map of its group.
     #[must_use]
     pub fn whole_because(&self, at: usize) -> Option<String> {
         let mut reasons: Vec<String> = self.doubt.iter().cloned().collect();
@@ -51,7 +51,7 @@ impl Guest<'_> {
         groups.flat_map::<Vec<String>, _>(of_group).collect()
     }
 
-    /// Returns why a group is not sure of a logical volume of it; nothing for all other volumes.
+    /// Returns why a group is not sure of its logical volume; nothing for all other volumes.
     fn logical_because(&self, at: usize) -> Vec<String> {
         let groups = self.groups.iter().filter(|group| group.logical.contains(&at)).map(|group| &group.group);
         groups.flat_map(|group| group.unsure.iter().map(|why| format!("its group {}: {why}", group.name))).collect()

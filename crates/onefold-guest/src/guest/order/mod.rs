@@ -13,32 +13,32 @@ use crate::error::GuestError;
 use crate::filesystem::{Extent, ExtentKind, FileNumber, FileStat, FileSystem};
 use crate::volume::{DiskRange, VolumeReader};
 
-/// A volume has at most one extent for each of so many bytes: nearly all extents of sound volumes are larger. Files of
-/// a damaged or hostile volume may share one map, so that few bytes name any number of extents.
+/// A volume has at most one extent for each unit of this length: nearly all extents of intact volumes are larger. Files
+/// of a damaged or hostile volume may share one map, so that a few bytes name any number of extents.
 const BYTES_FOR_EXTENT: u64 = 1024;
-/// Extents that a small volume may have, whatever its size.
+/// Number of extents that a small volume may have, whatever its size.
 const EXTENTS_MIN: u64 = 1 << 12;
-/// Extents that a volume may have: 12 GiB of temporary files.
+/// Maximum number of extents of a volume: 12 GiB of temporary files.
 const EXTENTS_MAX: u64 = 1 << 28;
 
-/// A part of a file where it lies on the disk.
+/// A part of a file at its place on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacedExtent {
-    /// Where it lies. Of an inline part, the bytes within the structure that holds them.
+    /// Its place. For an inline part, the bytes within the structure that holds them.
     pub range: DiskRange,
-    /// The volume that the file belongs to: its place in [`Guest::volumes`].
+    /// The volume of the file, as an index into [`Guest::volumes`].
     pub volume: usize,
     /// The file.
     pub file: FileNumber,
     /// Its first byte in the file.
     pub offset: u64,
-    /// Bytes of the range that lie before the end of the file; the rest of the last block is not content.
+    /// Number of bytes of the range before the end of the file. The rest of the last block is not content.
     pub used_bytes: u64,
     /// How it is stored.
     pub kind: ExtentKind,
 }
 
-/// Why files cannot be put in order.
+/// Why files cannot be sorted.
 #[derive(Debug, thiserror::Error)]
 pub enum OrderError {
     /// The disk cannot be read.
@@ -47,23 +47,24 @@ pub enum OrderError {
     /// Temporary files cannot be written or read.
     #[error("cannot use temporary files")]
     Temporary(#[from] io::Error),
-    /// A place or a count is larger than any real disk has: a byte from 2^48 on, 65,536 volumes, or 2^36 extents.
+    /// A place or a count exceeds the limits of real disks: a byte from 2^48 on, 65,536 volumes, or 2^36 extents.
     #[error("the extent at byte {0} of the disk cannot be put in order: it lies too far, or is one of too many")]
     TooFar(u64),
 }
 
-/// Every extent of every file, in the order of the disk. Extents that begin at one place are in the order of their
-/// volumes and of the tables there.
+/// Every extent of every file, in the order of the disk. Extents that begin at the same place are sorted by volume, and
+/// then in the order of the file system's tables.
 #[derive(Debug)]
 pub struct FilesInOrder {
     rows: Merge,
 }
 
 impl Guest<'_> {
-    /// Returns every extent of every file in the order of the disk, within about `memory_bytes`; the rest goes into
-    /// temporary files without names in `folder`. Holes are left out, and so are parts of files that are damaged, which
-    /// the file systems note. A volume has at most one piece of an extent for each of its kibibytes, but 4096 whatever
-    /// its size and never more than 2^28. The rest is left out, which its file system notes as damage.
+    /// Returns every extent of every file in the order of the disk. Uses about `memory_bytes`; the rest goes into
+    /// unnamed temporary files in `folder`. Holes are left out, and so are parts of damaged files, which the file
+    /// systems record. The number of pieces of extents in a volume is limited to one for each of its kibibytes. The
+    /// limit is at least 4096 and at most 2^28. Further extents are left out, and the file system records this as
+    /// damage.
     ///
     /// # Errors
     /// Those of the disk and of the temporary files.
@@ -78,13 +79,13 @@ impl Guest<'_> {
     }
 }
 
-/// Extents on their way into the order.
+/// Collects extents for the sort.
 struct Placing {
     writer: SortWriter,
     count: u64,
-    /// How many more the volume may have.
+    /// Number of further extents that the volume may have.
     left: u64,
-    /// Whether the volume has more than that.
+    /// Whether the volume has more extents than its limit.
     is_full: bool,
 }
 
@@ -158,8 +159,8 @@ impl Placing {
     }
 }
 
-/// Calls `visit` with each range of the disk that an extent takes, its first byte in the file, and how many bytes of it
-/// lie before the end of the file, which is `size_bytes` long.
+/// Calls `visit` with each range of the disk that an extent occupies, its first byte in the file, and the number of its
+/// bytes before the end of the file, whose length is `size_bytes`.
 pub(super) fn each_placed<E>(
     reader: &VolumeReader<'_>,
     extent: &Extent,

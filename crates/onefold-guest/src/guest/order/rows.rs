@@ -1,6 +1,7 @@
-//! Extents as rows that can be sorted.
+//! Extents as sortable rows.
 //!
-//! An extent takes two rows with the same first word, told apart and kept together by a number of its own:
+//! An extent takes two rows with the same first word. A unique number keeps them together and separates them from
+//! others:
 //!
 //! | word | bits | first row | second row |
 //! |---|---|---|---|
@@ -25,12 +26,12 @@ const NUMBER_BITS: u32 = 36;
 const NUMBER_SHIFT: u32 = 28;
 const SECOND: u64 = 1 << 27;
 const LENGTH_MAX: u64 = (1 << 27) - 1;
-/// Says that no byte is used.
+/// Value for a range without used bytes.
 const UNUSED_MAX: u64 = (1 << 23) - 1;
 const IN_SECTORS: u64 = 1 << 23;
 const KIND_SHIFT: u32 = 24;
 
-/// All kinds; their places here are their numbers in rows.
+/// All kinds. Their indices here are their numbers in rows.
 const KINDS: [ExtentKind; 7] = [
     ExtentKind::Written,
     ExtentKind::Unwritten,
@@ -41,19 +42,19 @@ const KINDS: [ExtentKind; 7] = [
     ExtentKind::Shared,
 ];
 
-/// Returns how much of an extent fits into one pair of rows: its length in bytes, at least 1 where `extent` has any.
+/// Returns how much of an extent fits into one pair of rows: a length in bytes, at least 1 if `extent` is not empty.
 pub(super) fn length_in_rows(extent: &PlacedExtent) -> u64 {
     let unit = unit_bytes(extent);
     let length = extent.range.length_bytes.min(LENGTH_MAX * unit);
     match length.saturating_sub(extent.used_bytes) < UNUSED_MAX || extent.used_bytes == 0 {
         true => length,
-        // The used bytes with the rest of their sector; what follows has none.
+        // The used bytes with the rest of their sector. The bytes after it are unused.
         false => extent.used_bytes.next_multiple_of(unit).min(length),
     }
 }
 
-/// Returns the rows of an extent that is no longer than [`length_in_rows`]; `None` if one of its numbers is beyond
-/// all that disks have.
+/// Returns the rows of an extent that is no longer than [`length_in_rows`]; `None` if one of its numbers exceeds the
+/// limits of real disks.
 pub(super) fn encode(extent: &PlacedExtent, number: u64) -> Option<[Row; 2]> {
     let place = extent.range.start_bytes;
     let volume = u64::try_from(extent.volume).ok()?;
@@ -73,7 +74,7 @@ pub(super) fn encode(extent: &PlacedExtent, number: u64) -> Option<[Row; 2]> {
     ])
 }
 
-/// Returns the extent of two rows; `None` if they are none.
+/// Returns the extent of two rows; `None` if they are not the rows of an extent.
 pub(super) fn decode([first, second]: [Row; 2]) -> Option<PlacedExtent> {
     if first[0] != second[0] || first[1] >> NUMBER_SHIFT != second[1] >> NUMBER_SHIFT || second[1] & SECOND == 0 {
         return None;
