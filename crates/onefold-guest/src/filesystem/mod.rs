@@ -75,6 +75,7 @@ pub trait FileSystem: Send + Sync {
 
     /// Returns the owner of a file that no directory lists, and the suffix for the owner's path: `:stream` for an
     /// alternate stream of NTFS, `/$MFT` for an internal file of the file system. `None` for every other file.
+    ///
     /// # Errors
     /// When the file does not exist, or its record is damaged.
     fn belongs_to(&self, file: FileNumber) -> Result<Option<(FileNumber, Vec<u8>)>, GuestError> {

@@ -1,4 +1,4 @@
-//! Finds the systems among the volumes of a disk, and puts the tree of each together.
+//! Finds the systems among the volumes of a disk, and assembles the tree of each.
 
 use super::fstab::{self, FstabEntry};
 use super::{Machine, MachineKind, MachineVolume, linux, program};
@@ -8,40 +8,41 @@ use crate::tree::{Links, Problem, ProblemLog, Tree};
 /// A volume in a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Where it is seen. Bytes of the guest.
+    /// Its mount point. Bytes of the guest.
     pub path: Vec<u8>,
-    /// Which of the volumes that [`machines`] was given.
+    /// Index among the volumes that [`machines`] received.
     pub volume: usize,
 }
 
-/// Something that a system mounts and that is not in its tree here.
+/// A mount of a system that is missing in its tree here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingMount {
     /// The line of `/etc/fstab`.
     pub entry: FstabEntry,
-    /// Why it is missing.
+    /// The reason why it is missing.
     pub reason: MissingReason,
 }
 
 /// Why a mount is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MissingReason {
-    /// No volume of the disk that can be read has this name.
+    /// No readable volume of the disk has this name.
     NoVolume,
-    /// The path leads to no directory.
+    /// The path does not lead to a directory.
     NoDirectory,
 }
 
-/// Steps of the paths of all mounts of a system: 65 names in short directories for each of a thousand mounts.
+/// Maximum number of steps for the paths of all mounts of a system: 65 names in short directories for each of a
+/// thousand mounts.
 const STEPS_MAX: u64 = 1 << 16;
-/// Files of Windows. Its file system finds them in any case.
+/// A file of Windows. Its file system ignores case.
 const WINDOWS_KERNEL: &[u8] = b"/Windows/System32/ntoskrnl.exe";
 const WINDOWS_REGISTRY: &[u8] = b"/Windows/System32/config/SYSTEM";
 
-/// Returns the systems that are installed on a disk, in the order of the volumes with their roots.
+/// Returns the installed systems of a disk, in the order of the volumes with their roots.
 ///
-/// A volume with `/etc/os-release`, or with a table of mounts beside its users, is the root of a Linux system. Where
-/// two volumes have the name that a system mounts, as copies have, the first one is taken.
+/// A volume with `/etc/os-release`, or with a table of mounts and a list of users, is the root of a Linux system. If
+/// two volumes have the name that a system mounts, as copies have, the first one is used.
 #[must_use]
 pub fn machines<'a>(volumes: &[MachineVolume<'a>]) -> Vec<Machine<'a>> {
     let mut machines = Vec::new();
@@ -56,9 +57,9 @@ pub fn machines<'a>(volumes: &[MachineVolume<'a>]) -> Vec<Machine<'a>> {
     machines
 }
 
-/// Returns the family of the system whose root a volume is. An error on the way means that it cannot be told.
+/// Returns the family of the system whose root a volume is. After an error on the way, the family is unknown.
 fn kind_of(tree: &Tree<'_>) -> Option<MachineKind> {
-    // A link counts where it leads nowhere, too: the target may lie on another volume.
+    // A link counts even if its target does not exist, because the target may be on another volume.
     let has = |path: &[u8]| tree.find(path, Links::Keep).is_ok();
     if has(b"/etc/os-release") || has(b"/usr/lib/os-release") || (has(b"/etc/fstab") && has(b"/etc/passwd")) {
         return Some(MachineKind::Linux);
@@ -89,7 +90,7 @@ fn linux_machine<'a>(volumes: &[MachineVolume<'a>], root: usize, tree: Tree<'a>)
     let of_root = entries.iter().find(|entry| entry.path == b"/");
     let disk = of_root.and_then(|entry| entry.source.disk()).map(<[u8]>::to_vec);
     entries.retain(|entry| entry.path != b"/");
-    // A mount may lie on another one, and a folder that is shown twice may be on any: the shortest path comes first.
+    // A mount may be below another one, and a bind mount below any of them. So shorter paths come first.
     entries.sort_by_key(|entry| (entry.is_bind(), names_in(&entry.path)));
     let mounts = vec![Mount { path: b"/".to_vec(), volume: root }];
     let mut mounting = Mounting { volumes, disk, tree, mounts, steps_left: STEPS_MAX };
@@ -117,19 +118,19 @@ fn names_in(path: &[u8]) -> usize {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).count()
 }
 
-/// A tree that gets its mounts.
+/// A tree while its mounts are added.
 struct Mounting<'v, 'a> {
     volumes: &'v [MachineVolume<'a>],
-    /// What the system calls the disk, where its table says so.
+    /// The system's name for the disk, if its table contains it.
     disk: Option<Vec<u8>>,
     tree: Tree<'a>,
     mounts: Vec<Mount>,
-    /// How many steps the paths of mounts may still take.
+    /// Remaining steps for the paths of mounts.
     steps_left: u64,
 }
 
 impl Mounting<'_, '_> {
-    /// Mounts what a line of the table says; returns the line with the reason where this is not possible.
+    /// Mounts the file system of a line of the table. If this is not possible, returns the line with the reason.
     fn add(&mut self, entry: FstabEntry) -> Option<MissingMount> {
         if entry.is_bind() {
             let outcome = self.tree.bind_within(&entry.source_text, &entry.path, &mut self.steps_left);

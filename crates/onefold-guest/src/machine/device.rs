@@ -1,4 +1,4 @@
-//! The names by which Linux finds a volume: in `/etc/fstab` and on the kernel's command line.
+//! Linux' names for a volume in `/etc/fstab` and on the kernel's command line.
 //!
 //! | name | is |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | `/dev/GROUP/NAME`, `/dev/mapper/GROUP-NAME` | a logical volume; a hyphen of a name is doubled in the second form |
 //! | `/dev/sda1`, `/dev/nvme0n1p1` | a partition of a disk; `/dev/sda` is a disk without a table |
 //!
-//! The kernel gives disks their letters, so the image does not tell which one it was. The disk that the root is named
-//! by is taken for this one, and the first of each kind where the root is not named by a disk.
+//! The kernel assigns letters to disks, so the image does not reveal its own letter. If the root is named by a disk,
+//! that disk is assumed to be this one; otherwise the first of each kind.
 
 use super::MachineVolume;
 use crate::volume::VolumeOrigin;
@@ -43,11 +43,11 @@ pub enum VolumeName {
     Other(Vec<u8>),
 }
 
-/// The disks that a system names when it names one: the first of each kind.
+/// The assumed disks of a system that names a disk: the first of each kind.
 const FIRST_DISKS: [&[u8]; 6] = [b"sda", b"vda", b"xvda", b"hda", b"nvme0n1", b"mmcblk0"];
 
 impl VolumeName {
-    /// Returns what the first field of a line of `/etc/fstab` names.
+    /// Parses the first field of a line of `/etc/fstab`.
     #[must_use]
     pub fn parse(text: &[u8]) -> VolumeName {
         for (tag, folder, make) in TAGS {
@@ -61,7 +61,7 @@ impl VolumeName {
         text.strip_prefix(b"/dev/").and_then(parse_device).unwrap_or_else(|| VolumeName::Other(text.to_vec()))
     }
 
-    /// Returns whether a volume has this name; `disk` is what the disk is called.
+    /// Returns whether a volume has this name; `disk` is the name of the disk.
     #[must_use]
     pub fn is_of(&self, volume: &MachineVolume<'_>, disk: Option<&[u8]>) -> bool {
         let facts = volume.system.facts();
@@ -91,7 +91,7 @@ impl VolumeName {
         }
     }
 
-    /// Returns the name of the disk, where the volume is named by it.
+    /// Returns the name of the disk, if this name refers to one.
     #[must_use]
     pub fn disk(&self) -> Option<&[u8]> {
         match self {
@@ -103,7 +103,7 @@ impl VolumeName {
 
 type Make = fn(Vec<u8>) -> VolumeName;
 
-/// Tag, folder of udev, and what it names.
+/// Tag, udev folder, and kind of name.
 const TAGS: [(&[u8], &[u8], Make); 4] = [
     (b"UUID=", b"by-uuid/", VolumeName::Uuid),
     (b"LABEL=", b"by-label/", VolumeName::Label),
@@ -125,7 +125,7 @@ fn unquoted(text: &[u8]) -> &[u8] {
     text
 }
 
-/// Returns a name of a link of udev as it was: `\x20` stands for a blank.
+/// Decodes the escapes in the name of a udev link: `\x20` stands for a blank.
 fn without_udev_escapes(text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -141,7 +141,7 @@ fn without_udev_escapes(text: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Returns what a name in `/dev` means.
+/// Parses a name in `/dev`.
 fn parse_device(name: &[u8]) -> Option<VolumeName> {
     if let Some(mapped) = name.strip_prefix(b"mapper/") {
         return parse_mapped(mapped);
@@ -172,8 +172,8 @@ fn parse_device(name: &[u8]) -> Option<VolumeName> {
     Some(VolumeName::Device { disk: disk.to_vec(), partition })
 }
 
-/// Returns the logical volume of a name of the device mapper: one hyphen divides group and volume, two are one of a
-/// name.
+/// Returns the logical volume of a device mapper name: a single hyphen separates group and volume, a doubled one is
+/// part of a name.
 fn parse_mapped(mapped: &[u8]) -> Option<VolumeName> {
     let mut parts = [Vec::new(), Vec::new()];
     let mut part = 0;

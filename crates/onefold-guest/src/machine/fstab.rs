@@ -8,28 +8,28 @@
 //! | 4 | options with commas |
 //! | 5, 6 | for dump and fsck; not read |
 //!
-//! In a field, a backslash and three octal digits stand for a byte, mostly `\040` for a blank.
+//! In a field, a backslash and three octal digits stand for a byte, usually `\040` for a blank.
 
 use super::VolumeName;
 use crate::tree::{PATH_BYTES_MAX, ProblemLog};
 
-/// Where the table is.
+/// Path of the table.
 pub(super) const PATH: &[u8] = b"/etc/fstab";
-/// Mounts that are read. A system with so many has not been seen.
+/// Maximum number of mounts that are read. No known system has more.
 const ENTRIES_MAX: usize = 1000;
 
 /// A line of `/etc/fstab` that mounts something in the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FstabEntry {
-    /// What is mounted.
+    /// The mounted volume.
     pub source: VolumeName,
-    /// What is mounted, as it is written there. Bytes of the guest.
+    /// The same as written in the file. Bytes of the guest.
     pub source_text: Vec<u8>,
-    /// Where it is mounted: an absolute path.
+    /// The mount point: an absolute path.
     pub path: Vec<u8>,
     /// The kind of file system.
     pub kind: Vec<u8>,
-    /// The options, with commas between them.
+    /// The options, separated by commas.
     pub options: Vec<u8>,
 }
 
@@ -65,15 +65,15 @@ impl FstabEntry {
         self.options.split(|byte| *byte == b',').any(|set| set == option.as_bytes())
     }
 
-    /// Returns whether it shows a folder of the tree in a second place.
+    /// Returns whether it is a bind mount.
     #[must_use]
     pub fn is_bind(&self) -> bool {
         self.has_option("bind") || self.has_option("rbind")
     }
 }
 
-/// Returns the entries of a table that are mounted at start and have content on a disk, or a folder as their source, in
-/// the order of the table. Lines that mean nothing are noted and skipped.
+/// Returns the entries of a table that are mounted at boot and have content on a disk, or a folder as their source, in
+/// the order of the table. Invalid lines are recorded and skipped.
 pub(super) fn parse(text: &[u8], problems: &ProblemLog) -> Vec<FstabEntry> {
     let mut entries = Vec::new();
     for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
@@ -96,7 +96,7 @@ impl FstabEntry {
     }
 }
 
-/// Returns the entry of a line; `None` for a comment, an empty line, or something that is mounted nowhere.
+/// Parses a line. Returns `None` for a comment, an empty line, or an entry without a mount point.
 fn parse_line(line: &[u8]) -> Result<Option<FstabEntry>, &'static str> {
     let line = line.trim_ascii();
     if line.is_empty() || line.starts_with(b"#") {
@@ -120,7 +120,7 @@ fn parse_line(line: &[u8]) -> Result<Option<FstabEntry>, &'static str> {
     Ok(Some(FstabEntry { source, source_text, path, kind, options }))
 }
 
-/// Returns a field with its escapes replaced.
+/// Decodes the escapes of a field.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -1,4 +1,4 @@
-//! What a Linux system says of itself in its files.
+//! Information about a Linux system from its files.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -10,15 +10,16 @@ use crate::error::GuestError;
 use crate::filesystem::FileKind;
 use crate::tree::{Links, ProblemLog, Tree};
 
-/// Longest text that is read: these files have some hundred bytes.
+/// Maximum length of a text. These files have some hundred bytes.
 pub(super) const TEXT_BYTES_MAX: usize = 1 << 20;
-/// Longest host name that is returned.
+/// Maximum length of a host name.
 const HOST_NAME_BYTES_MAX: usize = 253;
-/// Kernels that are returned.
+/// Maximum number of kernels.
 const KERNELS_MAX: usize = 1000;
 
 const RELEASE_PATHS: [&[u8]; 2] = [b"/etc/os-release", b"/usr/lib/os-release"];
-/// Programs and libraries of which almost every system has one. The dynamic linker is for images without a shell.
+/// Programs and libraries, at least one of which exists on almost every system. The dynamic linker is for images
+/// without a shell.
 const PROGRAM_PATHS: [&[u8]; 10] = [
     b"/bin/sh",
     b"/sbin/init",
@@ -31,21 +32,21 @@ const PROGRAM_PATHS: [&[u8]; 10] = [
     b"/lib/ld-musl-aarch64.so.1",
     b"/lib/ld-linux.so.2",
 ];
-/// How files in `/boot` that are kernels begin; their version follows.
+/// Prefixes of kernel files in `/boot`. The version follows.
 const KERNEL_PREFIXES: [&[u8]; 3] = [b"vmlinuz-", b"vmlinux-", b"Image-"];
 
 /// A kernel of a Linux system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// Its version, as its files are named. Bytes of the guest.
+    /// Its version, as in the names of its files. Bytes of the guest.
     pub version: Vec<u8>,
     /// The path of the kernel in `/boot`; `None` if there are only modules.
     pub image: Option<Vec<u8>>,
-    /// Whether there are modules for it in `/lib/modules`.
+    /// Whether `/lib/modules` has modules for it.
     pub has_modules: bool,
 }
 
-/// Returns what the system says of its release.
+/// Returns the release of the system.
 pub(super) fn release(tree: &Tree<'_>, problems: &ProblemLog) -> Option<Release> {
     RELEASE_PATHS
         .iter()
@@ -57,7 +58,7 @@ pub(super) fn release(tree: &Tree<'_>, problems: &ProblemLog) -> Option<Release>
 pub(super) fn host_name(tree: &Tree<'_>, problems: &ProblemLog) -> Option<Vec<u8>> {
     let read = |path: &[u8]| problems.skip(path, tree.read_path(path, TEXT_BYTES_MAX));
     let of_file = read(b"/etc/hostname").and_then(|text| first_word(&text));
-    // Before systemd, Red Hat's systems had it here.
+    // Red Hat systems before systemd had it here.
     of_file.or_else(|| {
         let text = read(b"/etc/sysconfig/network")?;
         let value = text.split(|byte| *byte == b'\n').find_map(|line| line.trim_ascii().strip_prefix(b"HOSTNAME="))?;
@@ -65,7 +66,7 @@ pub(super) fn host_name(tree: &Tree<'_>, problems: &ProblemLog) -> Option<Vec<u8
     })
 }
 
-/// Returns the first word of the first line that is no comment.
+/// Returns the first word of the first line that is not a comment.
 fn first_word(text: &[u8]) -> Option<Vec<u8>> {
     let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     let line = lines.into_iter().find(|line| !line.is_empty() && !line.starts_with(b"#"))?;
@@ -73,12 +74,12 @@ fn first_word(text: &[u8]) -> Option<Vec<u8>> {
     Some(word.get(..HOST_NAME_BYTES_MAX).unwrap_or(word).to_vec())
 }
 
-/// Returns the architecture of the first program that is there.
+/// Returns the architecture of the first program that exists.
 pub(super) fn architecture(tree: &Tree<'_>, problems: &ProblemLog) -> Option<Architecture> {
     PROGRAM_PATHS.iter().find_map(|path| of_program(tree, path, problems))
 }
 
-/// Returns the kernels, the one with the lowest version first.
+/// Returns the kernels, sorted by version.
 pub(super) fn kernels(tree: &Tree<'_>, problems: &ProblemLog) -> Vec<Kernel> {
     let mut kernels: BTreeMap<Vec<u8>, Kernel> = BTreeMap::new();
     let mut note = |version: &[u8], image: Option<Vec<u8>>| {
@@ -107,7 +108,7 @@ pub(super) fn kernels(tree: &Tree<'_>, problems: &ProblemLog) -> Vec<Kernel> {
     kernels
 }
 
-/// Calls `visit` with each name of a directory that can be read.
+/// Calls `visit` with each name of a readable directory.
 fn each_name(tree: &Tree<'_>, path: &[u8], problems: &ProblemLog, visit: &mut dyn FnMut(&[u8], FileKind)) {
     let Some(directory) = problems.skip(path, tree.find(path, Links::Follow)) else { return };
     let mut outcome: Result<(), GuestError> = Ok(());
@@ -121,7 +122,7 @@ fn each_name(tree: &Tree<'_>, path: &[u8], problems: &ProblemLog, visit: &mut dy
     problems.skip(path, read.and(outcome));
 }
 
-/// Orders versions as people do: runs of digits by their number.
+/// Orders versions naturally: runs of digits compare by their numbers.
 fn by_version(one: &[u8], two: &[u8]) -> Ordering {
     let (mut one, mut two) = (one, two);
     while let (Some(left), Some(right)) = (one.first(), two.first()) {
@@ -143,7 +144,7 @@ fn by_version(one: &[u8], two: &[u8]) -> Ordering {
     one.len().cmp(&two.len())
 }
 
-/// Returns the digits that a text begins with, without leading zeros, and what follows them.
+/// Returns the leading digits of a text without leading zeros, and the rest.
 fn digits(text: &[u8]) -> (&[u8], &[u8]) {
     let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (number, rest) = text.split_at(end);

@@ -1,4 +1,4 @@
-//! The systems that are installed on a disk, and the tree of each as it sees itself.
+//! The installed systems of a disk, each with its tree.
 //!
 //! | module | is |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | `linux` | what a Linux system says of itself: release, host name, kernels |
 //! | `assemble` | finds the systems, and mounts what each mounts |
 //!
-//! A system is recognised by its files alone. No registry of Windows is read.
+//! A system is recognised only by its files. The registry of Windows is not read.
 
 mod assemble;
 mod device;
@@ -32,7 +32,7 @@ use crate::volume::VolumeOrigin;
 /// A volume of the disk whose file system can be read.
 #[derive(Clone)]
 pub struct MachineVolume<'a> {
-    /// What it is on the disk.
+    /// Its role on the disk.
     pub origin: VolumeOrigin,
     /// Its file system.
     pub system: &'a dyn FileSystem,
@@ -42,7 +42,7 @@ pub struct MachineVolume<'a> {
     pub partition_label: Option<Vec<u8>>,
 }
 
-/// The families of systems that are told apart.
+/// Families of systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MachineKind {
     /// Linux, or another system with its files.
@@ -56,21 +56,21 @@ pub enum MachineKind {
 pub struct Machine<'a> {
     /// Its family.
     pub kind: MachineKind,
-    /// Its tree, with everything mounted that the disk has.
+    /// Its tree, with all mounts that the disk contains.
     pub tree: Tree<'a>,
-    /// Where its volumes are seen: first the root, `/`. An entry for each [`SystemIndex`](crate::tree::SystemIndex) of
-    /// the tree, in that order.
+    /// The mount points of its volumes. The first is the root, `/`. There is an entry for each
+    /// [`SystemIndex`](crate::tree::SystemIndex) of the tree, in that order.
     pub mounts: Vec<Mount>,
-    /// What it mounts that is not on this disk, or cannot be read.
+    /// Its mounts that are not on this disk, or cannot be read.
     pub missing: Vec<MissingMount>,
-    /// What it says of its release, where it does.
+    /// Its release, if known.
     pub release: Option<Release>,
-    /// Its host name, where it is set. Bytes of the guest.
+    /// Its host name, if set. Bytes of the guest.
     pub host_name: Option<Vec<u8>>,
     /// The architecture of its programs.
     pub architecture: Option<Architecture>,
-    /// Its kernels, older versions first; none of Windows.
+    /// Its kernels, older versions first; empty for Windows.
     pub kernels: Vec<Kernel>,
-    /// What could not be read of all this.
+    /// Problems in reading this information.
     pub problems: ProblemLog,
 }

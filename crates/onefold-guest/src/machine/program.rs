@@ -1,4 +1,4 @@
-//! The architecture that programs of a guest were made for: the first bytes of an ELF or PE file.
+//! The architecture of the guest's programs, from the first bytes of an ELF or PE file.
 //!
 //! | bytes | ELF header |
 //! |---|---|
@@ -7,7 +7,8 @@
 //! | 5 | 1: little-endian, 2: big-endian |
 //! | 18..20 | machine, in this byte order |
 //!
-//! A PE file begins with `MZ`; the number at byte 60 is where `PE\0\0` lies, and two bytes after it name the machine.
+//! A PE file begins with `MZ`. The number at byte 60 is the place of `PE\0\0`, and the two bytes after it name the
+//! machine.
 
 use std::fmt;
 
@@ -15,10 +16,10 @@ use crate::bytes::Bytes;
 use crate::filesystem::FileKind;
 use crate::tree::{Links, ProblemLog, Tree};
 
-/// Bytes of a program that are needed. The second header of a PE file lies near its beginning.
+/// Number of bytes of a program that are read. The second header of a PE file is near its beginning.
 const HEADER_BYTES: usize = 4096;
 
-/// An architecture, by the name that Linux gives it.
+/// An architecture, under Linux' name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Architecture {
     /// x86 with 64 bits, `amd64` in Debian.
@@ -58,7 +59,7 @@ impl Architecture {
         }
     }
 
-    /// Returns what a program was made for, from its first bytes; `None` if they are not known.
+    /// Returns the architecture of a program from its first bytes; `None` if it is unknown.
     #[must_use]
     pub fn of_program(first: &[u8]) -> Option<Architecture> {
         let first = Bytes(first);

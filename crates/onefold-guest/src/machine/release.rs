@@ -1,6 +1,6 @@
-//! `/etc/os-release` (os-release(5)): assignments as a shell reads them, one on a line.
+//! `/etc/os-release` (os-release(5)): assignments in shell syntax, one per line.
 
-/// What a system says of its release. A field that is not there is empty; text that is not UTF-8 has replacements.
+/// The release of a system. A missing field is empty; text that is not UTF-8 has replacement characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Release {
     /// `ID`: the system in lower case, such as `debian`.
@@ -15,11 +15,11 @@ pub struct Release {
     pub pretty_name: String,
 }
 
-/// Longest value that is kept.
+/// Maximum length of a value.
 const VALUE_BYTES_MAX: usize = 1024;
 
 impl Release {
-    /// Returns what a file says. Lines that are no assignment are skipped; of two values the last one counts.
+    /// Parses a file. Lines that are not assignments are skipped; of repeated fields, the last one counts.
     #[must_use]
     pub fn parse(text: &[u8]) -> Release {
         let mut release = Release::default();
@@ -41,7 +41,7 @@ impl Release {
     }
 }
 
-/// Returns a value as a shell would assign it, without the expansions that the format forbids.
+/// Returns a value as a shell would assign it, without expansions, which the format forbids.
 fn unquoted(value: &[u8]) -> Vec<u8> {
     let value = value.get(..VALUE_BYTES_MAX).unwrap_or(value);
     let mut plain = Vec::with_capacity(value.len());

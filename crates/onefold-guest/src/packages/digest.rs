@@ -1,4 +1,4 @@
-//! Digests of files, as package databases record them.
+//! Digests of files in package databases.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Digest {
-    /// MD5, which dpkg records. It finds accidental changes; anyone can make two contents with one digest.
+    /// MD5, which dpkg records. It detects accidental changes, but anyone can make two contents with the same digest.
     Md5([u8; 16]),
 }
 
@@ -27,7 +27,7 @@ impl Digest {
         }
     }
 
-    /// Returns the MD5 digest that 32 hexadecimal digits are.
+    /// Parses an MD5 digest from 32 hexadecimal digits.
     pub(super) fn parse_md5(digits: &[u8]) -> Option<Digest> {
         if digits.len() != 32 {
             return None;

@@ -1,10 +1,10 @@
-//! The history of packages: what was installed, upgraded and removed, and when.
+//! The history of packages: installations, upgrades and removals, with their times.
 
 use std::fmt;
 
 use crate::filesystem::Timestamp;
 
-/// A time as the guest's clock showed it. The logs of package managers note no time zone.
+/// A time of the guest's clock. The logs of package managers contain no time zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LocalTime {
     /// The year, four digits.
@@ -22,7 +22,7 @@ pub struct LocalTime {
 }
 
 impl LocalTime {
-    /// Returns the time of a text such as `2026-11-01 12:34:56`.
+    /// Parses a time such as `2026-11-01 12:34:56`.
     pub(super) fn parse(text: &[u8]) -> Option<LocalTime> {
         let [date @ .., b' ', h1, h2, b':', m1, m2, b':', s1, s2] = text else { return None };
         let [y1, y2, y3, y4, b'-', mo1, mo2, b'-', d1, d2] = date else { return None };
@@ -49,12 +49,12 @@ impl fmt::Display for LocalTime {
     }
 }
 
-/// Since when a package is installed in its present version.
+/// When the present version of a package was installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InstallationTime {
-    /// By the package manager's log.
+    /// According to the package manager's log.
     Logged(LocalTime),
-    /// By the time at which the list of its files was written, where the log does not reach so far back.
+    /// According to the modification time of its list of files, if the log does not reach that far back.
     ListWritten(Timestamp),
 }
 
@@ -63,11 +63,11 @@ pub enum InstallationTime {
 pub struct PackageEvent {
     /// When it began.
     pub time: LocalTime,
-    /// What was done.
+    /// The action.
     pub action: PackageAction,
     /// The name of the package.
     pub package: String,
-    /// Its architecture, where the log has it.
+    /// Its architecture, if the log has it.
     pub architecture: Option<String>,
     /// The version before, if there was one.
     pub version_before: Option<String>,
@@ -75,14 +75,14 @@ pub struct PackageEvent {
     pub version_after: Option<String>,
 }
 
-/// What was done to a package.
+/// An action on a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PackageAction {
-    /// It was installed, and was not before.
+    /// The package was not installed before.
     Install,
-    /// Another version, or the same again, took the place of the one before.
+    /// Another version, or the same version again, replaced the installed one.
     Upgrade,
-    /// It was removed; configuration files were left.
+    /// It was removed; its configuration files stay.
     Remove,
     /// It was removed with its configuration files.
     Purge,

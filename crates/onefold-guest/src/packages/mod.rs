@@ -1,4 +1,5 @@
-//! The packages of a guest: what is installed, since when, which files belong to it, and what these should contain.
+//! The packages of a guest: installed packages and their times, the files that belong to them, and the expected
+//! contents.
 //!
 //! | module | is |
 //! |---|---|
@@ -8,8 +9,8 @@
 //! | `owners` | the package of a file |
 //! | `verify/` | files that differ from their digests |
 //!
-//! **A new kind of database implements [`PackageDatabase`], and is opened in [`open`].** A database is a hint of a
-//! guest that nobody vouches for: what it says of a file may be wrong.
+//! **A new kind of database implements [`PackageDatabase`], and is opened in [`open`].** A database is an untrusted
+//! hint of the guest: its information about a file may be wrong.
 
 mod digest;
 mod dpkg;
@@ -28,82 +29,84 @@ use crate::error::GuestError;
 use crate::filesystem::Timestamp;
 use crate::tree::{Links, ProblemLog, Tree};
 
-/// The packages that a system has, as its package manager records them. What cannot be read is noted in
-/// [`PackageDatabase::problems`] and left out.
+/// The packages of a system, as its package manager records them. Unreadable parts are recorded in
+/// [`PackageDatabase::problems`] and skipped.
 pub trait PackageDatabase: Send + Sync {
     /// Returns the name of the package manager, such as `dpkg`.
     fn manager(&self) -> &'static str;
 
-    /// Returns the packages in the order of their names, then of their architectures.
+    /// Returns the packages, sorted by name and architecture.
     fn packages(&self) -> &[Package];
 
-    /// Returns what could not be read so far.
+    /// Returns the problems that were found so far.
     fn problems(&self) -> &ProblemLog;
 
-    /// Calls `visit` with each path of a package until it breaks, each path once. `package` is an index in
-    /// [`PackageDatabase::packages`]; there are no paths of another one.
+    /// Calls `visit` with each path of a package until it breaks, each path once. `package` is an index into
+    /// [`PackageDatabase::packages`]; any other index has no paths.
     fn each_path(&self, package: usize, visit: &mut dyn FnMut(&OwnedPath<'_>) -> ControlFlow<()>);
 
-    /// Calls `visit` with where the file of each path of a package is, as [`OwnedPath::path`] has it, until it breaks.
-    /// Whatever else the database knows of paths is not read, and a path that it has twice may come twice.
+    /// Calls `visit` with the place of the file for each path of a package, in the form of [`OwnedPath::path`], until
+    /// it breaks. Does not read any other information about paths. A path that occurs twice in the database may come
+    /// twice.
     fn each_place(&self, package: usize, visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>);
 
-    /// Calls `visit` with everything that the history has, the oldest first, until it breaks.
+    /// Calls `visit` with all events of the history, oldest first, until it breaks.
     fn each_event(&self, visit: &mut dyn FnMut(&PackageEvent) -> ControlFlow<()>);
 
-    /// Returns for each package since when it is installed in its present version, where this is known. A package of
-    /// which only configuration files are left has no time.
+    /// Returns for each package when its present version was installed, if that is known. A package of which only
+    /// configuration files are left has no time.
     fn installation_times(&self) -> Vec<Option<InstallationTime>>;
 }
 
-/// A package. Text that is not UTF-8 has replacements.
+/// A package. Text that is not UTF-8 has replacement characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Package {
     /// Its name.
     pub name: String,
     /// Its version.
     pub version: String,
-    /// Its architecture, by the name that the package manager gives it.
+    /// Its architecture, under the package manager's name.
     pub architecture: String,
-    /// How far it is installed.
+    /// Its state of installation.
     pub state: PackageState,
-    /// The bytes that it takes by its own account, where it gives one.
+    /// Its installed size by its own account, if given.
     pub installed_bytes: Option<u64>,
 }
 
-/// How far a package is installed.
+/// State of installation of a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PackageState {
-    /// Wholly.
+    /// Complete.
     Installed,
-    /// Its installation or removal was not completed.
+    /// An installation or removal was not completed.
     Partial,
-    /// It was removed, and its configuration files were left.
+    /// It was removed, but its configuration files are left.
     ConfigurationOnly,
 }
 
-/// A path that belongs to a package, and what the database knows of it.
+/// A path that belongs to a package, and the information of the database about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnedPath<'p> {
-    /// Where the file is by the database: an absolute path, which may lead through symbolic links of the guest.
+    /// The place of the file according to the database: an absolute path, which may lead through symbolic links of the
+    /// guest.
     pub path: &'p [u8],
-    /// The path that the package has for it. It differs from `path` where the file was diverted.
+    /// The path in the package. It differs from `path` if the file was diverted.
     pub packaged_path: &'p [u8],
-    /// The length of the content, where it is recorded.
+    /// The length of the content, if recorded.
     pub size_bytes: Option<u64>,
-    /// When the content changed, where it is recorded.
+    /// When the content changed, if recorded.
     pub modified: Option<Timestamp>,
-    /// The permission bits, where they are recorded.
+    /// The permission bits, if recorded.
     pub mode: Option<u16>,
-    /// The digest of the content as it was packaged, where it is recorded.
+    /// The digest of the packaged content, if recorded.
     pub digest: Option<Digest>,
     /// Whether users are expected to change it.
     pub is_configuration: bool,
-    /// Whether the system is set up not to install it, as small images do with documents.
+    /// Whether the system is configured not to install it, as small images do with documents.
     pub is_excluded: bool,
 }
 
-/// Files of databases that are recognised and that no reader here knows.
+/// Files of databases that are recognised but have no reader.
 const NOT_READ: [(&[u8], &str); 7] = [
     (b"/usr/lib/sysimage/rpm", "an RPM database"),
     (b"/var/lib/rpm/rpmdb.sqlite", "an RPM database"),
@@ -117,7 +120,7 @@ const NOT_READ: [(&[u8], &str); 7] = [
 /// Opens the package database of a system; `None` if there is none.
 ///
 /// # Errors
-/// When the database is of a kind that is not read, or its list of packages cannot be read.
+/// When the database has no reader, or its list of packages cannot be read.
 pub fn open<'t>(tree: &'t Tree<'t>) -> Result<Option<Box<dyn PackageDatabase + 't>>, GuestError> {
     if let Some(database) = dpkg::Dpkg::open(tree)? {
         return Ok(Some(Box::new(database)));

@@ -1,4 +1,4 @@
-//! The package of a file.
+//! Finds the package of a file.
 
 use std::ops::{ControlFlow, Range};
 
@@ -8,29 +8,30 @@ use crate::tree::{GuestFile, PathId, PathSet, Problem, SystemIndex, Tree};
 
 /// The files that belong to packages.
 ///
-/// A path counts where it leads, through the symbolic links of the guest. A file that several packages have, as
-/// directories are, belongs to the first of them.
+/// A path stands for the file to which it leads through the symbolic links of the guest. A file of several packages,
+/// which directories often are, belongs to the first of them.
 #[derive(Debug, Default)]
 pub struct Owners {
-    /// Each file once, in order.
+    /// Each file once, sorted.
     files: Vec<(GuestFile, u32)>,
-    /// A part of `files` for each file system, in order.
+    /// The part of `files` for each file system, in order.
     sections: Vec<Section>,
 }
 
-/// The files of one file system. Numbers of files are dense in most of them, so that those with the same upper bits are
-/// few: these are searched.
+/// The files of one file system. In most file systems, the numbers of files are dense. So only few files share their
+/// upper bits, and these are searched.
 #[derive(Debug)]
 struct Section {
     system: SystemIndex,
-    /// How many bits of a number come after the upper ones.
+    /// Number of bits below the upper ones.
     shift: u32,
-    /// Where in the list of all files those begin whose numbers have these upper bits, or greater ones.
+    /// For each value of the upper bits, the index of the first file with these bits or greater ones in the list of all
+    /// files.
     starts: Vec<u32>,
 }
 
 impl Section {
-    /// Returns the section of files of one file system, which are in order and begin at `first` in the list of all.
+    /// Returns the section for the sorted files of one file system, which begin at `first` in the list of all files.
     fn new(files: &[(GuestFile, u32)], first: usize) -> Option<Section> {
         let (start, end) = (files.first()?.0, files.last()?.0);
         let shift = (0..u64::BITS).find(|shift| end.file.0 >> shift <= 2 * files.len() as u64)?;
@@ -44,7 +45,7 @@ impl Section {
         Some(Section { system: start.system, shift, starts })
     }
 
-    /// Returns the places in the list of all files where a file may be.
+    /// Returns the range in the list of all files that may contain a file.
     fn range(&self, file: FileNumber) -> Option<Range<usize>> {
         let bucket = usize::try_from(file.0 >> self.shift).ok()?;
         Some(*self.starts.get(bucket)? as usize..*self.starts.get(bucket.checked_add(1)?)? as usize)
@@ -52,7 +53,7 @@ impl Section {
 }
 
 impl Owners {
-    /// Looks for all paths of a database in its tree.
+    /// Looks up all paths of a database in its tree.
     #[must_use]
     pub fn read(tree: &Tree<'_>, database: &dyn PackageDatabase) -> Owners {
         let problems = database.problems();
@@ -89,7 +90,7 @@ impl Owners {
         Owners { files, sections }
     }
 
-    /// Returns the package that a file belongs to, as an index of [`PackageDatabase::packages`].
+    /// Returns the package of a file, as an index into [`PackageDatabase::packages`].
     #[must_use]
     pub fn package(&self, file: GuestFile) -> Option<usize> {
         let section = self.sections.iter().find(|section| section.system == file.system)?;
@@ -98,13 +99,13 @@ impl Owners {
         files.get(at).and_then(|(_, package)| usize::try_from(*package).ok())
     }
 
-    /// Returns the files with their packages, in the order of the files.
+    /// Returns the files with their packages, sorted by file.
     pub fn files(&self) -> impl Iterator<Item = (GuestFile, usize)> {
         self.files.iter().filter_map(|(file, package)| Some((*file, usize::try_from(*package).ok()?)))
     }
 }
 
-/// Paths with their packages that are kept before equal ones are dropped. A path set has room for half as many.
+/// Maximum number of paths with their packages before equal ones are dropped. A path set has room for half of it.
 const LISTED_MAX: usize = 2_000_000;
 
 #[cfg(test)]
@@ -117,7 +118,7 @@ mod tests {
         GuestFile { system: SystemIndex(system), file: FileNumber(number) }
     }
 
-    /// Checks that these files have their packages, and that others, also those beside them, have none.
+    /// Checks that these files have their packages, and that other files, including adjacent ones, have none.
     fn check(files: &[(GuestFile, u32)]) {
         let owners = Owners::of_files(files.to_vec());
         let mut expected: BTreeMap<GuestFile, u32> = BTreeMap::new();

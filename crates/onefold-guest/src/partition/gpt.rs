@@ -10,7 +10,7 @@
 //! | entry | 32..40, 40..48 | first sector, last sector |
 //! | entry | 56..128 | name in UTF-16, ended by a zero |
 //!
-//! The header lies in sector 1, its backup in the last sector.
+//! The header is in sector 1, its backup in the last sector.
 
 use onefold_disk::{Disk, DiskError};
 
@@ -20,11 +20,11 @@ use crate::bytes::Bytes;
 const SIGNATURE: &[u8] = b"EFI PART";
 const HEADER_BYTES: usize = 512;
 const HEADER_BYTES_MIN: usize = 92;
-/// Entries that a GPT usually has are 128; more than these are made up.
+/// Maximum number of entries. A GPT usually has 128; larger numbers are not plausible.
 const ENTRIES_MAX: u32 = 1024;
 const ENTRY_BYTES: std::ops::RangeInclusive<usize> = 128..=4096;
 
-/// Returns the table of a disk that has a GPT: the first copy that is sound.
+/// Returns the table of a disk that has a GPT: the first intact copy.
 pub(super) fn read(disk: &dyn Disk) -> Result<PartitionTable, DiskError> {
     for sector_bytes in SECTOR_SIZES {
         if let Some(table) = read_at(disk, 1, sector_bytes)? {
@@ -43,7 +43,7 @@ pub(super) fn read(disk: &dyn Disk) -> Result<PartitionTable, DiskError> {
     Ok(table)
 }
 
-/// Where a header says that its entries are.
+/// Place of the entries according to a header.
 struct Header {
     entries_at: u64,
     entries_count: u32,
@@ -52,7 +52,7 @@ struct Header {
 }
 
 impl Header {
-    /// Returns the header in sector `at`, if it is sound.
+    /// Returns the header in sector `at`, if it is intact.
     fn decode(bytes: &[u8], at: u64, sector_bytes: u64) -> Option<Header> {
         let view = Bytes(bytes);
         let length = usize::try_from(view.le32(12)?).ok().filter(|length| *length >= HEADER_BYTES_MIN)?;
@@ -69,7 +69,7 @@ impl Header {
         })
     }
 
-    /// Returns the entries, if they lie on the disk and are sound.
+    /// Returns the entries, if they are on the disk and intact.
     fn entries(&self, disk: &dyn Disk) -> Result<Option<Vec<u8>>, DiskError> {
         let length = u64::from(self.entries_count) * self.entry_bytes as u64;
         let end = self.entries_at.checked_add(length);
@@ -77,14 +77,14 @@ impl Header {
         else {
             return Ok(None);
         };
-        // At most 4 MiB, which lie on the disk.
+        // At most 4 MiB, within the disk.
         let mut entries = vec![0; length];
         disk.read(self.entries_at, &mut entries)?;
         Ok((crc32fast::hash(&entries) == self.entries_checksum).then_some(entries))
     }
 }
 
-/// Returns the table whose header lies in sector `at`; `None` if there is none, or it does not match its checksums.
+/// Returns the table whose header is in sector `at`; `None` if there is none, or its checksums do not match.
 fn read_at(disk: &dyn Disk, at: u64, sector_bytes: u64) -> Result<Option<PartitionTable>, DiskError> {
     let place = at.checked_mul(sector_bytes);
     let end = place.and_then(|place| place.checked_add(HEADER_BYTES as u64));
@@ -106,7 +106,7 @@ fn add(table: &mut PartitionTable, number: u32, entry: Bytes<'_>, disk_bytes: u6
     if kind == [0; 16] {
         return;
     }
-    // The last sector belongs to the partition.
+    // The range includes the last sector.
     let count = last.checked_sub(first).and_then(|count| count.checked_add(1)).unwrap_or(0);
     let uuid = entry.array(16).map(|uuid| Guid(uuid).to_string().to_ascii_lowercase());
     let description = Description { kind: PartitionKind::Gpt(Guid(kind)), name: name(entry), uuid };

@@ -1,8 +1,8 @@
-//! What a partition is meant for, as its table says.
+//! Purpose of a partition according to its table.
 
 use std::fmt;
 
-/// What a partition is meant for, as its table says. What is in it may be something else.
+/// Purpose of a partition according to its table. Its content may be something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PartitionKind {
     /// The type byte of an MBR.
@@ -11,7 +11,7 @@ pub enum PartitionKind {
     Gpt(Guid),
 }
 
-/// A GUID as it is on a disk: its first three numbers are little-endian.
+/// A GUID in its form on a disk: its first three numbers are little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Guid(pub [u8; 16]);
 
@@ -28,7 +28,7 @@ impl fmt::Display for Guid {
 }
 
 impl Guid {
-    /// Returns the GUID whose text form has these digits, without its dashes.
+    /// Returns the GUID whose text form has these digits, without dashes.
     const fn of(digits: u128) -> Guid {
         let [a, b, c, d, e, f, g, h, rest @ ..] = digits.to_be_bytes();
         let [i, j, k, l, m, n, o, p] = rest;
@@ -36,7 +36,7 @@ impl Guid {
     }
 }
 
-/// Types of an MBR, with the names that `fdisk` prints.
+/// Types of an MBR, with the names of `fdisk`.
 const MBR_NAMES: [(u8, &str); 24] = [
     (0x01, "FAT12"),
     (0x04, "FAT16 <32M"),
@@ -64,14 +64,14 @@ const MBR_NAMES: [(u8, &str); 24] = [
     (0xfd, "Linux raid autodetect"),
 ];
 
-/// The type byte of Windows' dynamic disks.
+/// The type byte of dynamic disks of Windows.
 const MBR_LDM: u8 = 0x42;
 const GPT_LDM_METADATA: Guid = Guid::of(0x5808c8aa_7e8f_42e0_85d2_e1e90434cfb3);
 const GPT_LDM_DATA: Guid = Guid::of(0xaf9b60a0_1431_4f62_bc68_3311714a69ad);
 const GPT_STORAGE_SPACES: Guid = Guid::of(0xe75caf8f_f680_4cee_afa3_b001e56efc2d);
 const GPT_PLAIN_CRYPT: Guid = Guid::of(0x7ffec5c9_2d00_49b7_8941_3ea10a5586b7);
 
-/// Types of a GPT, with the names that `fdisk` prints.
+/// Types of a GPT, with the names of `fdisk`.
 const GPT_NAMES: [(Guid, &str); 28] = [
     (Guid::of(0xc12a7328_f81f_11d2_ba4b_00a0c93ec93b), "EFI System"),
     (Guid::of(0x21686148_6449_6e6f_744e_656564454649), "BIOS boot"),
@@ -104,7 +104,7 @@ const GPT_NAMES: [(Guid, &str); 28] = [
 ];
 
 impl PartitionKind {
-    /// Returns the name that `fdisk` prints for the type; `None` for a rare one.
+    /// Returns the name of the type in `fdisk`; `None` for a rare type.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         match self {
@@ -113,7 +113,7 @@ impl PartitionKind {
         }
     }
 
-    /// Returns whether the partition belongs to Windows' Logical Disk Manager, which keeps the map of its volumes
+    /// Returns whether the partition belongs to Windows' Logical Disk Manager, which stores the map of its volumes
     /// elsewhere on the disk.
     #[must_use]
     pub fn is_windows_dynamic(self) -> bool {
@@ -123,13 +123,14 @@ impl PartitionKind {
         }
     }
 
-    /// Returns whether the partition is a member of a pool of Windows' Storage Spaces, which keep their map in it.
+    /// Returns whether the partition is a member of a Storage Spaces pool of Windows, which stores its map in the
+    /// partition.
     #[must_use]
     pub fn is_storage_spaces(self) -> bool {
         self == PartitionKind::Gpt(GPT_STORAGE_SPACES)
     }
 
-    /// Returns whether the partition is encrypted without a header, so that only its type tells it.
+    /// Returns whether the partition is encrypted without a header, so that only its type reveals it.
     #[must_use]
     pub fn is_plain_crypt(self) -> bool {
         self == PartitionKind::Gpt(GPT_PLAIN_CRYPT)

@@ -19,7 +19,7 @@ const SIGNATURE: [u8; 2] = [0x55, 0xaa];
 const SECTOR_LENGTH: usize = 512;
 const TYPE_PROTECTIVE: u8 = 0xee;
 const TYPES_EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
-/// A longer chain of logical partitions is a loop, or made up.
+/// Maximum number of logical partitions. A longer chain is a loop, or not plausible.
 const LOGICAL_MAX: usize = 128;
 /// The number of the first logical partition.
 const LOGICAL_FIRST: u32 = 5;
@@ -34,7 +34,7 @@ struct Entry {
 
 impl Entry {
     fn decode(bytes: Bytes<'_>) -> Option<Entry> {
-        // A boot sector of a file system bears the same signature, but hardly four boot flags.
+        // A boot sector of a file system has the same signature, but is unlikely to have four valid boot flags.
         (bytes.u8(0)? & 0x7f == 0).then_some(Entry {
             kind: bytes.u8(4)?,
             first: bytes.le32(8)?.into(),
@@ -62,9 +62,9 @@ pub(super) struct BootSector {
 }
 
 impl BootSector {
-    /// Returns the sector at byte `at` of the disk; `None` if there is none, or it is not one with a table.
+    /// Returns the sector at byte `at` of the disk; `None` if it does not exist, or has no table.
     pub(super) fn read(disk: &dyn Disk, at: u64) -> Result<Option<BootSector>, DiskError> {
-        // A disk of a single sector has no room for a partition.
+        // A disk with a single sector has no room for a partition.
         let end = at.checked_add(SECTOR_LENGTH as u64);
         if disk.size_bytes() < 2 * SECTOR_LENGTH as u64 || end.is_none_or(|end| end > disk.size_bytes()) {
             return Ok(None);
@@ -84,7 +84,7 @@ impl BootSector {
         Some(BootSector { bytes, entries })
     }
 
-    /// Returns whether the sector says that the disk has a GPT.
+    /// Returns whether the sector indicates a GPT.
     pub(super) fn is_protective(&self) -> bool {
         self.entries.iter().any(|entry| entry.kind == TYPE_PROTECTIVE)
     }
@@ -135,15 +135,15 @@ pub(super) fn read(sector: &BootSector, disk: &dyn Disk) -> Result<Option<Partit
     Ok(Some(table))
 }
 
-/// Adds the logical partitions whose chain begins in `extended`, as far as it makes sense; the first one has number
-/// `next`. Returns the number of the next logical partition.
+/// Adds the logical partitions of the chain in `extended`, as far as it is valid; the first one has number `next`.
+/// Returns the number of the next logical partition.
 ///
-/// Like Linux, it takes partitions and the link from any of the four entries that has a length. The last two may be
-/// garbage, and count only where they lie within their part of the chain.
+/// Like Linux, it accepts partitions and the link from any of the four entries that is not empty. The last two may be
+/// garbage, and count only if they lie within their part of the chain.
 fn add_logical(table: &mut PartitionTable, extended: Entry, mut next: u32, disk: &dyn Disk) -> Result<u32, DiskError> {
     let (mut at, mut count) = (extended.first, extended.count);
     for _ in 0..LOGICAL_MAX {
-        // Sums of two 32-bit numbers, times 4096, in 64 bits.
+        // The sum of two 32-bit numbers, times 4096, fits into 64 bits.
         let Some(sector) = BootSector::read(disk, at * table.sector_bytes)? else { break };
         for (slot, own) in sector.entries.into_iter().enumerate() {
             if own.count == 0 || own.is_extended() {
@@ -162,8 +162,9 @@ fn add_logical(table: &mut PartitionTable, extended: Entry, mut next: u32, disk:
     Ok(next)
 }
 
-/// Returns the bytes of a sector in which a table counts. The table does not say it. Sectors have 512 bytes unless the
-/// table fits the disk with 4096, and something known begins at a place that it then names, and nothing at any other.
+/// Returns the sector length of a table, which the table itself does not contain. It is 512 bytes unless the table fits
+/// the disk with 4096 bytes, and known content begins at a place that it names with 4096 bytes, but at no place that it
+/// names with 512.
 fn sector_bytes(sector: &BootSector, disk: &dyn Disk) -> Result<u64, DiskError> {
     let [small, large] = SECTOR_SIZES;
     let fits = sector.used().all(|(_, entry)| (entry.first + entry.count) * large <= disk.size_bytes());
@@ -173,7 +174,7 @@ fn sector_bytes(sector: &BootSector, disk: &dyn Disk) -> Result<u64, DiskError> 
     Ok(small)
 }
 
-/// What begins a volume or a chain of logical partitions: an offset, and the bytes there.
+/// The bytes with which a volume or a chain of logical partitions may begin, and their offset.
 const BEGINNINGS: [(usize, &[u8]); 6] = [
     (510, &SIGNATURE),
     (1024 + 56, &[0x53, 0xef]),
@@ -183,7 +184,7 @@ const BEGINNINGS: [(usize, &[u8]); 6] = [
     (4096 - 10, b"SWAPSPACE2"),
 ];
 
-/// Returns whether something known begins at a partition of the table, in sectors of `sector_bytes`.
+/// Returns whether known content begins at a partition of the table, with sectors of `sector_bytes`.
 fn anything_begins(sector: &BootSector, sector_bytes: u64, disk: &dyn Disk) -> Result<bool, DiskError> {
     for (_, entry) in sector.used() {
         let (at, mut bytes) = (entry.first * sector_bytes, [0; 4096]);

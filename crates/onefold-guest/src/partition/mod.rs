@@ -1,10 +1,10 @@
 //! Partition tables: MBR with logical partitions, and GPT with its backup.
 //!
-//! [`partition_table`] returns all that a table says, problems included. [`partitions`] returns places only, and none
-//! of a table that contradicts itself: its callers move data by them.
+//! [`partition_table`] returns the whole content of a table, including problems. [`partitions`] returns only places,
+//! and none of a table that contradicts itself, because its callers move data according to them.
 //!
-//! Sectors have 512 or 4096 bytes. The disk of a virtual machine does not say which, so the table must: a GPT by the
-//! place of its header, an MBR by what lies at the places that it names.
+//! Sectors have 512 or 4096 bytes. The disk of a virtual machine does not reveal its sector length, so the table must:
+//! a GPT by the place of its header, an MBR by the content at the places that it names.
 
 mod gpt;
 mod kind;
@@ -18,10 +18,10 @@ pub use kind::{Guid, PartitionKind};
 
 use crate::volume::{DiskRange, Volume, VolumeOrigin};
 
-/// The sizes of a sector, in bytes, that disks have.
+/// The possible lengths of a sector, in bytes.
 const SECTOR_SIZES: [u64; 2] = [512, 4096];
 
-/// Where a partition lies, in bytes. Never empty, and within its disk.
+/// The place of a partition, in bytes. Never empty, and within its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Partition {
     /// Its first byte.
@@ -31,23 +31,23 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// Returns the byte after its last.
+    /// Returns the byte after the last one.
     #[must_use]
     pub fn end_bytes(&self) -> u64 {
         self.start_bytes + self.length_bytes
     }
 }
 
-/// A partition table as it is on a disk.
+/// A partition table on a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionTable {
     /// The kind of the table.
     pub scheme: PartitionScheme,
-    /// Bytes of a sector, in which the table counts.
+    /// Sector length of the table, in bytes.
     pub sector_bytes: u64,
-    /// The partitions in the order of the disk. They may overlap: then the problems say so.
+    /// The partitions in the order of the disk. If they overlap, `problems` lists that.
     pub entries: Vec<PartitionEntry>,
-    /// What is wrong with the table.
+    /// Problems of the table.
     pub problems: Vec<PartitionProblem>,
 }
 
@@ -61,7 +61,7 @@ pub enum PartitionScheme {
 }
 
 impl PartitionScheme {
-    /// Returns the name that tools print.
+    /// Returns the name in the output of tools.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -71,30 +71,30 @@ impl PartitionScheme {
     }
 }
 
-/// A partition as its table describes it.
+/// A partition according to its table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PartitionEntry {
-    /// Its place; the part of it that lies on the disk.
+    /// Its place: the part of it that is on the disk.
     pub place: Partition,
-    /// The number that Linux gives it: the slot from 1, and from 5 on for logical partitions.
+    /// Its number in Linux: the slot from 1, and from 5 on for logical partitions.
     pub number: u32,
-    /// What it is meant for.
+    /// Its purpose.
     pub kind: PartitionKind,
     /// Its name; empty if there is none. An MBR has no names.
     pub name: String,
-    /// The UUID by which Linux finds it (`PARTUUID`), in lower case: that of a GPT's entry; of an MBR, the number of
-    /// the disk and that of the partition.
+    /// Its UUID in Linux (`PARTUUID`), in lower case. For a GPT, it is that of the entry; for an MBR, it consists of
+    /// the numbers of the disk and of the partition.
     pub uuid: Option<String>,
 }
 
-/// What a table says of a partition besides its place.
+/// Fields of a partition besides its place.
 struct Description {
     kind: PartitionKind,
     name: String,
     uuid: Option<String>,
 }
 
-/// What is wrong with a partition table.
+/// A problem of a partition table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PartitionProblem {
     /// Two partitions share bytes of the disk.
@@ -114,12 +114,12 @@ pub enum PartitionProblem {
         /// Its number.
         number: u32,
     },
-    /// The chain of logical partitions leads outside of the disk or does not end. The partitions up to there are
+    /// The chain of logical partitions leads outside of the disk or does not end. The partitions before that point are
     /// listed.
     BrokenChain,
-    /// The first GPT is damaged, and its backup at the end of the disk was read.
+    /// The first GPT is damaged, so its backup at the end of the disk was read.
     FromBackup,
-    /// Both copies of the GPT are damaged, so that no partition is known.
+    /// Both copies of the GPT are damaged, so no partition is known.
     BothDamaged,
 }
 
@@ -141,7 +141,7 @@ impl PartitionTable {
         PartitionTable { scheme, sector_bytes, entries: Vec::new(), problems: Vec::new() }
     }
 
-    /// Returns whether the table contradicts itself or its disk, so that no place in it can be relied on.
+    /// Returns whether the table contradicts itself or its disk, so that its places are unreliable.
     #[must_use]
     pub fn is_contradictory(&self) -> bool {
         self.problems.iter().any(|problem| match problem {
@@ -153,7 +153,8 @@ impl PartitionTable {
         })
     }
 
-    /// Adds the partition of `number` from sector `first`, `count` long, as far as it lies on a disk of `disk_bytes`.
+    /// Adds partition `number`, with `count` sectors from sector `first`. Only its part on a disk of `disk_bytes`
+    /// counts.
     fn add(&mut self, number: u32, first: u64, count: u64, disk_bytes: u64, description: Description) {
         let start = first.checked_mul(self.sector_bytes).filter(|start| *start > 0 && *start < disk_bytes && count > 0);
         let Some(start_bytes) = start else {
@@ -170,7 +171,7 @@ impl PartitionTable {
         self.entries.push(PartitionEntry { place, number, kind, name, uuid });
     }
 
-    /// Puts the partitions into the order of the disk, and notes those that overlap.
+    /// Sorts the partitions in the order of the disk, and records overlaps.
     fn finish(mut self) -> PartitionTable {
         self.entries.sort_unstable();
         let mut furthest: Option<(u64, u32)> = None;
@@ -189,10 +190,10 @@ impl PartitionTable {
     }
 }
 
-/// Returns the partition table of a disk; `None` if there is none. Reads lie within the disk.
+/// Returns the partition table of a disk; `None` if there is none. Reads stay within the disk.
 ///
 /// # Errors
-/// Only those of reading the disk.
+/// Only those of reads of the disk.
 pub fn partition_table(disk: &dyn Disk) -> Result<Option<PartitionTable>, DiskError> {
     let Some(sector) = mbr::BootSector::read(disk, 0)? else { return Ok(None) };
     let table = if sector.is_protective() { Some(gpt::read(disk)?) } else { mbr::read(&sector, disk)? };
@@ -201,18 +202,18 @@ pub fn partition_table(disk: &dyn Disk) -> Result<Option<PartitionTable>, DiskEr
     Ok((!(sector.is_of_file_system() && table.is_contradictory())).then_some(table))
 }
 
-/// Returns the partitions of a disk, in order; none if there is no table, or one that makes no sense. Reads lie
+/// Returns the partitions of a disk, in order; none if there is no table, or one that contradicts itself. Reads stay
 /// within the disk.
 ///
 /// # Errors
-/// Only those of reading the disk.
+/// Only those of reads of the disk.
 pub fn partitions(disk: &dyn Disk) -> Result<Vec<Partition>, DiskError> {
     let table = partition_table(disk)?.filter(|table| !table.is_contradictory());
     Ok(table.map_or_else(Vec::new, |table| table.entries.iter().map(|entry| entry.place).collect()))
 }
 
-/// Returns the volumes that a table makes of a disk of `disk_bytes`: its partitions, or the whole disk where it has
-/// none. A disk without bytes has no volume.
+/// Returns the volumes of a disk of `disk_bytes` according to a table: its partitions, or the whole disk if there are
+/// none. An empty disk has no volume.
 #[must_use]
 pub fn volumes_of(table: Option<&PartitionTable>, disk_bytes: u64) -> Vec<Volume> {
     let entries = table.map_or(&[][..], |table| &table.entries);

@@ -5,7 +5,7 @@ use super::*;
 const DISK_SECTORS: u64 = 4096;
 const SECTOR_BYTES: u64 = 512;
 const MBR_ENTRIES: usize = 446;
-/// Bytes of a usual table of GPT entries.
+/// Length of a usual table of GPT entries.
 const TABLE_BYTES: usize = 128 * 128;
 
 struct Memory(Vec<u8>);
@@ -50,7 +50,7 @@ impl Memory {
         self.gpt_copy(512, 1, 2, entries);
     }
 
-    /// Puts a GPT whose header lies in sector `own` of `sector_bytes`, and whose entries begin at sector `table`.
+    /// Writes a GPT whose header is in sector `own` of `sector_bytes`, and whose entries begin at sector `table`.
     fn gpt_copy(&mut self, sector_bytes: usize, own: u64, table: u64, entries: &[(u64, u64)]) {
         let at = |sector: u64| usize::try_from(sector).unwrap() * sector_bytes;
         self.put(at(own), b"EFI PART\0\0\x01\0");
@@ -71,7 +71,7 @@ impl Memory {
         self.seal(at(own));
     }
 
-    /// Puts the right checksum into the GPT header at a byte of the disk.
+    /// Writes the right checksum into the GPT header at a byte of the disk.
     fn seal(&mut self, at: usize) {
         self.put(at + 16, &[0; 4]);
         let checksum = crc32fast::hash(&self.0[at..at + 92]);
@@ -110,7 +110,7 @@ fn all_entries_of_a_link_count_as_linux_counts_them() {
     disk.entry(1000, 1, 0x83, 63, 100);
     disk.entry(1000, 2, 0x07, 200, 100);
     disk.entry(1000, 3, 0x83, 400, 100);
-    // Garbage in the last two: behind the link's end, and behind that of the chain.
+    // Garbage in the last two entries: behind the end of the link, and behind that of the chain.
     disk.entry(2000, 0, 0x82, 8, 10);
     disk.entry(2000, 1, 0x07, 63, 0);
     disk.entry(2000, 2, 0x83, 900, 101);
@@ -288,7 +288,7 @@ fn a_file_system_that_fills_the_disk_is_no_table() {
     disk.put(21, &[0xf8]);
     disk.put(510, &[0x55, 0xaa]);
     assert_eq!(partition_table(&disk).unwrap(), None);
-    // The entry that newer versions of `mkfs.fat` make: the whole disk.
+    // The entry that newer versions of `mkfs.fat` create: the whole disk.
     disk.entry(0, 0, 0x0c, 0, 4096);
     assert_eq!(partition_table(&disk).unwrap(), None);
     disk.entry(0, 0, 0x0c, 63, 100);

@@ -4,16 +4,16 @@ mod reader;
 
 pub use reader::VolumeReader;
 
-/// A part of a disk with one content. Its bytes are those of its ranges, one after the other.
+/// A part of a disk with one content. Its bytes are those of its consecutive ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
-    /// What it is on the disk.
+    /// Its role on the disk.
     pub origin: VolumeOrigin,
-    /// Where its bytes lie, in its own order. None is empty, and all lie on the disk.
+    /// The places of its bytes, in its own order. No range is empty, and all are on the disk.
     pub ranges: Vec<DiskRange>,
 }
 
-/// What a volume is on its disk.
+/// Role of a volume on its disk.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum VolumeOrigin {
     /// The whole disk, which has no partition table, or one that is not its own.
@@ -42,7 +42,7 @@ pub struct DiskRange {
 }
 
 impl DiskRange {
-    /// Returns the byte of the disk after its last.
+    /// Returns the byte of the disk after the last one.
     #[must_use]
     pub fn end_bytes(&self) -> u64 {
         self.start_bytes + self.length_bytes
@@ -50,7 +50,7 @@ impl DiskRange {
 }
 
 impl Volume {
-    /// Returns the volume that is a whole disk of `disk_bytes`; `None` for a disk without bytes.
+    /// Returns the volume of a whole disk of `disk_bytes`; `None` for an empty disk.
     #[must_use]
     pub fn whole_disk(disk_bytes: u64) -> Option<Volume> {
         let ranges = vec![DiskRange { start_bytes: 0, length_bytes: disk_bytes }];

@@ -1,4 +1,4 @@
-//! Reading a volume by its own offsets, and telling where they lie on the disk.
+//! Reads a volume by its own offsets, and converts these to places on the disk.
 
 use std::sync::Arc;
 
@@ -9,12 +9,11 @@ use crate::error::{Damage, GuestError};
 
 /// The bytes of a volume. All structures of a guest are read through it.
 ///
-/// The disk that it is given should keep what it read most recently ([`onefold_disk::CachedDisk`]): readers come back
-/// to the same tables.
+/// The disk should cache recently read data ([`onefold_disk::CachedDisk`]), because readers return to the same tables.
 #[derive(Clone)]
 pub struct VolumeReader<'a> {
     disk: &'a dyn Disk,
-    /// For each range, its first byte in the volume; in order.
+    /// For each range, its first byte in the volume. Sorted.
     ranges: Arc<[(u64, DiskRange)]>,
     size_bytes: u64,
 }
@@ -38,10 +37,10 @@ impl<'a> VolumeReader<'a> {
         self.size_bytes
     }
 
-    /// Fills `into` from byte `offset` of the volume; `structure` names what is read.
+    /// Fills `into` from byte `offset` of the volume; `structure` names the structure in errors.
     ///
     /// # Errors
-    /// Where the range does not lie in the volume, which is damage of the structure that named it; and those of the
+    /// When the range does not lie within the volume, which is damage of the structure that named it; and those of the
     /// disk.
     pub fn read(&self, offset: u64, into: &mut [u8], structure: &'static str) -> Result<(), GuestError> {
         let end = offset.checked_add(into.len() as u64);
@@ -74,7 +73,7 @@ impl<'a> VolumeReader<'a> {
         Ok(bytes)
     }
 
-    /// Returns where the bytes from `offset` of the volume on lie, as far as they lie in one range of the disk; `None`
+    /// Returns the place of the bytes from `offset` of the volume on, up to the end of their range of the disk; `None`
     /// past the end of the volume.
     #[must_use]
     pub fn on_disk(&self, offset: u64) -> Option<DiskRange> {
@@ -85,8 +84,8 @@ impl<'a> VolumeReader<'a> {
             .then(|| DiskRange { start_bytes: range.start_bytes + within, length_bytes: range.length_bytes - within })
     }
 
-    /// Returns the first byte of the volume at or after `offset` that may be something else than a zero of a hole in
-    /// the image; `None` when only holes follow.
+    /// Returns the first byte of the volume at or after `offset` that is not in a hole of the image; `None` if only
+    /// holes follow.
     ///
     /// # Errors
     /// Those of the disk.
@@ -102,8 +101,8 @@ impl<'a> VolumeReader<'a> {
         Ok(None)
     }
 
-    /// Calls `visit` with the ranges of the disk that a range of the volume takes, in the volume's order. What lies
-    /// outside of the volume is left out.
+    /// Calls `visit` with the ranges of the disk that a range of the volume occupies, in the volume's order. Skips
+    /// parts outside of the volume.
     pub fn each_on_disk(&self, offset: u64, length_bytes: u64, visit: &mut dyn FnMut(DiskRange)) {
         let (mut at, mut rest) = (offset, length_bytes);
         while rest > 0
@@ -116,8 +115,8 @@ impl<'a> VolumeReader<'a> {
         }
     }
 
-    /// Returns the damage of a structure at byte `offset` of the volume, with its place on the disk. A place outside of
-    /// the volume is given as the volume would continue from its first byte.
+    /// Returns damage of a structure at byte `offset` of the volume, with its place on the disk. A place outside of the
+    /// volume is computed as if the volume continued from its first byte.
     #[must_use]
     pub fn damage(&self, offset: u64, structure: &'static str, problem: &'static str) -> Damage {
         let first = self.ranges.first().map_or(0, |(_, range)| range.start_bytes);
@@ -141,7 +140,7 @@ mod tests {
     use super::*;
     use crate::volume::VolumeOrigin;
 
-    /// A disk whose bytes are their own offsets.
+    /// A disk whose bytes contain their own offsets.
     struct Counting;
 
     impl Disk for Counting {

@@ -15,8 +15,8 @@ use crate::tree::{ProblemLog, Tree};
 #[derive(Debug, Default)]
 pub(super) struct Diversions {
     of_path: HashMap<Vec<u8>, Diversion>,
-    /// The lengths of these paths, a bit for each; lengths that differ by 64 share one. A system diverts a dozen paths,
-    /// so that most of all others need no further look.
+    /// The lengths of these paths, one bit each; lengths that differ by 64 share a bit. A system diverts about a dozen
+    /// paths, so most other paths need no further look-up.
     lengths: u64,
 }
 
@@ -56,7 +56,7 @@ impl Diversions {
         found
     }
 
-    /// Returns where the file of a path lies for a package.
+    /// Returns the place of the file with this path in a package.
     pub(super) fn place<'p>(&'p self, path: &'p [u8], package: &str) -> &'p [u8] {
         if self.lengths & length_bit(path) == 0 {
             return path;

@@ -1,8 +1,8 @@
-//! Paths that dpkg is told not to install: `path-exclude` and `path-include` in `/etc/dpkg/dpkg.cfg` and the files of
-//! `dpkg.cfg.d` (dpkg(1)). Small images leave documents and translations out this way; the lists of packages have these
-//! paths all the same.
+//! Paths that dpkg is configured not to install: `path-exclude` and `path-include` in `/etc/dpkg/dpkg.cfg` and the
+//! files of `dpkg.cfg.d` (dpkg(1)). Small images use this to leave out documents and translations. The lists of
+//! packages still contain these paths.
 //!
-//! The last pattern that a path matches decides. `*` and `?` match a slash, too.
+//! The last matching pattern decides. `*` and `?` also match a slash.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,30 +11,31 @@ use crate::tree::{Links, Problem, ProblemLog, Tree};
 
 const FOLDER: &[u8] = b"/etc/dpkg/dpkg.cfg.d";
 const FILE: &[u8] = b"/etc/dpkg/dpkg.cfg";
-/// Longest file that is read.
+/// Maximum length of a file that is read.
 const TEXT_BYTES_MAX: usize = 1 << 20;
-/// Patterns that are kept, files that are read, and bytes of a pattern.
+/// Maximum number of patterns, number of files, and length of a pattern in bytes.
 const PATTERNS_MAX: usize = 1000;
 const FILES_MAX: usize = 100;
 const PATTERN_BYTES_MAX: usize = 1024;
-/// Steps that the paths of all files take together: what one path may take.
+/// Maximum number of steps for the paths of all files together, equal to the limit for one path.
 const PATH_STEPS_MAX: u64 = 1 << 22;
-/// Steps of comparing patterns with paths, in all: a million paths with twenty usual patterns take a fifth.
+/// Maximum total number of steps for comparing patterns with paths. A million paths with twenty usual patterns take a
+/// fifth of it.
 const STEPS_MAX: u64 = 1 << 28;
 
-/// What is not installed.
+/// The paths that are not installed.
 #[derive(Debug, Default)]
 pub(super) struct Excludes {
     rules: Vec<Rule>,
     steps: AtomicU64,
-    /// Whether it was noted that comparing takes too long: that is one problem, whatever the number of paths.
+    /// Whether it was recorded that comparisons exceed the limit. It is one problem, whatever the number of paths.
     is_noted: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Rule {
     pattern: Vec<u8>,
-    /// Bytes at its beginning that stand for themselves.
+    /// Number of literal bytes at its beginning.
     literal_bytes: usize,
     excludes: bool,
 }
@@ -47,7 +48,7 @@ impl Excludes {
         let mut steps_left = PATH_STEPS_MAX;
         if let Some(folder) = problems.skip(FOLDER, tree.find_within(FOLDER, Links::Follow, &mut steps_left)) {
             let read = tree.each_entry(folder.file, &mut |entry, _| {
-                // Other names belong to backups and the like, and dpkg reads none of them.
+                // Other names belong to backups and similar files. dpkg reads none of them.
                 if entry.name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte)) {
                     paths.push([FOLDER, b"/", &entry.name].concat());
                 }
@@ -84,8 +85,8 @@ impl Excludes {
         }
     }
 
-    /// Returns whether a path of a package is not installed. Once comparing has taken too long, no path counts as
-    /// excluded, nor does one that has not been compared with all patterns.
+    /// Returns whether a path of a package is not installed. After comparisons have exceeded the limit, no path counts
+    /// as excluded, including one that was only compared with some of the patterns.
     pub(super) fn has(&self, path: &[u8], problems: &ProblemLog) -> bool {
         let before = self.steps.load(Ordering::Relaxed);
         let mut steps = before;
@@ -97,7 +98,7 @@ impl Excludes {
         excludes.unwrap_or(false)
     }
 
-    /// Returns what the last pattern says that a path matches; `None` when no step is left before that.
+    /// Returns the decision of the last pattern that matches a path; `None` if no step is left before that.
     fn excludes(&self, path: &[u8], steps: &mut u64) -> Option<bool> {
         for rule in self.rules.iter().rev() {
             if *steps >= STEPS_MAX {
@@ -113,7 +114,7 @@ impl Excludes {
 }
 
 impl Rule {
-    /// Returns whether a path matches the pattern. Adds to `steps` what comparing takes.
+    /// Returns whether a path matches the pattern. Adds the steps of the comparison to `steps`.
     fn matches(&self, path: &[u8], steps: &mut u64) -> bool {
         let (Some((literal, pattern)), Some((start, rest))) =
             (self.pattern.split_at_checked(self.literal_bytes), path.split_at_checked(self.literal_bytes))
@@ -135,8 +136,8 @@ fn rule_of(line: &[u8]) -> Option<(&[u8], bool)> {
     })
 }
 
-/// Returns whether a pattern of a shell matches a whole text, counting steps. A star that cannot match where it is goes
-/// back at most to the last star, so that the bytes that are compared are bounded by the product of both lengths.
+/// Returns whether a shell pattern matches a whole text, and counts steps. If a star cannot match at its place,
+/// matching goes back only to the last star, so the number of compared bytes is bounded by the product of both lengths.
 fn matches(pattern: &[u8], text: &[u8], steps: &mut u64) -> bool {
     let (mut at, mut in_text) = (0, 0);
     let mut last_star = None;
@@ -164,7 +165,7 @@ fn matches(pattern: &[u8], text: &[u8], steps: &mut u64) -> bool {
     pattern.get(at..).unwrap_or_default().iter().all(|byte| *byte == b'*')
 }
 
-/// Returns the length of the pattern's first part if it matches a byte. Adds the length of a set to `steps`.
+/// Returns the length of the pattern's first element if it matches a byte. Adds the length of a set to `steps`.
 fn one(pattern: &[u8], byte: u8, steps: &mut u64) -> Option<usize> {
     match pattern {
         [] => None,
@@ -172,14 +173,14 @@ fn one(pattern: &[u8], byte: u8, steps: &mut u64) -> Option<usize> {
         [b'\\', escaped, ..] => (*escaped == byte).then_some(2),
         [b'[', set @ ..] => match set_matches(set, byte, steps) {
             Some((is_in, length)) => is_in.then_some(length + 1),
-            // Without an end, the bracket stands for itself.
+            // Without a closing bracket, the opening bracket is literal.
             None => (byte == b'[').then_some(1),
         },
         [literal, ..] => (*literal == byte).then_some(1),
     }
 }
 
-/// Returns whether a set of bytes has `byte`, and the length of the set with its closing bracket.
+/// Returns whether a set of bytes contains `byte`, and the length of the set with its closing bracket.
 fn set_matches(set: &[u8], byte: u8, steps: &mut u64) -> Option<(bool, usize)> {
     let is_negated = matches!(set.first(), Some(b'!' | b'^'));
     let mut at = usize::from(is_negated);
@@ -289,7 +290,7 @@ mod tests {
         assert_eq!((excludes.steps.load(Ordering::Relaxed), problems.count()), (steps, 1));
     }
 
-    /// A set of a thousand bytes was one step: comparing took minutes.
+    /// Regression: a set of a thousand bytes counted as one step, so comparisons took minutes.
     #[test]
     fn each_byte_of_a_set_is_a_step() {
         for end in ["]", ""] {
@@ -300,7 +301,7 @@ mod tests {
         }
     }
 
-    /// Each file read the same giant directories once more.
+    /// Regression: each file read the same giant directories again.
     #[test]
     fn all_files_share_the_steps_of_their_paths() {
         let mut system = MemoryFileSystem::default();
@@ -313,7 +314,7 @@ mod tests {
         system.stat_mut(root).unwrap().size_bytes = 1 << 40;
         let read = Excludes::read(&Tree::new(&system), &problems).rules.len();
         assert!((50..70).contains(&read), "{read}");
-        // Each of the others is one, and the main file.
+        // Each of the others is a problem, and so is the main file.
         assert_eq!(problems.count(), (FILES_MAX - read + 1) as u64);
     }
 

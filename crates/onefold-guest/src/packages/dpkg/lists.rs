@@ -13,10 +13,10 @@ use super::super::{Digest, OwnedPath, Package};
 use super::Folders;
 use crate::tree::{PATH_BYTES_MAX, ProblemLog};
 
-/// Paths of one package. The largest one of Debian has some 30,000.
+/// Maximum number of paths of one package. The largest one of Debian has about 30,000.
 const PATHS_MAX: usize = 1_000_000;
 
-/// Why a path is skipped. No program of the guest can name it.
+/// Reason to skip a path. No program of the guest can name it.
 const TOO_LONG: &str = "this path has more than 4096 bytes";
 
 /// The texts of a package, with their paths for messages.
@@ -26,13 +26,13 @@ pub(super) struct Texts<'x> {
     pub(super) conffiles: &'x [u8],
 }
 
-/// What is known of a path besides that it is listed.
+/// Facts about a path besides its place in the list.
 struct Known {
     digest: Option<Digest>,
     is_configuration: bool,
 }
 
-/// Calls `visit` with each path of a package until it breaks. Where there is no list, the digests name the paths.
+/// Calls `visit` with each path of a package until it breaks. If there is no list, the digests name the paths.
 pub(super) fn each_path(
     texts: &Texts<'_>,
     package: &Package,
@@ -65,7 +65,7 @@ pub(super) fn each_path(
     }
 }
 
-/// Calls `visit` with each path of a list, once, until it breaks. The list is given as [`Texts`] have it.
+/// Calls `visit` with each path of a list, once, until it breaks. The list is in the form of [`Texts`].
 fn each_listed(list: (&[u8], &[u8]), problems: &ProblemLog, visit: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) {
     let mut seen = HashSet::new();
     each_line(list, problems, &mut |path| {
@@ -74,8 +74,8 @@ fn each_listed(list: (&[u8], &[u8]), problems: &ProblemLog, visit: &mut dyn FnMu
     });
 }
 
-/// As [`each_listed`], but with paths that the list has again as often as it has them. The same path in lines one after
-/// the other comes once.
+/// As [`each_listed`], but a path that the list repeats comes several times. Only repetitions in consecutive lines are
+/// dropped.
 pub(super) fn each_listed_again(
     list: (&[u8], &[u8]),
     problems: &ProblemLog,
@@ -88,8 +88,8 @@ pub(super) fn each_listed_again(
     });
 }
 
-/// Calls `visit` with the path of each line of a list until it breaks. `visit` tells whether the path counts as one
-/// more.
+/// Calls `visit` with the path of each line of a list until it breaks. `visit` returns whether the path counts as a new
+/// one.
 fn each_line<'x>(
     (list_path, list): (&[u8], &'x [u8]),
     problems: &ProblemLog,
@@ -129,7 +129,7 @@ fn listed_path(line: &[u8]) -> Option<&[u8]> {
     Some(if path.is_empty() { b"/" } else { path })
 }
 
-/// Returns what digests and configuration files say of paths, which are given without the first slash.
+/// Returns the information from digests and configuration files about paths, which have no leading slash.
 fn known<'x>(texts: &Texts<'x>, problems: &ProblemLog) -> HashMap<&'x [u8], Known> {
     let mut known = HashMap::new();
     if let Some((path, text)) = texts.digests {
@@ -160,7 +160,7 @@ fn known<'x>(texts: &Texts<'x>, problems: &ProblemLog) -> HashMap<&'x [u8], Know
     known
 }
 
-/// Returns path and digest of a line of `md5sums`. The path has no slash at its beginning.
+/// Returns path and digest of a line of `md5sums`. The path has no leading slash.
 fn digest_line(line: &[u8]) -> Option<(&[u8], Digest)> {
     let (digits, rest) = line.split_at_checked(32)?;
     let digest = Digest::parse_md5(digits)?;
@@ -169,14 +169,14 @@ fn digest_line(line: &[u8]) -> Option<(&[u8], Digest)> {
     (!path.is_empty() && !path.contains(&0)).then_some((path, digest))
 }
 
-/// Returns path and digest of a configuration file. The path has no slash at its beginning. There is no digest of a
-/// file that was never installed, or that is to go.
+/// Returns path and digest of a configuration file. The path has no leading slash. A file that was never installed, or
+/// that is to be removed, has no digest.
 fn conffile_line(line: &[u8]) -> Option<(&[u8], Option<Digest>)> {
     let line = line.trim_ascii();
     let kept = line.strip_suffix(b" remove-on-upgrade");
     let (line, is_to_go) = (kept.unwrap_or(line).trim_ascii_end(), kept.is_some());
     let line = line.strip_suffix(b" obsolete").unwrap_or(line).trim_ascii_end();
-    // The path may have blanks.
+    // The path may contain blanks.
     let blank = line.iter().rposition(|byte| *byte == b' ')?;
     let (path, digest) = (line.get(..blank)?.trim_ascii_end(), line.get(blank + 1..)?);
     Some((path.strip_prefix(b"/")?, Digest::parse_md5(digest).filter(|_| !is_to_go)))

@@ -6,8 +6,8 @@
 //! | `dpkg.log.1`, `dpkg.log.2.gz`, ... | older with a higher number |
 //! | `dpkg.log-20261101.gz`, ... | as the date says; a system has one form or the other |
 //!
-//! A line has date, time, an action and its parts. Of a package they are `install NAME:ARCHITECTURE BEFORE AFTER`, with
-//! `<none>` where there is no version.
+//! A line has date, time, an action and its arguments. For a package they are `install NAME:ARCHITECTURE BEFORE AFTER`,
+//! with `<none>` for no version.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
@@ -20,32 +20,32 @@ use crate::tree::{GuestFile, Links, Problem, ProblemLog, Tree};
 
 const FOLDER: &[u8] = b"/var/log";
 const NAME: &[u8] = b"dpkg.log";
-/// Parts that are read. A system keeps twelve by default.
+/// Maximum number of parts that are read. A system keeps twelve by default.
 const PARTS_MAX: usize = 1000;
-/// Bytes that are read of all parts, decompressed: years of daily upgrades of a large system take a tenth. As many are
-/// read of compressed parts, which may decompress to nothing.
+/// Maximum number of decompressed bytes that are read from all parts. Years of daily upgrades of a large system take a
+/// tenth. The same limit holds for bytes of compressed parts, which may decompress to nothing.
 const BYTES_MAX: u64 = 128 << 20;
-/// Longest line that is looked at.
+/// Maximum length of a line that is parsed.
 const LINE_BYTES_MAX: usize = 4096;
 const READ_BYTES: usize = 64 << 10;
 
 /// A part of the log.
 struct Part {
-    /// Orders the parts, the oldest first.
+    /// Sort key of the parts, oldest first.
     age: Age,
     name: Vec<u8>,
     file: GuestFile,
     is_compressed: bool,
 }
 
-/// How old a part is by its name. An older one is less.
+/// Age of a part according to its name. An older one is less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Age {
     /// By the date in its name.
     Dated(u64),
-    /// By its number, counted down.
+    /// By its number, in descending order.
     Numbered(std::cmp::Reverse<u64>),
-    /// The part that is written now.
+    /// The part that is currently written.
     Newest,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn each_event(
     each_event_within(BYTES_MAX, tree, problems, visit);
 }
 
-/// As [`each_event`], of so many bytes.
+/// As [`each_event`], with a limit in bytes.
 fn each_event_within(
     bytes_max: u64,
     tree: &Tree<'_>,
@@ -91,7 +91,7 @@ fn each_event_within(
     }
 }
 
-/// Returns since when packages are installed in their versions, as far as the log has it.
+/// Returns the installation times of the packages' present versions, as far as the log contains them.
 pub(super) fn installation_times(
     tree: &Tree<'_>,
     packages: &[Package],
@@ -116,7 +116,7 @@ pub(super) fn installation_times(
     times
 }
 
-/// Returns the parts of the log that can be read, the oldest first.
+/// Returns the readable parts of the log, oldest first.
 fn parts(tree: &Tree<'_>, problems: &ProblemLog) -> Vec<Part> {
     let mut parts = Vec::new();
     let Some(folder) = problems.skip(FOLDER, tree.find(FOLDER, Links::Follow)) else { return parts };
@@ -140,7 +140,7 @@ fn parts(tree: &Tree<'_>, problems: &ProblemLog) -> Vec<Part> {
     parts
 }
 
-/// Returns how old a part is by what follows `dpkg.log` in its name, and whether it is compressed.
+/// Returns the age of a part, from the suffix after `dpkg.log` in its name, and whether it is compressed.
 fn age_of(suffix: &[u8]) -> Option<(Age, bool)> {
     let plain = suffix.strip_suffix(b".gz");
     let (suffix, is_compressed) = (plain.unwrap_or(suffix), plain.is_some());
@@ -157,7 +157,7 @@ fn age_of(suffix: &[u8]) -> Option<(Age, bool)> {
     Some((age, is_compressed))
 }
 
-/// Calls `visit` with the event of each line that has one. Takes what it reads from `bytes_left`.
+/// Calls `visit` with the event of each line that has one. Subtracts the bytes that it reads from `bytes_left`.
 fn each_line(
     lines: &mut dyn BufRead,
     bytes_left: &mut u64,
@@ -207,7 +207,8 @@ fn skip_line(lines: &mut dyn BufRead, bytes_left: &mut u64) -> std::io::Result<(
     Ok(())
 }
 
-/// Returns the event of a line, `Some(None)` where it has one of another kind, and `None` if it is no line of a log.
+/// Returns the event of a line, `Some(None)` if it has an event of another kind, and `None` if it is not a line of a
+/// log.
 fn event_of(line: &[u8]) -> Option<Option<PackageEvent>> {
     if line.trim_ascii().is_empty() {
         return Some(None);
@@ -326,7 +327,7 @@ mod tests {
         assert_eq!(times, [logged, None, None]);
     }
 
-    /// A kilobyte of equal bytes takes a byte: a file of some MiB would be read for minutes.
+    /// Equal bytes compress to a thousandth, so reading a file of some MiB could take minutes.
     #[test]
     fn a_log_that_expands_without_end_is_cut() {
         let mut system = MemoryFileSystem::default();

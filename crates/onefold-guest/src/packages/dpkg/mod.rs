@@ -1,4 +1,4 @@
-//! The database of dpkg (dpkg(1), deb-control(5)), as Debian and the systems made from it have.
+//! The database of dpkg (dpkg(1), deb-control(5)) in Debian and its derivatives.
 //!
 //! | file in `/var/lib/dpkg` | has | module |
 //! |---|---|---|
@@ -11,8 +11,8 @@
 //! | `statoverride` | permissions that the administrator set | `overrides` |
 //!
 //! `/etc/dpkg` has the paths that are not installed at all (`excludes`), `/var/log/dpkg.log` and its older parts have
-//! the history (`log`). A package that can be there for several architectures at once has its name followed by `:` and
-//! the architecture in the names of its files.
+//! the history (`log`). If a package can be installed for several architectures at once, the names of its files contain
+//! its name, `:` and the architecture.
 
 mod diversions;
 mod excludes;
@@ -41,17 +41,18 @@ use crate::tree::{GuestFile, Links, Problem, ProblemLog, Tree};
 const FOLDER: &[u8] = b"/var/lib/dpkg";
 const INFO: &[u8] = b"/var/lib/dpkg/info";
 const STATUS_FOLDER: &[u8] = b"/var/lib/dpkg/status.d";
-/// Longest text that is read whole. The largest, `status`, has some MiB on a desktop.
+/// Maximum length of a text that is read whole. The largest, `status`, has some MiB on a desktop.
 const TEXT_BYTES_MAX: usize = 64 << 20;
-/// Longest text with what the administrator and packages set for single files, each line of which takes some hundred
-/// bytes: a system has some dozen lines.
+/// Maximum length of a text with settings of the administrator and packages for single files. Each line takes some
+/// hundred bytes of memory, and a system has some dozen lines.
 const SETTINGS_BYTES_MAX: usize = 1 << 20;
-/// Bytes of lists and digests that are read in all, each time they are asked for. A hostile guest has a hundred
-/// thousand files that share the same long content; those of a large desktop could be read a hundred times.
+/// Maximum bytes of lists and digests that are read in total, for each request. A hostile guest may have a hundred
+/// thousand files that share the same long content. The limit allows a hundred reads of those of a large desktop.
 const INFO_BYTES_MAX: u64 = 4 << 30;
-/// Files in one of the folders that are looked at. A package has two.
+/// Maximum number of files in a folder that are examined. A package has two.
 const FILES_MAX: usize = 2 * status::PACKAGES_MAX;
-/// The version of `info` that is known; a folder without a number has version 0, which differs in no file read here.
+/// The highest known version of `info`. A folder without a number has version 0, which does not differ in the files
+/// that are read here.
 const FORMAT_MAX: u32 = 1;
 
 /// The database of dpkg in a tree.
@@ -59,9 +60,9 @@ pub(super) struct Dpkg<'t> {
     tree: &'t Tree<'t>,
     records: Records,
     problems: ProblemLog,
-    /// What is read when paths are asked for.
+    /// Data that is read when paths are requested.
     folders: OnceLock<Folders>,
-    /// Bytes of lists and digests that may still be read.
+    /// Remaining limit for bytes of lists and digests.
     info_bytes_left: AtomicU64,
 }
 
@@ -71,7 +72,7 @@ struct Text {
     bytes: Vec<u8>,
 }
 
-/// What the paths of packages depend on.
+/// Facts on which the paths of packages depend.
 struct Folders {
     /// Lists and digests in `info`, by their names.
     info: HashMap<Vec<u8>, GuestFile>,
@@ -86,7 +87,7 @@ impl<'t> Dpkg<'t> {
     /// Opens the database; `None` if there is none.
     ///
     /// # Errors
-    /// When its format is not known, or its list of packages cannot be read.
+    /// When its format is unknown, or its list of packages cannot be read.
     pub(super) fn open(tree: &'t Tree<'t>) -> Result<Option<Dpkg<'t>>, GuestError> {
         let problems = ProblemLog::default();
         let status = read_status(tree, &problems)?;
@@ -137,8 +138,8 @@ impl<'t> Dpkg<'t> {
         files
     }
 
-    /// Returns a file of a package and its name, if there is one: with the architecture in its name if there is such
-    /// a file.
+    /// Returns a file of a package and its name, if it exists: the file with the architecture in its name if there is
+    /// one.
     fn info_file(&self, record: &Record, suffix: &str) -> Option<(Vec<u8>, GuestFile)> {
         let (name, architecture) = (&record.package.name, &record.package.architecture);
         let names = match &record.file_name {
@@ -158,12 +159,12 @@ impl<'t> Dpkg<'t> {
         let bytes_left = self.info_bytes_left.load(Ordering::Relaxed);
         let bytes_max = usize::try_from(bytes_left).unwrap_or(usize::MAX).min(TEXT_BYTES_MAX);
         let bytes = self.problems.skip(&path, self.tree.read_whole(file, bytes_max))?;
-        // Two threads at once may read a little more.
+        // Two concurrent threads may read a little more.
         self.info_bytes_left.store(bytes_left.saturating_sub(bytes.len() as u64), Ordering::Relaxed);
         Some(Text { path, bytes })
     }
 
-    /// Calls `visit` with each path of a package, whose list is given where there is one, until it breaks.
+    /// Calls `visit` with each path of a package until it breaks. The package's list is given if there is one.
     fn each_path_with(
         &self,
         record: &Record,
@@ -231,8 +232,8 @@ impl PackageDatabase for Dpkg<'_> {
     }
 }
 
-/// Returns the list of packages and its path; `None` if there is none. Where it is damaged, dpkg's own copy from
-/// before the last change takes its place.
+/// Returns the list of packages and its path; `None` if there is none. If it is damaged, dpkg's own copy from before
+/// the last change replaces it.
 fn read_status(tree: &Tree<'_>, problems: &ProblemLog) -> Result<Option<Text>, GuestError> {
     let path = [FOLDER, b"/status"].concat();
     let error = match tree.read_path(&path, TEXT_BYTES_MAX) {
@@ -257,7 +258,7 @@ fn check_format(tree: &Tree<'_>, problems: &ProblemLog) -> Result<(), GuestError
     }
 }
 
-/// Adds the packages of all files of a folder whose names are wanted, in the order of the names.
+/// Adds the packages of all files of a folder with wanted names, in the order of the names.
 fn add_folder(
     tree: &Tree<'_>,
     folder: &[u8],
@@ -293,12 +294,12 @@ fn add_folder(
     }
 }
 
-/// Returns whether a file of `updates` is complete: dpkg numbers them.
+/// Returns whether a file of `updates` is complete: dpkg gives complete ones a number as their name.
 fn is_update(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(u8::is_ascii_digit)
 }
 
-/// Returns whether a file of `status.d` describes a package: digests lie beside it.
+/// Returns whether a file of `status.d` describes a package. The folder also contains digests.
 fn is_package(name: &[u8]) -> bool {
     !name.ends_with(b".md5sums") && !name.starts_with(b".")
 }

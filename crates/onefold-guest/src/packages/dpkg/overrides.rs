@@ -1,4 +1,4 @@
-//! Permissions that the administrator set in place of the packaged ones (dpkg-statoverride(1)): a line for each path
+//! Permissions that the administrator set instead of the packaged ones (dpkg-statoverride(1)): a line for each path
 //! with user, group, mode in octal digits, and the path.
 
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ impl Overrides {
     fn parse(text: &[u8], path: &[u8], problems: &ProblemLog) -> Overrides {
         let mut modes = HashMap::new();
         for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')).filter(|(_, line)| !line.is_empty()) {
-            // The path comes last and may have blanks.
+            // The path comes last and may contain blanks.
             let mut words = line.splitn(4, |byte| *byte == b' ').skip(2);
             let mode = words.next().and_then(|digits| std::str::from_utf8(digits).ok());
             let mode = mode.and_then(|digits| u16::from_str_radix(digits, 8).ok()).filter(|mode| *mode <= 0o7777);

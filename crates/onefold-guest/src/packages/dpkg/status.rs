@@ -14,9 +14,9 @@ use std::collections::HashMap;
 use super::super::{Package, PackageState};
 use crate::tree::{Problem, ProblemLog};
 
-/// Packages that are kept. The largest distribution has some 70,000.
+/// Maximum number of packages. The largest distribution has about 70,000.
 pub(super) const PACKAGES_MAX: usize = 150_000;
-/// Longest name, version and architecture.
+/// Maximum length of a name, version or architecture.
 const WORD_BYTES_MAX: usize = 1024;
 
 /// The packages of all texts, each once.
@@ -34,13 +34,13 @@ struct Details {
     file_name: Option<Vec<u8>>,
 }
 
-/// A package and what only dpkg's files need.
+/// A package with the data that only dpkg's files need.
 #[derive(Clone, Copy)]
 pub(super) struct Record<'r> {
     pub(super) package: &'r Package,
     /// The lines of the field `Conffiles`.
     pub(super) conffiles: &'r [u8],
-    /// The file in `status.d` that it comes from.
+    /// The file in `status.d` that describes it.
     pub(super) file_name: Option<&'r [u8]>,
 }
 
@@ -57,7 +57,7 @@ struct Paragraph<'t> {
 }
 
 impl Records {
-    /// Adds the packages of a text. A later record of a package takes the place of an earlier one.
+    /// Adds the packages of a text. A later record of a package replaces an earlier one.
     pub(super) fn add(&mut self, text: &[u8], file_name: Option<&[u8]>, path: &[u8], problems: &ProblemLog) {
         each_paragraph(text, &mut |paragraph| {
             if self.packages.len() >= PACKAGES_MAX {
@@ -74,7 +74,7 @@ impl Records {
         });
     }
 
-    /// Adds a package, or takes out the one that is no longer there.
+    /// Adds a package, or removes one that is no longer installed.
     fn insert(&mut self, found: (Package, bool), details: Details) {
         let (package, is_there) = found;
         let key = (package.name.clone(), package.architecture.clone());
@@ -98,7 +98,7 @@ impl Records {
         }
     }
 
-    /// Puts the packages in order. Nothing is added afterwards.
+    /// Sorts the packages. Nothing may be added afterwards.
     pub(super) fn sort(&mut self) {
         self.known = HashMap::new();
         let packages = std::mem::take(&mut self.packages).into_iter();
@@ -147,7 +147,7 @@ fn each_paragraph<'t>(text: &'t [u8], visit: &mut dyn FnMut(Paragraph<'t>)) {
 }
 
 impl<'t> Paragraph<'t> {
-    /// Takes the value of a line with a field; returns whether configuration files come in the lines below.
+    /// Takes the value of a line with a field. Returns whether the lines below it list configuration files.
     fn set(&mut self, line: &'t [u8]) -> bool {
         let Some(colon) = line.iter().position(|byte| *byte == b':') else { return false };
         let value = line.get(colon + 1..).unwrap_or_default().trim_ascii();
@@ -164,13 +164,13 @@ impl<'t> Paragraph<'t> {
     }
 }
 
-/// Returns the package of a paragraph, and whether anything of it is on the system.
+/// Returns the package of a paragraph, and whether any part of it is on the system.
 fn package_of(paragraph: &Paragraph<'_>) -> Result<(Package, bool), &'static str> {
     let name = word(paragraph.package)?;
     if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/') {
         return Err("a package has no name, or one that no package can have");
     }
-    // Images without dpkg have no status: what is listed there is installed.
+    // Images without dpkg have no status: all listed packages are installed.
     let state = match paragraph.status {
         None => Some(PackageState::Installed),
         Some(status) => state_of(status)?,
@@ -186,7 +186,7 @@ fn package_of(paragraph: &Paragraph<'_>) -> Result<(Package, bool), &'static str
     Ok((package, state.is_some()))
 }
 
-/// Returns how far a package is installed by its status; `None` if nothing of it is there.
+/// Returns the state of a package from its status; `None` if no part of it is installed.
 fn state_of(status: &[u8]) -> Result<Option<PackageState>, &'static str> {
     let state = status.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).nth(2);
     match state {

@@ -1,4 +1,4 @@
-//! Databases that take more than a usual one, or mix two forms.
+//! Databases that are larger than usual, or mix two forms.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::packages::Digest;
 
 const STATUS: &str = "Package: a\nStatus: install ok installed\nArchitecture: all\nVersion: 1\n";
 
-/// Returns the paths of all packages with their digests, and what could not be read.
+/// Returns the paths of all packages with their digests, and the problems.
 fn paths(system: &MemoryFileSystem) -> (Vec<(String, Option<Digest>)>, Vec<String>) {
     let tree = Tree::new(system);
     let database = Dpkg::open(&tree).unwrap().unwrap();
@@ -30,7 +30,7 @@ fn system(list: &[u8]) -> MemoryFileSystem {
     system
 }
 
-/// Digests in `status.d` took the place of those of a package with a list.
+/// Regression: digests in `status.d` replaced those of a package with a list.
 #[test]
 fn files_of_both_folders_may_have_one_name() {
     let mut system = system(b"/file\n");
@@ -43,7 +43,7 @@ fn files_of_both_folders_may_have_one_name() {
     assert!(problems.is_empty(), "{problems:?}");
 }
 
-/// A path of 64 MiB was compared with patterns for minutes.
+/// Regression: a path of 64 MiB was compared with patterns for minutes.
 #[test]
 fn a_path_that_no_program_can_name_is_no_path() {
     let long = [b"/".as_slice(), &[b'a'; 5000], b"\n/file\n"].concat();
@@ -52,8 +52,8 @@ fn a_path_that_no_program_can_name_is_no_path() {
     assert_eq!(problems, ["/var/lib/dpkg/info/a.list, line 1: this path has more than 4096 bytes"]);
 }
 
-/// Each was a problem of its own, which was compared with a hundred others: a list of 64 MiB took a minute. Now one of
-/// 4 MiB takes a small part of a second; the rest is for a busy machine.
+/// Regression: each was a separate problem, which was compared with a hundred others, so a list of 64 MiB took a
+/// minute. Now a list of 4 MiB takes a small part of a second; the rest of the limit is for a busy machine.
 #[test]
 fn a_list_without_a_path_takes_a_moment() {
     let system = system(&b"x\n".repeat(2 << 20));
@@ -63,7 +63,7 @@ fn a_list_without_a_path_takes_a_moment() {
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
 
-/// Texts of 64 MiB with millions of short lines took more than a gigabyte.
+/// Regression: texts of 64 MiB with millions of short lines took more than a gigabyte.
 #[test]
 fn diversions_and_permissions_without_end_are_not_read() {
     let mut system = system(b"/file\n");

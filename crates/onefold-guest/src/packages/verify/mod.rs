@@ -1,7 +1,7 @@
 //! Files of packages that differ from their digests.
 //!
-//! Files are read in the order of their numbers, which is mostly that of the disk, and each at most once, however many
-//! packages list it.
+//! Files are read in the order of their numbers, which is usually that of the disk. Each is read at most once, however
+//! many packages list it.
 
 #[cfg(test)]
 mod tests;
@@ -16,39 +16,39 @@ use crate::error::GuestError;
 use crate::filesystem::{Doubt, Extent, ExtentKind, FileKind, FileStat, FileSystem, State};
 use crate::tree::{GuestFile, Links, PathId, PathSet, Problem, ProblemLog, Tree};
 
-/// Bytes that are read at once.
+/// Bytes of one read.
 const PIECE_BYTES: usize = 256 << 10;
-/// A file is not read where it is so many times as long as what is stored of it, and longer than a MiB: no package has
-/// files of holes, and a hostile one may have 2^60 bytes.
+/// A file is not read if its length exceeds its stored bytes by this factor and is more than 1 MiB. No package has
+/// files that consist of holes, and a hostile file may have 2^60 bytes.
 const BYTES_FOR_STORED_MAX: u64 = 64;
 const SPARSE_BYTES_MIN: u64 = 1 << 20;
-/// So many times the bytes of all file systems are read at most, and a GiB more, but never more than a TiB: no system
-/// has so many bytes of packages. Files may share their content; a hostile guest has very many that share
-/// one long content.
+/// Limit for the bytes that are read: this multiple of the length of all file systems, plus 1 GiB, but at most 1 TiB.
+/// No system has that many bytes of packages. Files may share their content, and a hostile guest may have very many
+/// files that share one long content.
 const BYTES_FOR_SYSTEM_MAX: u64 = 4;
 const BYTES_MIN: u64 = 1 << 30;
 const BYTES_MAX: u64 = 1 << 40;
-/// Symbolic links in the place of files that are followed. A system has some, where its owner moved files.
+/// Maximum number of symbolic links in place of files that are followed. A system has some if its owner moved files.
 const LINKS_MAX: usize = 1 << 16;
-/// Steps that these links take together, a name or 4 KiB of a directory each.
+/// Maximum total number of steps for these links. A name, or 4 KiB of a directory, takes one.
 const LINK_STEPS_MAX: u64 = 1 << 22;
-/// Digests that are compared.
+/// Maximum number of digests that are compared.
 const EXPECTED_MAX: usize = 1_000_000;
 
-/// A file that is not as its package had it.
+/// A file that differs from its package.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The package, as an index of [`PackageDatabase::packages`].
+    /// The package, as an index into [`PackageDatabase::packages`].
     pub package: usize,
-    /// The path by the database.
+    /// The path in the database.
     pub path: Vec<u8>,
-    /// What is different.
+    /// The difference.
     pub kind: DifferenceKind,
     /// Whether it is a configuration file, which users are expected to change.
     pub is_configuration: bool,
 }
 
-/// How a file differs from what its package had.
+/// Difference between a file and its package.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DifferenceKind {
     /// The content has another digest.
@@ -58,26 +58,26 @@ pub enum DifferenceKind {
         /// The digest of the file.
         found: Digest,
     },
-    /// There is no file.
+    /// The file does not exist.
     Missing,
-    /// There is something else than a regular file.
+    /// The path leads to something else than a regular file.
     NotRegular(FileKind),
     /// It cannot be read, for this reason.
     Unreadable(String),
 }
 
-/// What a verification found.
+/// Result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verification {
-    /// The number of files that have their digests.
+    /// The number of files with the expected digest.
     pub equal_count: u64,
-    /// The number of files that are missing because the system is set up not to install them.
+    /// The number of files that are missing because the system is configured not to install them.
     pub excluded_count: u64,
-    /// The files that differ, in the order of packages, then of paths.
+    /// The files that differ, sorted by package and path.
     pub differences: Vec<Difference>,
 }
 
-/// A digest that a file should have.
+/// An expected digest of a file.
 struct Expected {
     package: usize,
     path: PathId,
@@ -86,8 +86,8 @@ struct Expected {
     is_excluded: bool,
 }
 
-/// Reads every file that has a recorded digest and compares. `on_progress` is called with the number of digests that
-/// were compared and of all of them, and ends the work by breaking.
+/// Reads every file with a recorded digest and compares it. Calls `on_progress` with the number of compared digests and
+/// the total number; it can break to end the work.
 #[must_use]
 pub fn verify(
     tree: &Tree<'_>,
@@ -146,19 +146,19 @@ fn expected(database: &dyn PackageDatabase, paths: &mut PathSet) -> Vec<Expected
     expected
 }
 
-/// The files that paths lead to.
+/// Finds the files to which paths lead.
 struct Targets<'t> {
     tree: &'t Tree<'t>,
     paths: &'t PathSet,
     problems: &'t ProblemLog,
-    /// How many links may still be followed, and how many steps they may take.
+    /// Remaining limits for links, and for their steps.
     left: usize,
     steps_left: u64,
 }
 
 impl Targets<'_> {
-    /// Returns the file that is read for a path: where it is a symbolic link, what this leads to, and the link itself
-    /// where it cannot be followed.
+    /// Returns the file to read for a path. For a symbolic link, this is its target, or the link itself if it cannot be
+    /// followed.
     fn of(&mut self, path: PathId) -> Option<GuestFile> {
         let file = self.paths.file(path)?;
         match self.tree.stat(file) {
@@ -178,10 +178,10 @@ impl Targets<'_> {
     }
 }
 
-/// Why a sparse file is not read.
+/// Reason to skip a sparse file.
 const MOSTLY_HOLES: &str = "it consists of holes mostly, which no package has";
 
-/// What there is in the place of a file.
+/// Result of reading the file.
 enum Found {
     Nothing,
     Digest(Digest),
@@ -189,8 +189,8 @@ enum Found {
     Unreadable(String),
 }
 
-/// Returns how many bytes a verification reads at most. A file system that a system mounts in several places counts
-/// once, and one that claims to be longer than its volume does not count.
+/// Returns the maximum number of bytes that a verification reads. A file system that is mounted in several places
+/// counts once, and one that claims to be longer than its volume does not count.
 fn bytes_max(systems: &[&dyn FileSystem]) -> u64 {
     let mut known: Vec<*const ()> = Vec::new();
     let mut bytes: u64 = 0;
@@ -205,7 +205,7 @@ fn bytes_max(systems: &[&dyn FileSystem]) -> u64 {
     bytes.saturating_mul(BYTES_FOR_SYSTEM_MAX).saturating_add(BYTES_MIN).min(BYTES_MAX)
 }
 
-/// Looks at a file. Takes what it reads from `bytes_left`.
+/// Examines a file. Subtracts the bytes that it reads from `bytes_left`.
 fn found_in(tree: &Tree<'_>, file: GuestFile, bytes_left: &mut u64) -> Found {
     let stat = match tree.stat(file) {
         Ok(stat) => stat,
@@ -232,12 +232,12 @@ fn found_in(tree: &Tree<'_>, file: GuestFile, bytes_left: &mut u64) -> Found {
     }
 }
 
-/// Returns whether a file is sparse by its own account.
+/// Returns whether a file is sparse according to its metadata.
 fn is_mostly_holes(stat: &FileStat) -> bool {
     stat.size_bytes > SPARSE_BYTES_MIN && stat.size_bytes / BYTES_FOR_STORED_MAX > stat.allocated_bytes
 }
 
-/// Returns whether the map of a file has as many stored bytes as it takes to be read. Its own account may be wrong.
+/// Returns whether the map of a file has enough stored bytes for the file to be read. The metadata may be wrong.
 fn has_stored_bytes(tree: &Tree<'_>, file: GuestFile, size_bytes: u64) -> Result<bool, GuestError> {
     let wanted = size_bytes / BYTES_FOR_STORED_MAX;
     if size_bytes <= SPARSE_BYTES_MIN {

@@ -8,7 +8,7 @@ use crate::memory::MemoryFileSystem;
 /// The digest of `hello\n`.
 const HELLO: &str = "b1946ac92492d2347c6235b4d2611184";
 
-/// Returns a system with a package whose files all had this digest.
+/// Returns a system with a package in which all files have this digest.
 fn system(files: &[&str]) -> MemoryFileSystem {
     let mut system = MemoryFileSystem::default();
     let status = "Package: a\nStatus: install ok installed\nArchitecture: all\nVersion: 1\nConffiles:\n /etc/a ";
@@ -103,7 +103,7 @@ fn a_verification_ends_when_it_is_told_to() {
     assert_eq!(found.differences.len(), 2);
 }
 
-/// Returns a file system of so many bytes by its own account.
+/// Returns a file system that claims this length.
 fn claimed(size_bytes: u64, state: State) -> MemoryFileSystem {
     let mut system = MemoryFileSystem::default();
     system.facts_mut().size_bytes = size_bytes;
