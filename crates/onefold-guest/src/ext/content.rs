@@ -8,7 +8,7 @@ use super::tables::Tables;
 use crate::error::GuestError;
 use crate::filesystem::{Extent, ExtentKind};
 
-/// Longest target of a symbolic link.
+/// Maximum length of the target of a symbolic link.
 const LINK_BYTES_MAX: u64 = 4096;
 
 impl Tables<'_> {
@@ -64,7 +64,7 @@ impl Tables<'_> {
         Ok(())
     }
 
-    /// Fills `into` from byte `offset` of a file; returns how many bytes there were before its end.
+    /// Fills `into` from byte `offset` of a file. Returns how many bytes there were before its end.
     ///
     /// # Errors
     /// When the content is encoded, or its map damaged.
@@ -100,7 +100,7 @@ impl Tables<'_> {
         let block_bytes = self.superblock.block_bytes;
         let end = offset.saturating_add(into.len() as u64);
         let mut outcome = Ok(());
-        // What no run has is a hole. Mostly the first run has everything.
+        // Parts without a run are holes. Usually the first run covers everything.
         let mut is_filled = false;
         let walked = self.each_run(inode, offset / block_bytes, &mut |run| {
             if run.first * block_bytes >= end {
@@ -121,7 +121,7 @@ impl Tables<'_> {
         outcome
     }
 
-    /// Fills the part of `into`, which begins at byte `offset` of the file, that a run holds.
+    /// Fills the part of `into` that a run holds. `into` begins at byte `offset` of the file.
     fn read_run(&self, run: &Run, offset: u64, into: &mut [u8]) -> Result<(), GuestError> {
         let block_bytes = self.superblock.block_bytes;
         let start = (run.first * block_bytes).max(offset);
@@ -151,7 +151,7 @@ impl Tables<'_> {
     }
 }
 
-/// Copies to `into`, which begins at byte `offset` of a file, what `bytes` have of it, which begin at byte `first`.
+/// Copies the overlap of `bytes` and `into`. `bytes` begin at byte `first` of a file, and `into` at byte `offset`.
 fn copy_part(bytes: &[u8], first: u64, offset: u64, into: &mut [u8]) {
     let skipped = usize::try_from(offset.saturating_sub(first)).unwrap_or(usize::MAX);
     let before = usize::try_from(first.saturating_sub(offset)).unwrap_or(usize::MAX);

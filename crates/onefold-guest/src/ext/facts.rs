@@ -1,4 +1,4 @@
-//! What the file system is, how full it is, and whether its maps are certain.
+//! Properties and usage of the file system, and whether its maps are certain.
 
 use super::inode::{Inode, flags};
 use super::superblock::features;
@@ -7,16 +7,16 @@ use crate::bytes::Bytes;
 use crate::error::GuestError;
 use crate::filesystem::{Doubt, FileSystemFacts, FileSystemKind};
 
-/// The number that a cleanly unmounted file system has in its block of multi-mount protection.
+/// The value of a cleanly unmounted file system in its block of multi-mount protection.
 const MMP_CLEAN: u32 = 0xff4d_4d50;
-/// Damaged groups after which the rest is left out. A superblock may claim millions.
+/// Number of damaged groups after which the rest is skipped. A superblock may claim millions.
 const DAMAGED_GROUPS_MAX: u32 = 1 << 16;
 const MMP_MAGIC: u32 = 0x004d_4d50;
 
 impl Tables<'_> {
-    /// Returns what the file system is. Free blocks and files are summed over the groups: the superblock's own sums
-    /// are out of date while it is mounted. After too many damaged groups the rest is left out, of this and of
-    /// everything else that is asked for.
+    /// Returns the properties of the file system. Free blocks and files are summed over the groups, because the
+    /// superblock's own sums are out of date while it is mounted. After too many damaged groups the rest is skipped,
+    /// here and in all other requests.
     ///
     /// # Errors
     /// Those of the disk.
@@ -55,7 +55,7 @@ impl Tables<'_> {
         })
     }
 
-    /// Returns why maps may be out of date, apart from what the journal has.
+    /// Returns why maps may be out of date, apart from the content of the journal.
     pub(super) fn doubts(&self) -> Vec<Doubt> {
         let superblock = &self.superblock;
         let has_journal = superblock.features.has(features::HAS_JOURNAL);
@@ -64,7 +64,7 @@ impl Tables<'_> {
         let doubts = [
             (is_in_use, Doubt::InUse),
             (!has_journal && !superblock.is_clean, Doubt::NotUnmounted),
-            // With a journal the kernel leaves it marked clean. A checker that did not end does not.
+            // With a journal, the kernel leaves the mark for a clean state. A checker that did not finish does not.
             (superblock.has_errors || has_journal && !superblock.is_clean, Doubt::HasErrors),
             (has_journal && superblock.journal_inode == 0, Doubt::ExternalJournal),
             (end > self.source.reader().size_bytes(), Doubt::LongerThanVolume),
@@ -73,14 +73,14 @@ impl Tables<'_> {
         doubts.into_iter().filter(|(is_true, _)| *is_true).map(|(_, doubt)| doubt).collect()
     }
 
-    /// Returns whether a machine, or a checker, has noted that it uses the file system.
+    /// Returns whether a machine or a checker has recorded that it uses the file system.
     fn is_in_use(&self) -> bool {
         let offset = self.superblock.mmp_block.saturating_mul(self.superblock.block_bytes);
         let block = self.source.bytes(offset, self.superblock.block_length, "multi-mount protection");
         block.map_or(true, |block| (Bytes(&block).le32(0), Bytes(&block).le32(4)) != (Some(MMP_MAGIC), Some(MMP_CLEAN)))
     }
 
-    /// Returns whether an inode belongs to the file system itself: no directory names it.
+    /// Returns whether an inode is an internal one of the file system, which no directory names.
     pub(super) fn is_internal(&self, inode: &Inode) -> bool {
         const ROOT: u32 = 2;
         let superblock = &self.superblock;

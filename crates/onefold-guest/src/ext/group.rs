@@ -1,4 +1,4 @@
-//! Group descriptors: where each group's bitmaps and inodes lie.
+//! Group descriptors: the places of each group's bitmaps and inodes.
 //!
 //! Kernel documentation, "ext4 Data Structures and Algorithms", section "Block Group Descriptors". Numbers are
 //! little-endian; the high halves exist where a descriptor has 64 bytes or more.
@@ -27,7 +27,7 @@ const CHECKSUM_AT: usize = 0x1e;
 const INODES_UNINIT: u16 = 1;
 const BLOCKS_UNINIT: u16 = 2;
 
-/// A group of blocks, as its descriptor tells.
+/// A group of blocks according to its descriptor.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) number: u32,
@@ -36,9 +36,9 @@ pub(super) struct Group {
     pub(super) inode_table: u64,
     pub(super) free_clusters: u32,
     pub(super) free_inodes: u32,
-    /// How many inodes at the end of the table were never used.
+    /// Number of inodes at the end of the table that were never used.
     pub(super) unused_inodes: u32,
-    /// Whether the block bitmap was never written: nothing but metadata is allocated.
+    /// Whether the block bitmap was never written, so that only metadata is allocated.
     pub(super) is_bitmap_unwritten: bool,
     /// Whether no inode was ever used.
     pub(super) is_table_unused: bool,
@@ -59,8 +59,8 @@ impl Tables<'_> {
             .map_err(|problem| self.source.damage(offset, STRUCTURE, problem).into())
     }
 
-    /// Returns how many groups are read: those with their first block in the volume, of which a superblock may claim
-    /// more, but for those that are left out.
+    /// Returns the number of groups that are read: those with their first block in the volume (a superblock may claim
+    /// more), except those that are skipped.
     pub(super) fn group_count(&self) -> u32 {
         let volume_blocks = self.source.reader().size_bytes() / self.superblock.block_bytes;
         let blocks = volume_blocks.saturating_sub(self.superblock.first_data_block);
@@ -72,10 +72,10 @@ impl Tables<'_> {
 }
 
 impl Group {
-    /// Returns a group from its descriptor.
+    /// Decodes a group from its descriptor.
     ///
     /// # Errors
-    /// Why it is invalid.
+    /// The reason why it is invalid.
     pub(super) fn decode(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<Group, &'static str> {
         let has_sums = check_sum(superblock, number, bytes)?;
         let group = Group::fields(superblock, number, Bytes(bytes), has_sums).ok_or("it is too short")?;
@@ -102,7 +102,7 @@ impl Group {
             let high = if is_wide { bytes.le16(high)? } else { 0 };
             Some(u32::from(high) << 16 | u32::from(bytes.le16(low)?))
         };
-        // Without checksums the flags and the count of unused inodes mean nothing.
+        // Without checksums the flags and the count of unused inodes are meaningless.
         let flags = if has_sums { bytes.le16(0x12)? } else { 0 };
         Some(Group {
             number,
@@ -120,7 +120,7 @@ impl Group {
     }
 }
 
-/// Checks the checksum of a descriptor; returns whether there is one.
+/// Checks the checksum of a descriptor. Returns whether it has one.
 fn check_sum(superblock: &Superblock, number: u32, bytes: &[u8]) -> Result<bool, &'static str> {
     let (before, after) = bytes.split_at_checked(CHECKSUM_AT).ok_or("it is too short")?;
     let rest = after.get(2..).ok_or("it is too short")?;

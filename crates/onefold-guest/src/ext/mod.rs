@@ -1,8 +1,8 @@
 //! ext2, ext3 and ext4.
 //!
 //! Source of all structures: kernel documentation, "ext4 Data Structures and Algorithms"
-//! (`Documentation/filesystems/ext4`). Each structure is decoded in one place, where a table has its fields. What a
-//! checksum covers is compared with it; a structure that does not match is damaged.
+//! (`Documentation/filesystems/ext4`). Each structure is decoded in one place, next to a table of its fields. Every
+//! checksum is verified; a structure that does not match its checksum is damaged.
 
 mod allocation;
 mod attributes;
@@ -48,7 +48,7 @@ pub struct Ext<'a> {
 /// Opens the ext2, ext3 or ext4 file system of a volume; `None` if it holds none.
 ///
 /// # Errors
-/// When its superblock is damaged, when it uses something that is not known here, and those of the disk.
+/// When its superblock is damaged, when it uses an unsupported feature, and those of the disk.
 pub fn open(reader: VolumeReader<'_>) -> Result<Option<Ext<'_>>, GuestError> {
     if reader.size_bytes() < SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES as u64 {
         return Ok(None);
@@ -80,11 +80,11 @@ fn decode(reader: &VolumeReader<'_>, bytes: &[u8]) -> Result<Superblock, GuestEr
     Superblock::decode(bytes).map_err(|problem| reader.damage(SUPERBLOCK_OFFSET, "superblock", problem).into())
 }
 
-/// Returns the copy of the superblock that the second group begins with, for groups as large as `mke2fs` makes them;
+/// Returns the copy of the superblock at the start of the second group, for groups of the size that `mke2fs` makes;
 /// `None` if there is none.
 fn copy_of_superblock(reader: &VolumeReader<'_>) -> Result<Option<Superblock>, GuestError> {
     for block_bytes in (0..=6).map(|log| 1024_u64 << log) {
-        // A bitmap of one block covers a group. Blocks of 1 KiB are counted from 1.
+        // A bitmap of one block covers a group. Blocks of 1 KiB are numbered from 1.
         let offset = (u64::from(block_bytes == 1024) + 8 * block_bytes) * block_bytes;
         if offset.saturating_add(SUPERBLOCK_BYTES as u64) > reader.size_bytes() {
             break;
@@ -93,14 +93,14 @@ fn copy_of_superblock(reader: &VolumeReader<'_>) -> Result<Option<Superblock>, G
         let copy = Superblock::is_claimed(&bytes).then(|| Superblock::decode(&bytes).ok()).flatten();
         let copy = copy.filter(|copy| copy.copy_group == 1 && copy.block_bytes == block_bytes);
         if let Some(copy) = copy {
-            // Copies are never marked clean.
+            // Copies are never marked as clean.
             return Ok(Some(Superblock { is_clean: true, ..copy }));
         }
     }
     Ok(None)
 }
 
-/// Returns the file system as it is after its journal was applied, with all reasons why it may be out of date.
+/// Returns the file system after the replay of its journal, with all reasons why it may be out of date.
 fn recovered(superblock: Superblock, reader: VolumeReader<'_>) -> Result<(Tables<'_>, Vec<Doubt>), GuestError> {
     let raw = Tables::new(superblock, Source::new(reader.clone(), Overlay::default()), DamageLog::default());
     let recovery = journal::recover(&raw)?;
@@ -108,7 +108,7 @@ fn recovered(superblock: Superblock, reader: VolumeReader<'_>) -> Result<(Tables
     let has_noted_error = raw.has_errors;
     let mut doubts: Vec<Doubt> = recovery.doubt.into_iter().collect();
     let source = Source::new(reader, recovery.overlay);
-    // The journal has the superblock, too.
+    // The journal also contains the superblock.
     let bytes = source.bytes(SUPERBLOCK_OFFSET, SUPERBLOCK_BYTES, "superblock")?;
     let superblock = match damage.skip(decode(source.reader(), &bytes))? {
         Some(superblock) if superblock.features.refusal().is_none() => superblock,
@@ -119,7 +119,7 @@ fn recovered(superblock: Superblock, reader: VolumeReader<'_>) -> Result<(Tables
     };
     let tables = Tables::new(superblock, source, damage);
     doubts.extend(tables.doubts());
-    // A mount and the checker keep the error that the disk notes, whatever the journal's superblock says.
+    // A mount and the checker keep the error on the disk, whatever the journal's superblock says.
     if recovery.has_error || has_noted_error {
         doubts.push(Doubt::HasErrors);
     }
@@ -127,7 +127,7 @@ fn recovered(superblock: Superblock, reader: VolumeReader<'_>) -> Result<(Tables
 }
 
 impl Ext<'_> {
-    /// Returns the allocation map, as [`FileSystem::allocation`] does, and where its sources differ.
+    /// Returns the allocation map, like [`FileSystem::allocation`], and the differences between its sources.
     ///
     /// # Errors
     /// Those of the disk.

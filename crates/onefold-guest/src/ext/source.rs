@@ -1,23 +1,23 @@
-//! The bytes of the volume as they are after recovery: its own, and over them the blocks that the journal holds.
+//! The bytes of the volume after recovery: the volume overlaid with the blocks in the journal.
 
 use crate::error::{Damage, GuestError};
 use crate::volume::VolumeReader;
 
-/// The first bytes of every block of a journal that describes others, big-endian.
+/// The first bytes of every descriptive block of a journal, big-endian.
 pub(super) const JOURNAL_MAGIC: u32 = 0xc03b_3998;
 
-/// A block of which the journal has a newer copy.
+/// A block with a newer copy in the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JournaledBlock {
     /// Its number.
     pub(super) block: u64,
     /// First byte of the copy in the volume.
     pub(super) copy: u64,
-    /// Whether its first four bytes are [`JOURNAL_MAGIC`], which the copy does not show.
+    /// Whether its first four bytes are [`JOURNAL_MAGIC`], which the copy omits.
     pub(super) is_escaped: bool,
 }
 
-/// The blocks of which the journal has newer copies.
+/// The blocks with newer copies in the journal.
 #[derive(Debug, Default)]
 pub(super) struct Overlay {
     /// By number, each once.
@@ -26,19 +26,19 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
-    /// Returns an overlay of these blocks, which are in the order of their numbers.
+    /// Returns an overlay of these blocks, which must be sorted by number.
     pub(super) fn new(blocks: Vec<JournaledBlock>, block_bytes: u64) -> Overlay {
         Overlay { blocks, block_bytes }
     }
 
-    /// Returns the blocks of it that overlap bytes of the volume.
+    /// Returns its blocks that overlap a range of the volume.
     pub(super) fn overlapping(&self, offset: u64, length: u64) -> &[JournaledBlock] {
         let end = offset.saturating_add(length);
         let rest = &self.blocks[self.blocks.partition_point(|at| (at.block + 1) * self.block_bytes <= offset)..];
         &rest[..rest.partition_point(|at| at.block * self.block_bytes < end)]
     }
 
-    /// Lays the blocks over what was read from byte `offset` of the volume.
+    /// Overlays bytes that were read from byte `offset` of the volume.
     fn cover(&self, reader: &VolumeReader<'_>, offset: u64, into: &mut [u8]) -> Result<(), GuestError> {
         let end = offset.saturating_add(into.len() as u64);
         for at in self.overlapping(offset, into.len() as u64) {
@@ -79,12 +79,12 @@ impl<'a> Source<'a> {
         Source { reader, overlay }
     }
 
-    /// Returns the volume as it is on the disk.
+    /// Returns the volume without the overlay.
     pub(super) fn reader(&self) -> &VolumeReader<'a> {
         &self.reader
     }
 
-    /// Returns the blocks that the journal has newer copies of.
+    /// Returns the blocks with newer copies in the journal.
     pub(super) fn overlay(&self) -> &Overlay {
         &self.overlay
     }

@@ -1,4 +1,4 @@
-//! What all parts of the reader share: the superblock, the bytes, and where damage is noted.
+//! State that all parts of the reader share: the superblock, the bytes, and the log of damage.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,37 +12,37 @@ use super::superblock::Superblock;
 use crate::directory_owners::DirectoryOwners;
 use crate::error::{DamageLog, GuestError};
 
-/// An ext file system over the bytes of its volume.
+/// An ext file system on the bytes of its volume.
 pub(super) struct Tables<'a> {
     pub(super) superblock: Superblock,
     pub(super) source: Source<'a>,
     pub(super) damage: DamageLog,
-    /// The part of an inode table that was read last by a pass over all inodes.
+    /// The part of an inode table that the last pass over all inodes read last.
     pub(super) window: Mutex<Option<Window>>,
-    /// The inode that was decoded last. Callers ask for one several times in a row: its kind, its length, its map.
+    /// The most recently decoded inode. Callers request an inode several times in a row: its kind, its length, its map.
     pub(super) last_inode: Mutex<Option<Inode>>,
     /// The group whose inodes were read last.
     pub(super) last_group: Mutex<Option<Group>>,
-    /// Memory for a block of a directory, while nobody reads one.
+    /// Memory for a block of a directory, while no thread reads one.
     pub(super) block_memory: Mutex<Vec<u8>>,
-    /// Which directory each block belongs to.
+    /// The directory of each block.
     pub(super) directory_owners: Mutex<DirectoryOwners>,
-    /// Whether an inode, a whole table of them, or the map of a file was skipped because it is damaged.
+    /// Whether an inode, a whole table of inodes, or the map of a file was skipped because of damage.
     is_file_lost: AtomicBool,
-    /// The first group that is left out, as all after it.
+    /// The first group that is skipped, like all later ones.
     groups_end: u32,
 }
 
-/// Consecutive inodes, as they were read.
+/// Consecutive inodes in their stored form.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     /// The number of the first inode.
     pub(super) first: u32,
     /// First byte in the volume.
     pub(super) offset: u64,
-    /// How many bytes belong to the inodes.
+    /// Number of bytes that belong to the inodes.
     pub(super) length: usize,
-    /// The inodes, and what is left of memory that was made for more of them.
+    /// The inodes, and unused memory that was allocated for more of them.
     pub(super) bytes: Arc<[u8]>,
 }
 
@@ -63,17 +63,17 @@ impl<'a> Tables<'a> {
         }
     }
 
-    /// Leaves out this group and all after it.
+    /// Skips this group and all later ones.
     pub(super) fn leave_out_groups_from(&mut self, number: u32) {
         self.groups_end = number;
     }
 
-    /// Returns the first group that is left out although the volume has it, as all after it.
+    /// Returns the first skipped group, if the volume contains it. All later ones are skipped, too.
     pub(super) fn first_group_left_out(&self) -> Option<u32> {
         (self.groups_end < u32::MAX).then_some(self.groups_end)
     }
 
-    /// Records damage and returns `None`, as [`DamageLog::skip`] does, and remembers that a part of a file is missing.
+    /// Records damage and returns `None`, like [`DamageLog::skip`], and remembers that a part of a file is missing.
     pub(super) fn skip_file<T>(&self, outcome: Result<T, GuestError>) -> Result<Option<T>, GuestError> {
         let found = self.damage.skip(outcome)?;
         if found.is_none() {

@@ -1,8 +1,8 @@
 //! Digests of files with fs-verity.
 //!
 //! Kernel documentation, "fs-verity: read-only file-based authenticity protection", sections "fs-verity descriptor" and
-//! "ext4". Behind the end of the file follow the Merkle tree, from the next multiple of 64 KiB on, and the descriptor,
-//! from the next block on. The last four bytes of the last block of the file are the length of the descriptor.
+//! "ext4". The Merkle tree follows the end of the file, from the next multiple of 64 KiB on. The descriptor follows the
+//! tree, from the next block on. The last four bytes of the last block of the file are the length of the descriptor.
 //!
 //! | byte | descriptor |
 //! |------|------------|
@@ -15,7 +15,7 @@
 //! | 80   | salt, 32 bytes |
 //! | 112  | zeros, 144 bytes |
 //!
-//! The digest of the file is that of the descriptor without its signature. The tree is not read.
+//! The digest of the file is the digest of the descriptor without its signature. The tree is not read.
 
 use std::ops::ControlFlow;
 
@@ -30,16 +30,16 @@ use crate::filesystem::VerityDigest;
 
 const STRUCTURE: &str = "fs-verity descriptor";
 const DESCRIPTOR_BYTES: usize = 256;
-/// Longest descriptor with its signature (`FS_VERITY_MAX_DESCRIPTOR_SIZE`).
+/// Maximum length of a descriptor with its signature (`FS_VERITY_MAX_DESCRIPTOR_SIZE`).
 const DESCRIPTOR_BYTES_MAX: u64 = 16 << 10;
-/// The tree begins at a multiple of it.
+/// The tree begins at a multiple of this.
 const TREE_ALIGNMENT: u64 = 64 << 10;
 const LENGTH_BYTES: usize = 4;
 const SHA256: u8 = 1;
 const SHA512: u8 = 2;
 
 impl Tables<'_> {
-    /// Returns the fs-verity digest of a file; `None` if it has none, and where it is encrypted with the content.
+    /// Returns the fs-verity digest of a file; `None` if it has none, or if it is encrypted with the content.
     ///
     /// # Errors
     /// When the descriptor is damaged.
@@ -78,7 +78,7 @@ impl Tables<'_> {
     }
 }
 
-/// Returns the digest that a descriptor stands for, in a file of `size_bytes`.
+/// Returns the digest for a descriptor, in a file of `size_bytes`.
 fn digest(descriptor: &[u8; DESCRIPTOR_BYTES], size_bytes: u64) -> Result<VerityDigest, &'static str> {
     if descriptor[0] != 1 {
         return Err("its version is unknown");

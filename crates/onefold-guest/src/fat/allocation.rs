@@ -1,7 +1,7 @@
 //! The allocation map of a FAT volume.
 //!
-//! A cluster is free if every current table says so and no chain of a file or directory goes through it. Tables have no
-//! checksum: where a chain is damaged or too short for its file, nothing is free.
+//! A cluster is free if every current table marks it as free and no chain of a file or directory contains it. Tables
+//! have no checksum: if a chain is damaged or too short for its file, nothing is free.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -13,9 +13,9 @@ use crate::budget::Budget;
 use crate::error::GuestError;
 use crate::filesystem::{Allocation, AllocationClass, TableKind};
 
-/// Most runs of a map: where there are more, the rest of the volume counts as allocated.
+/// Maximum number of runs of a map. If there are more, the rest of the volume counts as allocated.
 const RUNS_MAX: usize = 4 << 20;
-/// Sets of all clusters that a map takes.
+/// Number of sets of all clusters that a map needs.
 const SETS: u64 = 2;
 
 /// A set of clusters.
@@ -26,7 +26,7 @@ impl Clusters {
         Clusters(vec![0; usize::try_from(end.div_ceil(64)).unwrap_or(0)])
     }
 
-    /// Adds a cluster; returns whether it is new.
+    /// Adds a cluster. Returns whether it is new.
     fn add(&mut self, cluster: u32) -> bool {
         let Some(word) = usize::try_from(cluster / 64).ok().and_then(|at| self.0.get_mut(at)) else { return false };
         let bit = 1 << (cluster % 64);
@@ -35,7 +35,7 @@ impl Clusters {
         is_new
     }
 
-    /// Returns the number of clusters in it.
+    /// Returns the number of clusters in the set.
     fn count(&self) -> u64 {
         self.0.iter().map(|word| u64::from(word.count_ones())).sum()
     }
@@ -47,7 +47,7 @@ impl Clusters {
 }
 
 impl Fat<'_> {
-    /// Returns the number of clusters that the first current table calls free.
+    /// Returns the number of free clusters in the first current table.
     pub(super) fn count_free(&self) -> Result<u32, GuestError> {
         let Some(table) = self.table.current().next() else { return Ok(0) };
         let mut free = self.layout.clusters;
@@ -55,7 +55,8 @@ impl Fat<'_> {
         Ok(free)
     }
 
-    /// Returns the clusters that are not free by any current table. A difference between tables is damage.
+    /// Returns the clusters that at least one current table does not mark as free. A difference between tables is
+    /// damage.
     fn in_use(&self) -> Result<Clusters, GuestError> {
         let mut used = Clusters::new(self.layout.end());
         for (copy, table) in self.table.current().enumerate() {
@@ -72,8 +73,8 @@ impl Fat<'_> {
         Ok(used)
     }
 
-    /// Adds the clusters of all files and directories to those in use. A chain ends where another one has been: that
-    /// one has added the rest.
+    /// Adds the clusters of all files and directories to those in use. A chain ends at a cluster of an earlier chain,
+    /// which has already added the rest.
     fn reach(&self, used: &mut Clusters) -> Result<Reached, GuestError> {
         let (mut reached, mut directories) = (Clusters::new(self.layout.end()), HashSet::new());
         let (mut outcome, mut is_file_lost) = (Ok(()), false);
@@ -95,8 +96,8 @@ impl Fat<'_> {
         Ok(Reached { directories, is_file_lost })
     }
 
-    /// Returns whether a chain of `count` clusters is long enough for a file, and not longer than a directory that is
-    /// read.
+    /// Returns whether a chain of `count` clusters is long enough for a file, and not longer than the limit for a
+    /// directory.
     fn is_whole(&self, record: &FileRecord, count: u32) -> bool {
         if record.is_directory {
             let read = DIRECTORY_BYTES_MAX.div_ceil(self.layout.cluster_bytes);
@@ -106,7 +107,7 @@ impl Fat<'_> {
     }
 
     /// Adds a chain to the clusters that are reached, and to those in use. Returns the number of its clusters; `None`
-    /// where it is damaged, or goes on in another chain.
+    /// if it is damaged or continues in another chain.
     fn reach_chain(&self, first: u32, reached: &mut Clusters, used: &mut Clusters) -> Result<Option<u32>, GuestError> {
         let damage = |cluster, problem| self.reader.damage(self.layout.place(cluster), "cluster chain", problem);
         let mut count = 0;
@@ -124,14 +125,14 @@ impl Fat<'_> {
         Ok(Some(count))
     }
 
-    /// Returns what a pass over all files starts with.
+    /// Returns the initial state of a pass over all files.
     pub(super) fn new_pass(&self) -> Pass {
         Pass { reached: Clusters::new(self.layout.end()), spare: u64::from(self.layout.clusters) }
     }
 
-    /// Returns whether a pass over all files visits one. A file that has clusters of others is damage. Once such files
-    /// have as many clusters again as the volume, they are left out: someone reads the chain of each visited file, and
-    /// many records may lead to one long chain.
+    /// Returns whether a pass over all files visits a file. A file with clusters of another file is damage. When such
+    /// files have shared as many clusters as the volume has, further ones are skipped, because the chain of each
+    /// visited file is read, and many records may lead to one long chain.
     pub(super) fn has_room(&self, record: &FileRecord, pass: &mut Pass) -> Result<bool, GuestError> {
         if record.is_directory || record.first_cluster == 0 {
             return Ok(true);
@@ -197,11 +198,11 @@ impl Fat<'_> {
     }
 }
 
-/// What files and directories have.
+/// Result of following all chains.
 struct Reached {
     /// The clusters of directories.
     directories: HashSet<u32>,
-    /// Whether a chain is damaged, or is not as long as its file.
+    /// Whether a chain is damaged, or its length does not match its file.
     is_file_lost: bool,
 }
 
@@ -209,11 +210,11 @@ struct Reached {
 pub(super) struct Pass {
     /// Clusters of the files so far.
     reached: Clusters,
-    /// How many clusters the files that follow may share with others.
+    /// Number of clusters that the following files may share with others.
     spare: u64,
 }
 
-/// Runs that are put together from the beginning of a volume.
+/// Runs that are collected from the start of a volume.
 struct Runs {
     runs: Vec<Allocation>,
     end: u64,
@@ -221,7 +222,7 @@ struct Runs {
 }
 
 impl Runs {
-    /// Adds the next `length` bytes, as far as they lie in the volume.
+    /// Adds the next `length` bytes, as far as they are within the volume.
     fn add(&mut self, length: u64, class: AllocationClass) {
         let length_bytes = length.min(self.volume_bytes - self.end);
         if length_bytes == 0 {

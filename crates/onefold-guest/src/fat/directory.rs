@@ -1,4 +1,4 @@
-//! Directories: records of 32 bytes in the order of their names' creation.
+//! Directories: records of 32 bytes in the order of creation.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -11,15 +11,16 @@
 //! | 28..32 | length in bytes |
 //!
 //! A time has units of two seconds in bits 0 to 4, minutes in 5 to 10, hours in 11 to 15. A date has the day in bits 0
-//! to 4, the month in 5 to 8, and the year from 1980 in 9 to 15. Both are local times of the guest, and taken for UTC.
+//! to 4, the month in 5 to 8, and the year from 1980 in 9 to 15. Both are local times of the guest, and are treated as
+//! UTC.
 
 use super::name::ShortName;
 use crate::bytes::Bytes;
 use crate::filesystem::{FileKind, FileStat, FileSystemKind, Timestamp};
 
-/// Bytes of a record.
+/// Length of a record.
 pub(super) const RECORD_BYTES: usize = 32;
-/// Most bytes of a directory.
+/// Maximum length of a directory.
 pub(super) const DIRECTORY_BYTES_MAX: u64 = 65536 * RECORD_BYTES as u64;
 
 const READ_ONLY: u8 = 0x01;
@@ -29,7 +30,7 @@ const LONG_NAME: u8 = 0x0f;
 const ATTRIBUTES: u8 = 0x3f;
 const DELETED: u8 = 0xe5;
 
-/// What a record is.
+/// Kind of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
     /// The end of the directory.
@@ -40,7 +41,7 @@ pub(super) enum Record {
     LongName,
     /// The label of the volume.
     Label(Vec<u8>),
-    /// The directory itself, or the one above it.
+    /// The directory itself, or its parent.
     Dots,
     /// A file.
     File(FileRecord),
@@ -52,7 +53,7 @@ pub(super) struct FileRecord {
     pub(super) short: ShortName,
     pub(super) is_directory: bool,
     is_read_only: bool,
-    /// 0 where the file has none.
+    /// 0 if the file has none.
     pub(super) first_cluster: u32,
     pub(super) size_bytes: u32,
     modified: Timestamp,
@@ -61,7 +62,7 @@ pub(super) struct FileRecord {
 }
 
 impl Record {
-    /// Returns what a record of 32 bytes is.
+    /// Decodes a record of 32 bytes.
     pub(super) fn decode(record: Bytes<'_>, kind: FileSystemKind) -> Option<Record> {
         let attributes = record.u8(11)? & ATTRIBUTES;
         let name: [u8; 11] = record.array(0)?;
@@ -91,7 +92,7 @@ impl FileRecord {
         })
     }
 
-    /// Returns what is known of the file; `size_bytes` is its length, which directories do not note.
+    /// Returns the metadata of the file; `size_bytes` is its length, which records of directories do not contain.
     pub(super) fn stat(&self, size_bytes: u64, cluster_bytes: u64) -> FileStat {
         let writable = if self.is_read_only { 0o555 } else { 0o755 };
         FileStat {
@@ -109,7 +110,7 @@ impl FileRecord {
     }
 }
 
-/// Returns what is known of a file without a record, such as the root directory.
+/// Returns the metadata of a file without a record, such as the root directory.
 pub(super) fn plain_stat(kind: FileKind, size_bytes: u64, cluster_bytes: u64) -> FileStat {
     FileStat {
         kind,
@@ -129,7 +130,7 @@ pub(super) fn plain_stat(kind: FileKind, size_bytes: u64, cluster_bytes: u64) ->
     }
 }
 
-/// Returns a moment; `hundredths` are added to it. Without a date it is 1970.
+/// Returns a time, with `hundredths` added to it. Without a date it is in 1970.
 fn timestamp(date: u16, time: u16, hundredths: u8) -> Timestamp {
     if date == 0 {
         return Timestamp::default();
@@ -143,7 +144,7 @@ fn timestamp(date: u16, time: u16, hundredths: u8) -> Timestamp {
     }
 }
 
-/// Returns the number of days from 1970 to a date from 1980 on. A month or day that does not exist is a few days off.
+/// Returns the number of days from 1970 to a date from 1980 on. For an invalid month or day, it is a few days off.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     const BEFORE_MONTH: [i64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
     let month = month.clamp(1, 12);
@@ -159,7 +160,7 @@ mod tests {
 
     #[test]
     fn dates_are_those_of_the_calendar() {
-        // Seconds as `date --date=... +%s` prints them.
+        // Seconds in the output of `date --date=... +%s`.
         for ((year, month, day), seconds) in [
             ((1980, 1, 1), 315_532_800),
             ((1984, 2, 29), 446_860_800),

@@ -29,17 +29,17 @@ use crate::filesystem::FileSystemKind;
 use crate::volume::VolumeReader;
 
 const SECTOR_BYTES_MIN: usize = 512;
-/// Volumes with fewer clusters are FAT12, and FAT16.
+/// Volumes with fewer clusters are FAT12; below the second limit, FAT16.
 const CLUSTERS_FAT12: u64 = 4085;
 const CLUSTERS_FAT16: u64 = 65525;
-/// Highest number of clusters of FAT32: numbers have 28 bits, and the last ones mean something else.
+/// Maximum number of clusters of FAT32: numbers have 28 bits, and the last ones are special.
 const CLUSTERS_MAX: u64 = 0x0fff_fff5;
 const ROOT_ENTRY_BYTES: u64 = 32;
-/// Where `mkfs.fat` and Windows put the copy of the boot sector, and the lengths that a sector can have.
+/// Place of the copy of the boot sector in `mkfs.fat` and Windows, and the possible sector lengths.
 const COPY_SECTOR: u64 = 6;
 const COPY_SECTOR_BYTES: [u64; 4] = [512, 1024, 2048, 4096];
 
-/// Where the parts of a volume lie, in bytes of the volume.
+/// The places of the parts of a volume, in bytes of the volume.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub(super) kind: FileSystemKind,
@@ -48,7 +48,7 @@ pub(super) struct Layout {
     pub(super) table_start: u64,
     pub(super) table_bytes: u64,
     pub(super) tables: u32,
-    /// The table that is current, where the others are not.
+    /// The only current table, if the others are not current.
     pub(super) only_table: Option<u32>,
     pub(super) root: Root,
     /// First byte of cluster 2.
@@ -61,16 +61,16 @@ pub(super) struct Layout {
     pub(super) label: Vec<u8>,
     pub(super) state: u8,
     pub(super) medium: u8,
-    /// Number of free clusters, where the volume notes it.
+    /// Number of free clusters, if the volume records it.
     pub(super) free_clusters: Option<u32>,
 }
 
-/// Where the root directory is.
+/// Place of the root directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Root {
-    /// At a place of its own.
+    /// At a separate place.
     Fixed { start: u64, length_bytes: u64 },
-    /// In clusters, from this one on.
+    /// In clusters, starting with this one.
     Clusters(u32),
 }
 
@@ -84,7 +84,7 @@ impl Layout {
     pub(super) fn read_copy(reader: &VolumeReader<'_>) -> Result<Option<Layout>, GuestError> {
         for sector_bytes in COPY_SECTOR_BYTES {
             let copy = Layout::read_at(reader, COPY_SECTOR * sector_bytes)?;
-            // Nothing else says where the copy is: its own length of a sector must lead there.
+            // The place of the copy is not stored anywhere else: it must match the copy's own sector length.
             let copy = copy.filter(|copy| copy.kind == FileSystemKind::Fat32 && copy.sector_bytes == sector_bytes);
             if copy.is_some() {
                 return Ok(copy);
@@ -93,7 +93,7 @@ impl Layout {
         Ok(None)
     }
 
-    /// Returns the layout that the boot sector at byte `at` describes.
+    /// Returns the layout according to the boot sector at byte `at`.
     fn read_at(reader: &VolumeReader<'_>, at: u64) -> Result<Option<Layout>, GuestError> {
         if reader.size_bytes() < at + SECTOR_BYTES_MIN as u64 {
             return Ok(None);
@@ -130,7 +130,7 @@ impl Layout {
         let table_sectors = either(sector.le16(22)?, sector.le32(36)?);
         let sectors = either(sector.le16(19)?, sector.le32(32)?);
         let root_bytes = u64::from(sector.le16(17)?) * ROOT_ENTRY_BYTES;
-        // Products of numbers of 32 and 8 bits, and sums of them.
+        // These are products and sums of numbers of 32 and 8 bits.
         let root_start = reserved + u64::from(tables) * table_sectors;
         let data_start = root_start + root_bytes.div_ceil(sector_bytes);
         let table_bytes = table_sectors * sector_bytes;
@@ -175,7 +175,7 @@ impl Layout {
         self.clusters + 2
     }
 
-    /// Returns whether there is a cluster of this number.
+    /// Returns whether a cluster with this number exists.
     pub(super) fn has(&self, cluster: u32) -> bool {
         (2..self.end()).contains(&cluster)
     }
@@ -186,7 +186,7 @@ impl Layout {
     }
 }
 
-/// Returns the number of entries that a table has.
+/// Returns the number of entries of a table.
 fn entries_in(kind: FileSystemKind, table_bytes: u64) -> Option<u64> {
     match kind {
         FileSystemKind::Fat12 => Some(table_bytes * 2 / 3),
@@ -196,7 +196,7 @@ fn entries_in(kind: FileSystemKind, table_bytes: u64) -> Option<u64> {
     }
 }
 
-/// Returns the number of free clusters that the sector at byte `at` notes.
+/// Returns the number of free clusters that the sector at byte `at` records.
 fn free_clusters(reader: &VolumeReader<'_>, at: u64) -> Result<Option<u32>, GuestError> {
     if at.checked_add(SECTOR_BYTES_MIN as u64).is_none_or(|end| end > reader.size_bytes()) {
         return Ok(None);

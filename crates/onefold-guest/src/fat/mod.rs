@@ -9,8 +9,8 @@
 //! | `allocation` | the allocation map |
 //! | `reader` | what every reader of a file system offers |
 //!
-//! FAT numbers no files: the number of a file is the place of its record in the volume, and that of the root directory
-//! is 0.
+//! FAT does not number files. The number of a file is the place of its record in the volume, and that of the root
+//! directory is 0.
 
 mod allocation;
 mod directory;
@@ -48,12 +48,12 @@ pub struct Fat<'a> {
     facts: FileSystemFacts,
     state: State,
     damage: DamageLog,
-    /// Where the last read ended: reads of a file mostly follow each other.
+    /// The end of the last read: reads of a file are usually consecutive.
     cursor: Mutex<Cursor>,
     owners: Mutex<Owners>,
 }
 
-/// A place in a chain: the first cluster of the chain, and a later one with its number in the chain.
+/// A place in a chain: the first cluster of the chain, and a later cluster with its index in the chain.
 #[derive(Clone, Copy, Default)]
 struct Cursor {
     first: u32,
@@ -62,8 +62,8 @@ struct Cursor {
 }
 
 impl<'a> Fat<'a> {
-    /// Opens the FAT volume of a reader; `None` if it is none. Where its boot sector and its tables contradict each
-    /// other, the copy of the boot sector counts, if it has one that fits.
+    /// Opens the FAT volume of a reader; `None` if it is not FAT. If its boot sector and its tables contradict each
+    /// other, a matching copy of the boot sector is used.
     ///
     /// # Errors
     /// When the table contradicts the boot sector, or there is no root directory; and those of the disk.
@@ -76,8 +76,8 @@ impl<'a> Fat<'a> {
         }
     }
 
-    /// Opens a FAT32 by the copy of its boot sector, which makes it unsure; `None` if none fits. A format that was
-    /// made over a FAT32 may have left the copy: all others come before it.
+    /// Opens a FAT32 by the copy of its boot sector, which makes it unsure; `None` if no copy matches. Another format
+    /// that was made over a FAT32 may have left the copy in place, so all other kinds are tried first.
     ///
     /// # Errors
     /// Those of the disk.
@@ -142,7 +142,7 @@ impl<'a> Fat<'a> {
         Ok(if label == b"NO NAME" { Vec::new() } else { label.to_vec() })
     }
 
-    /// Returns the number of free clusters: what the volume notes of itself, or what its table says.
+    /// Returns the number of free clusters: the recorded one, or the one from its table.
     fn free_clusters(&self) -> Result<u32, GuestError> {
         match (self.layout.free_clusters, &self.state) {
             (Some(free), State::Certain) => Ok(free),
@@ -166,8 +166,7 @@ impl<'a> Fat<'a> {
         }
     }
 
-    /// Returns the length of a directory, which is that of its clusters, as far as they are not in `counted`. Damage
-    /// ends it.
+    /// Returns the length of a directory: that of its clusters, without those in `counted`. Damage ends it.
     fn directory_bytes(&self, first: u32, counted: &mut HashSet<u32>) -> Result<u64, GuestError> {
         let mut length = 0;
         for cluster in self.table.chain(first, &self.damage) {
@@ -191,8 +190,8 @@ impl<'a> Fat<'a> {
         Ok(plain_stat(FileKind::Directory, length_bytes, self.layout.cluster_bytes))
     }
 
-    /// Returns what is known of a file. Clusters of directories go into `counted`, so that the lengths of all
-    /// directories take one pass over their chains, even where these run into each other.
+    /// Returns the metadata of a file. Clusters of directories go into `counted`, so that the lengths of all
+    /// directories need only one pass over their chains, even if these join each other.
     fn stat_of(&self, record: &FileRecord, counted: &mut HashSet<u32>) -> Result<FileStat, GuestError> {
         let size_bytes = if record.is_directory {
             self.directory_bytes(record.first_cluster, counted)?
@@ -214,14 +213,14 @@ impl<'a> Fat<'a> {
         Ok((record.first_cluster, (!record.is_directory).then_some(u64::from(record.size_bytes))))
     }
 
-    /// Returns how many clusters a file of a length has; not more than there are.
+    /// Returns the number of clusters for a file of this length; at most the number of existing clusters.
     fn clusters_of(&self, size_bytes: u64) -> u32 {
         let count = size_bytes.div_ceil(self.layout.cluster_bytes);
         u32::try_from(count).unwrap_or(u32::MAX).min(self.layout.clusters)
     }
 
     /// Calls `visit` with runs of consecutive clusters of a chain, as their first cluster and number, until it breaks.
-    /// A file has at most its first `count` clusters, whatever follows.
+    /// A file has at most its first `count` clusters, even if its chain continues.
     fn each_run(
         &self,
         first: u32,
@@ -234,7 +233,7 @@ impl<'a> Fat<'a> {
             let cluster = match cluster {
                 Ok(cluster) => cluster,
                 Err(error) => {
-                    // What comes before the damage is visited.
+                    // The part before the damage is visited.
                     if run.is_some_and(|(first, count)| visit(first, count).is_break()) {
                         return Ok(ControlFlow::Break(()));
                     }
@@ -249,18 +248,18 @@ impl<'a> Fat<'a> {
         }
         let end = run.map_or(ControlFlow::Continue(()), |(first, count)| visit(first, count));
         if end.is_continue() && chain.next().is_some() {
-            // A chain that goes on may have come back to itself.
+            // A chain that continues may have returned to itself.
             self.table.check_end(first, count, &self.damage)?;
         }
         Ok(end)
     }
 
-    /// Returns the cluster with a number in the chain of a file of `count` clusters, which begins at `first`; `None`
-    /// where the chain is shorter.
+    /// Returns the cluster with an index in the chain of a file of `count` clusters, which begins at `first`; `None` if
+    /// the chain is shorter.
     fn cluster_at(&self, first: u32, count: u32, index: u64) -> Result<Option<u32>, GuestError> {
         let known = *self.cursor.lock();
         if known.first != first {
-            // Where the cursor goes on from place to place, it does not see that it was there before.
+            // A cursor that moves from place to place does not notice repetitions.
             self.table.check_end(first, count, &self.damage)?;
         }
         let start = if known.first == first && known.index <= index && self.layout.has(known.cluster) {
@@ -280,7 +279,7 @@ fn count_of(clusters: u32) -> usize {
     usize::try_from(clusters).unwrap_or(usize::MAX)
 }
 
-/// Returns whether a table begins with the medium, as every tool makes it.
+/// Returns whether a table begins with the medium, as all tools write it.
 fn has_medium(table: &Table<'_>, layout: &Layout) -> Result<bool, GuestError> {
     let expected = (table.highest() & !0xff) | u32::from(layout.medium);
     for copy in table.current() {
@@ -291,11 +290,11 @@ fn has_medium(table: &Table<'_>, layout: &Layout) -> Result<bool, GuestError> {
     Ok(false)
 }
 
-/// Returns how far the maps of a volume can be trusted.
+/// Returns the reliability of the maps of a volume.
 fn state(table: &Table<'_>, layout: &Layout, volume_bytes: u64) -> Result<State, GuestError> {
     let copy = table.current().next().unwrap_or(0);
     let mut doubts = Vec::new();
-    // FAT12 has no bits in its table. Those of the others are the highest two: clean, and without errors.
+    // The table of FAT12 has no such bits. Those of the others are the highest two: clean, and without errors.
     let highest = table.highest();
     let clean = highest ^ (highest >> 1);
     let bits = if highest == 0xfff { highest } else { table.raw(copy, 1)? };

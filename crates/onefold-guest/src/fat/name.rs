@@ -1,4 +1,4 @@
-//! Names of FAT: the eight bytes and three of the DOS name, and the long name in records before it.
+//! Names of FAT: the eight plus three bytes of the DOS name, and the long name in the records before it.
 //!
 //! | record of a long name | field |
 //! |---|---|
@@ -12,13 +12,13 @@ const PARTS_MAX: usize = 20;
 const PART_UNITS: usize = 13;
 const LAST_PART: u8 = 0x40;
 const PART_NUMBER: u8 = 0x1f;
-/// Bits of byte 12 of a record: base and extension are shown in lower case.
+/// Bits of byte 12 of a record: base and extension are displayed in lower case.
 const LOWER_BASE: u8 = 0x08;
 const LOWER_EXTENSION: u8 = 0x10;
-/// The first byte of a name that begins with 0xe5, which itself marks a deleted record.
+/// Replaces a first byte of 0xe5 in a name, because 0xe5 marks a deleted record.
 const ESCAPED_E5: u8 = 0x05;
 
-/// The characters of bytes from 0x80 on in DOS names: code page 437, which Linux takes by default.
+/// The characters for bytes from 0x80 on in DOS names: code page 437, the default of Linux.
 const CODE_PAGE: [char; 128] = [
     'Ç', 'ü', 'é', 'â', 'ä', 'à', 'å', 'ç', 'ê', 'ë', 'è', 'ï', 'î', 'ì', 'Ä', 'Å', 'É', 'æ', 'Æ', 'ô', 'ö', 'ò', 'û',
     'ù', 'ÿ', 'Ö', 'Ü', '¢', '£', '¥', '₧', 'ƒ', 'á', 'í', 'ó', 'ú', 'ñ', 'Ñ', 'ª', 'º', '¿', '⌐', '¬', '½', '¼', '¡',
@@ -28,7 +28,7 @@ const CODE_PAGE: [char; 128] = [
     '≤', '⌠', '⌡', '÷', '≈', '°', '∙', '·', '√', 'ⁿ', '²', '■', '\u{a0}',
 ];
 
-/// A DOS name as it is in a record.
+/// A DOS name in its stored form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ShortName {
     bytes: [u8; 11],
@@ -41,7 +41,7 @@ impl ShortName {
         Some(ShortName { bytes: record.array(0)?, case: record.u8(12)? })
     }
 
-    /// Returns the name as Linux and Windows show it, in UTF-8.
+    /// Returns the name as Linux and Windows display it, in UTF-8.
     pub(super) fn shown(&self) -> Vec<u8> {
         let (base, extension) = self.bytes.split_at(8);
         let mut name = part(base, self.case & LOWER_BASE != 0);
@@ -53,13 +53,13 @@ impl ShortName {
         name.into_bytes()
     }
 
-    /// Returns the checksum that the records of the long name repeat.
+    /// Returns the checksum, which the records of the long name repeat.
     fn checksum(&self) -> u8 {
         self.bytes.iter().fold(0_u8, |sum, byte| sum.rotate_right(1).wrapping_add(*byte))
     }
 }
 
-/// Returns a part of a DOS name without the blanks behind it.
+/// Returns a part of a DOS name without its trailing blanks.
 fn part(bytes: &[u8], is_lower: bool) -> String {
     let length = bytes.iter().rposition(|byte| *byte != b' ').map_or(0, |last| last + 1);
     let characters = bytes.iter().take(length).enumerate().map(|(at, byte)| match *byte {
@@ -76,15 +76,16 @@ fn character(byte: u8) -> char {
 /// A long name of which some parts were read, the last one first.
 #[derive(Debug, Default)]
 pub(super) struct LongName {
-    /// In the order of the name; units of parts still to come are missing at the beginning.
+    /// In the order of the name. Units of parts that were not read yet are missing at the start.
     units: Vec<u16>,
-    /// The number of the part that was read last; 0 where there is none.
+    /// The number of the last part that was read; 0 if there is none.
     part: u8,
     checksum: u8,
 }
 
 impl LongName {
-    /// Takes the next record of a long name. One that does not follow the last one begins anew, or ends the name.
+    /// Takes the next record of a long name. A record that does not follow the last one begins a new name, or ends the
+    /// name.
     pub(super) fn add(&mut self, record: Bytes<'_>) {
         if self.add_part(record).is_none() {
             *self = LongName::default();
@@ -110,8 +111,8 @@ impl LongName {
         Some(())
     }
 
-    /// Returns the long name of the record that follows, in UTF-8, and forgets it; `None` if there is none, or it
-    /// belongs to another record. Half of a surrogate pair is encoded like a character of its own.
+    /// Returns the long name for the record that follows, in UTF-8, and clears it; `None` if there is none, or it
+    /// belongs to another record. Half of a surrogate pair is encoded like a character.
     pub(super) fn take_for(&mut self, short: &ShortName) -> Option<Vec<u8>> {
         let name = std::mem::take(self);
         let is_its_own = name.part == 1 && name.checksum == short.checksum();

@@ -1,8 +1,8 @@
-//! The file allocation table: which cluster follows another one.
+//! The file allocation table: chains of clusters.
 //!
-//! An entry has 12, 16 or 32 bits, of which 28 count. 0 is free, 1 is reserved, the number below the highest eight is a
-//! bad cluster, and the highest eight end a chain. Entry 1 has a bit that a clean unmount sets, and one that errors
-//! clear.
+//! An entry has 12, 16 or 32 bits; of the latter, 28 count. 0 is free, 1 is reserved, the number below the highest
+//! eight is a bad cluster, and the highest eight end a chain. Entry 1 has a bit that a clean unmount sets, and one that
+//! errors clear.
 
 use parking_lot::Mutex;
 
@@ -12,11 +12,11 @@ use crate::filesystem::FileSystemKind;
 use crate::volume::VolumeReader;
 
 const STRUCTURE: &str = "file allocation table";
-/// The problem of a chain without an end.
+/// Description of a chain without an end.
 const CYCLE: &str = "a chain comes back to itself";
-/// Entries that are read at once where a whole table is read.
+/// Number of entries per read when a whole table is read.
 const PIECE_ENTRIES: u32 = 16 << 10;
-/// Bytes of a table that are kept: a chain mostly goes on nearby.
+/// Bytes of a table that are cached: a chain usually continues nearby.
 const WINDOW_BYTES: u64 = 4 << 10;
 
 /// The tables of a volume.
@@ -26,21 +26,21 @@ pub(super) struct Table<'a> {
     window: Mutex<Window>,
 }
 
-/// The part of the tables that was read last.
+/// The most recently read part of the tables.
 #[derive(Default)]
 struct Window {
     start: u64,
     bytes: Vec<u8>,
 }
 
-/// What an entry of the table says.
+/// Meaning of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     Free,
     Next(u32),
     Last,
     Bad,
-    /// A number that stands for nothing.
+    /// An invalid number.
     Invalid,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Table<'a> {
         Table { reader, layout, window: Mutex::default() }
     }
 
-    /// Returns the numbers of the tables that are current, the best one first.
+    /// Returns the numbers of the current tables, the best one first.
     pub(super) fn current(&self) -> impl Iterator<Item = u32> {
         let only = self.layout.only_table;
         (0..self.layout.tables).filter(move |table| only.is_none_or(|only| only == *table))
@@ -72,7 +72,7 @@ impl<'a> Table<'a> {
         self.layout.table_start + u64::from(table) * self.layout.table_bytes
     }
 
-    /// Returns where the bytes of an entry begin in its table, and how many there are.
+    /// Returns the place and the number of an entry's bytes in its table.
     fn offset_of(&self, cluster: u32) -> (u64, usize) {
         let cluster = u64::from(cluster);
         match self.layout.kind {
@@ -82,7 +82,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Returns the bits of an entry in the number that its bytes make.
+    /// Returns the bits of an entry from the number that its bytes form.
     fn bits_of(&self, cluster: u32, number: u32) -> u32 {
         match self.layout.kind {
             FileSystemKind::Fat12 if cluster % 2 == 1 => (number >> 4) & 0xfff,
@@ -92,7 +92,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Calls `visit` with each cluster that a table does not call free, in order. Reads the table once.
+    /// Calls `visit` with each cluster that a table does not mark as free, in order. Reads the table once.
     pub(super) fn each_used(&self, table: u32, visit: &mut dyn FnMut(u32)) -> Result<(), GuestError> {
         let (start, mut first) = (self.start_of(table), 2);
         while first < self.layout.end() {
@@ -115,7 +115,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Returns what the bits of an entry say.
+    /// Returns the meaning of an entry's bits.
     pub(super) fn meaning(&self, bits: u32) -> Entry {
         let highest = self.highest();
         match bits {
@@ -155,8 +155,8 @@ impl<'a> Table<'a> {
         Ok(four)
     }
 
-    /// Returns the cluster after another one; `None` after the last. Where the first table makes no sense, the second
-    /// one stands in for it.
+    /// Returns the cluster after another one; `None` after the last. If the first table is invalid there, the second
+    /// one replaces it.
     pub(super) fn next(&self, cluster: u32, damage: &DamageLog) -> Result<Option<u32>, GuestError> {
         for table in self.current() {
             match self.entry(table, cluster)? {
@@ -173,7 +173,8 @@ impl<'a> Table<'a> {
     /// Checks that the first `count` clusters of the chain from `first` on differ from each other, or end with other
     /// damage.
     pub(super) fn check_end(&self, first: u32, count: u32, damage: &DamageLog) -> Result<(), GuestError> {
-        // The mark lies on a cycle after at most twice the steps to its first repetition, which is found a round later.
+        // The mark is on a cycle after at most twice the number of steps to the first repetition, which is found one
+        // round later.
         let steps = usize::try_from(u64::from(count) * 3 + 3).unwrap_or(usize::MAX);
         for cluster in self.chain(first, damage).take(steps) {
             match cluster {
@@ -188,8 +189,8 @@ impl<'a> Table<'a> {
         self.reader.damage(self.layout.place(cluster), "cluster chain", problem)
     }
 
-    /// Returns the clusters of a chain from `first` on. It ends with damage where it comes back to itself, or leads
-    /// nowhere.
+    /// Returns the clusters of a chain from `first` on. It ends with damage if it returns to itself or leads to an
+    /// invalid cluster.
     pub(super) fn chain<'t>(&'t self, first: u32, damage: &'t DamageLog) -> Chain<'t, 'a> {
         let is_there = self.layout.has(first);
         let next = if is_there { Ok(first) } else { Err(self.damage(first, "a chain begins at no cluster").into()) };
@@ -198,7 +199,7 @@ impl<'a> Table<'a> {
 }
 
 /// The clusters of a chain. Brent's algorithm finds a cycle in constant memory: the mark moves to the current cluster
-/// after twice as many steps as before, so that it lies on the cycle at some time.
+/// after twice as many steps as before, so it is on the cycle at some time.
 pub(super) struct Chain<'t, 'a> {
     table: &'t Table<'a>,
     damage: &'t DamageLog,
@@ -217,7 +218,7 @@ impl Chain<'_, '_> {
         self.next().transpose()
     }
 
-    /// Returns what follows a cluster of the chain.
+    /// Returns the successor of a cluster in the chain.
     fn after(&mut self, cluster: u32) -> Option<Result<u32, GuestError>> {
         let next = match self.table.next(cluster, self.damage) {
             Ok(next) => next?,

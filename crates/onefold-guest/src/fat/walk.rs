@@ -11,21 +11,21 @@ use crate::bytes::Bytes;
 use crate::error::GuestError;
 use crate::filesystem::FileNumber;
 
-/// Most bytes of a directory that are read at once.
+/// Maximum bytes of one read of a directory.
 const PIECE_BYTES: u64 = 64 << 10;
 const SHARED: &str = "another directory has the same cluster";
 
-/// Most clusters of directories whose directory is remembered. Others are not listed.
+/// Maximum number of clusters whose directory is remembered. Further ones are not listed.
 const OWNED_CLUSTERS_MAX: usize = 1 << 20;
 
-/// Which directory each cluster is a part of, as they were met. A directory is known by the place of its record, and
-/// damage may give its clusters to many records: each such record would be a directory of its own with all that lies
-/// below, and the number of paths would be the product of all levels.
+/// The directory of each cluster that was visited. A directory is identified by the place of its record. Damage may
+/// assign its clusters to many records. Each such record would be a separate directory with the whole content below,
+/// and the number of paths would be the product over all levels.
 #[derive(Default)]
 pub(super) struct Owners(HashMap<u32, FileNumber>);
 
 impl Owners {
-    /// Makes `directory` the owner of a cluster, unless there is one. Fails with what is wrong.
+    /// Makes `directory` the owner of a cluster, unless the cluster has one. Fails with the reason.
     fn claim(&mut self, cluster: u32, directory: FileNumber) -> Result<(), &'static str> {
         let is_full = self.0.len() >= OWNED_CLUSTERS_MAX;
         match self.0.get(&cluster) {
@@ -40,21 +40,21 @@ impl Owners {
     }
 }
 
-/// What keeps two directories from having the same cluster.
+/// Mechanism that keeps two directories from having the same cluster.
 enum Claims<'c> {
-    /// Nothing: one directory is looked at.
+    /// None: only one directory is read.
     None,
-    /// The clusters of all directories that were met in a pass over all of them.
+    /// The clusters of all directories in a pass over all of them.
     Pass(&'c mut HashSet<u32>),
-    /// The owners of clusters, of which the directory becomes one.
+    /// The owners of clusters. The directory becomes one of them.
     Directory(FileNumber),
 }
 
-/// Takes the name of a file, its number and its record.
+/// Receives the name of a file, its number and its record.
 type VisitNamed<'v> = &'v mut dyn FnMut(Vec<u8>, FileNumber, &FileRecord) -> ControlFlow<()>;
 
 impl Fat<'_> {
-    /// Returns where a directory lies.
+    /// Returns the place of a directory.
     pub(super) fn directory(&self, directory: FileNumber) -> Result<Root, GuestError> {
         if directory == ROOT {
             return Ok(self.layout.root);
@@ -63,8 +63,8 @@ impl Fat<'_> {
         if record.is_directory { Ok(Root::Clusters(record.first_cluster)) } else { Err(GuestError::NotADirectory) }
     }
 
-    /// Calls `visit` with each record of a directory and its place, until it breaks. A cluster that another directory
-    /// has by `claims` ends the directory. Damage ends the directory, too, and is noted.
+    /// Calls `visit` with each record of a directory and its place, until it breaks. A cluster that belongs to another
+    /// directory according to `claims` ends the directory. Damage also ends the directory, and is recorded.
     fn each_record_in(
         &self,
         directory: Root,
@@ -126,8 +126,8 @@ impl Fat<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Calls `visit` with each file in a directory, until it breaks. A name that no path can have is damage. So is a
-    /// cluster that a directory with another record was listed with: it has one path, and is not listed again.
+    /// Calls `visit` with each file in a directory, until it breaks. A name that is invalid in paths is damage. So is a
+    /// cluster that was already listed for a directory with another record: it has one path, and is not listed again.
     pub(super) fn each_named(&self, directory: FileNumber, visit: VisitNamed<'_>) -> Result<(), GuestError> {
         let mut long = LongName::default();
         let claims = Claims::Directory(directory);
@@ -155,8 +155,8 @@ impl Fat<'_> {
         })
     }
 
-    /// Returns the file of a name. Names are equal whatever their case; a DOS name stands for its file as well. A name
-    /// that is equal to the letter goes first.
+    /// Returns the file with a name. Case does not matter, and a DOS name also finds its file. An exact match has
+    /// priority.
     pub(super) fn find(&self, directory: FileNumber, name: &[u8]) -> Result<Option<FileNumber>, GuestError> {
         let folded = fold(name);
         let (mut exact, mut similar) = (None, None);
@@ -174,7 +174,7 @@ impl Fat<'_> {
     }
 
     /// Calls `visit` with the record of each file below the root directory, until it breaks. Directories that lead back
-    /// to themselves or to each other are walked once.
+    /// to themselves or to each other are visited once.
     pub(super) fn each_record(
         &self,
         visit: &mut dyn FnMut(FileNumber, &FileRecord) -> ControlFlow<()>,
@@ -182,7 +182,7 @@ impl Fat<'_> {
         self.each_record_and_cluster(&mut HashSet::new(), visit)
     }
 
-    /// As [`Fat::each_record`], and adds the clusters of all directories to `seen`.
+    /// As [`Fat::each_record`], but also adds the clusters of all directories to `seen`.
     pub(super) fn each_record_and_cluster(
         &self,
         seen: &mut HashSet<u32>,
@@ -229,7 +229,7 @@ impl Fat<'_> {
     }
 }
 
-/// Returns a name in lower case, for comparison.
+/// Returns a name in lower case for comparison.
 fn fold(name: &[u8]) -> Vec<u8> {
     match std::str::from_utf8(name) {
         Ok(text) => text.to_lowercase().into_bytes(),

@@ -1,4 +1,4 @@
-//! Block bitmaps: which clusters of each group are allocated, before recovery or after it.
+//! Block bitmaps: the allocated clusters of each group, before and after recovery.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,17 +10,17 @@ use crate::ext::superblock::features;
 use crate::ext::tables::Tables;
 
 const STRUCTURE: &str = "block bitmap";
-/// Bytes of bitmaps that are kept for the next question.
+/// Maximum bytes of bitmaps that are cached.
 const KEPT_BYTES_MAX: usize = 8 << 20;
 
-/// Which clusters of a group are allocated.
+/// The allocated clusters of a group.
 #[derive(Debug)]
 pub(super) struct GroupBits {
-    /// A bit for each cluster; empty where none is set.
+    /// A bit for each cluster; empty if no cluster is allocated.
     bits: Vec<u8>,
-    /// Whether the bitmap is damaged: every cluster counts as allocated.
+    /// Whether the bitmap is damaged, so that every cluster counts as allocated.
     pub(super) is_doubtful: bool,
-    /// Clusters that only the bitmap before recovery calls allocated.
+    /// Number of clusters that are allocated only in the bitmap before recovery.
     pub(super) only_before: u64,
 }
 
@@ -36,7 +36,7 @@ impl GroupBits {
             let is_set = self.is_set(start);
             let mut end = start + 1;
             while end < range.end {
-                // Eight clusters at a time, where they are alike.
+                // Compares eight clusters at a time.
                 if end.is_multiple_of(8) && end + 8 <= range.end && self.byte(end) == if is_set { 0xff } else { 0 } {
                     end += 8;
                 } else if self.is_set(end) == is_set {
@@ -62,11 +62,11 @@ impl GroupBits {
     }
 }
 
-/// The bitmaps of all groups, of which the ones asked for last are kept.
+/// The bitmaps of all groups. The most recently used ones are cached.
 pub(super) struct Bitmaps<'t, 'a> {
     tables: &'t Tables<'a>,
     kept: HashMap<u32, Arc<GroupBits>>,
-    /// The group that was asked for last: files have most of their blocks side by side.
+    /// The most recently used group: most blocks of a file are in the same group.
     last: Option<(u32, Arc<GroupBits>)>,
 }
 
@@ -76,7 +76,7 @@ impl<'t, 'a> Bitmaps<'t, 'a> {
         Bitmaps { tables, kept: HashMap::new(), last: None }
     }
 
-    /// Returns the clusters of a group that are allocated before recovery or after it.
+    /// Returns the clusters of a group that are allocated before or after recovery.
     ///
     /// # Errors
     /// Those of the disk.
@@ -127,8 +127,8 @@ impl<'t, 'a> Bitmaps<'t, 'a> {
         usize::try_from(self.tables.superblock.clusters_per_group() / 8).unwrap_or(usize::MAX)
     }
 
-    /// Returns the bitmap as it is on the disk, where the journal has a newer one or a newer descriptor. Its checksum
-    /// may be that of another moment, and is not compared.
+    /// Returns the bitmap on the disk, if the journal has a newer one or a newer descriptor. Its checksum may be of
+    /// another time, so it is not compared.
     fn before(&self, group: &Group) -> Result<Option<Vec<u8>>, GuestError> {
         let (tables, superblock) = (self.tables, &self.tables.superblock);
         let descriptor = superblock.descriptor_offset(group.number);

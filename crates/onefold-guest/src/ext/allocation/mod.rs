@@ -1,8 +1,8 @@
 //! The allocation map: the union of the bitmaps after recovery, the bitmaps before recovery, and every block that a
 //! file reaches.
 //!
-//! Memory is bounded by a budget. Bitmaps are read group by group, and of what files reach only what the bitmaps do not
-//! say is kept: metadata with its kind, and blocks that they call free.
+//! A budget bounds the memory. Bitmaps are read group by group. Of the blocks that files reach, only those are kept
+//! that the bitmaps do not describe: metadata with its kind, and blocks that are free in the bitmaps.
 
 mod bitmaps;
 mod reach;
@@ -20,22 +20,22 @@ use crate::budget::Budget;
 use crate::error::GuestError;
 use crate::filesystem::{Allocation, AllocationClass, TableKind};
 
-/// Where the sources of an allocation map differ, in bytes.
+/// Differences between the sources of an allocation map, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AllocationDifferences {
-    /// Allocated by the bitmaps before recovery only.
+    /// Allocated only by the bitmaps before recovery.
     pub before_recovery_bytes: u64,
-    /// Reached by files, and called free by the bitmaps.
+    /// Reached by files, but free in the bitmaps.
     pub reached_bytes: u64,
 }
 
-/// Runs after which each further group is doubtful as a whole: all groups may name one bitmap.
+/// Number of runs after which each further group is doubtful as a whole, because all groups may name the same bitmap.
 const RUNS_MAX: usize = RECORDS_MAX;
-/// The structures of a map that draw equal parts of its memory: records, blocks of maps, runs.
+/// Number of structures of a map that draw equal parts of its memory: records, blocks of maps, runs.
 const PARTS: usize = 3;
-/// Bytes of memory of a block of a map in its set, while that grows.
+/// Bytes of memory for one block of a map in its set, while the set grows.
 const NODE_BYTES: usize = 27;
-/// Bytes of memory of all of them.
+/// Maximum memory for all of them, in bytes.
 const MEMORY_BYTES_MAX: usize = PARTS * NODES_MAX * NODE_BYTES;
 
 /// The runs of the map so far, in blocks.
@@ -43,17 +43,17 @@ struct Runs<'m> {
     runs: Vec<Allocation>,
     block_bytes: u64,
     volume_bytes: u64,
-    /// Runs of known use that lie ahead.
+    /// Further runs of known use.
     records: std::iter::Peekable<std::slice::Iter<'m, Record>>,
-    /// What free blocks count as.
+    /// The class of free blocks.
     free: AllocationClass,
-    /// Most of the runs, but for those of one group.
+    /// Maximum number of runs, without those of one group.
     runs_max: usize,
 }
 
 impl Tables<'_> {
-    /// Returns the allocation map of the volume, and where its sources differ. Nothing is free where `is_certain` is
-    /// false, and where a part of a file is damaged while bitmaps have no checksums.
+    /// Returns the allocation map of the volume, and the differences between its sources. Nothing is free if
+    /// `is_certain` is false, or if a part of a file is damaged and bitmaps have no checksums.
     ///
     /// # Errors
     /// Those of the disk.
@@ -79,7 +79,7 @@ impl Tables<'_> {
             budget.note_full(record_rows);
         }
         let records = records.sorted();
-        // Without checksums, a bitmap may call blocks free that a file has behind the damage.
+        // Without checksums, a bitmap may mark blocks as free that belong to a file behind the damage.
         let is_lost = has_too_many || self.is_file_lost() && !self.superblock.features.has(features::METADATA_CSUM);
         let run_rows = draw.rows(PARTS, size_of::<Allocation>(), RUNS_MAX);
         let mut runs = Runs {
@@ -135,7 +135,8 @@ impl Tables<'_> {
         Ok(())
     }
 
-    /// Adds the blocks of a group to the map; returns how many clusters only the bitmap before recovery has.
+    /// Adds the blocks of a group to the map. Returns how many clusters are allocated only in the bitmap before
+    /// recovery.
     fn add_group(&self, number: u32, bitmaps: &mut Bitmaps<'_, '_>, runs: &mut Runs<'_>) -> Result<u64, GuestError> {
         let superblock = &self.superblock;
         let (start, end) = (superblock.group_start(number), superblock.group_end(number));
@@ -158,7 +159,7 @@ impl Tables<'_> {
 }
 
 impl Runs<'_> {
-    /// Adds blocks of a class, but for those whose use is known.
+    /// Adds blocks of a class, except those whose use is known.
     fn add(&mut self, range: Range<u64>, class: AllocationClass) {
         let mut at = range.start;
         while at < range.end {
@@ -191,7 +192,7 @@ impl Runs<'_> {
         }
     }
 
-    /// Returns all runs, after what lies behind the file system.
+    /// Returns all runs, and one for the bytes behind the file system.
     fn finish(mut self) -> Vec<Allocation> {
         let end = self.runs.last().map_or(0, Allocation::end_bytes);
         self.push_bytes(end, self.volume_bytes, AllocationClass::Outside);

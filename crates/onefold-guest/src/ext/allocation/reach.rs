@@ -1,8 +1,8 @@
-//! What files reach: every block of every map, with its use.
+//! The blocks that files reach: every block of every map, with its use.
 //!
-//! The work is bounded by the size of the volume, whatever the inodes say: a block of a map is walked once, and no two
-//! files have the same block. Once files have more blocks than the volume, or lead to too many runs that bitmaps call
-//! free, the pass ends and nothing is free.
+//! The size of the volume bounds the work, whatever the inodes say: a block of a map is visited once, and no two files
+//! have the same block. If files have more blocks than the volume, or lead to too many runs that are free in the
+//! bitmaps, the pass ends and nothing is free.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -15,37 +15,39 @@ use crate::ext::map::Piece;
 use crate::ext::tables::Tables;
 use crate::filesystem::{AllocationClass, FileKind, TableKind};
 
-/// Most blocks of maps that are remembered. With more, nothing is free.
+/// Maximum number of blocks of maps that are remembered. If there are more, nothing is free.
 pub(super) const NODES_MAX: usize = 4 << 20;
-/// Runs that files reach and bitmaps call free. With more, nothing is free.
+/// Maximum number of runs that files reach but bitmaps mark as free. If there are more, nothing is free.
 const ONLY_REACHED_MAX: u32 = 1 << 20;
-/// The inode that holds the room for more group descriptors.
+/// The inode that reserves room for more group descriptors.
 const RESIZE_INODE: u32 = 7;
 const MAP: &str = "map of a file";
 const TREE: AllocationClass = AllocationClass::Table(TableKind::Tree);
 
-/// A pass over all that files reach.
+/// A pass over all blocks that files reach.
 pub(super) struct Reach<'r, 't, 'a> {
     pub(super) tables: &'t Tables<'a>,
     pub(super) bitmaps: &'r mut Bitmaps<'t, 'a>,
     pub(super) records: &'r mut Records,
-    /// The blocks of maps that were met.
+    /// The blocks of maps that were visited.
     nodes: HashSet<u64>,
     nodes_max: usize,
-    /// Whether there are more blocks of maps than that: the pass ended for want of memory.
+    /// Whether there are more blocks of maps than this maximum, so that the pass ended for lack of memory.
     pub(super) has_too_many_nodes: bool,
-    /// Whether files reach more than they can, or more than can be remembered: the pass ended, and files were left out.
+    /// Whether files reach more blocks than possible, or more than can be remembered. The pass then ended and skipped
+    /// files.
     pub(super) has_too_many: bool,
-    /// Clusters that files reach and bitmaps call free.
+    /// Number of clusters that files reach but bitmaps mark as free.
     pub(super) only_reached: u64,
-    /// Runs of them.
+    /// Number of their runs.
     only_reached_runs: u32,
-    /// Blocks that files can still have before they have more than the file system.
+    /// Number of blocks that files can still have before they exceed the file system.
     blocks_left: u64,
 }
 
 impl<'r, 't, 'a> Reach<'r, 't, 'a> {
-    /// Returns a pass that adds to `records` what `bitmaps` do not say, and remembers at most `nodes_max` blocks of maps.
+    /// Returns a pass that adds to `records` what `bitmaps` do not contain, and remembers at most `nodes_max` blocks of
+    /// maps.
     pub(super) fn new(
         tables: &'t Tables<'a>,
         bitmaps: &'r mut Bitmaps<'t, 'a>,
@@ -66,7 +68,7 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
         }
     }
 
-    /// Visits all files, unless they reach too much. Damaged ones are noted and skipped.
+    /// Visits all files, unless they reach too much. Damaged ones are recorded and skipped.
     ///
     /// # Errors
     /// Those of the disk.
@@ -105,7 +107,7 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
         tables.skip_file(outcome).map(|_| ())
     }
 
-    /// Adds a block of a map. Two files that lead to the same one would have a reader walk it again and again.
+    /// Adds a block of a map. If two files led to the same block, a reader would visit it again and again.
     fn node(&mut self, block: u64, inode: &Inode) -> Result<(), GuestError> {
         if inode.number == RESIZE_INODE {
             return self.add(block, 1, AllocationClass::Table(TableKind::Superblock));
@@ -122,7 +124,8 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
         self.add(block, 1, TREE)
     }
 
-    /// Counts blocks that one file alone can have. Blocks of attributes are not among them: files may share those.
+    /// Counts blocks that only one file may have. Blocks of attributes are not among them, because files may share
+    /// those.
     fn claim(&mut self, block: u64, count: u64) -> Result<(), GuestError> {
         match self.blocks_left.checked_sub(count) {
             Some(left) => self.blocks_left = left,
@@ -138,7 +141,8 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
         Err(self.tables.source.damage(offset, MAP, problem).into())
     }
 
-    /// Adds a run of blocks: whole, where its use is more than data; otherwise what bitmaps do not call allocated.
+    /// Adds a run of blocks: the whole run if its use is more specific than data, otherwise the part that is free in
+    /// the bitmaps.
     fn add(&mut self, start: u64, count: u64, class: AllocationClass) -> Result<(), GuestError> {
         let superblock = &self.tables.superblock;
         let end = start + count;
@@ -146,7 +150,7 @@ impl<'r, 't, 'a> Reach<'r, 't, 'a> {
             self.records.push(start, end, class);
         }
         if class == AllocationClass::Table(TableKind::Superblock) {
-            // A bitmap that was never written does not have copies of group descriptors.
+            // A bitmap that was never written does not include copies of group descriptors.
             return Ok(());
         }
         let ratio = superblock.blocks_per_cluster;

@@ -14,18 +14,18 @@ pub(super) struct Record {
 #[derive(Debug)]
 pub(super) struct Records {
     records: Vec<Record>,
-    /// Blocks of a group, the grain where there are too many runs.
+    /// Blocks of a group: the granularity if there are too many runs.
     grain: u64,
     records_max: usize,
-    /// Whether whole groups were taken as doubtful.
+    /// Whether whole groups were marked as doubtful.
     is_coarse: bool,
 }
 
-/// Most runs that are kept: about 100 MiB of them.
+/// Maximum number of runs: about 100 MiB of them.
 pub(super) const RECORDS_MAX: usize = 4 << 20;
 
 impl Records {
-    /// Returns no runs; at most `records_max` will be kept.
+    /// Returns an empty collection for at most `records_max` runs.
     pub(super) fn new(grain: u64, records_max: usize) -> Records {
         Records { records: Vec::new(), grain, records_max, is_coarse: false }
     }
@@ -44,8 +44,8 @@ impl Records {
         }
     }
 
-    /// Makes room: joins neighbours, and where that is not enough, takes whole groups as doubtful, or several groups as
-    /// one.
+    /// Makes room: merges neighbours. If that is not enough, marks whole groups as doubtful, or treats several groups
+    /// as one.
     fn shrink(&mut self) {
         self.join();
         while self.records.len() > (self.records_max / 2).max(1) {
@@ -62,7 +62,7 @@ impl Records {
         }
     }
 
-    /// Returns whether whole groups were taken as doubtful, as there were too many runs.
+    /// Returns whether whole groups were marked as doubtful because there were too many runs.
     pub(super) fn is_coarse(&self) -> bool {
         self.is_coarse
     }
@@ -78,7 +78,7 @@ impl Records {
         });
     }
 
-    /// Returns all runs by their first block. They may overlap.
+    /// Returns all runs, sorted by their first block. They may overlap.
     pub(super) fn sorted(mut self) -> Vec<Record> {
         self.join();
         self.records

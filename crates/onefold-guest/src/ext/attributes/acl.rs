@@ -1,7 +1,7 @@
-//! Access control lists: ext keeps them in a form that is shorter than the one that programs see.
+//! Access control lists. The form on disk is shorter than the one for programs.
 //!
-//! On the disk: version 1 (4 bytes), then entries of tag and permissions (2 bytes each), and of named users and groups
-//! their number (4 bytes). Programs see version 2, with a number in every entry (`linux/posix_acl_xattr.h`).
+//! On disk: version 1 (4 bytes), then entries of tag and permissions (2 bytes each). Entries of named users and groups
+//! also have their number (4 bytes). Programs see version 2, with a number in every entry (`linux/posix_acl_xattr.h`).
 //! Little-endian.
 
 use crate::bytes::Bytes;
@@ -12,7 +12,7 @@ const NAMED_USER: u16 = 2;
 const NAMED_GROUP: u16 = 8;
 const NO_NUMBER: u32 = u32::MAX;
 
-/// Returns the list as programs see it; `None` if the prefix of an attribute is not one of lists.
+/// Returns the list in the form for programs; `None` if the prefix of an attribute does not belong to a list.
 pub(super) fn shown(prefix: u8, stored: &[u8]) -> Option<Result<Vec<u8>, &'static str>> {
     matches!(prefix, 2 | 3).then(|| convert(Bytes(stored)).ok_or("an access control list makes no sense"))
 }

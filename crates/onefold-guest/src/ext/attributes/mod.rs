@@ -1,4 +1,4 @@
-//! Extended attributes: in the inode behind its fields, in a block of their own, or with values in inodes.
+//! Extended attributes: in the inode behind its fields, in a separate block, or with values in inodes.
 //!
 //! Kernel documentation, "ext4 Data Structures and Algorithms", section "Extended Attributes". Numbers are
 //! little-endian. The area in an inode begins with the magic 0xea020000; a block has a header of 32 bytes that begins
@@ -27,11 +27,11 @@ const STRUCTURE: &str = "extended attributes";
 const MAGIC: u32 = 0xea02_0000;
 const BLOCK_HEADER_BYTES: usize = 32;
 const ENTRY_BYTES: usize = 16;
-/// Longest value that a program can set.
+/// Maximum length of a value that a program can set.
 const VALUE_BYTES_MAX: usize = 64 << 10;
-/// Bytes of all values of a file that are read.
+/// Maximum total length of the values of a file.
 const VALUES_BYTES_MAX: usize = 16 << 20;
-/// The prefix of the attribute that holds the rest of inline data, and its name.
+/// The prefix of the attribute for the rest of inline data, and its name.
 const SYSTEM: u8 = 7;
 const INLINE: &[u8] = b"data";
 
@@ -47,7 +47,7 @@ struct Entry<'b> {
 /// A place with attributes.
 struct Area<'b> {
     entries: Bytes<'b>,
-    /// What places of values count from.
+    /// The base for the places of values.
     values: Bytes<'b>,
     /// First byte of `values` in the volume.
     offset: u64,
@@ -96,7 +96,7 @@ impl Tables<'_> {
     fn collect(&self, area: &Area<'_>, found: &mut Vec<ExtendedAttribute>) -> Result<(), GuestError> {
         let damage = |problem| GuestError::from(self.source.damage(area.offset, STRUCTURE, problem));
         for entry in entries(area.entries).map_err(damage)? {
-            // An attribute without a known prefix, or of the file system's own, is not shown by the kernel either.
+            // The kernel also hides attributes without a known prefix, and internal ones of the file system.
             let Some(name) = full_name(&entry) else { continue };
             let mut value = self.value(area, &entry)?;
             if let Some(shown) = acl::shown(entry.prefix, &value) {
@@ -129,7 +129,7 @@ impl Tables<'_> {
         Ok(value)
     }
 
-    /// Returns the parts of inline data: for each its first byte in the volume, and its bytes.
+    /// Returns the parts of inline data: the first byte of each in the volume, and its bytes.
     ///
     /// # Errors
     /// When its second part is damaged.
@@ -193,7 +193,7 @@ fn entry(area: Bytes<'_>, at: usize) -> Option<Entry<'_>> {
     })
 }
 
-/// Returns the name that programs see.
+/// Returns the name in the form for programs.
 fn full_name(entry: &Entry<'_>) -> Option<Vec<u8>> {
     let prefix: &[u8] = match entry.prefix {
         1 => b"user.",

@@ -12,25 +12,25 @@ use crate::bytes::Bytes;
 use crate::filesystem::{DirectoryEntry, FileKind, FileNumber};
 
 const HEADER_BYTES: usize = 8;
-/// Where entries of a tree of hashes lie in its root, and in its other blocks.
+/// Place of the entries of a tree of hashes in its root, and in its other blocks.
 const ROOT_INDEX_AT: usize = 32;
 const NODE_INDEX_AT: usize = 8;
 
-/// How the names of a directory are kept.
+/// Form of the names of a directory.
 pub(super) struct Names {
     pub(super) inode_count: u32,
     pub(super) has_kinds: bool,
     pub(super) is_encrypted: bool,
 }
 
-/// An entry that names a file, or what is wrong with it.
+/// An entry that names a file, or the reason why it is invalid.
 type Found = Result<DirectoryEntry, &'static str>;
 
 impl Names {
-    /// Returns the entry at `at`, if it names a file other than `.` and `..`, and where the next one is.
+    /// Returns the entry at `at`, if it names a file other than `.` and `..`, and the place of the next one.
     ///
     /// # Errors
-    /// What is wrong, where the next entry cannot be found either.
+    /// The reason why the entry is invalid, if the place of the next entry is unknown, too.
     pub(super) fn at(&self, bytes: Bytes<'_>, at: usize) -> Result<(Option<Found>, usize), &'static str> {
         let cut = "an entry is out of place";
         let (Some(inode), Some(stored)) = (bytes.le32(at), bytes.le16(at + 4)) else { return Err(cut) };
@@ -70,8 +70,8 @@ impl Names {
     }
 }
 
-/// Returns the length of an entry from what is stored. Blocks of 64 KiB need more than 16 bits, for which the two
-/// lowest bits stand in.
+/// Returns the length of an entry from its stored value. Lengths for blocks of 64 KiB need more than 16 bits, so the
+/// two lowest bits hold the highest ones.
 fn entry_bytes(stored: u16, block_length: usize) -> usize {
     let stored = usize::from(stored);
     if block_length < 1 << 16 {
@@ -93,19 +93,19 @@ fn kind(stored: u8) -> Option<FileKind> {
     }
 }
 
-/// Returns where the entries of a tree of hashes begin in a block, if the block looks like a part of one.
+/// Returns the place of the entries of a tree of hashes in a block, if the block looks like a part of a tree.
 pub(super) fn index_at(bytes: Bytes<'_>) -> Option<usize> {
     let first = entry_bytes(bytes.le16(4)?, bytes.len());
     if first == bytes.len() {
         return (bytes.le32(0)? == 0).then_some(NODE_INDEX_AT);
     }
     let second = entry_bytes(bytes.le16(12 + 4)?, bytes.len());
-    // Behind the entries of the directory and its parent: four zero bytes, a hash version, and 8 as its own length.
+    // Four zero bytes, a hash version, and 8 as its own length follow the entries of the directory and its parent.
     let is_root = first == 12 && second == bytes.len() - 12 && bytes.le32(24)? == 0 && bytes.u8(29)? == 8;
     is_root.then_some(ROOT_INDEX_AT)
 }
 
-/// Returns a form of an encrypted name without bytes that no name can have: base64 with `-` and `_`, without padding.
+/// Encodes an encrypted name without bytes that are invalid in names: base64 with `-` and `_`, without padding.
 fn encoded(name: &[u8]) -> Vec<u8> {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let digit = |bits: u32| DIGITS[(bits & 63) as usize];

@@ -1,18 +1,18 @@
-//! The hashes of names by which directories are indexed.
+//! The hashes of names in the indexes of directories.
 //!
-//! Kernel documentation, "ext4 Data Structures and Algorithms", section "Hash Tree Directories". A tree names its
-//! hash: 0 legacy, 1 half MD4, 2 TEA, each of which takes bytes of names with a sign or without.
+//! Kernel documentation, "ext4 Data Structures and Algorithms", section "Hash Tree Directories". A tree names its hash:
+//! 0 legacy, 1 half MD4, 2 TEA. Each exists for signed and for unsigned bytes of names.
 
-/// How a directory hashes names.
+/// Hash function of a directory, and how it interprets names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NameHash {
     pub(super) kind: HashKind,
-    /// Whether bytes of names count from 0 to 255; from -128 to 127 otherwise.
+    /// Whether bytes of names count as unsigned (0 to 255) or signed (-128 to 127).
     pub(super) is_unsigned: bool,
     pub(super) seed: [u32; 4],
 }
 
-/// The function that a directory hashes names with.
+/// The hash function of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HashKind {
     Legacy,
@@ -20,13 +20,13 @@ pub(super) enum HashKind {
     Tea,
 }
 
-/// What MD4 begins with, where the file system has no seed of its own.
+/// The initial state of MD4, if the file system has no seed of its own.
 const START: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
-/// The highest hash says where a directory ends, and stands for no name.
+/// The highest hash marks the end of a directory, so no name may have it.
 const END: u32 = 0xffff_fffe;
 
 impl NameHash {
-    /// Returns the hash of a name. Its lowest bit, which the tree uses for itself, is 0.
+    /// Returns the hash of a name. Its lowest bit is 0, because the tree uses it.
     pub(super) fn of(&self, name: &[u8]) -> u32 {
         let start = if self.seed == [0; 4] { START } else { self.seed };
         let hash = match self.kind {
@@ -54,8 +54,7 @@ impl NameHash {
         hash << 1
     }
 
-    /// Returns the words that a piece of a name makes. What is missing is filled with the length of the rest of the
-    /// name.
+    /// Returns the words for a piece of a name. Padding bytes contain the length of the rest of the name.
     fn words<const N: usize>(&self, Piece { bytes, rest_bytes }: Piece<'_>) -> [u32; N] {
         let pad = rest_bytes | rest_bytes << 8;
         let pad = pad | pad << 16;
@@ -67,10 +66,10 @@ impl NameHash {
     }
 }
 
-/// A piece of a name that is hashed at once.
+/// A piece of a name that is hashed in one step.
 struct Piece<'n> {
     bytes: &'n [u8],
-    /// Bytes of the name from the piece on.
+    /// Number of bytes of the name from this piece on.
     rest_bytes: u32,
 }
 
@@ -81,7 +80,7 @@ fn pieces(name: &[u8], length: usize) -> impl Iterator<Item = Piece<'_>> {
     })
 }
 
-/// A round of TEA, sixteen cycles, over the first two words of the state.
+/// A round of TEA (sixteen cycles) over the first two words of the state.
 fn tea(state: [u32; 4], key: [u32; 4]) -> [u32; 4] {
     let [mut one, mut two, three, four] = state;
     let mut sum = 0_u32;

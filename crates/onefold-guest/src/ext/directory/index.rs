@@ -1,7 +1,7 @@
-//! Looking a name up by a directory's tree of hashes.
+//! Looks up a name by a directory's tree of hashes.
 //!
 //! Kernel documentation, "ext4 Data Structures and Algorithms", section "Hash Tree Directories". Numbers are
-//! little-endian. Places count from where the entries of the tree begin in a block (`entries::index_at`).
+//! little-endian. Places are relative to the first entry of the tree in a block (`entries::index_at`).
 //!
 //! | byte | field |
 //! |------|-------|
@@ -11,7 +11,7 @@
 //! | 4 | block of the directory for hashes below the next entry's |
 //! | 8 ... | entries: hash from which on it counts (its lowest bit: names with equal hash are in front, too), block |
 //!
-//! The tree only speeds a look-up up. Where it is damaged, or of a kind that is unknown here, all blocks are searched.
+//! The tree only accelerates a look-up. If it is damaged or of an unknown kind, all blocks are searched.
 
 use std::ops::ControlFlow;
 
@@ -24,14 +24,15 @@ use crate::ext::inode::{Inode, flags};
 use crate::ext::tables::Tables;
 use crate::filesystem::FileNumber;
 
-/// More levels than a tree of `large_dir` has.
+/// Maximum number of levels; more than a tree of `large_dir` has.
 const LEVELS_MAX: u8 = 3;
-/// Leaves that are searched for one hash. A sound tree has few names with one: the chance of each pair is one in 2^31.
+/// Maximum number of leaves that are searched for one hash. An intact tree has few names with the same hash: the
+/// probability for a pair is 2^-31.
 const LEAVES_MAX: usize = 16;
-/// Where the root's own facts lie before its entries.
+/// Number of bytes for the root's own fields before its entries.
 const ROOT_FACTS_BYTES: usize = 8;
 
-/// What a tree says of a name.
+/// Result of a look-up in a tree.
 pub(super) enum Answer {
     Found(FileNumber),
     Missing,
@@ -39,7 +40,7 @@ pub(super) enum Answer {
     Unknown,
 }
 
-/// The part of a path through the tree: the block, and where the entry that was followed lies.
+/// A step of a path through the tree: the block, and the place of the entry that was followed.
 struct Step {
     block: Vec<u8>,
     at: usize,
@@ -47,7 +48,7 @@ struct Step {
 }
 
 impl Tables<'_> {
-    /// Looks a name up by the tree of a directory.
+    /// Looks up a name by the tree of a directory.
     ///
     /// # Errors
     /// Those of the disk.
@@ -62,7 +63,7 @@ impl Tables<'_> {
                 Answer::Missing => {}
                 answer => return Ok(answer),
             }
-            // Names with equal hashes go on in the next leaf, which says so.
+            // Names with equal hashes may continue in the next leaf. Its index entry says so.
             match self.next_leaf(inode, &mut path)? {
                 Some(next) if next & !1 == hash => {}
                 _ => return Ok(Answer::Missing),
@@ -71,7 +72,7 @@ impl Tables<'_> {
         Ok(Answer::Unknown)
     }
 
-    /// Returns the hash of a name, and the path to the leaf that must hold it.
+    /// Returns the hash of a name, and the path to the leaf that must contain it.
     fn path_to(&self, inode: &Inode, name: &[u8]) -> Result<Option<(u32, Vec<Step>)>, GuestError> {
         let Some(root) = self.index_block(inode, 0)? else { return Ok(None) };
         let Some((hash, levels)) = self.root_facts(&root, name) else { return Ok(None) };
@@ -120,7 +121,7 @@ impl Tables<'_> {
         Ok(found)
     }
 
-    /// Moves a path to the next leaf; returns the hash with which it begins, and `None` after the last one.
+    /// Moves a path to the next leaf. Returns the hash with which it begins, or `None` after the last one.
     fn next_leaf(&self, inode: &Inode, path: &mut Vec<Step>) -> Result<Option<u32>, GuestError> {
         let levels = path.len();
         while let Some(step) = path.last_mut() {
@@ -144,7 +145,7 @@ impl Tables<'_> {
         Ok(self.block_of_directory(inode, number)?.map(|(_, bytes)| bytes))
     }
 
-    /// Returns a block of a directory by its place in it, with its number in the volume.
+    /// Returns a block of a directory by its index, with its number in the volume.
     fn block_of_directory(&self, inode: &Inode, number: u32) -> Result<Option<(u64, Vec<u8>)>, GuestError> {
         let number = u64::from(number);
         let mut block = None;
@@ -176,14 +177,14 @@ impl Step {
     }
 }
 
-/// Returns how many entries a block of the tree has; never more than fit into it.
+/// Returns the number of entries of a block in the tree; at most as many as fit into it.
 fn count(block: &[u8], at: usize) -> usize {
     let count = Bytes(block).le16(at + 2).map_or(0, usize::from);
     count.min(block.len().saturating_sub(at) / 8)
 }
 
-/// Returns the last entry that is for a hash. The first one is for all hashes below the second. An entry with the
-/// lowest bit is above its own hash: names with it may begin in the leaf before.
+/// Returns the last entry for a hash. The first one is for all hashes below the second. An entry with the lowest bit
+/// set is above its own hash: names with this hash may begin in the previous leaf.
 fn entry_for(block: &[u8], at: usize, hash: u32) -> Option<usize> {
     let count = count(block, at);
     let after = (1..count).find(|index| Bytes(block).le32(at + index * 8).is_none_or(|first| first > hash));

@@ -1,12 +1,12 @@
 //! Directories.
 //!
 //! Kernel documentation, "ext4 Data Structures and Algorithms", section "Directory Entries". A directory is a file
-//! whose blocks are full of entries. Blocks of its tree of hashes look like a single unused entry, so that going
-//! through all blocks finds every name.
+//! whose blocks consist of entries. Blocks of its tree of hashes look like a single unused entry, so a pass over all
+//! blocks finds every name.
 //!
-//! The work is bounded whatever inodes say: after its first blocks, a directory is read only as far as its blocks
-//! belong to no other one (`directory_owners.rs`), each of them once, and to a number of damaged blocks. A search for a
-//! name without a tree of hashes ends after a number of blocks.
+//! The work is bounded whatever inodes say. After its first blocks, a directory is read only as far as its blocks
+//! belong to no other directory (`directory_owners.rs`). Each block is read once, and the number of damaged blocks is
+//! limited. A search for a name without a tree of hashes ends after a number of blocks.
 
 mod entries;
 mod hash;
@@ -29,18 +29,18 @@ use crate::error::GuestError;
 use crate::filesystem::{DirectoryEntry, FileKind, FileNumber, SEARCHED_BYTES_MAX, TOO_LONG_TO_SEARCH};
 
 const STRUCTURE: &str = "directory";
-/// Bytes of the inode of the parent, with which an inline directory begins.
+/// Length of the parent's inode number, with which an inline directory begins.
 const INLINE_PARENT_BYTES: usize = 4;
-/// Bytes of the entry with which a block with a checksum ends.
+/// Length of the last entry of a block with a checksum.
 const TAIL_BYTES: usize = 12;
 
-/// Damaged blocks after which the rest of a directory is left out.
+/// Number of damaged blocks after which the rest of a directory is skipped.
 const DAMAGED_BLOCKS_MAX: u32 = 1000;
 
-/// How much of a directory was read.
+/// Progress in reading a directory.
 #[derive(Debug)]
 struct Progress {
-    /// The block of the directory before which it ends.
+    /// The block at which the directory ends.
     end: u64,
     blocks: u64,
     damaged: u32,
@@ -48,20 +48,20 @@ struct Progress {
 }
 
 impl Progress {
-    /// Returns that nothing was read, of a directory that ends before block `end`.
+    /// Returns the initial progress for a directory that ends before block `end`.
     fn before(end: u64) -> Progress {
         Progress { end, blocks: 0, damaged: 0, runs: DisjointRuns::default() }
     }
 }
 
-/// Takes the entries of a directory.
+/// Receives the entries of a directory.
 type Visit<'v> = dyn FnMut(DirectoryEntry) -> ControlFlow<()> + 'v;
 
 impl Tables<'_> {
-    /// Calls `visit` with each entry of a directory, until it breaks. Damaged blocks are noted and skipped.
+    /// Calls `visit` with each entry of a directory, until it breaks. Damaged blocks are recorded and skipped.
     ///
     /// # Errors
-    /// When it is no directory, or the disk fails.
+    /// When it is not a directory, or the disk fails.
     pub(super) fn each_name(&self, inode: &Inode, visit: &mut Visit<'_>) -> Result<(), GuestError> {
         self.each_name_before(inode, u64::MAX, visit)
     }
@@ -77,7 +77,7 @@ impl Tables<'_> {
         let mut outcome = Ok(ControlFlow::Continue(()));
         let mut progress = Progress::before(inode.size_bytes.min(end).div_ceil(self.superblock.block_bytes));
         let walked = self.each_run(inode, 0, &mut |run| {
-            // Another directory may be read meanwhile, with memory of its own.
+            // Another directory may be read meanwhile, with its own memory.
             let mut memory = std::mem::take(&mut *self.block_memory.lock());
             outcome = self.each_name_in_run(inode, &run, &mut progress, &mut memory, visit);
             *self.block_memory.lock() = memory;
@@ -91,10 +91,10 @@ impl Tables<'_> {
         self.damage.skip(outcome).map(|_| ())
     }
 
-    /// Returns the file of a name in a directory, by its tree of hashes where that can be used.
+    /// Returns the file with a name in a directory. Uses the directory's tree of hashes if possible.
     ///
     /// # Errors
-    /// When it is no directory, or the disk fails.
+    /// When it is not a directory, or the disk fails.
     pub(super) fn look_up(&self, inode: &Inode, name: &[u8]) -> Result<Option<FileNumber>, GuestError> {
         match self.look_up_by_hash(inode, name)? {
             Answer::Found(file) => return Ok(Some(file)),
@@ -131,8 +131,8 @@ impl Tables<'_> {
         Ok(())
     }
 
-    /// Visits the entries of consecutive blocks, which are read into `memory`. A map that leads to the same blocks again
-    /// and again, or to nothing but damage, is followed only so far.
+    /// Visits the entries of consecutive blocks, which are read into `memory`. A map that leads to the same blocks
+    /// again and again, or only to damage, is followed only to a limit.
     fn each_name_in_run(
         &self,
         inode: &Inode,
@@ -169,8 +169,8 @@ impl Tables<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Visits the entries of a block, or of a part of an inline directory. A block with damaged entries is a damaged
-    /// one.
+    /// Visits the entries of a block, or of a part of an inline directory. A block with damaged entries counts as
+    /// damaged.
     fn each_name_of(
         &self,
         names: &Names,
@@ -207,14 +207,14 @@ impl Tables<'_> {
         }
     }
 
-    /// Returns a block of a directory, once its checksum was compared.
+    /// Returns a block of a directory after checking its checksum.
     fn directory_block(&self, inode: &Inode, block: u64) -> Result<Vec<u8>, GuestError> {
         let mut bytes = Vec::new();
         self.read_directory_block(inode, block, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Fills `into` with a block of a directory, and compares its checksum.
+    /// Fills `into` with a block of a directory, and checks its checksum.
     fn read_directory_block(&self, inode: &Inode, block: u64, into: &mut Vec<u8>) -> Result<(), GuestError> {
         let offset = block * self.superblock.block_bytes;
         into.resize(self.superblock.block_length, 0);
@@ -226,8 +226,7 @@ impl Tables<'_> {
     }
 }
 
-/// Returns whether two names differ in nothing but the case of letters. Names that are not UTF-8 are only equal byte
-/// by byte.
+/// Returns whether two names differ only in the case of letters. Names that are not UTF-8 must be equal byte by byte.
 fn is_same_letters(one: &[u8], other: &[u8]) -> bool {
     let lower = |name| std::str::from_utf8(name).map(str::to_lowercase).ok();
     lower(one).is_some_and(|one| Some(one) == lower(other))
@@ -246,8 +245,8 @@ fn has_right_checksum(inode: &Inode, block: &[u8]) -> bool {
     summed.is_some_and(|summed| Some(crc32c(inode.checksum_seed, summed.0)) == sum)
 }
 
-/// Compares the checksum of a block of the tree of hashes. It lies behind the last possible entry, after four bytes
-/// that count as well.
+/// Checks the checksum of a block of the tree of hashes. It is behind the last possible entry, after four bytes that
+/// are included in the checksum.
 fn has_right_index_checksum(inode: &Inode, bytes: Bytes<'_>, at: usize) -> Option<bool> {
     let (room, count) = (usize::from(bytes.le16(at)?), usize::from(bytes.le16(at + 2)?));
     let tail = at + room * 8;

@@ -1,7 +1,7 @@
 //! Inodes.
 //!
-//! Kernel documentation, "ext4 Data Structures and Algorithms", section "Index Nodes". Numbers are little-endian. What
-//! lies behind byte 0x80 exists where the inode is long enough and its own length (0x80) says so.
+//! Kernel documentation, "ext4 Data Structures and Algorithms", section "Index Nodes". Numbers are little-endian. A
+//! field behind byte 0x80 exists if the inode is long enough and its own length (0x80) includes the field.
 //!
 //! | byte | field | byte | field |
 //! |------|-------|------|-------|
@@ -36,30 +36,30 @@ pub(super) const STRUCTURE: &str = "inode";
 const BASE_BYTES: usize = 0x80;
 const CHECKSUM_LOW_AT: usize = 0x7c;
 const CHECKSUM_HIGH_AT: usize = 0x82;
-/// Bytes of an inode that both halves of its checksum lie in, and the length of most inodes.
+/// Number of bytes that contain both halves of an inode's checksum. Most inodes have this length.
 const CHECKED_BYTES: usize = 256;
-/// Where map, link or inline data lie in an inode.
+/// Place of map, link or inline data in an inode.
 pub(super) const MAP_AT: usize = 0x28;
-/// Bytes of them.
+/// Their length.
 pub(super) const MAP_BYTES: usize = 60;
 
 /// The flags of an inode.
 pub(super) mod flags {
-    /// The content is encrypted; of a directory, the names are.
+    /// The content is encrypted; for a directory, the names are.
     pub(in crate::ext) const ENCRYPT: u32 = 0x800;
     /// A directory has a tree of hashes.
     pub(in crate::ext) const INDEX: u32 = 0x1000;
-    /// The number of blocks counts blocks of the file system.
+    /// The number of blocks is in blocks of the file system.
     pub(in crate::ext) const HUGE_FILE: u32 = 0x4_0000;
     /// The map is a tree of extents.
     pub(in crate::ext) const EXTENTS: u32 = 0x8_0000;
-    /// The digest of the content is kept behind its end (fs-verity).
+    /// The digest of the content is stored behind its end (fs-verity).
     pub(in crate::ext) const VERITY: u32 = 0x10_0000;
     /// The inode holds the value of an attribute.
     pub(in crate::ext) const EA_INODE: u32 = 0x20_0000;
-    /// The content lies in the inode.
+    /// The content is in the inode.
     pub(in crate::ext) const INLINE_DATA: u32 = 0x1000_0000;
-    /// Names in a directory are equal without regard to case.
+    /// Names in a directory are compared without regard to case.
     pub(in crate::ext) const CASEFOLD: u32 = 0x4000_0000;
 }
 
@@ -73,22 +73,22 @@ pub(super) struct Inode {
     pub(super) links: u16,
     pub(super) flags: u32,
     pub(super) size_bytes: u64,
-    /// What its blocks count as allocated.
+    /// Allocated bytes according to its number of blocks.
     pub(super) allocated_bytes: u64,
-    /// What a guest's programs see as allocated.
+    /// Allocated bytes as the guest's programs see them.
     shown_bytes: u64,
     pub(super) generation: u32,
-    /// The block of its extended attributes; 0 without one.
+    /// The block of its extended attributes; 0 if there is none.
     pub(super) attribute_block: u64,
     /// The seed of checksums of its own structures.
     pub(super) checksum_seed: u32,
     bytes: Arc<[u8]>,
-    /// Where it begins in `bytes`, and how long it is.
+    /// Its start in `bytes`, and its length.
     start: usize,
     length: usize,
 }
 
-/// Where the bytes of an inode lie.
+/// Place of an inode's bytes.
 struct Place {
     number: u32,
     offset: u64,
@@ -100,7 +100,7 @@ impl Tables<'_> {
     /// Returns an inode, used or not.
     ///
     /// # Errors
-    /// When there is none with that number, or it is damaged.
+    /// When the inode does not exist, or is damaged.
     pub(super) fn inode(&self, number: u32) -> Result<Inode, GuestError> {
         if number == 0 || number > self.superblock.inode_count {
             return Err(GuestError::NotFound);
@@ -181,7 +181,7 @@ impl Inode {
     }
 
     fn fill(&mut self, superblock: &Superblock) -> Option<()> {
-        // A borrow of a clone: the fields below are written while the bytes are read.
+        // Borrows from a clone, because the fields below are written while the bytes are read.
         let shared = Arc::clone(&self.bytes);
         let bytes = Bytes(&shared).part(self.start, self.length)?;
         self.mode = bytes.le16(0)?;
@@ -195,7 +195,7 @@ impl Inode {
         let blocks_high = if is_huge { u64::from(bytes.le16(0x74)?) } else { 0 };
         let unit = if is_huge && self.flags & flags::HUGE_FILE != 0 { superblock.block_bytes } else { 512 };
         self.allocated_bytes = (blocks_high << 32 | u64::from(bytes.le32(0x1c)?)).saturating_mul(unit);
-        // The kernel counts content in the inode, so that programs do not take the file for a hole.
+        // The kernel counts content in the inode, so that programs do not mistake the file for a hole.
         let is_inline = self.kind() == FileKind::Regular && self.has(flags::INLINE_DATA);
         let inline_bytes = if is_inline { self.size_bytes.checked_next_multiple_of(512)? } else { 0 };
         self.shown_bytes = self.allocated_bytes.saturating_add(inline_bytes);
@@ -216,7 +216,7 @@ impl Inode {
         self.bytes().part(MAP_AT, MAP_BYTES).unwrap_or(Bytes(&[]))
     }
 
-    /// Returns how many bytes hold its fields; `None` if this exceeds the inode. Attributes follow.
+    /// Returns the length of its fields; `None` if this exceeds the inode. Attributes follow.
     pub(super) fn own_bytes(&self) -> Option<usize> {
         if self.length == BASE_BYTES {
             return Some(BASE_BYTES);
@@ -225,7 +225,7 @@ impl Inode {
         (own <= self.length && own.is_multiple_of(4)).then_some(own)
     }
 
-    /// Returns the number of four bytes at `at`, where the inode has that field.
+    /// Returns the number of four bytes at `at`, if the inode has that field.
     fn extra(&self, at: usize) -> Option<u32> {
         (self.own_bytes()? >= at + 4).then(|| self.bytes().le32(at))?
     }
@@ -236,7 +236,7 @@ impl Inode {
         let is_long = self.length > BASE_BYTES;
         let has_high = is_long && self.own_bytes().is_some_and(|own| own >= CHECKSUM_HIGH_AT + 2);
         let high = if has_high { bytes.le16(CHECKSUM_HIGH_AT) } else { None };
-        // Both halves count as zero. A copy without them is summed in one go.
+        // Both halves count as zero. A copy without them is checksummed in one call.
         let mut start = [0; CHECKED_BYTES];
         let (head, rest) = bytes.0.split_at(bytes.len().min(CHECKED_BYTES));
         let Some(copy) = start.get_mut(..head.len()) else { return false };
@@ -272,8 +272,8 @@ impl Inode {
         self.flags & flag != 0
     }
 
-    /// Returns whether it is a symbolic link whose target lies in the inode, in place of a map. With `ea_inode` the
-    /// blocks of the values of its attributes count as its own, so that its length alone tells.
+    /// Returns whether it is a symbolic link whose target is in the inode, in place of a map. With `ea_inode`, the
+    /// blocks for values of its attributes count as its own, so only its length decides.
     pub(super) fn is_fast_link(&self, superblock: &Superblock) -> bool {
         let attributes =
             if self.attribute_block == 0 { 0 } else { superblock.block_bytes * superblock.blocks_per_cluster };
@@ -293,13 +293,13 @@ impl Inode {
         is_mapped && !self.has(flags::INLINE_DATA)
     }
 
-    /// Returns how the content is encoded.
+    /// Returns the encoding of the content.
     pub(super) fn encoding(&self) -> Option<Encoding> {
         let holds_content = matches!(self.kind(), FileKind::Regular | FileKind::SymbolicLink);
         (holds_content && self.has(flags::ENCRYPT)).then_some(Encoding::Encrypted)
     }
 
-    /// Returns what is known of the file.
+    /// Returns the metadata of the file.
     pub(super) fn stat(&self) -> FileStat {
         let bytes = self.bytes();
         let half = |at| u32::from(bytes.le16(at).unwrap_or(0));
@@ -321,14 +321,14 @@ impl Inode {
         }
     }
 
-    /// Returns a time: 32 bits of seconds with a sign, then two bits more of them and the nanoseconds.
+    /// Returns a time: 32 bits of signed seconds, then two more bits of seconds and the nanoseconds.
     fn time(&self, at: usize, more_at: usize) -> Timestamp {
         let seconds = i64::from(self.bytes().le32(at).unwrap_or(0).cast_signed());
         let more = self.extra(more_at).unwrap_or(0);
         Timestamp { seconds: seconds + (i64::from(more & 3) << 32), nanoseconds: (more >> 2).min(999_999_999) }
     }
 
-    /// Returns the number of a device, in the old form or in the new one.
+    /// Returns the number of a device, in the old or the new form.
     fn device(&self) -> Option<(u32, u32)> {
         if !matches!(self.kind(), FileKind::CharacterDevice | FileKind::BlockDevice) {
             return None;

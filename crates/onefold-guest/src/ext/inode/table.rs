@@ -1,4 +1,4 @@
-//! All inodes in the order of their tables, in long reads.
+//! Reads all inodes in the order of their tables, in long reads.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use crate::ext::group::Group;
 use crate::ext::superblock::features;
 use crate::ext::tables::{Tables, Window};
 
-/// Bytes of an inode table that are read at once: so many that they go past the pages of a cached disk, and no more than
-/// stay near the processor.
+/// Bytes of an inode table that are read at once. The number is large enough to bypass the pages of a cached disk, and
+/// small enough for the processor's cache.
 const WINDOW_BYTES: usize = 256 << 10;
 const BITMAP: &str = "inode bitmap";
 
-/// Which inodes a pass visits.
+/// The inodes that a pass visits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ext) enum Selection {
-    /// Those that the bitmap calls used.
+    /// Inodes that are used according to the bitmap.
     Used,
-    /// Also those that have links whatever the bitmap says, as the file system's own checker finds them.
+    /// Also inodes with links, whatever the bitmap says. The file system's own checker finds them, too.
     UsedOrLinked,
 }
 
@@ -27,12 +27,12 @@ pub(in crate::ext) enum Selection {
 struct Stretch<'b> {
     group: &'b Group,
     bitmap: Option<&'b [u8]>,
-    /// Inodes of the group, by their place in its table.
+    /// Inodes of the group, by their index in its table.
     range: std::ops::Range<u32>,
 }
 
 impl Tables<'_> {
-    /// Calls `visit` with each selected inode in order, until it breaks. Damaged inodes and groups are noted and
+    /// Calls `visit` with each selected inode in order, until it breaks. Damaged inodes and groups are recorded and
     /// skipped.
     pub(in crate::ext) fn each_inode(
         &self,
@@ -88,7 +88,7 @@ impl Tables<'_> {
             let start = index * self.superblock.inode_bytes;
             let mode_and_links =
                 |at: usize| window.bytes.get(start + at..start + at + 2).is_some_and(|two| two != [0; 2]);
-            // Without a bitmap, links tell.
+            // Without a bitmap, links decide.
             let is_linked = mode_and_links(0x1a);
             let is_wanted = match (stretch.bitmap, selection) {
                 (None, _) => is_linked,
@@ -113,14 +113,14 @@ impl Tables<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Reads inodes, and keeps them: a visitor asks for the same ones again. The memory of the inodes before them is used
-    /// again, unless somebody has one of those.
+    /// Reads inodes, and caches them, because a visitor requests the same ones again. The memory of the previous inodes
+    /// is reused, unless one of those is still in use.
     fn read_window(&self, stretch: &Stretch<'_>) -> Result<Window, GuestError> {
         let superblock = &self.superblock;
         let offset = stretch.group.inode_table * superblock.block_bytes
             + u64::from(stretch.range.start) * superblock.inode_bytes as u64;
         let length = stretch.range.len() * superblock.inode_bytes;
-        // It lies in that memory.
+        // It refers to that memory.
         *self.last_inode.lock() = None;
         let mut bytes = self.window.lock().take().map_or_else(|| Arc::from([]), |window| window.bytes);
         if Arc::get_mut(&mut bytes).is_none_or(|known| known.len() < length) {
@@ -147,14 +147,14 @@ impl Tables<'_> {
         Ok(bitmap)
     }
 
-    /// Returns whether this is the checksum of a bitmap, of which short group descriptors have the lower half.
+    /// Returns whether this is the checksum of a bitmap. Short group descriptors contain only its lower half.
     pub(in crate::ext) fn is_bitmap_sum(&self, bitmap: &[u8], sum: u32) -> bool {
         let mask = if self.superblock.descriptor_bytes >= 64 { u32::MAX } else { 0xffff };
         crate::ext::checksum::crc32c(self.superblock.checksum_seed, bitmap) & mask == sum
     }
 }
 
-/// Returns whether a bitmap has a bit; everything counts as used where there is no bitmap.
+/// Returns whether a bit of a bitmap is set. Without a bitmap, everything counts as used.
 fn is_used(bitmap: Option<&[u8]>, within: u32) -> bool {
     bitmap.is_none_or(|bitmap| bitmap.get(within as usize / 8).is_some_and(|byte| byte >> (within % 8) & 1 == 1))
 }

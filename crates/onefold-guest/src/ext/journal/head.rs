@@ -18,9 +18,9 @@ use crate::ext::source::JOURNAL_MAGIC;
 
 pub(super) const HEAD_BYTES: usize = 1024;
 const CHECKSUM_AT: usize = 0xfc;
-/// Blocks of fast commits where the head names no number.
+/// Default number of blocks for fast commits.
 const FAST_BLOCKS: u32 = 256;
-/// A log is never shorter.
+/// Minimum length of a log.
 const LOG_BLOCKS_MIN: u32 = 1024;
 
 /// `mke2fs` makes no journal of more than 10,240,000 blocks.
@@ -31,22 +31,22 @@ const BITS_64: u32 = 0x2;
 const SUMS_2: u32 = 0x8;
 const SUMS_3: u32 = 0x10;
 const FAST_COMMIT: u32 = 0x20;
-/// Those above, and 1 revocations and 4 commits that may be written before their blocks.
+/// Those above, and: 1 revocations, 4 commits that may be written before their blocks.
 const KNOWN: u32 = 0x3f;
 
-/// Which checksums the blocks of a journal have.
+/// Kind of the checksums of a journal's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sums {
     None,
-    /// Version 1: a commit has one over all blocks of its transaction.
+    /// Version 1: a commit has a checksum over all blocks of its transaction.
     Commits,
-    /// Version 2: each block has one, of which tags hold the lower half.
+    /// Version 2: each block has a checksum. Tags contain the lower half.
     Short,
-    /// Version 3: each block has one.
+    /// Version 3: each block has a checksum.
     Full,
 }
 
-/// What the journal's superblock says.
+/// The journal's superblock.
 #[derive(Clone, Debug)]
 pub(super) struct Head {
     /// The first block of the log.
@@ -54,7 +54,7 @@ pub(super) struct Head {
     /// The block after the last one of the log.
     pub(super) last: u32,
     pub(super) sequence: u32,
-    /// Where the log begins; 0 where there is nothing to apply.
+    /// Start of the log; 0 if there is nothing to apply.
     pub(super) start: u32,
     pub(super) has_error: bool,
     pub(super) sums: Sums,
@@ -65,10 +65,10 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Returns the head of a journal whose map has `blocks`.
+    /// Decodes the head of a journal whose map has `blocks`.
     ///
     /// # Errors
-    /// Why it is invalid.
+    /// The reason why it is invalid.
     pub(super) fn decode(bytes: &[u8], block_bytes: u64, blocks: u64) -> Result<Head, &'static str> {
         let sound = Bytes(bytes).part(0, HEAD_BYTES).ok_or("its head is too short")?;
         let (head, incompatible) = Head::fields(sound, block_bytes, blocks).ok_or("its head makes no sense")?;
@@ -125,12 +125,12 @@ impl Head {
         is_sound.then_some((head, incompatible))
     }
 
-    /// Returns how many bytes at the end of a block are a checksum.
+    /// Returns the length of the checksum at the end of a block.
     pub(super) fn tail_bytes(&self) -> usize {
         if matches!(self.sums, Sums::Short | Sums::Full) { 4 } else { 0 }
     }
 
-    /// Returns the number of a block of the log, which goes round.
+    /// Returns the number of a block of the log, which is circular.
     pub(super) fn wrapped(&self, block: u64) -> u64 {
         let (first, last) = (u64::from(self.first), u64::from(self.last));
         if block < last { block } else { first + (block - first) % (last - first) }

@@ -1,11 +1,11 @@
-//! The journal, applied in memory.
+//! Replays the journal in memory.
 //!
-//! The log is read once, from its beginning to the first block that does not continue it. A transaction counts once its
-//! commit was read. The newest copy of each block then lies over the volume ([`Overlay`]), unless a revocation of the
+//! The log is read once, from its start to the first block that does not continue it. A transaction counts after its
+//! commit was read. The newest copy of each block then overlays the volume ([`Overlay`]), unless a revocation of the
 //! same or a later transaction forbids it. The disk is never written.
 //!
-//! Where the kernel would refuse to mount, because a checksum in the middle of the log is wrong, the transactions
-//! before are applied for listing, and the volume is unsure.
+//! If a checksum in the middle of the log is wrong, the kernel refuses to mount. Here the transactions before it are
+//! applied for listing, and the volume is unsure.
 
 mod head;
 mod records;
@@ -26,26 +26,26 @@ use crate::error::GuestError;
 use crate::filesystem::Doubt;
 
 const STRUCTURE: &str = "journal";
-/// The record with which fast commits begin.
+/// The first record of fast commits.
 const FAST_HEAD: u16 = 9;
-/// Most copies of blocks in a log. `mke2fs` makes journals of a quarter of that.
+/// Maximum number of copies of blocks in a log. `mke2fs` makes journals of a quarter of that.
 const COPIES_MAX: usize = 1 << 20;
-/// Most parts of the map of a journal.
+/// Maximum number of parts of a journal's map.
 const RUNS_MAX: usize = 1 << 20;
-/// Most revocations in a log.
+/// Maximum number of revocations in a log.
 const REVOKED_MAX: usize = 1 << 22;
 
-/// What the journal changes.
+/// Result of a recovery.
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
     pub(super) overlay: Overlay,
-    /// Why the journal cannot be applied as a whole.
+    /// Why the journal cannot be replayed completely.
     pub(super) doubt: Option<Doubt>,
-    /// Whether the journal notes an error of the file system.
+    /// Whether the journal records an error of the file system.
     pub(super) has_error: bool,
 }
 
-/// A journal whose blocks can be found.
+/// A journal whose blocks were found.
 struct Journal<'t, 'a> {
     tables: &'t Tables<'a>,
     /// Its map, in order.
@@ -62,14 +62,14 @@ struct Copy {
     offset: u64,
 }
 
-/// What the log holds.
+/// Content of the log.
 #[derive(Default)]
 struct Log {
     /// Copies of committed transactions, in order.
     copies: Vec<Copy>,
-    /// For each revoked block the last transaction that revoked it.
+    /// For each revoked block, the last transaction that revoked it.
     revoked: HashMap<u64, u32>,
-    /// The transaction that would come next.
+    /// The number of the next transaction.
     next: u32,
     is_damaged: bool,
 }
@@ -80,14 +80,14 @@ struct Open {
     copies: Vec<Copy>,
     revoked: Vec<u64>,
     sum: u32,
-    /// Whether a block had a wrong checksum. It may be left from an earlier round of the log.
+    /// Whether a block had a wrong checksum. It may be left over from an earlier round of the log.
     is_suspect: bool,
 }
 
-/// Applies the journal of a file system.
+/// Replays the journal of a file system.
 ///
 /// # Errors
-/// Those of the disk. A damaged journal is noted and is a doubt.
+/// Those of the disk. A damaged journal is recorded and is a doubt.
 pub(super) fn recover(tables: &Tables<'_>) -> Result<Recovery, GuestError> {
     let superblock = &tables.superblock;
     if !superblock.features.has(features::HAS_JOURNAL) || superblock.journal_inode == 0 {
@@ -97,7 +97,7 @@ pub(super) fn recover(tables: &Tables<'_>) -> Result<Recovery, GuestError> {
     let Some(journal) = tables.damage.skip(Journal::open(tables))? else { return Ok(damaged) };
     let has_error = journal.head.has_error;
     if !superblock.features.has(features::NEEDS_RECOVERY) {
-        // A mount would drop what is in the journal, and the file system's own checker asks.
+        // A mount would discard the content of the journal, and the file system's own checker asks.
         let doubt = (journal.head.start != 0).then_some(Doubt::JournalDamaged);
         return Ok(Recovery { doubt, has_error, ..Recovery::default() });
     }
@@ -126,7 +126,7 @@ impl<'t, 'a> Journal<'t, 'a> {
         if runs.len() > RUNS_MAX {
             return Err(tables.source.damage(inode.offset, STRUCTURE, "its map has too many parts").into());
         }
-        // The log may use blocks as far as the map has no hole.
+        // The log may use blocks up to the first hole of the map.
         let end = runs.iter().try_fold(0, |end, run| if run.first == end { Ok(run.end()) } else { Err(end) });
         let blocks = end.unwrap_or_else(|end| end).min(journal_blocks);
         let offset = runs.first().map_or(0, |run| run.block * tables.superblock.block_bytes);
@@ -136,7 +136,7 @@ impl<'t, 'a> Journal<'t, 'a> {
         Ok(Journal { tables, runs, head })
     }
 
-    /// Returns where a block of the journal lies in the volume.
+    /// Returns the place of a journal block in the volume.
     fn offset(&self, block: u64) -> Option<u64> {
         let run = self.runs.get(self.runs.partition_point(|run| run.end() <= block))?;
         Some((run.block + block.checked_sub(run.first)?) * self.tables.superblock.block_bytes)
@@ -149,7 +149,7 @@ impl<'t, 'a> Journal<'t, 'a> {
         Ok((offset, self.tables.source.bytes(offset, self.tables.superblock.block_length, STRUCTURE)?))
     }
 
-    /// Reads the log from its beginning to its end.
+    /// Reads the log from its start to its end.
     fn read_log(&self) -> Result<Log, GuestError> {
         let mut log = Log { next: self.head.sequence, ..Log::default() };
         if self.head.start == 0 {
@@ -189,7 +189,7 @@ impl<'t, 'a> Journal<'t, 'a> {
             let is_long = log.copies.len() + open.copies.len() > COPIES_MAX
                 || log.revoked.len() + open.revoked.len() > REVOKED_MAX;
             if taken >= left || is_long {
-                // No transaction is longer than the log, and no log goes round to its own beginning.
+                // No transaction is longer than the log, and no log wraps around to its own start.
                 log.is_damaged = true;
                 self.note(offset, "its log is too long");
                 break;
@@ -200,7 +200,7 @@ impl<'t, 'a> Journal<'t, 'a> {
         Ok(log)
     }
 
-    /// Takes the copies that follow a descriptor; returns how many there are.
+    /// Collects the copies that follow a descriptor. Returns their number.
     fn read_descriptor(&self, bytes: &[u8], at: u64, left: u64, log: &Log, open: &mut Open) -> Result<u64, GuestError> {
         let tags = records::tags(&self.head, bytes);
         let has_commit_sums = self.head.sums == Sums::Commits;
@@ -220,7 +220,7 @@ impl<'t, 'a> Journal<'t, 'a> {
         Ok(tags.len() as u64)
     }
 
-    /// Returns the newest copy of each block that may be applied, and whether all that must be there is.
+    /// Returns the newest copy of each block that may be applied, and whether all required copies exist.
     fn overlay(&self, log: Log) -> Result<(Overlay, bool), GuestError> {
         let superblock = &self.tables.superblock;
         let mut newest = BTreeMap::new();
@@ -250,7 +250,7 @@ impl<'t, 'a> Journal<'t, 'a> {
         if !self.head.has_fast_commits {
             return Ok(false);
         }
-        // The first block behind the log is left free by the kernel.
+        // The kernel leaves the first block behind the log unused.
         for block in [0, 1].map(|skipped| u64::from(self.head.last) + skipped) {
             let Some(offset) = self.offset(block) else { continue };
             let bytes = self.tables.source.bytes(offset, 16, STRUCTURE)?;
@@ -268,7 +268,7 @@ impl<'t, 'a> Journal<'t, 'a> {
 }
 
 impl Log {
-    /// Takes over a transaction that was committed.
+    /// Takes over a committed transaction.
     fn close(&mut self, open: Open) {
         let sequence = self.next;
         self.copies.extend(open.copies);
@@ -277,19 +277,19 @@ impl Log {
     }
 }
 
-/// What a commit block means.
+/// Meaning of a commit block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Committed,
-    /// It is left from an earlier round: the log ends before it.
+    /// It is left over from an earlier round: the log ends before it.
     End,
-    /// It was finished and is damaged.
+    /// It was complete and is damaged.
     Damaged,
 }
 
-/// Returns what a commit block means, as the kernel decides it. What is left from an earlier round of the log shows by
-/// its time, which is before that of the transaction in front of it. A commit that may be written before its blocks is
-/// no exception here: the kernel drops such a transaction only if no other one follows.
+/// Returns the meaning of a commit block, decided like in the kernel. A leftover from an earlier round of the log is
+/// recognised by its time, which is before that of the previous transaction. A commit that may be written before its
+/// blocks is not an exception: the kernel drops such a transaction only if no other one follows.
 fn judge(commit: Option<Commit>, open: &Open, last_seconds: u64) -> Outcome {
     let Some(commit) = commit else { return Outcome::Damaged };
     match (open.is_suspect, commit.is_sound) {
@@ -299,7 +299,7 @@ fn judge(commit: Option<Commit>, open: &Open, last_seconds: u64) -> Outcome {
     }
 }
 
-/// Returns whether one transaction is later than another; their numbers go round.
+/// Returns whether one transaction is later than another. Their numbers wrap around.
 fn is_later(one: u32, other: u32) -> bool {
     one.wrapping_sub(other).cast_signed() > 0
 }

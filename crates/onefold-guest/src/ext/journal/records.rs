@@ -1,4 +1,4 @@
-//! The blocks of a journal that describe others: descriptors, commits, revocations.
+//! The blocks of a journal that describe other blocks: descriptors, commits, revocations.
 //!
 //! All numbers are big-endian. Each block begins with the magic, its kind (4 bytes) and its transaction (4 bytes).
 //!
@@ -27,7 +27,7 @@ const ESCAPED: u32 = 1;
 const SAME_UUID: u32 = 2;
 const LAST: u32 = 8;
 
-/// A kind of block that describes others.
+/// A kind of block that describes other blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Record {
     Descriptor,
@@ -43,7 +43,7 @@ pub(super) struct Tag {
     pub(super) sum: u32,
 }
 
-/// Returns what a block of the log describes, if it belongs to a transaction.
+/// Returns the kind of a block of the log, if it belongs to a transaction.
 pub(super) fn record(block: &[u8], sequence: u32) -> Option<Record> {
     let bytes = Bytes(block);
     if bytes.be32(0) != Some(JOURNAL_MAGIC) || bytes.be32(8) != Some(sequence) {
@@ -113,7 +113,7 @@ pub(super) fn has_right_tail(head: &Head, block: &[u8]) -> bool {
     crc32c(crc32c(head.seed, summed), &[0; 4]) == u32::from_be_bytes(*tail)
 }
 
-/// Returns whether a copy has the checksum that its tag names.
+/// Returns whether a copy has the checksum in its tag.
 pub(super) fn has_right_sum(head: &Head, sequence: u32, copy: &[u8], sum: u32) -> bool {
     let found = crc32c(crc32c(head.seed, &sequence.to_be_bytes()), copy);
     match head.sums {
@@ -130,7 +130,7 @@ pub(super) struct Commit {
     pub(super) is_sound: bool,
 }
 
-/// Returns the commit of a transaction; `transaction_sum` is that of its blocks, for version 1.
+/// Returns the commit of a transaction; `transaction_sum` is the checksum of its blocks, for version 1.
 pub(super) fn commit(head: &Head, block: &[u8], transaction_sum: u32) -> Option<Commit> {
     let bytes = Bytes(block);
     let (kind, length, sum) = (bytes.u8(12)?, bytes.u8(13)?, bytes.be32(16)?);

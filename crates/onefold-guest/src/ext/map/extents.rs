@@ -1,8 +1,8 @@
 //! Trees of extents.
 //!
 //! Kernel documentation, "ext4 Data Structures and Algorithms", section "Extent Tree". A node is a header of 12 bytes
-//! and entries of 12 bytes. The root lies in the inode; other nodes are blocks, with a checksum behind the last
-//! possible entry.
+//! and entries of 12 bytes. The root is in the inode. Other nodes are blocks, with a checksum behind the last possible
+//! entry.
 //!
 //! | byte | header | extent (depth 0) | index (depth above 0) |
 //! |------|--------|------------------|------------------------|
@@ -12,8 +12,8 @@
 //! | 6    | depth | block, high 2 bytes | |
 //! | 8    | generation, 4 bytes | block, low 4 bytes | node, high 2 bytes |
 //!
-//! A walk ends: depth falls by one from node to node, and the blocks of the file that a node is about lie in the range
-//! that its parent names. As the ranges of a node's children do not overlap, and no child is empty, no block is read
+//! A walk ends: depth decreases by one from node to node, and a node describes only blocks of the file in the range
+//! that its parent names. The ranges of a node's children do not overlap, and no child is empty, so no block is read
 //! twice.
 
 use std::ops::{ControlFlow, Range};
@@ -29,7 +29,7 @@ use crate::ext::tables::Tables;
 const STRUCTURE: &str = "extent tree";
 const MAGIC: u16 = 0xf30a;
 const ENTRY_BYTES: usize = 12;
-/// More levels are not needed for 2^32 blocks.
+/// Maximum depth. More levels are not needed for 2^32 blocks.
 const DEPTH_MAX: u16 = 5;
 /// Longer extents are unwritten.
 const WRITTEN_MAX: u16 = 1 << 15;
@@ -37,19 +37,19 @@ const WRITTEN_MAX: u16 = 1 << 15;
 struct Walk<'w, 'a, 'v> {
     tables: &'w Tables<'a>,
     inode: &'w Inode,
-    /// The first block of the file that is of interest.
+    /// The first relevant block of the file.
     from: u64,
     visit: &'w mut Visit<'v>,
 }
 
-/// A node that was read, and what it must be.
+/// A node that was read, and the expectations of its parent.
 struct Node<'b> {
     bytes: Bytes<'b>,
     /// First byte in the volume.
     offset: u64,
     depth: u16,
     entries: usize,
-    /// The blocks of the file that it may be about.
+    /// The blocks of the file that it may describe.
     range: Range<u64>,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn walk(tables: &Tables<'_>, inode: &Inode, from: u64, visit: &mut Vi
 }
 
 impl Walk<'_, '_, '_> {
-    /// Returns a node after its header was checked; `depth` is what its parent asks for.
+    /// Returns a node after checking its header; `depth` is the value that its parent requires.
     fn check<'b>(
         &self,
         bytes: Bytes<'b>,

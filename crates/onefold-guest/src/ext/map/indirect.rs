@@ -3,7 +3,7 @@
 //! Kernel documentation, "ext4 Data Structures and Algorithms", section "Direct/Indirect Block Addressing". Numbers
 //! have four bytes, little-endian; 0 is a hole.
 //!
-//! A walk ends: levels fall, and a block of numbers that is met twice in one file is damage.
+//! A walk ends: levels decrease, and a block of numbers that a file reaches twice is damage.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -20,9 +20,9 @@ struct Walk<'w, 'a, 'v> {
     tables: &'w Tables<'a>,
     from: u64,
     visit: &'w mut Visit<'v>,
-    /// The blocks of numbers that this file has led to.
+    /// The blocks of numbers that were visited in this file.
     seen: HashSet<u64>,
-    /// The run that grows while blocks follow each other.
+    /// The run that grows while blocks are consecutive.
     run: Option<Run>,
 }
 
@@ -30,7 +30,7 @@ struct Walk<'w, 'a, 'v> {
 pub(super) fn walk(tables: &Tables<'_>, inode: &Inode, from: u64, visit: &mut Visit<'_>) -> Result<(), GuestError> {
     let mut walk = Walk { tables, from, visit, seen: HashSet::new(), run: None };
     let outcome = walk.inode(inode);
-    // What was found before damage counts.
+    // Blocks that were found before the damage count.
     if !matches!(outcome, Ok(ControlFlow::Break(()))) {
         let _ = walk.flush();
     }
@@ -51,7 +51,7 @@ impl Walk<'_, '_, '_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Returns how many blocks of the file an entry is about, `level` levels above the content.
+    /// Returns the number of blocks of the file that an entry covers, `level` levels above the content.
     fn span(&self, level: usize) -> u64 {
         (0..level).fold(1, |span, _| span * (self.tables.superblock.block_bytes / 4))
     }

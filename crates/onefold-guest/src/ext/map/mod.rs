@@ -1,4 +1,4 @@
-//! Maps of files: which blocks of the volume hold which blocks of a file.
+//! Maps of files: convert blocks of a file to blocks of the volume.
 
 mod extents;
 mod indirect;
@@ -9,7 +9,7 @@ use super::inode::{Inode, flags};
 use super::tables::Tables;
 use crate::error::GuestError;
 
-/// One more than the last block that a file can have.
+/// One more than the last possible block of a file.
 const FILE_BLOCKS_MAX: u64 = 1 << 32;
 
 /// A part of a map.
@@ -29,7 +29,7 @@ pub(super) struct Run {
     /// The first block in the volume.
     pub(super) block: u64,
     pub(super) count: u64,
-    /// Whether the blocks were written; they read as zeros otherwise.
+    /// Whether the blocks were written. Otherwise they read as zeros.
     pub(super) is_written: bool,
 }
 
@@ -40,7 +40,7 @@ impl Run {
     }
 }
 
-/// Takes the parts of a map.
+/// Receives the parts of a map.
 type Visit<'v> = dyn FnMut(Piece) -> ControlFlow<()> + 'v;
 
 impl Tables<'_> {

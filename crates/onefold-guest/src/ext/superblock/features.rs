@@ -1,17 +1,17 @@
-//! The features of an ext file system, by the names that its own tools print.
+//! The features of an ext file system, under the names of its own tools.
 
 /// The three sets of features of a superblock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::ext) struct Features {
     /// Features that any system may ignore.
     pub(in crate::ext) compatible: u32,
-    /// Features that a system must know to read.
+    /// Features that a system must know for reading.
     pub(in crate::ext) incompatible: u32,
-    /// Features that a system must know to write.
+    /// Features that a system must know for writing.
     pub(in crate::ext) read_only: u32,
 }
 
-/// A feature: the set that it is in, its bit and its name.
+/// A feature: its set, its bit and its name.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::ext) struct Feature(Set, u32, &'static str);
 
@@ -79,18 +79,18 @@ features! {
     ORPHAN_PRESENT = ReadOnly, 0x1_0000, "orphan_present";
 }
 
-/// Features that change how a file system is read in ways that no reader here knows, with what the refusal says.
+/// Features that change how a file system is read, and that no reader here supports, with the text of the refusal.
 const REFUSED: [(Feature, &str); 3] = [
     (COMPRESSION, "ext2 with compression"),
     (JOURNAL_DEV, "a journal device of ext4"),
     (DIRDATA, "ext4 with data in directory entries (dirdata)"),
 ];
 
-/// Features that have a name and that no kernel writes: blocks may belong to a snapshot, a replica or several files.
+/// Features that have a name but that no kernel writes: blocks may belong to a snapshot, a replica or several files.
 const UNKNOWN_MAPS: [Feature; 3] = [SNAPSHOT, REPLICA, SHARED_BLOCKS];
 
 impl Features {
-    /// Returns whether a feature is on.
+    /// Returns whether a feature is set.
     pub(in crate::ext) fn has(self, Feature(set, bit, _): Feature) -> bool {
         self.set(set) & bit != 0
     }
@@ -103,7 +103,7 @@ impl Features {
         }
     }
 
-    /// Returns the names of all features; unknown ones by their bit, as `dumpe2fs` prints them.
+    /// Returns the names of all features. Unknown ones have their bit as the name, like in `dumpe2fs`.
     pub(in crate::ext) fn names(self) -> Vec<String> {
         let known = KNOWN.iter().filter(|feature| self.has(**feature)).map(|feature| feature.2.to_owned());
         let sets = [(Set::Compatible, 'C'), (Set::Incompatible, 'I'), (Set::ReadOnly, 'R')];
@@ -118,13 +118,13 @@ impl Features {
         KNOWN.iter().filter(|feature| feature.0 == set).fold(self.set(set), |bits, feature| bits & !feature.1)
     }
 
-    /// Returns what is refused, and nothing where the file system can be read.
+    /// Returns the unsupported feature; `None` if the file system can be read.
     pub(in crate::ext) fn refusal(self) -> Option<&'static str> {
         let refused = REFUSED.iter().find(|(feature, _)| self.has(*feature)).map(|(_, text)| *text);
         refused.or((self.unknown(Set::Incompatible) != 0).then_some("ext4 with a feature that is unknown here"))
     }
 
-    /// Returns whether it has features that a system must know to write: the meaning of its maps may differ.
+    /// Returns whether it has features that a system must know for writing. The meaning of its maps may differ.
     pub(in crate::ext) fn has_unknown_maps(self) -> bool {
         self.unknown(Set::ReadOnly) != 0 || UNKNOWN_MAPS.iter().any(|feature| self.has(*feature))
     }

@@ -1,6 +1,6 @@
-//! The superblock: what an ext file system is, and its geometry.
+//! The superblock: properties and geometry of an ext file system.
 //!
-//! It lies at byte 1024 of the volume, with copies at the beginning of some groups. Kernel documentation, "ext4 Data
+//! It is at byte 1024 of the volume, with copies at the start of some groups. Kernel documentation, "ext4 Data
 //! Structures and Algorithms", section "The Super Block". All numbers are little-endian.
 //!
 //! | byte  | field | byte  | field |
@@ -30,14 +30,14 @@ use crate::bytes::Bytes;
 
 /// Bytes of the superblock.
 pub(super) const SUPERBLOCK_BYTES: usize = 1024;
-/// Where the first superblock lies.
+/// Place of the first superblock.
 pub(super) const SUPERBLOCK_OFFSET: u64 = 1024;
 const MAGIC: u16 = 0xef53;
 const CHECKSUM_AT: usize = 0x3fc;
-/// `mke2fs` makes no smaller groups. Fewer blocks would have a reader go through more groups than a disk can hold.
+/// `mke2fs` makes no smaller groups. With fewer blocks, a reader would visit more groups than a disk can hold.
 const BLOCKS_PER_GROUP_MIN: u32 = 256;
 
-/// What the superblock says, checked against itself.
+/// The superblock after a consistency check.
 #[derive(Clone, Debug)]
 pub(super) struct Superblock {
     pub(super) features: Features,
@@ -59,13 +59,13 @@ pub(super) struct Superblock {
     pub(super) first_meta_group: u32,
     /// The groups that have a copy of the superblock, with `sparse_super2`.
     pub(super) backup_groups: [u32; 2],
-    /// The group that this copy lies in.
+    /// The group of this copy.
     pub(super) copy_group: u16,
     pub(super) is_clean: bool,
     pub(super) has_errors: bool,
     pub(super) journal_inode: u32,
     pub(super) hash_seed: [u32; 4],
-    /// Whether directory hashes take bytes as unsigned numbers.
+    /// Whether directory hashes treat bytes as unsigned numbers.
     pub(super) is_hash_unsigned: bool,
     pub(super) mmp_block: u64,
     pub(super) project_quota_inode: u32,
@@ -83,10 +83,10 @@ impl Superblock {
         Bytes(bytes).le16(0x38) == Some(MAGIC)
     }
 
-    /// Returns the superblock.
+    /// Decodes a superblock.
     ///
     /// # Errors
-    /// Why it is invalid.
+    /// The reason why it is invalid.
     pub(super) fn decode(bytes: &[u8]) -> Result<Superblock, &'static str> {
         let superblock = Superblock::fields(Bytes(bytes)).ok_or("its sizes are impossible")?;
         if superblock.features.has(features::METADATA_CSUM) {
@@ -161,7 +161,7 @@ impl Superblock {
         })
     }
 
-    /// Checks the fields against each other, as the kernel does before it mounts.
+    /// Checks the fields against each other, as the kernel does before a mount.
     fn check(&self) -> Result<(), &'static str> {
         let bits = 8 * self.block_bytes;
         let inodes_per_block = self.block_length / self.inode_bytes.max(1);
@@ -191,7 +191,7 @@ impl Superblock {
         if u64::from(self.group_count) * inodes != u64::from(self.inode_count) {
             return Err("its number of inodes is not that of its groups");
         }
-        // Otherwise tables of inodes lie on each other.
+        // Otherwise tables of inodes would overlap.
         let inode_bytes = u64::from(self.inode_count) * self.inode_bytes as u64;
         if inode_bytes > self.block_count.saturating_mul(self.block_bytes) {
             return Err("its inodes are longer than it");
@@ -219,12 +219,12 @@ impl Superblock {
         start > self.first_data_block && start.checked_add(count).is_some_and(|end| end <= self.block_count)
     }
 
-    /// Returns how many group descriptors a block holds.
+    /// Returns the number of group descriptors per block.
     pub(super) fn descriptors_per_block(&self) -> u32 {
         u32::try_from(self.block_length / self.descriptor_bytes).unwrap_or(1)
     }
 
-    /// Returns how many blocks all group descriptors take.
+    /// Returns the number of blocks for all group descriptors.
     pub(super) fn descriptor_blocks(&self) -> u64 {
         u64::from(self.group_count.div_ceil(self.descriptors_per_block()))
     }
@@ -237,7 +237,7 @@ impl Superblock {
         group <= 1 || !self.features.has(features::SPARSE_SUPER) || [3, 5, 7].iter().any(|root| is_power(group, *root))
     }
 
-    /// Returns how many blocks at the beginning of a group hold the superblock, group descriptors and room for more.
+    /// Returns the number of blocks at the start of a group for superblock, group descriptors and reserved descriptors.
     pub(super) fn header_blocks(&self, group: u32) -> u64 {
         let copy = u64::from(self.has_copy(group));
         let per_block = self.descriptors_per_block();
@@ -250,12 +250,12 @@ impl Superblock {
         copy * (1 + table + self.reserved_descriptor_blocks)
     }
 
-    /// Returns the byte of the volume at which the descriptor of a group lies.
+    /// Returns the byte of the volume at which the descriptor of a group begins.
     pub(super) fn descriptor_offset(&self, group: u32) -> u64 {
         let (table_block, within) = (group / self.descriptors_per_block(), group % self.descriptors_per_block());
         let block = if self.features.has(features::META_BG) && table_block >= self.first_meta_group {
             let first = table_block * self.descriptors_per_block();
-            // Blocks of 1 KiB that are counted from 0 have the superblock in block 1.
+            // If blocks of 1 KiB are numbered from 0, the superblock is in block 1.
             let boot = u64::from(table_block == 0 && self.block_bytes == 1024 && self.first_data_block == 0);
             self.group_start(first) + u64::from(self.has_copy(first)) + boot
         } else {
@@ -265,12 +265,12 @@ impl Superblock {
     }
 }
 
-/// Returns 1024 << `log`, up to the longest block.
+/// Returns 1024 << `log`, up to the maximum block length.
 fn power(log: u32) -> Option<u64> {
     (log <= 6).then(|| 1024 << log)
 }
 
-/// Returns 1024 << `log`, up to the longest cluster.
+/// Returns 1024 << `log`, up to the maximum cluster length.
 fn power_large(log: u32) -> Option<u64> {
     (log <= 19).then(|| 1024 << log)
 }
